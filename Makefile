@@ -1,0 +1,37 @@
+# Everything runs from .venv, which each target sets up first: with uv where it is present, else with pip.
+PY := .venv/bin/python
+READY := .venv/.ready
+export PYTHONDONTWRITEBYTECODE := 1
+
+.PHONY: demo test test-all lint bench clean
+
+$(READY): pyproject.toml constraints.txt
+	@if command -v uv >/dev/null 2>&1; then \
+	  uv venv --quiet --allow-existing .venv && \
+	  uv pip install --quiet --python $(PY) -c constraints.txt -e '.[dev]'; \
+	else \
+	  python3 -m venv .venv && \
+	  $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'; \
+	fi
+	@touch $(READY)
+
+demo: $(READY) ## the main job, on the embedded default, with no key and no service
+	@$(PY) -m examples.demo
+
+lint: $(READY) ## ruff, pyright strict on src, the layers
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m pyright
+	.venv/bin/lint-imports --no-cache
+
+test: lint ## every acceptance row once
+	$(PY) -m pytest -n auto -m "not long"
+
+test-all: lint ## the long forms too
+	WAKEFUL_EXAMPLES=500 $(PY) -m pytest -n auto
+
+bench: $(READY) ## what we claim about speed, against floors and peers; writes bench.json
+	$(PY) -m benchmarks --json bench.json
+
+clean:
+	rm -rf .venv build dist benchmarks/.envs

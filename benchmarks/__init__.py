@@ -1,0 +1,1 @@
+"""Times wakeful, its peers and two floors doing the same scripted work."""

@@ -1,0 +1,103 @@
+"""The driver: times contenders in environments of their own and reports the medians."""
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from benchmarks import _envs
+from benchmarks._measures import MEASURES, Measure
+from benchmarks._report import report
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _arguments(argv: list[str] | None) -> argparse.Namespace:
+    known = _envs.contenders()
+    measures = [measure.name for measure in MEASURES]
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument(
+        "--measure",
+        type=_names,
+        metavar="NAMES",
+        help=f"comma-separated, of {', '.join(measures)}; default: all",
+    )
+    parser.add_argument(
+        "--contender",
+        type=_names,
+        metavar="NAMES",
+        help=f"comma-separated, of {', '.join(known)}; default: all",
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the rows here")
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=180,
+        metavar="SECONDS",
+        help="for each contender and measure; default: 180",
+    )
+    arguments = parser.parse_args(argv)
+    arguments.contender = arguments.contender or known
+    for name in arguments.contender:
+        if name not in known:
+            parser.error(f"unknown contender {name!r}; there are {', '.join(known)}")
+    wanted = arguments.measure or measures
+    for name in wanted:
+        if not any(measure.answers_to(name) for measure in MEASURES):
+            parser.error(f"unknown measure {name!r}; there are {', '.join(measures)}")
+    arguments.measure = [measure for measure in MEASURES if any(measure.answers_to(name) for name in wanted)]
+    return arguments
+
+
+def _measured(python: Path, contender: str, measure: Measure, timeout: float) -> dict[str, Any]:
+    """What the contender's process printed, or why it printed nothing."""
+    command = [str(python), "-m", "benchmarks._harness", contender, measure.name]
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            env=_envs.worker_environ(),
+            cwd=_envs.ROOT,
+        )
+    except subprocess.TimeoutExpired:
+        return {"error": f"no result within {timeout:.0f} s"}
+    try:
+        return json.loads(_envs.last_line(done.stdout))
+    except ValueError:
+        return {"error": f"exit status {done.returncode}: {_envs.last_line(done.stderr)[:300]}"}
+
+
+def _environment(contender: str) -> Path | str:
+    """The contender's interpreter, or why there is none."""
+    try:
+        return _envs.ensure(contender)
+    except (_envs.EnvError, OSError) as error:
+        return f"environment: {error}"
+
+
+def main(argv: list[str] | None = None) -> None:
+    arguments = _arguments(argv)
+    pythons = {contender: _environment(contender) for contender in arguments.contender}
+    rows = []
+    # Contenders within measures, so that those compared with each other run close in time.
+    for measure in arguments.measure:
+        for contender, python in pythons.items():
+            print(f"{measure.name} {contender} ...", file=sys.stderr, flush=True)
+            if isinstance(python, Path):
+                result = _measured(python, contender, measure, arguments.timeout)
+            else:
+                result = {"error": python}
+            rows.append({"contender": contender, "measure": measure.name, "unit": measure.unit, **result})
+        if arguments.json:  # after each measure, so that an interrupted run keeps what it has
+            arguments.json.write_text(json.dumps(rows, indent=2, ensure_ascii=False) + "\n")
+    print(report(rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""What is measured: the script the model plays in each measure, and what a result is divided by."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+PROMPT = "Go."
+INSTRUCTIONS = "Answer the question."
+
+# One run from prompt to answer: the final text, or for a stream the text deltas its consumer read.
+Run = Callable[[], Awaitable[str | list[str]]]
+
+
+class Call(NamedTuple):
+    """One tool call the scripted model asks for, in the forms that model interfaces want it."""
+
+    id: str
+    number: int
+    arguments: dict[str, int]
+    json: str
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts what really happened, so that no contender wins by leaving work out."""
+
+    models: int = 0
+    tools: int = 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the scripted model says in one run: turns of tool calls, then a text of some deltas."""
+
+    turns: int = 0
+    calls: int = 1
+    deltas: int = 1
+    latency: float = 0.0
+    parts: list[str] = field(init=False, repr=False)
+    text: str = field(init=False, repr=False)
+    script: tuple[tuple[Call, ...], ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        parts = [f"word-{index} " for index in range(self.deltas)]
+        numbers = [range(turn * self.calls, (turn + 1) * self.calls) for turn in range(self.turns)]
+        asked = tuple(
+            tuple(Call(f"call_{n}", n, {"n": n}, f'{{"n": {n}}}') for n in turn_numbers)
+            for turn_numbers in numbers
+        )
+        object.__setattr__(self, "parts", parts)
+        object.__setattr__(self, "text", "".join(parts))
+        object.__setattr__(self, "script", (*asked, ()))
+
+    def ask(self, result: str | None) -> tuple[Call, ...]:
+        """The calls to ask for after the latest tool result, or after the prompt; none means: now the text.
+
+        The turn follows from the result, because one model object serves many runs at once.
+        """
+        return self.script[0 if result is None else int(result) // self.calls + 1]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A named measure: which function of a contender it calls, with which plan, and how it is repeated."""
+
+    name: str
+    title: str
+    unit: str
+    # The contender's function that builds one run; a contender without it cannot be measured so.
+    entry: str = "run"
+    plan: Plan = field(default_factory=Plan)
+    # How many units one run holds, e.g. its steps.
+    per: int = 1
+    # How many runs go at once and count as one.
+    at_once: int = 1
+    # The name on the command line, where several measures answer to one.
+    group: str = ""
+    rounds: int = 50
+    budget_s: float = 3.0
+
+    def answers_to(self, name: str) -> bool:
+        return name in (self.name, self.group)
+
+
+MEASURES: tuple[Measure, ...] = (
+    Measure("import", "fresh process that imports the library", "µs/process", entry="IMPORT", rounds=7),
+    Measure("single", "prompt to text, no tools", "µs/run"),
+    Measure("step", "20 turns of one tool call, then text", "µs/step", plan=Plan(turns=20), per=20),
+    Measure(
+        "step-100",
+        "100 turns of one tool call, then text",
+        "µs/step",
+        plan=Plan(turns=100),
+        per=100,
+        group="step",
+    ),
+    Measure("parallel", "one turn of 16 tool calls, then text", "µs/run", plan=Plan(turns=1, calls=16)),
+    Measure(
+        "stream",
+        "one answer of 2,000 text deltas, one reader",
+        "µs/delta",
+        entry="stream",
+        plan=Plan(deltas=2000),
+        per=2000,
+    ),
+    Measure(
+        "concurrent",
+        "1,000 runs at once: 3 tool turns, then text; each model call takes 10 ms",
+        "µs/batch",
+        plan=Plan(turns=3, latency=0.01),
+        at_once=1000,
+        rounds=5,
+        budget_s=15.0,
+    ),
+)

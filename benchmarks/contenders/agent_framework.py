@@ -1,0 +1,78 @@
+"""Microsoft Agent Framework: an Agent over a scripted chat client, instrumentation off."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+from agent_framework import (
+    Agent,
+    BaseChatClient,
+    ChatResponse,
+    ChatResponseUpdate,
+    Content,
+    FunctionInvocationLayer,
+    Message,
+    tool,
+)
+
+from benchmarks._measures import INSTRUCTIONS, PROMPT, Plan, Run, Tally
+
+PACKAGES = ("agent-framework-core",)
+IMPORT = "from agent_framework import Agent, tool"
+
+
+class Scripted(FunctionInvocationLayer, BaseChatClient):
+    def __init__(self, plan: Plan, tally: Tally) -> None:
+        # The default stops before 100 turns.
+        super().__init__(function_invocation_configuration={"max_iterations": plan.turns + 10})
+        self.plan = plan
+        self.tally = tally
+
+    def _inner_get_response(
+        self, *, messages: Sequence[Message], stream: bool, options: Mapping[str, Any], **kwargs: Any
+    ) -> Any:
+        if stream:
+            return self._build_response_stream(self._deltas())
+        return self._answer(messages)
+
+    async def _answer(self, messages: Sequence[Message]) -> ChatResponse:
+        plan = self.plan
+        self.tally.models += 1
+        if plan.latency:
+            await asyncio.sleep(plan.latency)
+        last = messages[-1].contents[-1]
+        calls = plan.ask(last.result if last.type == "function_result" else None)
+        contents = [Content.from_function_call(call.id, "step", arguments=call.json) for call in calls]
+        message = Message("assistant", contents or [Content.from_text(plan.text)])
+        return ChatResponse(messages=[message], response_id="response")
+
+    async def _deltas(self) -> AsyncIterator[ChatResponseUpdate]:
+        self.tally.models += 1
+        for part in self.plan.parts:
+            yield ChatResponseUpdate(contents=[Content.from_text(part)], role="assistant", message_id="message")
+
+
+def run(plan: Plan, tally: Tally) -> Run:
+    @tool
+    async def step(n: int) -> str:
+        """Do one step."""
+        tally.tools += 1
+        return str(n)
+
+    tools = [step] if plan.turns else None
+    agent = Agent(Scripted(plan, tally), INSTRUCTIONS, name="bench", tools=tools)
+
+    async def once() -> str:
+        response = await agent.run(PROMPT)
+        return response.text
+
+    return once
+
+
+def stream(plan: Plan, tally: Tally) -> Run:
+    agent = Agent(Scripted(plan, tally), INSTRUCTIONS, name="bench")
+
+    async def once() -> list[str]:
+        return [update.text async for update in agent.run(PROMPT, stream=True)]
+
+    return once

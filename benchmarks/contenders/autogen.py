@@ -1,0 +1,119 @@
+"""AutoGen: an AssistantAgent over a scripted ChatCompletionClient."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from autogen_agentchat.agents import AssistantAgent
+from autogen_agentchat.messages import ModelClientStreamingChunkEvent
+from autogen_core import FunctionCall
+from autogen_core.models import (
+    ChatCompletionClient,
+    CreateResult,
+    FunctionExecutionResultMessage,
+    LLMMessage,
+    ModelFamily,
+    RequestUsage,
+)
+from autogen_core.tools import FunctionTool
+
+from benchmarks._measures import INSTRUCTIONS, PROMPT, Plan, Run, Tally
+
+PACKAGES = ("autogen-agentchat", "autogen-core")
+IMPORT = "from autogen_agentchat.agents import AssistantAgent\nfrom autogen_core.tools import FunctionTool"
+
+INFO: Any = {
+    "vision": False,
+    "function_calling": True,
+    "json_output": False,
+    "family": ModelFamily.UNKNOWN,
+    "structured_output": False,
+}
+
+
+class Scripted(ChatCompletionClient):
+    component_type = "model"
+    component_config_schema = None
+
+    def __init__(self, plan: Plan, tally: Tally) -> None:
+        self.plan = plan
+        self.tally = tally
+        self.usage = RequestUsage(prompt_tokens=1, completion_tokens=1)
+
+    async def create(self, messages: Sequence[LLMMessage], **kwargs: Any) -> CreateResult:
+        plan = self.plan
+        self.tally.models += 1
+        if plan.latency:
+            await asyncio.sleep(plan.latency)
+        last = messages[-1]
+        calls = plan.ask(last.content[-1].content if isinstance(last, FunctionExecutionResultMessage) else None)
+        asked = [FunctionCall(call.id, call.json, "step") for call in calls]
+        return CreateResult(
+            finish_reason="function_calls" if asked else "stop",
+            content=asked or plan.text,
+            usage=self.usage,
+            cached=False,
+        )
+
+    async def create_stream(self, messages: Sequence[LLMMessage], **kwargs: Any) -> AsyncIterator[Any]:
+        self.tally.models += 1
+        for part in self.plan.parts:
+            yield part
+        yield CreateResult(finish_reason="stop", content=self.plan.text, usage=self.usage, cached=False)
+
+    async def close(self) -> None:
+        pass
+
+    def actual_usage(self) -> RequestUsage:
+        return self.usage
+
+    def total_usage(self) -> RequestUsage:
+        return self.usage
+
+    def count_tokens(self, messages: Sequence[LLMMessage], **kwargs: Any) -> int:
+        return 0
+
+    def remaining_tokens(self, messages: Sequence[LLMMessage], **kwargs: Any) -> int:
+        return 1_000_000
+
+    @property
+    def capabilities(self) -> Any:
+        return INFO
+
+    @property
+    def model_info(self) -> Any:
+        return INFO
+
+
+def run(plan: Plan, tally: Tally) -> Run:
+    async def step(n: int) -> str:
+        tally.tools += 1
+        return str(n)
+
+    client = Scripted(plan, tally)
+    # Made once: its schema is the costly part of an agent, and one that is shared between agents may be.
+    tools: list[Any] = [FunctionTool(step, description="Do one step.")] if plan.turns else []
+
+    async def once() -> str:
+        # The agent holds its conversation, so runs that stand alone need one each.
+        agent = AssistantAgent(
+            "bench", client, tools=tools, system_message=INSTRUCTIONS, max_tool_iterations=plan.turns + 10
+        )
+        result = await agent.run(task=PROMPT)
+        return result.messages[-1].content
+
+    return once
+
+
+def stream(plan: Plan, tally: Tally) -> Run:
+    client = Scripted(plan, tally)
+
+    async def once() -> list[str]:
+        agent = AssistantAgent("bench", client, system_message=INSTRUCTIONS, model_client_stream=True)
+        return [
+            event.content
+            async for event in agent.run_stream(task=PROMPT)
+            if isinstance(event, ModelClientStreamingChunkEvent)
+        ]
+
+    return once

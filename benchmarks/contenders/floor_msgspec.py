@@ -1,0 +1,95 @@
+"""Floor: the loop one would write by hand with asyncio and msgspec structs, every message encoded."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import msgspec
+
+from benchmarks._measures import INSTRUCTIONS, PROMPT, Plan, Run, Tally
+
+PACKAGES = ("msgspec",)
+IMPORT = "import asyncio, msgspec"
+
+
+class ToolCall(msgspec.Struct, omit_defaults=True):
+    id: str
+    name: str
+    arguments: str
+
+
+class Message(msgspec.Struct, omit_defaults=True):
+    role: str
+    content: str | None = None
+    tool_calls: list[ToolCall] | None = None
+    tool_call_id: str | None = None
+
+
+class Delta(msgspec.Struct):
+    text: str
+
+
+class Arguments(msgspec.Struct):
+    n: int
+
+
+def run(plan: Plan, tally: Tally) -> Run:
+    encode = msgspec.json.Encoder().encode
+    decode = msgspec.json.Decoder(Arguments).decode
+
+    async def model(messages: list[Message]) -> Message:
+        tally.models += 1
+        if plan.latency:
+            await asyncio.sleep(plan.latency)
+        last = messages[-1]
+        calls = plan.ask(last.content if last.role == "tool" else None)
+        if not calls:
+            return Message("assistant", plan.text)
+        return Message("assistant", None, [ToolCall(call.id, "step", call.json) for call in calls])
+
+    async def step(n: int) -> str:
+        tally.tools += 1
+        return str(n)
+
+    tools = {"step": step}
+
+    async def use(call: ToolCall) -> Message:
+        content = await tools[call.name](decode(call.arguments).n)
+        return Message("tool", content, None, call.id)
+
+    async def once() -> str:
+        messages = [Message("system", INSTRUCTIONS), Message("user", PROMPT)]
+        encoded = [encode(message) for message in messages]
+        while True:
+            answer = await model(messages)
+            messages.append(answer)
+            encoded.append(encode(answer))
+            calls = answer.tool_calls
+            if not calls:
+                return answer.content or ""
+            results = [await use(calls[0])] if len(calls) == 1 else await asyncio.gather(*map(use, calls))
+            messages += results
+            encoded += map(encode, results)
+
+    return once
+
+
+def stream(plan: Plan, tally: Tally) -> Run:
+    encode = msgspec.json.Encoder().encode
+
+    async def model(messages: list[Message]) -> AsyncIterator[Delta]:
+        tally.models += 1
+        for part in plan.parts:
+            yield Delta(part)
+
+    async def events() -> AsyncIterator[Delta]:
+        messages = [Message("system", INSTRUCTIONS), Message("user", PROMPT)]
+        parts = []
+        async for delta in model(messages):
+            parts.append(delta.text)
+            yield delta
+        encode(Message("assistant", "".join(parts)))
+
+    async def once() -> list[str]:
+        return [event.text async for event in events()]
+
+    return once

@@ -1,0 +1,69 @@
+"""Pydantic AI: an Agent over its own FunctionModel."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from pydantic_ai import Agent, PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta, ToolCallPart
+from pydantic_ai.messages import ModelMessage, ModelResponse, ToolReturnPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.usage import RequestUsage, UsageLimits
+
+from benchmarks._measures import INSTRUCTIONS, PROMPT, Plan, Run, Tally
+
+PACKAGES = ("pydantic-ai-slim", "pydantic")
+IMPORT = "from pydantic_ai import Agent"
+
+
+def run(plan: Plan, tally: Tally) -> Run:
+    async def scripted(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        tally.models += 1
+        if plan.latency:
+            await asyncio.sleep(plan.latency)
+        last = messages[-1].parts[-1]
+        calls = plan.ask(last.content if isinstance(last, ToolReturnPart) else None)
+        parts: list[Any] = [ToolCallPart("step", call.json, call.id) for call in calls]
+        # A stated usage, as every provider states one; without it FunctionModel re-reads the whole history.
+        return ModelResponse(parts=parts or [TextPart(plan.text)], usage=RequestUsage(input_tokens=1))
+
+    agent = Agent(FunctionModel(scripted), instructions=INSTRUCTIONS)
+    if plan.turns:
+
+        @agent.tool_plain
+        async def step(n: int) -> str:
+            """Do one step."""
+            tally.tools += 1
+            return str(n)
+
+    limits = UsageLimits(request_limit=plan.turns + 10)
+
+    async def once() -> str:
+        result = await agent.run(PROMPT, usage_limits=limits)
+        return result.output
+
+    return once
+
+
+def stream(plan: Plan, tally: Tally) -> dict[str, Run]:
+    async def scripted(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
+        tally.models += 1
+        for part in plan.parts:
+            yield part
+
+    agent = Agent(FunctionModel(stream_function=scripted), instructions=INSTRUCTIONS)
+
+    async def text() -> list[str]:
+        async with agent.run_stream(PROMPT) as result:
+            return [part async for part in result.stream_text(delta=True, debounce_by=None)]
+
+    async def events() -> list[str]:
+        parts = []
+        async with agent.run_stream_events(PROMPT) as read:
+            async for event in read:
+                if isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
+                    parts.append(event.delta.content_delta)
+                elif isinstance(event, PartStartEvent) and isinstance(event.part, TextPart):
+                    parts.append(event.part.content)
+        return parts
+
+    return {"run_stream": text, "run_stream_events": events}

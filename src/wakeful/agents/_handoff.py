@@ -1,0 +1,29 @@
+"""The tool by which a model hands the conversation to another agent."""
+
+from __future__ import annotations
+
+from ..tools import Tool, ToolContext
+from ..types.runs import Effect
+
+__all__ = ["HandoffTool"]
+
+
+class HandoffTool(Tool):
+    """Offered as `handoff_to_<id>` for each agent in `handoffs`."""
+
+    effect: Effect = "pure"
+
+    def __init__(self, agent_id: str, description: str) -> None:
+        self.agent_id = agent_id
+        self.name = f"handoff_to_{agent_id}"
+        about = f": {description}" if description else "."
+        self.description = f"Hand the conversation over to {agent_id}{about}"
+
+    async def run(self, ctx: ToolContext, reason: str = "") -> str:
+        """Hand over.
+
+        Args:
+            reason: Why the other agent is the right one.
+        """
+        ctx.handoff(self.agent_id)
+        return f"Handed over to {self.agent_id}."

@@ -1,0 +1,241 @@
+"""From agents as they are written to agents as they run, with every problem found at once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+import msgspec
+
+from ..errors import ConfigurationError, UnknownAgent, UnknownModel, WakefulError
+from ..models import Model, ModelRegistry, VendorFactory
+from ..plugins import PHASES, ActionQueue, Catalog, ContextBook, Plugin
+from ..state import AnyKey
+from ..tools import ClientTool, Shape, Tool
+from ..tools import tool as as_tool
+from ..types.limits import ConsecutiveErrors, ContentMatch, LoopDetection
+from ..types.requests import OutputSpec, ToolSpec
+from ._agent import Agent, Toolish
+from ._handoff import HandoffTool
+
+__all__ = ["Hook", "Registry", "ResolvedAgent"]
+
+_ID = re.compile(r"[A-Za-z0-9_-]{1,48}\Z")
+
+
+class Hook(msgspec.Struct, frozen=True):
+    """One plugin's method for one phase, with the plugin's section of the agent's config."""
+
+    plugin: str
+    function: Callable[[Any], Awaitable[Any]]
+    config: Any
+
+
+class ResolvedAgent:
+    """An agent ready to run: tools by name, hooks by phase, policies compiled."""
+
+    def __init__(self, agent: Agent, tools: Sequence[Tool], hooks: Mapping[str, tuple[Hook, ...]]) -> None:
+        self.agent = agent
+        self.id = agent.id
+        self.tools = {tool.spec.name: tool for tool in tools}
+        self.specs: tuple[ToolSpec, ...] = tuple(self.tools[name].spec for name in sorted(self.tools))
+        self.offered = frozenset(self.tools)
+        self.hooks = hooks
+        self.gated = bool(hooks["gate_tool"])
+        self.shape = None if agent.output in (None, str) else Shape(agent.output)
+        self.output = None if self.shape is None else OutputSpec("output", self.shape.schema)
+        self.patterns = {p.pattern: re.compile(p.pattern) for p in agent.stop if isinstance(p, ContentMatch)}
+        self.window = max((p.window for p in agent.stop if isinstance(p, LoopDetection)), default=0)
+        self.retries = min((p.errors for p in agent.stop if isinstance(p, ConsecutiveErrors)), default=0)
+
+    def with_client_tools(self, tools: Sequence[ClientTool]) -> ResolvedAgent:
+        """The same agent with tools that one run's client brings; its own tools win over those."""
+        if not tools:
+            return self
+        extra = [tool for tool in tools if tool.name not in self.tools]
+        return ResolvedAgent(self.agent, [*self.tools.values(), *extra], self.hooks)
+
+
+class Registry:
+    """All that a runtime runs with, checked as a whole when it is made."""
+
+    def __init__(
+        self,
+        agents: Iterable[Agent],
+        *,
+        tools: Sequence[Toolish] = (),
+        plugins: Sequence[Plugin] = (),
+        models: Mapping[str, Model | VendorFactory] | None = None,
+        keys: Sequence[AnyKey] = (),
+        delegate_tool: Callable[[Agent], Tool],
+    ) -> None:
+        self._problems: list[str] = []
+        self._delegate_tool = delegate_tool
+        self._agents = self._unique(list(agents))
+        self.models = ModelRegistry(models)
+        self.catalog = self._catalog(keys, plugins)
+        self._shared = self._named(tools, "Runtime(tools=...)")
+        self._resolved: dict[str, ResolvedAgent] = {}
+        for agent in self._agents.values():
+            if (resolved := self._resolve(agent, plugins)) is not None:
+                self._resolved[agent.id] = resolved
+        if not self._agents:
+            self._problems.append("a runtime needs at least one agent")
+        if self._problems:
+            raise ConfigurationError(self._problems)
+
+    def resolve(self, agent_id: str) -> ResolvedAgent:
+        """The agent of that id, ready to run."""
+        found = self._resolved.get(agent_id)
+        if found is None:
+            known = ", ".join(sorted(self._resolved))
+            raise UnknownAgent(f"unknown agent {agent_id!r} (known: {known})")
+        return found
+
+    @property
+    def agents(self) -> Mapping[str, Agent]:
+        """The agents by id."""
+        return self._agents
+
+    def _unique(self, agents: list[Agent]) -> dict[str, Agent]:
+        found: dict[str, Agent] = {}
+        for agent in agents:
+            if agent.id in found:
+                self._problems.append(f"agent {agent.id!r} is defined twice; ids must be unique")
+            if not _ID.match(agent.id):
+                self._problems.append(f"agent {agent.id!r}: an id has 1 to 48 letters, digits, '_' or '-'")
+            found.setdefault(agent.id, agent)
+        return found
+
+    def _catalog(self, keys: Sequence[AnyKey], plugins: Sequence[Plugin]) -> Catalog:
+        catalog = Catalog((ActionQueue, ContextBook), self._agents)
+        seen: set[int] = set()
+        everywhere = [*plugins, *[p for agent in self._agents.values() for p in agent.plugins]]
+        for key in [*keys, *[key for plugin in everywhere for key in plugin.keys]]:
+            self._try(lambda key=key: catalog.keys.add(key))
+        for plugin in everywhere:
+            if id(plugin) not in seen:
+                seen.add(id(plugin))
+                self._try(lambda plugin=plugin: catalog.add_handlers(plugin, plugin.label))
+        return catalog
+
+    def _try(self, check: Callable[[], Any], prefix: str = "") -> Any:
+        try:
+            return check()
+        except WakefulError as error:
+            self._problems.append(f"{prefix}{error}")
+            return None
+
+    def _named(self, tools: Sequence[Toolish], where: str) -> dict[str, Tool]:
+        found: dict[str, Tool] = {}
+        for entry in tools:
+            if isinstance(entry, str):
+                self._problems.append(f"{where}: {entry!r} is a name; give the tool itself here")
+            elif (tool := self._as_tool(entry, where)) is not None:
+                self._add(found, tool, where)
+        return found
+
+    def _add(self, tools: dict[str, Tool], tool: Tool, where: str) -> None:
+        name = tool.spec.name
+        if name in tools and tools[name] is not tool:
+            self._problems.append(f"{where}: two tools are named {name!r}; names must be unique")
+        tools.setdefault(name, tool)
+
+    def _as_tool(self, entry: Any, where: str) -> Tool | None:
+        if not isinstance(entry, Tool):
+            if not callable(entry) or isinstance(entry, type):
+                self._problems.append(f"{where}: {entry!r} is not a tool; give a function, a Tool or a name")
+                return None
+            entry = as_tool(entry)
+        problems = entry.problems()
+        self._problems.extend(f"{where}: {problem}" for problem in problems)
+        return None if problems else entry
+
+    def _resolve(self, agent: Agent, shared: Sequence[Plugin]) -> ResolvedAgent | None:
+        where, before = f"agent {agent.id!r}", len(self._problems)
+        plugins = [*shared, *[p for p in agent.plugins if all(p is not s for s in shared)]]
+        tools = self._tools_of(agent, plugins, where)
+        hooks = self._hooks_of(agent, plugins, where)
+        try:
+            self.models.check(agent.model)
+        except UnknownModel as error:
+            self._problems.append(f"{where}: {error}")
+        self._check_numbers(agent, where)
+        if len(self._problems) > before:
+            return None
+        return self._try(lambda: ResolvedAgent(agent, list(tools.values()), hooks), f"{where}: output: ")
+
+    def _tools_of(self, agent: Agent, plugins: Sequence[Plugin], where: str) -> dict[str, Tool]:
+        found: dict[str, Tool] = {}
+        for entry in agent.tools:
+            for tool in self._shared_tools(entry, where) if isinstance(entry, str) else [entry]:
+                if (made := self._as_tool(tool, where)) is not None:
+                    self._add(found, made, where)
+        for plugin in plugins:
+            for tool in plugin.tools():
+                if (made := self._as_tool(tool, f"{where}, plugin {plugin.label!r}")) is not None:
+                    self._add(found, made, where)
+        for kind, ids in (("delegate", agent.delegates), ("handoff", agent.handoffs)):
+            for target in ids:
+                other = self._agents.get(target)
+                if other is None:
+                    self._problems.append(f"{where}: {kind} {target!r} is not an agent of this runtime")
+                elif kind == "delegate":
+                    self._add(found, self._delegate_tool(other), where)
+                else:
+                    self._add(found, HandoffTool(other.id, other.description), where)
+        return found
+
+    def _shared_tools(self, pattern: str, where: str) -> list[Tool]:
+        names = [name for name in self._shared if fnmatchcase(name, pattern)]
+        if not names:
+            known = ", ".join(sorted(self._shared)) or "none"
+            self._problems.append(
+                f"{where}: no tool named {pattern!r} was given to Runtime(tools=...) (there: {known})"
+            )
+        return [self._shared[name] for name in names]
+
+    def _hooks_of(self, agent: Agent, plugins: Sequence[Plugin], where: str) -> dict[str, tuple[Hook, ...]]:
+        labels = [plugin.label for plugin in plugins]
+        for label in {label for label in labels if labels.count(label) > 1}:
+            self._problems.append(f"{where}: two plugins are named {label!r}; give one another `name`")
+        for section in agent.config:
+            if not any(p.label == section and p.config is not None for p in plugins):
+                self._problems.append(f"{where}: config section {section!r} belongs to none of its plugins")
+        configs = {plugin.label: self._config(agent, plugin, where) for plugin in plugins}
+        return {
+            phase: tuple(
+                Hook(plugin.label, getattr(plugin, phase), configs[plugin.label])
+                for plugin in plugins
+                if getattr(type(plugin), phase) is not getattr(Plugin, phase)
+            )
+            for phase in (*PHASES, "activate", "deactivate")
+        }
+
+    def _config(self, agent: Agent, plugin: Plugin, where: str) -> Any:
+        if plugin.config is None:
+            return None
+        section = agent.config.get(plugin.label)
+        if section is not None and isinstance(section, plugin.config):
+            return section
+        prefix = f"{where}: config of plugin {plugin.label!r}: "
+        return self._try(lambda: Shape(plugin.config).convert(section or {}), prefix)
+
+    def _check_numbers(self, agent: Agent, where: str) -> None:
+        for name in agent.limits.__struct_fields__:
+            lowest = 0 if name in ("repairs", "continuations", "handoffs") else 1
+            if getattr(agent.limits, name) < lowest:
+                self._problems.append(f"{where}: limits.{name} must be at least {lowest}")
+        for policy in agent.stop:
+            kind = str(policy.__struct_config__.tag)
+            if isinstance(policy, ContentMatch):
+                try:
+                    re.compile(policy.pattern)
+                except re.error as error:
+                    self._problems.append(f"{where}: stop policy {kind}: bad pattern: {error}")
+            lowest = 2 if isinstance(policy, LoopDetection) else 0
+            first = getattr(policy, policy.__struct_fields__[0])
+            if isinstance(first, int | float) and (first <= 0 or first < lowest):
+                self._problems.append(f"{where}: stop policy {kind}: {first!r} is too small")

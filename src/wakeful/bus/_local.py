@@ -1,0 +1,122 @@
+"""Live events inside one process: whoever watches a thread gets them at once, and nobody is waited for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from ..types.events import Event
+
+__all__ = ["Channel", "LocalBus", "Subscription"]
+
+MAX_BACKLOG = 8192
+
+
+class Subscription:
+    """One reader of a thread's live events. One that falls too far behind is told by `lagged`, and reads on
+    from the log."""
+
+    __slots__ = ("_channel", "_waiter", "events", "lagged")
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._waiter: asyncio.Future[None] | None = None
+        self.events: deque[Event] = deque()
+        self.lagged = False
+
+    def push(self, event: Event) -> None:
+        """Take an event in; never blocks."""
+        if len(self.events) >= MAX_BACKLOG:
+            self.events.clear()
+            self.lagged = True
+        self.events.append(event)
+        waiter = self._waiter
+        if waiter is not None:
+            self._waiter = None
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def wait(self) -> None:
+        """Wait until there is an event to take."""
+        while not self.events:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._channel.leave(self)
+
+
+class Channel:
+    """The readers of one thread. Publishing to a child's channel reaches the parent's readers too."""
+
+    __slots__ = ("_bus", "_thread_id", "parent", "readers")
+
+    def __init__(self, bus: LocalBus, thread_id: str, parent: Channel | None = None) -> None:
+        self._bus = bus
+        self._thread_id = thread_id
+        self.parent = parent
+        self.readers: list[Subscription] = []
+
+    def watched(self) -> bool:
+        """Whether anybody listens."""
+        return bool(self.readers) or (self.parent is not None and self.parent.watched())
+
+    def publish(self, event: Event) -> None:
+        """Give the event to every reader."""
+        for reader in self.readers:
+            reader.push(event)
+        if self.parent is not None:
+            self.parent.publish(event)
+
+    def watch(self) -> Subscription:
+        """Listen from now on."""
+        subscription = Subscription(self)
+        self.readers.append(subscription)
+        return subscription
+
+    def leave(self, subscription: Subscription) -> None:
+        """Stop listening."""
+        if subscription in self.readers:
+            self.readers.remove(subscription)
+        self._bus.drop_if_unused(self._thread_id)
+
+
+class LocalBus:
+    """The channels of the threads that somebody runs or watches in this process."""
+
+    def __init__(self) -> None:
+        self._channels: dict[str, Channel] = {}
+        self._holders: dict[str, int] = {}
+
+    def hold(self, thread_id: str, parent: Channel | None = None) -> Channel:
+        """The thread's channel, kept until `release`: what a running run publishes to."""
+        channel = self._channels.get(thread_id)
+        if channel is None:
+            channel = self._channels[thread_id] = Channel(self, thread_id, parent)
+        elif parent is not None:
+            channel.parent = parent
+        self._holders[thread_id] = self._holders.get(thread_id, 0) + 1
+        return channel
+
+    def release(self, thread_id: str) -> None:
+        """Let go of a held channel."""
+        left = self._holders[thread_id] - 1
+        if left:
+            self._holders[thread_id] = left
+        else:
+            del self._holders[thread_id]
+            self.drop_if_unused(thread_id)
+
+    def watch(self, thread_id: str) -> Subscription:
+        """Listen to a thread."""
+        channel = self._channels.get(thread_id)
+        if channel is None:
+            channel = self._channels[thread_id] = Channel(self, thread_id)
+        return channel.watch()
+
+    def drop_if_unused(self, thread_id: str) -> None:
+        """Forget a channel that nobody holds or watches."""
+        channel = self._channels.get(thread_id)
+        if channel is not None and not channel.readers and thread_id not in self._holders:
+            del self._channels[thread_id]

@@ -1,0 +1,41 @@
+"""Time: the system's, or a test's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from .types.ids import now_ms
+
+__all__ = ["Clock", "SystemClock", "Timer"]
+
+
+class Timer(Protocol):
+    """Something that will happen unless it is cancelled."""
+
+    def cancel(self) -> None:
+        """Don't."""
+        ...
+
+
+class Clock(Protocol):
+    """Where the runtime takes its time from."""
+
+    def now(self) -> int:
+        """Milliseconds since the epoch, UTC."""
+        ...
+
+    def call_later(self, seconds: float, callback: Callable[..., Any], *args: Any) -> Timer:
+        """Call back on the event loop when so many seconds have passed."""
+        ...
+
+
+class SystemClock:
+    """The time it is."""
+
+    now = staticmethod(now_ms)
+
+    def call_later(self, seconds: float, callback: Callable[..., Any], *args: Any) -> Timer:
+        """Call back on the running event loop."""
+        return asyncio.get_running_loop().call_later(seconds, callback, *args)

@@ -1,0 +1,3 @@
+"""Delegation: other agents as tools."""
+
+from ._tool import DelegateTool as DelegateTool

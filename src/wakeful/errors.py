@@ -1,0 +1,232 @@
+"""Every error that wakeful raises, as one tree.
+
+    WakefulError                  anything of ours
+    ├── ConfigurationError        agents, tools or plugins that can't work together: fix the code
+    │   └── ShapeError            a type or signature that has no JSON schema
+    ├── UsageError                a call that can't be carried out as it was made
+    │   ├── UnknownAgent          no agent of that id
+    │   ├── UnknownModel          no model or vendor of that name
+    │   ├── UnknownRun            no run of that id
+    │   ├── UnknownTicket         no such ticket in that run
+    │   ├── TicketClosed          the ticket was answered, superseded or cancelled before
+    │   ├── InvalidDecision       the answer doesn't fit its ticket
+    │   ├── InvalidInput          a prompt or message that can't be taken
+    │   ├── RunNotWaiting         the run can't be resumed: it isn't waiting
+    │   ├── ThreadBusy            the thread has an open run and the policy is `reject`
+    │   └── RuntimeClosed         the runtime was closed
+    ├── StateError                a state key misused
+    │   ├── UnknownStateKey       the key isn't registered with the runtime
+    │   └── StateTooLarge         a value over the size limit
+    ├── UnknownAction             no handler for that action or notice
+    ├── HookFailed                a plugin's hook raised
+    ├── ModelError                the model could not answer
+    │   ├── ScriptError           a scripted model ran out of turns, or kept some
+    │   └── LiveModelForbidden    a test forbids calls to real models
+    ├── StoreError                the store refused or failed
+    │   ├── StaleFence            the writer no longer owns the thread
+    │   ├── Conflict              somebody else wrote to the thread first
+    │   └── InboxMoved            new items arrived before the run could finish
+    └── ToolError                 raise one in a tool to tell the model what went wrong
+        ├── InvalidArguments      arguments that don't fit the tool's schema
+        ├── ToolDenied            the call isn't allowed
+        ├── ToolNotFound          no tool of that name is offered
+        ├── ToolTimeout           the tool took too long
+        └── ToolCancelled         the call was told to stop
+
+Catch `UsageError` around what a caller typed, `ModelError` around a vendor's trouble, `StoreError` around the
+database's, and `WakefulError` for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = [
+    "ConfigurationError",
+    "Conflict",
+    "HookFailed",
+    "InboxMoved",
+    "InvalidArguments",
+    "InvalidDecision",
+    "InvalidInput",
+    "LiveModelForbidden",
+    "ModelError",
+    "RunNotWaiting",
+    "RuntimeClosed",
+    "ScriptError",
+    "ShapeError",
+    "StaleFence",
+    "StateError",
+    "StateTooLarge",
+    "StoreError",
+    "ThreadBusy",
+    "TicketClosed",
+    "ToolCancelled",
+    "ToolDenied",
+    "ToolError",
+    "ToolNotFound",
+    "ToolTimeout",
+    "UnknownAction",
+    "UnknownAgent",
+    "UnknownModel",
+    "UnknownRun",
+    "UnknownStateKey",
+    "UnknownTicket",
+    "UsageError",
+    "WakefulError",
+]
+
+
+class WakefulError(Exception):
+    """The root of every error of wakeful."""
+
+
+class ConfigurationError(WakefulError):
+    """Agents, tools, plugins or models that can't work together; `problems` lists all that was found."""
+
+    def __init__(self, problems: str | Sequence[str]) -> None:
+        self.problems: tuple[str, ...] = (problems,) if isinstance(problems, str) else tuple(problems)
+        if len(self.problems) == 1:
+            text = self.problems[0]
+        else:
+            text = f"{len(self.problems)} problems:\n" + "\n".join(f"  - {p}" for p in self.problems)
+        super().__init__(text)
+
+
+class ShapeError(ConfigurationError, TypeError):
+    """A type or signature from which no JSON schema can be drawn."""
+
+
+class UsageError(WakefulError):
+    """A call that can't be carried out as it was made; nothing was changed."""
+
+
+class UnknownAgent(UsageError):
+    """No agent of that id is registered."""
+
+
+class UnknownModel(UsageError):
+    """No model or vendor of that name is registered."""
+
+
+class UnknownRun(UsageError):
+    """The store holds no run of that id."""
+
+
+class UnknownTicket(UsageError):
+    """The run has no ticket of that id, and no call of that id that waits."""
+
+
+class TicketClosed(UsageError):
+    """The ticket was answered, superseded or cancelled before."""
+
+
+class InvalidDecision(UsageError):
+    """The decision doesn't fit its ticket."""
+
+
+class InvalidInput(UsageError):
+    """A prompt or message that can't be taken."""
+
+
+class RunNotWaiting(UsageError):
+    """The run can't be resumed: it isn't waiting for anything."""
+
+
+class ThreadBusy(UsageError):
+    """The thread has an open run, and the caller asked to be rejected in that case."""
+
+
+class RuntimeClosed(UsageError):
+    """The runtime was closed and takes no more work."""
+
+
+class StateError(WakefulError):
+    """A state key was misused."""
+
+
+class UnknownStateKey(StateError):
+    """The key isn't registered with the runtime; nothing of the command was applied."""
+
+
+class StateTooLarge(StateError):
+    """A state value is over the size limit when encoded."""
+
+
+class UnknownAction(WakefulError):
+    """No plugin brings a handler for that action or notice; nothing of the command was applied."""
+
+
+class HookFailed(WakefulError):
+    """A plugin's hook raised; the cause is chained."""
+
+
+class ModelError(WakefulError):
+    """The model could not answer. `transient` says whether asking again may help."""
+
+    transient: bool = False
+
+    def __init__(self, message: str, *, transient: bool | None = None) -> None:
+        super().__init__(message)
+        if transient is not None:
+            self.transient = transient
+
+
+class ScriptError(ModelError):
+    """A scripted model was asked for more turns than it has, or kept some unused."""
+
+
+class LiveModelForbidden(ModelError):
+    """A call to a real model where tests forbid them."""
+
+
+class StoreError(WakefulError):
+    """The store refused the operation or failed to carry it out."""
+
+
+class StaleFence(StoreError):
+    """The writer no longer owns the thread; nothing was written."""
+
+
+class Conflict(StoreError):
+    """Somebody else wrote to the thread first; nothing was written."""
+
+
+class InboxMoved(StoreError):
+    """New items arrived in the inbox before the run could finish; nothing was written."""
+
+
+class ToolError(WakefulError):
+    """Raise this, or a subclass, in a tool to give the model an error result. `kind` names it there."""
+
+    kind: str = "failed"
+
+
+class InvalidArguments(ToolError):
+    """The arguments don't fit the tool's schema; the message names the path."""
+
+    kind = "invalid_arguments"
+
+
+class ToolDenied(ToolError):
+    """The call isn't allowed."""
+
+    kind = "denied"
+
+
+class ToolNotFound(ToolError):
+    """No tool of that name is offered to the model."""
+
+    kind = "not_found"
+
+
+class ToolTimeout(ToolError):
+    """The tool took longer than it may."""
+
+    kind = "timeout"
+
+
+class ToolCancelled(ToolError):
+    """The call was told to stop."""
+
+    kind = "cancelled"

@@ -1,0 +1,10 @@
+"""The agent loop: where a run stands, what it does next, and doing it."""
+
+from ._activation import Activation as Activation
+from ._activation import Environment as Environment
+from ._ledger import match_decision as match_decision
+from ._ledger import supersede as supersede
+from ._moves import Rules as Rules
+from ._moves import RunView as RunView
+from ._moves import next_move as next_move
+from ._policies import Tree as Tree

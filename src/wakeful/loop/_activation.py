@@ -1,0 +1,448 @@
+"""One activation of a run: the loop around `next_move`.
+
+Everything is gathered in a draft and committed before anything of the user's runs next: hooks, tools, models.
+That one rule gives every commit point: an answer is durable before its calls run, a result before the next
+model call, and a step without hooks costs two commits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal, TypeVar, cast
+
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from ..agents import Hook, Registry, ResolvedAgent
+from ..bus import Channel
+from ..clock import Clock
+from ..errors import InboxMoved, StoreError, WakefulError
+from ..plugins import ActionQueue, HookContext, RunEnd, Step
+from ..state import Command, SentNotice, State
+from ..stores import Committed, InboxItem, Store
+from ..tools import ChildResult, ClientTool, ToolContext, ToolThreads
+from ..types.events import ErrorRaised, Event, Handoff, MessageAdded, RunFinish, StepEnd
+from ..types.messages import Message, Producer, user_message
+from ..types.runs import (
+    BehaviourRequested,
+    Failed,
+    Identity,
+    NaturalEnd,
+    Outcome,
+    RunRecord,
+    Stopped,
+    Termination,
+    Waiting,
+)
+from . import _calls, _inference
+from ._draft import Draft
+from ._executor import Executor
+from ._ledger import Change, answered
+from ._moves import (
+    AfterCalls,
+    Await,
+    Drop,
+    EndStep,
+    Execute,
+    Finish,
+    Infer,
+    Interrupt,
+    Move,
+    Recover,
+    Rules,
+    RunView,
+    SuspendRun,
+    SwitchAgent,
+    Take,
+    WaitForTasks,
+    next_move,
+)
+from ._phases import run_actions, run_hooks
+
+__all__ = ["Activation", "Children", "Environment"]
+
+H = TypeVar("H", bound=HookContext)
+
+MAX_TROUBLES = 8
+
+Children = Callable[["Activation", ToolContext, str, str], Awaitable[ChildResult]]
+
+
+class Environment(Struct):
+    """What activations share: one of these for each runtime."""
+
+    registry: Registry
+    store: Store
+    clock: Clock
+    threads: ToolThreads
+    abandoned: set[Any]
+    grace: float
+    run_child: Children
+
+
+class Activation:
+    """A run while it runs: owns its tool calls, its draft and its place in the thread."""
+
+    def __init__(
+        self, env: Environment, view: RunView, state: State, history: list[Message], channel: Channel
+    ) -> None:
+        self.env = env
+        self.view = view
+        self.state = state
+        self.history = history
+        self.channel = channel
+        self.clock = env.clock
+        self.identity: Identity = replace(view.run.identity, agent_id=view.run.agent_id)
+        self.draft = Draft(self.identity, state)
+        self.executor = Executor(env.clock, env.threads, env.abandoned, env.grace)
+        self.head = 0
+        self.inbox_head = 0
+        self.output: Raw | None = None
+        self.interrupted: dict[str, str] = {}
+        self.agent: ResolvedAgent
+        self.rules: Rules
+        self._use_agent(view.run.agent_id)
+        self._task: asyncio.Task[Any] | None = None
+        self._cancels = 0
+        self._caller_cancelled = False
+        self._ended = False
+        self._troubles = 0
+        self._watchers: list[asyncio.Future[None]] = []
+
+    # -- driving ---------------------------------------------------------------------------------------------
+
+    async def drive(self) -> None:
+        """Run until the run waits or is done. Errors end the run; only losing the thread is raised."""
+        self._task = asyncio.current_task()
+        try:
+            await self._guarded(self._begin)
+            while not self._ended:
+                move = next_move(self.view, self.rules, self.clock.now())
+                await self._guarded(_PERFORM[type(move)], self, move)
+        except BaseException:
+            self.executor.interrupt()
+            raise
+        finally:
+            self._task = None
+            for watcher in self._watchers:
+                if not watcher.done():
+                    watcher.set_result(None)
+        if self._caller_cancelled:
+            raise asyncio.CancelledError
+
+    async def _guarded(self, perform: Callable[..., Awaitable[None]], *args: Any) -> None:
+        """Perform a move; what goes wrong becomes the run's ending, and the loop goes on to close it."""
+        try:
+            await perform(*args)
+        except StoreError:
+            raise  # What can't be written can't be recorded as a failure either; the store has the last word.
+        except (Exception, asyncio.CancelledError) as error:
+            if self.draft.claim is not None:
+                raise  # Nothing was written yet: the run doesn't exist, and the caller hears why.
+            if isinstance(error, asyncio.CancelledError):
+                self._take_cancellation()
+            else:
+                self.fail(error)
+
+    def _take_cancellation(self) -> None:
+        if self._cancels:
+            self._cancels -= 1
+            if self._task is not None:
+                self._task.uncancel()
+            return
+        self._caller_cancelled = True
+        if self.view.run.cancel is None:
+            self.set_run(cancel="the caller was cancelled")
+
+    def cancel(self, reason: str) -> None:
+        """Cancel the run: it stops what it does and ends with that outcome."""
+        if self._ended or self.view.run.cancel is not None:
+            return
+        self.set_run(cancel=reason)
+        if self._task is not None:
+            self._cancels += 1
+            self._task.cancel()
+
+    def ended(self) -> asyncio.Future[None]:
+        """A future for the end of this activation."""
+        watcher: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._watchers.append(watcher)
+        return watcher
+
+    def fail(self, error: BaseException) -> None:
+        """End the run with this error; a second error while it ends is only noted."""
+        if isinstance(self.view.run.ending, Failed):
+            self._troubles += 1
+            if self._troubles > MAX_TROUBLES:
+                raise error
+            self.note(error, "while the run was ending")
+        else:
+            self.set_run(ending=Failed(type(error).__name__, str(error)))
+
+    async def _begin(self) -> None:
+        if hooks := [h for h in self.agent.hooks["activate"] if not self.view.run.steps]:
+            await self.phase("activate", hooks, Step)
+        await self.phase("run_start", self.agent.hooks["run_start"], Step)
+
+    # -- writing ---------------------------------------------------------------------------------------------
+
+    def set_run(self, **changes: Any) -> RunRecord:
+        """Change the run's record."""
+        run = self.view.run = replace(self.view.run, **changes)
+        self.draft.put_run(run)
+        return run
+
+    def log(self, entry: Message | Event) -> None:
+        """Add a message or a durable event to the draft."""
+        self.draft.log.append(entry)
+        if type(entry) is Message:
+            self.history.append(entry)
+
+    def note(self, error: BaseException | str, source: str) -> None:
+        """Log something that failed while the run goes on."""
+        kind = "error" if isinstance(error, str) else type(error).__name__
+        self.log(ErrorRaised(self.identity, 0, self.clock.now(), kind, str(error), source))
+
+    def change(self, change: Change) -> None:
+        """Write a call's transition."""
+        self.view.calls[change.call.id] = change.call
+        self.draft.put_call(change.call)
+        for entry in change.log:
+            self.log(entry)
+        if (ticket := change.ticket) is not None:
+            self.draft.put_ticket(ticket)
+            if ticket.status == "open":
+                self.view.tickets[ticket.id] = ticket
+            else:
+                self.view.tickets.pop(ticket.id, None)
+
+    def hint(self, text: str) -> None:
+        """Tell the model something that no person is shown."""
+        producer = Producer(self.identity.run_id, self.view.run.steps)
+        self.log(user_message(text, visibility="internal", producer=producer, at=self.clock.now()))
+
+    def apply(self, command: Command) -> None:
+        """Apply a command to the state in memory; it is durable with the next commit."""
+        self.state.apply(command.updates)
+        self.draft.notices.extend(command.notices)
+        if command.ending is not None and self.view.run.ending is None:
+            self.set_run(ending=BehaviourRequested(command.ending))
+        if command.handoff is not None:
+            self.set_run(next_agent=command.handoff)
+
+    async def flush(self, *, release: bool = False, inbox_head: int | None = None) -> None:
+        """Commit the draft, then show its events and deliver its notices."""
+        if not release and not self.draft:
+            return
+        committed, logged, notices = await self.draft.flush(
+            self.env.store, self.clock.now(), release=release, inbox_head=inbox_head
+        )
+        self._publish(committed, logged)
+        for notice in notices:
+            await self._deliver(notice)
+
+    def _publish(self, committed: Committed, logged: list[Message | Event]) -> None:
+        self.head = committed.head
+        if not self.channel.watched():
+            return
+        for entry in logged:
+            if type(entry) is Message:
+                entry = MessageAdded(self.identity, entry.seq, entry.created_at, entry)
+            self.channel.publish(cast(Event, entry))
+
+    async def _deliver(self, notice: SentNotice) -> None:
+        handler = self.env.registry.catalog.notices[notice.name]
+        try:
+            await handler.function(handler.payload.decode(notice.payload))
+        except Exception as error:
+            self.note(error, f"notice {notice.name!r}")
+
+    # -- hooks -----------------------------------------------------------------------------------------------
+
+    async def phase(
+        self,
+        name: str,
+        hooks: tuple[Hook, ...] | list[Hook],
+        kind: type[H],
+        prepare: Callable[[H], None] | None = None,
+    ) -> list[H]:
+        """Run a phase's hooks and actions. What came before is committed first."""
+        actions = ActionQueue in self.state.snapshot()
+        if not hooks and not actions:
+            return []
+        await self.flush()
+        contexts: list[H] = []
+
+        def context(hook: Hook) -> H:
+            snapshot, run = self.state.snapshot(), self.view.run
+            ctx = kind(self.identity, run.steps, snapshot, run.principal, self.env.registry.catalog, hook.config)
+            if prepare is not None:
+                prepare(ctx)
+            return ctx
+
+        if hooks:
+            contexts = await run_hooks(name, hooks, context, self.apply)
+        if ActionQueue in self.state.snapshot():
+            catalog = self.env.registry.catalog
+            for problem in await run_actions(name, catalog, self.state, context, self.apply):
+                self.note(problem, name)
+        return contexts
+
+    # -- moves -----------------------------------------------------------------------------------------------
+
+    async def _await(self, move: Await) -> None:
+        await self.flush()
+        await self.executor.wait()
+        _calls.settle_arrivals(self)
+
+    async def _interrupt(self, move: Interrupt) -> None:
+        self.executor.interrupt()
+        while self.view.live:
+            await self.executor.wait()
+            _calls.settle_arrivals(self)
+
+    async def _take(self, move: Take) -> None:
+        now = self.clock.now()
+        for item in move.items:
+            self.view.inbox.pop(item.id, None)
+            self.draft.take(item.id)
+            if item.decision is not None:
+                self.answer(item, now)
+            elif item.message is not None:
+                self.log(item.message)
+                self.set_run(ending=None)
+
+    def answer(self, item: InboxItem, now: int) -> None:
+        """Apply a decision to its call; one whose ticket is closed by now changes nothing."""
+        decision = item.decision
+        ticket = self.view.tickets.get(decision.ticket_id) if decision is not None else None
+        if decision is None or ticket is None:
+            return
+        self.draft.put_decision(decision)
+        self.change(answered(self.view.calls[ticket.call_id], ticket, decision, self.identity, now))
+
+    async def _end_step(self, move: EndStep) -> None:
+        await self.phase("step_end", self.agent.hooks["step_end"], Step)
+        self._close_step()
+
+    def _close_step(self) -> None:
+        run = self.set_run(stage="between")
+        self.view.calls.clear()
+        self.log(StepEnd(self.identity, 0, self.clock.now(), run.steps))
+
+    async def _switch_agent(self, move: SwitchAgent) -> None:
+        run, now = self.view.run, self.clock.now()
+        if run.handoffs >= self.rules.limits.handoffs:
+            detail = f"more than {self.rules.limits.handoffs} handoffs"
+            self.set_run(next_agent=None, ending=Stopped("max_handoffs", detail))
+            return
+        old, before = self.agent, run.agent_id
+        self.set_run(agent_id=move.agent_id, next_agent=None, handoffs=run.handoffs + 1)
+        self._use_agent(move.agent_id)
+        staying = {hook.plugin for hook in (*self.agent.hooks["activate"], *self.agent.hooks["deactivate"])}
+        left = {hook.plugin for hook in (*old.hooks["activate"], *old.hooks["deactivate"])}
+        self.log(Handoff(self.identity, 0, now, before, move.agent_id))
+        await self.phase("deactivate", [h for h in old.hooks["deactivate"] if h.plugin not in staying], Step)
+        await self.phase("activate", [h for h in self.agent.hooks["activate"] if h.plugin not in left], Step)
+
+    def _use_agent(self, agent_id: str) -> None:
+        agent = self.env.registry.resolve(agent_id)
+        options = self.view.run.options
+        if options is not None and options.client_tools:
+            own = [ClientTool(s.name, s.description, s.parameters) for s in options.client_tools]
+            agent = agent.with_client_tools(own)
+        self.agent = agent
+        self.rules = Rules(
+            agent.agent.limits,
+            tuple(agent.agent.stop),
+            agent.agent.sequential,
+            frozenset(name for name, tool in agent.tools.items() if tool.sequential),
+        )
+        self.identity = replace(self.identity, agent_id=agent_id)
+        self.draft.identity = self.identity
+
+    async def _suspend(self, move: SuspendRun) -> None:
+        kinds = {self.view.tickets[t].asked_by for t in move.tickets}
+        reason = "user_input" if kinds <= {"tool", "client"} else "tool_permission"
+        waiting = Waiting(reason, self.clock.now(), ("decision",), move.tickets)
+        await self._leave("waiting", None, waiting)
+
+    async def _wait_for_tasks(self, move: WaitForTasks) -> None:
+        waiting = Waiting("awaiting_tasks", self.clock.now(), ("task", "input"))
+        await self._leave("waiting", NaturalEnd(), waiting)
+
+    async def _finish(self, move: Finish) -> None:
+        if self.view.run.stage != "between":
+            self._close_step()
+        await self._leave("done", move.termination, None)
+
+    async def _leave(
+        self, status: Literal["waiting", "done"], termination: Termination | None, waiting: Waiting | None
+    ) -> None:
+        """End the activation, unless something came in that changes what to do."""
+        hooks = self.agent.hooks["run_end"]
+        if hooks or ActionQueue in self.state.snapshot():
+            try:
+                await self.phase("run_end", hooks, RunEnd, lambda c: _ending(c, status, termination, waiting))
+            except WakefulError as error:
+                self.note(error, "run_end")
+        before, now = self.view.run, self.clock.now()
+        changes: dict[str, Any] = {"status": status, "waiting": waiting}
+        if termination is not None and status == "done":
+            changes |= {"outcome": Outcome(termination, self.output), "finished_at": now, "ending": None}
+        run = self.set_run(**changes)
+        finish = RunFinish(self.identity, 0, now, status, termination, waiting, run.usage, run.steps)
+        self.log(finish)
+        natural = status == "waiting" or isinstance(termination, NaturalEnd)
+        try:
+            await self.flush(release=True, inbox_head=self.inbox_head if natural else None)
+        except InboxMoved:
+            self.draft.log.remove(finish)
+            self.view.run = before
+            self.draft.put_run(before)
+            await self._reload_inbox()
+            return
+        self._ended = True
+
+    async def _reload_inbox(self) -> None:
+        stored = await self.env.store.load(self.identity.thread_id)
+        if stored is not None:
+            self.view.inbox = {item.id: item for item in stored.inbox}
+            self.view.tasks = tuple([t for t in stored.tasks if t.run_id == self.view.run.id])
+            self.inbox_head = stored.thread.inbox_head
+
+    def deliver(self, items: list[InboxItem], inbox_head: int) -> None:
+        """Take note of items that this process put into the thread's inbox."""
+        for item in items:
+            self.view.inbox[item.id] = item
+        self.inbox_head = inbox_head
+        self.executor.nudge()
+
+
+def _ending(
+    ctx: RunEnd,
+    status: Literal["waiting", "done"],
+    termination: Termination | None,
+    waiting: Waiting | None,
+) -> None:
+    ctx.status = status
+    ctx.termination = termination
+    ctx.waiting = waiting
+
+
+_PERFORM: dict[type[Move], Callable[[Activation, Any], Awaitable[None]]] = {
+    Infer: _inference.infer,
+    Execute: _calls.execute,
+    Recover: _calls.recover,
+    AfterCalls: _calls.after_calls,
+    Drop: _calls.drop,
+    Await: Activation._await,  # pyright: ignore[reportPrivateUsage]
+    Interrupt: Activation._interrupt,  # pyright: ignore[reportPrivateUsage]
+    Take: Activation._take,  # pyright: ignore[reportPrivateUsage]
+    EndStep: Activation._end_step,  # pyright: ignore[reportPrivateUsage]
+    SwitchAgent: Activation._switch_agent,  # pyright: ignore[reportPrivateUsage]
+    SuspendRun: Activation._suspend,  # pyright: ignore[reportPrivateUsage]
+    WaitForTasks: Activation._wait_for_tasks,  # pyright: ignore[reportPrivateUsage]
+    Finish: Activation._finish,  # pyright: ignore[reportPrivateUsage]
+}

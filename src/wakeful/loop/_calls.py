@@ -1,0 +1,325 @@
+"""Tool calls: gates, starting, results, and what becomes of those that were interrupted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from ..errors import HookFailed, InvalidArguments, StateError, ToolError
+from ..plugins import AfterTool, BeforeTool, Block, GateAnswer, GateTool, Supply, Suspend
+from ..tools import ClientTool, Done, NotDone, Tool, ToolContext, error_reply, reply_of
+from ..types.runs import Blocked, Call, CallOutcome
+from ._executor import Arrival
+from ._ledger import Change, finished, interrupted_reply, suspended
+from ._services import CallServices
+
+if TYPE_CHECKING:
+    from ..types.content import ToolReply
+    from ._activation import Activation
+    from ._moves import AfterCalls, Drop, Execute, Recover
+
+__all__ = ["after_calls", "drop", "execute", "recover", "settle_arrivals"]
+
+Ready = tuple[Call, Tool, dict[str, Any]]
+
+
+async def execute(act: Activation, move: Execute) -> None:
+    """Start the calls that may run now; the others are refused, suspended or asked about later."""
+    ready: list[Ready] = []
+    for call in move.calls:
+        if (checked := _check(act, call)) is None:
+            continue
+        tool, arguments = checked
+        if act.agent.gated or tool.approval or isinstance(tool, ClientTool):
+            answer, asked_by = await _gate(act, call, tool, arguments)
+            if answer is not None:
+                _intercept(act, call, answer, asked_by, ready)
+                continue
+        ready.append((call, tool, arguments))
+    if act.view.run.ending is None and ready:
+        await _start(act, ready)
+
+
+def _check(act: Activation, call: Call) -> tuple[Tool, dict[str, Any]] | None:
+    """The tool and its arguments, or None once the model was told what is wrong with the call."""
+    tool = act.agent.tools.get(call.name)
+    if tool is None:
+        known = ", ".join(sorted(act.agent.tools)) or "none"
+        _finish(act, call, _error(call, "not_found", f"no tool {call.name!r} (available: {known})"), "error")
+        return None
+    if call.problem is not None and call.edited is None:
+        kind = "not_found" if "isn't offered" in call.problem else "invalid_arguments"
+        _finish(act, call, _error(call, kind, call.problem), "error")
+        return None
+    if isinstance(tool, ClientTool):
+        return tool, call.effective_arguments
+    try:
+        return tool, tool.parameters.bind(call.effective_arguments)
+    except InvalidArguments as error:
+        _finish(act, call, _error(call, error.kind, str(error)), "error")
+        return None
+
+
+def _error(call: Call, kind: str, message: str) -> ToolReply:
+    return error_reply(call.id, call.name, kind, message)
+
+
+# -- gates ---------------------------------------------------------------------------------------------------
+
+
+async def _gate(act: Activation, call: Call, tool: Tool, arguments: dict[str, Any]) -> tuple[GateAnswer, str]:
+    """The strongest answer of all gates, and who gave it: block beats suspend beats supply."""
+    found: GateAnswer = None
+    asked_by = ""
+    if act.agent.gated:
+        await act.flush()
+        for hook in act.agent.hooks["gate_tool"]:
+            run = act.view.run
+            ctx = GateTool(
+                act.identity,
+                run.steps,
+                act.state.snapshot(),
+                run.principal,
+                act.env.registry.catalog,
+                hook.config,
+            )
+            ctx.call, ctx.arguments = call, arguments
+            try:
+                answer: GateAnswer = await hook.function(ctx)
+            except Exception as error:
+                raise HookFailed(
+                    f"plugin {hook.plugin!r} failed in gate_tool: {type(error).__name__}: {error}"
+                ) from error
+            if isinstance(answer, Suspend) and not answer.again and _approved(call, hook.plugin):
+                continue
+            if _RANK[type(answer)] > _RANK[type(found)]:
+                found, asked_by = answer, hook.plugin
+    if _RANK[type(found)] < _RANK[Suspend]:
+        if isinstance(tool, ClientTool):
+            found, asked_by = Suspend(f"{call.name} runs in the client", None, ("result",)), "client"
+        elif _needs_approval(tool, arguments) and not _approved(call, "approval"):
+            found, asked_by = Suspend(f"May {call.name} run?"), "approval"
+    return found, asked_by
+
+
+_RANK: dict[type[Any], int] = {type(None): 0, Supply: 1, Suspend: 2, Block: 3}
+
+
+def _approved(call: Call, asked_by: str) -> bool:
+    return any(d.asked_by == asked_by and d.verdict == "approve" for d in call.decisions)
+
+
+def _needs_approval(tool: Tool, arguments: dict[str, Any]) -> bool:
+    rule = tool.approval
+    if isinstance(rule, bool):
+        return rule
+    try:
+        return rule(arguments)
+    except Exception as error:
+        raise HookFailed(
+            f"the approval rule of tool {tool.spec.name!r} failed: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _intercept(
+    act: Activation, call: Call, answer: Block | Suspend | Supply, asked_by: str, ready: list[Ready]
+) -> None:
+    static = asked_by in ("approval", "client")
+    if not static and (act.view.live or ready):
+        # Calls before this one may change what its gate says: it is asked again when one has finished.
+        act.view.deferred.add(call.id)
+        return
+    now = act.clock.now()
+    match answer:
+        case Suspend(message, schema, accepts):
+            act.change(
+                suspended(
+                    call,
+                    act.identity,
+                    now,
+                    message=message or f"May {call.name} run?",
+                    asked_by=asked_by,
+                    accepts=accepts,
+                    schema=schema,
+                )
+            )
+        case Supply(value):
+            try:
+                _finish(act, call, reply_of(value, call.id, call.name), "ok")
+            except ToolError as error:
+                raise HookFailed(f"the gate of plugin {asked_by!r} supplied a bad result: {error}") from error
+        case Block(reason, ends_run):
+            text = f"{call.name} was refused: {reason}"
+            _finish(act, call, _error(call, "denied", text), "blocked")
+            if ends_run:
+                act.set_run(ending=Blocked(reason))
+
+
+# -- running -------------------------------------------------------------------------------------------------
+
+
+async def _start(act: Activation, ready: list[Ready]) -> None:
+    if hooks := act.agent.hooks["before_tool"]:
+        for call, _, arguments in ready:
+
+            def prepare(ctx: BeforeTool, call: Call = call, arguments: dict[str, Any] = arguments) -> None:
+                ctx.call, ctx.arguments = call, arguments
+
+            await act.phase("before_tool", hooks, BeforeTool, prepare)
+    now = act.clock.now()
+    started: list[Ready] = []
+    for call, tool, arguments in ready:
+        row = replace(call, state="started", attempt=call.attempt + 1, effect=tool.effect, started_at=now)
+        act.view.calls[row.id] = row
+        act.view.live.add(row.id)
+        act.draft.put_call(row)
+        started.append((row, tool, arguments))
+    try:
+        await act.flush()
+    except BaseException:
+        for call, _, _ in ready:
+            act.view.live.discard(call.id)
+            act.view.calls[call.id] = call
+            act.draft.put_call(call)
+        raise
+    run, snapshot = act.view.run, act.state.snapshot()
+    fence = act.draft.fence.epoch if act.draft.fence is not None else 0
+    services = CallServices(act)
+    for row, tool, arguments in started:
+        context = ToolContext(act.identity, row, snapshot, run.principal, fence, services, tool.suspendable)
+        act.executor.start(row, tool, arguments, context)
+
+
+def settle_arrivals(act: Activation) -> None:
+    """Write down how the calls that came back ended."""
+    arrivals = act.executor.arrivals
+    while arrivals:
+        _settle(act, arrivals.popleft())
+    act.view.deferred.clear()
+
+
+def _settle(act: Activation, arrival: Arrival) -> None:
+    act.view.live.discard(arrival.call_id)
+    call, context = act.view.calls[arrival.call_id], arrival.context
+    reply = arrival.reply
+    match arrival.ended:
+        case "ok" if reply is not None:
+            try:
+                act.apply(context.command)
+            except (StateError, ToolError) as error:
+                text = f"{call.name} ran, but its state update was refused: {error}"
+                _finish(act, call, _error(call, "state", text), "error")
+            else:
+                _finish(act, call, reply, "ok")
+        case "error" if reply is not None:
+            _finish(act, call, reply, "error")
+        case "asked" if arrival.asked is not None:
+            asked = arrival.asked
+            act.change(
+                suspended(
+                    call,
+                    act.identity,
+                    act.clock.now(),
+                    message=asked.message,
+                    asked_by="tool",
+                    accepts=asked.accepts,
+                    schema=asked.schema,
+                )
+            )
+        case _:
+            # No result: what to do is the effect's question, and `recover` answers it.
+            act.interrupted[call.id] = arrival.ended
+
+
+def _finish(act: Activation, call: Call, reply: ToolReply, outcome: CallOutcome) -> None:
+    change = finished(call, reply, outcome, act.identity, act.clock.now())
+    if act.agent.hooks["after_tool"]:
+        change = Change(replace(change.call, hooks_due=True), change.log)
+    act.change(change)
+
+
+async def after_calls(act: Activation, move: AfterCalls) -> None:
+    """Run the `after_tool` hooks; the results are committed before them."""
+    for call in move.calls:
+        outcome = call.outcome
+        message = next((m for m in reversed(act.history) if m.id == call.message_id), None)
+        reply = None if message is None else message.reply
+        row = replace(call, hooks_due=False)
+        act.view.calls[row.id] = row
+        if outcome is None or reply is None:
+            act.draft.put_call(row)
+            continue
+
+        def prepare(
+            ctx: AfterTool, row: Call = row, outcome: CallOutcome = outcome, reply: ToolReply = reply
+        ) -> None:
+            ctx.call, ctx.outcome, ctx.reply = row, outcome, reply
+
+        await act.phase("after_tool", act.agent.hooks["after_tool"], AfterTool, prepare)
+        act.draft.put_call(row)
+
+
+# -- interrupted ---------------------------------------------------------------------------------------------
+
+
+async def recover(act: Activation, move: Recover) -> None:
+    """Calls that were started and have no result: run them again, ask their tool, or say that nobody knows."""
+    for call in move.calls:
+        ended = act.interrupted.pop(call.id, "lost")
+        tool = act.agent.tools.get(call.name)
+        ending = act.view.run.ending is not None or act.view.run.cancel is not None
+        if call.effect == "reconcile" and tool is not None:
+            await _reconcile(act, call, tool, ended, ending)
+        elif call.effect == "once" or tool is None:
+            _finish(act, call, interrupted_reply(call, _WHY[ended]), "unknown")
+        elif ended == "timeout":
+            text = f"{call.name} took longer than {tool.timeout:g} s and was stopped; it is safe to try again"
+            _finish(act, call, _error(call, "timeout", text), "error")
+        elif not ending:
+            act.change(Change(replace(call, state="requested"), ()))
+        elif call.effect == "pure":
+            _finish(act, call, _error(call, "cancelled", f"{call.name} was stopped"), "cancelled")
+        else:
+            _finish(act, call, interrupted_reply(call, _WHY[ended]), "unknown")
+
+
+async def _reconcile(act: Activation, call: Call, tool: Tool, ended: str, ending: bool) -> None:
+    await act.flush()
+    try:
+        found = await tool.reconcile(f"{call.run_id}:{call.id}")
+    except Exception as error:
+        act.note(error, f"check of {call.name}")
+        found = None
+    if isinstance(found, Done):
+        try:
+            reply = reply_of(found.result, call.id, call.name, tool.max_result_bytes)
+        except ToolError as error:
+            reply = _error(call, error.kind, f"{call.name} took effect, but its result can't be shown: {error}")
+        _finish(act, call, reply, "ok")
+    elif isinstance(found, NotDone) and not ending and ended != "timeout":
+        act.change(Change(replace(call, state="requested"), ()))
+    elif isinstance(found, NotDone):
+        text = f"{call.name} was stopped ({_WHY[ended]}) and took no effect"
+        kind, outcome = ("timeout", "error") if ended == "timeout" else ("cancelled", "cancelled")
+        _finish(act, call, _error(call, kind, text), outcome)
+    else:
+        _finish(act, call, interrupted_reply(call, _WHY[ended]), "unknown")
+
+
+_WHY = {
+    "timeout": "it took too long",
+    "interrupted": "the run was stopped",
+    "lost": "its process ended",
+}
+
+
+async def drop(act: Activation, move: Drop) -> None:
+    """Close calls that never started, so that the conversation stays one that every vendor accepts."""
+    now = act.clock.now()
+    for call in move.calls:
+        ticket = act.view.tickets.get(call.ticket_id) if call.ticket_id else None
+        reply = _error(call, "cancelled", f"{call.name} did not run: {move.reason}.")
+        change = finished(call, reply, "cancelled", act.identity, now)
+        closed = None if ticket is None else replace(ticket, status="cancelled")
+        act.change(Change(change.call, change.log, closed))

@@ -1,0 +1,263 @@
+"""One model call: the plan, the request, the stream, and what the answer means."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from ..errors import ModelError
+from ..models import Model, ModelRequest, check_live
+from ..plugins import (
+    ActionQueue,
+    AfterInference,
+    BeforeInference,
+    ContextBook,
+    ContextMessage,
+    InferencePlan,
+    PlanEdits,
+    Step,
+    select_context,
+)
+from ..types.events import ErrorRaised, InferenceComplete, StepStart, ToolCallReady
+from ..types.messages import Message, Producer, user_message
+from ..types.requests import ToolSpec
+from ..types.runs import Call, Failed, Stopped
+from ._answer import Answer
+from ._policies import judge, signature
+
+if TYPE_CHECKING:
+    from ._activation import Activation
+    from ._moves import Infer
+
+__all__ = ["infer"]
+
+
+async def infer(act: Activation, move: Infer) -> None:
+    """Ask the model, and commit to the draft what it answered."""
+    run = act.view.run
+    if run.stage == "between":
+        run = act.set_run(stage="inferring", steps=run.steps + 1)
+        act.log(StepStart(act.identity, 0, act.clock.now(), run.steps))
+        await act.phase("step_start", act.agent.hooks["step_start"], Step)
+    model, request = await _prepare(act)
+    if act.view.run.ending is not None or act.view.run.cancel is not None:
+        return
+    await act.flush()
+    started = act.clock.now()
+    answer = Answer(act.identity, act.head, act.channel, act.clock.now)
+    try:
+        check_live(model)
+        await _stream(model, request, answer)
+    except Exception as error:
+        answer.withdraw(str(error))
+        await _failed(act, error if isinstance(error, ModelError) else _wrapped(model, error), request)
+        return
+    except BaseException:
+        _keep_partial(act, model, answer, started)
+        raise
+    await _accept(act, model, answer, request, started)
+
+
+async def _stream(model: Model, request: ModelRequest, answer: Answer) -> None:
+    stream = model.stream(request)
+    add = answer.add
+    try:
+        async for chunk in stream:
+            add(chunk)
+    finally:
+        if (close := getattr(stream, "aclose", None)) is not None:
+            await close()
+
+
+def _wrapped(model: Model, error: Exception) -> ModelError:
+    wrapped = ModelError(f"model {model.name!r} failed: {type(error).__name__}: {error}")
+    wrapped.__cause__ = error
+    return wrapped
+
+
+# -- the request ---------------------------------------------------------------------------------------------
+
+
+async def _prepare(act: Activation) -> tuple[Model, ModelRequest]:
+    agent, run = act.agent, act.view.run
+    settings = agent.agent.settings
+    if run.options is not None:
+        settings = run.options.settings.over(settings)
+    hooks = agent.hooks["before_inference"]
+    snapshot = act.state.snapshot()
+    if not hooks and ContextBook not in snapshot and ActionQueue not in snapshot:
+        model = act.env.registry.models.resolve(agent.agent.model)
+        system = agent.agent.instructions
+        return model, ModelRequest(system, act.history, agent.specs, settings, agent.output)
+    plan = InferencePlan(settings)
+    names = tuple(agent.tools)
+
+    def prepare(ctx: BeforeInference) -> None:
+        ctx.plan = PlanEdits()
+        ctx.tools = names
+
+    for ctx in await act.phase("before_inference", hooks, BeforeInference, prepare):
+        plan.add(ctx.plan)
+    _take_context(act, plan)
+    return _request(act, plan)
+
+
+def _take_context(act: Activation, plan: InferencePlan) -> None:
+    snapshot = act.state.snapshot()
+    if ContextBook not in snapshot:
+        return
+    book = snapshot[ContextBook]
+    plan.context, after = select_context(book, act.view.run.steps)
+    if after != book:
+        act.state.apply([(ContextBook, after)])
+
+
+def _request(act: Activation, plan: InferencePlan) -> tuple[Model, ModelRequest]:
+    agent = act.agent
+    model = act.env.registry.models.resolve(plan.model or agent.agent.model)
+    specs: Sequence[ToolSpec] = agent.specs
+    if plan.excluded or plan.included is not None:
+        specs = tuple([spec for spec in specs if plan.offers(spec.name)])
+    system = [agent.agent.instructions, *plan.system]
+    system += [m.text for m in plan.context if m.target == "system"]
+    text = "\n\n".join(part for part in system if part)
+    messages = act.history
+    if any(m.target != "system" for m in plan.context):
+        messages = _placed(messages, plan.context, act.clock.now())
+    return model, ModelRequest(text, messages, specs, plan.settings, agent.output)
+
+
+def _placed(history: list[Message], context: list[ContextMessage], now: int) -> list[Message]:
+    """The history with context messages where they belong; never between a call and its result."""
+
+    def of(target: str) -> list[Message]:
+        chosen = [m for m in context if m.target == target]
+        return [user_message(m.text, visibility="internal", at=now) for m in chosen]
+
+    newest = next((i for i in range(len(history) - 1, -1, -1) if history[i].role == "user"), len(history))
+    return [*of("session"), *history[:newest], *of("conversation"), *history[newest:], *of("end")]
+
+
+# -- the answer ----------------------------------------------------------------------------------------------
+
+
+async def _accept(act: Activation, model: Model, answer: Answer, request: ModelRequest, started: int) -> None:
+    run, now = act.view.run, act.clock.now()
+    content = answer.content()
+    producer = Producer(run.identity.run_id, run.steps, act.identity.agent_id)
+    message = Message(answer.message_id, "assistant", content, now, producer)
+    if hooks := act.agent.hooks["after_inference"]:
+        await _after(act, hooks, message, None, answer, request)
+        run = act.view.run
+    changes: dict[str, Any] = {"stage": "acting", "failures": 0}
+    if content:
+        changes["answer_id"] = message.id
+    tree = act.view.tree
+    if answer.usage.total_tokens or answer.usage.cost:
+        changes["usage"] = run.usage + answer.usage
+        tree.usage = tree.usage + answer.usage
+    calls = message.calls
+    if calls:
+        tree.calls += len(calls)
+        changes["tree_calls"] = tree.calls
+    if act.agent.window:
+        recent = (*run.signatures, signature(message))
+        changes["signatures"] = recent[-act.agent.window :]
+    act.view.answer = message
+    run = act.set_run(**changes)
+    if content:
+        act.log(message)
+    act.log(
+        InferenceComplete(act.identity, 0, now, model.name, message.id, answer.stop, answer.usage, now - started)
+    )
+    offered = {spec.name for spec in request.tools} if request.tools is not act.agent.specs else None
+    for index, wanted in enumerate(calls):
+        problem = answer.problems.get(wanted.id)
+        if problem is None and offered is not None and wanted.name not in offered:
+            problem = f"{wanted.name} isn't offered in this step"
+        call = Call(
+            wanted.id, run.identity.run_id, run.steps, index, wanted.name, wanted.arguments, problem=problem
+        )
+        act.view.calls[call.id] = call
+        act.draft.put_call(call)
+        act.log(ToolCallReady(act.identity, 0, now, call.id, call.name, call.arguments))
+    if run.ending is None:
+        _judge(act, message, answer, now)
+
+
+def _judge(act: Activation, message: Message, answer: Answer, now: int) -> None:
+    run, agent = act.view.run, act.agent
+    verdict = judge(
+        message,
+        answer.stop,
+        answer.truncated,
+        run,
+        act.rules.limits,
+        act.rules.stop,
+        agent.patterns,
+        agent.shape,
+        act.view.tree,
+        now,
+    )
+    if verdict.ending is not None:
+        act.output = verdict.output
+        act.set_run(ending=verdict.ending)
+    elif verdict.hint is not None:
+        act.set_run(continuations=run.continuations + verdict.continued, repairs=run.repairs + verdict.repaired)
+        act.hint(verdict.hint)
+
+
+async def _after(
+    act: Activation,
+    hooks: Any,
+    message: Message | None,
+    error: Exception | None,
+    answer: Answer | None,
+    request: ModelRequest,
+) -> None:
+    offered = tuple([spec.name for spec in request.tools])
+
+    def prepare(ctx: AfterInference) -> None:
+        ctx.answer = message
+        ctx.error = error
+        ctx.offered = offered
+        ctx.stop = "unknown" if answer is None else answer.stop
+        if answer is not None:
+            ctx.usage = answer.usage
+
+    await act.phase("after_inference", hooks, AfterInference, prepare)
+
+
+async def _failed(act: Activation, error: ModelError, request: ModelRequest) -> None:
+    """The model failed: ask again if a policy says so, else the run ends."""
+    if hooks := act.agent.hooks["after_inference"]:
+        await _after(act, hooks, None, error, None, request)
+    run = act.view.run
+    failures = run.failures + 1
+    if not (error.transient and act.agent.retries):
+        ending = Failed(type(error).__name__, str(error))
+    elif failures >= act.agent.retries:
+        ending = Stopped("consecutive_errors", f"{failures} failures in a row; the last: {error}")
+    else:
+        ending = run.ending
+        now = act.clock.now()
+        act.log(ErrorRaised(act.identity, 0, now, type(error).__name__, str(error), "model"))
+    act.set_run(failures=failures, ending=ending)
+
+
+def _keep_partial(act: Activation, model: Model, answer: Answer, started: int) -> None:
+    """What was streamed before a cancellation stays in the conversation, without its tool calls."""
+    content = answer.content(keep_calls=False)
+    if not any(getattr(part, "text", "") for part in content):
+        return
+    run, now = act.view.run, act.clock.now()
+    producer = Producer(run.identity.run_id, run.steps, act.identity.agent_id)
+    message = Message(answer.message_id, "assistant", content, now, producer)
+    act.view.answer = message
+    act.log(message)
+    act.log(
+        InferenceComplete(act.identity, 0, now, model.name, message.id, "cancelled", answer.usage, now - started)
+    )
+    act.set_run(stage="acting", answer_id=message.id, usage=replace(run.usage + answer.usage))

@@ -1,0 +1,160 @@
+"""The ledger's transitions: how calls are suspended, answered and finished, and what is written for each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ..errors import InvalidDecision, TicketClosed, UnknownTicket
+from ..stores import ThreadView
+from ..tools import error_reply, reply_of
+from ..types.content import Text, ToolReply
+from ..types.events import Event, RunFinish, StepEnd, ToolCallDone, ToolCallResumed, ToolCallSuspended
+from ..types.ids import new_id
+from ..types.messages import Message, Producer
+from ..types.runs import Call, CallOutcome, Cancelled, Identity, Outcome, RunRecord
+from ..types.tickets import Decision, ResumeMode, Ticket
+from ._draft import Draft
+
+__all__ = ["Change", "answered", "finished", "interrupted_reply", "match_decision", "supersede", "suspended"]
+
+
+class Change(Struct, frozen=True):
+    """A call's new row, with its ticket, and what the log says of it."""
+
+    call: Call
+    log: tuple[Message | Event, ...]
+    ticket: Ticket | None = None
+
+
+def finished(call: Call, reply: ToolReply, outcome: CallOutcome, run: Identity, now: int) -> Change:
+    """The call is over and the model is told so."""
+    if call.edited is not None and outcome in ("ok", "error"):
+        reply = _with_note(reply, call.edited)
+    message = Message(new_id(), "tool", (reply,), now, Producer(run.run_id, call.step, run.agent_id))
+    row = replace(call, state="finished", outcome=outcome, ticket_id=None, message_id=message.id, finished_at=now)
+    done = ToolCallDone(run, 0, now, call.id, call.name, outcome, message.id, reply.error)
+    return Change(row, (message, done))
+
+
+def _with_note(reply: ToolReply, edited: dict[str, Any]) -> ToolReply:
+    note = Text(f"\n[a person changed the arguments before the call ran, to: {edited}]")
+    return replace(reply, content=(*reply.content, note), metadata={**reply.metadata, "edited": edited})
+
+
+def interrupted_reply(call: Call, reason: str) -> ToolReply:
+    """What the model is told about a call whose outcome nobody knows."""
+    return error_reply(
+        call.id,
+        call.name,
+        "interrupted",
+        f"{call.name} was interrupted ({reason}) and its outcome is unknown: it may or may not have taken "
+        "effect. Don't assume either, and don't repeat it without checking first.",
+    )
+
+
+def suspended(
+    call: Call,
+    run: Identity,
+    now: int,
+    *,
+    message: str,
+    asked_by: str,
+    accepts: tuple[ResumeMode, ...],
+    schema: dict[str, Any] | None = None,
+) -> Change:
+    """The call waits for the answer to a new ticket."""
+    ticket = Ticket(
+        id=new_id(),
+        run_id=run.run_id,
+        thread_id=run.thread_id,
+        call_id=call.id,
+        tool=call.name,
+        arguments=call.effective_arguments,
+        message=message,
+        asked_by=asked_by,
+        accepts=accepts,
+        schema=schema,
+        created_at=now,
+    )
+    row = replace(call, state="suspended", ticket_id=ticket.id)
+    return Change(row, (ToolCallSuspended(run, 0, now, call.id, call.name, ticket),), ticket)
+
+
+def answered(call: Call, ticket: Ticket, decision: Decision, run: Identity, now: int) -> Change:
+    """A ticket is answered: the call goes on, or ends with the decision as its result or its refusal."""
+    mode = decision.mode or ticket.accepts[0]
+    decision = replace(decision, asked_by=ticket.asked_by, at=decision.at or now)
+    closed = replace(ticket, status="answered")
+    row = replace(call, ticket_id=None, decisions=(*call.decisions, decision))
+    resumed = ToolCallResumed(run, 0, now, call.id, decision, mode)
+    if decision.verdict == "deny":
+        why = f": {decision.reason}" if decision.reason else ""
+        reply = error_reply(call.id, call.name, "denied", f"{call.name} was denied{why}. It did not run.")
+        change = finished(row, reply, "blocked", run, now)
+    elif mode == "result":
+        change = finished(row, reply_of(decision.value, call.id, call.name), "ok", run, now)
+    else:
+        edited = decision.value if mode == "arguments" else row.edited
+        change = Change(replace(row, state="requested", edited=edited), ())
+    return Change(change.call, (resumed, *change.log), closed)
+
+
+def match_decision(
+    decision: Decision, tickets: dict[str, Ticket], closed: dict[str, Ticket]
+) -> tuple[Ticket, Decision]:
+    """The open ticket that a decision answers, by ticket id or call id, and the decision in full form."""
+    ticket = tickets.get(decision.ticket_id)
+    if ticket is None:
+        ticket = next((t for t in tickets.values() if t.call_id == decision.ticket_id), None)
+    if ticket is None:
+        was = closed.get(decision.ticket_id)
+        was = was or next((t for t in reversed(closed.values()) if t.call_id == decision.ticket_id), None)
+        if was is not None:
+            raise TicketClosed(f"ticket {was.id} for {was.tool} was {was.status} before; nothing was changed")
+        waiting = ", ".join(f"{t.id} ({t.tool})" for t in tickets.values()) or "none"
+        raise UnknownTicket(f"no open ticket or call {decision.ticket_id!r} (open tickets: {waiting})")
+    if decision.verdict == "approve" and (decision.mode or ticket.accepts[0]) not in ticket.accepts:
+        raise InvalidDecision(
+            f"ticket {ticket.id} for {ticket.tool} takes {' or '.join(ticket.accepts)}, not {decision.mode}"
+        )
+    if decision.mode == "arguments" and not isinstance(decision.value, dict):
+        raise InvalidDecision(f"new arguments for {ticket.tool} must be an object, not {decision.value!r}")
+    return ticket, replace(decision, ticket_id=ticket.id)
+
+
+def supersede(draft: Draft, stored: ThreadView, run: RunRecord, now: int) -> list[Message | Event]:
+    """Close a waiting run because new input came: what finished stays, what waited is superseded."""
+    identity = replace(run.identity, agent_id=run.agent_id)
+    log: list[Message | Event] = []
+    for call in stored.calls:
+        if call.state == "finished":
+            continue
+        if call.state == "started":
+            change = finished(call, interrupted_reply(call, "its process ended"), "unknown", identity, now)
+        else:
+            text = f"{call.name} did not run: new input came before it was decided."
+            reply = error_reply(call.id, call.name, "superseded", text)
+            change = finished(call, reply, "superseded", identity, now)
+        draft.put_call(change.call)
+        log.extend(change.log)
+    for ticket in stored.tickets:
+        draft.put_ticket(replace(ticket, status="superseded"))
+    if run.stage != "between":
+        log.append(StepEnd(identity, 0, now, run.steps))
+    ending = Cancelled("superseded by new input")
+    draft.put_run(
+        replace(
+            run,
+            status="done",
+            stage="between",
+            waiting=None,
+            ending=None,
+            outcome=Outcome(ending),
+            finished_at=now,
+        )
+    )
+    log.append(RunFinish(identity, 0, now, "done", ending, None, run.usage, run.steps))
+    return log

@@ -1,0 +1,272 @@
+"""What a run does next: a pure function of where it stands."""
+
+from __future__ import annotations
+
+from msgspec import Struct, field
+
+from ..stores import InboxItem, ThreadView
+from ..types.limits import Limits, StopPolicy
+from ..types.messages import Message
+from ..types.runs import Call, Cancelled, Failed, NaturalEnd, RunRecord, TaskRecord, Termination
+from ..types.tickets import Ticket
+from ._policies import Tree, limit_reached
+
+__all__ = [
+    "AfterCalls",
+    "Await",
+    "Drop",
+    "EndStep",
+    "Execute",
+    "Finish",
+    "Infer",
+    "Interrupt",
+    "Move",
+    "Recover",
+    "Rules",
+    "RunView",
+    "SuspendRun",
+    "SwitchAgent",
+    "Take",
+    "WaitForTasks",
+    "next_move",
+]
+
+
+class Rules(Struct, frozen=True):
+    """What the present agent allows."""
+
+    limits: Limits = Limits()
+    stop: tuple[StopPolicy, ...] = ()
+    sequential: bool = False
+    alone: frozenset[str] = frozenset()
+
+
+class RunView(Struct):
+    """Where a run stands: its record, the open step's calls and tickets, live tasks and pending inbox items.
+
+    `live` are the calls that run in this process now; `deferred` those whose gate will be asked again when an
+    earlier call of the step has finished. Neither outlives the process, and a new one starts with both empty.
+    """
+
+    run: RunRecord
+    calls: dict[str, Call] = field(default_factory=dict[str, Call])
+    tickets: dict[str, Ticket] = field(default_factory=dict[str, Ticket])
+    tasks: tuple[TaskRecord, ...] = ()
+    inbox: dict[str, InboxItem] = field(default_factory=dict[str, InboxItem])
+    answer: Message | None = None
+    tree: Tree = field(default_factory=Tree)
+    live: set[str] = field(default_factory=set[str])
+    deferred: set[str] = field(default_factory=set[str])
+
+    @classmethod
+    def of(cls, stored: ThreadView, run: RunRecord) -> RunView:
+        """The view of a run as the store has it."""
+        mine = tuple([t for t in stored.tasks if t.run_id == run.id])
+        return cls(
+            run,
+            {call.id: call for call in stored.calls},
+            {ticket.id: ticket for ticket in stored.tickets},
+            mine,
+            {item.id: item for item in stored.inbox},
+            stored.answer,
+            Tree(run.usage + run.descendants, run.tree_calls, run.started_at or run.created_at),
+        )
+
+
+class Infer(Struct, frozen=True):
+    """Ask the model."""
+
+
+class Execute(Struct, frozen=True):
+    """Start these calls, as far as their gates allow."""
+
+    calls: tuple[Call, ...]
+
+
+class Await(Struct, frozen=True):
+    """Wait for a running call."""
+
+
+class Recover(Struct, frozen=True):
+    """These calls were started and nobody runs them: do what their effect says."""
+
+    calls: tuple[Call, ...]
+
+
+class AfterCalls(Struct, frozen=True):
+    """Run the `after_tool` hooks of these finished calls."""
+
+    calls: tuple[Call, ...]
+
+
+class Interrupt(Struct, frozen=True):
+    """Stop the running calls."""
+
+    reason: str
+
+
+class Drop(Struct, frozen=True):
+    """Close these calls without running them."""
+
+    calls: tuple[Call, ...]
+    reason: str
+
+
+class Take(Struct, frozen=True):
+    """Take these inbox items in."""
+
+    items: tuple[InboxItem, ...]
+
+
+class EndStep(Struct, frozen=True):
+    """Close the step: every call is finished."""
+
+
+class SwitchAgent(Struct, frozen=True):
+    """Let the other agent take over."""
+
+    agent_id: str
+
+
+class SuspendRun(Struct, frozen=True):
+    """Nothing can go on before a ticket is answered: wait."""
+
+    tickets: tuple[str, ...]
+
+
+class WaitForTasks(Struct, frozen=True):
+    """The answer is final and tasks are still running: wait for them."""
+
+
+class Finish(Struct, frozen=True):
+    """The run is over."""
+
+    termination: Termination
+
+
+Move = (
+    Infer
+    | Execute
+    | Await
+    | Recover
+    | AfterCalls
+    | Interrupt
+    | Drop
+    | Take
+    | EndStep
+    | SwitchAgent
+    | SuspendRun
+    | WaitForTasks
+    | Finish
+)
+
+_INFER, _AWAIT, _END_STEP, _WAIT = Infer(), Await(), EndStep(), WaitForTasks()
+
+
+def next_move(view: RunView, rules: Rules, now: int) -> Move:
+    """What happens next. The same for a run that starts, goes on, resumes or recovers."""
+    run = view.run
+    if run.cancel is not None and not isinstance(run.ending, Cancelled):
+        return _close(view, Cancelled(run.cancel))
+    if run.stage == "acting":
+        return _act(view, rules)
+    ending = run.ending
+    if ending is None:
+        return _go_on(view, rules, now)
+    if isinstance(ending, NaturalEnd):
+        if items := _steering(view):
+            return Take(items)
+        if view.tasks:
+            return _WAIT
+    return Finish(ending)
+
+
+def _go_on(view: RunView, rules: Rules, now: int) -> Move:
+    run = view.run
+    if run.stage == "between":
+        if run.next_agent is not None:
+            return SwitchAgent(run.next_agent)
+        if view.inbox and (items := _steering(view)):
+            return Take(items)
+        if run.steps and (stopped := limit_reached(run, rules.limits, rules.stop, view.tree, now)):
+            return Finish(stopped)
+    return _INFER
+
+
+def _act(view: RunView, rules: Rules) -> Move:
+    ending = view.run.ending
+    if isinstance(ending, Cancelled | Failed):
+        return _close(view, ending)
+    if view.inbox and (answers := _answers(view)):
+        return Take(answers)
+    waiting: list[Call] = []
+    suspended = 0
+    for call in view.calls.values():
+        match call.state:
+            case "requested":
+                waiting.append(call)
+            case "started" if call.id not in view.live:
+                return Recover(_orphans(view))
+            case "suspended":
+                suspended += 1
+            case "finished" if call.hooks_due:
+                return AfterCalls(tuple([c for c in view.calls.values() if c.hooks_due]))
+            case _:
+                pass
+    if waiting and ending is None and (start := _startable(waiting, view, rules)):
+        return Execute(start)
+    if view.live:
+        return _AWAIT
+    if ending is not None and (waiting or suspended):
+        return Drop(_open(view), "the run is ending")
+    if suspended:
+        return SuspendRun(tuple(view.tickets))
+    return _END_STEP
+
+
+def _close(view: RunView, ending: Termination) -> Move:
+    """The run ends now, whatever is going on."""
+    reason = "the run was cancelled" if isinstance(ending, Cancelled) else "the run failed"
+    if view.live:
+        return Interrupt(reason)
+    if view.run.stage == "acting":
+        if orphans := _orphans(view):
+            return Recover(orphans)
+        if rest := _open(view):
+            return Drop(rest, reason)
+    return Finish(ending)
+
+
+def _startable(waiting: list[Call], view: RunView, rules: Rules) -> tuple[Call, ...]:
+    slots = (1 if rules.sequential else rules.limits.parallel) - len(view.live)
+    if any(view.calls[call_id].name in rules.alone for call_id in view.live):
+        return ()
+    start: list[Call] = []
+    for call in waiting:
+        if len(start) >= slots:
+            break
+        if call.name in rules.alone and (start or view.live):
+            break
+        if call.id not in view.deferred:
+            start.append(call)
+            if call.name in rules.alone:
+                break
+    return tuple(start)
+
+
+def _orphans(view: RunView) -> tuple[Call, ...]:
+    return tuple([c for c in view.calls.values() if c.state == "started" and c.id not in view.live])
+
+
+def _open(view: RunView) -> tuple[Call, ...]:
+    return tuple([c for c in view.calls.values() if c.state in ("requested", "suspended")])
+
+
+def _answers(view: RunView) -> tuple[InboxItem, ...]:
+    return tuple([i for i in view.inbox.values() if i.kind == "decision"])
+
+
+def _steering(view: RunView) -> tuple[InboxItem, ...]:
+    return tuple(
+        [i for i in view.inbox.values() if i.kind == "task" or (i.kind == "input" and i.policy == "steer")]
+    )

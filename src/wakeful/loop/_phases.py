@@ -1,0 +1,116 @@
+"""How the hooks of a phase run: side by side on one snapshot, merged by one rule."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from ..agents import Hook
+from ..errors import HookFailed, WakefulError
+from ..plugins import ActionQueue, Catalog, HookContext
+from ..state import AnyKey, Command, ScheduledAction, State, conflicts
+
+__all__ = ["MAX_ACTION_ROUNDS", "run_actions", "run_hooks"]
+
+C = TypeVar("C", bound=HookContext)
+
+MAX_ACTION_ROUNDS = 16
+
+
+async def run_hooks(
+    phase: str,
+    hooks: Sequence[Hook],
+    context: Callable[[Hook], C],
+    apply: Callable[[Command], None],
+) -> list[C]:
+    """Run a phase's hooks and apply their commands; returns their contexts in registration order.
+
+    All hooks see the same snapshot. A hook that wrote an exclusive key which one before it wrote too runs
+    again, alone, on the state as it is by then.
+    """
+    contexts = [context(hook) for hook in hooks]
+    await _gather(phase, hooks, contexts)
+    written: set[AnyKey] = set()
+    late: list[int] = []
+    for index, done in enumerate(contexts):
+        if conflicts(done.command, written):
+            late.append(index)
+            continue
+        written.update(key for key, _ in done.command.updates)
+        apply(done.command)
+    for index in late:
+        contexts[index] = context(hooks[index])
+        await _call(phase, hooks[index], contexts[index])
+        apply(contexts[index].command)
+    return contexts
+
+
+async def _gather(phase: str, hooks: Sequence[Hook], contexts: Sequence[HookContext]) -> None:
+    if len(hooks) == 1:
+        await _call(phase, hooks[0], contexts[0])
+        return
+    calls = [_call(phase, hook, ctx) for hook, ctx in zip(hooks, contexts, strict=True)]
+    # All of them end before the first error, in registration order, is raised: none is left running.
+    for outcome in await asyncio.gather(*calls, return_exceptions=True):
+        if isinstance(outcome, BaseException):
+            raise outcome
+
+
+async def _call(phase: str, hook: Hook, context: HookContext) -> None:
+    try:
+        await hook.function(context)
+    except Exception as error:
+        raise HookFailed(f"plugin {hook.plugin!r} failed in {phase}: {type(error).__name__}: {error}") from error
+
+
+async def run_actions(
+    phase: str,
+    catalog: Catalog,
+    state: State,
+    context: Callable[[Hook], HookContext],
+    apply: Callable[[Command], None],
+) -> list[str]:
+    """Run the actions that wait for this phase, and those that they schedule; returns what failed.
+
+    Each action is settled together with what it changed. One that fails is put aside and the run goes on.
+    """
+    problems: list[str] = []
+    for _ in range(MAX_ACTION_ROUNDS):
+        due = [a for a in state.snapshot()[ActionQueue].pending if a.phase == phase]
+        if not due:
+            return problems
+        for action in due:
+            command = Command()
+            error = await _act(action, catalog, context, command)
+            if error:
+                problems.append(f"action {action.name!r}: {error}")
+                command = Command()
+            command.updates.append((ActionQueue, ("ran", replace(action, error=error))))
+            apply(command)
+    raise HookFailed(f"actions kept scheduling actions for {phase}: more than {MAX_ACTION_ROUNDS} rounds")
+
+
+async def _act(
+    action: ScheduledAction,
+    catalog: Catalog,
+    context: Callable[[Hook], HookContext],
+    command: Command,
+) -> str:
+    handler = catalog.actions.get(action.name)
+    if handler is None:
+        return "no plugin handles it any more"
+    ctx = context(Hook(handler.plugin, handler.function, None))
+    try:
+        await handler.function(handler.payload.decode(action.payload), ctx)
+    except (msgspec.MsgspecError, WakefulError) as error:
+        return str(error)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    command.updates.extend(ctx.command.updates)
+    command.notices.extend(ctx.command.notices)
+    command.ending, command.handoff = ctx.command.ending, ctx.command.handoff
+    return ""

@@ -1,0 +1,158 @@
+"""When a run stops: limits, stop policies, and what an answer means for it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ..errors import InvalidArguments
+from ..tools import Shape
+from ..types.events import StopReason
+from ..types.limits import (
+    ContentMatch,
+    CostBudget,
+    Limits,
+    LoopDetection,
+    StopOnTool,
+    StopPolicy,
+    TokenBudget,
+    WallTime,
+)
+from ..types.messages import Message
+from ..types.runs import Failed, NaturalEnd, RunRecord, Stopped, Termination, Usage
+
+__all__ = ["Tree", "Verdict", "judge", "limit_reached", "signature"]
+
+CONTINUE = (
+    "Your last answer was cut off at the output limit. Go on exactly where it stopped; don't repeat anything."
+)
+
+
+_NOTHING = Usage()
+
+
+class Tree:
+    """What a whole tree of runs used so far; a root shares its own with all below it."""
+
+    __slots__ = ("calls", "started_at", "usage")
+
+    def __init__(self, usage: Usage | None = None, calls: int = 0, started_at: int = 0) -> None:
+        self.usage = usage or _NOTHING
+        self.calls = calls
+        self.started_at = started_at
+
+
+class Verdict(Struct, frozen=True):
+    """What an answer means: the run ends this way, or goes on after telling the model `hint`, or goes on."""
+
+    ending: Termination | None = None
+    hint: str | None = None
+    continued: bool = False
+    repaired: bool = False
+    output: Raw | None = None
+
+
+_GO_ON = Verdict()
+_NATURAL = Verdict(NaturalEnd())
+
+
+def limit_reached(
+    run: RunRecord, limits: Limits, stop: Sequence[StopPolicy], tree: Tree, now: int
+) -> Stopped | None:
+    """The limit that forbids another model call, if one does. Exactly at a budget is still within it."""
+    if run.steps >= limits.steps:
+        return Stopped("max_steps", f"the run has had its {limits.steps} steps")
+    if tree.calls > limits.tree_calls:
+        return Stopped("tree_calls", f"more than {limits.tree_calls} tool calls in the tree")
+    for policy in stop:
+        match policy:
+            case WallTime(seconds, whole):
+                since = tree.started_at if whole else run.started_at or run.created_at
+                if now - since > seconds * 1000:
+                    return Stopped("wall_time", f"more than {seconds:g} s since the start")
+            case TokenBudget(tokens, whole):
+                used = (tree.usage if whole else run.usage).total_tokens
+                if used > tokens:
+                    return Stopped("token_budget", f"{used:,} tokens used of {tokens:,}")
+            case CostBudget(cost, whole):
+                spent = (tree.usage if whole else run.usage).cost
+                if spent > cost:
+                    return Stopped("cost_budget", f"{spent:,} micro-units spent of {cost:,}")
+            case _:
+                pass
+    return None
+
+
+def judge(
+    answer: Message,
+    stop: StopReason,
+    truncated_call: bool,
+    run: RunRecord,
+    limits: Limits,
+    policies: Sequence[StopPolicy],
+    patterns: Mapping[str, Any],
+    shape: Shape | None,
+    tree: Tree,
+    now: int,
+) -> Verdict:
+    """What the answer means for the run. An answer without calls is a natural end, whatever the limits say."""
+    calls = answer.calls
+    if not calls:
+        if stop == "max_tokens" and run.continuations < limits.continuations:
+            if stopped := limit_reached(run, limits, policies, tree, now):
+                return Verdict(stopped)
+            return Verdict(hint=CONTINUE, continued=True)
+        if truncated_call:
+            return Verdict(Failed("AnswerTruncated", "the model's tool call was cut off at the output limit"))
+        return _NATURAL if shape is None else _typed(answer, run, limits, policies, shape, tree, now)
+    for policy in policies:
+        match policy:
+            case StopOnTool(tool) if any(call.name == tool for call in calls):
+                return Verdict(Stopped("stop_on_tool", tool))
+            case ContentMatch(pattern) if patterns[pattern].search(answer.text):
+                return Verdict(Stopped("content_match", pattern))
+            case LoopDetection(window) if _repeats(run.signatures, window):
+                return Verdict(Stopped("loop_detection", f"{window} answers in a row were the same"))
+            case _:
+                pass
+    stopped = limit_reached(run, limits, policies, tree, now)
+    return _GO_ON if stopped is None else Verdict(stopped)
+
+
+def _typed(
+    answer: Message,
+    run: RunRecord,
+    limits: Limits,
+    policies: Sequence[StopPolicy],
+    shape: Shape,
+    tree: Tree,
+    now: int,
+) -> Verdict:
+    try:
+        value = shape.decode(answer.text)
+    except InvalidArguments as error:
+        if run.repairs >= limits.repairs:
+            return Verdict(Failed("OutputInvalid", f"the final answer doesn't fit the output type: {error}"))
+        if stopped := limit_reached(run, limits, policies, tree, now):
+            return Verdict(stopped)
+        hint = f"That answer doesn't fit the required output: {error}. Answer again with only the corrected JSON."
+        return Verdict(hint=hint, repaired=True)
+    return Verdict(NaturalEnd(), output=Raw(_json(value)))
+
+
+def _json(value: Any) -> bytes:
+    return msgspec.json.encode(value, enc_hook=lambda v: v.model_dump(mode="json"))
+
+
+def signature(answer: Message) -> str:
+    """A short digest of an answer's text and calls, equal for equal answers."""
+    wanted = [answer.text, [(call.name, call.arguments) for call in answer.calls]]
+    return hashlib.blake2b(msgspec.json.encode(wanted), digest_size=8).hexdigest()
+
+
+def _repeats(signatures: tuple[str, ...], window: int) -> bool:
+    return len(signatures) >= window and len(set(signatures[-window:])) == 1

@@ -1,0 +1,116 @@
+"""What a model is to the loop: something that streams its answer to a request."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from ..types.content import Part
+from ..types.events import StopReason
+from ..types.messages import Message
+from ..types.requests import ModelSettings, OutputSpec, ToolSpec
+from ..types.runs import Usage
+
+__all__ = [
+    "CallChunk",
+    "CallDeltaChunk",
+    "CallStartChunk",
+    "Chunk",
+    "Model",
+    "ModelRequest",
+    "PartChunk",
+    "ReasoningChunk",
+    "StopChunk",
+    "TextChunk",
+    "UsageChunk",
+]
+
+
+class ModelRequest(Struct, frozen=True):
+    """All that a model needs for one answer. The messages are the thread's own: read them, don't change them."""
+
+    system: str
+    messages: Sequence[Message]
+    tools: Sequence[ToolSpec] = ()
+    settings: ModelSettings = ModelSettings()
+    output: OutputSpec | None = None
+
+
+class TextChunk(Struct, frozen=True, gc=False):
+    """A piece of text."""
+
+    text: str
+
+
+class ReasoningChunk(Struct, frozen=True, gc=False):
+    """A piece of reasoning; a signature or an encrypted value closes its block."""
+
+    text: str = ""
+    signature: str | None = None
+    encrypted: str | None = None
+
+
+class CallStartChunk(Struct, frozen=True, gc=False):
+    """A tool call begins; its arguments follow under the same index."""
+
+    index: int
+    name: str
+    vendor_id: str | None = None
+
+
+class CallDeltaChunk(Struct, frozen=True, gc=False):
+    """A piece of a call's arguments, as JSON text."""
+
+    index: int
+    json: str
+
+
+class CallChunk(Struct, frozen=True):
+    """A whole tool call, from vendors that don't stream them."""
+
+    name: str
+    arguments: dict[str, Any]
+    vendor_id: str | None = None
+
+
+class PartChunk(Struct, frozen=True):
+    """A whole part of another kind, such as an image."""
+
+    part: Part
+
+
+class UsageChunk(Struct, frozen=True, gc=False):
+    """What the answer cost; a later one replaces an earlier one."""
+
+    usage: Usage
+
+
+class StopChunk(Struct, frozen=True, gc=False):
+    """Why the model stopped."""
+
+    reason: StopReason
+
+
+Chunk = (
+    TextChunk | ReasoningChunk | CallStartChunk | CallDeltaChunk | CallChunk | PartChunk | UsageChunk | StopChunk
+)
+
+
+class Model(Protocol):
+    """A model. `live` is False only for those that never leave the process, such as scripted ones."""
+
+    @property
+    def name(self) -> str:
+        """The model's name, as events and errors show it."""
+        ...
+
+    @property
+    def live(self) -> bool:
+        """Whether a call costs money or goes over a network."""
+        ...
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
+        """Answer the request; raise `ModelError` if that fails."""
+        ...

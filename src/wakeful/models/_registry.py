@@ -1,0 +1,79 @@
+"""From a model's name to the model, without importing a vendor's SDK before it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from typing import cast
+
+from ..errors import LiveModelForbidden, UnknownModel
+from ._protocol import Model
+
+__all__ = ["ModelRegistry", "VendorFactory", "check_live", "forbid_live_models"]
+
+VendorFactory = Callable[[str], Model]
+
+_forbidden = False
+
+
+def forbid_live_models(forbidden: bool = True) -> bool:
+    """Make every call to a real model fail, or allow them again; returns what held before. For tests."""
+    global _forbidden
+    before, _forbidden = _forbidden, forbidden
+    return before
+
+
+def check_live(model: Model) -> None:
+    """Refuse a real model where tests forbid them."""
+    if _forbidden and getattr(model, "live", True):
+        raise LiveModelForbidden(
+            f"model {model.name!r} is a real one and live models are forbidden here; use a ScriptedModel"
+        )
+
+
+class ModelRegistry:
+    """Models by name. A name is `vendor:model`, or a name the application gave to a model of its own."""
+
+    def __init__(self, models: Mapping[str, Model | VendorFactory] | None = None) -> None:
+        self._models: dict[str, Model] = {}
+        self._vendors: dict[str, VendorFactory] = {}
+        for name, entry in (models or {}).items():
+            if hasattr(entry, "stream"):
+                self._models[name] = cast(Model, entry)
+            else:
+                self._vendors[name] = cast(VendorFactory, entry)
+
+    def check(self, model: str | Model) -> None:
+        """Refuse a name that no vendor or model answers to, without making anything."""
+        if not isinstance(model, str) or model in self._models:
+            return
+        vendor, colon, name = model.partition(":")
+        if colon and name and vendor in self._vendors:
+            return
+        raise UnknownModel(self._explain(model, vendor, bool(colon and name)))
+
+    def resolve(self, model: str | Model) -> Model:
+        """The model of that name, made on first use."""
+        if not isinstance(model, str):
+            return model
+        found = self._models.get(model)
+        if found is None:
+            self.check(model)
+            vendor, _, name = model.partition(":")
+            found = self._models[model] = self._vendors[vendor](name)
+        return found
+
+    def _explain(self, model: str, vendor: str, shaped: bool) -> str:
+        names = [*sorted(self._models), *[f"{v}:…" for v in sorted(self._vendors)]]
+        known = ", ".join(names) or "none"
+        if not shaped:
+            return (
+                f"unknown model {model!r}: a model is named 'vendor:name', or registered with "
+                f"Runtime(models={{{model!r}: ...}}) (known: {known})"
+            )
+        close = get_close_matches(vendor, self._vendors, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        return (
+            f"unknown model {model!r}: no vendor {vendor!r}{hint} "
+            f"Register one with Runtime(models={{{vendor!r}: factory}}) (known: {known})"
+        )

@@ -1,0 +1,141 @@
+"""Models without a network: one that plays a script, and one that is a function."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from inspect import isawaitable
+from typing import Any
+
+from msgspec import Struct, field
+
+from ..errors import ScriptError
+from ..types.content import clean_text
+from ..types.events import StopReason
+from ..types.runs import Usage
+from ._protocol import (
+    CallChunk,
+    Chunk,
+    ModelRequest,
+    ReasoningChunk,
+    StopChunk,
+    TextChunk,
+    UsageChunk,
+)
+
+__all__ = ["FunctionModel", "ScriptedCall", "ScriptedModel", "Turn", "call"]
+
+
+class ScriptedCall(Struct, frozen=True):
+    """A tool call in a script."""
+
+    name: str
+    arguments: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+def call(name: str, /, **arguments: Any) -> ScriptedCall:
+    """A tool call for a script: `call("weather", city="Paris")`."""
+    return ScriptedCall(name, arguments)
+
+
+class Turn(Struct, frozen=True, kw_only=True):
+    """One answer of a scripted model. `text` as a list is streamed piece by piece; `chunks` overrides all."""
+
+    text: str | Sequence[str] = ""
+    calls: Sequence[ScriptedCall] = ()
+    thinking: str = ""
+    usage: Usage = Usage()
+    stop: StopReason | None = None
+    chunks: Sequence[Chunk] | None = None
+
+
+Script = str | ScriptedCall | Sequence[ScriptedCall] | Turn | BaseException
+
+
+class ScriptedModel:
+    """Plays its turns in order: a text, a call, several calls, a `Turn`, or an exception to raise.
+
+    Asking for more turns than there are is a `ScriptError`; so is `verify()` with turns left. `requests` holds
+    what the model was asked.
+    """
+
+    live = False
+
+    def __init__(self, turns: Iterable[Script], *, name: str = "scripted") -> None:
+        self.name = name
+        self.turns = list(turns)
+        self.requests: list[ModelRequest] = []
+
+    @property
+    def unused(self) -> int:
+        """How many turns were not asked for."""
+        return len(self.turns) - len(self.requests)
+
+    def verify(self) -> None:
+        """Fail if turns were left unused."""
+        if self.unused:
+            nxt = self.turns[len(self.requests)]
+            raise ScriptError(
+                f"{self.name}: {self.unused} of {len(self.turns)} turns were not used; the next is {nxt!r}"
+            )
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
+        """Play the next turn."""
+        played = len(self.requests)
+        if played >= len(self.turns):
+            raise ScriptError(
+                f"{self.name}: the script has {len(self.turns)} turns and was asked for one more; "
+                "add a turn, or check why the run went on"
+            )
+        self.requests.append(request)
+        for chunk in chunks_of(self.turns[played]):
+            yield chunk
+
+
+class FunctionModel:
+    """Asks a function for each answer. It gets the request and returns, or awaits, what a script may hold."""
+
+    live = False
+
+    def __init__(
+        self,
+        function: Callable[[ModelRequest], Script | Awaitable[Script] | AsyncIterator[Chunk]],
+        *,
+        name: str = "function",
+    ) -> None:
+        self.name = name
+        self._function = function
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
+        """Ask the function."""
+        answer = self._function(request)
+        if isinstance(answer, AsyncIterator):
+            async for chunk in answer:
+                yield chunk
+            return
+        for chunk in chunks_of(await answer if isawaitable(answer) else answer):
+            yield chunk
+
+
+def chunks_of(turn: Script) -> Iterable[Chunk]:
+    """A turn as the chunks a model streams; raises it if it is an exception."""
+    if isinstance(turn, str):
+        return (TextChunk(clean_text(turn)), StopChunk("end_turn")) if turn else (StopChunk("end_turn"),)
+    if isinstance(turn, ScriptedCall):
+        return (CallChunk(turn.name, turn.arguments), StopChunk("tool_use"))
+    if isinstance(turn, BaseException):
+        raise turn
+    if isinstance(turn, Turn):
+        return turn.chunks if turn.chunks is not None else _expand(turn)
+    return [*[CallChunk(c.name, c.arguments) for c in turn], StopChunk("tool_use")]
+
+
+def _expand(turn: Turn) -> Iterable[Chunk]:
+    if turn.thinking:
+        yield ReasoningChunk(turn.thinking)
+    for piece in (turn.text,) if isinstance(turn.text, str) else turn.text:
+        if piece:
+            yield TextChunk(piece)
+    for each in turn.calls:
+        yield CallChunk(each.name, each.arguments)
+    yield UsageChunk(turn.usage)
+    yield StopChunk(turn.stop or ("tool_use" if turn.calls else "end_turn"))

@@ -1,0 +1,144 @@
+"""What a runtime knows by name: state keys, actions, notices and agents."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, ClassVar, get_type_hints
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ..errors import ConfigurationError, UnknownAction, UnknownAgent
+from ..state import AnyKey, Command, KeyRegistry, ScheduledAction, SentNotice, StateKey
+from ..types.ids import new_id
+
+__all__ = ["PHASES", "ActionQueue", "Catalog", "Handler", "Queue", "action", "notice"]
+
+PHASES = (
+    "run_start",
+    "step_start",
+    "before_inference",
+    "after_inference",
+    "gate_tool",
+    "before_tool",
+    "after_tool",
+    "step_end",
+    "run_end",
+)
+
+
+class Queue(Struct, frozen=True, omit_defaults=True):
+    """Actions that wait for their phase, and those that failed."""
+
+    pending: tuple[ScheduledAction, ...] = ()
+    failed: tuple[ScheduledAction, ...] = ()
+
+
+class ActionQueue(StateKey[Queue, Any]):
+    """Where scheduled actions wait. An update is an action to add, or one that ran, with any error."""
+
+    name: ClassVar[str] = "wakeful.actions"
+    merge = "commutative"
+    default: ClassVar[Any] = Queue()
+
+    def apply(self, value: Queue, update: ScheduledAction | tuple[str, ScheduledAction]) -> Queue:
+        """Add or settle."""
+        if isinstance(update, ScheduledAction):
+            return Queue((*value.pending, update), value.failed)
+        _, ran = update
+        failed = (*value.failed, ran) if ran.error else value.failed
+        return Queue(tuple([a for a in value.pending if a.id != ran.id]), failed)
+
+
+class Handler(Struct, frozen=True):
+    """A plugin's method that carries out an action or takes a notice."""
+
+    name: str
+    plugin: str
+    function: Callable[..., Awaitable[None]]
+    payload: msgspec.json.Decoder[Any]
+
+
+def action(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Mark a plugin's async method `(self, payload, ctx)` as the handler of an action."""
+    return _marker("_wakeful_action", name)
+
+
+def notice(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Mark a plugin's async method `(self, payload)` as the handler of a notice."""
+    return _marker("_wakeful_notice", name)
+
+
+def _marker(attribute: str, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        setattr(function, attribute, name)
+        return function
+
+    return decorate
+
+
+class Catalog:
+    """State keys, action and notice handlers and agent ids of one runtime."""
+
+    def __init__(self, keys: Iterable[AnyKey], agents: Iterable[str]) -> None:
+        self.keys = KeyRegistry(keys)
+        self.actions: dict[str, Handler] = {}
+        self.notices: dict[str, Handler] = {}
+        self.agents = frozenset(agents)
+
+    def add_handlers(self, plugin: object, label: str) -> None:
+        """Register the handlers that a plugin's marked methods are."""
+        kind = type(plugin)
+        for attribute, table in (("_wakeful_action", self.actions), ("_wakeful_notice", self.notices)):
+            for member in dir(kind):
+                function = getattr(kind, member, None)
+                name = getattr(function, attribute, None)
+                if name is None:
+                    continue
+                if name in table and table[name].plugin != label:
+                    raise ConfigurationError(
+                        f"{attribute.rpartition('_')[2]} {name!r} has two handlers: "
+                        f"plugins {table[name].plugin!r} and {label!r}"
+                    )
+                table[name] = Handler(name, label, getattr(plugin, member), _payload_decoder(function))
+
+    def check_key(self, key: AnyKey) -> None:
+        """Refuse a state key that isn't registered."""
+        self.keys.check(key)
+
+    def check_agent(self, agent_id: str) -> None:
+        """Refuse an agent that isn't registered."""
+        if agent_id not in self.agents:
+            known = ", ".join(sorted(self.agents))
+            raise UnknownAgent(f"unknown agent {agent_id!r} (known: {known})")
+
+    def schedule(self, command: Command, name: str, payload: Any, phase: str) -> None:
+        """Put an action into a command; an unknown name or phase refuses it."""
+        if name not in self.actions:
+            raise UnknownAction(f"no plugin handles the action {name!r} ({_known(self.actions)})")
+        if phase not in PHASES or phase == "gate_tool":
+            raise UnknownAction(f"the action {name!r} can't be scheduled for {phase!r}: not a phase that acts")
+        command.updates.append((ActionQueue, ScheduledAction(new_id(), name, phase, _raw(name, payload))))
+
+    def notify(self, command: Command, name: str, payload: Any) -> None:
+        """Put a notice into a command; an unknown name refuses it."""
+        if name not in self.notices:
+            raise UnknownAction(f"no plugin handles the notice {name!r} ({_known(self.notices)})")
+        command.notices.append(SentNotice(name, _raw(name, payload)))
+
+
+def _raw(name: str, payload: Any) -> Raw:
+    try:
+        return Raw(msgspec.json.encode(payload))
+    except (TypeError, UnicodeEncodeError) as error:
+        raise UnknownAction(f"the payload for {name!r} can't be encoded as JSON: {error}") from error
+
+
+def _known(table: dict[str, Handler]) -> str:
+    return f"known: {', '.join(sorted(table))}" if table else "none is registered"
+
+
+def _payload_decoder(function: Any) -> msgspec.json.Decoder[Any]:
+    names = function.__code__.co_varnames[1 : function.__code__.co_argcount]
+    hints = get_type_hints(function)
+    return msgspec.json.Decoder(hints.get(names[0], Any) if names else Any)

@@ -1,0 +1,201 @@
+"""What a plugin's hooks are given: one context for each phase."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from ..state import AnyKey, Command, Snapshot
+from ..types.content import ToolReply
+from ..types.events import StopReason
+from ..types.messages import Message
+from ..types.runs import Call, CallOutcome, Identity, Principal, Termination, Usage, Waiting
+from ..types.tickets import Decision, ResumeMode
+from ._catalog import Catalog
+from ._plan import ContextBook, ContextMessage, PlanEdits
+
+__all__ = [
+    "AfterInference",
+    "AfterTool",
+    "BeforeInference",
+    "BeforeTool",
+    "Block",
+    "GateAnswer",
+    "GateTool",
+    "HookContext",
+    "RunEnd",
+    "Step",
+    "Supply",
+    "Suspend",
+]
+
+
+class HookContext:
+    """What every hook sees: the run, its state when the phase began, and the way to change things.
+
+    Changes are buffered; they apply when the phase's hooks have all run, and are durable with the next commit.
+    `config` is the agent's section for this plugin.
+    """
+
+    __slots__ = ("_catalog", "command", "config", "principal", "run", "state", "step")
+
+    def __init__(
+        self,
+        run: Identity,
+        step: int,
+        state: Snapshot,
+        principal: Principal | None,
+        catalog: Catalog,
+        config: Any,
+    ) -> None:
+        self.run = run
+        self.step = step
+        self.state = state
+        self.principal = principal
+        self.config = config
+        self.command = Command()
+        self._catalog = catalog
+
+    def update(self, key: AnyKey, update: Any) -> None:
+        """Change state through the key's reducer."""
+        self._catalog.check_key(key)
+        self.command.updates.append((key, update))
+
+    def notify(self, name: str, payload: Any = None) -> None:
+        """Send a notice to its handler after the commit that carries it."""
+        self._catalog.notify(self.command, name, payload)
+
+    def schedule(self, name: str, payload: Any = None, *, phase: str) -> None:
+        """Schedule an action for the next time the run reaches that phase (this one included)."""
+        self._catalog.schedule(self.command, name, payload, phase)
+
+    def add_context(self, message: ContextMessage) -> None:
+        """Add a context message to the next model call; in `before_inference`, to this one."""
+        self.command.updates.append((ContextBook, message))
+
+    def remove_context(self, key: str) -> None:
+        """Remove a context message."""
+        self.command.updates.append((ContextBook, key))
+
+    def end_run(self, reason: str = "") -> None:
+        """End the run at the next boundary; calls that didn't start are not run."""
+        self.command.ending = reason
+
+    def handoff(self, agent_id: str) -> None:
+        """Let another agent take over the run from its next step."""
+        self._catalog.check_agent(agent_id)
+        self.command.handoff = agent_id
+
+
+class Step(HookContext):
+    """The context of `run_start`, `step_start`, `step_end`, `activate` and `deactivate`."""
+
+    __slots__ = ()
+
+
+class BeforeInference(HookContext):
+    """The context of `before_inference`: `plan` shapes the model call, `tools` are those on offer."""
+
+    __slots__ = ("plan", "tools")
+
+    plan: PlanEdits
+    tools: tuple[str, ...]
+
+
+class AfterInference(HookContext):
+    """The context of `after_inference`: the answer, or the error if the model failed."""
+
+    __slots__ = ("answer", "error", "offered", "stop", "usage")
+
+    answer: Message | None
+    error: Exception | None
+    stop: StopReason
+    usage: Usage
+    offered: tuple[str, ...]
+
+
+class BeforeTool(HookContext):
+    """The context of `before_tool`, right before a call starts."""
+
+    __slots__ = ("arguments", "call")
+
+    call: Call
+    arguments: dict[str, Any]
+
+
+class Block(Struct, frozen=True):
+    """A gate's no: the model gets an error result, or the run ends if the rule says so."""
+
+    reason: str
+    ends_run: bool = False
+
+
+class Suspend(Struct, frozen=True):
+    """A gate's question. Once a person approved, this gate's suspend for the same call is passed over, unless
+    it asks `again`."""
+
+    message: str = ""
+    schema: dict[str, Any] | None = None
+    accepts: tuple[ResumeMode, ...] = ("replay", "arguments", "result")
+    again: bool = False
+
+
+class Supply(Struct, frozen=True):
+    """A gate's own result for the call; the tool doesn't run."""
+
+    value: Any
+
+
+GateAnswer = Block | Suspend | Supply | None
+
+
+class GateTool(BeforeTool):
+    """The context of `gate_tool`. The gate must be repeatable: it is asked again after earlier calls of the
+    step finished, and after a ticket was answered. `decision` is the latest answer for this call."""
+
+    __slots__ = ()
+
+    @property
+    def decision(self) -> Decision | None:
+        """The latest answer to a ticket of this call."""
+        return self.call.decisions[-1] if self.call.decisions else None
+
+    def block(self, reason: str, *, ends_run: bool = False) -> Block:
+        """Refuse the call."""
+        return Block(reason, ends_run)
+
+    def suspend(
+        self,
+        message: str = "",
+        *,
+        schema: dict[str, Any] | None = None,
+        accepts: tuple[ResumeMode, ...] = ("replay", "arguments", "result"),
+        again: bool = False,
+    ) -> Suspend:
+        """Ask a person first."""
+        return Suspend(message, schema, accepts, again)
+
+    def supply(self, value: Any) -> Supply:
+        """Answer in the tool's place."""
+        return Supply(value)
+
+
+class AfterTool(HookContext):
+    """The context of `after_tool`: the call is finished and its result is committed."""
+
+    __slots__ = ("call", "outcome", "reply")
+
+    call: Call
+    outcome: CallOutcome
+    reply: ToolReply
+
+
+class RunEnd(HookContext):
+    """The context of `run_end`: the activation ends, waiting or done."""
+
+    __slots__ = ("status", "termination", "waiting")
+
+    status: Literal["waiting", "done"]
+    termination: Termination | None
+    waiting: Waiting | None

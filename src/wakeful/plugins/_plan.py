@@ -1,0 +1,145 @@
+"""What goes into one model call besides the conversation: the plan, and the context messages that join it."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, ClassVar, Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from ..state import StateKey
+from ..types.requests import ModelSettings
+
+__all__ = ["ContextBook", "ContextMessage", "InferencePlan", "PlanEdits", "select_context"]
+
+
+class ContextMessage(Struct, frozen=True, omit_defaults=True):
+    """Text that joins the model's request and never the thread.
+
+    `target` is where: after the `system` text, at the head of the conversation (`session`), before the newest
+    user message (`conversation`), or at the very `end`. A message of the same key replaces the one before. With
+    a `cooldown` it is sent again only after so many steps, or when its text changed. `keep` says how long it
+    stays: for the `next` model call only, until it was `sent` once, or `always`.
+    """
+
+    key: str
+    text: str
+    target: Literal["system", "session", "conversation", "end"] = "system"
+    priority: int = 0
+    cooldown: int = 0
+    keep: Literal["next", "sent", "always"] = "next"
+
+
+class Sent(Struct, frozen=True):
+    """When a context message was last sent, and what it said."""
+
+    step: int
+    digest: str
+
+
+class Book(Struct, frozen=True, omit_defaults=True):
+    """The context messages of a run that are still to be sent, and what was sent before."""
+
+    messages: dict[str, ContextMessage] = field(default_factory=dict[str, ContextMessage])
+    sent: dict[str, Sent] = field(default_factory=dict[str, Sent])
+
+
+class ContextBook(StateKey[Book, Any]):
+    """Where context messages wait. An update is a message to put, a key to remove, or a whole new book."""
+
+    name: ClassVar[str] = "wakeful.context"
+    merge = "commutative"
+    default: ClassVar[Any] = Book()
+
+    def apply(self, value: Book, update: ContextMessage | str | Book) -> Book:
+        """Put, remove or replace."""
+        if isinstance(update, Book):
+            return update
+        if isinstance(update, ContextMessage):
+            return replace(value, messages={**value.messages, update.key: update})
+        return replace(value, messages={k: m for k, m in value.messages.items() if k != update})
+
+
+def select_context(book: Book, step: int) -> tuple[list[ContextMessage], Book]:
+    """The messages to send in this step, in order, and the book as it is afterwards."""
+    chosen: list[ContextMessage] = []
+    sent = dict(book.sent)
+    kept: dict[str, ContextMessage] = {}
+    for key, message in book.messages.items():
+        digest = hashlib.blake2b(message.text.encode(), digest_size=8).hexdigest()
+        last = sent.get(key)
+        due = message.cooldown == 0 or last is None or last.digest != digest
+        if due or (last is not None and step - last.step >= message.cooldown):
+            chosen.append(message)
+            sent[key] = Sent(step, digest)
+            if message.keep == "always":
+                kept[key] = message
+        elif message.keep != "next":
+            kept[key] = message
+    chosen.sort(key=lambda m: (m.priority, m.key))
+    return chosen, Book(kept, sent)
+
+
+class PlanEdits:
+    """What one hook changes about the next model call. Edits of several hooks add up in their order."""
+
+    __slots__ = ("_settings", "excluded", "included", "model", "system")
+
+    def __init__(self) -> None:
+        self.system: list[str] = []
+        self.excluded: set[str] = set()
+        self.included: set[str] | None = None
+        self.model: str | None = None
+        self._settings: ModelSettings | None = None
+
+    def add_system(self, text: str) -> None:
+        """Add a paragraph to the system text of this call."""
+        self.system.append(text)
+
+    def exclude_tools(self, *names: str) -> None:
+        """Don't offer these tools in this call; this beats `include_only`."""
+        self.excluded.update(names)
+
+    def include_only(self, *names: str) -> None:
+        """Offer only these tools, and those that other hooks name this way."""
+        self.included = (self.included or set()) | set(names)
+
+    def settings(self, **settings: Any) -> None:
+        """Override model settings for this call; of two hooks the later wins, field by field."""
+        new = ModelSettings(**settings)
+        self._settings = new if self._settings is None else new.over(self._settings)
+
+    @property
+    def overrides(self) -> ModelSettings | None:
+        """The settings that this hook overrides."""
+        return self._settings
+
+
+class InferencePlan:
+    """The plan for one model call, after all hooks had their say."""
+
+    __slots__ = ("context", "excluded", "included", "model", "settings", "system")
+
+    def __init__(self, settings: ModelSettings) -> None:
+        self.system: list[str] = []
+        self.excluded: set[str] = set()
+        self.included: set[str] | None = None
+        self.model: str | None = None
+        self.settings = settings
+        self.context: list[ContextMessage] = []
+
+    def add(self, edits: PlanEdits) -> None:
+        """Apply one hook's edits."""
+        self.system.extend(edits.system)
+        self.excluded |= edits.excluded
+        if edits.included is not None:
+            self.included = (self.included or set()) | edits.included
+        if edits.model is not None:
+            self.model = edits.model
+        if edits.overrides is not None:
+            self.settings = edits.overrides.over(self.settings)
+
+    def offers(self, name: str) -> bool:
+        """Whether the model is offered the tool in this call."""
+        return name not in self.excluded and (self.included is None or name in self.included)

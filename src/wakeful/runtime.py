@@ -1,0 +1,376 @@
+"""The runtime: the one object an application holds."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Literal, cast
+
+from msgspec import Struct
+
+from .agents import Agent, Registry, Toolish
+from .bus import LocalBus
+from .clock import Clock, SystemClock
+from .delegation import DelegateTool
+from .dispatch import Dispatcher, NewRun, RunResult
+from .errors import InvalidInput, UnknownRun, UsageError
+from .loop import Environment
+from .models import Model, VendorFactory
+from .plugins import Plugin
+from .state import AnyKey, State
+from .stores import InputPolicy, MemoryStore, Store
+from .tools import ClientTool, ToolThreads
+from .types.content import Content
+from .types.events import AnyEvent, Event, MessagesSnapshot, StateSnapshot
+from .types.ids import new_id
+from .types.messages import Message, Producer, user_message
+from .types.requests import ModelSettings
+from .types.runs import Call, Identity, Principal, RunOptions, RunRecord, RunStatus
+from .types.tickets import Decision
+
+__all__ = ["Receipt", "Runtime"]
+
+Input = str | Sequence[Content]
+
+MAX_INPUT_BYTES = 1024 * 1024
+MAX_THREAD_ID_BYTES = 128
+CANCEL_GRACE = 5.0
+
+
+class Receipt(Struct, frozen=True):
+    """What `send` answers: the message is in the thread's inbox."""
+
+    message_id: str
+    thread_id: str
+    status: Literal["accepted"] = "accepted"
+
+
+class Runtime:
+    """Runs agents. Make one for the application, and use it as an async context manager or close it.
+
+    Everything is checked here, and one error lists all that is wrong. `tools` are tools that agents refer to by
+    name, `plugins` those that every agent has, `models` models and vendors by name, `keys` state keys that no
+    plugin brings. Threads live in `store`, in memory by default.
+    """
+
+    def __init__(
+        self,
+        agents: Sequence[Agent],
+        *,
+        tools: Sequence[Toolish] = (),
+        plugins: Sequence[Plugin] = (),
+        models: Mapping[str, Model | VendorFactory] | None = None,
+        keys: Sequence[AnyKey] = (),
+        store: Store | None = None,
+        clock: Clock | None = None,
+        cancel_grace: float = CANCEL_GRACE,
+    ) -> None:
+        self._registry = Registry(
+            agents,
+            tools=tools,
+            plugins=plugins,
+            models=models,
+            keys=keys,
+            delegate_tool=lambda agent: DelegateTool(agent.id, agent.description),
+        )
+        self._store: Store = MemoryStore() if store is None else store
+        self._bus = LocalBus()
+        self._abandoned: set[Any] = set()
+        env = Environment(
+            self._registry,
+            self._store,
+            clock or SystemClock(),
+            ToolThreads(),
+            self._abandoned,
+            cancel_grace,
+            lambda act, ctx, agent_id, prompt: self._dispatch.run_child(act, ctx, agent_id, prompt),
+        )
+        self._dispatch = Dispatcher(env, self._bus)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._own_loop: asyncio.AbstractEventLoop | None = None
+
+    # -- running ---------------------------------------------------------------------------------------------
+
+    async def run(
+        self,
+        agent: str | Agent,
+        input: Input,
+        *,
+        thread: str | None = None,
+        principal: Principal | None = None,
+        settings: ModelSettings | None = None,
+        client_tools: Sequence[ClientTool] = (),
+        state: Mapping[AnyKey, Any] | None = None,
+    ) -> RunResult:
+        """Run an agent on a thread, a new one by default, until the run waits or is done.
+
+        A thread has one open run. While another runs, this one waits its turn; one that waits for an answer is
+        superseded; one that waits for tasks is given the input.
+        """
+        self._bind()
+        new = self._new(agent, input, thread, principal, settings, client_tools, state)
+        return await self._dispatch.run(new, fresh=thread is None)
+
+    async def stream(
+        self,
+        agent: str | Agent,
+        input: Input,
+        *,
+        thread: str | None = None,
+        principal: Principal | None = None,
+        settings: ModelSettings | None = None,
+        client_tools: Sequence[ClientTool] = (),
+        state: Mapping[AnyKey, Any] | None = None,
+    ) -> AsyncIterator[AnyEvent]:
+        """Run an agent and yield its events, and those of the agents below it, as they happen.
+
+        Leaving the stream doesn't stop the run; `events` picks it up again, `cancel` stops it.
+        """
+        self._bind()
+        new = self._new(agent, input, thread, principal, settings, client_tools, state)
+        subscription = self._bus.watch(new.thread_id)
+        roots: set[str] = set()
+        work = self._dispatch.run(new, fresh=thread is None, opened=roots.add)
+        task = asyncio.get_running_loop().create_task(work)
+        self._dispatch.track(task)
+        end = cast(Event, None)
+        task.add_done_callback(lambda _: subscription.push(end))
+        queue = subscription.events
+        try:
+            while True:
+                while queue:
+                    event = queue.popleft()
+                    if event is end:
+                        task.result()
+                        return
+                    if event.run.root_run_id in roots:
+                        yield cast(AnyEvent, event)
+                await subscription.wait()
+        finally:
+            subscription.close()
+
+    async def resume(
+        self, run_id: str, *decisions: Decision, answers: Mapping[str, Any] | None = None
+    ) -> RunResult:
+        """Answer a waiting run's tickets and go on with it; those left open go on waiting.
+
+        `answers` maps ticket or call ids to values. Nothing is changed if one of them doesn't fit.
+        """
+        self._bind()
+        given = [*decisions, *[Decision(key, value=value) for key, value in (answers or {}).items()]]
+        if not given:
+            raise UsageError("resume needs a decision: ticket.approve(), ticket.deny(), ticket.answer(...)")
+        return await self._dispatch.resume(run_id, given)
+
+    async def cancel(self, run_id: str, reason: str = "cancelled by request") -> bool:
+        """Cancel a run with everything it does, and wait until it is quiet; False if it was done before."""
+        self._bind()
+        return await self._dispatch.cancel(run_id, reason)
+
+    async def send(
+        self,
+        thread: str,
+        input: Input,
+        *,
+        agent: str | Agent | None = None,
+        policy: InputPolicy = "queue",
+        principal: Principal | None = None,
+    ) -> Receipt:
+        """Give a thread input without waiting for what comes of it.
+
+        On a thread with an open run the policy decides: `queue` runs it afterwards, `steer` shows it to the
+        running run at its next step, `interrupt` cancels that run first, `reject` raises `ThreadBusy`. A free
+        thread starts a run in the background. `agent` is by default the one that ran last.
+        """
+        self._bind()
+        if agent is None:
+            stored = await self._store.load(thread)
+            agent = stored.thread.last_agent_id if stored is not None else None
+            if agent is None:
+                raise UsageError(f"thread {thread!r} has had no run; say which agent: send(..., agent=...)")
+        new = self._new(agent, input, thread, principal, None, (), None)
+        await self._dispatch.send(new, policy)
+        return Receipt(new.message.id, thread)
+
+    def run_sync(self, agent: str | Agent, input: Input, **options: Any) -> RunResult:
+        """`run` for programs without an event loop; takes the same options."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            pass
+        else:
+            raise UsageError("run_sync can't be used inside an event loop; use `await runtime.run(...)`")
+        if self._own_loop is None:
+            self._own_loop = asyncio.new_event_loop()
+            threading.Thread(target=self._own_loop.run_forever, name="wakeful-loop", daemon=True).start()
+        return asyncio.run_coroutine_threadsafe(self.run(agent, input, **options), self._own_loop).result()
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    async def events(
+        self, thread: str, *, after: int | str = 0, follow: bool = True, snapshot: bool = False
+    ) -> AsyncIterator[AnyEvent]:
+        """A thread's events from behind a cursor: first from the log, then, with `follow`, as they happen.
+
+        With `snapshot` the conversation and the state as they stand come first, and events from there on.
+        """
+        last = int(str(after).partition(".")[0])
+        subscription = self._bus.watch(thread) if follow else None
+        try:
+            if snapshot:
+                async for event in self._snapshot(thread):
+                    last = event.seq
+                    yield event
+            async for event in self._logged(thread, last):
+                last = event.seq
+                yield event
+            while subscription is not None:
+                while subscription.events:
+                    if subscription.lagged:
+                        subscription.lagged = False
+                        async for event in self._logged(thread, last):
+                            last = event.seq
+                            yield event
+                        continue
+                    event = cast(AnyEvent, subscription.events.popleft())
+                    own = event.run.thread_id == thread
+                    if own and (event.seq <= last if event.durable else event.seq < last):
+                        continue
+                    if own and event.durable:
+                        last = event.seq
+                    yield event
+                await subscription.wait()
+        finally:
+            if subscription is not None:
+                subscription.close()
+
+    async def _logged(self, thread: str, after: int) -> AsyncIterator[AnyEvent]:
+        while page := await self._store.events(thread, after=after):
+            for event in page:
+                yield cast(AnyEvent, event)
+            after = page[-1].seq
+
+    async def _snapshot(self, thread: str) -> AsyncIterator[AnyEvent]:
+        stored = await self._store.load(thread)
+        if stored is None:
+            return
+        run = stored.run or await self._store.run(stored.thread.last_run_id or "")
+        identity = Identity("", thread, "", "") if run is None else run.identity
+        now, head = self._dispatch.env.clock.now(), stored.thread.head
+        messages = await self._store.messages(thread)
+        yield MessagesSnapshot(identity, head, now, tuple(m for m in messages if m.seq <= head))
+        state = State(self._registry.catalog.keys, {**stored.state, **stored.run_state}).export()
+        yield StateSnapshot(identity, head, now, state)
+
+    async def messages(self, thread: str) -> list[Message]:
+        """A thread's conversation, oldest first."""
+        return await self._store.messages(thread)
+
+    async def get_run(self, run_id: str) -> RunRecord:
+        """A run's record."""
+        run = await self._store.run(run_id)
+        if run is None:
+            raise UnknownRun(f"no run {run_id!r} in this store")
+        return run
+
+    async def list_runs(
+        self,
+        *,
+        thread: str | None = None,
+        status: RunStatus | None = None,
+        before: str | None = None,
+        limit: int = 100,
+    ) -> list[RunRecord]:
+        """Run records, newest first, older than the run `before`."""
+        return await self._store.runs(thread_id=thread, status=status, before=before, limit=limit)
+
+    async def calls(self, run_id: str) -> Sequence[Call]:
+        """The ledger of a run's tool calls, in order."""
+        await self.get_run(run_id)
+        return await self._store.calls(run_id)
+
+    @property
+    def agents(self) -> Mapping[str, Agent]:
+        """The agents by id."""
+        return self._registry.agents
+
+    @property
+    def abandoned(self) -> int:
+        """Tool calls that were told to stop, didn't, and still run: tasks and threads."""
+        return len(self._abandoned) + self._dispatch.env.threads.abandoned
+
+    # -- lifetime --------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Runtime:
+        self._bind()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Cancel what runs, wait until all is quiet, and close the store."""
+        await self._dispatch.close()
+        await self._store.close()
+
+    def _bind(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._loop is loop:
+            return
+        if self._loop is not None and not self._loop.is_closed():
+            raise UsageError(
+                "this runtime belongs to another event loop; make one runtime for each loop, "
+                "or use run_sync from other threads"
+            )
+        self._loop = loop
+
+    def _new(
+        self,
+        agent: str | Agent,
+        input: Input,
+        thread: str | None,
+        principal: Principal | None,
+        settings: ModelSettings | None,
+        client_tools: Sequence[ClientTool],
+        state: Mapping[AnyKey, Any] | None,
+    ) -> NewRun:
+        agent_id = agent.id if isinstance(agent, Agent) else agent
+        self._registry.resolve(agent_id)
+        options = None
+        if settings is not None or client_tools:
+            specs = tuple([tool.spec for tool in client_tools])
+            options = RunOptions(settings or ModelSettings(), specs)
+        return NewRun(
+            thread_id=new_id() if thread is None else _thread_id(thread),
+            agent_id=agent_id,
+            message=_message(input, principal),
+            principal=principal,
+            options=options,
+            seed=self._seed(state),
+        )
+
+    def _seed(self, state: Mapping[AnyKey, Any] | None) -> dict[str, bytes]:
+        seed: dict[str, bytes] = {}
+        for key, value in (state or {}).items():
+            self._registry.catalog.check_key(key)
+            seed[key.name] = key.encode(value)
+            key.decode(seed[key.name])
+        return seed
+
+
+def _thread_id(thread: str) -> str:
+    if not thread or len(thread.encode(errors="replace")) > MAX_THREAD_ID_BYTES:
+        raise InvalidInput(f"a thread id has 1 to {MAX_THREAD_ID_BYTES} bytes, not {len(thread)}: {thread:.40}")
+    return thread
+
+
+def _message(input: Input, principal: Principal | None) -> Message:
+    producer = None if principal is None else Producer(principal_id=principal.id)
+    message = user_message(input if isinstance(input, str) else list(input), producer=producer)
+    size = sum(len(part.text) if hasattr(part, "text") else 0 for part in cast(Any, message.content))
+    if size > MAX_INPUT_BYTES:
+        raise InvalidInput(f"the input has {size:,} characters; the limit is {MAX_INPUT_BYTES:,}")
+    if not message.content:
+        raise InvalidInput("the input is empty; give a text or content parts")
+    return message

@@ -1,0 +1,132 @@
+"""State keys: named, typed values with a reducer."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
+
+import msgspec
+
+from ..errors import ConfigurationError, StateError, StateTooLarge, UnknownStateKey
+
+__all__ = ["MAX_VALUE_BYTES", "AnyKey", "KeyRegistry", "StateKey"]
+
+V = TypeVar("V")
+U = TypeVar("U")
+
+MAX_VALUE_BYTES = 256 * 1024
+
+
+class StateKey(Generic[V, U]):
+    """A typed value of a run or a thread. Subclass it; the class itself is the key.
+
+    `apply` is the reducer: it returns the new value and leaves the old one as it was. Updates of a
+    `commutative` key from hooks that ran side by side are all applied, in order; of an `exclusive` key's
+    two writers, the later runs again on what the first one wrote.
+    """
+
+    name: ClassVar[str]
+    scope: ClassVar[Literal["run", "thread"]] = "run"
+    merge: ClassVar[Literal["exclusive", "commutative"]] = "exclusive"
+    persistent: ClassVar[bool] = True
+    default: ClassVar[Any] = None
+
+    _decoder: ClassVar[msgspec.json.Decoder[Any]]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if isinstance(cls.default, list | dict | set):
+            cls._shared_default = True
+
+    _shared_default: ClassVar[bool] = False
+
+    def apply(self, value: V, update: U) -> V:
+        """The value after the update; by default the update replaces it."""
+        return update  # pyright: ignore[reportReturnType]
+
+    @classmethod
+    def initial(cls) -> Any:
+        """The value before the first update."""
+        return copy.copy(cls.default) if cls._shared_default else cls.default
+
+    @classmethod
+    def encode(cls, value: Any) -> bytes:
+        """The value as JSON, refused if it is too large to keep."""
+        try:
+            data = msgspec.json.encode(value)
+        except (TypeError, UnicodeEncodeError, msgspec.MsgspecError) as error:
+            raise StateError(
+                f"state key {cls.name!r}: {type(value).__name__} can't be stored as JSON ({error}); "
+                "use a JSON-encodable type or set persistent = False"
+            ) from error
+        if len(data) > MAX_VALUE_BYTES:
+            raise StateTooLarge(
+                f"state key {cls.name!r}: {len(data):,} bytes encoded, the limit is {MAX_VALUE_BYTES:,}; "
+                "keep large data elsewhere and a reference to it in state"
+            )
+        return data
+
+    @classmethod
+    def decode(cls, data: bytes) -> Any:
+        """The value from its JSON."""
+        try:
+            return cls._decoder.decode(data)
+        except msgspec.MsgspecError as error:
+            raise StateError(f"state key {cls.name!r}: the stored value can't be read ({error})") from error
+
+
+AnyKey = type[StateKey[Any, Any]]
+
+
+class KeyRegistry:
+    """The state keys of a runtime, by name."""
+
+    def __init__(self, keys: Iterable[AnyKey] = ()) -> None:
+        self._keys: dict[str, AnyKey] = {}
+        for key in keys:
+            self.add(key)
+
+    def add(self, key: AnyKey) -> None:
+        """Register a key; one name with two definitions is an error."""
+        name = getattr(key, "name", "")
+        if not name:
+            raise ConfigurationError(f"state key {key.__qualname__}: it needs a name, such as name = 'calls'")
+        if key.scope not in ("run", "thread") or key.merge not in ("exclusive", "commutative"):
+            raise ConfigurationError(
+                f"state key {name!r}: scope is 'run' or 'thread' and merge is 'exclusive' or 'commutative', "
+                f"not {key.scope!r} and {key.merge!r}"
+            )
+        if self._keys.setdefault(name, key) is not key:
+            raise ConfigurationError(
+                f"state key {name!r} has two definitions: {self._keys[name].__qualname__} and {key.__qualname__}"
+            )
+        try:
+            key._decoder = msgspec.json.Decoder(_value_type(key))  # pyright: ignore[reportPrivateUsage]
+        except TypeError as error:
+            raise ConfigurationError(f"state key {name!r}: {error}") from error
+
+    def __contains__(self, key: AnyKey) -> bool:
+        return self._keys.get(getattr(key, "name", "")) is key
+
+    def find(self, name: str) -> AnyKey | None:
+        """The key of that name, if it is registered."""
+        return self._keys.get(name)
+
+    def check(self, key: AnyKey) -> None:
+        """Refuse a key that isn't registered."""
+        if key not in self:
+            name = getattr(key, "name", key)
+            known = ", ".join(sorted(self._keys)) or "none"
+            raise UnknownStateKey(
+                f"state key {name!r} isn't registered; list it in a plugin's `keys` or in Runtime(keys=[...]) "
+                f"(registered: {known})"
+            )
+
+
+def _value_type(key: AnyKey) -> Any:
+    for base in getattr(key, "__orig_bases__", ()):
+        args = get_args(base)
+        if args and not isinstance(args[0], TypeVar):
+            return args[0]
+    return Any

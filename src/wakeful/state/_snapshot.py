@@ -1,0 +1,134 @@
+"""Frozen snapshots of state, and the commands that are the only way to change it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from msgspec import Raw, Struct
+
+from ..errors import UnknownStateKey
+from ._keys import AnyKey, KeyRegistry, StateKey
+
+__all__ = ["Command", "ScheduledAction", "SentNotice", "Snapshot", "State", "conflicts"]
+
+V = TypeVar("V")
+
+
+class Snapshot:
+    """What state was at one moment. Reading a key that was never written gives its default."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = values
+
+    def __getitem__(self, key: type[StateKey[V, Any]]) -> V:
+        try:
+            return self._values[key.name]
+        except KeyError:
+            return key.initial()
+
+    def __contains__(self, key: AnyKey) -> bool:
+        return key.name in self._values
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+
+class ScheduledAction(Struct, frozen=True, omit_defaults=True):
+    """One-shot work for a phase, with its payload as JSON."""
+
+    id: str
+    name: str
+    phase: str
+    payload: Raw
+    error: str = ""
+
+
+class SentNotice(Struct, frozen=True):
+    """Something for a notice handler, delivered after the commit."""
+
+    name: str
+    payload: Raw
+
+
+class Command:
+    """What a hook or a tool wants changed, buffered until its phase merges or its call commits."""
+
+    __slots__ = ("ending", "handoff", "notices", "updates")
+
+    def __init__(self) -> None:
+        self.updates: list[tuple[AnyKey, Any]] = []
+        self.notices: list[SentNotice] = []
+        self.ending: str | None = None
+        self.handoff: str | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.updates or self.notices) or self.ending is not None or self.handoff is not None
+
+
+def conflicts(command: Command, written: set[AnyKey]) -> bool:
+    """Whether the command writes an exclusive key that a command before it wrote in the same phase."""
+    return any(key in written for key, _ in command.updates if key.merge == "exclusive")
+
+
+class State:
+    """A run's state in memory: the present values, and what the next commit has to write."""
+
+    __slots__ = ("_keys", "_snapshot", "_values", "changes")
+
+    def __init__(self, keys: KeyRegistry, stored: Mapping[str, bytes] | None = None) -> None:
+        self._keys = keys
+        self._values: dict[str, Any] = {}
+        self._snapshot: Snapshot | None = None
+        self.changes: dict[AnyKey, bytes | None] = {}
+        for name, data in (stored or {}).items():
+            # A key that no code knows any more stays in the store, untouched.
+            if (key := keys.find(name)) is not None:
+                self._values[name] = key.decode(data)
+
+    def snapshot(self) -> Snapshot:
+        """The state as it stands, frozen."""
+        if self._snapshot is None:
+            self._snapshot = Snapshot(self._values)
+        return self._snapshot
+
+    def value(self, name: str) -> Any:
+        """The present value of a key by name; it must have been written."""
+        return self._values[name]
+
+    def apply(self, updates: Sequence[tuple[AnyKey, Any]]) -> None:
+        """Apply all updates, or none of them if one is refused."""
+        if not updates:
+            return
+        for key, _ in updates:
+            self._keys.check(key)
+        values = dict(self._values)
+        for key, update in updates:
+            before = values[key.name] if key.name in values else key.initial()
+            values[key.name] = key().apply(before, update)
+        encoded = {key: key.encode(values[key.name]) if key.persistent else None for key, _ in updates}
+        self._values = values
+        self._snapshot = None
+        self.changes.update(encoded)
+
+    def seed(self, values: Mapping[str, bytes]) -> None:
+        """Set values from JSON before the run begins; all of them, or none if one doesn't fit."""
+        decoded: dict[AnyKey, tuple[Any, bytes]] = {}
+        for name, data in values.items():
+            key = self._keys.find(name)
+            if key is None:
+                raise UnknownStateKey(f"state key {name!r} isn't registered with the runtime")
+            decoded[key] = (key.decode(data), data)
+        self._values = {**self._values, **{key.name: value for key, (value, _) in decoded.items()}}
+        self._snapshot = None
+        self.changes.update({key: data if key.persistent else None for key, (_, data) in decoded.items()})
+
+    def export(self) -> dict[str, Any]:
+        """The persistent values by name."""
+        found = ((name, self._keys.find(name)) for name in self._values)
+        return {name: self._values[name] for name, key in found if key is not None and key.persistent}

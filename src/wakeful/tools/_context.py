@@ -1,0 +1,234 @@
+"""What a tool can see and do while it runs."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from ..errors import ToolCancelled, ToolError
+from ..state import AnyKey, Command, Snapshot
+from ..types.events import ActivityDelta, ActivitySnapshot, LiveEvent, ToolOutput, ToolProgress
+from ..types.runs import Call, Identity, Principal
+from ..types.tickets import Decision, ResumeMode
+
+__all__ = ["Asked", "ChildResult", "Services", "ToolContext"]
+
+
+class ChildResult(Struct, frozen=True):
+    """What a child agent's run came to."""
+
+    run_id: str
+    agent_id: str
+    status: str
+    text: str
+    steps: int
+    error: str | None = None
+
+
+class Services(Protocol):
+    """What a tool's context offers from the layers above the tools."""
+
+    def publish(self, event: LiveEvent) -> None:
+        """Show a live event to whoever listens; safe from any thread."""
+        ...
+
+    def watched(self) -> bool:
+        """Whether anybody listens."""
+        ...
+
+    def now(self) -> int:
+        """The time in milliseconds."""
+        ...
+
+    def head(self) -> int:
+        """The last sequence number of the thread's log."""
+        ...
+
+    def check_key(self, key: AnyKey) -> None:
+        """Refuse a state key that isn't registered."""
+        ...
+
+    def check_agent(self, agent_id: str) -> None:
+        """Refuse an agent that isn't registered."""
+        ...
+
+    def notify(self, command: Command, name: str, payload: Any) -> None:
+        """Put a notice into the command."""
+        ...
+
+    def schedule(self, command: Command, name: str, payload: Any, phase: str) -> None:
+        """Put an action into the command."""
+        ...
+
+    async def run_agent(self, context: ToolContext, agent_id: str, prompt: str) -> ChildResult:
+        """Run another agent as a child of this call."""
+        ...
+
+
+class Asked(BaseException):
+    """The signal that unwinds a tool which asked a question; not an error, so `except Exception` lets it by."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        schema: dict[str, Any] | None,
+        accepts: tuple[ResumeMode, ...],
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.schema = schema
+        self.accepts = accepts
+
+
+class ToolContext:
+    """Given to a tool that has a parameter of this type.
+
+    `run` says which run this is and where it stands in its tree; `state` is the state when the call began;
+    `decision` is the latest answer to a ticket of this call; `idempotency_key` is the same for every attempt at
+    the call; `fence` is a number that grows with every takeover of the thread.
+    """
+
+    __slots__ = (
+        "_asked",
+        "_cancelled",
+        "_decisions",
+        "_services",
+        "_suspendable",
+        "attempt",
+        "call_id",
+        "command",
+        "decision",
+        "fence",
+        "name",
+        "principal",
+        "run",
+        "state",
+    )
+
+    def __init__(
+        self,
+        run: Identity,
+        call: Call,
+        state: Snapshot,
+        principal: Principal | None,
+        fence: int,
+        services: Services,
+        suspendable: bool,
+    ) -> None:
+        self.run = run
+        self.call_id = call.id
+        self.name = call.name
+        self.attempt = call.attempt
+        self.state = state
+        self.principal = principal
+        self.fence = fence
+        self.command = Command()
+        self.decision: Decision | None = call.decisions[-1] if call.decisions else None
+        self._decisions = call.decisions
+        self._services = services
+        self._suspendable = suspendable
+        self._asked = 0
+        self._cancelled = False
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for every attempt at this call, and for no other call."""
+        return f"{self.run.run_id}:{self.call_id}"
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the call was told to stop. A tool in a thread looks at this now and then."""
+        return self._cancelled
+
+    def check_cancelled(self) -> None:
+        """Raise `ToolCancelled` if the call was told to stop."""
+        if self._cancelled:
+            raise ToolCancelled(f"{self.name} was told to stop")
+
+    def update(self, key: AnyKey, update: Any) -> None:
+        """Change state; applied through the key's reducer when this call's result is committed."""
+        self._services.check_key(key)
+        self.command.updates.append((key, update))
+
+    def notify(self, name: str, payload: Any = None) -> None:
+        """Send a notice to its handler once this call's result is committed."""
+        self._services.notify(self.command, name, payload)
+
+    def schedule(self, name: str, payload: Any = None, *, phase: str) -> None:
+        """Schedule an action for the next time the run reaches that phase."""
+        self._services.schedule(self.command, name, payload, phase)
+
+    def end_run(self, reason: str = "") -> None:
+        """End the run once this step's calls are finished."""
+        self.command.ending = reason
+
+    def handoff(self, agent_id: str) -> None:
+        """Let another agent take over the run from its next step."""
+        self._services.check_agent(agent_id)
+        self.command.handoff = agent_id
+
+    def ask(
+        self,
+        message: str,
+        *,
+        schema: dict[str, Any] | None = None,
+        mode: ResumeMode = "replay",
+    ) -> Any:
+        """Ask a person and return the answer.
+
+        The first time, the tool is unwound here and the run is suspended. When the answer has come, the tool
+        runs again from the top, and each `ask` it reaches returns what was answered to it. Code before an
+        `ask` runs again too: it must be repeatable.
+        """
+        if not self._suspendable:
+            raise ToolError(
+                f"{self.name} can't ask while it runs: its effect is 'once', so it must not run again from the "
+                "top; declare it resumable=True if that is safe, or ask before it starts with approval=True"
+            )
+        answers = [d for d in self._decisions if d.asked_by == "tool"]
+        if self._asked < len(answers):
+            self._asked += 1
+            return answers[self._asked - 1].value
+        raise Asked(message, schema=schema, accepts=(mode,))
+
+    def stream(self, text: str) -> None:
+        """Show a piece of output while the tool runs."""
+        if (at := self._moment()) is not None:
+            self._services.publish(ToolOutput(self.run, *at, self.call_id, self.name, text))
+
+    def progress(
+        self,
+        fraction: float | None = None,
+        *,
+        done: int | None = None,
+        total: int | None = None,
+        message: str = "",
+    ) -> None:
+        """Show how far the tool has come."""
+        if (at := self._moment()) is not None:
+            self._services.publish(
+                ToolProgress(self.run, *at, self.call_id, self.name, fraction, done, total, message)
+            )
+
+    def activity(self, name: str, content: Any) -> None:
+        """Show something of the tool's own, such as a plan; the same name again replaces it."""
+        if (at := self._moment()) is not None:
+            self._services.publish(ActivitySnapshot(self.run, *at, self.call_id, name, content))
+
+    def activity_delta(self, name: str, patch: list[dict[str, Any]]) -> None:
+        """Change what `activity` showed, by a JSON patch."""
+        if (at := self._moment()) is not None:
+            self._services.publish(ActivityDelta(self.run, *at, self.call_id, name, patch))
+
+    async def run_agent(self, agent_id: str, prompt: str) -> ChildResult:
+        """Run another agent as a child of this call and wait for what it comes to."""
+        return await self._services.run_agent(self, agent_id, prompt)
+
+    def _moment(self) -> tuple[int, int] | None:
+        return (self._services.head(), self._services.now()) if self._services.watched() else None
+
+    def cancel(self) -> None:
+        """Tell the tool to stop; used by the loop."""
+        self._cancelled = True

@@ -1,0 +1,101 @@
+"""Threads for synchronous tools: ours, so that one which never returns can be let go and counted."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["ToolThreads"]
+
+_Job = tuple[contextvars.Context, Callable[[], Any], asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
+
+IDLE_SECONDS = 10.0
+
+
+class ToolThreads:
+    """Daemon threads, made when needed and ended when idle. An abandoned one no longer counts as busy."""
+
+    def __init__(self, limit: int = 64) -> None:
+        self._limit = limit
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._threads = 0
+        self._idle = 0
+        self.abandoned = 0
+
+    def submit(self, function: Callable[[], Any]) -> asyncio.Future[Any]:
+        """Run the function in a thread with this task's context variables."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        self._jobs.put((contextvars.copy_context(), function, loop, future))
+        with self._lock:
+            if self._idle < self._jobs.qsize() and self._threads - self.abandoned < self._limit:
+                self._threads += 1
+                threading.Thread(target=self._work, name="wakeful-tool", daemon=True).start()
+        return future
+
+    def abandon(self, future: asyncio.Future[Any]) -> None:
+        """Let go of a function that doesn't stop; its thread is counted until it ends."""
+        self.abandoned += 1
+
+        def ended(late: asyncio.Future[Any]) -> None:
+            self.abandoned -= 1
+            if not late.cancelled():
+                late.exception()  # Asked for, so that asyncio doesn't warn about an error nobody waits for.
+
+        future.add_done_callback(ended)
+
+    @property
+    def alive(self) -> int:
+        """Threads that exist now, abandoned ones included."""
+        return self._threads
+
+    def close(self) -> None:
+        """Send the idle threads home."""
+        with self._lock:
+            for _ in range(self._threads):
+                self._jobs.put(None)
+
+    def _work(self) -> None:
+        while (job := self._next()) is not None:
+            context, function, loop, future = job
+            try:
+                value, error = context.run(function), None
+            except BaseException as raised:
+                value, error = None, raised
+            try:
+                loop.call_soon_threadsafe(_settle, future, value, error)
+            except RuntimeError:
+                pass  # The loop is closed: nobody waits for the answer any more.
+            del context, function, future, value, error, job
+        with self._lock:
+            self._threads -= 1
+
+    def _next(self) -> _Job | None:
+        with self._lock:
+            self._idle += 1
+        try:
+            return self._jobs.get(timeout=IDLE_SECONDS)
+        except queue.Empty:
+            return None
+        finally:
+            with self._lock:
+                self._idle -= 1
+
+
+def _settle(future: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
+    if future.cancelled():
+        return
+    if error is None:
+        future.set_result(value)
+    else:
+        # A future can't hold StopIteration, and a tool's SystemExit is not the application's.
+        future.set_exception(error if _portable(error) else RuntimeError(f"{type(error).__name__}: {error}"))
+
+
+def _portable(error: BaseException) -> bool:
+    return not isinstance(error, StopIteration | SystemExit | KeyboardInterrupt | asyncio.CancelledError)

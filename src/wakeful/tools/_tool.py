@@ -1,0 +1,197 @@
+"""Tools: functions, methods and objects that a model can call."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import cached_property, update_wrapper
+from typing import Any, cast, overload
+
+from msgspec import Struct
+
+from ..errors import ConfigurationError
+from ..types.requests import ToolSpec
+from ..types.runs import Effect
+from ._context import ToolContext
+from ._results import MAX_RESULT_BYTES
+from ._schema import Parameters, description_of, parameters_of
+
+__all__ = ["Approval", "ClientTool", "Done", "FunctionTool", "NotDone", "Tool", "UnknownOutcome", "tool"]
+
+Approval = bool | Callable[[dict[str, Any]], bool]
+Check = Callable[[str], Any]
+
+
+class Done(Struct, frozen=True):
+    """A `check` found that the call took effect, with this result."""
+
+    result: Any = None
+
+
+class NotDone(Struct, frozen=True):
+    """A `check` found that the call took no effect."""
+
+
+class UnknownOutcome(Struct, frozen=True):
+    """A `check` could not tell."""
+
+
+class Tool:
+    """A tool as an object: subclass it, set what differs from the defaults and define `run`.
+
+    `effect` says what the tool does to the world, and so what happens to a call that was started and has no
+    result: `pure` and `idempotent` may run again, `reconcile` asks `check(key)`, `once` never runs again.
+    """
+
+    name: str = ""
+    description: str = ""
+    effect: Effect = "once"
+    approval: Approval = False
+    timeout: float | None = None
+    resumable: bool = False
+    sequential: bool = False
+    max_result_bytes: int = MAX_RESULT_BYTES
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """What the tool does, sync or async; its signature is the tool's schema."""
+        raise NotImplementedError(f"{type(self).__name__} has no run method")
+
+    @cached_property
+    def parameters(self) -> Parameters:
+        """The arguments, as a schema and a check."""
+        return parameters_of(self.run, context_type=ToolContext)
+
+    @cached_property
+    def spec(self) -> ToolSpec:
+        """What the model is told about the tool."""
+        name = self.name or type(self).__name__
+        return ToolSpec(name, self.description or description_of(self.run), self.parameters.schema)
+
+    @cached_property
+    def is_async(self) -> bool:
+        """Whether `run` is a coroutine function; others run in a thread."""
+        return inspect.iscoroutinefunction(self.run)
+
+    @property
+    def suspendable(self) -> bool:
+        """Whether the tool may ask while it runs, which makes it run again from the top."""
+        return self.resumable or self.effect != "once"
+
+    def call(self, arguments: dict[str, Any], context: ToolContext) -> Any:
+        """Run the tool with arguments that were bound before; the coroutine of an async one."""
+        if (parameter := self.parameters.context) is not None:
+            arguments = {**arguments, parameter: context}
+        return self.run(**arguments)
+
+    async def reconcile(self, key: str) -> Done | NotDone | UnknownOutcome:
+        """Ask the tool's own `check` what became of a call."""
+        check = cast(Check | None, getattr(self, "check", None))
+        if check is None:
+            return UnknownOutcome()
+        found = check(key)
+        return await found if inspect.isawaitable(found) else found
+
+    def problems(self) -> list[str]:
+        """What is wrong with the tool's definition."""
+        found: list[str] = []
+        label = f"tool {self.name or type(self).__name__!r}"
+        if getattr(self.run, "__func__", None) is Tool.run:
+            return [f"{label}: it has no `run` method; define one, sync or async"]
+        try:
+            label = f"tool {self.spec.name!r}"
+        except ConfigurationError as error:
+            return [f"{label}: {error}"]
+        if self.effect not in ("pure", "idempotent", "reconcile", "once"):
+            found.append(f"{label}: effect is 'pure', 'idempotent', 'reconcile' or 'once', not {self.effect!r}")
+        if self.effect == "reconcile" and not callable(getattr(self, "check", None)):
+            found.append(f"{label}: effect 'reconcile' needs check=..., a function of the idempotency key")
+        if self.timeout is not None and self.timeout <= 0:
+            found.append(f"{label}: timeout is in seconds and positive, not {self.timeout!r}")
+        if not _valid_name(self.spec.name):
+            found.append(f"{label}: a name has 1 to 64 letters, digits, '_' or '-'")
+        return found
+
+
+class FunctionTool(Tool):
+    """A function or method as a tool. Calling it calls the function."""
+
+    def __init__(self, function: Callable[..., Any], options: dict[str, Any], owner: Any = None) -> None:
+        self._function = function
+        self._options = options
+        self._is_method = False
+        for option, value in options.items():
+            setattr(self, option, value)
+        self.name = options.get("name") or function.__name__
+        self.run = function if owner is None else function.__get__(owner)
+        update_wrapper(self, function)
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._is_method = True
+
+    def __get__(self, instance: Any, owner: type | None = None) -> FunctionTool:
+        return self if instance is None else FunctionTool(self._function, self._options, instance)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.run(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<tool {self.name}>"
+
+    def problems(self) -> list[str]:
+        """What is wrong with the tool's definition."""
+        if self._is_method:
+            return [
+                f"tool {self.name!r}: it is a method; take it from an instance, such as thing.{self.name}, "
+                "not from its class"
+            ]
+        return super().problems()
+
+
+class ClientTool(Tool):
+    """A tool that the application's client runs: the call is suspended, and the answer is its result."""
+
+    def __init__(self, name: str, description: str = "", parameters: dict[str, Any] | None = None) -> None:
+        self.name = name
+        self.description = description
+        self._spec = ToolSpec(name, description, parameters or {"type": "object", "properties": {}})
+
+    @property
+    def spec(self) -> ToolSpec:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """What the model is told about the tool."""
+        return self._spec
+
+    def problems(self) -> list[str]:
+        """What is wrong with the tool's definition."""
+        return [] if _valid_name(self.name) else [f"tool {self.name!r}: not a valid name"]
+
+
+@overload
+def tool(function: Callable[..., Any], /) -> FunctionTool: ...
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str = "",
+    effect: Effect = "once",
+    check: Check | None = None,
+    approval: Approval = False,
+    timeout: float | None = None,
+    resumable: bool = False,
+    sequential: bool = False,
+    max_result_bytes: int = MAX_RESULT_BYTES,
+) -> Callable[[Callable[..., Any]], FunctionTool]: ...
+def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Make a tool of a function or a method, sync or async.
+
+    The schema comes from its signature, the description from its docstring. A parameter of type
+    `ToolContext` is given the call's context.
+    """
+
+    def decorate(function: Callable[..., Any]) -> FunctionTool:
+        return FunctionTool(function, options)
+
+    return decorate if function is None else decorate(function)
+
+
+def _valid_name(name: str) -> bool:
+    return 0 < len(name) <= 64 and name.replace("_", "").replace("-", "").isalnum() and name.isascii()

@@ -1,0 +1,82 @@
+"""Limits that are always on, and the stop policies an agent may add."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+__all__ = [
+    "ConsecutiveErrors",
+    "ContentMatch",
+    "CostBudget",
+    "Limits",
+    "LoopDetection",
+    "StopOnTool",
+    "StopPolicy",
+    "TokenBudget",
+    "WallTime",
+]
+
+
+class Limits(Struct, frozen=True, omit_defaults=True):
+    """What no run may exceed.
+
+    `steps` model calls in a run, `parallel` tool calls at once, `depth` of delegation, `tree_calls` tool calls
+    in a whole tree of runs, `handoffs` in a run, `repairs` of a typed output that doesn't fit, `continuations`
+    of an answer that hit its token limit.
+    """
+
+    steps: int = 50
+    parallel: int = 8
+    depth: int = 5
+    tree_calls: int = 200
+    handoffs: int = 8
+    repairs: int = 2
+    continuations: int = 2
+
+
+class WallTime(Struct, frozen=True, tag="wall_time"):
+    """Stop when more seconds than these have passed since the run started, waiting included."""
+
+    seconds: float
+    tree: bool = False
+
+
+class TokenBudget(Struct, frozen=True, tag="token_budget"):
+    """Stop when more input and output tokens than these were used, by the run or by its whole tree."""
+
+    tokens: int
+    tree: bool = False
+
+
+class CostBudget(Struct, frozen=True, tag="cost_budget"):
+    """Stop when the run, or its whole tree, cost more micro-units than these."""
+
+    cost: int
+    tree: bool = False
+
+
+class ConsecutiveErrors(Struct, frozen=True, tag="consecutive_errors"):
+    """Ask the model again after a transient failure, and stop after so many in a row."""
+
+    errors: int
+
+
+class StopOnTool(Struct, frozen=True, tag="stop_on_tool"):
+    """Stop when the model asks for this tool; the call isn't run."""
+
+    tool: str
+
+
+class ContentMatch(Struct, frozen=True, tag="content_match"):
+    """Stop when the answer's text matches this regular expression."""
+
+    pattern: str
+
+
+class LoopDetection(Struct, frozen=True, tag="loop_detection"):
+    """Stop when so many answers in a row were the same, text and calls."""
+
+    window: int
+
+
+StopPolicy = WallTime | TokenBudget | CostBudget | ConsecutiveErrors | StopOnTool | ContentMatch | LoopDetection

@@ -1,0 +1,256 @@
+"""Runs: their identity, ledger of calls, waits, outcome and record."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from msgspec import Raw, Struct, field
+
+from .content import Unknown
+from .requests import ModelSettings, ToolSpec
+from .tickets import Decision
+
+__all__ = [
+    "BehaviourRequested",
+    "Blocked",
+    "Call",
+    "CallOutcome",
+    "CallState",
+    "Cancelled",
+    "Effect",
+    "Failed",
+    "Identity",
+    "NaturalEnd",
+    "Origin",
+    "Outcome",
+    "Principal",
+    "RunOptions",
+    "RunRecord",
+    "RunStatus",
+    "Stopped",
+    "TaskRecord",
+    "Termination",
+    "Usage",
+    "WaitReason",
+    "Waiting",
+]
+
+Origin = Literal["user", "subagent", "message", "task", "schedule", "a2a", "mcp", "internal", "unknown"]
+RunStatus = Literal["created", "running", "waiting", "done"]
+Effect = Literal["pure", "idempotent", "reconcile", "once"]
+
+
+class Principal(Struct, frozen=True, omit_defaults=True):
+    """Who asked: travels on runs, messages and decisions, and is in every tool's context."""
+
+    id: str
+    kind: str = "user"
+    claims: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+class Identity(Struct, frozen=True, omit_defaults=True):
+    """Which run this is, and where it stands in its tree."""
+
+    run_id: str
+    thread_id: str
+    agent_id: str
+    root_run_id: str
+    parent_run_id: str | None = None
+    parent_thread_id: str | None = None
+    parent_call_id: str | None = None
+    origin: Origin = "user"
+    depth: int = 0
+
+
+class Usage(Struct, frozen=True, omit_defaults=True):
+    """Tokens and money. `cost` is in micro-units of the currency; cached and reasoning tokens are part of
+    input and output."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+    cost: int = 0
+
+    @property
+    def total_tokens(self) -> int:
+        """Input and output together."""
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cached_tokens + other.cached_tokens,
+            self.cache_write_tokens + other.cache_write_tokens,
+            self.reasoning_tokens + other.reasoning_tokens,
+            self.cost + other.cost,
+        )
+
+
+class NaturalEnd(Struct, frozen=True, tag="natural_end"):
+    """The model answered and asked for nothing more."""
+
+
+class BehaviourRequested(Struct, frozen=True, omit_defaults=True, tag="behaviour_requested"):
+    """A tool or a plugin ended the run."""
+
+    reason: str = ""
+
+
+class Stopped(Struct, frozen=True, omit_defaults=True, tag="stopped"):
+    """A stop policy or a limit fired; the last answer is kept."""
+
+    policy: str
+    detail: str = ""
+
+
+class Cancelled(Struct, frozen=True, omit_defaults=True, tag="cancelled"):
+    """Somebody cancelled the run, or new input superseded it."""
+
+    reason: str = ""
+
+
+class Blocked(Struct, frozen=True, tag="blocked"):
+    """A gate refused a call by a rule that ends the run."""
+
+    reason: str
+
+
+class Failed(Struct, frozen=True, tag="error"):
+    """The run could not go on. `error` is the name of the exception's class."""
+
+    error: str
+    message: str
+
+
+Termination = NaturalEnd | BehaviourRequested | Stopped | Cancelled | Blocked | Failed | Unknown
+
+
+class Outcome(Struct, frozen=True, omit_defaults=True):
+    """How a run ended. Written once, when it is done; `output` is the typed output as JSON."""
+
+    termination: Termination
+    output: Raw | None = None
+
+
+WaitReason = Literal[
+    "tool_permission",
+    "user_input",
+    "awaiting_tasks",
+    "timer",
+    "rate_limit",
+    "manual_pause",
+    "external_event",
+    "unknown",
+]
+
+
+class Waiting(Struct, frozen=True, omit_defaults=True):
+    """What a waiting run waits for, and the kinds of inbox items that wake it."""
+
+    reason: WaitReason
+    since: int
+    wakes: tuple[str, ...] = ()
+    tickets: tuple[str, ...] = ()
+    detail: str = ""
+
+
+CallState = Literal["requested", "started", "suspended", "finished"]
+CallOutcome = Literal["ok", "error", "blocked", "cancelled", "superseded", "unknown"]
+
+
+class Call(Struct, frozen=True, omit_defaults=True):
+    """One row of the ledger of tool calls.
+
+    `effect` is the tool's, written down when the call starts, so that what to do about a call without a
+    result never depends on code that changed since. `edited` holds arguments that a person changed; the
+    model's own stay as they are.
+    """
+
+    id: str
+    run_id: str
+    step: int
+    index: int
+    name: str
+    arguments: dict[str, Any]
+    state: CallState = "requested"
+    attempt: int = 0
+    effect: Effect = "once"
+    outcome: CallOutcome | None = None
+    ticket_id: str | None = None
+    decisions: tuple[Decision, ...] = ()
+    edited: dict[str, Any] | None = None
+    problem: str | None = None
+    message_id: str | None = None
+    hooks_due: bool = False
+    started_at: int | None = None
+    finished_at: int | None = None
+
+    @property
+    def effective_arguments(self) -> dict[str, Any]:
+        """The arguments to run with: a person's edit, else the model's."""
+        return self.arguments if self.edited is None else self.edited
+
+
+class TaskRecord(Struct, frozen=True, omit_defaults=True):
+    """Work that a thread owns besides its run."""
+
+    id: str
+    thread_id: str
+    run_id: str | None = None
+    name: str | None = None
+    status: Literal["running", "completed", "failed", "cancelled"] = "running"
+
+
+class RunOptions(Struct, frozen=True, omit_defaults=True):
+    """What a caller set for one run; kept with it, so that a resumed run has the same."""
+
+    settings: ModelSettings = ModelSettings()
+    client_tools: tuple[ToolSpec, ...] = ()
+
+
+class RunRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A run as the store keeps it. `waiting` is there iff it waits, `outcome` and `finished_at` iff it is done.
+
+    `stage` says where the current step stands: `between` steps, `inferring` (begun, no answer committed),
+    or `acting` (answered, with calls that may be open).
+    """
+
+    identity: Identity
+    status: RunStatus = "created"
+    agent_id: str
+    principal: Principal | None = None
+    options: RunOptions | None = None
+    stage: Literal["between", "inferring", "acting"] = "between"
+    steps: int = 0
+    answer_id: str | None = None
+    usage: Usage = Usage()
+    descendants: Usage = Usage()
+    tree_calls: int = 0
+    failures: int = 0
+    handoffs: int = 0
+    continuations: int = 0
+    repairs: int = 0
+    signatures: tuple[str, ...] = ()
+    ending: Termination | None = None
+    next_agent: str | None = None
+    waiting: Waiting | None = None
+    outcome: Outcome | None = None
+    cancel: str | None = None
+    first_seq: int = 0
+    created_at: int
+    started_at: int | None = None
+    finished_at: int | None = None
+    updated_at: int = 0
+
+    @property
+    def id(self) -> str:
+        """The run's id."""
+        return self.identity.run_id
+
+    @property
+    def thread_id(self) -> str:
+        """The thread it runs on."""
+        return self.identity.thread_id
