@@ -1,7 +1,6 @@
 # Everything runs from .venv, which each target sets up first: with uv where it is present, else with pip.
 PY := .venv/bin/python
 READY := .venv/.ready
-export PYTHONDONTWRITEBYTECODE := 1
 
 .PHONY: demo test test-all lint bench clean
 

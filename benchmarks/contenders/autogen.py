@@ -91,7 +91,7 @@ def run(plan: Plan, tally: Tally) -> Run:
         return str(n)
 
     client = Scripted(plan, tally)
-    # Made once: its schema is the costly part of an agent, and one that is shared between agents may be.
+    # Made once: its schema is the costly part, and agents may share it.
     tools: list[Any] = [FunctionTool(step, description="Do one step.")] if plan.turns else []
 
     async def once() -> str:

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-from agents import Agent, Model, ModelResponse, Runner, Usage, function_tool, set_tracing_disabled
 from openai.types.responses import (
     Response,
     ResponseCompletedEvent,
@@ -14,6 +13,7 @@ from openai.types.responses import (
     ResponseTextDeltaEvent,
 )
 
+from agents import Agent, Model, ModelResponse, Runner, Usage, function_tool, set_tracing_disabled
 from benchmarks._measures import INSTRUCTIONS, PROMPT, Plan, Run, Tally
 
 PACKAGES = ("openai-agents", "openai")
@@ -38,7 +38,7 @@ class Scripted(Model):
     async def get_response(
         self,
         system_instructions: Any,
-        input: Any,  # noqa: A002
+        input: Any,
         *args: Any,
         **kwargs: Any,
     ) -> ModelResponse:

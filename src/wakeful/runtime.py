@@ -21,13 +21,14 @@ from .plugins import Plugin
 from .state import AnyKey, State
 from .stores import InputPolicy, MemoryStore, Store
 from .tools import ClientTool, ToolThreads
+from .types.codec import encode
 from .types.content import Content
 from .types.events import AnyEvent, Event, MessagesSnapshot, StateSnapshot
 from .types.ids import new_id
 from .types.messages import Message, Producer, user_message
 from .types.requests import ModelSettings
 from .types.runs import Call, Identity, Principal, RunOptions, RunRecord, RunStatus
-from .types.tickets import Decision
+from .types.tickets import Decision, Ticket
 
 __all__ = ["Receipt", "Runtime"]
 
@@ -133,19 +134,32 @@ class Runtime:
         roots: set[str] = set()
         work = self._dispatch.run(new, fresh=thread is None, opened=roots.add)
         task = asyncio.get_running_loop().create_task(work)
-        self._dispatch.track(task)
+        self._dispatch.track(task, heard=True)  # The stream raises what it raises.
         end = cast(Event, None)
         task.add_done_callback(lambda _: subscription.push(end))
         queue = subscription.events
+        last = reread = 0
         try:
             while True:
                 while queue:
+                    if subscription.lagged:
+                        subscription.lagged = False
+                        async for event in self._logged(new.thread_id, last):
+                            last = reread = event.seq
+                            if event.run.root_run_id in roots:
+                                yield event
+                        continue
                     event = queue.popleft()
                     if event is end:
                         task.result()
                         return
-                    if event.run.root_run_id in roots:
-                        yield cast(AnyEvent, event)
+                    if event.run.root_run_id not in roots:
+                        continue
+                    if event.run.thread_id == new.thread_id:
+                        if event.seq <= last if event.durable else event.seq < reread:
+                            continue
+                        last = max(last, event.seq)
+                    yield cast(AnyEvent, event)
                 await subscription.wait()
         finally:
             subscription.close()
@@ -290,6 +304,11 @@ class Runtime:
         await self.get_run(run_id)
         return await self._store.calls(run_id)
 
+    async def tickets(self, run_id: str) -> Sequence[Ticket]:
+        """All tickets of a run, in order, whatever became of them."""
+        await self.get_run(run_id)
+        return await self._store.tickets(run_id)
+
     @property
     def agents(self) -> Mapping[str, Agent]:
         """The agents by id."""
@@ -351,8 +370,10 @@ class Runtime:
         )
 
     def _seed(self, state: Mapping[AnyKey, Any] | None) -> dict[str, bytes]:
+        if not state:
+            return {}
         seed: dict[str, bytes] = {}
-        for key, value in (state or {}).items():
+        for key, value in state.items():
             self._registry.catalog.check_key(key)
             seed[key.name] = key.encode(value)
             key.decode(seed[key.name])
@@ -367,10 +388,9 @@ def _thread_id(thread: str) -> str:
 
 def _message(input: Input, principal: Principal | None) -> Message:
     producer = None if principal is None else Producer(principal_id=principal.id)
-    message = user_message(input if isinstance(input, str) else list(input), producer=producer)
-    size = sum(len(part.text) if hasattr(part, "text") else 0 for part in cast(Any, message.content))
-    if size > MAX_INPUT_BYTES:
-        raise InvalidInput(f"the input has {size:,} characters; the limit is {MAX_INPUT_BYTES:,}")
-    if not message.content:
+    if not input:
         raise InvalidInput("the input is empty; give a text or content parts")
-    return message
+    size = len(input) if isinstance(input, str) else len(encode(input))
+    if size > MAX_INPUT_BYTES:
+        raise InvalidInput(f"the input has {size:,} bytes; the limit is {MAX_INPUT_BYTES:,}")
+    return user_message(input if isinstance(input, str) else tuple(input), producer=producer)

@@ -24,7 +24,7 @@ from ..errors import (
 from ..loop import Activation, Environment, RunView, Tree, match_decision, supersede
 from ..state import State
 from ..stores import Commit, InboxItem, InputPolicy, ThreadView
-from ..tools import ChildResult, ToolContext
+from ..tools import ChildResult, ClientTool, ToolContext
 from ..types.events import RunStart
 from ..types.ids import new_id
 from ..types.messages import Message, user_message
@@ -86,6 +86,7 @@ class Dispatcher:
         self.tasks: set[asyncio.Task[Any]] = set()
         self._turns: dict[str, asyncio.Future[RunResult]] = {}
         self.closed = False
+        self._owner = new_id()
 
     # -- new input -------------------------------------------------------------------------------------------
 
@@ -210,6 +211,7 @@ class Dispatcher:
             options=new.options,
             created_at=now,
             started_at=now,
+            updated_at=now,
             first_seq=(stored.thread.head if stored else 0) + 1,
         )
         keys = self.env.registry.catalog.keys
@@ -223,7 +225,7 @@ class Dispatcher:
             if stored.run is not None:
                 for entry in supersede(act.draft, stored, stored.run, now):
                     act.log(entry)
-        act.set_run()
+        act.draft.put_run(run)
         act.log(RunStart(identity, 0, now, "new"))
         act.log(new.message)
         if new.item_id is not None:
@@ -231,7 +233,8 @@ class Dispatcher:
         return act
 
     def _claim(self, act: Activation, stored: ThreadView | None) -> None:
-        act.draft.claim = new_id()
+        # With the epoch, which grows with every claim, the owner's id is a token nobody else can have.
+        act.draft.claim = self._owner
         act.draft.version = stored.thread.version if stored else 0
         act.inbox_head = stored.thread.inbox_head if stored else 0
         act.head = stored.thread.head if stored else 0
@@ -266,7 +269,7 @@ class Dispatcher:
         """What an activation came to."""
         run = act.view.run
         outcome, output = run.outcome, None
-        if outcome is not None and outcome.output is not None and act.agent.shape is not None:
+        if outcome is not None and isinstance(outcome.output, msgspec.Raw) and act.agent.shape is not None:
             output = act.agent.shape.decode(bytes(outcome.output))
         return RunResult(
             run_id=run.id,
@@ -300,7 +303,7 @@ class Dispatcher:
                 return self.result(act)
             act = await self._reopen(stored, run, "resume")
             for item in items:
-                act.answer(item, self.env.clock.now())
+                act.answer(item)
             try:
                 return await self._drive(act, run.thread_id)
             except Conflict:
@@ -324,7 +327,7 @@ class Dispatcher:
         try:
             msgspec.json.encode(decision.value)
             tool = self.env.registry.resolve(run.agent_id).tools.get(ticket.tool)
-            if mode == "arguments" and tool is not None:
+            if mode == "arguments" and tool is not None and not isinstance(tool, ClientTool):
                 tool.parameters.bind(decision.value)
         except (ToolError, TypeError, UnicodeEncodeError) as error:
             raise InvalidDecision(f"the answer to ticket {ticket.id} for {ticket.tool}: {error}") from error
@@ -400,13 +403,14 @@ class Dispatcher:
             principal=parent.view.run.principal,
             created_at=now,
             started_at=now,
+            updated_at=now,
             first_seq=1,
         )
         view = RunView(run, tree=parent.view.tree)
         channel: Channel = self.bus.hold(run_id, parent.channel)
         act = Activation(self.env, view, State(self.env.registry.catalog.keys), [], channel)
         self._claim(act, None)
-        act.set_run()
+        act.draft.put_run(run)
         act.log(RunStart(identity, 0, now, "new"))
         act.log(user_message(prompt, at=now))
         return act
@@ -420,10 +424,10 @@ class Dispatcher:
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         self.track(asyncio.get_running_loop().create_task(work))
 
-    def track(self, task: asyncio.Task[Any]) -> None:
-        """Keep a background task until it ends, and say so if it fails."""
+    def track(self, task: asyncio.Task[Any], *, heard: bool = False) -> None:
+        """Keep a background task until it ends, and log its failure unless somebody hears of it."""
         self.tasks.add(task)
-        task.add_done_callback(self._untrack)
+        task.add_done_callback(self.tasks.discard if heard else self._untrack)
 
     def _untrack(self, task: asyncio.Task[Any]) -> None:
         self.tasks.discard(task)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import cached_property
 from typing import Any, Literal, TypeVar, cast
 
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType, field
 from msgspec.structs import replace
 
 from ..agents import Hook, Registry, ResolvedAgent
@@ -59,6 +60,7 @@ from ._moves import (
     next_move,
 )
 from ._phases import run_actions, run_hooks
+from ._services import CallServices
 
 __all__ = ["Activation", "Children", "Environment"]
 
@@ -79,6 +81,7 @@ class Environment(Struct):
     abandoned: set[Any]
     grace: float
     run_child: Children
+    rules: dict[str, Rules] = field(default_factory=dict[str, Rules])
 
 
 class Activation:
@@ -93,12 +96,12 @@ class Activation:
         self.history = history
         self.channel = channel
         self.clock = env.clock
-        self.identity: Identity = replace(view.run.identity, agent_id=view.run.agent_id)
+        self.now = env.clock.now()
+        self.identity: Identity = view.run.identity
         self.draft = Draft(self.identity, state)
-        self.executor = Executor(env.clock, env.threads, env.abandoned, env.grace)
         self.head = 0
         self.inbox_head = 0
-        self.output: Raw | None = None
+        self.output: Raw | UnsetType = UNSET
         self.interrupted: dict[str, str] = {}
         self.agent: ResolvedAgent
         self.rules: Rules
@@ -110,18 +113,37 @@ class Activation:
         self._troubles = 0
         self._watchers: list[asyncio.Future[None]] = []
 
+    @cached_property
+    def executor(self) -> Executor:
+        """What runs the calls; made with the first of them."""
+        return Executor(self.env.clock, self.env.threads, self.env.abandoned, self.env.grace)
+
+    @cached_property
+    def services(self) -> CallServices:
+        """What running tools reach through their context."""
+        return CallServices(self)
+
     # -- driving ---------------------------------------------------------------------------------------------
 
     async def drive(self) -> None:
         """Run until the run waits or is done. Errors end the run; only losing the thread is raised."""
         self._task = asyncio.current_task()
         try:
-            await self._guarded(self._begin)
+            if not self.quiet("activate", "run_start"):
+                try:
+                    await self._begin()
+                except (Exception, asyncio.CancelledError) as error:
+                    self._trouble(error)
             while not self._ended:
-                move = next_move(self.view, self.rules, self.clock.now())
-                await self._guarded(_PERFORM[type(move)], self, move)
+                now = self.now = self.clock.now()
+                move = next_move(self.view, self.rules, now)
+                try:
+                    await _PERFORM[type(move)](self, move)
+                except (Exception, asyncio.CancelledError) as error:
+                    self._trouble(error)
         except BaseException:
-            self.executor.interrupt()
+            if self.view.live:
+                self.executor.interrupt()
             raise
         finally:
             self._task = None
@@ -131,19 +153,16 @@ class Activation:
         if self._caller_cancelled:
             raise asyncio.CancelledError
 
-    async def _guarded(self, perform: Callable[..., Awaitable[None]], *args: Any) -> None:
-        """Perform a move; what goes wrong becomes the run's ending, and the loop goes on to close it."""
-        try:
-            await perform(*args)
-        except StoreError:
-            raise  # What can't be written can't be recorded as a failure either; the store has the last word.
-        except (Exception, asyncio.CancelledError) as error:
-            if self.draft.claim is not None:
-                raise  # Nothing was written yet: the run doesn't exist, and the caller hears why.
-            if isinstance(error, asyncio.CancelledError):
-                self._take_cancellation()
-            else:
-                self.fail(error)
+    def _trouble(self, error: BaseException) -> None:
+        """What goes wrong in a move becomes the run's ending, and the loop goes on to close it."""
+        if isinstance(error, StoreError) or self.draft.claim is not None:
+            # What can't be written can't be recorded as a failure either; and a run that isn't begun doesn't
+            # exist yet. The caller hears why.
+            raise error
+        if isinstance(error, asyncio.CancelledError):
+            self._take_cancellation()
+        else:
+            self.fail(error)
 
     def _take_cancellation(self) -> None:
         if self._cancels:
@@ -189,7 +208,7 @@ class Activation:
 
     def set_run(self, **changes: Any) -> RunRecord:
         """Change the run's record."""
-        run = self.view.run = replace(self.view.run, **changes)
+        run = self.view.run = replace(self.view.run, updated_at=self.now, **changes)
         self.draft.put_run(run)
         return run
 
@@ -202,7 +221,7 @@ class Activation:
     def note(self, error: BaseException | str, source: str) -> None:
         """Log something that failed while the run goes on."""
         kind = "error" if isinstance(error, str) else type(error).__name__
-        self.log(ErrorRaised(self.identity, 0, self.clock.now(), kind, str(error), source))
+        self.log(ErrorRaised(self.identity, 0, self.now, kind, str(error), source))
 
     def change(self, change: Change) -> None:
         """Write a call's transition."""
@@ -220,7 +239,7 @@ class Activation:
     def hint(self, text: str) -> None:
         """Tell the model something that no person is shown."""
         producer = Producer(self.identity.run_id, self.view.run.steps)
-        self.log(user_message(text, visibility="internal", producer=producer, at=self.clock.now()))
+        self.log(user_message(text, visibility="internal", producer=producer, at=self.now))
 
     def apply(self, command: Command) -> None:
         """Apply a command to the state in memory; it is durable with the next commit."""
@@ -236,7 +255,7 @@ class Activation:
         if not release and not self.draft:
             return
         committed, logged, notices = await self.draft.flush(
-            self.env.store, self.clock.now(), release=release, inbox_head=inbox_head
+            self.env.store, self.now, release=release, inbox_head=inbox_head
         )
         self._publish(committed, logged)
         for notice in notices:
@@ -260,6 +279,14 @@ class Activation:
 
     # -- hooks -----------------------------------------------------------------------------------------------
 
+    def quiet(self, *phases: str) -> bool:
+        """Whether these phases have no hooks and no actions wait: then they cost nothing."""
+        hooks = self.agent.hooks
+        for phase in phases:
+            if hooks[phase]:
+                return False
+        return ActionQueue.name not in self.state
+
     async def phase(
         self,
         name: str,
@@ -268,8 +295,7 @@ class Activation:
         prepare: Callable[[H], None] | None = None,
     ) -> list[H]:
         """Run a phase's hooks and actions. What came before is committed first."""
-        actions = ActionQueue in self.state.snapshot()
-        if not hooks and not actions:
+        if not hooks and ActionQueue.name not in self.state:
             return []
         await self.flush()
         contexts: list[H] = []
@@ -283,7 +309,8 @@ class Activation:
 
         if hooks:
             contexts = await run_hooks(name, hooks, context, self.apply)
-        if ActionQueue in self.state.snapshot():
+            self.now = self.clock.now()
+        if ActionQueue.name in self.state:
             catalog = self.env.registry.catalog
             for problem in await run_actions(name, catalog, self.state, context, self.apply):
                 self.note(problem, name)
@@ -294,45 +321,50 @@ class Activation:
     async def _await(self, move: Await) -> None:
         await self.flush()
         await self.executor.wait()
+        self.now = self.clock.now()
         _calls.settle_arrivals(self)
 
     async def _interrupt(self, move: Interrupt) -> None:
         self.executor.interrupt()
         while self.view.live:
             await self.executor.wait()
+            self.now = self.clock.now()
             _calls.settle_arrivals(self)
 
     async def _take(self, move: Take) -> None:
-        now = self.clock.now()
         for item in move.items:
             self.view.inbox.pop(item.id, None)
             self.draft.take(item.id)
             if item.decision is not None:
-                self.answer(item, now)
+                self.answer(item)
             elif item.message is not None:
                 self.log(item.message)
                 self.set_run(ending=None)
 
-    def answer(self, item: InboxItem, now: int) -> None:
+    def answer(self, item: InboxItem) -> None:
         """Apply a decision to its call; one whose ticket is closed by now changes nothing."""
         decision = item.decision
         ticket = self.view.tickets.get(decision.ticket_id) if decision is not None else None
         if decision is None or ticket is None:
             return
         self.draft.put_decision(decision)
-        self.change(answered(self.view.calls[ticket.call_id], ticket, decision, self.identity, now))
+        change = answered(self.view.calls[ticket.call_id], ticket, decision, self.identity, self.now)
+        if change.call.state == "finished" and self.agent.hooks["after_tool"]:
+            change = Change(replace(change.call, hooks_due=True), change.log, change.ticket)
+        self.change(change)
 
     async def _end_step(self, move: EndStep) -> None:
-        await self.phase("step_end", self.agent.hooks["step_end"], Step)
+        if not self.quiet("step_end"):
+            await self.phase("step_end", self.agent.hooks["step_end"], Step)
         self._close_step()
 
     def _close_step(self) -> None:
         run = self.set_run(stage="between")
         self.view.calls.clear()
-        self.log(StepEnd(self.identity, 0, self.clock.now(), run.steps))
+        self.log(StepEnd(self.identity, 0, self.now, run.steps))
 
     async def _switch_agent(self, move: SwitchAgent) -> None:
-        run, now = self.view.run, self.clock.now()
+        run, now = self.view.run, self.now
         if run.handoffs >= self.rules.limits.handoffs:
             detail = f"more than {self.rules.limits.handoffs} handoffs"
             self.set_run(next_agent=None, ending=Stopped("max_handoffs", detail))
@@ -353,23 +385,26 @@ class Activation:
             own = [ClientTool(s.name, s.description, s.parameters) for s in options.client_tools]
             agent = agent.with_client_tools(own)
         self.agent = agent
-        self.rules = Rules(
-            agent.agent.limits,
-            tuple(agent.agent.stop),
-            agent.agent.sequential,
-            frozenset(name for name, tool in agent.tools.items() if tool.sequential),
-        )
-        self.identity = replace(self.identity, agent_id=agent_id)
-        self.draft.identity = self.identity
+        rules = self.env.rules.get(agent_id)
+        if rules is None:
+            rules = self.env.rules[agent_id] = Rules(
+                agent.agent.limits,
+                tuple(agent.agent.stop),
+                agent.agent.sequential,
+                frozenset(name for name, tool in agent.tools.items() if tool.sequential),
+            )
+        self.rules = rules
+        if self.identity.agent_id != agent_id:
+            self.identity = self.draft.identity = replace(self.identity, agent_id=agent_id)
 
     async def _suspend(self, move: SuspendRun) -> None:
         kinds = {self.view.tickets[t].asked_by for t in move.tickets}
         reason = "user_input" if kinds <= {"tool", "client"} else "tool_permission"
-        waiting = Waiting(reason, self.clock.now(), ("decision",), move.tickets)
+        waiting = Waiting(reason, self.now, ("decision",), move.tickets)
         await self._leave("waiting", None, waiting)
 
     async def _wait_for_tasks(self, move: WaitForTasks) -> None:
-        waiting = Waiting("awaiting_tasks", self.clock.now(), ("task", "input"))
+        waiting = Waiting("awaiting_tasks", self.now, ("task", "input"))
         await self._leave("waiting", NaturalEnd(), waiting)
 
     async def _finish(self, move: Finish) -> None:
@@ -381,13 +416,13 @@ class Activation:
         self, status: Literal["waiting", "done"], termination: Termination | None, waiting: Waiting | None
     ) -> None:
         """End the activation, unless something came in that changes what to do."""
-        hooks = self.agent.hooks["run_end"]
-        if hooks or ActionQueue in self.state.snapshot():
+        if not self.quiet("run_end"):
+            hooks = self.agent.hooks["run_end"]
             try:
                 await self.phase("run_end", hooks, RunEnd, lambda c: _ending(c, status, termination, waiting))
             except WakefulError as error:
                 self.note(error, "run_end")
-        before, now = self.view.run, self.clock.now()
+        before, now = self.view.run, self.now
         changes: dict[str, Any] = {"status": status, "waiting": waiting}
         if termination is not None and status == "done":
             changes |= {"outcome": Outcome(termination, self.output), "finished_at": now, "ending": None}
@@ -417,7 +452,8 @@ class Activation:
         for item in items:
             self.view.inbox[item.id] = item
         self.inbox_head = inbox_head
-        self.executor.nudge()
+        if self.view.live:
+            self.executor.nudge()
 
 
 def _ending(

@@ -12,7 +12,6 @@ from ..tools import ClientTool, Done, NotDone, Tool, ToolContext, error_reply, r
 from ..types.runs import Blocked, Call, CallOutcome
 from ._executor import Arrival
 from ._ledger import Change, finished, interrupted_reply, suspended
-from ._services import CallServices
 
 if TYPE_CHECKING:
     from ..types.content import ToolReply
@@ -91,6 +90,7 @@ async def _gate(act: Activation, call: Call, tool: Tool, arguments: dict[str, An
                 raise HookFailed(
                     f"plugin {hook.plugin!r} failed in gate_tool: {type(error).__name__}: {error}"
                 ) from error
+            _check_answer(hook.plugin, answer, ctx)
             if isinstance(answer, Suspend) and not answer.again and _approved(call, hook.plugin):
                 continue
             if _RANK[type(answer)] > _RANK[type(found)]:
@@ -104,6 +104,19 @@ async def _gate(act: Activation, call: Call, tool: Tool, arguments: dict[str, An
 
 
 _RANK: dict[type[Any], int] = {type(None): 0, Supply: 1, Suspend: 2, Block: 3}
+
+
+def _check_answer(plugin: str, answer: Any, ctx: GateTool) -> None:
+    if type(answer) not in _RANK:
+        raise HookFailed(
+            f"the gate of plugin {plugin!r} answered {answer!r:.80}; return None to allow the call, or "
+            "ctx.block(...), ctx.suspend(...) or ctx.supply(...)"
+        )
+    if ctx.command:
+        raise HookFailed(
+            f"the gate of plugin {plugin!r} wrote something; a gate may be asked many times and only answers: "
+            "write in before_tool"
+        )
 
 
 def _approved(call: Call, asked_by: str) -> bool:
@@ -130,7 +143,7 @@ def _intercept(
         # Calls before this one may change what its gate says: it is asked again when one has finished.
         act.view.deferred.add(call.id)
         return
-    now = act.clock.now()
+    now = act.now
     match answer:
         case Suspend(message, schema, accepts):
             act.change(
@@ -167,7 +180,7 @@ async def _start(act: Activation, ready: list[Ready]) -> None:
                 ctx.call, ctx.arguments = call, arguments
 
             await act.phase("before_tool", hooks, BeforeTool, prepare)
-    now = act.clock.now()
+    now = act.now
     started: list[Ready] = []
     for call, tool, arguments in ready:
         row = replace(call, state="started", attempt=call.attempt + 1, effect=tool.effect, started_at=now)
@@ -185,7 +198,7 @@ async def _start(act: Activation, ready: list[Ready]) -> None:
         raise
     run, snapshot = act.view.run, act.state.snapshot()
     fence = act.draft.fence.epoch if act.draft.fence is not None else 0
-    services = CallServices(act)
+    services = act.services
     for row, tool, arguments in started:
         context = ToolContext(act.identity, row, snapshot, run.principal, fence, services, tool.suspendable)
         act.executor.start(row, tool, arguments, context)
@@ -193,9 +206,10 @@ async def _start(act: Activation, ready: list[Ready]) -> None:
 
 def settle_arrivals(act: Activation) -> None:
     """Write down how the calls that came back ended."""
-    arrivals = act.executor.arrivals
-    while arrivals:
-        _settle(act, arrivals.popleft())
+    executor = act.executor
+    arrivals, executor.arrivals = executor.arrivals, []
+    for arrival in arrivals:
+        _settle(act, arrival)
     act.view.deferred.clear()
 
 
@@ -220,7 +234,7 @@ def _settle(act: Activation, arrival: Arrival) -> None:
                 suspended(
                     call,
                     act.identity,
-                    act.clock.now(),
+                    act.now,
                     message=asked.message,
                     asked_by="tool",
                     accepts=asked.accepts,
@@ -233,7 +247,7 @@ def _settle(act: Activation, arrival: Arrival) -> None:
 
 
 def _finish(act: Activation, call: Call, reply: ToolReply, outcome: CallOutcome) -> None:
-    change = finished(call, reply, outcome, act.identity, act.clock.now())
+    change = finished(call, reply, outcome, act.identity, act.now)
     if act.agent.hooks["after_tool"]:
         change = Change(replace(change.call, hooks_due=True), change.log)
     act.change(change)
@@ -316,7 +330,7 @@ _WHY = {
 
 async def drop(act: Activation, move: Drop) -> None:
     """Close calls that never started, so that the conversation stays one that every vendor accepts."""
-    now = act.clock.now()
+    now = act.now
     for call in move.calls:
         ticket = act.view.tickets.get(call.ticket_id) if call.ticket_id else None
         reply = _error(call, "cancelled", f"{call.name} did not run: {move.reason}.")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from msgspec.structs import replace
-
 from ..state import SentNotice, State
-from ..stores import Commit, Committed, Fence, InboxItem, StateWrite, Store
+from ..stores import Commit, Committed, Fence, StateWrite, Store
 from ..types.events import Event, StateDelta
 from ..types.messages import Message
 from ..types.runs import Call, Identity, RunRecord
@@ -26,7 +24,6 @@ class Draft:
         "claim",
         "fence",
         "identity",
-        "inbox",
         "log",
         "notices",
         "state",
@@ -38,7 +35,6 @@ class Draft:
         self.state = state
         self.log: list[Message | Event] = []
         self.notices: list[SentNotice] = []
-        self.inbox: list[InboxItem] = []
         self.fence: Fence | None = None
         self.version: int | None = None
         self.claim: str | None = None
@@ -78,43 +74,54 @@ class Draft:
         commit = self._commit(now, release, inbox_head)
         committed = await store.commit(commit)
         logged, notices = self.log, self.notices
-        self.log, self.notices, self.inbox = [], [], []
-        self._runs, self._calls, self._tickets = {}, {}, {}
-        self._decisions, self._taken = [], []
-        self.state.changes.clear()
+        self.log = []
+        if notices:
+            self.notices = []
+        self._runs, self._calls = {}, {}
+        if self._tickets or self._decisions or self._taken:
+            self._tickets, self._decisions, self._taken = {}, [], []
+        if self.state.changes:
+            self.state.changes = {}
         if self.claim is not None:
             self.fence = Fence(committed.epoch, self.claim)
             self.claim = self.version = None
         return committed, logged, notices
 
     def _commit(self, now: int, release: bool, inbox_head: int | None) -> Commit:
-        if (changes := self.state.changes) and any(key.persistent for key in changes):
-            shown = {key.name: self.state.value(key.name) for key in changes if _shown(key.name, key.persistent)}
-            if shown and not any(type(entry) is StateDelta for entry in self.log[-1:]):
-                self.log.append(StateDelta(self.identity, 0, now, shown))
-        run_id = self.identity.run_id
+        if changes := self.state.changes:
+            self._show_changes(now)
+        identity = self.identity
         return Commit(
-            thread_id=self.identity.thread_id,
+            thread_id=identity.thread_id,
             fence=self.fence,
             version=self.version,
             claim=self.claim,
             release=release,
-            identity=self.identity,
+            identity=identity,
             log=self.log,
-            runs=[replace(run, updated_at=now) for run in self._runs.values()],
-            calls=tuple(self._calls.values()),
-            tickets=tuple(self._tickets.values()),
+            runs=tuple(self._runs.values()) if self._runs else (),
+            calls=tuple(self._calls.values()) if self._calls else (),
+            tickets=tuple(self._tickets.values()) if self._tickets else (),
             decisions=self._decisions,
-            state=[
-                StateWrite(key.name, value, run_id if key.scope == "run" else None)
-                for key, value in changes.items()
-                if value is not None
-            ],
-            inbox=self.inbox,
+            state=self._writes() if changes else (),
             taken=self._taken,
             inbox_head=inbox_head,
         )
 
+    def _show_changes(self, now: int) -> None:
+        shown = {
+            key.name: self.state.value(key.name)
+            for key in self.state.changes
+            if key.persistent and not key.name.startswith("wakeful.")
+        }
+        # A commit that was refused keeps its draft, so the event may be there already.
+        if shown and not (self.log and type(self.log[-1]) is StateDelta):
+            self.log.append(StateDelta(self.identity, 0, now, shown))
 
-def _shown(name: str, persistent: bool) -> bool:
-    return persistent and not name.startswith("wakeful.")
+    def _writes(self) -> list[StateWrite]:
+        run_id = self.identity.run_id
+        return [
+            StateWrite(key.name, value, run_id if key.scope == "run" else None)
+            for key, value in self.state.changes.items()
+            if value is not None
+        ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from typing import Any, Literal
 
 from ..clock import Clock, Timer
@@ -59,21 +58,22 @@ class Executor:
         self._threads = threads
         self._abandoned = abandoned
         self._grace = grace
+        self.loop = asyncio.get_running_loop()
         self._running: dict[str, _Running] = {}
         self._waiter: asyncio.Future[None] | None = None
-        self.arrivals: deque[Arrival] = deque()
+        self.arrivals: list[Arrival] = []
 
     def start(self, call: Call, tool: Tool, arguments: dict[str, Any], context: ToolContext) -> None:
         """Run a call; its end is an arrival."""
         running = self._running[call.id] = _Running(call, tool, context)
-        running.task = asyncio.get_running_loop().create_task(self._run(running, arguments))
+        running.task = self.loop.create_task(self._run(running, arguments))
         if tool.timeout is not None:
             running.timer = self._clock.call_later(tool.timeout, self._stop, running, True)
 
     async def wait(self) -> None:
         """Wait until there is an arrival, or somebody nudges."""
         if not self.arrivals:
-            self._waiter = asyncio.get_running_loop().create_future()
+            self._waiter = self.loop.create_future()
             try:
                 await self._waiter
             finally:

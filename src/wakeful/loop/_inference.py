@@ -39,13 +39,14 @@ async def infer(act: Activation, move: Infer) -> None:
     run = act.view.run
     if run.stage == "between":
         run = act.set_run(stage="inferring", steps=run.steps + 1)
-        act.log(StepStart(act.identity, 0, act.clock.now(), run.steps))
-        await act.phase("step_start", act.agent.hooks["step_start"], Step)
+        act.log(StepStart(act.identity, 0, act.now, run.steps))
+        if not act.quiet("step_start"):
+            await act.phase("step_start", act.agent.hooks["step_start"], Step)
     model, request = await _prepare(act)
     if act.view.run.ending is not None or act.view.run.cancel is not None:
         return
     await act.flush()
-    started = act.clock.now()
+    started = act.now
     answer = Answer(act.identity, act.head, act.channel, act.clock.now)
     try:
         check_live(model)
@@ -86,8 +87,7 @@ async def _prepare(act: Activation) -> tuple[Model, ModelRequest]:
     if run.options is not None:
         settings = run.options.settings.over(settings)
     hooks = agent.hooks["before_inference"]
-    snapshot = act.state.snapshot()
-    if not hooks and ContextBook not in snapshot and ActionQueue not in snapshot:
+    if not hooks and ContextBook.name not in act.state and ActionQueue.name not in act.state:
         model = act.env.registry.models.resolve(agent.agent.model)
         system = agent.agent.instructions
         return model, ModelRequest(system, act.history, agent.specs, settings, agent.output)
@@ -105,10 +105,9 @@ async def _prepare(act: Activation) -> tuple[Model, ModelRequest]:
 
 
 def _take_context(act: Activation, plan: InferencePlan) -> None:
-    snapshot = act.state.snapshot()
-    if ContextBook not in snapshot:
+    if ContextBook.name not in act.state:
         return
-    book = snapshot[ContextBook]
+    book = act.state.snapshot()[ContextBook]
     plan.context, after = select_context(book, act.view.run.steps)
     if after != book:
         act.state.apply([(ContextBook, after)])
@@ -125,7 +124,7 @@ def _request(act: Activation, plan: InferencePlan) -> tuple[Model, ModelRequest]
     text = "\n\n".join(part for part in system if part)
     messages = act.history
     if any(m.target != "system" for m in plan.context):
-        messages = _placed(messages, plan.context, act.clock.now())
+        messages = _placed(messages, plan.context, act.now)
     return model, ModelRequest(text, messages, specs, plan.settings, agent.output)
 
 
@@ -144,7 +143,8 @@ def _placed(history: list[Message], context: list[ContextMessage], now: int) -> 
 
 
 async def _accept(act: Activation, model: Model, answer: Answer, request: ModelRequest, started: int) -> None:
-    run, now = act.view.run, act.clock.now()
+    run = act.view.run
+    now = act.now = act.clock.now()
     content = answer.content()
     producer = Producer(run.identity.run_id, run.steps, act.identity.agent_id)
     message = Message(answer.message_id, "assistant", content, now, producer)
@@ -242,8 +242,7 @@ async def _failed(act: Activation, error: ModelError, request: ModelRequest) -> 
         ending = Stopped("consecutive_errors", f"{failures} failures in a row; the last: {error}")
     else:
         ending = run.ending
-        now = act.clock.now()
-        act.log(ErrorRaised(act.identity, 0, now, type(error).__name__, str(error), "model"))
+        act.log(ErrorRaised(act.identity, 0, act.now, type(error).__name__, str(error), "model"))
     act.set_run(failures=failures, ending=ending)
 
 
@@ -252,7 +251,7 @@ def _keep_partial(act: Activation, model: Model, answer: Answer, started: int) -
     content = answer.content(keep_calls=False)
     if not any(getattr(part, "text", "") for part in content):
         return
-    run, now = act.view.run, act.clock.now()
+    run, now = act.view.run, act.now
     producer = Producer(run.identity.run_id, run.steps, act.identity.agent_id)
     message = Message(answer.message_id, "assistant", content, now, producer)
     act.view.answer = message

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ..errors import InvalidArguments
 from ..tools import Shape
@@ -53,7 +53,7 @@ class Verdict(Struct, frozen=True):
     hint: str | None = None
     continued: bool = False
     repaired: bool = False
-    output: Raw | None = None
+    output: Raw | UnsetType = UNSET
 
 
 _GO_ON = Verdict()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +22,7 @@ class CallServices:
 
     def __init__(self, act: Activation) -> None:
         self._act = act
-        self._loop = asyncio.get_running_loop()
+        self._loop = act.executor.loop
         self._thread = threading.get_ident()
 
     def publish(self, event: LiveEvent) -> None:

@@ -72,7 +72,7 @@ class ModelRegistry:
                 f"Runtime(models={{{model!r}: ...}}) (known: {known})"
             )
         close = get_close_matches(vendor, self._vendors, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
+        hint = f"; did you mean {close[0]!r}?" if close else "."
         return (
             f"unknown model {model!r}: no vendor {vendor!r}{hint} "
             f"Register one with Runtime(models={{{vendor!r}: factory}}) (known: {known})"

@@ -7,6 +7,7 @@ from inspect import isawaitable
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ..errors import ScriptError
 from ..types.content import clean_text
@@ -86,7 +87,8 @@ class ScriptedModel:
                 f"{self.name}: the script has {len(self.turns)} turns and was asked for one more; "
                 "add a turn, or check why the run went on"
             )
-        self.requests.append(request)
+        # The thread's list of messages grows as the run goes on; what was asked doesn't.
+        self.requests.append(replace(request, messages=tuple(request.messages)))
         for chunk in chunks_of(self.turns[played]):
             yield chunk
 

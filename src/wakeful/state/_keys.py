@@ -48,14 +48,14 @@ class StateKey(Generic[V, U]):
     @classmethod
     def initial(cls) -> Any:
         """The value before the first update."""
-        return copy.copy(cls.default) if cls._shared_default else cls.default
+        return copy.deepcopy(cls.default) if cls._shared_default else cls.default
 
     @classmethod
     def encode(cls, value: Any) -> bytes:
         """The value as JSON, refused if it is too large to keep."""
         try:
             data = msgspec.json.encode(value)
-        except (TypeError, UnicodeEncodeError, msgspec.MsgspecError) as error:
+        except (TypeError, UnicodeEncodeError, RecursionError, msgspec.MsgspecError) as error:
             raise StateError(
                 f"state key {cls.name!r}: {type(value).__name__} can't be stored as JSON ({error}); "
                 "use a JSON-encodable type or set persistent = False"

@@ -91,6 +91,9 @@ class State:
             if (key := keys.find(name)) is not None:
                 self._values[name] = key.decode(data)
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
     def snapshot(self) -> Snapshot:
         """The state as it stands, frozen."""
         if self._snapshot is None:
@@ -118,6 +121,8 @@ class State:
 
     def seed(self, values: Mapping[str, bytes]) -> None:
         """Set values from JSON before the run begins; all of them, or none if one doesn't fit."""
+        if not values:
+            return
         decoded: dict[AnyKey, tuple[Any, bytes]] = {}
         for name, data in values.items():
             key = self._keys.find(name)

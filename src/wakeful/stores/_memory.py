@@ -23,10 +23,11 @@ class _Run:
 
     def __init__(self, record: RunRecord) -> None:
         self.record = record
-        self.calls: dict[str, Call] = {}
-        self.tickets: dict[str, Ticket] = {}
-        self.decisions: list[Decision] = []
-        self.state: dict[str, bytes] = {}
+        # Most runs have few of these: the dicts are made when they are needed.
+        self.calls: dict[str, Call] | None = None
+        self.tickets: dict[str, Ticket] | None = None
+        self.state: dict[str, bytes] | None = None
+        self.decisions: tuple[Decision, ...] = ()
 
 
 class _Thread:
@@ -55,7 +56,7 @@ class _Thread:
         # The log's index is the sequence number less one. A message waits there with its run until it is read.
         self.log: list[Event | tuple[Message, Identity]] = []
         self.messages: list[Message] = []
-        self.state: dict[str, bytes] = {}
+        self.state: dict[str, bytes] | None = None
         self.tasks: dict[str, TaskRecord] = {}
         self.inbox: dict[str, InboxItem] = {}
         self.inbox_head = 0
@@ -118,13 +119,24 @@ class MemoryStore:
             else:
                 log.append(entry)  # pyright: ignore[reportArgumentType]
         for call in commit.calls:
-            self._runs[call.run_id].calls[call.id] = call
+            run = self._runs[call.run_id]
+            if run.calls is None:
+                run.calls = {}
+            run.calls[call.id] = call
+        if commit.tickets or commit.decisions or commit.state or commit.tasks or commit.taken:
+            self._apply_rest(commit, thread)
+
+    def _apply_rest(self, commit: Commit, thread: _Thread) -> None:
         for ticket in commit.tickets:
-            self._runs[ticket.run_id].tickets[ticket.id] = ticket
-        if commit.decisions and identity is not None:
-            self._runs[identity.run_id].decisions.extend(commit.decisions)
+            run = self._runs[ticket.run_id]
+            run.tickets = {**(run.tickets or {}), ticket.id: ticket}
+        if commit.decisions and commit.identity is not None:
+            run = self._runs[commit.identity.run_id]
+            run.decisions = (*run.decisions, *commit.decisions)
         for write in commit.state:
             target = thread if write.run_id is None else self._runs[write.run_id]
+            if target.state is None:
+                target.state = {}
             target.state[write.name] = write.value
         for task in commit.tasks:
             thread.tasks[task.id] = task
@@ -178,17 +190,17 @@ class MemoryStore:
             "thread": record,
             "tasks": tuple([t for t in thread.tasks.values() if t.status == "running"]),
             "inbox": tuple(thread.inbox.values()),
-            "state": dict(thread.state),
+            "state": dict(thread.state or {}),
         }
         return ThreadView(**view) if run is None else self._open_run(run, thread, view)
 
     def _open_run(self, run: _Run, thread: _Thread, view: dict[str, Any]) -> ThreadView:
         record = run.record
         view["run"] = record
-        view["run_state"] = dict(run.state)
-        view["tickets"] = tuple([t for t in run.tickets.values() if t.status == "open"])
+        view["run_state"] = dict(run.state or {})
+        view["tickets"] = tuple([t for t in (run.tickets or {}).values() if t.status == "open"])
         if record.stage == "acting":
-            view["calls"] = tuple([c for c in run.calls.values() if c.step == record.steps])
+            view["calls"] = tuple([c for c in (run.calls or {}).values() if c.step == record.steps])
         if record.answer_id is not None:
             newest = reversed(thread.messages)
             view["answer"] = next((m for m in newest if m.id == record.answer_id), None)
@@ -241,12 +253,12 @@ class MemoryStore:
     async def calls(self, run_id: str) -> Sequence[Call]:
         """The whole ledger of a run, in order."""
         run = self._runs.get(run_id)
-        return list(run.calls.values()) if run else []
+        return list((run.calls or {}).values()) if run else []
 
     async def tickets(self, run_id: str) -> Sequence[Ticket]:
         """All tickets of a run, in order, whatever became of them."""
         run = self._runs.get(run_id)
-        return list(run.tickets.values()) if run else []
+        return list((run.tickets or {}).values()) if run else []
 
     async def close(self) -> None:
         """Nothing is held open."""

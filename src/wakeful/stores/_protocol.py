@@ -8,7 +8,6 @@ from typing import Literal, Protocol
 from msgspec import Struct, field
 
 from ..types.events import Event
-from ..types.ids import new_id
 from ..types.messages import Message
 from ..types.runs import Call, Identity, Principal, RunOptions, RunRecord, RunStatus, TaskRecord
 from ..types.tickets import Decision, Ticket
@@ -30,14 +29,14 @@ InboxKind = Literal["input", "decision", "task"]
 InputPolicy = Literal["queue", "steer", "interrupt", "reject"]
 
 
-class Fence(Struct, frozen=True):
+class Fence(Struct, frozen=True, gc=False):
     """The right to write to a thread: its epoch and the claim's token, as they were when it was taken."""
 
     epoch: int
     token: str
 
 
-class InboxItem(Struct, frozen=True, omit_defaults=True, kw_only=True):
+class InboxItem(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """Something the outside tells a thread: input, a decision, a task's result."""
 
     id: str
@@ -55,7 +54,7 @@ class InboxItem(Struct, frozen=True, omit_defaults=True, kw_only=True):
     position: int = 0
 
 
-class StateWrite(Struct, frozen=True):
+class StateWrite(Struct, frozen=True, gc=False):
     """A state key's new value as JSON; `run_id` is there iff the key is scoped to the run."""
 
     name: str
@@ -63,7 +62,7 @@ class StateWrite(Struct, frozen=True):
     run_id: str | None = None
 
 
-class Commit(Struct, kw_only=True):
+class Commit(Struct, kw_only=True, gc=False):
     """One atomic change to one thread and to other threads' inboxes.
 
     The owner of a claim writes with its `fence`; without a claim on the thread, `version` says which version
@@ -73,7 +72,6 @@ class Commit(Struct, kw_only=True):
     """
 
     thread_id: str
-    id: str = field(default_factory=new_id)
     fence: Fence | None = None
     version: int | None = None
     claim: str | None = None
@@ -91,7 +89,7 @@ class Commit(Struct, kw_only=True):
     inbox_head: int | None = None
 
 
-class Committed(Struct, frozen=True):
+class Committed(Struct, frozen=True, gc=False):
     """What a commit made of the thread: its version, the last number of its log, and its epoch."""
 
     version: int
@@ -100,7 +98,7 @@ class Committed(Struct, frozen=True):
     inbox_head: int
 
 
-class ThreadRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
+class ThreadRecord(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """A thread as the store keeps it."""
 
     id: str
@@ -115,7 +113,7 @@ class ThreadRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     created_at: int = 0
 
 
-class ThreadView(Struct, frozen=True, kw_only=True):
+class ThreadView(Struct, frozen=True, gc=False, kw_only=True):
     """What it takes to go on with a thread: never its history.
 
     The open run with the calls, tickets and answer of its open step, live tasks, pending inbox

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import UNSET, Raw, Struct, field
+from msgspec.structs import replace
 
 from ..errors import ToolError
 from ..types.content import (
@@ -45,15 +46,13 @@ def reply_of(value: Any, call_id: str, name: str, limit: int = MAX_RESULT_BYTES)
     if type(value) is str:
         return ToolReply(call_id, name, (Text(_cut(clean_text(value), limit)),))
     if isinstance(value, ToolResult):
-        data = msgspec.Raw(_json(value.data)) if value.data is not None else None
-        if value.message is not None:
-            text = clean_text(value.message)
-        else:
-            text = "" if data is None else bytes(data).decode()
-        if data is not None and len(bytes(data)) > limit:
-            data = None
+        data = None if value.data is None else _json(value.data)
+        text = clean_text(value.message) if value.message is not None else (data or b"").decode()
         parts = (Text(_cut(text, limit)),)
-        return ToolReply(call_id, name, parts, None, data, value.metadata, tuple(value.artifacts))
+        kept = UNSET if data is None or len(data) > limit else Raw(data)
+        metadata = _settled(value.metadata) if value.metadata else value.metadata
+        artifacts = tuple([replace(a, content=_settled(a.content)) for a in value.artifacts])
+        return ToolReply(call_id, name, parts, None, kept, metadata, artifacts)
     return ToolReply(call_id, name, _parts_of(value, limit))
 
 
@@ -63,6 +62,8 @@ def error_reply(call_id: str, name: str, kind: str, message: str, limit: int = M
 
 
 def _parts_of(value: Any, limit: int) -> tuple[Part, ...]:
+    if isinstance(value, str):
+        return (Text(_cut(clean_text(str.__str__(value)), limit)),)
     if isinstance(value, bytes | bytearray):
         return (_from_bytes(bytes(value), limit),)
     if isinstance(value, _PARTS):
@@ -70,8 +71,28 @@ def _parts_of(value: Any, limit: int) -> tuple[Part, ...]:
     if isinstance(value, list | tuple) and value:
         items = cast(Sequence[Any], value)
         if all(isinstance(item, _PARTS) for item in items):
-            return tuple([_fit(cast(Part, item), limit) for item in items])
+            return _fit_all(cast(Sequence[Part], items), limit)
     return (Text(_cut(_json(value).decode(), limit)),)
+
+
+def _fit_all(parts: Sequence[Part], limit: int) -> tuple[Part, ...]:
+    """The parts that fit within the limit together, and a note about those that don't."""
+    found: list[Part] = []
+    left = limit
+    for index, part in enumerate(parts):
+        if left <= 0:
+            found.append(Text(f"[{len(parts) - index} more parts left out: the limit is {limit:,} bytes in all]"))
+            break
+        found.append(_fit(part, left))
+        left -= _size(found[-1])
+    return tuple(found)
+
+
+def _size(part: Part) -> int:
+    if isinstance(part, Text):
+        return len(part.text.encode())
+    source = getattr(part, "source", None)
+    return len(source.data) if isinstance(source, Base64) else 0
 
 
 def _from_bytes(data: bytes, limit: int) -> Part:
@@ -99,10 +120,8 @@ def _cut(text: str, limit: int) -> str:
     data = text.encode()
     if len(data) <= limit:
         return text
-    return (
-        f"{data[:limit].decode(errors='ignore')}\n"
-        f"[cut here: the result has {len(data):,} bytes and the limit is {limit:,}; ask for less at a time]"
-    )
+    note = f"\n[cut here: the result has {len(data):,} bytes and the limit is {limit:,}; ask for less at a time]"
+    return data[: max(limit - len(note), 0)].decode(errors="ignore") + note
 
 
 def _json(value: Any) -> bytes:
@@ -117,7 +136,19 @@ def _json(value: Any) -> bytes:
         ) from error
 
 
+def _settled(value: Any) -> Any:
+    """The value as it will be when it was stored and read again."""
+    return msgspec.json.decode(_json(value))
+
+
 def _plain(value: Any) -> Any:
+    # Subclasses of these, such as NumPy's and lxml's, are what they are besides.
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value)
     dump = getattr(value, "model_dump", None)
     if dump is None:
         raise TypeError(f"{type(value).__name__} has no JSON form")

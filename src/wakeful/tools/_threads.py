@@ -23,6 +23,7 @@ class ToolThreads:
         self._limit = limit
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
+        self._waiting: set[asyncio.Future[Any]] = set()
         self._threads = 0
         self._idle = 0
         self.abandoned = 0
@@ -31,16 +32,22 @@ class ToolThreads:
         """Run the function in a thread with this task's context variables."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
-        self._jobs.put((contextvars.copy_context(), function, loop, future))
         with self._lock:
-            if self._idle < self._jobs.qsize() and self._threads - self.abandoned < self._limit:
+            self._waiting.add(future)
+            self._jobs.put((contextvars.copy_context(), function, loop, future))
+            if self._idle < len(self._waiting) and self._threads - self.abandoned < self._limit:
                 self._threads += 1
                 threading.Thread(target=self._work, name="wakeful-tool", daemon=True).start()
         return future
 
     def abandon(self, future: asyncio.Future[Any]) -> None:
-        """Let go of a function that doesn't stop; its thread is counted until it ends."""
-        self.abandoned += 1
+        """Let go of a function that doesn't stop; its thread is counted until it ends. One that didn't begin
+        yet never does."""
+        with self._lock:
+            if future in self._waiting:
+                self._waiting.remove(future)
+                return
+            self.abandoned += 1
 
         def ended(late: asyncio.Future[Any]) -> None:
             self.abandoned -= 1
@@ -72,19 +79,26 @@ class ToolThreads:
             except RuntimeError:
                 pass  # The loop is closed: nobody waits for the answer any more.
             del context, function, future, value, error, job
-        with self._lock:
-            self._threads -= 1
 
     def _next(self) -> _Job | None:
-        with self._lock:
-            self._idle += 1
-        try:
-            return self._jobs.get(timeout=IDLE_SECONDS)
-        except queue.Empty:
-            return None
-        finally:
+        """The next job, or None once the thread has left the count and must end."""
+        while True:
+            with self._lock:
+                self._idle += 1
+            try:
+                job = self._jobs.get(timeout=IDLE_SECONDS)
+            except queue.Empty:
+                job = None
+            # Idle threads and waiting jobs change together, so that `submit` never counts on a thread that is
+            # about to take another job, or to end.
             with self._lock:
                 self._idle -= 1
+                if job is None and not self._waiting:
+                    self._threads -= 1
+                    return None
+                if job is not None and job[3] in self._waiting:
+                    self._waiting.remove(job[3])
+                    return job
 
 
 def _settle(future: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:

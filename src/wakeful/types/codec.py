@@ -31,8 +31,8 @@ def decode(data: bytes | str, type_: type[T]) -> T:
     try:
         return _decoder(type_).decode(data)
     except msgspec.ValidationError:
-        plain = _mend(msgspec.json.decode(data), _info(type_))
-        return msgspec.convert(plain, type_)
+        # Through JSON again, since raw values can only be read from there.
+        return _decoder(type_).decode(encode(_mend(msgspec.json.decode(data), _info(type_))))
 
 
 def decode_event(data: bytes | str) -> AnyEvent:
@@ -57,14 +57,17 @@ def _mend(value: Any, info: Any) -> Any:
         case shapes.UnionType(types=types) if isinstance(value, list):
             inner = next((t for t in types if isinstance(t, shapes.VarTupleType | shapes.ListType)), None)
             return cast(Any, value if inner is None else _mend(value, inner))
+        case shapes.UnionType(types=types) if isinstance(value, str):
+            inner = next((t for t in types if isinstance(t, shapes.LiteralType)), None)
+            return cast(Any, value if inner is None else _mend(value, inner))
         case shapes.StructType(fields=fields) if isinstance(value, dict):
             known = {f.encode_name: f.type for f in fields}
             items = cast(dict[str, Any], value).items()
             return {k: _mend(v, known[k]) if k in known else v for k, v in items}
         case shapes.VarTupleType(item_type=item) | shapes.ListType(item_type=item) if isinstance(value, list):
             return [_mend(v, item) for v in cast(list[Any], value)]
-        case shapes.LiteralType(values=values) if value not in values and "unknown" in values:
-            return "unknown"
+        case shapes.LiteralType(values=values) if isinstance(value, str) and "unknown" in values:
+            return value if value in values else "unknown"
         case _:
             return value
 
@@ -85,4 +88,4 @@ def _mend_union(value: dict[str, Any], types: tuple[Any, ...]) -> Any:
     kept: dict[str, Any] = {"type": "unknown", "kind": kind, "raw": value}
     if unknown.cls is UnknownEvent:
         kept |= {k: value.get(k) for k in ("run", "seq", "at")}
-    return kept
+    return _mend(kept, unknown)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from msgspec import Raw, Struct, field
+from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 __all__ = [
     "Artifact",
@@ -27,21 +27,21 @@ __all__ = [
 ]
 
 
-class Unknown(Struct, frozen=True, tag="unknown"):
+class Unknown(Struct, frozen=True, gc=False, tag="unknown"):
     """Something a newer version wrote. It is carried along, shown to nobody and never rewritten."""
 
     kind: str
     raw: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
-class Base64(Struct, frozen=True, tag="base64"):
+class Base64(Struct, frozen=True, gc=False, tag="base64"):
     """Media carried inside the message."""
 
     media_type: str
     data: str
 
 
-class Url(Struct, frozen=True, tag="url"):
+class Url(Struct, frozen=True, gc=False, tag="url"):
     """Media that the model's vendor fetches."""
 
     url: str
@@ -50,38 +50,38 @@ class Url(Struct, frozen=True, tag="url"):
 MediaSource = Base64 | Url | Unknown
 
 
-class Text(Struct, frozen=True, tag="text"):
+class Text(Struct, frozen=True, gc=False, tag="text"):
     """Plain text."""
 
     text: str
 
 
-class Image(Struct, frozen=True, tag="image"):
+class Image(Struct, frozen=True, gc=False, tag="image"):
     """A picture."""
 
     source: MediaSource
 
 
-class Audio(Struct, frozen=True, tag="audio"):
+class Audio(Struct, frozen=True, gc=False, tag="audio"):
     """A recording."""
 
     source: MediaSource
 
 
-class Video(Struct, frozen=True, tag="video"):
+class Video(Struct, frozen=True, gc=False, tag="video"):
     """A film."""
 
     source: MediaSource
 
 
-class Document(Struct, frozen=True, omit_defaults=True, tag="document"):
+class Document(Struct, frozen=True, gc=False, omit_defaults=True, tag="document"):
     """A file, such as a PDF."""
 
     source: MediaSource
     title: str | None = None
 
 
-class Thinking(Struct, frozen=True, omit_defaults=True, tag="thinking"):
+class Thinking(Struct, frozen=True, gc=False, omit_defaults=True, tag="thinking"):
     """A model's reasoning; `signature` and `encrypted` are the vendor's and go back to it unchanged."""
 
     text: str = ""
@@ -89,7 +89,7 @@ class Thinking(Struct, frozen=True, omit_defaults=True, tag="thinking"):
     encrypted: str | None = None
 
 
-class ToolCall(Struct, frozen=True, omit_defaults=True, tag="tool_call"):
+class ToolCall(Struct, frozen=True, gc=False, omit_defaults=True, tag="tool_call"):
     """A model's wish to call a tool. `id` is ours; `vendor_id` is the one the vendor gave it."""
 
     id: str
@@ -101,7 +101,7 @@ class ToolCall(Struct, frozen=True, omit_defaults=True, tag="tool_call"):
 Part = Text | Image | Audio | Video | Document | Unknown
 
 
-class Artifact(Struct, frozen=True, omit_defaults=True):
+class Artifact(Struct, frozen=True, gc=False, omit_defaults=True):
     """Something a tool made for the application; the model doesn't see it."""
 
     content: Any
@@ -110,7 +110,7 @@ class Artifact(Struct, frozen=True, omit_defaults=True):
     media_type: str | None = None
 
 
-class ToolReply(Struct, frozen=True, omit_defaults=True, tag="tool_reply"):
+class ToolReply(Struct, frozen=True, gc=False, omit_defaults=True, tag="tool_reply"):
     """What the model is told about a call: its result, or the kind of error that stands in for one.
 
     `data` is the result as JSON where a tool gave one beside the text.
@@ -120,7 +120,7 @@ class ToolReply(Struct, frozen=True, omit_defaults=True, tag="tool_reply"):
     name: str
     content: tuple[Part, ...] = ()
     error: str | None = None
-    data: Raw | None = None
+    data: Raw | UnsetType = UNSET
     metadata: dict[str, Any] = field(default_factory=dict[str, Any])
     artifacts: tuple[Artifact, ...] = ()
 

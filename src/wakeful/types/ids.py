@@ -24,10 +24,11 @@ def new_id() -> str:
     """A UUIDv7 that sorts after every one this process made before."""
     global _ms, _count, _head, _tail
     ms = time.time_ns() // 1_000_000
-    if ms > _ms:
-        _ms, _count = ms, 0
-        _head = "%08x-%04x-7" % (ms >> 16, ms & 0xFFFF)
-        _tail = "%012x" % _random.getrandbits(48)
+    if ms > _ms or _count == 0xFFFFFF:
+        # Drawn first: a call lets other threads in, and what follows must not be torn apart.
+        tail = "%012x" % _random.getrandbits(48)
+        _ms, _count, _tail = (ms if ms > _ms else _ms + 1), 0, tail
+        _head = "%08x-%04x-7" % (_ms >> 16, _ms & 0xFFFF)
     else:
         # 24 bits count up inside a millisecond; a clock that stands still or goes back keeps the order too.
         _count += 1

@@ -14,7 +14,7 @@ __all__ = ["Message", "Producer", "Visibility", "user_message"]
 Visibility = Literal["all", "internal"]
 
 
-class Producer(Struct, frozen=True, omit_defaults=True):
+class Producer(Struct, frozen=True, gc=False, omit_defaults=True):
     """Who wrote a message: the run and step, the agent, and for mail the thread it came from."""
 
     run_id: str | None = None
@@ -24,7 +24,7 @@ class Producer(Struct, frozen=True, omit_defaults=True):
     principal_id: str | None = None
 
 
-class Message(Struct, frozen=True, omit_defaults=True):
+class Message(Struct, frozen=True, gc=False, omit_defaults=True):
     """One message of a thread. `seq` is its place in the thread's log, given by the store's commit.
 
     Internal messages are part of what the model reads and not of what a person is shown.

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 __all__ = ["ModelSettings", "OutputSpec", "ToolSpec"]
 
 
-class ModelSettings(Struct, frozen=True, omit_defaults=True):
+class ModelSettings(Struct, frozen=True, gc=False, omit_defaults=True):
     """How a model is to answer. What isn't set is left to the vendor; `extra` goes to its API as it is."""
 
     temperature: float | None = None
@@ -28,14 +28,14 @@ class ModelSettings(Struct, frozen=True, omit_defaults=True):
         return replace(other, **own) if own else other
 
 
-class OutputSpec(Struct, frozen=True):
+class OutputSpec(Struct, frozen=True, gc=False):
     """The typed output that the final answer must have."""
 
     name: str
     schema: dict[str, Any]
 
 
-class ToolSpec(Struct, frozen=True, omit_defaults=True):
+class ToolSpec(Struct, frozen=True, gc=False, omit_defaults=True):
     """A tool as a model sees it."""
 
     name: str

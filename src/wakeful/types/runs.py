@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from msgspec import Raw, Struct, field
+from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from .content import Unknown
 from .requests import ModelSettings, ToolSpec
@@ -40,7 +40,7 @@ RunStatus = Literal["created", "running", "waiting", "done"]
 Effect = Literal["pure", "idempotent", "reconcile", "once"]
 
 
-class Principal(Struct, frozen=True, omit_defaults=True):
+class Principal(Struct, frozen=True, gc=False, omit_defaults=True):
     """Who asked: travels on runs, messages and decisions, and is in every tool's context."""
 
     id: str
@@ -48,7 +48,7 @@ class Principal(Struct, frozen=True, omit_defaults=True):
     claims: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
-class Identity(Struct, frozen=True, omit_defaults=True):
+class Identity(Struct, frozen=True, gc=False, omit_defaults=True):
     """Which run this is, and where it stands in its tree."""
 
     run_id: str
@@ -62,7 +62,7 @@ class Identity(Struct, frozen=True, omit_defaults=True):
     depth: int = 0
 
 
-class Usage(Struct, frozen=True, omit_defaults=True):
+class Usage(Struct, frozen=True, gc=False, omit_defaults=True):
     """Tokens and money. `cost` is in micro-units of the currency; cached and reasoning tokens are part of
     input and output."""
 
@@ -89,36 +89,36 @@ class Usage(Struct, frozen=True, omit_defaults=True):
         )
 
 
-class NaturalEnd(Struct, frozen=True, tag="natural_end"):
+class NaturalEnd(Struct, frozen=True, gc=False, tag="natural_end"):
     """The model answered and asked for nothing more."""
 
 
-class BehaviourRequested(Struct, frozen=True, omit_defaults=True, tag="behaviour_requested"):
+class BehaviourRequested(Struct, frozen=True, gc=False, omit_defaults=True, tag="behaviour_requested"):
     """A tool or a plugin ended the run."""
 
     reason: str = ""
 
 
-class Stopped(Struct, frozen=True, omit_defaults=True, tag="stopped"):
+class Stopped(Struct, frozen=True, gc=False, omit_defaults=True, tag="stopped"):
     """A stop policy or a limit fired; the last answer is kept."""
 
     policy: str
     detail: str = ""
 
 
-class Cancelled(Struct, frozen=True, omit_defaults=True, tag="cancelled"):
+class Cancelled(Struct, frozen=True, gc=False, omit_defaults=True, tag="cancelled"):
     """Somebody cancelled the run, or new input superseded it."""
 
     reason: str = ""
 
 
-class Blocked(Struct, frozen=True, tag="blocked"):
+class Blocked(Struct, frozen=True, gc=False, tag="blocked"):
     """A gate refused a call by a rule that ends the run."""
 
     reason: str
 
 
-class Failed(Struct, frozen=True, tag="error"):
+class Failed(Struct, frozen=True, gc=False, tag="error"):
     """The run could not go on. `error` is the name of the exception's class."""
 
     error: str
@@ -128,11 +128,11 @@ class Failed(Struct, frozen=True, tag="error"):
 Termination = NaturalEnd | BehaviourRequested | Stopped | Cancelled | Blocked | Failed | Unknown
 
 
-class Outcome(Struct, frozen=True, omit_defaults=True):
+class Outcome(Struct, frozen=True, gc=False, omit_defaults=True):
     """How a run ended. Written once, when it is done; `output` is the typed output as JSON."""
 
     termination: Termination
-    output: Raw | None = None
+    output: Raw | UnsetType = UNSET
 
 
 WaitReason = Literal[
@@ -147,7 +147,7 @@ WaitReason = Literal[
 ]
 
 
-class Waiting(Struct, frozen=True, omit_defaults=True):
+class Waiting(Struct, frozen=True, gc=False, omit_defaults=True):
     """What a waiting run waits for, and the kinds of inbox items that wake it."""
 
     reason: WaitReason
@@ -161,7 +161,7 @@ CallState = Literal["requested", "started", "suspended", "finished"]
 CallOutcome = Literal["ok", "error", "blocked", "cancelled", "superseded", "unknown"]
 
 
-class Call(Struct, frozen=True, omit_defaults=True):
+class Call(Struct, frozen=True, gc=False, omit_defaults=True):
     """One row of the ledger of tool calls.
 
     `effect` is the tool's, written down when the call starts, so that what to do about a call without a
@@ -194,7 +194,7 @@ class Call(Struct, frozen=True, omit_defaults=True):
         return self.arguments if self.edited is None else self.edited
 
 
-class TaskRecord(Struct, frozen=True, omit_defaults=True):
+class TaskRecord(Struct, frozen=True, gc=False, omit_defaults=True):
     """Work that a thread owns besides its run."""
 
     id: str
@@ -204,14 +204,14 @@ class TaskRecord(Struct, frozen=True, omit_defaults=True):
     status: Literal["running", "completed", "failed", "cancelled"] = "running"
 
 
-class RunOptions(Struct, frozen=True, omit_defaults=True):
+class RunOptions(Struct, frozen=True, gc=False, omit_defaults=True):
     """What a caller set for one run; kept with it, so that a resumed run has the same."""
 
     settings: ModelSettings = ModelSettings()
     client_tools: tuple[ToolSpec, ...] = ()
 
 
-class RunRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
+class RunRecord(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """A run as the store keeps it. `waiting` is there iff it waits, `outcome` and `finished_at` iff it is done.
 
     `stage` says where the current step stands: `between` steps, `inferring` (begun, no answer committed),

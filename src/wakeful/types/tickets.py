@@ -14,7 +14,7 @@ ResumeMode = Literal["replay", "result", "arguments"]
 TicketStatus = Literal["open", "answered", "superseded", "cancelled"]
 
 
-class Decision(Struct, frozen=True, omit_defaults=True):
+class Decision(Struct, frozen=True, gc=False, omit_defaults=True):
     """An answer to a ticket. `value` means what the mode says: what `ctx.decision` shows the tool (`replay`),
     the tool's result (`result`), or its new arguments (`arguments`)."""
 
@@ -29,7 +29,7 @@ class Decision(Struct, frozen=True, omit_defaults=True):
     id: str = field(default_factory=new_id)
 
 
-class Ticket(Struct, frozen=True, omit_defaults=True, kw_only=True):
+class Ticket(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """A question that a run waits on. `accepts` lists the modes an approving decision may use; the first is
     the default. `asked_by` is `approval`, `client`, `tool`, or the name of the plugin whose gate asked."""
 

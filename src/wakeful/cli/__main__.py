@@ -1,0 +1,5 @@
+"""`python -m wakeful.cli`."""
+
+from . import main
+
+main()

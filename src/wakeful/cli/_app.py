@@ -1,0 +1,124 @@
+"""The commands of `wakeful`."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from .. import __version__
+from ..errors import UsageError, WakefulError
+from ..types.codec import encode
+from ..types.events import AnyEvent
+from ..types.ids import new_id
+from ._chat import Chat, choose_agent
+from ._decide import ask_terminal
+from ._exit import ExitCode, exit_code
+from ._render import Renderer
+from ._session import Session, Turn
+from ._target import load_runtime
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="wakeful",
+    help="Run durable agents.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Target = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODULE:RUNTIME", help="Where the runtime is, such as app:runtime.", show_default=False
+    ),
+]
+Thread = Annotated[str | None, typer.Option("--thread", metavar="ID", help="The thread; a new one by default.")]
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    typer.echo(f"wakeful {__version__}")
+
+
+@app.command()
+def run(
+    target: Target,
+    agent: Annotated[str, typer.Argument(metavar="AGENT", help="The agent's id.", show_default=False)],
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What to say to it.", show_default=False)],
+    thread: Thread = None,
+    json: Annotated[bool, typer.Option("--json", help="Print every event as a line of JSON.")] = False,
+) -> None:
+    """Run an agent once and show what it does.
+
+    The exit code says how the run ended: 0 done, 1 failed, 2 wrong usage, 3 waiting for an answer, 4 stopped by a
+    policy or limit, 5 blocked, 130 cancelled.
+    """
+    renderer = Renderer()
+    with _reported(renderer):
+        runtime = load_runtime(target)
+        show = _print_json if json else renderer.show
+        with Session(runtime, show, lambda: _cancelling(renderer)) as session:
+            turn = session.prompt(agent, prompt, thread)
+        if not json and turn.finish is not None and turn.finish.status == "waiting":
+            _explain_waiting(renderer, turn, target)
+    raise typer.Exit(exit_code(turn.finish))
+
+
+@app.command()
+def chat(
+    target: Target,
+    agent: Annotated[
+        str | None, typer.Argument(metavar="[AGENT]", help="The agent's id; not needed if there is only one.")
+    ] = None,
+    thread: Thread = None,
+) -> None:
+    """Talk to an agent, and answer in place what its runs wait for."""
+    renderer = Renderer()
+    with _reported(renderer):
+        runtime = load_runtime(target)
+        with Session(runtime, renderer.show, lambda: _cancelling(renderer)) as session:
+            last = session.last_run(thread) if thread is not None else None
+            chosen = choose_agent(runtime, agent, None if last is None else last.agent_id)
+            Chat(session, renderer, ask_terminal, chosen, thread or new_id()).run()
+
+
+@contextmanager
+def _reported(renderer: Renderer) -> Generator[None, None, None]:
+    """Errors of ours as their message and an exit code; others are bugs and keep their traceback."""
+    try:
+        yield
+    except UsageError as error:
+        renderer.error(str(error))
+        raise typer.Exit(ExitCode.USAGE) from error
+    except WakefulError as error:
+        renderer.error(str(error))
+        raise typer.Exit(ExitCode.ERROR) from error
+
+
+def _print_json(event: AnyEvent) -> None:
+    sys.stdout.buffer.write(encode(event) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def _cancelling(renderer: Renderer) -> None:
+    renderer.interrupted()
+    renderer.warn("cancelling the run; ctrl-C again leaves at once")
+
+
+def _explain_waiting(renderer: Renderer, turn: Turn, target: str) -> None:
+    """What the run waits for, and how to answer from a shell or a program."""
+    renderer.line(f"run {turn.run_id} is waiting", "bold")
+    for ticket in turn.tickets:
+        renderer.ticket(ticket)
+    if turn.tickets:
+        renderer.note(f"answer with: wakeful chat {shlex.quote(target)} --thread {shlex.quote(turn.thread_id)}")
+        decision = f'Decision("{turn.tickets[0].id}")'
+        renderer.note(f'or from Python: await runtime.resume("{turn.run_id}", {decision})')
+        renderer.note("(a runtime that keeps its threads in memory has forgotten the run by then)")

@@ -1,0 +1,99 @@
+"""A conversation at the terminal: prompts, answers, and decisions where a run waits for them."""
+
+from __future__ import annotations
+
+from ..errors import InvalidDecision, UnknownAgent, UsageError, WakefulError
+from ..runtime import Runtime
+from ._decide import Ask, decide
+from ._render import Renderer
+from ._session import Session, Turn
+
+__all__ = ["Chat", "choose_agent"]
+
+_HELP = "/exit or ctrl-D leaves, ctrl-C cancels a run, everything else goes to the agent"
+
+
+class Chat:
+    """One thread, and the agent that has the word on it."""
+
+    def __init__(self, session: Session, renderer: Renderer, ask: Ask, agent: str, thread: str) -> None:
+        self._session = session
+        self._renderer = renderer
+        self._ask = ask
+        self._agent = agent
+        self._thread = thread
+
+    def run(self) -> None:
+        """Talk until the person leaves; a run that waits on the thread is settled first."""
+        self._renderer.line(f"{self._agent} on thread {self._thread}", "bold")
+        self._renderer.note(_HELP)
+        turn = self._session.waiting(self._thread)
+        try:
+            if turn is not None:
+                self._settle(turn)
+            while True:
+                self._round()
+        except EOFError:
+            self._renderer.end_line()
+
+    def _round(self) -> None:
+        """One prompt, and all that comes of it."""
+        try:
+            line = self._ask("> ", "").strip()
+        except KeyboardInterrupt:
+            self._interrupted("/exit or ctrl-D leaves")
+            return
+        if line in ("/exit", "/quit"):
+            raise EOFError
+        if line.startswith("/"):
+            self._renderer.note(_HELP)
+        elif line:
+            self._talk(line)
+
+    def _talk(self, line: str) -> None:
+        try:
+            turn = self._session.prompt(self._agent, line, self._thread)
+        except WakefulError as error:
+            self._renderer.error(str(error))
+        else:
+            self._settle(turn)
+
+    def _settle(self, turn: Turn) -> None:
+        """Ask about the run's tickets until it is done, or what is left is for later."""
+        later: set[str] = set()
+        try:
+            while ticket := next((t for t in turn.tickets if t.id not in later), None):
+                decision = decide(ticket, self._ask, self._renderer)
+                try:
+                    if decision is None:
+                        later.add(ticket.id)
+                    else:
+                        self._session.answer(turn, decision)
+                except InvalidDecision as error:
+                    self._renderer.error(str(error))
+                except WakefulError as error:
+                    self._renderer.error(str(error))
+                    later.add(ticket.id)
+        except KeyboardInterrupt:
+            self._interrupted("left for later")
+        self._agent = turn.agent_id
+        if turn.finish is not None and turn.finish.status == "waiting":
+            self._renderer.note("the run goes on waiting; a new prompt takes its place")
+
+    def _interrupted(self, hint: str) -> None:
+        self._renderer.interrupted()
+        self._renderer.note(hint)
+
+
+def choose_agent(runtime: Runtime, asked: str | None, last: str | None) -> str:
+    """The agent to talk to: the one that was asked for, the thread's last one, or the only one there is."""
+    known = sorted(runtime.agents)
+    if asked is not None and asked not in runtime.agents:
+        raise UnknownAgent(f"unknown agent {asked!r} (known: {', '.join(known)})")
+    if asked is not None:
+        return asked
+    if last is not None and last in runtime.agents:
+        return last
+    if len(known) == 1:
+        return known[0]
+    raise UsageError(f"this runtime has {len(known)} agents; say which one to talk to: {', '.join(known)}")

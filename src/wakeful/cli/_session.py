@@ -1,0 +1,159 @@
+"""Runs as a terminal sees them: started from the main thread, shown as they happen, cancelled by ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import aclosing
+from types import TracebackType
+from typing import Any, NoReturn, cast
+
+from ..runtime import Runtime
+from ..types.events import AnyEvent, RunFinish, ToolCallSuspended
+from ..types.runs import RunRecord
+from ..types.tickets import Decision, Ticket
+from ._exit import ExitCode
+from ._loop import LoopThread
+
+__all__ = ["Session", "Turn"]
+
+
+class Turn:
+    """What became of one prompt so far, gathered from its run's events."""
+
+    def __init__(self) -> None:
+        self.run_id = ""
+        self.thread_id = ""
+        self.agent_id = ""
+        self.finish: RunFinish | None = None
+        self.opened = asyncio.Event()
+        self._seen: dict[str, Ticket] = {}
+
+    @property
+    def tickets(self) -> list[Ticket]:
+        """The questions that the run waits on."""
+        waiting = self.finish.waiting if self.finish is not None else None
+        return [self._seen[t] for t in waiting.tickets if t in self._seen] if waiting is not None else []
+
+    def see(self, event: AnyEvent) -> None:
+        """Take note of an event; those of agents below this one don't count."""
+        if event.run.depth:
+            return
+        self.run_id, self.thread_id, self.agent_id = event.run_id, event.thread_id, event.run.agent_id
+        self.opened.set()
+        match event:
+            case ToolCallSuspended(ticket=ticket):
+                self._seen[ticket.id] = ticket
+            case RunFinish():
+                self.finish = event
+            case _:
+                pass
+
+
+class Session:
+    """A runtime on a loop thread. `show` gets every event; `cancelling` is called once when ctrl-C is pressed."""
+
+    def __init__(self, runtime: Runtime, show: Callable[[AnyEvent], None], cancelling: Callable[[], None]) -> None:
+        self._runtime = runtime
+        self._show = show
+        self._cancelling = cancelling
+        self._loop = LoopThread()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._loop.start(self._runtime.close()).result()
+            self._loop.close()
+        except KeyboardInterrupt:
+            _leave_at_once()
+
+    def prompt(self, agent: str, text: str, thread: str | None) -> Turn:
+        """Run an agent until its run waits or is done."""
+        turn = Turn()
+        self._wait(self._prompt(turn, agent, text, thread), turn)
+        return turn
+
+    def answer(self, turn: Turn, decision: Decision) -> None:
+        """Answer a ticket of a waiting turn, and go on with it."""
+        self._wait(self._answer(turn, decision), turn)
+
+    def waiting(self, thread: str) -> Turn | None:
+        """The thread's run that waits, if there is one."""
+        return self._loop.start(self._waiting(thread)).result()
+
+    def last_run(self, thread: str) -> RunRecord | None:
+        """The thread's latest run."""
+        runs = self._loop.start(self._runtime.list_runs(thread=thread, limit=1)).result()
+        return runs[0] if runs else None
+
+    def _wait(self, work: Coroutine[Any, Any, None], turn: Turn) -> None:
+        future = self._loop.start(work)
+        interrupted = False
+        while True:
+            try:
+                return future.result()
+            except KeyboardInterrupt:
+                if interrupted:
+                    _leave_at_once()
+                interrupted = True
+                self._loop.start(self._cancel(turn))
+
+    async def _cancel(self, turn: Turn) -> None:
+        self._cancelling()
+        await turn.opened.wait()
+        await self._runtime.cancel(turn.run_id, "cancelled from the terminal")
+
+    async def _prompt(self, turn: Turn, agent: str, text: str, thread: str | None) -> None:
+        async with aclosing(_closable(self._runtime.stream(agent, text, thread=thread))) as events:
+            async for event in events:
+                turn.see(event)
+                self._show(event)
+
+    async def _answer(self, turn: Turn, decision: Decision) -> None:
+        after = turn.finish.seq if turn.finish is not None else 0
+        # The reader is started first, so that it listens before the run goes on.
+        reader = asyncio.create_task(self._read(turn, after))
+        try:
+            await self._runtime.resume(turn.run_id, decision)
+            await reader
+        finally:
+            reader.cancel()
+            await asyncio.wait([reader])
+
+    async def _read(self, turn: Turn, after: int) -> None:
+        """Show what happens on the thread behind a place in its log, until the turn's run leaves off."""
+        async with aclosing(_closable(self._runtime.events(turn.thread_id, after=after))) as events:
+            async for event in events:
+                if event.run.root_run_id != turn.run_id:
+                    continue
+                turn.see(event)
+                self._show(event)
+                if isinstance(event, RunFinish) and not event.run.depth:
+                    return
+
+    async def _waiting(self, thread: str) -> Turn | None:
+        runs = await self._runtime.list_runs(thread=thread, status="waiting", limit=1)
+        if not runs:
+            return None
+        turn = Turn()
+        async for event in self._runtime.events(thread, after=runs[0].first_seq - 1, follow=False):
+            if event.run_id == runs[0].id:
+                turn.see(event)
+        return turn
+
+
+def _closable(events: Any) -> AsyncGenerator[AnyEvent]:
+    return cast("AsyncGenerator[AnyEvent]", events)
+
+
+def _leave_at_once() -> NoReturn:
+    """End the process without waiting for anything: what is durable stays so, and the rest is given up."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(ExitCode.CANCELLED)

@@ -1,0 +1,85 @@
+"""The defaults that the concepts page states are the code's."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from wakeful import Limits, Runtime, Tool, runtime, tool
+from wakeful.agents import _registry
+from wakeful.bus import _local
+from wakeful.loop._phases import MAX_ACTION_ROUNDS
+from wakeful.state import MAX_VALUE_BYTES
+from wakeful.tools import ToolThreads
+
+PAGE = Path(__file__).parents[2] / "docs" / "concepts.md"
+
+
+def rows() -> dict[str, tuple[str, str]]:
+    """The table's rows: what is limited, the default, and where it is set."""
+    section = PAGE.read_text().partition("## Limits and defaults")[2]
+    found = re.findall(r"^\| (.+?) \| (.+?) \| (.+?) \|$", section, re.MULTILINE)
+    return {what: (default.strip("`"), where.strip("`")) for what, default, where in found[1:]}
+
+
+def default_of(function: object, parameter: str) -> object:
+    return inspect.signature(function).parameters[parameter].default
+
+
+def kib(size: int) -> str:
+    return f"{size // 1024} KiB" if size < 1024 * 1024 else f"{size // 1024 // 1024} MiB"
+
+
+CODE = {
+    "effect of a tool": Tool.effect,
+    "timeout of a tool": str(Tool.timeout).lower(),
+    "what the model is shown of a result": kib(Tool.max_result_bytes),
+    "time for a call that was told to stop": f"{default_of(Runtime.__init__, 'cancel_grace'):g} s",
+    "runs in one answer of `list_runs`": str(default_of(Runtime.list_runs, "limit")),
+    "input of a run": kib(runtime.MAX_INPUT_BYTES),
+    "a thread's id": f"{runtime.MAX_THREAD_ID_BYTES} bytes",
+    "a state value, encoded": kib(MAX_VALUE_BYTES),
+    "sync tools at once in a runtime": str(default_of(ToolThreads.__init__, "limit")),
+    "rounds of actions in a phase": str(MAX_ACTION_ROUNDS),
+    "events that a reader may lag behind": f"{_local.MAX_BACKLOG:,}",
+}
+
+
+def test_limits_are_documented_one_by_one() -> None:
+    limits = Limits()
+    stated = {where: default for default, where in rows().values() if where.startswith("Limits.")}
+    assert stated == {f"Limits.{name}": str(getattr(limits, name)) for name in limits.__struct_fields__}
+
+
+@pytest.mark.parametrize("what", CODE)
+def test_a_default_is_the_codes(what: str) -> None:
+    assert rows()[what][0] == CODE[what]
+
+
+def test_every_row_is_checked() -> None:
+    names = {"an agent's id", "a tool's name"}
+    limits = {what for what, (_, where) in rows().items() if where.startswith("Limits.")}
+    assert set(rows()) == CODE.keys() | names | limits
+
+
+def test_names_may_be_as_long_as_documented() -> None:
+    longest = int(rows()["an agent's id"][0].split()[0])
+    assert _registry._ID.match("a" * longest)
+    assert not _registry._ID.match("a" * (longest + 1))
+
+    longest = int(rows()["a tool's name"][0].split()[0])
+    assert not tool(name="a" * longest)(noop).problems()
+    assert tool(name="a" * (longest + 1))(noop).problems()
+
+
+def test_a_tool_declared_by_a_function_has_the_same_defaults_as_one_declared_by_a_class() -> None:
+    made = tool(noop)
+    for option in ("effect", "approval", "timeout", "resumable", "sequential", "max_result_bytes"):
+        assert getattr(made, option) == getattr(Tool, option)
+
+
+async def noop() -> None:
+    """Do nothing."""

@@ -1,0 +1,270 @@
+"""The ledger's transitions as pure functions: suspending, every way to answer, answering again, superseding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from wakeful import Decision
+from wakeful.errors import InvalidDecision, TicketClosed, UnknownTicket
+from wakeful.loop import match_decision
+from wakeful.loop._draft import Draft
+from wakeful.loop._ledger import Change, answered, finished, supersede, suspended
+from wakeful.loop._moves import Execute, SuspendRun
+from wakeful.state import KeyRegistry, State
+from wakeful.stores import ThreadRecord, ThreadView
+from wakeful.tools import reply_of
+from wakeful.types.content import Text
+from wakeful.types.events import RunFinish, StepEnd, ToolCallDone, ToolCallResumed, ToolCallSuspended
+from wakeful.types.messages import Message
+from wakeful.types.runs import Call, Cancelled, Waiting
+
+from .helpers import reply_text
+from .views import ME, NOW, acting, ledger, move, record, ticket
+
+
+def ask(call: Call, **fields: Any) -> Change:
+    """Suspend a call."""
+    defaults: dict[str, Any] = {"message": "May it?", "asked_by": "approval", "accepts": ("replay", "result")}
+    return suspended(call, ME, NOW, **{**defaults, **fields})
+
+
+def message_of(change: Change) -> Message:
+    """The one message a change adds to the conversation."""
+    (message,) = [entry for entry in change.log if isinstance(entry, Message)]
+    return message
+
+
+def answer(decision: Decision, **fields: Any) -> Change:
+    """Answer the ticket of a suspended call `a`."""
+    return answered(ledger(a="suspended")["a"], ticket("a", **fields), decision, ME, NOW)
+
+
+# -- suspending ----------------------------------------------------------------------------------------------
+
+
+def test_suspending_makes_an_open_ticket_and_no_message() -> None:
+    change = ask(ledger(a="requested")["a"])
+    assert change.call.state == "suspended"
+    assert change.ticket is not None
+    assert change.ticket.status == "open"
+    assert change.call.ticket_id == change.ticket.id
+    (event,) = change.log
+    assert isinstance(event, ToolCallSuspended)
+    assert event.ticket is change.ticket
+
+
+def test_the_ticket_shows_the_arguments_the_call_would_run_with() -> None:
+    call = replace(ledger(a="requested")["a"], arguments={"x": 1}, edited={"x": 2})
+    change = ask(call)
+    assert change.ticket is not None
+    assert change.ticket.arguments == {"x": 2}
+
+
+def test_asking_again_makes_a_new_ticket_and_keeps_the_earlier_answers() -> None:
+    first = ask(ledger(a="requested")["a"])
+    assert first.ticket is not None
+    second = ask(answered(first.call, first.ticket, Decision(first.ticket.id, value=1), ME, NOW).call)
+    assert second.ticket is not None
+    assert second.ticket.id != first.ticket.id
+    assert [d.value for d in second.call.decisions] == [1]
+
+
+# -- answering -----------------------------------------------------------------------------------------------
+
+
+def test_replay_lets_the_call_go_on_with_the_decision_at_hand() -> None:
+    change = answer(Decision("ticket-a", value="yes"), asked_by="tool")
+    assert change.call.state == "requested"
+    assert change.call.ticket_id is None
+    assert [d.value for d in change.call.decisions] == ["yes"]
+    assert change.call.decisions[0].asked_by == "tool"
+    assert change.call.decisions[0].at == NOW
+    (event,) = change.log
+    assert isinstance(event, ToolCallResumed)
+    assert event.mode == "replay"
+    assert change.ticket is not None
+    assert change.ticket.status == "answered"
+
+
+def test_result_finishes_the_call_with_the_decision_as_its_result() -> None:
+    change = answer(Decision("ticket-a", mode="result", value={"ok": 1}))
+    assert (change.call.state, change.call.outcome) == ("finished", "ok")
+    assert change.call.message_id == message_of(change).id
+    reply = message_of(change).reply
+    assert reply is not None
+    assert (reply.call_id, reply.error, reply_text(reply)) == ("a", None, '{"ok":1}')
+
+
+def test_arguments_replace_the_models_and_leave_its_own_beside_them() -> None:
+    call = replace(ledger(a="suspended")["a"], arguments={"x": 1})
+    change = answered(call, ticket("a"), Decision("ticket-a", mode="arguments", value={"x": 2}), ME, NOW)
+    assert change.call.state == "requested"
+    assert change.call.arguments == {"x": 1}
+    assert change.call.effective_arguments == {"x": 2}
+
+
+def test_a_later_replay_keeps_the_edited_arguments() -> None:
+    call = replace(ledger(a="suspended")["a"], edited={"x": 2})
+    assert answered(call, ticket("a"), Decision("ticket-a"), ME, NOW).call.effective_arguments == {"x": 2}
+
+
+@pytest.mark.parametrize("mode", [None, "replay", "result", "arguments"])
+def test_deny_finishes_the_call_in_every_mode_and_tells_the_model_why(mode: Any) -> None:
+    change = answer(Decision("ticket-a", "deny", mode, reason="too dear"))
+    assert (change.call.state, change.call.outcome) == ("finished", "blocked")
+    reply = message_of(change).reply
+    assert reply is not None
+    assert reply.error == "denied"
+    assert "too dear" in reply_text(reply)
+    assert "did not run" in reply_text(reply)
+
+
+def test_the_first_mode_a_ticket_accepts_is_the_default() -> None:
+    assert answer(Decision("ticket-a", value=1), accepts=("result",)).call.state == "finished"
+    assert answer(Decision("ticket-a", value=1), accepts=("replay", "result")).call.state == "requested"
+    assert answer(Decision("ticket-a", value={}), accepts=("arguments",)).call.edited == {}
+
+
+@pytest.mark.parametrize("outcome", ["ok", "error"])
+def test_the_model_is_told_of_edited_arguments_with_the_result(outcome: Any) -> None:
+    call = replace(ledger(a="started")["a"], edited={"x": 2})
+    change = finished(call, reply_of("done", "a", "a"), outcome, ME, NOW)
+    reply = message_of(change).reply
+    assert reply is not None
+    assert reply_text(reply).startswith("done\n")
+    assert "{'x': 2}" in reply_text(reply)
+    assert reply.metadata == {"edited": {"x": 2}}
+
+
+@pytest.mark.parametrize("outcome", ["blocked", "cancelled", "superseded", "unknown"])
+def test_nothing_is_said_of_edited_arguments_that_did_not_run(outcome: Any) -> None:
+    call = replace(ledger(a="started")["a"], edited={"x": 2})
+    reply = message_of(finished(call, reply_of("no", "a", "a"), outcome, ME, NOW)).reply
+    assert reply is not None
+    assert reply.content == (Text("no"),)
+
+
+def test_a_finished_call_has_one_message_and_one_event_that_names_it() -> None:
+    change = finished(ledger(a="started")["a"], reply_of("done", "a", "a"), "ok", ME, NOW)
+    message, event = change.log
+    assert isinstance(event, ToolCallDone)
+    assert isinstance(message, Message)
+    assert event.message_id == change.call.message_id == message.id
+
+
+# -- which ticket a decision answers -------------------------------------------------------------------------
+
+OPEN = {t.id: t for t in (ticket("a"), ticket("b", accepts=("result",)))}
+
+
+@pytest.mark.parametrize("target", ["ticket-b", "b"])
+def test_a_ticket_is_named_by_its_own_id_or_by_its_calls(target: str) -> None:
+    found, full = match_decision(Decision(target, value=1), OPEN, {})
+    assert found.id == "ticket-b"
+    assert full.ticket_id == "ticket-b"
+    assert full.value == 1
+
+
+def test_an_unknown_ticket_is_refused_with_the_open_ones_named() -> None:
+    with pytest.raises(UnknownTicket, match=r"'nope'.*ticket-a \(a\), ticket-b \(b\)"):
+        match_decision(Decision("nope"), OPEN, {})
+
+
+@pytest.mark.parametrize("target", ["ticket-c", "c"])
+@pytest.mark.parametrize("status", ["answered", "superseded", "cancelled"])
+def test_a_closed_ticket_is_refused_and_says_what_became_of_it(target: str, status: Any) -> None:
+    with pytest.raises(TicketClosed, match=f"ticket-c for c was {status}"):
+        match_decision(Decision(target), OPEN, {"ticket-c": ticket("c", status=status)})
+
+
+def test_an_open_ticket_of_a_call_is_found_before_the_calls_closed_ones() -> None:
+    found, _ = match_decision(Decision("a"), OPEN, {"old": ticket("a", status="answered")})
+    assert found.status == "open"
+
+
+@pytest.mark.parametrize("mode", ["replay", "arguments"])
+def test_a_mode_the_ticket_does_not_take_is_refused(mode: Any) -> None:
+    with pytest.raises(InvalidDecision, match=f"takes result, not {mode}"):
+        match_decision(Decision("b", mode=mode, value={}), OPEN, {})
+
+
+def test_denying_needs_no_mode_that_the_ticket_takes() -> None:
+    found, _ = match_decision(Decision("b", "deny", "replay"), OPEN, {})
+    assert found.id == "ticket-b"
+
+
+@pytest.mark.parametrize("value", [None, 1, "x", [1]])
+def test_new_arguments_must_be_an_object(value: Any) -> None:
+    with pytest.raises(InvalidDecision, match="must be an object"):
+        match_decision(Decision("a", mode="arguments", value=value), OPEN, {})
+
+
+# -- partial answers, by the moves they lead to --------------------------------------------------------------
+
+
+def test_answers_one_at_a_time_in_any_order_lead_to_the_same_place() -> None:
+    for order in (["a", "b", "c"], ["c", "a", "b"], ["b", "c", "a"]):
+        view = acting(a="suspended", b="suspended", c="suspended")
+        for count, name in enumerate(order, 1):
+            open_ticket = view.tickets.pop(f"ticket-{name}")
+            decision = Decision(open_ticket.id, mode="result", value=name)
+            view.calls[name] = answered(view.calls[name], open_ticket, decision, ME, NOW).call
+            left = tuple(view.tickets)
+            found = move(view)
+            assert found == SuspendRun(left) if count < 3 else not isinstance(found, SuspendRun)
+        assert {c.outcome for c in view.calls.values()} == {"ok"}
+
+
+def test_a_replayed_call_runs_while_the_others_wait() -> None:
+    view = acting(a="suspended", b="suspended")
+    open_ticket = view.tickets.pop("ticket-a")
+    view.calls["a"] = answered(view.calls["a"], open_ticket, Decision(open_ticket.id), ME, NOW).call
+    found = move(view)
+    assert isinstance(found, Execute)
+    assert [c.id for c in found.calls] == ["a"]
+
+
+# -- superseding ---------------------------------------------------------------------------------------------
+
+
+def close(**states: str) -> tuple[Draft, list[Any]]:
+    """Supersede a waiting run whose step has calls in these states."""
+    view = acting(**states)
+    run = replace(view.run, status="waiting", waiting=Waiting("tool_permission", NOW, ("decision",)))
+    stored = ThreadView(
+        thread=ThreadRecord(id="t"),
+        run=run,
+        calls=tuple(view.calls.values()),
+        tickets=tuple(view.tickets.values()),
+    )
+    draft = Draft(ME, State(KeyRegistry()))
+    return draft, supersede(draft, stored, run, NOW + 5)
+
+
+def test_superseding_gives_every_open_call_one_reply_and_keeps_the_finished_ones() -> None:
+    draft, log = close(a="done", b="suspended", c="requested", d="started")
+    told = {m.reply.call_id: m.reply.error for m in log if isinstance(m, Message) and m.reply}
+    assert told == {"b": "superseded", "c": "superseded", "d": "interrupted"}
+    written = {c.id: c.outcome for c in draft._commit(NOW, False, None).calls}
+    assert written == {"b": "superseded", "c": "superseded", "d": "unknown"}
+
+
+def test_superseding_closes_tickets_step_and_run() -> None:
+    draft, log = close(a="suspended", b="suspended")
+    commit = draft._commit(NOW, False, None)
+    assert {t.status for t in commit.tickets} == {"superseded"}
+    assert [type(entry) for entry in log[-2:]] == [StepEnd, RunFinish]
+    (run,) = commit.runs
+    assert (run.status, run.waiting, run.finished_at) == ("done", None, NOW + 5)
+    assert run.outcome is not None
+    assert run.outcome.termination == Cancelled("superseded by new input") == log[-1].termination
+
+
+def test_a_waiting_run_between_steps_has_no_step_to_close() -> None:
+    run = record(status="waiting", steps=1, waiting=Waiting("timer", NOW))
+    draft = Draft(ME, State(KeyRegistry()))
+    log = supersede(draft, ThreadView(thread=ThreadRecord(id="t"), run=run), run, NOW)
+    assert [type(entry) for entry in log] == [RunFinish]

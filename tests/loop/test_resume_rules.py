@@ -1,0 +1,143 @@
+"""What can't be resumed, and what survives a suspension."""
+
+from __future__ import annotations
+
+import pytest
+
+from wakeful import (
+    AfterTool,
+    Decision,
+    ModelSettings,
+    Plugin,
+    StateKey,
+    Step,
+    ToolContext,
+    Turn,
+    Usage,
+    call,
+    tool,
+)
+from wakeful.errors import InvalidDecision, RunNotWaiting, TicketClosed, UnknownRun, UnknownTicket, UsageError
+from wakeful.types.events import RunFinish, RunStart
+from wakeful.types.runs import NaturalEnd
+
+from .helpers import (
+    House,
+    Scripted,
+    Spy,
+    events_of,
+    spying,
+)
+
+
+@tool(effect="pure")
+async def confirm(ctx: ToolContext, what: str = "it") -> str:
+    """Ask, then say what was answered."""
+    return f"{what}: {ctx.ask(f'Do {what}?')}"
+
+
+# -- what can't be resumed -----------------------------------------------------------------------------------
+
+
+async def test_an_answer_to_a_ticket_that_was_answered_is_refused(scripted: Scripted) -> None:
+    house = House(scripted([call("a"), call("b")]), *[spying(Spy(), name, approval=True) for name in "ab"])
+    result = await house.run()
+    a, _ = result.tickets
+    await house.resume(result.run_id, a.approve())
+    with pytest.raises(TicketClosed, match="answered"):
+        await house.resume(result.run_id, a.deny())
+
+
+async def test_a_run_that_is_done_or_unknown_cannot_be_resumed(scripted: Scripted) -> None:
+    house = House(scripted("done"))
+    result = await house.run()
+    with pytest.raises(RunNotWaiting, match="done"):
+        await house.resume(result.run_id, Decision("x"))
+    with pytest.raises(UnknownRun, match="nope"):
+        await house.resume("nope", Decision("x"))
+    with pytest.raises(UsageError, match="needs a decision"):
+        await house.resume(result.run_id)
+
+
+async def test_a_value_that_no_store_can_keep_is_refused(scripted: Scripted) -> None:
+    house = House(scripted(call("confirm")), confirm)
+    result = await house.run()
+    for value in (object(), "\ud800"):
+        with pytest.raises(InvalidDecision):
+            await house.resume(result.run_id, result.tickets[0].answer(value))
+    assert (await house.fresh().get_run(result.run_id)).status == "waiting"
+
+
+async def test_an_unknown_ticket_names_the_open_ones(scripted: Scripted) -> None:
+    house = House(scripted(call("confirm")), confirm)
+    result = await house.run()
+    with pytest.raises(UnknownTicket, match=rf"{result.tickets[0].id} \(confirm\)"):
+        await house.resume(result.run_id, Decision("nope"))
+
+
+# -- what survives -------------------------------------------------------------------------------------------
+
+
+class Count(StateKey[int, int]):
+    """How many phases ran in this run."""
+
+    name, merge, default = "count", "commutative", 0
+
+    def apply(self, value: int, update: int) -> int:
+        return value + update
+
+
+class Counting(Plugin):
+    """Counts in run-scoped state."""
+
+    keys = (Count,)
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, int]] = []
+
+    async def run_start(self, ctx: Step) -> None:
+        self.seen.append(("run_start", ctx.state[Count]))
+        ctx.update(Count, 1)
+
+    async def after_tool(self, ctx: AfterTool) -> None:
+        ctx.update(Count, 10)
+
+    async def step_end(self, ctx: Step) -> None:
+        self.seen.append(("step_end", ctx.state[Count]))
+
+
+async def test_state_steps_usage_and_settings_survive_a_suspension(scripted: Scripted) -> None:
+    spent = Usage(input_tokens=10, output_tokens=5, cost=3)
+    model = scripted(Turn(calls=[call("free"), call("act")], usage=spent), Turn(text="done", usage=spent))
+    counting = Counting()
+    tools = [spying(Spy(), "free"), spying(Spy(), "act", approval=True)]
+    house = House(model, *tools, plugins=[counting])
+    result = await house.run(settings=ModelSettings(temperature=0.5))
+    assert (result.steps, result.usage) == (1, spent)
+    result = await house.resume(result.run_id, result.tickets[0].approve())
+    assert (result.steps, result.usage) == (2, spent + spent)
+    assert counting.seen == [("run_start", 0), ("run_start", 11), ("step_end", 22), ("step_end", 22)]
+    assert [request.settings.temperature for request in model.requests] == [0.5, 0.5]
+
+
+async def test_each_activation_begins_and_ends_in_the_log_and_the_run_keeps_its_id(scripted: Scripted) -> None:
+    house = House(scripted(call("confirm"), "done"), confirm)
+    result = await house.run()
+    again = await house.resume(result.run_id, result.tickets[0].answer(1))
+    assert again.run_id == result.run_id
+    runtime = house.fresh()
+    assert [e.trigger for e in await events_of(runtime, "t", RunStart)] == ["new", "resume"]
+    first, last = await events_of(runtime, "t", RunFinish)
+    assert (first.status, first.termination) == ("waiting", None)
+    assert first.waiting is not None
+    assert first.waiting.tickets == (result.tickets[0].id,)
+    assert (last.status, last.termination, last.waiting) == ("done", NaturalEnd(), None)
+
+
+async def test_a_ticket_of_another_run_is_not_answered_through_this_one(scripted: Scripted) -> None:
+    house = House(scripted(call("confirm"), call("confirm")), confirm)
+    first = await house.run()
+    other = await house.fresh().run("agent", "go", thread="other")
+    with pytest.raises(UnknownTicket):
+        await house.resume(first.run_id, other.tickets[0].answer(1))
+    assert (await house.fresh().get_run(other.run_id)).status == "waiting"

@@ -1,0 +1,1 @@
+"""Tests of plugins: phases, merging, plans, actions, notices and gates."""

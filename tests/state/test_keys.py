@@ -1,0 +1,166 @@
+"""State keys: their definitions, defaults and limits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec import Struct
+
+from wakeful.errors import ConfigurationError, StateError, StateTooLarge, UnknownStateKey
+from wakeful.state import MAX_VALUE_BYTES, KeyRegistry, StateKey
+
+
+class Point(Struct, frozen=True):
+    x: int
+    y: int = 0
+
+
+class Calls(StateKey[int, int]):
+    name, merge = "calls", "commutative"
+    default = 0
+
+    def apply(self, value: int, update: int) -> int:
+        return value + update
+
+
+class Place(StateKey[Point, Point]):
+    name = "place"
+    default = Point(0)
+
+
+class Notes(StateKey[dict[str, list[str]], Any]):
+    name = "notes"
+    default = {"all": []}  # noqa: RUF012
+
+
+class Anything(StateKey):
+    name = "anything"
+
+
+# -- defaults ------------------------------------------------------------------------------------------------
+
+
+def test_a_key_without_a_default_begins_as_none() -> None:
+    assert Anything.initial() is None
+
+
+def test_a_mutable_default_is_nobodys_to_change() -> None:
+    mine = Notes.initial()
+    mine["all"].append("scribble")
+    mine["more"] = []
+    assert Notes.initial() == {"all": []}
+
+
+def test_a_reducer_that_says_nothing_replaces() -> None:
+    assert Place().apply(Point(1), Point(2)) == Point(2)
+
+
+# -- values as JSON ------------------------------------------------------------------------------------------
+
+
+def registered(key: Any) -> Any:
+    KeyRegistry([key])
+    return key
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [(Calls, 2**63), (Place, Point(1, 2)), (Notes, {"a\0": ["😀"]}), (Anything, [1, {"b": None}])],
+)
+def test_a_value_reads_back_as_its_type(key: Any, value: Any) -> None:
+    assert registered(key).decode(key.encode(value)) == value
+
+
+@pytest.mark.parametrize("stored", [b'"three"', b"{", b'{"x":1}'])
+def test_a_stored_value_that_no_longer_fits_is_an_error_that_names_the_key(stored: bytes) -> None:
+    with pytest.raises(StateError, match=r"'calls'.*can't be read"):
+        registered(Calls).decode(stored)
+
+
+def test_a_subclass_of_a_key_keeps_the_type_of_its_value() -> None:
+    class Elsewhere(Place):
+        name = "elsewhere"
+
+    assert registered(Elsewhere).decode(b'{"x":1}') == Point(1)
+
+
+def test_a_value_may_be_as_large_as_the_limit_and_no_larger() -> None:
+    fits = "x" * (MAX_VALUE_BYTES - 2)
+    assert len(Anything.encode(fits)) == MAX_VALUE_BYTES == 256 * 1024
+    with pytest.raises(StateTooLarge, match=r"'anything': 262,145 bytes encoded, the limit is 262,144"):
+        Anything.encode(fits + "x")
+
+
+def test_the_limit_counts_bytes_and_not_characters() -> None:
+    with pytest.raises(StateTooLarge):
+        Anything.encode("é" * (MAX_VALUE_BYTES // 2))
+
+
+def endless() -> list[Any]:
+    value: list[Any] = []
+    value.append(value)
+    return value
+
+
+@pytest.mark.parametrize(
+    "value", [object(), {"a": {(1, 2): 3}}, "\ud800", endless()], ids=lambda v: type(v).__name__
+)
+def test_a_value_that_is_no_json_is_an_error_that_says_what_to_do(value: Any) -> None:
+    with pytest.raises(StateError, match=r"'anything'.*persistent = False"):
+        Anything.encode(value)
+
+
+# -- the registry --------------------------------------------------------------------------------------------
+
+
+def test_a_key_needs_a_name() -> None:
+    class Nameless(StateKey[int, int]):
+        pass
+
+    with pytest.raises(ConfigurationError, match="Nameless: it needs a name"):
+        KeyRegistry([Nameless])
+
+
+def test_one_name_with_two_definitions_is_refused() -> None:
+    class Other(StateKey[int, int]):
+        name = "calls"
+
+    with pytest.raises(ConfigurationError, match=r"'calls' has two definitions: Calls and .*Other"):
+        KeyRegistry([Calls, Other])
+
+
+def test_the_same_key_twice_is_one_key() -> None:
+    keys = KeyRegistry([Calls, Calls])
+    assert keys.find("calls") is Calls
+
+
+@pytest.mark.parametrize(("option", "value"), [("scope", "galaxy"), ("merge", "sometimes")])
+def test_scope_and_merge_are_checked(option: str, value: str) -> None:
+    odd: Any = type("Odd", (StateKey,), {"name": "odd", option: value})
+    with pytest.raises(ConfigurationError, match=f"'odd'.*{value}"):
+        KeyRegistry([odd])
+
+
+def test_a_value_type_that_cannot_be_read_is_refused() -> None:
+    class Mixed(StateKey[dict[tuple[int, int], int] | list[str] | list[int], Any]):
+        name = "mixed"
+
+    with pytest.raises(ConfigurationError, match="'mixed'"):
+        KeyRegistry([Mixed])
+
+
+def test_a_key_that_is_not_registered_is_told_from_one_that_is() -> None:
+    keys = KeyRegistry([Calls])
+    assert Calls in keys
+    assert Place not in keys
+    with pytest.raises(UnknownStateKey, match=r"'place' isn't registered.*registered: calls"):
+        keys.check(Place)
+
+
+def test_another_key_of_a_registered_name_is_not_registered() -> None:
+    class Impostor(StateKey[int, int]):
+        name = "calls"
+
+    with pytest.raises(UnknownStateKey):
+        KeyRegistry([Calls]).check(Impostor)

@@ -1,0 +1,55 @@
+"""Where an event stands in its thread."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from type_strategies import values_of
+
+from wakeful.types.events import AnyEvent, Event, ReasoningDelta, TextDelta, ToolCallDelta
+
+EVENTS: tuple[Any, ...] = get_args(AnyEvent)
+DELTAS = (TextDelta, ReasoningDelta, ToolCallDelta)
+LIVE = {
+    "activity_delta",
+    "activity_snapshot",
+    "messages_snapshot",
+    "reasoning_delta",
+    "reasoning_encrypted",
+    "state_snapshot",
+    "stream_reset",
+    "text_delta",
+    "tool_call_cancel",
+    "tool_call_delta",
+    "tool_call_start",
+    "tool_output",
+    "tool_progress",
+}
+
+
+@pytest.mark.parametrize("type_", DELTAS)
+@settings(max_examples=5)
+@given(data=st.data())
+def test_a_delta_is_found_by_number_attempt_and_offset(type_: Any, data: st.DataObject) -> None:
+    delta = data.draw(values_of(type_))
+    assert delta.cursor == f"{delta.seq}.{delta.attempt}.{delta.offset}"
+
+
+@pytest.mark.parametrize("type_", [e for e in EVENTS if e not in DELTAS], ids=lambda e: e.__name__)
+@settings(max_examples=5)
+@given(data=st.data())
+def test_every_other_event_is_found_by_its_number(type_: Any, data: st.DataObject) -> None:
+    event: Event = data.draw(values_of(type_))
+    assert event.cursor == str(event.seq)
+
+
+def test_only_deltas_progress_and_what_is_shown_live_are_not_in_the_log() -> None:
+    assert {e.__struct_config__.tag for e in EVENTS if not e.durable} == LIVE
+
+
+@given(values_of(TextDelta))
+def test_an_event_knows_its_run_and_thread(event: TextDelta) -> None:
+    assert (event.run_id, event.thread_id) == (event.run.run_id, event.run.thread_id)

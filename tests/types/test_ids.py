@@ -1,0 +1,116 @@
+"""Ids: UUIDv7, in order, and nobody's twice."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from wakeful.types import ids
+from wakeful.types.ids import new_id, now_ms
+
+
+@pytest.fixture
+def hurried_threads() -> Iterator[None]:
+    """Make threads take turns as often as the interpreter can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+class StillClock:
+    """A clock that shows what a test says; the present to begin with."""
+
+    def __init__(self) -> None:
+        self.ns = time.time_ns() + 60_000_000_000
+
+    def __call__(self) -> int:
+        return self.ns
+
+
+@pytest.fixture
+def still_clock(monkeypatch: pytest.MonkeyPatch) -> StillClock:
+    clock = StillClock()
+    monkeypatch.setattr(time, "time_ns", clock)
+    monkeypatch.setattr(ids, "_ms", 0)
+    return clock
+
+
+def test_an_id_is_a_uuid_of_version_7_that_tells_its_time() -> None:
+    before, made, after = now_ms(), uuid.UUID(new_id()), now_ms()
+    assert (made.version, made.variant) == (7, uuid.RFC_4122)
+    assert before - 1000 <= made.int >> 80 <= after + 1000
+
+
+def test_ids_are_written_in_one_way() -> None:
+    made = new_id()
+    assert str(uuid.UUID(made)) == made
+    assert len(made) == 36
+
+
+def test_each_id_sorts_after_the_one_before() -> None:
+    made = [new_id() for _ in range(20_000)]
+    assert made == sorted(set(made))
+
+
+def test_ids_of_one_millisecond_keep_their_order(still_clock: StillClock) -> None:
+    made = [new_id() for _ in range(5000)]
+    assert made == sorted(set(made))
+
+
+def test_a_clock_that_goes_back_keeps_the_order(still_clock: StillClock) -> None:
+    first = new_id()
+    still_clock.ns -= 3_600_000_000_000
+    assert first < new_id() < new_id()
+
+
+def test_ids_stay_well_formed_when_the_clock_stands_still_for_very_long(
+    still_clock: StillClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new_id()
+    monkeypatch.setattr(ids, "_count", 2**24 - 2)
+    made = [new_id() for _ in range(5)]
+    assert made == sorted(set(made))
+    assert all(str(uuid.UUID(one)) == one and uuid.UUID(one).version == 7 for one in made)
+
+
+def test_threads_never_make_the_same_id(hurried_threads: None) -> None:
+    made: list[list[str]] = []
+    start = threading.Barrier(4)
+
+    def work() -> None:
+        start.wait()
+        made.append([new_id() for _ in range(10_000)])
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({one for own in made for one in own}) == 40_000
+    assert all(own == sorted(own) for own in made)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # A fork beside the threads of other tests.
+def test_a_forked_process_makes_other_ids(still_clock: StillClock) -> None:
+    new_id()
+    reader, writer = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            os.write(writer, "".join(new_id() for _ in range(100)).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    own = {new_id() for _ in range(100)}
+    with os.fdopen(reader) as pipe:
+        text = pipe.read()
+    os.waitpid(child, 0)
+    theirs = {text[at : at + 36] for at in range(0, len(text), 36)}
+    assert len(theirs) == 100
+    assert not theirs & own
