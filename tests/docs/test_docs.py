@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import inspect
 import io
+import pkgutil
 import re
 import subprocess
 import sys
@@ -105,7 +106,8 @@ def execute(block: Block, namespace: dict[str, Any], runner: asyncio.Runner) -> 
 def run_pytest(block: Block, folder: Path) -> None:
     """Run a block of tests in a folder of its own, where only the plugin that we ship is at hand."""
     (folder / "test_block.py").write_text("".join(each.source for each in block.chain))
-    command = [sys.executable, "-W", "error", "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_block.py"]
+    without = [f"-pno:{plugin}" for plugin in ("cacheprovider", "hypothesispytest", "xdist")]
+    command = [sys.executable, "-W", "error", "-m", "pytest", "-q", *without, "test_block.py"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -129,6 +131,12 @@ def test_relative_links_resolve(page: Path) -> None:
         file = (page.parent / path).resolve() if path else page
         assert file.exists(), f"{page.name} links to {target}"
         assert not anchor or anchor in anchors(file), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES])
+def test_names_in_the_text_exist(page: Path) -> None:
+    for name in re.findall(r"`(wakeful(?:\.\w+)+)", prose(page)):
+        pkgutil.resolve_name(name)
 
 
 def prose(page: Path) -> str:

@@ -130,11 +130,11 @@ async def soon(awaitable: Awaitable[T]) -> T:
 
 async def until(condition: Callable[[], Any]) -> None:
     """Let tasks run until the condition holds."""
-    for _ in range(1000):
-        if condition():
-            return
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + 5
+    while not condition():
+        assert loop.time() < deadline, "it never came true"
         await asyncio.sleep(0)
-    raise AssertionError("it never came true")
 
 
 async def until_idle(runtime: Runtime) -> None:
@@ -242,6 +242,7 @@ async def leave_behind(
     agent_id: str,
     *calls: Call,
     thread: str = "t",
+    text: str = "an answer",
     **fields: Any,
 ) -> RunRecord:
     """Write what a process leaves behind that died after the model asked for these calls.
@@ -251,7 +252,7 @@ async def leave_behind(
     run_id, now = new_id(), 1_700_000_000_000
     identity = Identity(run_id, thread, agent_id, run_id)
     wanted = tuple(ToolCall(c.id, c.name, c.arguments) for c in calls)
-    answer = Message(new_id(), "assistant", wanted or (Text("an answer"),), now)
+    answer = Message(new_id(), "assistant", wanted or (Text(text),), now)
     rows: list[Call] = []
     tickets: list[Ticket] = []
     done: list[Message] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from io import TextIOWrapper
 
 __all__ = ["main"]
 
@@ -18,4 +19,7 @@ def main() -> None:
             raise
         print(f"wakeful: the command line needs {error.name}: pip install 'wakeful[cli]'", file=sys.stderr)
         sys.exit(1)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # A terminal that can't show a character is no reason to fail.
     app(prog_name="wakeful")

@@ -32,17 +32,16 @@ class Chat:
             if turn is not None:
                 self._settle(turn)
             while True:
-                self._round()
+                try:
+                    self._round()
+                except KeyboardInterrupt:
+                    self._interrupted("/exit or ctrl-D leaves")
         except EOFError:
             self._renderer.end_line()
 
     def _round(self) -> None:
         """One prompt, and all that comes of it."""
-        try:
-            line = self._ask("> ", "").strip()
-        except KeyboardInterrupt:
-            self._interrupted("/exit or ctrl-D leaves")
-            return
+        line = self._ask("> ", "").strip()
         if line in ("/exit", "/quit"):
             raise EOFError
         if line.startswith("/"):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
-from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import aclosing
+import threading
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from contextlib import aclosing, contextmanager
 from types import TracebackType
 from typing import Any, NoReturn, cast
 
@@ -93,16 +95,17 @@ class Session:
         return runs[0] if runs else None
 
     def _wait(self, work: Coroutine[Any, Any, None], turn: Turn) -> None:
-        future = self._loop.start(work)
-        interrupted = False
-        while True:
-            try:
-                return future.result()
-            except KeyboardInterrupt:
-                if interrupted:
-                    _leave_at_once()
-                interrupted = True
-                self._loop.start(self._cancel(turn))
+        pressed = False
+
+        def cancel() -> None:
+            nonlocal pressed
+            if pressed:
+                _leave_at_once()
+            pressed = True
+            self._loop.start(self._cancel(turn))
+
+        with _on_interrupt(cancel):
+            self._loop.start(work).result()
 
     async def _cancel(self, turn: Turn) -> None:
         self._cancelling()
@@ -146,6 +149,23 @@ class Session:
             if event.run_id == runs[0].id:
                 turn.see(event)
         return turn
+
+
+@contextmanager
+def _on_interrupt(handle: Callable[[], None]) -> Generator[None, None, None]:
+    """Call this on ctrl-C, in place of a KeyboardInterrupt that could strike anywhere.
+
+    Where ctrl-C is ignored, as in a shell's background, it stays so.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.SIG_IGN or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, lambda _signal, _frame: handle())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _closable(events: Any) -> AsyncGenerator[AnyEvent]:

@@ -195,6 +195,10 @@ class Dispatcher:
         open_run = stored.run
         if open_run is None or (open_run.waiting is not None and "input" not in open_run.waiting.wakes):
             return self._new_activation(new, stored, list(history))
+        if open_run.waiting is None:
+            # Nobody runs it: it goes on from where it stood, and takes the input when its step is closed.
+            await self._deliver(_item(new, "steer"))
+            return await self._reopen(await self.env.store.load(new.thread_id) or stored, open_run, "recover")
         act = await self._reopen(stored, open_run, "wake")
         act.log(new.message)
         act.set_run(ending=None)
@@ -446,7 +450,7 @@ class Dispatcher:
 
 def _item(new: NewRun, policy: InputPolicy) -> InboxItem:
     return InboxItem(
-        id=new_id(),
+        id=new.run_id,
         thread_id=new.thread_id,
         kind="input",
         message=new.message,

@@ -60,6 +60,7 @@ from ._moves import (
     next_move,
 )
 from ._phases import run_actions, run_hooks
+from ._policies import output_of
 from ._services import CallServices
 
 __all__ = ["Activation", "Children", "Environment"]
@@ -108,6 +109,7 @@ class Activation:
         self._use_agent(view.run.agent_id)
         self._task: asyncio.Task[Any] | None = None
         self._cancels = 0
+        self._pending = 0
         self._caller_cancelled = False
         self._ended = False
         self._troubles = 0
@@ -128,6 +130,7 @@ class Activation:
     async def drive(self) -> None:
         """Run until the run waits or is done. Errors end the run; only losing the thread is raised."""
         self._task = asyncio.current_task()
+        self._pending = 0 if self._task is None else self._task.cancelling()
         try:
             if not self.quiet("activate", "run_start"):
                 try:
@@ -146,6 +149,7 @@ class Activation:
                 self.executor.interrupt()
             raise
         finally:
+            self._uncancel()
             self._task = None
             for watcher in self._watchers:
                 if not watcher.done():
@@ -165,20 +169,31 @@ class Activation:
             self.fail(error)
 
     def _take_cancellation(self) -> None:
-        if self._cancels:
+        by_request = self._cancels > 0
+        self._uncancel()
+        pending = 0 if self._task is None else self._task.cancelling()
+        if pending > self._pending:
+            self._pending = pending
+            self._caller_cancelled = True
+            if self.view.run.cancel is None:
+                self.set_run(cancel="the caller was cancelled")
+        elif not by_request:
+            self.fail(asyncio.CancelledError("something it awaited was cancelled, and nobody cancelled the run"))
+
+    def _uncancel(self) -> None:
+        """Take back from the task what `cancel` did to it."""
+        while self._cancels:
             self._cancels -= 1
             if self._task is not None:
                 self._task.uncancel()
-            return
-        self._caller_cancelled = True
-        if self.view.run.cancel is None:
-            self.set_run(cancel="the caller was cancelled")
 
     def cancel(self, reason: str) -> None:
         """Cancel the run: it stops what it does and ends with that outcome."""
         if self._ended or self.view.run.cancel is not None:
             return
         self.set_run(cancel=reason)
+        if self.view.live:
+            self.executor.interrupt()
         if self._task is not None:
             self._cancels += 1
             self._task.cancel()
@@ -410,6 +425,9 @@ class Activation:
     async def _finish(self, move: Finish) -> None:
         if self.view.run.stage != "between":
             self._close_step()
+        if self.agent.shape is not None and self.output is UNSET and type(move.termination) is NaturalEnd:
+            # An activation before this one judged the answer.
+            self.output = output_of(self.view.answer, self.agent.shape) if self.view.answer else UNSET
         await self._leave("done", move.termination, None)
 
     async def _leave(

@@ -199,9 +199,17 @@ async def _start(act: Activation, ready: list[Ready]) -> None:
     run, snapshot = act.view.run, act.state.snapshot()
     fence = act.draft.fence.epoch if act.draft.fence is not None else 0
     services = act.services
+    alone = len(act.view.calls) == 1
     for row, tool, arguments in started:
         context = ToolContext(act.identity, row, snapshot, run.principal, fence, services, tool.suspendable)
-        act.executor.start(row, tool, arguments, context)
+        if alone and tool.is_async:
+            try:
+                await act.executor.run_inline(row, tool, arguments, context)
+            finally:
+                act.now = act.clock.now()
+                settle_arrivals(act)
+        else:
+            act.executor.start(row, tool, arguments, context)
 
 
 def settle_arrivals(act: Activation) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from typing import Any, Literal
 
 from ..clock import Clock, Timer
@@ -10,6 +11,7 @@ from ..errors import ToolError
 from ..tools import Asked, Tool, ToolContext, ToolThreads, error_reply, reply_of
 from ..types.content import ToolReply
 from ..types.runs import Call
+from ._inline import Inline, LeftBehind
 
 __all__ = ["Arrival", "Ended", "Executor"]
 
@@ -38,7 +40,19 @@ class Arrival:
 
 
 class _Running:
-    __slots__ = ("call", "context", "task", "thread", "timed_out", "timer", "tool")
+    __slots__ = (
+        "awaiter",
+        "call",
+        "context",
+        "inline",
+        "own_cancels",
+        "pending",
+        "task",
+        "thread",
+        "timed_out",
+        "timer",
+        "tool",
+    )
 
     def __init__(self, call: Call, tool: Tool, context: ToolContext) -> None:
         self.call = call
@@ -48,6 +62,11 @@ class _Running:
         self.thread: asyncio.Future[Any] | None = None
         self.timer: Timer | None = None
         self.timed_out = False
+        # A call that runs inside its awaiter's task is stopped through that task.
+        self.inline: Inline | None = None
+        self.awaiter: asyncio.Task[Any] | None = None
+        self.own_cancels = 0
+        self.pending = 0
 
 
 class Executor:
@@ -90,27 +109,54 @@ class Executor:
         for running in list(self._running.values()):
             self._stop(running, False)
 
-    async def _run(self, running: _Running, arguments: dict[str, Any]) -> None:
-        call, tool, context = running.call, running.tool, running.context
+    async def run_inline(self, call: Call, tool: Tool, arguments: dict[str, Any], context: ToolContext) -> None:
+        """Run a step's only call in this task. It ends as an arrival too; the caller's cancellation, once the
+        tool has had it, is raised."""
+        running = self._running[call.id] = _Running(call, tool, context)
+        running.awaiter = task = asyncio.current_task(self.loop)
+        inline = running.inline = Inline(tool.call(arguments, context), lambda: self._noticed(running))
+        if tool.timeout is not None:
+            running.timer = self._clock.call_later(tool.timeout, self._stop, running, True)
+        pending = running.pending = 0 if task is None else task.cancelling()
         try:
-            if tool.is_async:
-                value = await tool.call(arguments, context)
-            else:
-                value = await self._in_thread(running, arguments)
-            reply = reply_of(value, call.id, call.name, tool.max_result_bytes)
-            arrival = Arrival(call.id, "ok", context, reply)
+            arrival = await self._end_of(running, inline)
+        except LeftBehind:
+            rest = self.loop.create_task(inline.rest())
+            self._abandoned.add(rest)
+            rest.add_done_callback(self._abandoned.discard)
+        else:
+            self._arrive(running, arrival)
+        if task is not None:
+            while running.own_cancels:
+                running.own_cancels -= 1
+                task.uncancel()
+            if task.cancelling() > pending:
+                raise asyncio.CancelledError
+
+    async def _run(self, running: _Running, arguments: dict[str, Any]) -> None:
+        tool, context = running.tool, running.context
+        result = tool.call(arguments, context) if tool.is_async else self._in_thread(running, arguments)
+        self._arrive(running, await self._end_of(running, result))
+
+    async def _end_of(self, running: _Running, result: Awaitable[Any]) -> Arrival:
+        call, context, limit = running.call, running.context, running.tool.max_result_bytes
+        try:
+            return Arrival(call.id, "ok", context, reply_of(await result, call.id, call.name, limit))
         except Asked as asked:
-            arrival = Arrival(call.id, "asked", context, asked=asked)
+            return Arrival(call.id, "asked", context, asked=asked)
         except asyncio.CancelledError:
-            arrival = Arrival(call.id, "timeout" if running.timed_out else "interrupted", context)
+            task = running.task or running.awaiter
+            if task is None or task.cancelling() > running.pending:
+                return Arrival(call.id, "timeout" if running.timed_out else "interrupted", context)
+            # Nobody told it to stop: something that it awaits was cancelled, an error like any other.
+            reply = error_reply(call.id, call.name, "failed", "CancelledError: what it waited for was cancelled")
+        except LeftBehind:
+            raise
         except ToolError as error:
-            reply = error_reply(call.id, call.name, error.kind, str(error), tool.max_result_bytes)
-            arrival = Arrival(call.id, "error", context, reply)
+            reply = error_reply(call.id, call.name, error.kind, str(error), limit)
         except (Exception, SystemExit) as error:
-            text = f"{type(error).__name__}: {error}"
-            reply = error_reply(call.id, call.name, "failed", text, tool.max_result_bytes)
-            arrival = Arrival(call.id, "error", context, reply)
-        self._arrive(running, arrival)
+            reply = error_reply(call.id, call.name, "failed", f"{type(error).__name__}: {error}", limit)
+        return Arrival(call.id, "error", context, reply)
 
     async def _in_thread(self, running: _Running, arguments: dict[str, Any]) -> Any:
         tool, context = running.tool, running.context
@@ -128,25 +174,49 @@ class Executor:
         if running.call.id not in self._running or running.context.cancelled:
             return
         running.timed_out = timed_out
+        self._cancelled(running)
+        if running.task is not None:
+            running.task.cancel()
+        elif running.awaiter is not None:
+            running.own_cancels += 1
+            running.awaiter.cancel()
+
+    def _cancelled(self, running: _Running) -> None:
+        """The call was told to stop; from now on the grace runs."""
+        if running.context.cancelled:
+            return
         running.context.cancel()
         if running.timer is not None:
             running.timer.cancel()
         running.timer = self._clock.call_later(self._grace, self._let_go, running)
-        if running.task is not None:
-            running.task.cancel()
+
+    def _noticed(self, running: _Running) -> None:
+        """A cancellation passes through to an inline call: the caller's, or one of the tool's own, such as a
+        time limit inside it, which it takes back. Which of them shows when the grace is over."""
+        if not running.context.cancelled:
+            self._clock.call_later(self._grace, self._reconsider, running)
+
+    def _reconsider(self, running: _Running) -> None:
+        task = running.awaiter
+        if task is not None and task.cancelling() > running.pending and not running.context.cancelled:
+            running.context.cancel()
+            self._let_go(running)
 
     def _let_go(self, running: _Running) -> None:
-        task = running.task
-        if running.call.id not in self._running or task is None:
+        if running.call.id not in self._running:
             return
         ended: Ended = "timeout" if running.timed_out else "interrupted"
         self._arrive(running, Arrival(running.call.id, ended, running.context))
-        if running.thread is not None:
+        if running.inline is not None and running.awaiter is not None:
+            running.inline.leave = True
+            running.own_cancels += 1
+            running.awaiter.cancel()
+        elif running.task is not None and running.thread is not None:
             self._threads.abandon(running.thread)
-            task.cancel()
-        else:
-            self._abandoned.add(task)
-            task.add_done_callback(self._abandoned.discard)
+            running.task.cancel()
+        elif running.task is not None:
+            self._abandoned.add(running.task)
+            running.task.add_done_callback(self._abandoned.discard)
 
     def _arrive(self, running: _Running, arrival: Arrival) -> None:
         if self._running.pop(running.call.id, None) is None:

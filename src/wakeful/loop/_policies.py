@@ -25,7 +25,7 @@ from ..types.limits import (
 from ..types.messages import Message
 from ..types.runs import Failed, NaturalEnd, RunRecord, Stopped, Termination, Usage
 
-__all__ = ["Tree", "Verdict", "judge", "limit_reached", "signature"]
+__all__ = ["Tree", "Verdict", "judge", "limit_reached", "output_of", "signature"]
 
 CONTINUE = (
     "Your last answer was cut off at the output limit. Go on exactly where it stopped; don't repeat anything."
@@ -133,7 +133,7 @@ def _typed(
     now: int,
 ) -> Verdict:
     try:
-        value = shape.decode(answer.text)
+        output = output_of(answer, shape)
     except InvalidArguments as error:
         if run.repairs >= limits.repairs:
             return Verdict(Failed("OutputInvalid", f"the final answer doesn't fit the output type: {error}"))
@@ -141,7 +141,12 @@ def _typed(
             return Verdict(stopped)
         hint = f"That answer doesn't fit the required output: {error}. Answer again with only the corrected JSON."
         return Verdict(hint=hint, repaired=True)
-    return Verdict(NaturalEnd(), output=Raw(_json(value)))
+    return Verdict(NaturalEnd(), output=output)
+
+
+def output_of(answer: Message, shape: Shape) -> Raw:
+    """The typed output that an answer is; raises `InvalidArguments` if it doesn't fit."""
+    return Raw(_json(shape.decode(answer.text)))
 
 
 def _json(value: Any) -> bytes:

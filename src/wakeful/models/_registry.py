@@ -38,14 +38,18 @@ class ModelRegistry:
         self._models: dict[str, Model] = {}
         self._vendors: dict[str, VendorFactory] = {}
         for name, entry in (models or {}).items():
-            if hasattr(entry, "stream"):
+            if hasattr(entry, "stream") and not isinstance(entry, type):
                 self._models[name] = cast(Model, entry)
             else:
                 self._vendors[name] = cast(VendorFactory, entry)
 
     def check(self, model: str | Model) -> None:
         """Refuse a name that no vendor or model answers to, without making anything."""
-        if not isinstance(model, str) or model in self._models:
+        if not isinstance(model, str):
+            if not hasattr(model, "stream"):
+                raise UnknownModel(f"{model!r} is no model: give a name such as 'vendor:name', or a model object")
+            return
+        if model in self._models:
             return
         vendor, colon, name = model.partition(":")
         if colon and name and vendor in self._vendors:

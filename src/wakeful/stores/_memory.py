@@ -75,12 +75,14 @@ class MemoryStore:
         thread = self._threads.get(commit.thread_id)
         if thread is None:
             thread = _Thread()
-        self._check(commit, thread)
-        self._threads[commit.thread_id] = thread
+        writes = _writes(commit)
+        self._check(commit, thread, writes)
+        if writes or commit.claim is not None:
+            self._threads[commit.thread_id] = thread
         if commit.claim is not None:
             thread.claim = commit.claim
             thread.epoch += 1
-        if _writes(commit):
+        if writes:
             thread.version += 1
             self._apply(commit, thread)
         for item in commit.inbox:
@@ -89,7 +91,7 @@ class MemoryStore:
             thread.claim = None
         return Committed(thread.version, len(thread.log), thread.epoch, thread.inbox_head)
 
-    def _check(self, commit: Commit, thread: _Thread) -> None:
+    def _check(self, commit: Commit, thread: _Thread, writes: bool) -> None:
         fence = commit.fence
         if fence is not None:
             if thread.claim != fence.token or thread.epoch != fence.epoch:
@@ -97,7 +99,7 @@ class MemoryStore:
                     f"thread {commit.thread_id!r} is no longer owned by this writer "
                     f"(epoch {fence.epoch}, now {thread.epoch})"
                 )
-        elif commit.claim is not None or _writes(commit):
+        elif writes or commit.claim is not None or commit.release:
             if thread.claim is not None:
                 raise Conflict(f"thread {commit.thread_id!r} is owned by another writer")
             if commit.version != thread.version:
@@ -239,7 +241,7 @@ class MemoryStore:
     ) -> list[RunRecord]:
         """Run records, newest first, older than the run `before`."""
         found: list[RunRecord] = []
-        for run_id in reversed(self._runs):
+        for run_id in sorted(self._runs, reverse=True):
             record = self._runs[run_id].record
             if before is not None and run_id >= before:
                 continue

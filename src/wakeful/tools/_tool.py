@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from functools import cached_property, update_wrapper
+from functools import cached_property, partial, update_wrapper
 from typing import Any, cast, overload
 
 from msgspec import Struct
@@ -70,7 +70,8 @@ class Tool:
     @cached_property
     def is_async(self) -> bool:
         """Whether `run` is a coroutine function; others run in a thread."""
-        return inspect.iscoroutinefunction(self.run)
+        run = self.run
+        return inspect.iscoroutinefunction(run) or inspect.iscoroutinefunction(type(run).__call__)
 
     @property
     def suspendable(self) -> bool:
@@ -121,7 +122,7 @@ class FunctionTool(Tool):
         self._is_method = False
         for option, value in options.items():
             setattr(self, option, value)
-        self.name = options.get("name") or function.__name__
+        self.name = options.get("name") or _name_of(function)
         self.run = function if owner is None else function.__get__(owner)
         update_wrapper(self, function)
 
@@ -187,10 +188,33 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     `ToolContext` is given the call's context.
     """
 
+    for option in options:
+        if option not in _OPTIONS:
+            raise TypeError(f"tool() has no option {option!r}; it has {', '.join(_OPTIONS)}")
+
     def decorate(function: Callable[..., Any]) -> FunctionTool:
         return FunctionTool(function, options)
 
     return decorate if function is None else decorate(function)
+
+
+_OPTIONS = (
+    "name",
+    "description",
+    "effect",
+    "check",
+    "approval",
+    "timeout",
+    "resumable",
+    "sequential",
+    "max_result_bytes",
+)
+
+
+def _name_of(function: Any) -> str:
+    while isinstance(function, partial):
+        function = cast(Any, function).func
+    return getattr(function, "__name__", None) or type(function).__name__
 
 
 def _valid_name(name: str) -> bool:

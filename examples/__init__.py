@@ -1,0 +1,1 @@
+"""Small, complete programs to copy from; each runs with `python -m examples.<name>`."""

@@ -1,0 +1,163 @@
+"""What the terminal shows of events: everything a person needs, and nothing that could harm."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from wakeful import Agent, FunctionModel, ModelError, Runtime, Text, ToolContext, call, tool
+from wakeful.cli._decide import read_value
+from wakeful.cli._render import Renderer
+from wakeful.cli._text import arguments_text, call_text, one_line, plain, reply_text
+from wakeful.models import ReasoningChunk, StopChunk, TextChunk
+from wakeful.types.content import Image, ToolReply, Url
+from wakeful.types.limits import ConsecutiveErrors
+
+
+class Screen:
+    """A renderer, and what it printed."""
+
+    def __init__(self, **options: object) -> None:
+        settings = {"markup": False, "highlight": False, "soft_wrap": True, "width": 40, **options}
+        self.out, self.err = io.StringIO(), io.StringIO()
+        self.renderer = Renderer(Console(file=self.out, **settings), Console(file=self.err, **settings))
+
+    async def watch(self, agent: Agent) -> list[str]:
+        async with Runtime([agent]) as runtime:
+            async for event in runtime.stream(agent, "Go"):
+                self.renderer.show(event)
+        return self.out.getvalue().splitlines()
+
+
+@tool
+async def copy(ctx: ToolContext) -> str:
+    """Report progress in small steps, and some output."""
+    for done in range(100):
+        ctx.progress(done=done, total=100)
+    ctx.progress(message="nearly")
+    ctx.stream("copied\n")
+    return "two\nlines"
+
+
+async def test_progress_is_shown_in_tens_and_output_in_lines(scripted) -> None:
+    lines = await Screen().watch(Agent("a", model=scripted(call("copy"), "Done."), tools=[copy]))
+    assert lines[:3] == ["→ copy()", "  copy 0%", "  copy 10%"]
+    assert lines[-5:] == ["  copy 90%", "  copy … nearly", "  copy │ copied", "← copy: two lines", "Done."]
+
+
+async def test_a_line_about_a_tool_fits_the_terminal(scripted) -> None:
+    agent = Agent("a", model=scripted(call("nothing", text="x" * 200), "y" * 100))
+    lines = await Screen(force_terminal=True, no_color=True).watch(agent)
+    assert lines[0] == '→ nothing(text="' + "x" * 23 + "…"
+    assert lines[-1] == "y" * 100
+
+
+async def test_no_color_is_respected(scripted, monkeypatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    lines = await Screen(force_terminal=True).watch(
+        Agent("a", model=scripted(call("copy"), "Done."), tools=[copy])
+    )
+    assert "\x1b[3" not in "".join(lines)
+
+
+async def test_an_answer_that_was_not_streamed_is_shown_whole() -> None:
+    screen = Screen()
+
+    async def without_deltas() -> None:
+        async with Runtime([Agent("a", model=FunctionModel(lambda _: "Hello there."))]) as runtime:
+            await runtime.run("a", "Go", thread="t")
+            async for event in runtime.events("t", follow=False):
+                screen.renderer.show(event)
+
+    await without_deltas()
+    assert screen.out.getvalue() == "Hello there.\n"
+
+
+async def test_an_answer_that_begins_again_is_shown_again() -> None:
+    attempts = iter([True, False])
+
+    async def flaky(_):
+        yield ReasoningChunk("Let me see. ")
+        yield TextChunk("Hello ")
+        if next(attempts):
+            raise ModelError("connection lost", transient=True)
+        yield TextChunk("there.")
+        yield StopChunk("end_turn")
+
+    screen = Screen()
+    lines = await screen.watch(Agent("a", model=FunctionModel(flaky), stop=[ConsecutiveErrors(2)]))
+    assert lines[0] == "Let me see. Hello "
+    assert lines[1].startswith("the answer begins again: ")
+    assert lines[2] == "Let me see. Hello there."
+    assert screen.err.getvalue() == "warning: model: ModelError: connection lost; the run goes on\n"
+
+
+async def test_a_model_can_not_steer_the_terminal(scripted) -> None:
+    agent = Agent("a", model=scripted("\x1b]0;title\x07\x1b[31mred\r\x9b2J\u202etxt.exe\n\tend"))
+    lines = await Screen(force_terminal=True).watch(agent)
+    assert lines == ["]0;title[31mred2Jtxt.exe", "\tend"]
+
+
+# -- text ----------------------------------------------------------------------------------------------------
+
+
+def test_line_ends_and_tabs_are_kept() -> None:
+    assert plain("a\tb\nc") == "a\tb\nc"
+
+
+def test_a_long_text_is_cut_off_on_one_line() -> None:
+    assert one_line("a\n  b\tc") == "a b c"
+    assert one_line("x" * 200, 10) == "x" * 9 + "…"
+
+
+@pytest.mark.parametrize(
+    "name", ["password", "api_key", "apikey", "db_password", "access-token", "Authorization", "client_secret"]
+)
+def test_what_is_named_like_a_secret_is_hidden(name) -> None:
+    assert "hunter2" not in call_text("login", {"options": [{name: "hunter2"}]})
+    assert "hunter2" not in arguments_text({name: "hunter2"})
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "tokenizer", "key", "secretary"])
+def test_what_only_resembles_a_secret_is_shown(name) -> None:
+    assert "shown" in call_text("ask", {name: "shown"})
+
+
+def test_arguments_that_need_a_decision_are_shown_in_full() -> None:
+    text = arguments_text({"body": "x" * 500, "to": ["ann"]}, indent=2)
+    assert "x" * 500 in text
+    assert text.splitlines()[-1] == "  }"
+
+
+def test_other_content_than_text_is_named() -> None:
+    picture = Image(Url("https://example.com/cat.png"))
+    assert reply_text(ToolReply("c", "draw", (Text("A cat:"), picture))) == "A cat: [image]"
+    assert reply_text(None) == ""
+
+
+# -- answers -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("said", "schema", "value"),
+    [
+        ("42", None, "42"),
+        ("true", None, "true"),
+        ('{"a": 1}', None, {"a": 1}),
+        ("[1, 2]", None, [1, 2]),
+        ("[sic] as it was", None, "[sic] as it was"),
+        ("42", {"type": "integer"}, 42),
+        ("42", {"type": "string"}, "42"),
+        ("42", {"enum": ["42"]}, "42"),
+        ("true", {"type": "boolean"}, True),
+    ],
+)
+def test_an_answer_is_text_unless_the_question_asks_for_more(said, schema, value) -> None:
+    assert read_value(said, schema) == value
+
+
+def test_an_answer_that_must_be_json_is_refused_otherwise() -> None:
+    with pytest.raises(ValueError, match="this ticket takes JSON of type boolean"):
+        read_value("perhaps", {"type": "boolean"})

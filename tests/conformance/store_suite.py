@@ -1,0 +1,135 @@
+"""The stores that keep the contract, and what its tests are written with.
+
+A store joins by adding a factory to `STORES`: a function that opens a fresh, empty store for the length of
+an `async with`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+from wakeful.stores import Commit, Committed, Fence, InboxItem, MemoryStore, Store, ThreadView
+from wakeful.types.content import Text
+from wakeful.types.events import Event, MessageAdded, StepStart
+from wakeful.types.ids import new_id
+from wakeful.types.messages import Message
+from wakeful.types.runs import Call, Identity, RunRecord
+from wakeful.types.tickets import Ticket
+
+__all__ = [
+    "STORES",
+    "StoreFactory",
+    "Writer",
+    "call",
+    "everything",
+    "identity",
+    "item",
+    "message",
+    "record",
+    "step",
+    "ticket",
+]
+
+StoreFactory = Callable[[], AbstractAsyncContextManager[Store]]
+
+
+@asynccontextmanager
+async def memory() -> AsyncIterator[Store]:
+    store = MemoryStore()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+STORES: dict[str, StoreFactory] = {"memory": memory}
+
+
+def identity(run_id: str = "r1", thread_id: str = "t1") -> Identity:
+    return Identity(run_id, thread_id, "agent", run_id)
+
+
+def record(run_id: str = "r1", thread_id: str = "t1", **fields: Any) -> RunRecord:
+    fields = {"status": "running", "agent_id": "agent", "created_at": 1} | fields
+    return RunRecord(identity=identity(run_id, thread_id), **fields)
+
+
+def message(text: str = "hello", **fields: Any) -> Message:
+    return Message(fields.pop("id", new_id()), "user", (Text(text),), 7, **fields)
+
+
+def step(number: int = 1, run: Identity | None = None) -> Event:
+    return StepStart(run or identity(), 0, 7, number)
+
+
+def call(call_id: str, at_step: int = 1, *, run_id: str = "r1", **fields: Any) -> Call:
+    return Call(call_id, run_id, at_step, 0, "look", {"at": "sky"}, **fields)
+
+
+def ticket(ticket_id: str, call_id: str = "c1", *, run_id: str = "r1", **fields: Any) -> Ticket:
+    fields = {"asked_by": "approval", "tool": "look", "arguments": {}} | fields
+    return Ticket(id=ticket_id, run_id=run_id, thread_id="t1", call_id=call_id, **fields)
+
+
+def item(item_id: str, thread_id: str = "t1", **fields: Any) -> InboxItem:
+    return InboxItem(id=item_id, thread_id=thread_id, **({"kind": "input", "message": message(item_id)} | fields))
+
+
+class Writer:
+    """Writes to one thread: with its fence while it holds the claim, else with the version it last saw."""
+
+    def __init__(self, store: Store, thread_id: str = "t1") -> None:
+        self.store = store
+        self.thread_id = thread_id
+        self.fence: Fence | None = None
+        self.version = 0
+
+    async def claim(self, **changes: Any) -> Committed:
+        token = new_id()
+        done = await self._commit(version=self.version, claim=token, **changes)
+        self.fence = Fence(done.epoch, token)
+        return done
+
+    async def write(self, *log: Message | Event, **changes: Any) -> Committed:
+        if self.fence is not None:
+            return await self._commit(fence=self.fence, log=log, **changes)
+        return await self._commit(version=self.version, log=log, **changes)
+
+    async def release(self, **changes: Any) -> Committed:
+        done = await self._commit(fence=self.fence, release=True, **changes)
+        self.fence = None
+        return done
+
+    async def begin(self, run_id: str = "r1", **changes: Any) -> Committed:
+        """Claim the thread and open a run on it."""
+        return await self.claim(runs=[record(run_id, self.thread_id)], **changes)
+
+    async def view(self) -> ThreadView:
+        found = await self.store.load(self.thread_id)
+        assert found is not None
+        return found
+
+    async def _commit(self, **changes: Any) -> Committed:
+        changes.setdefault("identity", identity(thread_id=self.thread_id))
+        done = await self.store.commit(Commit(thread_id=self.thread_id, **changes))
+        self.version = done.version
+        return done
+
+
+async def everything(store: Store, thread_id: str = "t1") -> Any:
+    """All that a store knows of a thread, to see that nothing changed."""
+    runs = await store.runs(thread_id=thread_id)
+    return {
+        "view": await store.load(thread_id),
+        "messages": await store.messages(thread_id),
+        "events": [_plain(event) for event in await store.events(thread_id)],
+        "runs": runs,
+        "calls": [list(await store.calls(run.id)) for run in runs],
+        "tickets": [list(await store.tickets(run.id)) for run in runs],
+    }
+
+
+def _plain(event: Event) -> Any:
+    return (event.seq, event.message) if isinstance(event, MessageAdded) else event

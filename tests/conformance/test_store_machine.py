@@ -1,0 +1,194 @@
+"""Any sequence of claims, writes, deliveries and refusals leaves a store as a small model says."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from store_suite import STORES, StoreFactory, identity, item, message, step
+
+from wakeful.errors import Conflict, InboxMoved, StaleFence
+from wakeful.stores import Commit, Fence, Store
+from wakeful.types.events import MessageAdded
+from wakeful.types.ids import new_id
+
+threads = st.sampled_from(["t1", "t2"])
+entries = st.lists(st.sampled_from(["message", "event"]), max_size=3)
+items = st.lists(st.sampled_from([f"item{n}" for n in range(6)]), max_size=2)
+
+
+class Model:
+    """What a thread should be."""
+
+    def __init__(self) -> None:
+        self.exists = False
+        self.version = 0
+        self.claim: Fence | None = None
+        self.lost: list[Fence] = []
+        self.epoch = 0
+        self.log: list[str] = []
+        self.pending: list[str] = []
+        self.inbox_head = 0
+
+
+class StoreMachine(RuleBasedStateMachine):
+    open_store: StoreFactory
+
+    @initialize()
+    def open(self) -> None:
+        self.runner = asyncio.Runner()
+        self.held = AsyncExitStack()
+        self.store: Store = self.runner.run(self.held.enter_async_context(self.open_store()))
+        self.threads = {"t1": Model(), "t2": Model()}
+        self.delivered: set[str] = set()
+
+    def teardown(self) -> None:
+        if hasattr(self, "runner"):
+            self.runner.run(self.held.aclose())
+            self.runner.close()
+
+    def commit(self, thread_id: str, expected: type[Exception] | None, **changes: Any) -> Any:
+        """Commit, and say whether it went as expected."""
+        commit = Commit(thread_id=thread_id, identity=identity(thread_id=thread_id), **changes)
+        if expected is None:
+            return self.runner.run(self.store.commit(commit))
+        with pytest.raises(expected):
+            self.runner.run(self.store.commit(commit))
+        return None
+
+    def append(self, thread_id: str, log: list[str]) -> None:
+        model = self.threads[thread_id]
+        model.exists = True
+        model.log += log
+
+    def deliver(self, to: str, ids: list[str]) -> None:
+        model = self.threads[to]
+        for item_id in ids:
+            model.exists = True
+            if item_id not in self.delivered:
+                self.delivered.add(item_id)
+                model.pending.append(item_id)
+                model.inbox_head += 1
+
+    # A store may ignore an item it had before; the thread it was meant for may exist all the same.
+    @rule(to=threads, ids=items)
+    def deliver_to_an_inbox(self, to: str, ids: list[str]) -> None:
+        ids = [i for i in ids if i not in self.delivered or self.threads[to].exists]
+        done = self.commit(to, None, inbox=[item(i, to) for i in ids])
+        self.deliver(to, ids)
+        assert (done.version, done.inbox_head) == (self.threads[to].version, self.threads[to].inbox_head)
+
+    @rule(thread_id=threads, log=entries, right=st.booleans())
+    def claim(self, thread_id: str, log: list[str], right: bool) -> None:
+        model, token = self.threads[thread_id], new_id()
+        expected = None if right and model.claim is None else Conflict
+        version = model.version + (0 if right else 1)
+        done = self.commit(thread_id, expected, claim=token, version=version, log=_log(log))
+        if done is not None:
+            assert done.epoch > model.epoch
+            model.claim = Fence(done.epoch, token)
+            model.epoch, model.version = done.epoch, done.version
+            self.append(thread_id, log)
+
+    @rule(thread_id=threads, log=entries, to=threads, ids=items, release=st.booleans(), take=st.integers(0, 2))
+    def write_as_the_owner(
+        self, thread_id: str, log: list[str], to: str, ids: list[str], release: bool, take: int
+    ) -> None:
+        model = self.threads[thread_id]
+        if model.claim is None:
+            return
+        ids = [i for i in ids if i not in self.delivered]
+        taken = model.pending[:take]
+        done = self.commit(
+            thread_id,
+            None,
+            fence=model.claim,
+            log=_log(log),
+            inbox=[item(i, to) for i in ids],
+            taken=taken,
+            release=release,
+        )
+        assert done.version > model.version if log or taken else done.version >= model.version
+        model.version = done.version
+        model.pending = model.pending[take:]
+        self.append(thread_id, log)
+        self.deliver(to, ids)
+        if release:
+            model.lost.append(model.claim)
+            model.claim = None
+
+    @rule(thread_id=threads, log=entries.filter(len), ids=items, which=st.integers(0, 9))
+    def write_with_a_fence_that_was_lost(self, thread_id: str, log: list[str], ids: list[str], which: int) -> None:
+        model = self.threads[thread_id]
+        if model.lost:
+            fence = model.lost[which % len(model.lost)]
+            inbox = [item(i, thread_id) for i in ids]
+            self.commit(thread_id, StaleFence, fence=fence, log=_log(log), inbox=inbox, release=True)
+
+    @rule(thread_id=threads, log=entries.filter(len), right=st.booleans())
+    def write_without_a_claim(self, thread_id: str, log: list[str], right: bool) -> None:
+        model = self.threads[thread_id]
+        expected = None if right and model.claim is None else Conflict
+        done = self.commit(thread_id, expected, version=model.version + (0 if right else 1), log=_log(log))
+        if done is not None:
+            assert done.version > model.version
+            model.version = done.version
+            self.append(thread_id, log)
+
+    @rule(thread_id=threads, right=st.booleans())
+    def finish_on_the_inbox_as_it_was_seen(self, thread_id: str, right: bool) -> None:
+        model = self.threads[thread_id]
+        if model.claim is None:
+            return
+        head = model.inbox_head if right else model.inbox_head + 1
+        expected = None if right else InboxMoved
+        done = self.commit(
+            thread_id, expected, fence=model.claim, log=_log(["event"]), inbox_head=head, release=True
+        )
+        if done is not None:
+            self.append(thread_id, ["event"])
+            model.version = done.version
+            model.lost.append(model.claim)
+            model.claim = None
+
+    @invariant()
+    def the_store_is_as_the_model_says(self) -> None:
+        for thread_id, model in getattr(self, "threads", {}).items():
+            self.runner.run(self.compare(thread_id, model))
+
+    async def compare(self, thread_id: str, model: Model) -> None:
+        view = await self.store.load(thread_id)
+        if view is None:
+            assert model.epoch == 0
+            assert not model.exists
+            return
+        thread = view.thread
+        assert (thread.claimed, thread.epoch, thread.version) == (
+            model.claim is not None,
+            model.epoch,
+            model.version,
+        )
+        assert (thread.head, thread.inbox_head) == (len(model.log), model.inbox_head)
+        assert [i.id for i in view.inbox] == model.pending
+        events = await self.store.events(thread_id)
+        assert ["message" if isinstance(e, MessageAdded) else "event" for e in events] == model.log
+        assert [e.seq for e in events] == list(range(1, len(model.log) + 1))
+        told = await self.store.messages(thread_id)
+        assert [m.seq for m in told] == [n for n, kind in enumerate(model.log, 1) if kind == "message"]
+
+
+def _log(kinds: list[str]) -> list[Any]:
+    return [message() if kind == "message" else step() for kind in kinds]
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_any_sequence_of_commits(name: str) -> None:
+    machine = type("Machine", (StoreMachine,), {"open_store": staticmethod(STORES[name])})
+    run_state_machine_as_test(
+        machine, settings=settings(max_examples=settings().max_examples, stateful_step_count=25)
+    )

@@ -1,0 +1,86 @@
+"""What the pages list is what the code has: phases, events, moves, options, layers."""
+
+from __future__ import annotations
+
+import re
+from configparser import ConfigParser
+from pathlib import Path
+from typing import get_args
+
+from wakeful import ContextMessage, Tool
+from wakeful.loop._moves import Move
+from wakeful.plugins import PHASES, Plugin
+from wakeful.types import runs
+from wakeful.types.events import AnyEvent, UnknownEvent
+from wakeful.types.limits import StopPolicy
+
+ROOT = Path(__file__).parents[2]
+
+
+def section(page: str, title: str) -> str:
+    """A section of a page, without those below it."""
+    text = (ROOT / "docs" / page).read_text()
+    found = re.search(rf"^#+ {re.escape(title)}\n(.*?)(?=^#+ |\Z)", text, re.MULTILINE | re.DOTALL)
+    assert found is not None, f"{page} has no section {title!r}"
+    return found[1]
+
+
+def names(text: str) -> list[str]:
+    """The names in the first cells of a section's tables."""
+    cells = re.findall(r"^\| (`.+?) \|", text, re.MULTILINE)
+    return [name for cell in cells for name in re.findall(r"`(\w+)", cell)]
+
+
+def events(text: str, kind: str) -> set[str]:
+    row = re.search(rf"^\| {kind} \| (.+) \|$", text, re.MULTILINE)
+    assert row is not None
+    return set(re.findall(r"`(\w+)`", row[1]))
+
+
+def test_the_nine_phases() -> None:
+    listed = names(section("state-and-plugins.md", "The nine phases"))
+    assert tuple(listed[:9]) == PHASES
+    assert set(PHASES) <= set(dir(Plugin))
+
+
+def test_the_fields_of_a_context_message() -> None:
+    assert tuple(names(section("state-and-plugins.md", "Context messages"))) == ContextMessage.__struct_fields__
+
+
+def test_the_events() -> None:
+    text = section("concepts.md", "Events and cursors")
+    kinds = [kind for kind in get_args(AnyEvent) if kind is not UnknownEvent]
+    assert events(text, "durable") == {kind.__struct_config__.tag for kind in kinds if kind.durable}
+    assert events(text, "live") == {kind.__struct_config__.tag for kind in kinds if not kind.durable}
+
+
+def test_the_ways_a_run_ends_and_the_stop_policies() -> None:
+    endings = [kind.__name__ for kind in get_args(runs.Termination) if kind.__name__ != "Unknown"]
+    policies = [kind.__name__ for kind in get_args(StopPolicy)]
+    assert names(section("concepts.md", "What ends a run")) == [*endings, *policies]
+
+
+def test_the_options_of_a_tool() -> None:
+    options = [name for name in Tool.__annotations__ if name != "check"]
+    assert sorted(names(section("tools.md", "Options"))) == sorted([*options, "check"])
+
+
+def test_the_effects() -> None:
+    assert set(names(section("tools.md", "Effects"))) == set(get_args(runs.Effect))
+
+
+def test_the_moves() -> None:
+    assert set(names(section("architecture.md", "next_move"))) == {kind.__name__ for kind in get_args(Move)}
+
+
+def test_the_layers_and_folders() -> None:
+    text = section("architecture.md", "Layers")
+    config = ConfigParser()
+    config.read(ROOT / ".importlinter")
+    layers = config["importlinter:contract:layers"]["layers"].replace("wakeful.", "").split("\n")
+    block = re.search(r"^```\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert block is not None
+    assert block[1].split("\n") == [*layers[1:], ""]
+
+    folders = {path.stem for path in (ROOT / "src/wakeful").iterdir() if not path.name.startswith(("_", "py."))}
+    assert set(names(text)) == folders

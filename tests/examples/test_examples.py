@@ -1,0 +1,84 @@
+"""Every example runs by itself, and shows what it promises."""
+
+from __future__ import annotations
+
+import os
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted(path.stem for path in (ROOT / "examples").glob("[!_]*.py"))
+
+
+def run(name: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-m", f"examples.{name}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=60,
+        env={**os.environ, "PYTHONIOENCODING": "utf-8"},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def in_order(text: str, *parts: str) -> None:
+    """Check that the parts follow each other in the text."""
+    place = 0
+    for part in parts:
+        assert part in text[place:], f"{part!r} is not where it should be in:\n{text}"
+        place = text.index(part, place) + len(part)
+
+
+def test_hello_calls_its_tool_and_answers() -> None:
+    assert run("hello") == "That is 6 words.\n"
+
+
+def test_approval_waits_for_one_call_and_not_for_the_other() -> None:
+    assert run("approval").splitlines() == [
+        "waiting ['Ann: 20.00']",
+        "May pay run? {'payee': 'Bob', 'amount': 500}",
+        "done ['Ann: 20.00', 'Bob: 450.00']",
+        "Ann and Bob are paid.",
+    ]
+
+
+def test_plugin_refuses_the_third_call() -> None:
+    assert run("plugin") == "Two rolls were all I had.\n"
+
+
+async def test_plugin_lets_two_calls_pass() -> None:
+    runtime = runpy.run_path(str(ROOT / "examples" / "plugin.py"))["runtime"]
+    result = await runtime.run("player", "Roll three times.")
+    assert [call.outcome for call in await runtime.calls(result.run_id)] == ["ok", "ok", "blocked"]
+    await runtime.close()
+
+
+def test_the_demo_shows_each_thing_in_its_order() -> None:
+    text = run("demo")
+    in_order(text, "1  A tool call", "→ count_words", "← 6", "That is 6 words.")
+    in_order(text, "2  Parallel tools", "s together")
+    in_order(
+        text, "3  An approval", "is waiting; draft.txt exists: True", "ticket ", "is done; draft.txt exists: False"
+    )
+    in_order(text, "4  A handoff", "desk ⇒ poet", "poet: ")
+    in_order(text, "5  The events", "1  run_start", "tool_progress", "text_delta", "run_finish", "misses nothing")
+
+
+def test_the_demos_tools_overlap() -> None:
+    progress = re.findall(r"^  (tea|eggs|toast) +●", run("demo"), re.MULTILINE)
+    assert sorted(progress) == sorted(["tea", "eggs", "toast"] * 3)
+    assert progress != sorted(progress)
+    assert progress[-1] == "tea"
+
+
+@pytest.mark.parametrize("name", [name for name in EXAMPLES if name != "demo"])
+def test_an_example_is_short_enough_to_copy(name) -> None:
+    assert len((ROOT / "examples" / f"{name}.py").read_text().splitlines()) < 40

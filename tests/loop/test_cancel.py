@@ -1,0 +1,348 @@
+"""Cancelling a run wherever it stands: it ends cancelled, in good order, and the thread goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from wakeful import Agent, FunctionModel, Limits, ModelRequest, Plugin, Runtime, Step, ToolContext, call, tool
+from wakeful.errors import UnknownRun
+from wakeful.models import CallChunk, Chunk, ReasoningChunk, StopChunk, TextChunk
+from wakeful.types.events import InferenceComplete, RunFinish, StepEnd, StepStart
+from wakeful.types.runs import Cancelled, Failed
+
+from .helpers import (
+    Hold,
+    Scripted,
+    Spy,
+    assert_cancelled,
+    assert_settled,
+    events_of,
+    log_of,
+    outcomes,
+    replies_on,
+    soon,
+    spying,
+    until,
+)
+
+
+class Slow:
+    """A model that streams these chunks, waits, and answers plainly ever after."""
+
+    def __init__(self, *chunks: Chunk) -> None:
+        self.hold = Hold()
+        self._chunks = chunks
+        self.model = FunctionModel(self._answer)
+
+    def _answer(self, request: ModelRequest) -> Any:
+        return self._stream() if not self.hold.times else "hello again"
+
+    async def _stream(self) -> AsyncIterator[Chunk]:
+        for chunk in self._chunks:
+            yield chunk
+        await self.hold.here()
+        yield TextChunk(" never")
+        yield StopChunk("end_turn")
+
+
+async def begin(runtime: Runtime, reached: asyncio.Event) -> tuple[asyncio.Task[Any], str]:
+    """Run on thread `t` in the background until it reaches that place; the run's id besides."""
+    task = asyncio.create_task(runtime.run("agent", "go", thread="t"))
+    await soon(reached.wait())
+    (run,) = await runtime.list_runs(thread="t")
+    return task, run.id
+
+
+async def goes_on(runtime: Runtime, text: str = "hello again") -> None:
+    """The thread takes a new prompt."""
+    assert (await soon(runtime.run("agent", "hello?", thread="t"))).text == text
+    await assert_settled(runtime, "t")
+
+
+# -- by request ----------------------------------------------------------------------------------------------
+
+
+class Starting(Plugin):
+    """Waits in `run_start`, the first time."""
+
+    def __init__(self) -> None:
+        self.hold = Hold()
+
+    async def run_start(self, ctx: Step) -> None:
+        if not self.hold.times:
+            await self.hold.here()
+
+
+async def test_before_the_first_step(scripted: Scripted) -> None:
+    plugin = Starting()
+    runtime = Runtime([Agent("agent", model=scripted("hello again"), plugins=[plugin])])
+    task, run_id = await begin(runtime, plugin.hold.reached)
+    assert await soon(runtime.cancel(run_id, "enough")) is True
+    result = await soon(task)
+    assert (result.status, result.termination, result.steps) == ("done", Cancelled("enough"), 0)
+    await assert_cancelled(runtime, "t", "enough")
+    assert not await events_of(runtime, "t", StepStart)
+    await goes_on(runtime)
+
+
+async def test_before_the_model_answers_anything() -> None:
+    slow = Slow()
+    runtime = Runtime([Agent("agent", model=slow.model)])
+    task, run_id = await begin(runtime, slow.hold.reached)
+    await soon(runtime.cancel(run_id))
+    assert (await soon(task)).text == ""
+    await assert_cancelled(runtime, "t", "cancelled by request")
+    assert [m.role for m in await runtime.messages("t")] == ["user"]
+    assert len(await events_of(runtime, "t", StepEnd)) == 1
+    await goes_on(runtime)
+
+
+async def test_in_the_middle_of_an_answer_its_text_is_kept_and_its_calls_are_not() -> None:
+    slow = Slow(ReasoningChunk("hm"), TextChunk("I will"), CallChunk("act", {}), TextChunk(" and then"))
+    spy = Spy()
+    runtime = Runtime([Agent("agent", model=slow.model, tools=[spying(spy, "act")])])
+    task, run_id = await begin(runtime, slow.hold.reached)
+    await soon(runtime.cancel(run_id))
+    result = await soon(task)
+    assert result.text == "I will and then"
+    await assert_cancelled(runtime, "t")
+    assert spy.ran == []
+    assert (await runtime.messages("t"))[-1].calls == ()
+    (complete,) = await events_of(runtime, "t", InferenceComplete)
+    assert complete.stop == "cancelled"
+    assert (await runtime.get_run(run_id)).answer_id == complete.message_id
+    await goes_on(runtime)
+
+
+async def test_during_parallel_tools(scripted: Scripted) -> None:
+    hold, spy = Hold(), Spy()
+
+    async def slow(name: str) -> str:
+        """Take time."""
+        await hold.here()
+        return name
+
+    tools = [tool(effect="pure")(slow), spying(spy, "quick"), spying(spy, "ask", approval=True)]
+    calls = [call("quick"), call("slow", name="a"), call("slow", name="b"), call("ask"), call("slow", name="c")]
+    agent = Agent("agent", model=scripted(calls, "hello again"), tools=tools, limits=Limits(parallel=2))
+    runtime = Runtime([agent])
+    task, run_id = await begin(runtime, hold.reached)
+    await until(lambda: hold.times == 2)
+    await soon(runtime.cancel(run_id, "enough"))
+    result = await soon(task)
+    assert result.termination == Cancelled("enough")
+    assert hold.times == 2
+    ledger = await runtime.calls(run_id)
+    assert [c.outcome for c in ledger] == ["ok", "cancelled", "cancelled", "cancelled", "cancelled"]
+    assert [t.status for t in await runtime._store.tickets(run_id)] in (["cancelled"], [])
+    await assert_cancelled(runtime, "t", "enough")
+    await goes_on(runtime)
+
+
+@pytest.mark.parametrize("phase", ["step_start", "before_inference", "after_inference", "before_tool", "step_end"])
+async def test_during_a_hook(scripted: Scripted, phase: str) -> None:
+    hold, spy = Hold(), Spy()
+
+    async def hook(self: Plugin, ctx: Any) -> None:
+        if not hold.times:
+            await hold.here()
+
+    plugins = [type("Waits", (Plugin,), {phase: hook})(), type("Idle", (Plugin,), {phase: _nothing})()]
+    late = phase in ("after_inference", "before_tool", "step_end")
+    turns = [call("act"), "hello again"] if late else ["hello again"]
+    agent = Agent("agent", model=scripted(*turns), tools=[spying(spy, "act")], plugins=plugins)
+    runtime = Runtime([agent])
+    task, run_id = await begin(runtime, hold.reached)
+    await soon(runtime.cancel(run_id))
+    await soon(task)
+    await assert_cancelled(runtime, "t")
+    assert spy.ran == (["act"] if phase == "step_end" else [])
+    await goes_on(runtime)
+
+
+async def _nothing(self: Plugin, ctx: Any) -> None:
+    return None
+
+
+async def test_while_it_waits_on_tickets(scripted: Scripted) -> None:
+    spy = Spy()
+    model = scripted([call("ask"), call("act")], "hello again")
+    runtime = Runtime([Agent("agent", model=model, tools=[spying(spy, "ask", approval=True), spying(spy, "act")])])
+    result = await runtime.run("agent", "go", thread="t")
+    assert await runtime.cancel(result.run_id, "enough") is True
+    await assert_cancelled(runtime, "t", "enough")
+    assert await outcomes(runtime, result.run_id) == {"ask": "cancelled", "act": "ok"}
+    assert spy.ran == ["act"]
+    assert [f.status for f in await events_of(runtime, "t", RunFinish)] == ["waiting", "done"]
+    await goes_on(runtime)
+
+
+async def test_twice_at_once_and_once_more_afterwards() -> None:
+    slow = Slow(TextChunk("so"))
+    runtime = Runtime([Agent("agent", model=slow.model)])
+    task, run_id = await begin(runtime, slow.hold.reached)
+    both = await soon(asyncio.gather(runtime.cancel(run_id, "first"), runtime.cancel(run_id, "second")))
+    assert both == [True, True]
+    assert (await soon(task)).termination == Cancelled("first")
+    assert await runtime.cancel(run_id) is False
+    assert len(await events_of(runtime, "t", RunFinish)) == 1
+    await assert_cancelled(runtime, "t", "first")
+    await goes_on(runtime)
+
+
+async def test_a_run_that_is_done_or_unknown(scripted: Scripted) -> None:
+    runtime = Runtime([Agent("agent", model=scripted("done"))])
+    result = await runtime.run("agent", "go", thread="t")
+    before = await log_of(runtime, "t")
+    assert await runtime.cancel(result.run_id) is False
+    assert await log_of(runtime, "t") == before
+    with pytest.raises(UnknownRun, match="nope"):
+        await runtime.cancel("nope")
+
+
+async def test_a_run_cancelled_by_its_own_tool(scripted: Scripted) -> None:
+    @tool
+    async def quit_now(ctx: ToolContext) -> str:
+        """Cancel the run from inside."""
+        await runtime.cancel(ctx.run.run_id, "from inside")
+        return "never"
+
+    runtime = Runtime([Agent("agent", model=scripted(call("quit_now"), "hello again"), tools=[quit_now])])
+    result = await soon(runtime.run("agent", "go", thread="t"))
+    assert result.termination == Cancelled("from inside")
+    (reply,) = await replies_on(runtime, "t")
+    assert reply.error == "interrupted"
+    await goes_on(runtime)
+
+
+# -- by cancelling the caller --------------------------------------------------------------------------------
+
+
+async def test_a_caller_that_runs_out_of_time_takes_its_run_with_it() -> None:
+    slow = Slow(TextChunk("half an"))
+    runtime = Runtime([Agent("agent", model=slow.model)])
+
+    async def impatient() -> None:
+        async with asyncio.timeout(None) as limit:
+            limits.append(limit)
+            await runtime.run("agent", "go", thread="t")
+
+    limits: list[asyncio.Timeout] = []
+    task = asyncio.create_task(impatient())
+    await soon(slow.hold.reached.wait())
+    limits[0].reschedule(asyncio.get_running_loop().time())
+    with pytest.raises(TimeoutError):
+        await soon(task)
+    await assert_cancelled(runtime, "t", "the caller was cancelled")
+    assert (await runtime.messages("t"))[-1].text == "half an"
+    await goes_on(runtime)
+
+
+async def test_a_cancelled_caller_hears_of_its_own_cancellation() -> None:
+    slow = Slow()
+    runtime = Runtime([Agent("agent", model=slow.model)])
+    task, _ = await begin(runtime, slow.hold.reached)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await soon(task)
+    assert task.cancelled()
+    await assert_cancelled(runtime, "t")
+    await goes_on(runtime)
+
+
+async def test_a_caller_cancelled_again_and_again_still_ends_its_run_well(scripted: Scripted) -> None:
+    hold = Hold()
+
+    class Ending(Plugin):
+        async def run_end(self, ctx: Any) -> None:
+            if hold.times < 2:
+                await hold.here()
+
+    slow = Slow()
+    runtime = Runtime([Agent("agent", model=slow.model, plugins=[Ending()])])
+    task, _ = await begin(runtime, slow.hold.reached)
+    task.cancel()
+    await soon(hold.reached.wait())
+    task.cancel()
+    await until(lambda: hold.times == 2)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await soon(task)
+    await assert_cancelled(runtime, "t")
+    await goes_on(runtime)
+
+
+async def test_a_run_cancelled_by_request_and_by_its_caller_at_once() -> None:
+    slow = Slow()
+    runtime = Runtime([Agent("agent", model=slow.model)])
+    task, run_id = await begin(runtime, slow.hold.reached)
+    cancelling = asyncio.create_task(runtime.cancel(run_id, "enough"))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await soon(task)
+    assert await soon(cancelling) is True
+    await assert_cancelled(runtime, "t", "enough")
+    await goes_on(runtime)
+
+
+async def test_cancelling_by_request_leaves_no_mark_on_the_callers_task(scripted: Scripted) -> None:
+    swallowed = Hold()
+
+    class Deaf(Plugin):
+        async def step_start(self, ctx: Step) -> None:
+            if not swallowed.times:
+                try:
+                    await swallowed.here()
+                except asyncio.CancelledError:
+                    pass
+
+    runtime = Runtime([Agent("agent", model=scripted("hello again"), plugins=[Deaf()])])
+
+    async def caller() -> int:
+        result = await runtime.run("agent", "go", thread="t")
+        assert isinstance(result.termination, Cancelled)
+        task = asyncio.current_task()
+        assert task is not None
+        return task.cancelling()
+
+    task = asyncio.create_task(caller())
+    await soon(swallowed.reached.wait())
+    (run,) = await runtime.list_runs(thread="t")
+    await soon(runtime.cancel(run.id))
+    assert await soon(task) == 0
+    await goes_on(runtime)
+
+
+async def test_a_hook_that_raises_cancelled_by_itself_fails_the_run_and_not_the_caller(
+    scripted: Scripted,
+) -> None:
+    class Odd(Plugin):
+        async def step_start(self, ctx: Step) -> None:
+            future = asyncio.get_running_loop().create_future()
+            future.cancel()
+            await future
+
+    runtime = Runtime([Agent("agent", model=scripted(), plugins=[Odd()])])
+    result = await soon(runtime.run("agent", "go", thread="t"))
+    assert isinstance(result.termination, Failed)
+    assert "nobody cancelled the run" in result.termination.message
+    await assert_settled(runtime, "t")
+
+
+async def test_a_stream_that_is_left_does_not_cancel_its_run() -> None:
+    slow = Slow(TextChunk("half"))
+    runtime = Runtime([Agent("agent", model=slow.model)])
+    stream = runtime.stream("agent", "go", thread="t")
+    async for event in stream:
+        if event.type == "text_delta":
+            break
+    await stream.aclose()  # type: ignore[attr-defined]
+    slow.hold.released.set()
+    await until(lambda: not runtime._dispatch.tasks)
+    assert (await runtime.messages("t"))[-1].text == "half never"
+    await assert_settled(runtime, "t")

@@ -1,0 +1,333 @@
+"""A process died: a fresh runtime goes on from what the store holds, and each effect gets what it was promised."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from wakeful import Agent, Done, Limits, MemoryStore, NotDone, Runtime, UnknownOutcome, call, tool
+from wakeful.tools import FunctionTool
+from wakeful.types.events import ErrorRaised, RunStart
+from wakeful.types.runs import Call, Cancelled, NaturalEnd, Stopped, Waiting
+
+from .helpers import (
+    Scripted,
+    Spy,
+    assert_cancelled,
+    assert_settled,
+    events_of,
+    leave_behind,
+    outcomes,
+    recover,
+    replies_on,
+    reply_text,
+    row,
+    spying,
+)
+
+WAITS = {"status": "waiting", "waiting": Waiting("tool_permission", 0, ("decision",))}
+
+
+def checking(spy: Spy, found: Any) -> FunctionTool:
+    """A tool that can say what became of a call."""
+
+    async def check(key: str) -> Any:
+        spy.keys.append(key)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    return spying(spy, "act", effect="reconcile", check=check)
+
+
+def started(effect: str, **fields: Any) -> Call:
+    """A call that was started and has no result."""
+    return row("act", "started", effect=effect, **fields)
+
+
+# -- what each effect does -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("effect", ["pure", "idempotent"])
+async def test_a_repeatable_call_runs_again_with_the_same_key(scripted: Scripted, effect: Any) -> None:
+    spy, store = Spy(), MemoryStore()
+    run = await leave_behind(store, "agent", lost := started(effect))
+    runtime = Runtime(
+        [Agent("agent", model=scripted("done"), tools=[spying(spy, "act", effect=effect)])], store=store
+    )
+    result = await recover(runtime)
+    assert (result.text, result.termination) == ("done", NaturalEnd())
+    assert spy.ran == ["act"]
+    assert spy.attempts == [2]
+    assert spy.keys == [f"{run.id}:{lost.id}"]
+    assert [reply_text(r) for r in await replies_on(runtime, "t")] == ["act 0"]
+    await assert_settled(runtime, "t")
+
+
+async def test_a_once_call_never_runs_again_and_the_model_is_told_that_nobody_knows(scripted: Scripted) -> None:
+    spy, store = Spy(), MemoryStore()
+    run = await leave_behind(store, "agent", started("once"))
+    model = scripted("I will check first.")
+    runtime = Runtime([Agent("agent", model=model, tools=[spying(spy, "act")])], store=store)
+    await recover(runtime)
+    assert spy.ran == []
+    (reply,) = await replies_on(runtime, "t")
+    assert reply.error == "interrupted"
+    assert "its process ended" in reply_text(reply)
+    assert "outcome is unknown" in reply_text(reply)
+    assert await outcomes(runtime, run.id) == {"act": "unknown"}
+    assert model.requests[0].messages[-1].reply == reply
+    await assert_settled(runtime, "t")
+
+
+async def test_a_reconciled_call_that_took_effect_gets_its_result_without_running(scripted: Scripted) -> None:
+    spy, store = Spy(), MemoryStore()
+    run = await leave_behind(store, "agent", lost := started("reconcile"))
+    agent = Agent("agent", model=scripted("done"), tools=[checking(spy, Done({"id": 7}))])
+    runtime = Runtime([agent], store=store)
+    await recover(runtime)
+    assert spy.ran == []
+    assert spy.keys == [f"{run.id}:{lost.id}"]
+    (reply,) = await replies_on(runtime, "t")
+    assert (reply.error, reply_text(reply)) == (None, '{"id":7}')
+    assert await outcomes(runtime, run.id) == {"act": "ok"}
+
+
+async def test_a_reconciled_call_that_took_no_effect_runs_again(scripted: Scripted) -> None:
+    spy, store = Spy(), MemoryStore()
+    await leave_behind(store, "agent", started("reconcile"))
+    runtime = Runtime([Agent("agent", model=scripted("done"), tools=[checking(spy, NotDone())])], store=store)
+    await recover(runtime)
+    assert spy.ran == ["act"]
+    assert spy.attempts == [2]
+    assert [reply_text(r) for r in await replies_on(runtime, "t")] == ["act 0"]
+
+
+@pytest.mark.parametrize("found", [UnknownOutcome(), None, "nonsense", RuntimeError("the bank is closed")])
+async def test_a_reconciled_call_that_nobody_can_tell_about_is_reported_unknown(
+    scripted: Scripted, found: Any
+) -> None:
+    spy, store = Spy(), MemoryStore()
+    run = await leave_behind(store, "agent", started("reconcile"))
+    runtime = Runtime([Agent("agent", model=scripted("hm"), tools=[checking(spy, found)])], store=store)
+    await recover(runtime)
+    assert spy.ran == []
+    (reply,) = await replies_on(runtime, "t")
+    assert reply.error == "interrupted"
+    assert await outcomes(runtime, run.id) == {"act": "unknown"}
+    noted = await events_of(runtime, "t", ErrorRaised)
+    assert [(e.message, e.source) for e in noted] == (
+        [("the bank is closed", "check of act")] if isinstance(found, Exception) else []
+    )
+    await assert_settled(runtime, "t")
+
+
+async def test_a_result_that_cannot_be_shown_is_still_a_call_that_took_effect(scripted: Scripted) -> None:
+    spy, store = Spy(), MemoryStore()
+    await leave_behind(store, "agent", started("reconcile"))
+    runtime = Runtime([Agent("agent", model=scripted("hm"), tools=[checking(spy, Done(object()))])], store=store)
+    await recover(runtime)
+    (reply,) = await replies_on(runtime, "t")
+    assert "took effect" in reply_text(reply)
+    assert spy.ran == []
+
+
+async def test_the_effect_that_counts_is_the_one_written_down_when_the_call_started(scripted: Scripted) -> None:
+    spy, store = Spy(), MemoryStore()
+    await leave_behind(store, "agent", started("once"))
+    agent = Agent("agent", model=scripted("done"), tools=[spying(spy, "act", effect="pure")])
+    await recover(Runtime([agent], store=store))
+    assert spy.ran == []
+
+
+@pytest.mark.parametrize("effect", ["pure", "idempotent", "reconcile", "once"])
+async def test_a_call_whose_tool_is_gone_is_reported_unknown(scripted: Scripted, effect: str) -> None:
+    store = MemoryStore()
+    run = await leave_behind(store, "agent", started(effect))
+    runtime = Runtime([Agent("agent", model=scripted("hm"))], store=store)
+    await recover(runtime)
+    assert await outcomes(runtime, run.id) == {"act": "unknown"}
+
+
+# -- where the ledger stood ----------------------------------------------------------------------------------
+
+
+async def test_a_call_that_never_started_simply_starts(scripted: Scripted) -> None:
+    spy, store = Spy(), MemoryStore()
+    await leave_behind(store, "agent", row("act", "requested"))
+    runtime = Runtime([Agent("agent", model=scripted("done"), tools=[spying(spy, "act")])], store=store)
+    await recover(runtime)
+    assert spy.ran == ["act"]
+    assert spy.attempts == [1]
+
+
+async def test_every_call_of_the_step_goes_on_from_where_it_stood(scripted: Scripted) -> None:
+    spy, store = Spy(), MemoryStore()
+    names = {"a": "finished", "b": "started", "c": "requested", "d": "started"}
+    rows = [row(name, state, effect="pure" if name == "d" else "once") for name, state in names.items()]
+    run = await leave_behind(store, "agent", *rows)
+    tools = [spying(spy, name, effect="pure" if name == "d" else "once") for name in names]
+    model = scripted("done")
+    runtime = Runtime([Agent("agent", model=model, tools=tools)], store=store)
+    await recover(runtime)
+    assert sorted(spy.ran) == ["c", "d"]
+    assert await outcomes(runtime, run.id) == {"a": "ok", "b": "unknown", "c": "ok", "d": "ok"}
+    assert len(model.requests) == 1
+    await assert_settled(runtime, "t")
+
+
+async def test_a_committed_answer_is_not_paid_for_again(scripted: Scripted) -> None:
+    store = MemoryStore()
+    await leave_behind(store, "agent", ending=NaturalEnd())
+    runtime = Runtime([Agent("agent", model=scripted())], store=store)
+    result = await recover(runtime)
+    assert (result.text, result.termination) == ("an answer", NaturalEnd())
+    await assert_settled(runtime, "t")
+
+
+async def test_a_typed_output_is_not_lost_with_the_process_that_read_it(scripted: Scripted) -> None:
+    store = MemoryStore()
+    await leave_behind(store, "agent", text="[1, 2]", ending=NaturalEnd())
+    result = await recover(Runtime([Agent("agent", model=scripted(), output=list[int])], store=store))
+    assert (result.termination, result.output) == (NaturalEnd(), [1, 2])
+
+
+async def test_an_answer_that_was_not_committed_is_asked_for_again(scripted: Scripted) -> None:
+    store = MemoryStore()
+    run = await leave_behind(store, "agent", stage="inferring", steps=2, answer_id=None)
+    model = scripted("done")
+    result = await recover(Runtime([Agent("agent", model=model)], store=store))
+    assert (result.run_id, result.text, result.steps) == (run.id, "done", 2)
+
+
+async def test_recovering_is_an_activation_of_its_own_in_the_log(scripted: Scripted) -> None:
+    store = MemoryStore()
+    await leave_behind(store, "agent", started("pure"))
+    tools = [spying(Spy(), "act", effect="pure")]
+    runtime = Runtime([Agent("agent", model=scripted("done"), tools=tools)], store=store)
+    await recover(runtime)
+    assert [e.trigger for e in await events_of(runtime, "t", RunStart)] == ["new", "recover"]
+
+
+async def test_steps_and_limits_count_from_before_the_crash(scripted: Scripted) -> None:
+    store = MemoryStore()
+    await leave_behind(store, "agent", started("pure"), steps=1)
+    tools = [spying(Spy(), "act", effect="pure")]
+    agent = Agent("agent", model=scripted(), tools=tools, limits=Limits(steps=1))
+    result = await recover(Runtime([agent], store=store))
+    assert isinstance(result.termination, Stopped)
+    assert result.termination.policy == "max_steps"
+
+
+# -- crashed while others waited -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("effect", "runs", "outcome"),
+    [("pure", 1, "ok"), ("idempotent", 1, "ok"), ("once", 0, "unknown")],
+)
+async def test_answering_a_sibling_finds_the_lost_call(
+    scripted: Scripted, effect: Any, runs: int, outcome: str
+) -> None:
+    spy, store = Spy(), MemoryStore()
+    run = await leave_behind(store, "agent", started(effect), row("pay", "suspended"), **WAITS)
+    tools = [spying(spy, "act", effect=effect), spying(spy, "pay", approval=True)]
+    runtime = Runtime([Agent("agent", model=scripted("done"), tools=tools)], store=store)
+    (ticket,) = await store.tickets(run.id)
+    result = await runtime.resume(run.id, ticket.approve())
+    assert result.status == "done"
+    assert spy.ran.count("act") == runs
+    assert spy.ran.count("pay") == 1
+    assert await outcomes(runtime, run.id) == {"act": outcome, "pay": "ok"}
+    await assert_settled(runtime, "t")
+
+
+async def test_superseding_reports_a_lost_call_as_unknown(scripted: Scripted) -> None:
+    spy, store = Spy(), MemoryStore()
+    run = await leave_behind(store, "agent", started("pure"), row("pay", "suspended"), **WAITS)
+    tools = [spying(spy, "act", effect="pure"), spying(spy, "pay", approval=True)]
+    runtime = Runtime([Agent("agent", model=scripted("ok"), tools=tools)], store=store)
+    await runtime.run("agent", "something else", thread="t")
+    assert spy.ran == []
+    assert await outcomes(runtime, run.id) == {"act": "unknown", "pay": "superseded"}
+    await assert_settled(runtime, "t")
+
+
+async def test_new_input_for_a_run_that_nobody_runs_lands_behind_the_results_of_its_step(
+    scripted: Scripted,
+) -> None:
+    spy, store = Spy(), MemoryStore()
+    run = await leave_behind(store, "agent", started("pure"))
+    model = scripted("done")
+    runtime = Runtime([Agent("agent", model=model, tools=[spying(spy, "act", effect="pure")])], store=store)
+    result = await runtime.run("agent", "are you there?", thread="t")
+    assert (result.run_id, result.text, spy.ran) == (run.id, "done", ["act"])
+    assert [m.role for m in await runtime.messages("t")] == ["user", "assistant", "tool", "user", "assistant"]
+    await assert_settled(runtime, "t")
+
+
+# -- cancelling what was lost --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("effect", "found", "outcome", "error"),
+    [
+        ("pure", None, "cancelled", "cancelled"),
+        ("idempotent", None, "unknown", "interrupted"),
+        ("once", None, "unknown", "interrupted"),
+        ("reconcile", Done("did it"), "ok", None),
+        ("reconcile", NotDone(), "cancelled", "cancelled"),
+        ("reconcile", UnknownOutcome(), "unknown", "interrupted"),
+        ("reconcile", RuntimeError("no"), "unknown", "interrupted"),
+    ],
+)
+async def test_cancelling_a_run_that_nobody_runs_says_what_is_known_of_its_calls(
+    scripted: Scripted, effect: Any, found: Any, outcome: str, error: str | None
+) -> None:
+    spy, store = Spy(), MemoryStore()
+    run = await leave_behind(store, "agent", started(effect), row("pay", "requested"))
+    act = checking(spy, found) if effect == "reconcile" else spying(spy, "act", effect=effect)
+    runtime = Runtime([Agent("agent", model=scripted("again"), tools=[act, spying(spy, "pay")])], store=store)
+    assert await runtime.cancel(run.id, "enough") is True
+    assert spy.ran == []
+    assert await outcomes(runtime, run.id) == {"act": outcome, "pay": "cancelled"}
+    assert (await replies_on(runtime, "t"))[0].error == error
+    assert (await assert_cancelled(runtime, "t")).outcome.termination == Cancelled("enough")  # type: ignore[union-attr]
+    assert (await runtime.run("agent", "hello", thread="t")).text == "again"
+
+
+async def test_a_sync_check_is_asked_too(scripted: Scripted) -> None:
+    store = MemoryStore()
+    await leave_behind(store, "agent", started("reconcile"))
+
+    @tool(effect="reconcile", check=lambda key: Done(f"found {key[-4:]}"))
+    async def act() -> str:
+        """Act."""
+        return "ran"
+
+    runtime = Runtime([Agent("agent", model=scripted("done"), tools=[act])], store=store)
+    await recover(runtime)
+    assert reply_text((await replies_on(runtime, "t"))[0]).startswith("found ")
+
+
+async def test_a_lost_call_that_runs_again_passes_its_gate_again(scripted: Scripted) -> None:
+    spy, store = Spy(), MemoryStore()
+    await leave_behind(store, "agent", started("pure"))
+    agent = Agent("agent", model=scripted("done"), tools=[spying(spy, "act", effect="pure", approval=True)])
+    runtime = Runtime([agent], store=store)
+    result = await recover(runtime)
+    assert result.status == "waiting"
+    result = await runtime.resume(result.run_id, result.tickets[0].approve())
+    assert spy.ran == ["act"]
+    assert spy.attempts == [2]
+
+
+async def test_a_model_call_after_recovery_sees_the_whole_conversation(scripted: Scripted) -> None:
+    spy, store = Spy(), MemoryStore()
+    await leave_behind(store, "agent", started("pure"))
+    model = scripted(call("act", x=4), "done")
+    runtime = Runtime([Agent("agent", model=model, tools=[spying(spy, "act", effect="pure")])], store=store)
+    await recover(runtime)
+    roles = [m.role for m in model.requests[-1].messages]
+    assert roles == ["user", "assistant", "tool", "assistant", "tool"]

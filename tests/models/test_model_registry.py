@@ -1,0 +1,167 @@
+"""Names find models, and nothing is made before it is used."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+from wakeful import Agent, ModelRequest, Runtime, ScriptedModel
+from wakeful.errors import LiveModelForbidden, UnknownModel
+from wakeful.models import Chunk, ModelRegistry, TextChunk, check_live, forbid_live_models
+from wakeful.types.runs import Failed
+
+
+class Acme:
+    """A vendor's model: live, and counted."""
+
+    live = True
+
+    def __init__(self, name: str) -> None:
+        self.name = f"acme:{name}"
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
+        yield TextChunk(f"{self.name} answers")
+
+
+class Silent:
+    """A model that doesn't say whether it is live."""
+
+    name = "silent"
+
+    def stream(self, request: ModelRequest) -> Any:
+        raise AssertionError("asked")
+
+
+class Vendor:
+    """A factory that keeps what it was asked to make."""
+
+    def __init__(self) -> None:
+        self.made: list[str] = []
+
+    def __call__(self, name: str) -> Acme:
+        self.made.append(name)
+        return Acme(name)
+
+
+@pytest.fixture
+def live_allowed(no_live_models: None) -> Iterator[None]:
+    before = forbid_live_models(False)
+    yield
+    forbid_live_models(before)
+
+
+# -- resolving -----------------------------------------------------------------------------------------------
+
+
+def test_a_vendors_model_is_made_on_first_use_and_once() -> None:
+    vendor = Vendor()
+    models = ModelRegistry({"acme": vendor})
+    models.check("acme:large")
+    assert vendor.made == []
+    assert models.resolve("acme:large") is models.resolve("acme:large")
+    assert models.resolve("acme:small") is not models.resolve("acme:large")
+    assert vendor.made == ["large", "small"]
+
+
+def test_a_models_name_may_have_colons_of_its_own() -> None:
+    vendor = Vendor()
+    ModelRegistry({"acme": vendor}).resolve("acme:tuned:2026-01")
+    assert vendor.made == ["tuned:2026-01"]
+
+
+def test_a_class_is_a_factory_like_any_other() -> None:
+    made = ModelRegistry({"acme": Acme}).resolve("acme:large")
+    assert isinstance(made, Acme)
+    assert made.name == "acme:large"
+
+
+@pytest.mark.parametrize("alias", ["clerk", "acme:large"])
+def test_a_model_registered_under_a_name_is_that_model(alias: str) -> None:
+    model = ScriptedModel([])
+    models = ModelRegistry({alias: model, "acme": Vendor()})
+    models.check(alias)
+    assert models.resolve(alias) is model
+
+
+def test_a_model_object_is_itself() -> None:
+    model = ScriptedModel([])
+    models = ModelRegistry()
+    models.check(model)
+    assert models.resolve(model) is model
+
+
+# -- names that nobody answers to ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("acne:large", r"no vendor 'acne'; did you mean 'acme'\? .*known: clerk, acme:…"),
+        ("zzz:large", r"no vendor 'zzz'\. Register one with Runtime\(models=\{'zzz': factory\}\)"),
+        ("large", r"a model is named 'vendor:name', or registered with Runtime\(models=\{'large': \.\.\.\}\)"),
+        ("acme:", "a model is named 'vendor:name'"),
+        ("acme", "a model is named 'vendor:name'"),
+        (":large", "no vendor ''"),
+        ("", "a model is named 'vendor:name'"),
+        ("Acme:large", "no vendor 'Acme'; did you mean 'acme'"),
+    ],
+)
+def test_an_unknown_name_is_an_error_that_says_what_is_known(name: str, text: str) -> None:
+    models = ModelRegistry({"acme": Vendor(), "clerk": ScriptedModel([])})
+    for ask in (models.check, models.resolve):
+        with pytest.raises(UnknownModel, match=text) as raised:
+            ask(name)
+        assert repr(name) in str(raised.value)
+
+
+def test_with_nothing_registered_the_error_says_so() -> None:
+    with pytest.raises(UnknownModel, match="known: none"):
+        ModelRegistry().check("acme:large")
+
+
+@pytest.mark.parametrize("thing", [None, 5, object()], ids=repr)
+def test_what_is_neither_a_name_nor_a_model_is_refused(thing: Any) -> None:
+    with pytest.raises(UnknownModel, match="is no model"):
+        ModelRegistry().check(thing)
+
+
+# -- in a runtime --------------------------------------------------------------------------------------------
+
+
+async def test_a_runtime_makes_a_vendors_model_when_a_run_needs_it(live_allowed: None) -> None:
+    vendor = Vendor()
+    async with Runtime([Agent("a", model="acme:large")], models={"acme": vendor}) as runtime:
+        assert vendor.made == []
+        assert (await runtime.run("a", "go")).text == "acme:large answers"
+        await runtime.run("a", "go")
+    assert vendor.made == ["large"]
+
+
+# -- no real models in tests ---------------------------------------------------------------------------------
+
+
+async def test_a_live_model_is_refused_where_they_are_forbidden(no_live_models: None) -> None:
+    async with Runtime([Agent("a", model=Acme("large"))]) as runtime:
+        result = await runtime.run("a", "go")
+    assert isinstance(result.termination, Failed)
+    assert result.termination.error == "LiveModelForbidden"
+    assert "'acme:large' is a real one" in result.termination.message
+
+
+async def test_a_model_that_does_not_say_counts_as_live(no_live_models: None) -> None:
+    silent: Any = Silent()
+    with pytest.raises(LiveModelForbidden):
+        check_live(silent)
+    check_live(ScriptedModel([]))
+
+
+def test_forbidding_returns_what_held_before(live_allowed: None) -> None:
+    check_live(Acme("large"))
+    assert forbid_live_models() is False
+    assert forbid_live_models() is True
+    with pytest.raises(LiveModelForbidden):
+        check_live(Acme("large"))
+    assert forbid_live_models(False) is True
+    check_live(Acme("large"))

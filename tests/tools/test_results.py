@@ -1,0 +1,333 @@
+"""What a tool returns becomes what the model is told."""
+
+from __future__ import annotations
+
+import base64
+import enum
+from collections import Counter, deque
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from wakeful import Agent, Runtime, ToolResult, call, tool
+from wakeful.errors import ToolError
+from wakeful.tools import MAX_RESULT_BYTES, error_reply, reply_of
+from wakeful.types import codec
+from wakeful.types.content import Artifact, Audio, Base64, Document, Image, Part, Text, ToolReply, Url, Video
+
+NOTE = 120  # A note about what was left out is shorter than this.
+
+
+@dataclass
+class Hit:
+    title: str
+    score: float
+
+
+class Row(msgspec.Struct):
+    id: int
+
+
+class Person(BaseModel):
+    name: str
+    age: int = 3
+
+
+class Colour(str, enum.Enum):  # noqa: UP042 (its `str()` is not its value)
+    RED = "red"
+
+
+class Celsius(float):
+    pass
+
+
+class Markup(str):
+    pass
+
+
+def reply(value: Any, limit: int = MAX_RESULT_BYTES) -> ToolReply:
+    return reply_of(value, "c1", "look", limit)
+
+
+def text_of(value: Any, limit: int = MAX_RESULT_BYTES) -> str:
+    (part,) = reply(value, limit).content
+    assert isinstance(part, Text)
+    return part.text
+
+
+def size_of(told: ToolReply) -> int:
+    return len(codec.encode(told.content))
+
+
+# -- plain values --------------------------------------------------------------------------------------------
+
+
+def test_text_is_told_as_it_is() -> None:
+    assert reply("sunny") == ToolReply("c1", "look", (Text("sunny"),))
+    assert text_of("") == ""
+    assert text_of("a\0b") == "a\0b"
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (None, "null"),
+        (True, "true"),
+        (3, "3"),
+        (1.5, "1.5"),
+        ({"a": [1, None]}, '{"a":[1,null]}'),
+        ([], "[]"),
+        ((), "[]"),
+        ([1, "two"], '[1,"two"]'),
+        (2**70, str(2**70)),
+        (Hit("wakeful", 0.5), '{"title":"wakeful","score":0.5}'),
+        ([Hit("a", 1.0)], '[{"title":"a","score":1.0}]'),
+        (Row(7), '{"id":7}'),
+        (Person(name="Ann"), '{"name":"Ann","age":3}'),
+        ({"people": [Person(name="Ann")]}, '{"people":[{"name":"Ann","age":3}]}'),
+        (datetime(2026, 1, 2, tzinfo=UTC), '"2026-01-02T00:00:00Z"'),
+        (UUID(int=1), '"00000000-0000-0000-0000-000000000001"'),
+        (Decimal("1.10"), '"1.10"'),
+        (Counter("aab"), '{"a":2,"b":1}'),
+        (Colour.RED, "red"),
+        (Markup("<b>"), "<b>"),
+        ([Markup("<b>"), Celsius(1.5)], '["<b>",1.5]'),
+        (Celsius(21.0), "21.0"),
+        (float("nan"), "null"),
+        ({"a": "\ud800"}, '{"a":"\ufffd"}'),
+        ({"\udc00": ["\ud83d\ude00"]}, '{"\ufffd":["😀"]}'),
+    ],
+    ids=repr,
+)
+def test_any_value_that_has_a_json_form_is_told_as_json(value: Any, told: str) -> None:
+    assert text_of(value) == told
+
+
+def endless() -> Any:
+    value: list[Any] = []
+    value.append(value)
+    return value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [object(), {"a": {1, object()}}, {(1, 2): 3}, lambda: 1, deque([1]), (n for n in [1]), 1 + 2j, endless()],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_has_no_json_form_is_an_error_that_says_what_to_return(value: Any) -> None:
+    with pytest.raises(ToolError, match=f"returned a {type(value).__name__} that can't be shown as JSON"):
+        reply(value)
+
+
+# -- bytes ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray])
+def test_bytes_that_are_text_are_text(kind: Any) -> None:
+    assert text_of(kind("grüezi".encode())) == "grüezi"
+
+
+def test_bytes_that_are_no_text_are_a_document() -> None:
+    (part,) = reply(b"\xff\xfe\x00").content
+    assert part == Document(Base64("application/octet-stream", base64.b64encode(b"\xff\xfe\x00").decode()))
+
+
+@given(st.binary(max_size=64))
+def test_any_bytes_can_be_written(data: bytes) -> None:
+    told = reply(data)
+    assert codec.decode(codec.encode(told), ToolReply) == told
+
+
+# -- content parts -------------------------------------------------------------------------------------------
+
+PARTS: list[Part] = [
+    Text("look:"),
+    Image(Url("http://x/cat.png")),
+    Audio(Base64("audio/wav", "AAAA")),
+    Video(Url("http://x/cat.mp4")),
+    Document(Url("http://x/cat.pdf"), "Cats"),
+]
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: type(part).__name__)
+def test_a_content_part_is_passed_on(part: Part) -> None:
+    assert reply(part).content == (part,)
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_so_is_a_list_of_them(kind: Any) -> None:
+    assert reply(kind(PARTS)).content == tuple(PARTS)
+
+
+def test_a_list_of_parts_and_other_things_is_data() -> None:
+    assert text_of([Text("a"), 1]) == '[{"type":"text","text":"a"},1]'
+
+
+# -- results with more than one side -------------------------------------------------------------------------
+
+
+def test_the_model_reads_the_message_and_the_application_the_data() -> None:
+    told = reply(ToolResult(data={"n": 1}, message="one hit", metadata={"ms": 4}))
+    assert told.content == (Text("one hit"),)
+    assert bytes(told.data) == b'{"n":1}'
+    assert told.metadata == {"ms": 4}
+    assert told.error is None
+
+
+def test_without_a_message_the_model_reads_the_data() -> None:
+    told = reply(ToolResult(data=Person(name="Ann")))
+    assert told.content == (Text('{"name":"Ann","age":3}'),)
+    assert msgspec.json.decode(told.data) == {"name": "Ann", "age": 3}
+
+
+def test_a_result_with_nothing_in_it_is_an_empty_text() -> None:
+    told = reply(ToolResult())
+    assert told.content == (Text(""),)
+    assert told.data is msgspec.UNSET
+
+
+def test_artifacts_go_along_and_are_not_shown() -> None:
+    chart = Artifact({"bars": [1, 2]}, name="chart", media_type="application/json")
+    told = reply(ToolResult(message="drawn", artifacts=[chart]))
+    assert told.artifacts == (chart,)
+    assert told.content == (Text("drawn"),)
+
+
+def test_everything_in_a_result_reads_back_as_it_is() -> None:
+    told = reply(
+        ToolResult(
+            data=[Hit("a", 1.0)],
+            metadata={"at": datetime(2026, 1, 2, tzinfo=UTC), "who": Person(name="\ud800")},
+            artifacts=[Artifact(Row(3)), Artifact((1, 2), id="x")],
+        )
+    )
+    assert codec.decode(codec.encode(told), ToolReply) == told
+
+
+@pytest.mark.parametrize(
+    "result",
+    [ToolResult(data=object()), ToolResult(metadata={"x": object()}), ToolResult(artifacts=[Artifact(object())])],
+    ids=["data", "metadata", "artifacts"],
+)
+def test_what_cannot_be_stored_is_refused_wherever_it_is(result: ToolResult) -> None:
+    with pytest.raises(ToolError, match="can't be shown as JSON"):
+        reply(result)
+
+
+# -- size ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["x" * 50_000_000, "é" * 25_000_000, b"x" * 50_000_000, ["x" * 25_000_000] * 2, {"k": "😀" * 12_500_000}],
+    ids=["text", "two bytes each", "bytes", "list", "four bytes each"],
+)
+def test_a_result_of_50_megabytes_is_cut_with_a_note(value: Any) -> None:
+    told = text_of(value)
+    assert len(told.encode()) <= MAX_RESULT_BYTES
+    assert "\n[cut here: the result has 5" in told
+    assert "the limit is 262,144" in told
+    assert told[:1] in "xé[{"
+
+
+def test_what_just_fits_is_not_cut() -> None:
+    assert text_of("é" * 500, 1000) == "é" * 500
+    assert "[cut here: the result has 1,002 bytes" in text_of("é" * 501, 1000)
+
+
+@given(st.text(max_size=400), st.integers(1, 400))
+def test_a_cut_never_splits_a_character_and_keeps_to_the_limit(text: str, limit: int) -> None:
+    told = text_of(text, limit)
+    if len(text.encode()) <= limit:
+        assert told == text
+    else:
+        kept, note, _ = told.partition("\n[cut here")
+        assert note
+        assert text.startswith(kept)
+        assert len(told.encode()) <= max(limit, NOTE)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"\xff" * 50_000_000, Image(Base64("image/png", "A" * 50_000_000))],
+    ids=["bytes", "image"],
+)
+def test_media_that_is_too_large_is_left_out_with_a_note(value: Any) -> None:
+    assert "left out: the limit is 262,144 bytes" in text_of(value)
+
+
+def test_many_parts_keep_to_the_limit_together() -> None:
+    told = reply([Text("x" * 200_000)] * 250)
+    assert size_of(told) <= MAX_RESULT_BYTES + 3 * NOTE
+    assert isinstance(told.content[0], Text)
+    assert told.content[0].text == "x" * 200_000
+    assert "more parts left out" in told.content[-1].text
+    pictures = reply([Image(Base64("image/png", "A" * 200_000))] * 250)
+    assert size_of(pictures) <= 2 * MAX_RESULT_BYTES
+
+
+def test_data_over_the_limit_is_not_kept_beside_its_text() -> None:
+    told = reply(ToolResult(data="x" * 2000, message="long"), 1000)
+    assert told.content == (Text("long"),)
+    assert told.data is msgspec.UNSET
+
+
+def test_a_tool_may_have_a_limit_of_its_own() -> None:
+    assert "the limit is 100" in text_of("x" * 200, 100)
+
+
+# -- errors --------------------------------------------------------------------------------------------------
+
+
+def test_an_error_is_told_with_its_kind() -> None:
+    told = error_reply("c1", "look", "denied", "no \ud800")
+    assert told == ToolReply("c1", "look", (Text("no \ufffd"),), "denied")
+
+
+def test_an_error_is_cut_too() -> None:
+    told = error_reply("c1", "look", "failed", "x" * 50_000_000)
+    assert size_of(told) <= MAX_RESULT_BYTES + NOTE
+
+
+# -- in a run ------------------------------------------------------------------------------------------------
+
+
+@tool(max_result_bytes=1000)
+def report() -> str:
+    """Say too much."""
+    return "x" * 50_000_000
+
+
+@tool
+async def broken() -> Any:
+    """Return what can't be shown."""
+    return object()
+
+
+@tool
+async def raises() -> Any:
+    """Fail with bytes that are no text."""
+    raise ValueError("bad \udcff")
+
+
+async def test_results_in_a_run_keep_to_the_tools_limit_and_errors_are_told(scripted: Any) -> None:
+    model = scripted([call("report"), call("broken"), call("raises")], "done")
+    async with Runtime([Agent("a", model=model, tools=[report, broken, raises])]) as runtime:
+        result = await runtime.run("a", "go", thread="t1")
+        messages = await runtime.messages("t1")
+    replies = {m.reply.name: m.reply for m in messages if m.reply is not None}
+    assert result.text == "done"
+    assert size_of(replies["report"]) <= 1000 + NOTE
+    assert replies["broken"].error == "failed"
+    assert "returned a object" in replies["broken"].content[0].text
+    assert replies["raises"].content == (Text("ValueError: bad \ufffd"),)
+    for message in messages:
+        assert codec.decode(codec.encode(message), type(message)) == message
