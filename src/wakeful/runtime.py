@@ -360,8 +360,10 @@ class Runtime:
         if settings is not None or client_tools:
             specs = tuple([tool.spec for tool in client_tools])
             options = RunOptions(settings or ModelSettings(), specs)
+        run_id = new_id()
         return NewRun(
-            thread_id=new_id() if thread is None else _thread_id(thread),
+            run_id=run_id,
+            thread_id=run_id if thread is None else _thread_id(thread),
             agent_id=agent_id,
             message=_message(input, principal),
             principal=principal,

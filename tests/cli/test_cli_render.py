@@ -95,9 +95,10 @@ async def test_an_answer_that_begins_again_is_shown_again() -> None:
 
 
 async def test_a_model_can_not_steer_the_terminal(scripted) -> None:
-    agent = Agent("a", model=scripted("\x1b]0;title\x07\x1b[31mred\r\x9b2J\u202etxt.exe\n\tend"))
-    lines = await Screen(force_terminal=True).watch(agent)
-    assert lines == ["]0;title[31mred2Jtxt.exe", "\tend"]
+    answer = "\x1b]0;title\x07\x1b[31mred\r\x9b2J\u202etxt.exe\n\tend"
+    lines = await Screen(no_color=True).watch(Agent("a", model=scripted(call("\x1b[2J", text="\x1b[2J"), answer)))
+    assert lines[:2] == ['→ [2J(text="\\u001b[2J")', "← [2J error: no tool '\\x1b[2J' (available: none)"]
+    assert lines[2:] == ["]0;title[31mred2Jtxt.exe", "\tend"]
 
 
 # -- text ----------------------------------------------------------------------------------------------------

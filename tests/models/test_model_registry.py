@@ -121,7 +121,7 @@ def test_with_nothing_registered_the_error_says_so() -> None:
         ModelRegistry().check("acme:large")
 
 
-@pytest.mark.parametrize("thing", [None, 5, object()], ids=repr)
+@pytest.mark.parametrize("thing", [None, 5, object()], ids=lambda thing: type(thing).__name__)
 def test_what_is_neither_a_name_nor_a_model_is_refused(thing: Any) -> None:
     with pytest.raises(UnknownModel, match="is no model"):
         ModelRegistry().check(thing)

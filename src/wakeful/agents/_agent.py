@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from ..models import Model
 from ..plugins import Plugin
@@ -40,4 +40,4 @@ class Agent(Struct, frozen=True):
     limits: Limits = Limits()
     stop: Sequence[StopPolicy] = ()
     sequential: bool = False
-    config: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    config: Mapping[str, Any] = {}

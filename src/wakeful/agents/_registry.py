@@ -44,6 +44,7 @@ class ResolvedAgent:
         self.offered = frozenset(self.tools)
         self.hooks = hooks
         self.gated = bool(hooks["gate_tool"])
+        self.silent = not any(hooks.values())
         self.shape = None if agent.output in (None, str) else Shape(agent.output)
         self.output = None if self.shape is None else OutputSpec("output", self.shape.schema)
         self.patterns = {p.pattern: re.compile(p.pattern) for p in agent.stop if isinstance(p, ContentMatch)}
@@ -75,6 +76,8 @@ class Registry:
         self._delegate_tool = delegate_tool
         self._agents = self._unique(list(agents))
         self.models = ModelRegistry(models)
+        plugins = self._plugins(plugins, "Runtime(plugins=...)")
+        self._own = {a.id: self._plugins(a.plugins, f"agent {a.id!r}") for a in self._agents.values()}
         self.catalog = self._catalog(keys, plugins)
         self._shared = self._named(tools, "Runtime(tools=...)")
         self._resolved: dict[str, ResolvedAgent] = {}
@@ -109,10 +112,16 @@ class Registry:
             found.setdefault(agent.id, agent)
         return found
 
+    def _plugins(self, plugins: Sequence[Any], where: str) -> list[Plugin]:
+        for plugin in plugins:
+            if not isinstance(plugin, Plugin):
+                self._problems.append(f"{where}: {plugin!r} is not a plugin; give an instance of a Plugin class")
+        return [plugin for plugin in plugins if isinstance(plugin, Plugin)]
+
     def _catalog(self, keys: Sequence[AnyKey], plugins: Sequence[Plugin]) -> Catalog:
         catalog = Catalog((ActionQueue, ContextBook), self._agents)
         seen: set[int] = set()
-        everywhere = [*plugins, *[p for agent in self._agents.values() for p in agent.plugins]]
+        everywhere = [*plugins, *[plugin for own in self._own.values() for plugin in own]]
         for key in [*keys, *[key for plugin in everywhere for key in plugin.keys]]:
             self._try(lambda key=key: catalog.keys.add(key))
         for plugin in everywhere:
@@ -155,7 +164,7 @@ class Registry:
 
     def _resolve(self, agent: Agent, shared: Sequence[Plugin]) -> ResolvedAgent | None:
         where, before = f"agent {agent.id!r}", len(self._problems)
-        plugins = [*shared, *[p for p in agent.plugins if all(p is not s for s in shared)]]
+        plugins = [*shared, *[p for p in self._own[agent.id] if all(p is not s for s in shared)]]
         tools = self._tools_of(agent, plugins, where)
         hooks = self._hooks_of(agent, plugins, where)
         try:
@@ -164,12 +173,14 @@ class Registry:
             self._problems.append(f"{where}: {error}")
         self._check_numbers(agent, where)
         if len(self._problems) > before:
+            if agent.output is not None:
+                self._try(lambda: Shape(agent.output), f"{where}: output: ")
             return None
         return self._try(lambda: ResolvedAgent(agent, list(tools.values()), hooks), f"{where}: output: ")
 
     def _tools_of(self, agent: Agent, plugins: Sequence[Plugin], where: str) -> dict[str, Tool]:
         found: dict[str, Tool] = {}
-        for entry in agent.tools:
+        for entry in agent.tools or ():
             for tool in self._shared_tools(entry, where) if isinstance(entry, str) else [entry]:
                 if (made := self._as_tool(tool, where)) is not None:
                     self._add(found, made, where)

@@ -57,8 +57,9 @@ def run(
 ) -> None:
     """Run an agent once and show what it does.
 
-    The exit code says how the run ended: 0 done, 1 failed, 2 wrong usage, 3 waiting for an answer, 4 stopped by a
-    policy or limit, 5 blocked, 130 cancelled.
+    The exit code says how the run ended: 0 done, 1 failed, 2 wrong usage,
+    3 waiting for an answer, 4 stopped by a policy or limit, 5 blocked,
+    130 cancelled.
     """
     renderer = Renderer()
     with _reported(renderer):
@@ -75,7 +76,7 @@ def run(
 def chat(
     target: Target,
     agent: Annotated[
-        str | None, typer.Argument(metavar="[AGENT]", help="The agent's id; not needed if there is only one.")
+        str | None, typer.Argument(metavar="AGENT", help="The agent's id; not needed if there is only one.")
     ] = None,
     thread: Thread = None,
 ) -> None:

@@ -75,7 +75,7 @@ class Chat:
                     later.add(ticket.id)
         except KeyboardInterrupt:
             self._interrupted("left for later")
-        self._agent = turn.agent_id
+        self._agent = turn.agent_id or self._agent
         if turn.finish is not None and turn.finish.status == "waiting":
             self._renderer.note("the run goes on waiting; a new prompt takes its place")
 

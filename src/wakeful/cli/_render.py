@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import count
+from math import isfinite
 
 from rich.console import Console
 from rich.text import Text
@@ -30,14 +31,7 @@ from ._text import arguments_text, call_text, one_line, plain, reply_text
 
 __all__ = ["Renderer"]
 
-_OUTCOMES = {
-    "ok": "green",
-    "error": "red",
-    "blocked": "red",
-    "cancelled": "yellow",
-    "superseded": "yellow",
-    "unknown": "yellow",
-}
+_OUTCOMES = {"ok": "green", "error": "red", "blocked": "red"}
 
 
 class Renderer:
@@ -92,7 +86,7 @@ class Renderer:
     def line(self, text: str, style: str = "") -> None:
         """Print a line of its own."""
         self.end_line()
-        self._out.print(text, style=style or None)
+        self._out.print(plain(text), style=style or None)
 
     def note(self, text: str) -> None:
         """Print a remark."""
@@ -108,8 +102,8 @@ class Renderer:
 
     def ticket(self, ticket: Ticket) -> None:
         """Print a question in full: whoever answers it must see all of it."""
-        self.line(f"? {plain(ticket.message)}", "bold yellow")
-        self.note(f"  ticket {ticket.id}, asked by {plain(ticket.asked_by)}")
+        self.line(f"? {ticket.message}", "bold yellow")
+        self.note(f"  ticket {ticket.id}, asked by {ticket.asked_by}")
         self.line(f"  {ticket.tool} {arguments_text(ticket.arguments, indent=2)}")
 
     def interrupted(self) -> None:
@@ -137,7 +131,7 @@ class Renderer:
         self._open_line = not text.endswith("\n")
 
     def _line(self, event: AnyEvent, text: str, style: str) -> None:
-        line = Text("  " * event.run.depth + text)
+        line = Text("  " * event.run.depth + plain(text))
         if self._out.is_terminal:
             line.truncate(self._out.width, overflow="ellipsis")
         self.end_line()
@@ -179,13 +173,13 @@ class Renderer:
         result = reply_text(self._replies.pop(event.message_id, None))
         label = self._labels.pop(event.call_id, event.name)
         label = label if event.outcome == "ok" else f"{label} {event.outcome}"
-        self._line(event, f"← {label}: {result}".rstrip(": "), _OUTCOMES[event.outcome])
+        self._line(event, f"← {label}: {result}".rstrip(": "), _OUTCOMES.get(event.outcome, "yellow"))
 
     def _finish(self, event: RunFinish) -> None:
         self.end_line()
         match event.termination:
             case BehaviourRequested(reason) if reason:
-                self.note(f"ended: {plain(reason)}")
+                self.note(f"ended: {reason}")
             case Stopped(policy, detail):
                 self._to_err("stopped", f"{policy}: {detail}".rstrip(": "), "yellow")
             case Blocked(reason):
@@ -207,7 +201,7 @@ def _console(*, stderr: bool) -> Console:
 
 
 def _percent(event: ToolProgress) -> int | None:
-    if event.fraction is not None:
+    if event.fraction is not None and isfinite(event.fraction):
         return round(event.fraction * 100)
     if event.done is not None and event.total:
         return round(event.done * 100 / event.total)

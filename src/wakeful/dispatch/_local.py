@@ -72,7 +72,7 @@ class NewRun(Struct, frozen=True, kw_only=True):
     run_id: str = field(default_factory=new_id)
     principal: Principal | None = None
     options: RunOptions | None = None
-    seed: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    seed: dict[str, bytes] = {}
     item_id: str | None = None
 
 
@@ -375,9 +375,15 @@ class Dispatcher:
                 f"{parent.rules.limits.depth}"
             )
         act = self._child_activation(parent, context, agent_id, prompt)
-        await self._drive(act, act.identity.thread_id)
-        run = act.view.run
-        parent.set_run(descendants=parent.view.run.descendants + run.usage + run.descendants)
+        children = parent.executor.children
+        children[context.call_id] = children.get(context.call_id, 0) + 1
+        try:
+            await self._drive(act, act.identity.thread_id)
+        finally:
+            children[context.call_id] -= 1
+            run = act.view.run
+            used = parent.view.run.descendants + run.usage + run.descendants
+            parent.set_run(descendants=used, tree_calls=parent.view.tree.calls)
         if run.status == "waiting":
             await self.cancel(run.id, "a delegate can't wait for a person")
             error = "it asked for a person's answer, and a delegate can't wait for one"
@@ -413,6 +419,7 @@ class Dispatcher:
         view = RunView(run, tree=parent.view.tree)
         channel: Channel = self.bus.hold(run_id, parent.channel)
         act = Activation(self.env, view, State(self.env.registry.catalog.keys), [], channel)
+        act.keep_under(parent.rules)
         self._claim(act, None)
         act.draft.put_run(run)
         act.log(RunStart(identity, 0, now, "new"))

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from functools import cached_property
 from typing import Any, Literal, TypeVar, cast
 
-from msgspec import UNSET, Raw, Struct, UnsetType, field
+from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
 from ..agents import Hook, Registry, ResolvedAgent
@@ -21,7 +21,7 @@ from ..clock import Clock
 from ..errors import InboxMoved, StoreError, WakefulError
 from ..plugins import ActionQueue, HookContext, RunEnd, Step
 from ..state import Command, SentNotice, State
-from ..stores import Committed, InboxItem, Store
+from ..stores import InboxItem, Store
 from ..tools import ChildResult, ClientTool, ToolContext, ToolThreads
 from ..types.events import ErrorRaised, Event, Handoff, MessageAdded, RunFinish, StepEnd
 from ..types.messages import Message, Producer, user_message
@@ -82,7 +82,7 @@ class Environment(Struct):
     abandoned: set[Any]
     grace: float
     run_child: Children
-    rules: dict[str, Rules] = field(default_factory=dict[str, Rules])
+    rules: dict[str, Rules] = {}
 
 
 class Activation:
@@ -106,6 +106,7 @@ class Activation:
         self.interrupted: dict[str, str] = {}
         self.agent: ResolvedAgent
         self.rules: Rules
+        self._above: Rules | None = None
         self._use_agent(view.run.agent_id)
         self._task: asyncio.Task[Any] | None = None
         self._cancels = 0
@@ -227,11 +228,12 @@ class Activation:
         self.draft.put_run(run)
         return run
 
-    def log(self, entry: Message | Event) -> None:
-        """Add a message or a durable event to the draft."""
-        self.draft.log.append(entry)
-        if type(entry) is Message:
-            self.history.append(entry)
+    def log(self, *entries: Message | Event) -> None:
+        """Add messages and durable events to the draft."""
+        for entry in entries:
+            self.draft.log.append(entry)
+            if type(entry) is Message:
+                self.history.append(entry)
 
     def note(self, error: BaseException | str, source: str) -> None:
         """Log something that failed while the run goes on."""
@@ -242,8 +244,7 @@ class Activation:
         """Write a call's transition."""
         self.view.calls[change.call.id] = change.call
         self.draft.put_call(change.call)
-        for entry in change.log:
-            self.log(entry)
+        self.log(*change.log)
         if (ticket := change.ticket) is not None:
             self.draft.put_ticket(ticket)
             if ticket.status == "open":
@@ -272,14 +273,13 @@ class Activation:
         committed, logged, notices = await self.draft.flush(
             self.env.store, self.now, release=release, inbox_head=inbox_head
         )
-        self._publish(committed, logged)
+        self.head = committed.head
+        if self.channel.watched():
+            self._publish(logged)
         for notice in notices:
             await self._deliver(notice)
 
-    def _publish(self, committed: Committed, logged: list[Message | Event]) -> None:
-        self.head = committed.head
-        if not self.channel.watched():
-            return
+    def _publish(self, logged: list[Message | Event]) -> None:
         for entry in logged:
             if type(entry) is Message:
                 entry = MessageAdded(self.identity, entry.seq, entry.created_at, entry)
@@ -296,11 +296,9 @@ class Activation:
 
     def quiet(self, *phases: str) -> bool:
         """Whether these phases have no hooks and no actions wait: then they cost nothing."""
-        hooks = self.agent.hooks
-        for phase in phases:
-            if hooks[phase]:
-                return False
-        return ActionQueue.name not in self.state
+        if ActionQueue.name in self.state.values:
+            return False
+        return self.agent.silent or not any([self.agent.hooks[phase] for phase in phases])
 
     async def phase(
         self,
@@ -310,7 +308,7 @@ class Activation:
         prepare: Callable[[H], None] | None = None,
     ) -> list[H]:
         """Run a phase's hooks and actions. What came before is committed first."""
-        if not hooks and ActionQueue.name not in self.state:
+        if not hooks and ActionQueue.name not in self.state.values:
             return []
         await self.flush()
         contexts: list[H] = []
@@ -325,7 +323,7 @@ class Activation:
         if hooks:
             contexts = await run_hooks(name, hooks, context, self.apply)
             self.now = self.clock.now()
-        if ActionQueue.name in self.state:
+        if ActionQueue.name in self.state.values:
             catalog = self.env.registry.catalog
             for problem in await run_actions(name, catalog, self.state, context, self.apply):
                 self.note(problem, name)
@@ -393,6 +391,11 @@ class Activation:
         await self.phase("deactivate", [h for h in old.hooks["deactivate"] if h.plugin not in staying], Step)
         await self.phase("activate", [h for h in self.agent.hooks["activate"] if h.plugin not in left], Step)
 
+    def keep_under(self, above: Rules) -> None:
+        """Keep to what the run above allows its whole tree."""
+        self._above = above
+        self.rules = self.rules.under(above)
+
     def _use_agent(self, agent_id: str) -> None:
         agent = self.env.registry.resolve(agent_id)
         options = self.view.run.options
@@ -408,7 +411,7 @@ class Activation:
                 agent.agent.sequential,
                 frozenset(name for name, tool in agent.tools.items() if tool.sequential),
             )
-        self.rules = rules
+        self.rules = rules if self._above is None else rules.under(self._above)
         if self.identity.agent_id != agent_id:
             self.identity = self.draft.identity = replace(self.identity, agent_id=agent_id)
 

@@ -156,8 +156,8 @@ class Answer:
 
     def _add_call(self, chunk: CallChunk) -> None:
         call = ToolCall(new_id(), chunk.name, chunk.arguments, chunk.vendor_id)
-        if not isinstance(cast(Any, chunk.arguments), dict):
-            self.problems[call.id] = f"arguments must be an object, not {chunk.arguments!r:.200}"
+        if (problem := _unfit(chunk.arguments)) is not None:
+            self.problems[call.id] = problem
             call = ToolCall(call.id, chunk.name, {}, chunk.vendor_id)
         self._parts.append(call)
         self._announce(call.id, call.name)
@@ -168,7 +168,8 @@ class Answer:
 
     def _close_text(self) -> None:
         if self._text:
-            self._parts.append(Text(clean_text("".join(self._text))))
+            if text := "".join(self._text):
+                self._parts.append(Text(clean_text(text)))
             self._text = []
         if self._reasoning:
             self._close_reasoning(None, None)
@@ -195,7 +196,7 @@ class Answer:
         if text.strip():
             try:
                 arguments = msgspec.json.decode(clean_text(text))
-            except msgspec.DecodeError as error:
+            except (msgspec.DecodeError, RecursionError) as error:
                 if self.stop == "max_tokens":
                     self.truncated = True
                     self._cancel(call, "cut off at the output limit")
@@ -217,3 +218,14 @@ class Answer:
         if self._channel.watched():
             at = self._clock()
             self._channel.publish(ToolCallCancel(self.run, self._seq, at, call.id, call.name, reason))
+
+
+def _unfit(arguments: Any) -> str | None:
+    """What is wrong with the arguments of a whole call: they must be an object that a store can keep."""
+    if not isinstance(arguments, dict):
+        return f"arguments must be an object, not {arguments!r:.200}"
+    try:
+        msgspec.json.encode(arguments)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        return f"arguments are not valid JSON ({error})"
+    return None

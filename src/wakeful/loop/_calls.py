@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from ..errors import HookFailed, InvalidArguments, StateError, ToolError
+from ..errors import HookFailed, InvalidArguments, ToolError
 from ..plugins import AfterTool, BeforeTool, Block, GateAnswer, GateTool, Supply, Suspend
 from ..tools import ClientTool, Done, NotDone, Tool, ToolContext, error_reply, reply_of
 from ..types.runs import Blocked, Call, CallOutcome
@@ -228,8 +228,9 @@ def _settle(act: Activation, arrival: Arrival) -> None:
     match arrival.ended:
         case "ok" if reply is not None:
             try:
-                act.apply(context.command)
-            except (StateError, ToolError) as error:
+                if context.changes is not None:
+                    act.apply(context.changes)
+            except Exception as error:  # A reducer is the application's code.
                 text = f"{call.name} ran, but its state update was refused: {error}"
                 _finish(act, call, _error(call, "state", text), "error")
             else:

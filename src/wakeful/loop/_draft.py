@@ -71,46 +71,44 @@ class Draft:
         self, store: Store, now: int, *, release: bool = False, inbox_head: int | None = None
     ) -> tuple[Committed, list[Message | Event], list[SentNotice]]:
         """Commit everything gathered; returns what was logged and the notices that may go out now."""
-        commit = self._commit(now, release, inbox_head)
-        committed = await store.commit(commit)
+        state = self.state
+        if state.changes:
+            self._show_changes(now)
+        identity = self.identity
+        committed = await store.commit(
+            Commit(
+                thread_id=identity.thread_id,
+                fence=self.fence,
+                version=self.version,
+                claim=self.claim,
+                release=release,
+                identity=identity,
+                log=self.log,
+                runs=tuple(self._runs.values()),
+                calls=tuple(self._calls.values()),
+                tickets=tuple(self._tickets.values()),
+                decisions=self._decisions,
+                state=self._writes() if state.changes else (),
+                taken=self._taken,
+                inbox_head=inbox_head,
+            )
+        )
         logged, notices = self.log, self.notices
-        self.log = []
-        if notices:
-            self.notices = []
-        self._runs, self._calls = {}, {}
+        self.log, self._runs, self._calls = [], {}, {}
         if self._tickets or self._decisions or self._taken:
             self._tickets, self._decisions, self._taken = {}, [], []
-        if self.state.changes:
-            self.state.changes = {}
+        if notices:
+            self.notices = []
+        if state.changes:
+            state.changes = {}
         if self.claim is not None:
             self.fence = Fence(committed.epoch, self.claim)
             self.claim = self.version = None
         return committed, logged, notices
 
-    def _commit(self, now: int, release: bool, inbox_head: int | None) -> Commit:
-        if changes := self.state.changes:
-            self._show_changes(now)
-        identity = self.identity
-        return Commit(
-            thread_id=identity.thread_id,
-            fence=self.fence,
-            version=self.version,
-            claim=self.claim,
-            release=release,
-            identity=identity,
-            log=self.log,
-            runs=tuple(self._runs.values()) if self._runs else (),
-            calls=tuple(self._calls.values()) if self._calls else (),
-            tickets=tuple(self._tickets.values()) if self._tickets else (),
-            decisions=self._decisions,
-            state=self._writes() if changes else (),
-            taken=self._taken,
-            inbox_head=inbox_head,
-        )
-
     def _show_changes(self, now: int) -> None:
         shown = {
-            key.name: self.state.value(key.name)
+            key.name: self.state.values[key.name]
             for key in self.state.changes
             if key.persistent and not key.name.startswith("wakeful.")
         }

@@ -81,6 +81,8 @@ class Executor:
         self._running: dict[str, _Running] = {}
         self._waiter: asyncio.Future[None] | None = None
         self.arrivals: list[Arrival] = []
+        # How many runs each call has below it.
+        self.children: dict[str, int] = {}
 
     def start(self, call: Call, tool: Tool, arguments: dict[str, Any], context: ToolContext) -> None:
         """Run a call; its end is an arrival."""
@@ -204,6 +206,10 @@ class Executor:
 
     def _let_go(self, running: _Running) -> None:
         if running.call.id not in self._running:
+            return
+        if self.children.get(running.call.id):
+            # The runs below it have a grace of their own, and end before it does.
+            running.timer = self._clock.call_later(self._grace, self._let_go, running)
             return
         ended: Ended = "timeout" if running.timed_out else "interrupted"
         self._arrive(running, Arrival(running.call.id, ended, running.context))

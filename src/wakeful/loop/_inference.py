@@ -20,10 +20,11 @@ from ..plugins import (
     Step,
     select_context,
 )
+from ..types.content import Content
 from ..types.events import ErrorRaised, InferenceComplete, StepStart, ToolCallReady
 from ..types.messages import Message, Producer, user_message
 from ..types.requests import ToolSpec
-from ..types.runs import Call, Failed, Stopped
+from ..types.runs import Call, Failed, NaturalEnd, Stopped
 from ._answer import Answer
 from ._policies import judge, signature
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from ._moves import Infer
 
 __all__ = ["infer"]
+
+_NATURAL_END = NaturalEnd()
 
 
 async def infer(act: Activation, move: Infer) -> None:
@@ -51,6 +54,7 @@ async def infer(act: Activation, move: Infer) -> None:
     try:
         check_live(model)
         await _stream(model, request, answer)
+        content = answer.content()
     except Exception as error:
         answer.withdraw(str(error))
         await _failed(act, error if isinstance(error, ModelError) else _wrapped(model, error), request)
@@ -58,7 +62,7 @@ async def infer(act: Activation, move: Infer) -> None:
     except BaseException:
         _keep_partial(act, model, answer, started)
         raise
-    await _accept(act, model, answer, request, started)
+    await _accept(act, model, answer, content, request, started)
 
 
 async def _stream(model: Model, request: ModelRequest, answer: Answer) -> None:
@@ -87,7 +91,7 @@ async def _prepare(act: Activation) -> tuple[Model, ModelRequest]:
     if run.options is not None:
         settings = run.options.settings.over(settings)
     hooks = agent.hooks["before_inference"]
-    if not hooks and ContextBook.name not in act.state and ActionQueue.name not in act.state:
+    if not hooks and ContextBook.name not in act.state.values and ActionQueue.name not in act.state.values:
         model = act.env.registry.models.resolve(agent.agent.model)
         system = agent.agent.instructions
         return model, ModelRequest(system, act.history, agent.specs, settings, agent.output)
@@ -105,7 +109,7 @@ async def _prepare(act: Activation) -> tuple[Model, ModelRequest]:
 
 
 def _take_context(act: Activation, plan: InferencePlan) -> None:
-    if ContextBook.name not in act.state:
+    if ContextBook.name not in act.state.values:
         return
     book = act.state.snapshot()[ContextBook]
     plan.context, after = select_context(book, act.view.run.steps)
@@ -142,10 +146,16 @@ def _placed(history: list[Message], context: list[ContextMessage], now: int) -> 
 # -- the answer ----------------------------------------------------------------------------------------------
 
 
-async def _accept(act: Activation, model: Model, answer: Answer, request: ModelRequest, started: int) -> None:
+async def _accept(
+    act: Activation,
+    model: Model,
+    answer: Answer,
+    content: tuple[Content, ...],
+    request: ModelRequest,
+    started: int,
+) -> None:
     run = act.view.run
     now = act.now = act.clock.now()
-    content = answer.content()
     producer = Producer(run.identity.run_id, run.steps, act.identity.agent_id)
     message = Message(answer.message_id, "assistant", content, now, producer)
     if hooks := act.agent.hooks["after_inference"]:
@@ -165,13 +175,19 @@ async def _accept(act: Activation, model: Model, answer: Answer, request: ModelR
     if act.agent.window:
         recent = (*run.signatures, signature(message))
         changes["signatures"] = recent[-act.agent.window :]
+    # The plainest end needs no judge: a text, no calls, and no type that it must have.
+    plain = not calls and act.agent.shape is None and answer.stop != "max_tokens" and not answer.truncated
+    if plain and run.ending is None:
+        changes["ending"] = _NATURAL_END
     act.view.answer = message
     run = act.set_run(**changes)
-    if content:
-        act.log(message)
-    act.log(
-        InferenceComplete(act.identity, 0, now, model.name, message.id, answer.stop, answer.usage, now - started)
+    complete = InferenceComplete(
+        act.identity, 0, now, model.name, message.id, answer.stop, answer.usage, now - started
     )
+    if content:
+        act.log(message, complete)
+    else:
+        act.log(complete)
     offered = {spec.name for spec in request.tools} if request.tools is not act.agent.specs else None
     for index, wanted in enumerate(calls):
         problem = answer.problems.get(wanted.id)

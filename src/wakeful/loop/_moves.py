@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ..stores import InboxItem, ThreadView
 from ..types.limits import Limits, StopPolicy
@@ -40,6 +41,13 @@ class Rules(Struct, frozen=True):
     sequential: bool = False
     alone: frozenset[str] = frozenset()
 
+    def under(self, above: Rules) -> Rules:
+        """These rules, and what the run above allows its whole tree."""
+        own, its = self.limits, above.limits
+        limits = replace(own, depth=min(own.depth, its.depth), tree_calls=min(own.tree_calls, its.tree_calls))
+        budgets = tuple([policy for policy in above.stop if getattr(policy, "tree", False)])
+        return replace(self, limits=limits, stop=(*self.stop, *budgets))
+
 
 class RunView(Struct):
     """Where a run stands: its record, the open step's calls and tickets, live tasks and pending inbox items.
@@ -49,14 +57,14 @@ class RunView(Struct):
     """
 
     run: RunRecord
-    calls: dict[str, Call] = field(default_factory=dict[str, Call])
-    tickets: dict[str, Ticket] = field(default_factory=dict[str, Ticket])
+    calls: dict[str, Call] = {}
+    tickets: dict[str, Ticket] = {}
     tasks: tuple[TaskRecord, ...] = ()
-    inbox: dict[str, InboxItem] = field(default_factory=dict[str, InboxItem])
+    inbox: dict[str, InboxItem] = {}
     answer: Message | None = None
     tree: Tree = field(default_factory=Tree)
-    live: set[str] = field(default_factory=set[str])
-    deferred: set[str] = field(default_factory=set[str])
+    live: set[str] = set()
+    deferred: set[str] = set()
 
     @classmethod
     def of(cls, stored: ThreadView, run: RunRecord) -> RunView:

@@ -41,12 +41,19 @@ async def run_hooks(
             late.append(index)
             continue
         written.update(key for key, _ in done.command.updates)
-        apply(done.command)
+        _merge(phase, hooks[index], done, apply)
     for index in late:
         contexts[index] = context(hooks[index])
         await _call(phase, hooks[index], contexts[index])
-        apply(contexts[index].command)
+        _merge(phase, hooks[index], contexts[index], apply)
     return contexts
+
+
+def _merge(phase: str, hook: Hook, context: HookContext, apply: Callable[[Command], None]) -> None:
+    try:
+        apply(context.command)
+    except Exception as error:  # A reducer is the application's code.
+        raise _failure(phase, hook, error) from error
 
 
 async def _gather(phase: str, hooks: Sequence[Hook], contexts: Sequence[HookContext]) -> None:
@@ -64,7 +71,11 @@ async def _call(phase: str, hook: Hook, context: HookContext) -> None:
     try:
         await hook.function(context)
     except Exception as error:
-        raise HookFailed(f"plugin {hook.plugin!r} failed in {phase}: {type(error).__name__}: {error}") from error
+        raise _failure(phase, hook, error) from error
+
+
+def _failure(phase: str, hook: Hook, error: Exception) -> HookFailed:
+    return HookFailed(f"plugin {hook.plugin!r} failed in {phase}: {type(error).__name__}: {error}")
 
 
 async def run_actions(

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from inspect import isawaitable
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from ..errors import ScriptError
@@ -30,7 +30,7 @@ class ScriptedCall(Struct, frozen=True):
     """A tool call in a script."""
 
     name: str
-    arguments: dict[str, Any] = field(default_factory=dict[str, Any])
+    arguments: dict[str, Any] = {}
 
 
 def call(name: str, /, **arguments: Any) -> ScriptedCall:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any, ClassVar, Literal
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from ..state import StateKey
@@ -41,8 +41,8 @@ class Sent(Struct, frozen=True):
 class Book(Struct, frozen=True, omit_defaults=True):
     """The context messages of a run that are still to be sent, and what was sent before."""
 
-    messages: dict[str, ContextMessage] = field(default_factory=dict[str, ContextMessage])
-    sent: dict[str, Sent] = field(default_factory=dict[str, Sent])
+    messages: dict[str, ContextMessage] = {}
+    sent: dict[str, Sent] = {}
 
 
 class ContextBook(StateKey[Book, Any]):

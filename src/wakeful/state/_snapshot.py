@@ -77,32 +77,25 @@ def conflicts(command: Command, written: set[AnyKey]) -> bool:
 
 
 class State:
-    """A run's state in memory: the present values, and what the next commit has to write."""
+    """A run's state in memory: the present `values` by name, and the `changes` that the next commit writes."""
 
-    __slots__ = ("_keys", "_snapshot", "_values", "changes")
+    __slots__ = ("_keys", "_snapshot", "changes", "values")
 
     def __init__(self, keys: KeyRegistry, stored: Mapping[str, bytes] | None = None) -> None:
         self._keys = keys
-        self._values: dict[str, Any] = {}
+        self.values: dict[str, Any] = {}
         self._snapshot: Snapshot | None = None
         self.changes: dict[AnyKey, bytes | None] = {}
         for name, data in (stored or {}).items():
             # A key that no code knows any more stays in the store, untouched.
             if (key := keys.find(name)) is not None:
-                self._values[name] = key.decode(data)
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._values
+                self.values[name] = key.decode(data)
 
     def snapshot(self) -> Snapshot:
         """The state as it stands, frozen."""
         if self._snapshot is None:
-            self._snapshot = Snapshot(self._values)
+            self._snapshot = Snapshot(self.values)
         return self._snapshot
-
-    def value(self, name: str) -> Any:
-        """The present value of a key by name; it must have been written."""
-        return self._values[name]
 
     def apply(self, updates: Sequence[tuple[AnyKey, Any]]) -> None:
         """Apply all updates, or none of them if one is refused."""
@@ -110,12 +103,12 @@ class State:
             return
         for key, _ in updates:
             self._keys.check(key)
-        values = dict(self._values)
+        values = dict(self.values)
         for key, update in updates:
             before = values[key.name] if key.name in values else key.initial()
             values[key.name] = key().apply(before, update)
         encoded = {key: key.encode(values[key.name]) if key.persistent else None for key, _ in updates}
-        self._values = values
+        self.values = values
         self._snapshot = None
         self.changes.update(encoded)
 
@@ -129,11 +122,11 @@ class State:
             if key is None:
                 raise UnknownStateKey(f"state key {name!r} isn't registered with the runtime")
             decoded[key] = (key.decode(data), data)
-        self._values = {**self._values, **{key.name: value for key, (value, _) in decoded.items()}}
+        self.values = {**self.values, **{key.name: value for key, (value, _) in decoded.items()}}
         self._snapshot = None
         self.changes.update({key: data if key.persistent else None for key, (_, data) in decoded.items()})
 
     def export(self) -> dict[str, Any]:
         """The persistent values by name."""
-        found = ((name, self._keys.find(name)) for name in self._values)
-        return {name: self._values[name] for name, key in found if key is not None and key.persistent}
+        found = ((name, self._keys.find(name)) for name in self.values)
+        return {name: self.values[name] for name, key in found if key is not None and key.persistent}

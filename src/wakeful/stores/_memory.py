@@ -72,16 +72,24 @@ class MemoryStore:
 
     async def commit(self, commit: Commit) -> Committed:
         """Write the commit, or nothing of it."""
-        thread = self._threads.get(commit.thread_id)
-        if thread is None:
-            thread = _Thread()
-        writes = _writes(commit)
-        self._check(commit, thread, writes)
-        if writes or commit.claim is not None:
-            self._threads[commit.thread_id] = thread
-        if commit.claim is not None:
-            thread.claim = commit.claim
+        thread = self._threads.get(commit.thread_id) or _Thread()
+        writes = bool(commit.log or commit.runs or commit.calls) or _writes(commit)
+        fence, claim = commit.fence, commit.claim
+        if fence is not None:
+            if thread.claim != fence.token or thread.epoch != fence.epoch:
+                raise StaleFence(
+                    f"thread {commit.thread_id!r} is no longer owned by this writer "
+                    f"(epoch {fence.epoch}, now {thread.epoch})"
+                )
+        elif writes or claim is not None or commit.release:
+            self._check_free(commit, thread)
+        if commit.inbox_head is not None and commit.inbox_head != thread.inbox_head:
+            raise InboxMoved(f"thread {commit.thread_id!r} has new items in its inbox")
+        if claim is not None:
+            thread.claim = claim
             thread.epoch += 1
+        if writes or claim is not None:
+            self._threads[commit.thread_id] = thread
         if writes:
             thread.version += 1
             self._apply(commit, thread)
@@ -89,23 +97,14 @@ class MemoryStore:
             self._deliver(item)
         if commit.release:
             thread.claim = None
+        thread = self._threads.get(commit.thread_id, thread)
         return Committed(thread.version, len(thread.log), thread.epoch, thread.inbox_head)
 
-    def _check(self, commit: Commit, thread: _Thread, writes: bool) -> None:
-        fence = commit.fence
-        if fence is not None:
-            if thread.claim != fence.token or thread.epoch != fence.epoch:
-                raise StaleFence(
-                    f"thread {commit.thread_id!r} is no longer owned by this writer "
-                    f"(epoch {fence.epoch}, now {thread.epoch})"
-                )
-        elif writes or commit.claim is not None or commit.release:
-            if thread.claim is not None:
-                raise Conflict(f"thread {commit.thread_id!r} is owned by another writer")
-            if commit.version != thread.version:
-                raise Conflict(f"thread {commit.thread_id!r} is at version {thread.version}, not {commit.version}")
-        if commit.inbox_head is not None and commit.inbox_head != thread.inbox_head:
-            raise InboxMoved(f"thread {commit.thread_id!r} has new items in its inbox")
+    def _check_free(self, commit: Commit, thread: _Thread) -> None:
+        if thread.claim is not None:
+            raise Conflict(f"thread {commit.thread_id!r} is owned by another writer")
+        if commit.version != thread.version:
+            raise Conflict(f"thread {commit.thread_id!r} is at version {thread.version}, not {commit.version}")
 
     def _apply(self, commit: Commit, thread: _Thread) -> None:
         for record in commit.runs:
@@ -267,13 +266,4 @@ class MemoryStore:
 
 
 def _writes(commit: Commit) -> bool:
-    return bool(
-        commit.log
-        or commit.runs
-        or commit.calls
-        or commit.tickets
-        or commit.state
-        or commit.tasks
-        or commit.taken
-        or commit.decisions
-    )
+    return bool(commit.tickets or commit.state or commit.tasks or commit.taken or commit.decisions)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from ..types.events import Event
 from ..types.messages import Message
@@ -50,7 +50,7 @@ class InboxItem(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True)
     principal: Principal | None = None
     options: RunOptions | None = None
     run_id: str | None = None
-    seed: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    seed: dict[str, bytes] = {}
     position: int = 0
 
 
@@ -127,8 +127,8 @@ class ThreadView(Struct, frozen=True, gc=False, kw_only=True):
     answer: Message | None = None
     tasks: tuple[TaskRecord, ...] = ()
     inbox: tuple[InboxItem, ...] = ()
-    state: dict[str, bytes] = field(default_factory=dict[str, bytes])
-    run_state: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    state: dict[str, bytes] = {}
+    run_state: dict[str, bytes] = {}
 
 
 class Store(Protocol):

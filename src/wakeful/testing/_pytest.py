@@ -35,6 +35,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     async def body() -> None:
         await pyfuncitem.obj(**arguments)
         await asyncio.sleep(0)
+        await asyncio.get_running_loop().shutdown_default_executor()
         leaks.check()
 
     asyncio.run(body())

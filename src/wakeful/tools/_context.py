@@ -93,12 +93,12 @@ class ToolContext:
     __slots__ = (
         "_asked",
         "_cancelled",
+        "_command",
         "_decisions",
         "_services",
         "_suspendable",
         "attempt",
         "call_id",
-        "command",
         "decision",
         "fence",
         "name",
@@ -124,13 +124,25 @@ class ToolContext:
         self.state = state
         self.principal = principal
         self.fence = fence
-        self.command = Command()
+        self._command: Command | None = None
         self.decision: Decision | None = call.decisions[-1] if call.decisions else None
         self._decisions = call.decisions
         self._services = services
         self._suspendable = suspendable
         self._asked = 0
         self._cancelled = False
+
+    @property
+    def command(self) -> Command:
+        """What the tool wants changed."""
+        if self._command is None:
+            self._command = Command()
+        return self._command
+
+    @property
+    def changes(self) -> Command | None:
+        """The command, if the tool wants anything changed."""
+        return self._command
 
     @property
     def idempotency_key(self) -> str:

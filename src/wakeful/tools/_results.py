@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, field
+from msgspec import UNSET, Raw, Struct
 from msgspec.structs import replace
 
 from ..errors import ToolError
@@ -37,7 +37,7 @@ class ToolResult(Struct, frozen=True, kw_only=True):
 
     data: Any = None
     message: str | None = None
-    metadata: dict[str, Any] = field(default_factory=dict[str, Any])
+    metadata: dict[str, Any] = {}
     artifacts: Sequence[Artifact] = ()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from msgspec import UNSET, Raw, Struct, UnsetType, field
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 __all__ = [
     "Artifact",
@@ -31,7 +31,7 @@ class Unknown(Struct, frozen=True, gc=False, tag="unknown"):
     """Something a newer version wrote. It is carried along, shown to nobody and never rewritten."""
 
     kind: str
-    raw: dict[str, Any] = field(default_factory=dict[str, Any])
+    raw: dict[str, Any] = {}
 
 
 class Base64(Struct, frozen=True, gc=False, tag="base64"):
@@ -94,7 +94,7 @@ class ToolCall(Struct, frozen=True, gc=False, omit_defaults=True, tag="tool_call
 
     id: str
     name: str
-    arguments: dict[str, Any] = field(default_factory=dict[str, Any])
+    arguments: dict[str, Any] = {}
     vendor_id: str | None = None
 
 
@@ -121,7 +121,7 @@ class ToolReply(Struct, frozen=True, gc=False, omit_defaults=True, tag="tool_rep
     content: tuple[Part, ...] = ()
     error: str | None = None
     data: Raw | UnsetType = UNSET
-    metadata: dict[str, Any] = field(default_factory=dict[str, Any])
+    metadata: dict[str, Any] = {}
     artifacts: tuple[Artifact, ...] = ()
 
 

@@ -8,6 +8,8 @@ import time
 
 __all__ = ["new_id", "now_ms"]
 
+# Looking up is several times faster than formatting, and ids are made for every message and call.
+_HEX = ["%03x" % number for number in range(0x1000)]
 _random = random.Random()
 _ms = 0
 _count = 0
@@ -22,17 +24,23 @@ def now_ms() -> int:
 
 def new_id() -> str:
     """A UUIDv7 that sorts after every one this process made before."""
-    global _ms, _count, _head, _tail
+    global _count
     ms = time.time_ns() // 1_000_000
-    if ms > _ms or _count == 0xFFFFFF:
-        # Drawn first: a call lets other threads in, and what follows must not be torn apart.
-        tail = "%012x" % _random.getrandbits(48)
-        _ms, _count, _tail = (ms if ms > _ms else _ms + 1), 0, tail
-        _head = "%08x-%04x-7" % (_ms >> 16, _ms & 0xFFFF)
+    if ms > _ms or _count == 0xFFF:
+        _begin(ms)
     else:
-        # 24 bits count up inside a millisecond; a clock that stands still or goes back keeps the order too.
+        # 12 bits count up inside a millisecond; a clock that stands still or goes back keeps the order too.
         _count += 1
-    return "%s%03x-8%03x-%s" % (_head, _count >> 12, _count & 0xFFF, _tail)
+    return f"{_head}{_HEX[_count]}{_tail}"
+
+
+def _begin(ms: int) -> None:
+    global _ms, _count, _head, _tail
+    # Drawn first: a call lets other threads in, and what follows must not be torn apart.
+    bits = _random.getrandbits(60)
+    tail = "-8%03x-%012x" % (bits >> 48, bits & 0xFFFF_FFFF_FFFF)
+    _ms, _count, _tail = (ms if ms > _ms else _ms + 1), 0, tail
+    _head = "%08x-%04x-7" % (_ms >> 16, _ms & 0xFFFF)
 
 
 def _after_fork() -> None:

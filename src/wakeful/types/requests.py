@@ -18,7 +18,7 @@ class ModelSettings(Struct, frozen=True, gc=False, omit_defaults=True):
     max_tokens: int | None = None
     reasoning: str | int | None = None
     stop: tuple[str, ...] = ()
-    extra: dict[str, Any] = field(default_factory=dict[str, Any])
+    extra: dict[str, Any] = {}
 
     def over(self, other: ModelSettings) -> ModelSettings:
         """These settings, and the other's where these are silent."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from msgspec import UNSET, Raw, Struct, UnsetType, field
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from .content import Unknown
 from .requests import ModelSettings, ToolSpec
@@ -45,7 +45,7 @@ class Principal(Struct, frozen=True, gc=False, omit_defaults=True):
 
     id: str
     kind: str = "user"
-    claims: dict[str, Any] = field(default_factory=dict[str, Any])
+    claims: dict[str, Any] = {}
 
 
 class Identity(Struct, frozen=True, gc=False, omit_defaults=True):

@@ -1,0 +1,193 @@
+"""The reference's edge cases, rows 47 to 58: plans, context, fences and state. (Row 46, modalities, belongs to
+models, which have no guard yet.)"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from wakeful import (
+    Agent,
+    BeforeInference,
+    ContextMessage,
+    MemoryStore,
+    Plugin,
+    Runtime,
+    StateKey,
+    Step,
+    call,
+)
+from wakeful.errors import Conflict, StaleFence, UnknownTicket
+from wakeful.stores import Commit, Fence
+from wakeful.types.messages import user_message
+from wakeful.types.runs import Identity
+
+from .helpers import House, Scripted, Spy, assert_settled, outcomes, replies_on, reply_text, spying
+
+THREE = [call("act", x=1), call("act", x=2), "done"]
+
+
+def planning(scripted: Scripted, hook: Any, *turns: Any) -> tuple[Runtime, Any]:
+    """A runtime whose plugin shapes each model call, and its model."""
+    model = scripted(*(turns or THREE))
+    plugin = type("Planner", (Plugin,), {"before_inference": hook})()
+    tools = [spying(Spy(), "act"), spying(Spy(), "other")]
+    return Runtime([Agent("agent", model=model, instructions="Base.", tools=tools, plugins=[plugin])]), model
+
+
+async def test_edge_47_a_changed_text_does_not_wait_for_its_cooldown(scripted: Scripted) -> None:
+    texts = {1: "same", 2: "same", 3: "changed"}
+
+    async def hook(self: Plugin, ctx: BeforeInference) -> None:
+        ctx.add_context(ContextMessage("note", texts[ctx.step], cooldown=10))
+
+    runtime, model = planning(scripted, hook)
+    await runtime.run("agent", "go")
+    assert [r.system for r in model.requests] == ["Base.\n\nsame", "Base.", "Base.\n\nchanged"]
+
+
+async def test_edge_48_what_a_plan_says_for_one_call_does_not_leak_into_the_next(scripted: Scripted) -> None:
+    async def hook(self: Plugin, ctx: BeforeInference) -> None:
+        if ctx.step == 1:
+            ctx.plan.settings(temperature=0.1)
+            ctx.plan.add_system("Only now.")
+            ctx.plan.exclude_tools("other")
+            ctx.add_context(ContextMessage("once", "Only here.", target="end"))
+
+    runtime, model = planning(scripted, hook)
+    await runtime.run("agent", "go", thread="t")
+    first, second, third = model.requests
+    assert (first.system, first.settings.temperature) == ("Base.\n\nOnly now.", 0.1)
+    assert first.messages[-1].text == "Only here."
+    assert [spec.name for spec in first.tools] == ["act"]
+    for later in (second, third):
+        assert (later.system, later.settings.temperature) == ("Base.", None)
+        assert [spec.name for spec in later.tools] == ["act", "other"]
+        assert all(m.text != "Only here." for m in later.messages)
+    assert all(m.text != "Only here." for m in await runtime.messages("t"))
+
+
+async def test_edge_49_excluding_a_tool_beats_including_it(scripted: Scripted) -> None:
+    async def hook(self: Plugin, ctx: BeforeInference) -> None:
+        ctx.plan.include_only("act", "other")
+        ctx.plan.exclude_tools("act")
+
+    runtime, model = planning(scripted, hook, call("act"), "done")
+    result = await runtime.run("agent", "go", thread="t")
+    assert [spec.name for spec in model.requests[0].tools] == ["other"]
+    assert await outcomes(runtime, result.run_id) == {"act": "error"}
+    (reply,) = await replies_on(runtime, "t")
+    assert reply.error == "not_found"
+    assert "isn't offered in this step" in reply_text(reply)
+
+
+async def test_edge_54_nobody_writes_to_a_thread_without_fence_or_version() -> None:
+    """The reference guards appends by a message count; here a commit carries the fence of its claim, or the
+    version it saw."""
+    store = MemoryStore()
+    me = Identity("r", "t", "agent", "r")
+    claimed = await store.commit(
+        Commit(thread_id="t", version=0, claim="mine", identity=me, log=[user_message("a")])
+    )
+    with pytest.raises(Conflict, match="owned by another writer"):
+        await store.commit(Commit(thread_id="t", identity=me, log=[user_message("b")]))
+    with pytest.raises(Conflict):
+        await store.commit(Commit(thread_id="t", version=claimed.version, identity=me, log=[user_message("c")]))
+    with pytest.raises(StaleFence):
+        fence = Fence(claimed.epoch, "somebody else's")
+        await store.commit(Commit(thread_id="t", fence=fence, identity=me, log=[user_message("d")]))
+    fence = Fence(claimed.epoch, "mine")
+    await store.commit(Commit(thread_id="t", fence=fence, identity=me, log=[user_message("e")], release=True))
+    with pytest.raises(StaleFence):
+        await store.commit(Commit(thread_id="t", fence=fence, identity=me, log=[user_message("f")]))
+    with pytest.raises(Conflict, match="at version 2, not 1"):
+        await store.commit(Commit(thread_id="t", version=1, identity=me, log=[user_message("g")]))
+    with pytest.raises(Conflict):
+        await store.commit(Commit(thread_id="t", identity=me, log=[user_message("h")]))
+    assert [m.text for m in await store.messages("t")] == ["a", "e"]
+
+
+async def test_edge_54_a_run_that_lost_its_thread_writes_nothing_more(scripted: Scripted) -> None:
+    store = MemoryStore()
+
+    class Robbed(Plugin):
+        async def step_start(self, ctx: Step) -> None:
+            store._threads["t"].epoch += 1
+
+    runtime = Runtime([Agent("agent", model=scripted(), plugins=[Robbed()])], store=store)
+    with pytest.raises(StaleFence):
+        await runtime.run("agent", "go", thread="t")
+    assert [e.type for e in await store.events("t")] == ["run_start", "message", "step_start"]
+    assert not runtime._dispatch.active
+
+
+class OfThread(StateKey[int, int]):
+    """Counts the thread's runs."""
+
+    name, scope, default = "of_thread", "thread", 0
+
+
+class OfRun(StateKey[int, int]):
+    """Counts the run's activations."""
+
+    name, default = "of_run", 0
+
+
+class Counts(Plugin):
+    """Counts in both scopes when a run starts."""
+
+    keys = (OfThread, OfRun)
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[int, int]] = []
+
+    async def run_start(self, ctx: Step) -> None:
+        self.seen.append((ctx.state[OfThread], ctx.state[OfRun]))
+        ctx.update(OfThread, ctx.state[OfThread] + 1)
+        ctx.update(OfRun, ctx.state[OfRun] + 1)
+
+
+async def test_edge_55_each_scope_is_kept_in_its_place_and_is_there_when_run_start_begins(
+    scripted: Scripted,
+) -> None:
+    """The reference restores thread-scoped keys only; here a run's own state survives its suspensions too."""
+    counts = Counts()
+    tools = [spying(Spy(), "ask", approval=True)]
+    house = House(scripted(call("ask"), "one", "two"), *tools, plugins=[counts])
+    result = await house.run()
+    stored = await house.store.load("t")
+    assert stored is not None
+    assert (stored.state, stored.run_state) == ({"of_thread": b"1"}, {"of_run": b"1"})
+    await house.resume(result.run_id, result.tickets[0].approve())
+    await house.run()
+    assert counts.seen == [(0, 0), (1, 1), (2, 0)]
+    await house.settled()
+
+
+async def test_edge_56_a_run_is_only_gone_on_with_on_its_own_thread(scripted: Scripted) -> None:
+    """The reference checks that a run id to continue belongs to the thread; here a run is resumed by its own
+    tickets, which no other run's decisions fit."""
+    tools = [spying(Spy(), "ask", approval=True)]
+    runtime = Runtime([Agent("agent", model=scripted(call("ask"), call("ask"), "mine"), tools=tools)])
+    one = await runtime.run("agent", "go", thread="one")
+    two = await runtime.run("agent", "go", thread="two")
+    for target in (two.tickets[0].id, two.tickets[0].call_id):
+        with pytest.raises(UnknownTicket):
+            await runtime.resume(one.run_id, answers={target: None})
+    result = await runtime.resume(one.run_id, one.tickets[0].approve())
+    assert (result.thread_id, result.text) == ("one", "mine")
+    assert (await runtime.get_run(two.run_id)).status == "waiting"
+    await assert_settled(runtime, "one")
+
+
+async def test_edge_58_an_agent_without_tools_is_offered_none(scripted: Scripted) -> None:
+    """The reference has allow-lists, where null means none and absence means all; here an agent has the tools
+    it lists, and no list means none."""
+    model = scripted(call("act"), "ok")
+    agents = [Agent("bare", model=model), Agent("other", model=scripted(), tools=["act"])]
+    runtime = Runtime(agents, tools=[spying(Spy(), "act")])
+    result = await runtime.run("bare", "go", thread="t")
+    assert model.requests[0].tools == ()
+    assert await outcomes(runtime, result.run_id) == {"act": "error"}
+    assert "available: none" in reply_text((await replies_on(runtime, "t"))[0])

@@ -1,0 +1,207 @@
+"""The reference's edge cases, rows 30 to 38: tasks, superseding, waiting, and answers that were cut off."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from wakeful import Agent, BeforeInference, GateAnswer, GateTool, MemoryStore, Plugin, Runtime, Turn, call
+from wakeful.dispatch import RunResult
+from wakeful.models import CallDeltaChunk, CallStartChunk, StopChunk
+from wakeful.stores import Commit, InboxItem
+from wakeful.types.events import RunFinish, RunStart, StepEnd, StepStart
+from wakeful.types.ids import new_id
+from wakeful.types.messages import user_message
+from wakeful.types.runs import Blocked, NaturalEnd, TaskRecord
+
+from .helpers import (
+    House,
+    Scripted,
+    Spy,
+    assert_settled,
+    events_of,
+    outcomes,
+    replies_on,
+    reply_text,
+    soon,
+    spying,
+    until_idle,
+)
+
+
+async def own_a_task(runtime: Runtime, run_id: str, status: Any = "running") -> None:
+    """Write a task of the waiting run on thread `t`."""
+    store = runtime._store
+    stored = await store.load("t")
+    assert stored is not None
+    task = TaskRecord("task-1", "t", run_id, "survey", status)
+    await store.commit(Commit(thread_id="t", version=stored.thread.version, tasks=[task]))
+
+
+async def finish_the_task(runtime: Runtime, run_id: str) -> None:
+    """Complete the task and put its result into the inbox, as whoever ran it does."""
+    await own_a_task(runtime, run_id, "completed")
+    message = user_message("the survey is done", visibility="internal")
+    item = InboxItem(id=new_id(), thread_id="t", kind="task", message=message, task_id="task-1")
+    await runtime._store.commit(Commit(thread_id="t", inbox=[item]))
+    await runtime._dispatch.pump("t")
+    await until_idle(runtime)
+
+
+def asking(scripted: Scripted, *turns: Any) -> Runtime:
+    """A runtime whose first answer asks for a call that needs approval."""
+    return Runtime(
+        [Agent("agent", model=scripted(call("ask"), *turns), tools=[spying(Spy(), "ask", approval=True)])]
+    )
+
+
+async def with_a_task(runtime: Runtime) -> RunResult:
+    """Run until the answer is final and a task is still running."""
+    result = await runtime.run("agent", "go", thread="t")
+    await own_a_task(runtime, result.run_id)
+    return await runtime.resume(result.run_id, result.tickets[0].approve())
+
+
+async def test_edge_30_a_finished_task_does_not_wake_a_run_that_waits_for_a_ticket(scripted: Scripted) -> None:
+    runtime = asking(scripted, "all done")
+    result = await runtime.run("agent", "go", thread="t")
+    await own_a_task(runtime, result.run_id)
+    await finish_the_task(runtime, result.run_id)
+    run = await runtime.get_run(result.run_id)
+    assert run.status == "waiting"
+    assert len(await events_of(runtime, "t", RunStart)) == 1
+    result = await runtime.resume(result.run_id, result.tickets[0].approve())
+    assert (result.text, result.status) == ("all done", "done")
+    texts = [m.text for m in await runtime.messages("t") if m.role == "user"]
+    assert texts == ["go", "the survey is done"]
+    await assert_settled(runtime, "t")
+
+
+async def test_edge_31_new_input_supersedes_what_waited_and_keeps_what_finished(scripted: Scripted) -> None:
+    spy = Spy()
+    tools = [spying(spy, "free"), spying(spy, "ask", approval=True)]
+    house = House(scripted([call("free"), call("ask")], "ok"), *tools)
+    first = await house.run("one")
+    await house.run("two")
+    assert await house.replies() == [
+        ("free", None, "free 0"),
+        ("ask", "superseded", "ask did not run: new input came before it was decided."),
+    ]
+    assert await outcomes(house.fresh(), first.run_id) == {"free": "ok", "ask": "superseded"}
+    await house.settled()
+
+
+class Strict(Plugin):
+    """Refuses `bad` by a rule that ends the run."""
+
+    async def gate_tool(self, ctx: GateTool) -> GateAnswer:
+        return ctx.block("against the law", ends_run=True) if ctx.call.name == "bad" else None
+
+
+async def test_edge_32_a_blocked_step_has_a_result_for_every_call(scripted: Scripted) -> None:
+    """The reference ends the run on any block; here only where the rule says so, and the rest is closed."""
+    spy = Spy()
+    tools = [spying(spy, name) for name in ("bad", "later")]
+    runtime = Runtime(
+        [Agent("agent", model=scripted([call("bad"), call("later")]), tools=tools, plugins=[Strict()])]
+    )
+    result = await runtime.run("agent", "go", thread="t")
+    assert result.termination == Blocked("against the law")
+    assert await outcomes(runtime, result.run_id) == {"bad": "blocked", "later": "cancelled"}
+    assert [r.error for r in await replies_on(runtime, "t")] == ["denied", "cancelled"]
+    assert spy.ran == []
+    await assert_settled(runtime, "t")
+
+
+async def test_edge_33_a_waiting_run_stays_waiting_whatever_happens_around_it(scripted: Scripted) -> None:
+    store = MemoryStore()
+    agent = Agent("agent", model=scripted(call("ask"), "done"), tools=[spying(Spy(), "ask", approval=True)])
+    runtime = Runtime([agent], store=store)
+    result = await runtime.run("agent", "go", thread="t")
+    await runtime._dispatch.pump("t")
+    await runtime.close()
+    run = await store.run(result.run_id)
+    assert run is not None
+    assert (run.status, run.outcome, run.finished_at) == ("waiting", None, None)
+    stored = await store.load("t")
+    assert stored is not None
+    assert not stored.thread.claimed
+    fresh = Runtime([agent], store=store)
+    assert (await fresh.resume(result.run_id, result.tickets[0].approve())).status == "done"
+
+
+async def test_edge_34_the_last_step_before_waiting_for_tasks_is_closed_once(scripted: Scripted) -> None:
+    runtime = asking(scripted, "they are at it", "and done")
+    waiting = await with_a_task(runtime)
+    assert waiting.status == "waiting"
+    steps = [e.step for e in await events_of(runtime, "t", StepEnd)]
+    assert steps == [e.step for e in await events_of(runtime, "t", StepStart)] == [1, 2]
+    await finish_the_task(runtime, waiting.run_id)
+    run = await runtime.get_run(waiting.run_id)
+    assert (run.status, run.steps) == ("done", 3)
+    assert [e.step for e in await events_of(runtime, "t", StepEnd)] == [1, 2, 3]
+    assert (await runtime.messages("t"))[-1].text == "and done"
+    await assert_settled(runtime, "t")
+
+
+async def test_edge_35_waiting_for_tasks_is_a_natural_end_that_is_not_done(scripted: Scripted) -> None:
+    runtime = asking(scripted, "they are at it", "and done")
+    waiting = await with_a_task(runtime)
+    assert (waiting.text, waiting.status, waiting.termination) == ("they are at it", "waiting", None)
+    finish = (await events_of(runtime, "t", RunFinish))[-1]
+    assert (finish.status, finish.termination) == ("waiting", NaturalEnd())
+    assert finish.waiting is not None
+    assert finish.waiting.reason == "awaiting_tasks"
+    run = await runtime.get_run(waiting.run_id)
+    assert run.outcome is None
+    await finish_the_task(runtime, waiting.run_id)
+    assert (await runtime.get_run(waiting.run_id)).status == "done"
+
+
+async def test_edge_35_new_input_is_given_to_a_run_that_waits_for_tasks(scripted: Scripted) -> None:
+    runtime = asking(scripted, "they are at it", "still at it", "and done")
+    waiting = await with_a_task(runtime)
+    again = await soon(runtime.run("agent", "how is it going?", thread="t"))
+    assert (again.run_id, again.text, again.status) == (waiting.run_id, "still at it", "waiting")
+    await finish_the_task(runtime, waiting.run_id)
+    assert (await runtime.get_run(waiting.run_id)).status == "done"
+    await assert_settled(runtime, "t")
+
+
+async def test_edge_36_whole_calls_of_a_cut_off_answer_run_without_asking_again(scripted: Scripted) -> None:
+    spy = Spy()
+    turn = Turn(text="so", calls=[call("act")], stop="max_tokens")
+    model = scripted(turn, "done")
+    result = await Runtime([Agent("agent", model=model, tools=[spying(spy, "act")])]).run("agent", "go")
+    assert (result.text, spy.ran, len(model.requests)) == ("done", ["act"], 2)
+    assert all(m.visibility == "all" for m in model.requests[1].messages)
+
+
+class Cheaper(Plugin):
+    """Sends every call to another model."""
+
+    async def before_inference(self, ctx: BeforeInference) -> None:
+        ctx.plan.model = "cheap"
+
+
+async def test_edge_37_going_on_with_a_cut_off_answer_keeps_the_model_override(scripted: Scripted) -> None:
+    """The reference carries the override over by hand; here going on is a model call like any other, and the
+    hook is asked again."""
+    cheap = scripted(Turn(text="half", stop="max_tokens"), "whole", name="cheap")
+    agent = Agent("agent", model=scripted(), plugins=[Cheaper()])
+    result = await Runtime([agent], models={"cheap": cheap}).run("agent", "go")
+    assert (result.text, len(cheap.requests)) == ("whole", 2)
+
+
+async def test_edge_38_broken_arguments_are_told_to_the_model_and_the_run_goes_on(scripted: Scripted) -> None:
+    """The reference drops the call and hints in a user message; here the call keeps its place and its reply
+    says what is wrong."""
+    spy = Spy()
+    turn = Turn(chunks=[CallStartChunk(0, "act"), CallDeltaChunk(0, '{"x": 1'), StopChunk("end_turn")])
+    runtime = Runtime([Agent("agent", model=scripted(turn, "sorry"), tools=[spying(spy, "act")])])
+    result = await runtime.run("agent", "go", thread="t")
+    assert (result.text, spy.ran) == ("sorry", [])
+    (reply,) = await replies_on(runtime, "t")
+    assert reply.error == "invalid_arguments"
+    assert '{"x": 1' in reply_text(reply)
+    assert [m.role for m in await runtime.messages("t")] == ["user", "assistant", "tool", "assistant"]
+    await assert_settled(runtime, "t")

@@ -1,0 +1,241 @@
+"""Hooks that raise: the run ends with the plugin and the phase named, and nothing is left running."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from wakeful import Agent, Plugin, Runtime, StateKey, Step, call, tool
+from wakeful.errors import HookFailed
+from wakeful.plugins import PHASES
+from wakeful.types.events import ErrorRaised, RunFinish
+from wakeful.types.runs import Failed, NaturalEnd
+
+from .helpers import Hold, Scripted, Spy, assert_settled, events_of, holding, outcomes, replies_on, soon, spying
+
+# How many model calls a run makes before its plugin fails in that phase.
+ASKED = {"run_start": 0, "step_start": 0, "before_inference": 0}
+
+
+def failing(phase: str, label: str = "Bad", error: BaseException | None = None) -> Plugin:
+    """A plugin whose hook for that phase raises."""
+
+    async def hook(self: Plugin, ctx: Any) -> None:
+        raise error or ValueError("out of luck")
+
+    return type(label, (Plugin,), {phase: hook})()
+
+
+@pytest.mark.parametrize("phase", [p for p in PHASES if p != "run_end"])
+async def test_a_hook_that_raises_ends_the_run_and_is_named(scripted: Scripted, phase: str) -> None:
+    spy = Spy()
+    turns = [call("act")] * ASKED.get(phase, 1)
+    agent = Agent("agent", model=scripted(*turns), tools=[spying(spy, "act")], plugins=[failing(phase)])
+    runtime = Runtime([agent])
+    result = await soon(runtime.run("agent", "go", thread="t"))
+    says = f"plugin 'Bad' failed in {phase}: ValueError: out of luck"
+    assert (result.status, result.termination) == ("done", Failed("HookFailed", says))
+    assert spy.ran == (["act"] if phase in ("after_tool", "step_end") else [])
+    (finish,) = await events_of(runtime, "t", RunFinish)
+    assert finish.termination == result.termination
+    await assert_settled(runtime, "t")
+
+
+async def test_a_run_end_hook_that_raises_is_noted_and_changes_no_outcome(scripted: Scripted) -> None:
+    runtime = Runtime([Agent("agent", model=scripted("done"), plugins=[failing("run_end")])])
+    result = await soon(runtime.run("agent", "go", thread="t"))
+    assert (result.text, result.termination) == ("done", NaturalEnd())
+    (noted,) = await events_of(runtime, "t", ErrorRaised)
+    assert (noted.error, noted.source) == ("HookFailed", "run_end")
+    assert "plugin 'Bad' failed in run_end: ValueError: out of luck" in noted.message
+    await assert_settled(runtime, "t")
+
+
+@pytest.mark.parametrize("phase", ["activate", "deactivate"])
+async def test_a_plugin_that_cannot_be_switched_is_named(scripted: Scripted, phase: str) -> None:
+    turns = [] if phase == "activate" else [call("handoff_to_other")]
+    first = Agent("agent", model=scripted(*turns), handoffs=["other"], plugins=[failing(phase)])
+    other = Agent("other", model=scripted())
+    result = await soon(Runtime([first, other]).run("agent", "go"))
+    assert isinstance(result.termination, Failed)
+    assert f"plugin 'Bad' failed in {phase}" in result.termination.message
+
+
+@pytest.mark.parametrize("phase", [p for p in PHASES if p != "gate_tool"])
+async def test_the_other_hooks_of_the_phase_end_before_the_run_does(scripted: Scripted, phase: str) -> None:
+    ended: list[str] = []
+
+    async def slowly(self: Plugin, ctx: Any) -> None:
+        try:
+            for _ in range(5):
+                await asyncio.sleep(0)
+        finally:
+            ended.append("slow")
+
+    plugins = [failing(phase), type("Slow", (Plugin,), {phase: slowly})()]
+    turns = {"run_end": ["done"]}.get(phase, [call("act")] * ASKED.get(phase, 1))
+    agent = Agent("agent", model=scripted(*turns), tools=[spying(Spy(), "act")], plugins=plugins)
+    runtime = Runtime([agent])
+    await soon(runtime.run("agent", "go", thread="t"))
+    assert ended == ["slow"]
+
+
+async def test_the_first_error_in_registration_order_is_the_one_told(scripted: Scripted) -> None:
+    async def later(self: Plugin, ctx: Any) -> None:
+        await asyncio.sleep(0)
+        raise ValueError("slow but first")
+
+    plugins = [type("First", (Plugin,), {"step_start": later})(), failing("step_start", "Second")]
+    result = await Runtime([Agent("agent", model=scripted(), plugins=plugins)]).run("agent", "go")
+    assert isinstance(result.termination, Failed)
+    assert "plugin 'First'" in result.termination.message
+
+
+async def test_nothing_of_a_failed_phase_is_applied(scripted: Scripted) -> None:
+    class Mark(StateKey[str, str]):
+        """A mark."""
+
+        name, scope = "mark", "thread"
+
+    class Marks(Plugin):
+        keys = (Mark,)
+
+        async def step_start(self, ctx: Step) -> None:
+            ctx.update(Mark, "made")
+
+    runtime = Runtime([Agent("agent", model=scripted(), plugins=[Marks(), failing("step_start")])])
+    await runtime.run("agent", "go", thread="t")
+    stored = await runtime._store.load("t")
+    assert stored is not None
+    assert stored.state == {}
+
+
+async def test_a_hook_that_fails_stops_the_calls_that_run(scripted: Scripted) -> None:
+    hold = Hold()
+    model = scripted([call("quick"), call("wait")], "hello")
+    tools = [spying(Spy(), "quick"), holding(hold, effect="pure")]
+
+    class Once(Plugin):
+        failed = False
+
+        async def after_tool(self, ctx: Any) -> None:
+            await hold.reached.wait()
+            if not self.failed:
+                self.failed = True
+                raise ValueError("no more")
+
+    runtime = Runtime([Agent("agent", model=model, tools=tools, plugins=[Once()])])
+    result = await soon(runtime.run("agent", "go", thread="t"))
+    assert isinstance(result.termination, Failed)
+    assert await outcomes(runtime, result.run_id) == {"quick": "ok", "wait": "cancelled"}
+    await assert_settled(runtime, "t")
+    assert (await soon(runtime.run("agent", "again", thread="t"))).text == "hello"
+
+
+@pytest.mark.parametrize("phase", ["run_start", "step_start", "after_inference", "after_tool", "step_end"])
+async def test_a_reducer_that_raises_for_a_hook_names_the_plugin(scripted: Scripted, phase: str) -> None:
+    async def hook(self: Plugin, ctx: Any) -> None:
+        ctx.update(Picky, 1)
+
+    plugin = type("Writer", (Plugin,), {phase: hook, "keys": (Picky,)})()
+    turns = [call("act")] * ASKED.get(phase, 1)
+    runtime = Runtime([Agent("agent", model=scripted(*turns), tools=[spying(Spy(), "act")], plugins=[plugin])])
+    result = await soon(runtime.run("agent", "go", thread="t"))
+    assert isinstance(result.termination, Failed)
+    assert result.termination.error == "HookFailed"
+    assert f"plugin 'Writer' failed in {phase}: ValueError: never" in result.termination.message
+    await assert_settled(runtime, "t")
+
+
+class Picky(StateKey[int, int]):
+    """Takes nothing."""
+
+    name, default = "picky", 0
+
+    def apply(self, value: int, update: int) -> int:
+        raise ValueError("never")
+
+
+async def test_a_reducer_that_raises_at_the_run_end_is_noted(scripted: Scripted) -> None:
+    async def hook(self: Plugin, ctx: Any) -> None:
+        ctx.update(Picky, 1)
+
+    plugin = type("Writer", (Plugin,), {"run_end": hook, "keys": (Picky,)})()
+    runtime = Runtime([Agent("agent", model=scripted("done"), plugins=[plugin])])
+    result = await soon(runtime.run("agent", "go", thread="t"))
+    assert (result.text, result.termination) == ("done", NaturalEnd())
+    (noted,) = await events_of(runtime, "t", ErrorRaised)
+    assert "plugin 'Writer' failed in run_end" in noted.message
+    await assert_settled(runtime, "t")
+
+
+async def test_an_approval_rule_that_raises_ends_the_run_and_names_the_tool(scripted: Scripted) -> None:
+    def rule(arguments: dict[str, Any]) -> bool:
+        raise KeyError("amount")
+
+    agent = Agent("agent", model=scripted(call("pay")), tools=[spying(Spy(), "pay", approval=rule)])
+    runtime = Runtime([agent])
+    result = await runtime.run("agent", "go", thread="t")
+    assert isinstance(result.termination, Failed)
+    assert "approval rule of tool 'pay' failed: KeyError: 'amount'" in result.termination.message
+    await assert_settled(runtime, "t")
+
+
+async def test_the_cause_of_a_failed_hook_is_chained() -> None:
+    from wakeful.agents import Hook
+    from wakeful.loop._phases import run_hooks
+    from wakeful.plugins import Catalog, HookContext
+    from wakeful.state import Snapshot
+
+    from .views import ME
+
+    plugin = failing("step_start")
+    hook = Hook("Bad", plugin.step_start, None)
+    with pytest.raises(HookFailed) as caught:
+        await run_hooks(
+            "step_start",
+            [hook],
+            lambda h: HookContext(ME, 1, Snapshot({}), None, Catalog((), ()), None),
+            lambda command: None,
+        )
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
+async def test_calls_that_were_asked_for_are_closed_when_a_gate_fails(scripted: Scripted) -> None:
+    spy = Spy()
+    calls = [call("a"), call("b"), call("c")]
+    tools = [spying(spy, name) for name in "abc"]
+
+    class Third(Plugin):
+        async def gate_tool(self, ctx: Any) -> None:
+            if ctx.call.name == "c":
+                raise ValueError("no idea")
+
+    runtime = Runtime([Agent("agent", model=scripted(calls), tools=tools, plugins=[Third()])])
+    result = await runtime.run("agent", "go", thread="t")
+    assert spy.ran == []
+    assert await outcomes(runtime, result.run_id) == dict.fromkeys("abc", "cancelled")
+    assert [r.error for r in await replies_on(runtime, "t")] == ["cancelled"] * 3
+    await assert_settled(runtime, "t")
+
+
+@tool
+async def noop() -> str:
+    """Nothing."""
+    return "ok"
+
+
+@pytest.mark.parametrize("answer", ["yes", True, 1])
+async def test_a_gate_that_answers_nonsense_is_told_what_it_may_answer(scripted: Scripted, answer: Any) -> None:
+    class Vague(Plugin):
+        async def gate_tool(self, ctx: Any) -> Any:
+            return answer
+
+    result = await Runtime([Agent("agent", model=scripted(call("noop")), tools=[noop], plugins=[Vague()])]).run(
+        "agent", "go"
+    )
+    assert isinstance(result.termination, Failed)
+    assert "gate of plugin 'Vague'" in result.termination.message
+    assert "return None to allow" in result.termination.message

@@ -1,0 +1,274 @@
+"""The model fails or streams nonsense: the run ends in good order, or goes on where a policy says so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from wakeful import AfterInference, Agent, ConsecutiveErrors, ModelError, Plugin, Runtime, Turn, Usage, call
+from wakeful.models import (
+    CallChunk,
+    CallDeltaChunk,
+    CallStartChunk,
+    ReasoningChunk,
+    StopChunk,
+    TextChunk,
+    UsageChunk,
+)
+from wakeful.testing import Recorder
+from wakeful.types.events import ErrorRaised, InferenceComplete, RunFinish, StepEnd, StepStart, StreamReset
+from wakeful.types.runs import Failed, NaturalEnd, Stopped
+
+from .helpers import Scripted, Spy, assert_settled, events_of, replies_on, reply_text, soon, spying
+
+BUSY = ModelError("overloaded", transient=True)
+
+
+async def run(runtime: Runtime) -> Any:
+    """Run on thread `t`."""
+    return await soon(runtime.run("agent", "go", thread="t"))
+
+
+# -- failing -------------------------------------------------------------------------------------------------
+
+
+async def test_a_model_error_ends_the_run_with_an_outcome_and_a_finish(scripted: Scripted) -> None:
+    runtime = Runtime([Agent("agent", model=scripted(ModelError("no such deployment")))])
+    result = await run(runtime)
+    assert (result.status, result.text) == ("done", "")
+    assert result.termination == Failed("ModelError", "no such deployment")
+    (finish,) = await events_of(runtime, "t", RunFinish)
+    assert (finish.status, finish.termination) == ("done", result.termination)
+    assert len(await events_of(runtime, "t", StepEnd)) == 1
+    await assert_settled(runtime, "t")
+
+
+async def test_the_last_answer_and_what_it_cost_are_kept(scripted: Scripted) -> None:
+    spent = Usage(input_tokens=3, output_tokens=2)
+    first = Turn(text="Let me look.", calls=[call("act")], usage=spent)
+    runtime = Runtime([Agent("agent", model=scripted(first, ModelError("gone")), tools=[spying(Spy(), "act")])])
+    result = await run(runtime)
+    assert isinstance(result.termination, Failed)
+    assert (result.text, result.usage, result.steps) == ("Let me look.", spent, 2)
+    assert [reply_text(r) for r in await replies_on(runtime, "t")] == ["act 0"]
+    await assert_settled(runtime, "t")
+
+
+async def test_the_thread_goes_on_after_a_failed_run(scripted: Scripted) -> None:
+    runtime = Runtime([Agent("agent", model=scripted(ModelError("gone"), "back"))])
+    await run(runtime)
+    assert (await run(runtime)).text == "back"
+    await assert_settled(runtime, "t")
+
+
+async def test_any_other_exception_is_told_with_the_models_name(scripted: Scripted) -> None:
+    runtime = Runtime([Agent("agent", model=scripted(OSError("no route"), name="acme-1"))])
+    result = await run(runtime)
+    assert result.termination == Failed("ModelError", "model 'acme-1' failed: OSError: no route")
+
+
+async def test_a_transient_error_ends_the_run_where_no_policy_says_otherwise(scripted: Scripted) -> None:
+    runtime = Runtime([Agent("agent", model=scripted(BUSY))])
+    assert (await run(runtime)).termination == Failed("ModelError", "overloaded")
+
+
+async def test_consecutive_errors_asks_again_in_the_same_step(scripted: Scripted) -> None:
+    agent = Agent("agent", model=scripted(BUSY, BUSY, "finally"), stop=[ConsecutiveErrors(3)])
+    runtime = Runtime([agent])
+    result = await run(runtime)
+    assert (result.text, result.termination, result.steps) == ("finally", NaturalEnd(), 1)
+    noted = await events_of(runtime, "t", ErrorRaised)
+    assert [(e.error, e.message, e.source) for e in noted] == [("ModelError", "overloaded", "model")] * 2
+    assert len(await events_of(runtime, "t", StepStart)) == 1
+    await assert_settled(runtime, "t")
+
+
+async def test_consecutive_errors_stops_after_so_many_in_a_row(scripted: Scripted) -> None:
+    agent = Agent("agent", model=scripted(BUSY, BUSY, BUSY), stop=[ConsecutiveErrors(3)])
+    runtime = Runtime([agent])
+    result = await run(runtime)
+    assert isinstance(result.termination, Stopped)
+    assert result.termination.policy == "consecutive_errors"
+    assert "overloaded" in result.termination.detail
+    await assert_settled(runtime, "t")
+
+
+async def test_an_answer_begins_the_count_of_errors_anew(scripted: Scripted) -> None:
+    turns = [BUSY, call("act"), BUSY, call("act", x=1), BUSY, "done"]
+    agent = Agent("agent", model=scripted(*turns), tools=[spying(Spy(), "act")], stop=[ConsecutiveErrors(2)])
+    assert (await run(Runtime([agent]))).text == "done"
+
+
+async def test_an_error_that_will_not_go_away_is_not_tried_again(scripted: Scripted) -> None:
+    agent = Agent("agent", model=scripted(ModelError("bad key")), stop=[ConsecutiveErrors(3)])
+    assert isinstance((await run(Runtime([agent]))).termination, Failed)
+
+
+async def test_hooks_hear_of_every_failure(scripted: Scripted) -> None:
+    heard: list[tuple[str, bool]] = []
+
+    class Listener(Plugin):
+        async def after_inference(self, ctx: AfterInference) -> None:
+            heard.append((str(ctx.error), ctx.answer is None))
+
+    model = scripted(BUSY, OSError("no route"))
+    await run(Runtime([Agent("agent", model=model, stop=[ConsecutiveErrors(5)], plugins=[Listener()])]))
+    assert heard == [("overloaded", True), ("model 'scripted' failed: OSError: no route", True)]
+
+
+async def test_readers_are_told_that_what_they_saw_does_not_count(scripted: Scripted) -> None:
+    class Breaks:
+        name, live = "breaks", False
+
+        def __init__(self) -> None:
+            self.asked = 0
+
+        async def stream(self, request: Any) -> Any:
+            self.asked += 1
+            yield TextChunk("half an")
+            if self.asked == 1:
+                raise BUSY
+            yield StopChunk("end_turn")
+
+    runtime = Runtime([Agent("agent", model=Breaks(), stop=[ConsecutiveErrors(2)])])
+    recorder = await Recorder().record(runtime.stream("agent", "go", thread="t"))
+    kinds = [t for t in recorder.types if t in ("text_delta", "stream_reset", "inference_complete")]
+    assert kinds == ["text_delta", "stream_reset", "text_delta", "inference_complete"]
+    assert recorder.one(StreamReset).reason == "overloaded"
+    assert [m.text for m in await runtime.messages("t")] == ["go", "half an"]
+
+
+# -- nonsense ------------------------------------------------------------------------------------------------
+
+
+def streamed(*chunks: Any) -> Turn:
+    """A turn that streams exactly this."""
+    return Turn(chunks=chunks)
+
+
+@pytest.mark.parametrize(
+    ("chunks", "says"),
+    [
+        (["a string"], "no chunk"),
+        ([None], "no chunk"),
+        ([TextChunk("hello"), {"type": "text"}], "no chunk"),
+        ([CallDeltaChunk(0, "{}")], "never began"),
+        ([CallStartChunk(0, "act"), CallDeltaChunk(1, "{}")], "never began"),
+        ([CallStartChunk(0, "act"), CallStartChunk(0, "act")], "two tool calls"),
+        ([TextChunk(5)], "failed"),  # type: ignore[arg-type]
+        ([TextChunk(None)], "failed"),  # type: ignore[arg-type]
+        ([TextChunk(b"bytes")], "failed"),  # type: ignore[arg-type]
+        ([TextChunk(["list"])], "failed"),  # type: ignore[arg-type]
+        ([ReasoningChunk(b"bytes")], "failed"),  # type: ignore[arg-type]
+        ([CallStartChunk(0, "act"), CallDeltaChunk(0, None)], "failed"),  # type: ignore[arg-type]
+        ([CallStartChunk(0, "act"), CallDeltaChunk(0, b"{}")], "failed"),  # type: ignore[arg-type]
+    ],
+)
+async def test_a_stream_that_makes_no_sense_fails_the_run_as_the_models_fault(
+    scripted: Scripted, chunks: Sequence[Any], says: str
+) -> None:
+    spy = Spy()
+    model = scripted(streamed(*chunks, StopChunk("end_turn")), "better")
+    runtime = Runtime([Agent("agent", model=model, tools=[spying(spy, "act")])])
+    result = await run(runtime)
+    assert isinstance(result.termination, Failed)
+    assert result.termination.error == "ModelError"
+    assert says in result.termination.message
+    assert spy.ran == []
+    assert [m.role for m in await runtime.messages("t")] == ["user"]
+    await assert_settled(runtime, "t")
+    assert (await run(runtime)).text == "better"
+
+
+BAD_ARGUMENTS = [
+    ('{"x": ', "not valid JSON"),
+    ("{'x': 1}", "not valid JSON"),
+    ("[1]", "must be an object"),
+    ("null", "must be an object"),
+    ('"x"', "must be an object"),
+    ("[" * 5000, "not valid JSON"),
+    ('{"x": "' + "\\ud800" + '"}', ""),
+]
+
+
+@pytest.mark.parametrize(("text", "says"), BAD_ARGUMENTS, ids=[str(n) for n in range(len(BAD_ARGUMENTS))])
+async def test_arguments_that_are_no_object_are_told_to_the_model(
+    scripted: Scripted, text: str, says: str
+) -> None:
+    spy = Spy()
+    bad = streamed(CallStartChunk(0, "act"), CallDeltaChunk(0, text), StopChunk("tool_use"))
+    runtime = Runtime([Agent("agent", model=scripted(bad, "sorry"), tools=[spying(spy, "act")])])
+    result = await run(runtime)
+    assert (result.text, result.termination, spy.ran) == ("sorry", NaturalEnd(), [])
+    (reply,) = await replies_on(runtime, "t")
+    assert reply.error == "invalid_arguments"
+    assert says in reply_text(reply)
+    await assert_settled(runtime, "t")
+
+
+@pytest.mark.parametrize("arguments", [None, [1], "x", {"x": "\ud800"}, {"x": object()}, {"\udc00": 1}])
+async def test_whole_calls_with_arguments_that_no_store_can_keep_are_told_to_the_model(
+    scripted: Scripted, arguments: Any
+) -> None:
+    spy = Spy()
+    bad = streamed(CallChunk("act", arguments), StopChunk("tool_use"))
+    runtime = Runtime([Agent("agent", model=scripted(bad, "sorry"), tools=[spying(spy, "act")])])
+    result = await run(runtime)
+    assert (result.text, spy.ran) == ("sorry", [])
+    (reply,) = await replies_on(runtime, "t")
+    assert reply.error == "invalid_arguments"
+    await assert_settled(runtime, "t")
+
+
+async def test_a_call_without_arguments_has_none(scripted: Scripted) -> None:
+    spy = Spy()
+    calls = [CallStartChunk(0, "act"), CallStartChunk(1, "act"), CallDeltaChunk(1, " ")]
+    turn = streamed(*calls, StopChunk("tool_use"))
+    runtime = Runtime([Agent("agent", model=scripted(turn, "done"), tools=[spying(spy, "act")])])
+    await run(runtime)
+    assert spy.ran == ["act", "act"]
+
+
+async def test_a_stream_without_a_stop_is_an_answer_all_the_same(scripted: Scripted) -> None:
+    spy = Spy()
+    turns = [streamed(TextChunk("hm "), CallChunk("act", {})), streamed(TextChunk("do"), TextChunk("ne"))]
+    runtime = Runtime([Agent("agent", model=scripted(*turns), tools=[spying(spy, "act")])])
+    result = await run(runtime)
+    assert (result.text, result.termination, spy.ran) == ("done", NaturalEnd(), ["act"])
+    assert [e.stop for e in await events_of(runtime, "t", InferenceComplete)] == ["unknown", "unknown"]
+    await assert_settled(runtime, "t")
+
+
+@pytest.mark.parametrize("chunks", [[], [StopChunk("end_turn")], [TextChunk(""), StopChunk("end_turn")]])
+async def test_an_empty_answer_is_an_end_and_leaves_no_empty_message(
+    scripted: Scripted, chunks: Sequence[Any]
+) -> None:
+    runtime = Runtime([Agent("agent", model=scripted(streamed(*chunks)))])
+    result = await run(runtime)
+    assert (result.text, result.termination) == ("", NaturalEnd())
+    assert [m.role for m in await runtime.messages("t")] == ["user"]
+    await assert_settled(runtime, "t")
+
+
+async def test_lone_surrogates_become_the_replacement_character(scripted: Scripted) -> None:
+    turn = streamed(ReasoningChunk("\udc00 hm"), TextChunk("a\ud800b "), TextChunk("\ud83d"), TextChunk("\ude00"))
+    runtime = Runtime([Agent("agent", model=scripted(turn))])
+    result = await run(runtime)
+    assert result.text == "a\ufffdb \U0001f600"
+    await assert_settled(runtime, "t")
+
+
+async def test_the_last_usage_counts_and_an_unknown_tool_is_told_with_those_there_are(
+    scripted: Scripted,
+) -> None:
+    usage = [UsageChunk(Usage(input_tokens=1)), UsageChunk(Usage(input_tokens=5, output_tokens=2))]
+    turn = streamed(*usage, CallChunk("nope", {}), StopChunk("tool_use"))
+    runtime = Runtime([Agent("agent", model=scripted(turn, "ok"), tools=[spying(Spy(), "act")])])
+    result = await run(runtime)
+    assert result.usage == Usage(input_tokens=5, output_tokens=2)
+    (reply,) = await replies_on(runtime, "t")
+    assert reply.error == "not_found"
+    assert "available: act" in reply_text(reply)
+    await assert_settled(runtime, "t")

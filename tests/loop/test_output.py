@@ -1,0 +1,164 @@
+"""Typed output with its repairs, and answers that were cut off at the output limit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from wakeful import Agent, Limits, Runtime, TokenBudget, Turn, Usage, call
+from wakeful.models import CallDeltaChunk, CallStartChunk, StopChunk, TextChunk
+from wakeful.types.runs import Failed, NaturalEnd, Stopped
+
+from .helpers import Scripted, Spy, assert_settled, assert_valid_history, outcomes, soon, spying
+
+
+class City(Struct):
+    """A city."""
+
+    name: str
+    people: int
+
+
+ROME = '{"name": "Rome", "people": 2700000}'
+
+
+async def run(runtime: Runtime, text: str = "go") -> Any:
+    """Run on thread `t`, and check that it is at rest."""
+    result = await soon(runtime.run("agent", text, thread="t"))
+    await assert_settled(runtime, "t")
+    return result
+
+
+# -- typed output --------------------------------------------------------------------------------------------
+
+
+async def test_the_final_answer_is_read_as_the_output_type(scripted: Scripted) -> None:
+    model = scripted(call("act"), ROME)
+    result = await run(Runtime([Agent("agent", model=model, output=City, tools=[spying(Spy(), "act")])]))
+    assert result.output == City("Rome", 2_700_000)
+    assert model.requests[0].output is not None
+    assert model.requests[0].output.schema["properties"].keys() == {"name", "people"}
+
+
+async def test_an_answer_that_does_not_fit_is_repaired(scripted: Scripted) -> None:
+    model = scripted("Rome!", '{"name": "Rome"}', ROME)
+    runtime = Runtime([Agent("agent", model=model, output=City)])
+    result = await run(runtime)
+    assert (result.output, result.steps) == (City("Rome", 2_700_000), 3)
+    hints = [m for m in await runtime.messages("t") if m.visibility == "internal"]
+    assert len(hints) == 2
+    assert "people" in hints[1].text
+    assert hints[1] in model.requests[2].messages
+
+
+async def test_repairs_are_limited_and_the_last_answer_is_kept(scripted: Scripted) -> None:
+    runtime = Runtime([Agent("agent", model=scripted("a", "b", "c"), output=City, limits=Limits(repairs=2))])
+    result = await run(runtime)
+    assert isinstance(result.termination, Failed)
+    assert result.termination.error == "OutputInvalid"
+    assert (result.text, result.output) == ("c", None)
+
+
+async def test_no_repairs_means_none(scripted: Scripted) -> None:
+    runtime = Runtime([Agent("agent", model=scripted("a"), output=City, limits=Limits(repairs=0))])
+    assert isinstance((await run(runtime)).termination, Failed)
+
+
+async def test_repairing_stays_within_the_limits(scripted: Scripted) -> None:
+    expensive = Turn(text="Rome!", usage=Usage(input_tokens=500))
+    runtime = Runtime([Agent("agent", model=scripted(expensive), output=City, stop=[TokenBudget(100)])])
+    assert isinstance((await run(runtime)).termination, Stopped)
+
+
+async def test_text_is_an_output_type_that_everything_fits(scripted: Scripted) -> None:
+    result = await run(Runtime([Agent("agent", model=scripted("plain"), output=str)]))
+    assert (result.text, result.output, result.termination) == ("plain", None, NaturalEnd())
+
+
+async def test_the_output_is_read_after_a_suspension_too(scripted: Scripted) -> None:
+    tools = [spying(Spy(), "ask", approval=True)]
+    runtime = Runtime([Agent("agent", model=scripted(call("ask"), "no", ROME), output=City, tools=tools)])
+    result = await runtime.run("agent", "go", thread="t")
+    assert result.output is None
+    result = await runtime.resume(result.run_id, result.tickets[0].approve())
+    assert result.output == City("Rome", 2_700_000)
+
+
+# -- cut off -------------------------------------------------------------------------------------------------
+
+
+def cut(text: str) -> Turn:
+    """An answer that hit its output limit."""
+    return Turn(text=text, stop="max_tokens")
+
+
+async def test_an_answer_that_was_cut_off_is_gone_on_with(scripted: Scripted) -> None:
+    model = scripted(cut("once upon"), cut(" a time"), " the end")
+    runtime = Runtime([Agent("agent", model=model)])
+    result = await run(runtime)
+    assert (result.text, result.termination, result.steps) == (" the end", NaturalEnd(), 3)
+    messages = await runtime.messages("t")
+    assert [m.text for m in messages if m.role == "assistant"] == ["once upon", " a time", " the end"]
+    assert [m.visibility for m in messages if m.role == "user"] == ["all", "internal", "internal"]
+    assert "Go on exactly where it stopped" in messages[2].text
+    assert_valid_history(messages)
+
+
+async def test_going_on_is_limited_and_the_end_is_natural_then(scripted: Scripted) -> None:
+    runtime = Runtime([Agent("agent", model=scripted(cut("a"), cut("b")), limits=Limits(continuations=1))])
+    result = await run(runtime)
+    assert (result.text, result.termination) == ("b", NaturalEnd())
+
+
+async def test_a_call_that_was_cut_off_is_dropped_and_asked_for_again(scripted: Scripted) -> None:
+    spy = Spy()
+    half = Turn(
+        chunks=[
+            TextChunk("I will"),
+            CallStartChunk(0, "act"),
+            CallDeltaChunk(0, '{"x": 1'),
+            StopChunk("max_tokens"),
+        ]
+    )
+    runtime = Runtime([Agent("agent", model=scripted(half, call("act", x=1), "done"), tools=[spying(spy, "act")])])
+    result = await run(runtime)
+    assert (result.text, spy.ran) == ("done", ["act"])
+    assert (await runtime.messages("t"))[1].calls == ()
+
+
+async def test_a_call_that_is_cut_off_again_and_again_fails_the_run(scripted: Scripted) -> None:
+    half = Turn(chunks=[CallStartChunk(0, "act"), CallDeltaChunk(0, '{"x": 1'), StopChunk("max_tokens")])
+    agent = Agent(
+        "agent", model=scripted(half, half), tools=[spying(Spy(), "act")], limits=Limits(continuations=1)
+    )
+    runtime = Runtime([agent])
+    result = await run(runtime)
+    assert isinstance(result.termination, Failed)
+    assert result.termination.error == "AnswerTruncated"
+    assert await outcomes(runtime, result.run_id) == {}
+
+
+async def test_whole_calls_of_a_cut_off_answer_run_and_the_broken_one_is_dropped(scripted: Scripted) -> None:
+    spy = Spy()
+    answer = Turn(
+        chunks=[
+            CallStartChunk(0, "act"),
+            CallDeltaChunk(0, '{"x": 1}'),
+            CallStartChunk(1, "act"),
+            CallDeltaChunk(1, '{"x":'),
+            StopChunk("max_tokens"),
+        ]
+    )
+    runtime = Runtime([Agent("agent", model=scripted(answer, "done"), tools=[spying(spy, "act")])])
+    result = await run(runtime)
+    assert (result.text, result.steps, spy.ran) == ("done", 2, ["act"])
+
+
+async def test_a_broken_call_with_another_stop_is_told_to_the_model(scripted: Scripted) -> None:
+    spy = Spy()
+    answer = Turn(chunks=[CallStartChunk(0, "act"), CallDeltaChunk(0, '{"x":'), StopChunk("end_turn")])
+    runtime = Runtime([Agent("agent", model=scripted(answer, "sorry"), tools=[spying(spy, "act")])])
+    result = await run(runtime)
+    assert (result.text, spy.ran) == ("sorry", [])
+    assert await outcomes(runtime, result.run_id) == {"act": "error"}

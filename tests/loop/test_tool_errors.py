@@ -1,0 +1,216 @@
+"""Tools that raise, return nonsense or write state that is refused: the model is told and the run goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from wakeful import Agent, Runtime, StateKey, ToolContext, ToolDenied, ToolError, ToolResult, call, tool
+from wakeful.errors import InvalidArguments, ToolCancelled, ToolNotFound, ToolTimeout, UnknownStateKey
+from wakeful.types.runs import NaturalEnd
+
+from .helpers import Scripted, Spy, assert_settled, outcomes, replies_on, reply_text, soon, spying
+from .test_cancel_tools import BESIDES
+
+
+class Quota(ToolError):
+    """An application's own kind of error."""
+
+    kind = "quota"
+
+
+class Tally(StateKey[int, int]):
+    """A sum that takes no negative numbers."""
+
+    name, merge, default = "tally", "commutative", 0
+
+    def apply(self, value: int, update: int) -> int:
+        if update < 0:
+            raise ValueError("a tally only grows")
+        return value + update
+
+
+class Stranger(StateKey[int, int]):
+    """A key that no runtime knows."""
+
+    name = "stranger"
+
+
+RAISED = [
+    (ToolError("broken"), "failed", "broken"),
+    (InvalidArguments("x must be even"), "invalid_arguments", "x must be even"),
+    (ToolDenied("not for you"), "denied", "not for you"),
+    (ToolNotFound("no such file tool"), "not_found", "no such file tool"),
+    (ToolTimeout("the server was slow"), "timeout", "the server was slow"),
+    (ToolCancelled("gave up"), "cancelled", "gave up"),
+    (Quota("3 a day"), "quota", "3 a day"),
+    (ValueError("bad"), "failed", "ValueError: bad"),
+    (KeyError("k"), "failed", "KeyError: 'k'"),
+    (StopIteration(), "failed", "StopIteration"),
+    (StopAsyncIteration("x"), "failed", "StopAsyncIteration"),
+    (SystemExit(3), "failed", "SystemExit: 3"),
+    (ExceptionGroup("both", [ValueError("a")]), "failed", "both"),
+    (RecursionError("deep"), "failed", "RecursionError: deep"),
+]
+
+
+@BESIDES
+@pytest.mark.parametrize(("error", "kind", "text"), RAISED, ids=[type(e).__name__ for e, _, _ in RAISED])
+@pytest.mark.parametrize("sync", [False, True], ids=["async", "sync"])
+async def test_what_a_tool_raises_is_told_to_the_model(
+    scripted: Scripted, besides: Sequence[str], error: BaseException, kind: str, text: str, sync: bool
+) -> None:
+    def fail() -> None:
+        """Fail."""
+        raise error
+
+    async def fail_later() -> None:
+        """Fail."""
+        raise error
+
+    bad = tool(name="bad")(fail if sync else fail_later)
+    calls = [call("bad"), *[call(other) for other in besides]]
+    model = scripted(calls, "I see")
+    runtime = Runtime([Agent("agent", model=model, tools=[bad, *[spying(Spy(), o) for o in besides]])])
+    result = await soon(runtime.run("agent", "go", thread="t"))
+    assert (result.text, result.termination) == ("I see", NaturalEnd())
+    reply = next(r for r in await replies_on(runtime, "t") if r.name == "bad")
+    assert reply.error == kind
+    assert text in reply_text(reply)
+    assert await outcomes(runtime, result.run_id) == {"bad": "error", **dict.fromkeys(besides, "ok")}
+    await assert_settled(runtime, "t")
+
+
+@pytest.mark.parametrize("value", [object(), {"x": object()}, lambda: None, ToolResult(data=object())])
+async def test_what_cannot_be_shown_as_json_is_told_to_the_model(scripted: Scripted, value: Any) -> None:
+    runtime = Runtime([Agent("agent", model=scripted(call("odd"), "I see"), tools=[spying(Spy(), "odd", value)])])
+    result = await runtime.run("agent", "go", thread="t")
+    assert result.text == "I see"
+    (reply,) = await replies_on(runtime, "t")
+    assert reply.error == "failed"
+    assert "can't be shown as JSON" in reply_text(reply)
+    await assert_settled(runtime, "t")
+
+
+@pytest.mark.parametrize("arguments", [{"x": "many"}, {"y": 1}, {"x": None}])
+async def test_arguments_that_do_not_fit_never_reach_the_tool(scripted: Scripted, arguments: Any) -> None:
+    spy = Spy()
+    runtime = Runtime([Agent("agent", model=scripted(call("act", **arguments), "ok"), tools=[spying(spy, "act")])])
+    result = await runtime.run("agent", "go", thread="t")
+    assert spy.ran == []
+    assert await outcomes(runtime, result.run_id) == {"act": "error"}
+    assert (await replies_on(runtime, "t"))[0].error == "invalid_arguments"
+
+
+# -- state ---------------------------------------------------------------------------------------------------
+
+
+@tool
+async def add(n: int, ctx: ToolContext) -> str:
+    """Add to the tally."""
+    ctx.update(Tally, n)
+    return f"added {n}"
+
+
+@tool
+async def total(ctx: ToolContext) -> str:
+    """Say the tally."""
+    return str(ctx.state[Tally])
+
+
+def tally(model: Any, *tools: Any) -> Runtime:
+    """A runtime that keeps a tally."""
+    return Runtime([Agent("agent", model=model, tools=[add, total, *tools])], keys=[Tally])
+
+
+async def test_a_reducer_that_raises_gives_the_model_an_error_and_spares_the_siblings(scripted: Scripted) -> None:
+    calls = [call("add", n=1), call("add", n=-5), call("add", n=2), call("add", n=-1)]
+    runtime = tally(scripted(calls, call("total"), "done"))
+    result = await soon(runtime.run("agent", "go", thread="t"))
+    assert (result.text, result.termination) == ("done", NaturalEnd())
+    told = [(r.error, reply_text(r)) for r in await replies_on(runtime, "t")]
+    assert [error for error, _ in told] == [None, "state", None, "state", None]
+    assert "a tally only grows" in told[1][1]
+    assert told[-1] == (None, "3")
+    await assert_settled(runtime, "t")
+
+
+async def test_a_single_call_whose_reducer_raises_is_told_too(scripted: Scripted) -> None:
+    runtime = tally(scripted(call("add", n=-1), "I see"))
+    result = await soon(runtime.run("agent", "go", thread="t"))
+    assert result.text == "I see"
+    assert await outcomes(runtime, result.run_id) == {"add": "error"}
+
+
+async def test_nothing_of_a_refused_command_is_kept(scripted: Scripted) -> None:
+    @tool
+    async def much(ctx: ToolContext) -> str:
+        """Do much, and one thing wrong."""
+        ctx.update(Tally, 100)
+        ctx.update(Tally, -1)
+        ctx.end_run("finished")
+        return "done"
+
+    runtime = tally(scripted(call("much"), call("total"), "still here"), much)
+    result = await soon(runtime.run("agent", "go", thread="t"))
+    assert result.text == "still here"
+    assert [reply_text(r) for r in await replies_on(runtime, "t")][-1] == "0"
+
+
+async def test_an_unknown_key_is_refused_where_it_is_used(scripted: Scripted) -> None:
+    seen: list[BaseException] = []
+
+    @tool
+    async def stray(ctx: ToolContext) -> str:
+        """Write what nobody registered."""
+        ctx.update(Tally, 7)
+        try:
+            ctx.update(Stranger, 1)
+        except UnknownStateKey as error:
+            seen.append(error)
+            raise
+        return "never"
+
+    runtime = tally(scripted(call("stray"), call("total"), "done"), stray)
+    await runtime.run("agent", "go", thread="t")
+    assert "'stranger' isn't registered" in str(seen[0])
+    first, second = await replies_on(runtime, "t")
+    assert first.error == "failed"
+    assert reply_text(second) == "0"
+
+
+async def test_a_value_that_is_too_large_is_refused_and_the_state_stays(scripted: Scripted) -> None:
+    class Notes(StateKey[str, str]):
+        """Text."""
+
+        name, default = "notes", ""
+
+    @tool
+    async def write(n: int, ctx: ToolContext) -> str:
+        """Write so much."""
+        ctx.update(Notes, "x" * n)
+        return "written"
+
+    agent = Agent("agent", model=scripted([call("write", n=3), call("write", n=400_000)], "ok"), tools=[write])
+    runtime = Runtime([agent], keys=[Notes])
+    await runtime.run("agent", "go", thread="t")
+    first, second = await replies_on(runtime, "t")
+    assert (first.error, second.error) == (None, "state")
+    assert "the limit is" in reply_text(second)
+    await assert_settled(runtime, "t")
+
+
+async def test_updates_of_a_tool_that_failed_are_dropped(scripted: Scripted) -> None:
+    @tool
+    async def half(ctx: ToolContext) -> str:
+        """Write, then fail."""
+        ctx.update(Tally, 5)
+        ctx.end_run("no")
+        raise ToolError("half way")
+
+    runtime = tally(scripted(call("half"), call("total"), "done"), half)
+    result = await runtime.run("agent", "go", thread="t")
+    assert result.termination == NaturalEnd()
+    assert reply_text((await replies_on(runtime, "t"))[-1]) == "0"

@@ -1,0 +1,54 @@
+"""The store in memory, as applications meet it. What every store promises is in tests/conformance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from wakeful import Agent, MemoryStore, Runtime, call, tool
+from wakeful.errors import ThreadBusy
+from wakeful.stores import Commit
+
+
+@tool(approval=True)
+async def pay(amount: int) -> str:
+    """Pay."""
+    return f"paid {amount}"
+
+
+async def test_runtimes_do_not_share_a_store_by_default(scripted: Any) -> None:
+    async with Runtime([Agent("a", model=scripted("hi"))]) as one, Runtime([Agent("a", model=scripted())]) as two:
+        await one.run("a", "hello", thread="t1")
+        assert len(await one.messages("t1")) == 2
+        assert await two.messages("t1") == []
+
+
+async def test_a_store_outlives_the_runtime_that_wrote_to_it(scripted: Any) -> None:
+    store = MemoryStore()
+    async with Runtime([Agent("a", model=scripted("one"))], store=store) as runtime:
+        await runtime.run("a", "first", thread="t1")
+    async with Runtime([Agent("a", model=scripted("two"))], store=store) as runtime:
+        await runtime.run("a", "second", thread="t1")
+        assert [m.text for m in await runtime.messages("t1")] == ["first", "one", "second", "two"]
+
+
+async def test_a_waiting_run_goes_on_in_another_runtime(scripted: Any) -> None:
+    store = MemoryStore()
+    async with Runtime([Agent("a", model=scripted(call("pay", amount=5)), tools=[pay])], store=store) as runtime:
+        waiting = await runtime.run("a", "pay", thread="t1")
+    async with Runtime([Agent("a", model=scripted("thanks"), tools=[pay])], store=store) as runtime:
+        result = await runtime.resume(waiting.run_id, waiting.tickets[0].approve())
+        replies = [m.reply.content[0].text for m in await runtime.messages("t1") if m.reply is not None]
+    assert (result.text, replies) == ("thanks", ["paid 5"])
+
+
+async def test_a_thread_that_somebody_else_owns_is_busy(scripted: Any) -> None:
+    store = MemoryStore()
+    async with Runtime([Agent("a", model=scripted(call("pay", amount=5)), tools=[pay])], store=store) as runtime:
+        waiting = await runtime.run("a", "pay", thread="t1")
+        view = await store.load("t1")
+        assert view is not None
+        await store.commit(Commit(thread_id="t1", version=view.thread.version, claim="another worker"))
+        with pytest.raises(ThreadBusy):
+            await runtime.resume(waiting.run_id, waiting.tickets[0].approve())

@@ -1,0 +1,100 @@
+"""The public names, all of them: a change here is a change for users."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import wakeful
+import wakeful.testing
+
+
+def public(module: ModuleType) -> list[str]:
+    names = [name for name in vars(module) if not name.startswith("_")]
+    return sorted(name for name in names if not isinstance(getattr(module, name), ModuleType))
+
+
+def test_wakeful() -> None:
+    assert public(wakeful) == [
+        "AfterInference",
+        "AfterTool",
+        "Agent",
+        "Artifact",
+        "Audio",
+        "Base64",
+        "BeforeInference",
+        "BeforeTool",
+        "ClientTool",
+        "Clock",
+        "ConfigurationError",
+        "ConsecutiveErrors",
+        "ContentMatch",
+        "ContextMessage",
+        "CostBudget",
+        "Decision",
+        "Document",
+        "Done",
+        "FunctionModel",
+        "GateAnswer",
+        "GateTool",
+        "HookContext",
+        "Identity",
+        "Image",
+        "InvalidArguments",
+        "Limits",
+        "LoopDetection",
+        "MemoryStore",
+        "Message",
+        "Model",
+        "ModelError",
+        "ModelRequest",
+        "ModelSettings",
+        "NotDone",
+        "Plugin",
+        "Principal",
+        "Receipt",
+        "RunEnd",
+        "RunRecord",
+        "RunResult",
+        "Runtime",
+        "ScriptedModel",
+        "Snapshot",
+        "StateKey",
+        "Step",
+        "StopOnTool",
+        "Store",
+        "StoreError",
+        "Text",
+        "Ticket",
+        "TokenBudget",
+        "Tool",
+        "ToolContext",
+        "ToolDenied",
+        "ToolError",
+        "ToolResult",
+        "Turn",
+        "UnknownOutcome",
+        "Url",
+        "Usage",
+        "UsageError",
+        "Video",
+        "WakefulError",
+        "WallTime",
+        "action",
+        "call",
+        "notice",
+        "tool",
+    ]
+
+
+def test_wakeful_testing() -> None:
+    assert public(wakeful.testing) == [
+        "FakeClock",
+        "FunctionModel",
+        "LeakError",
+        "Leaks",
+        "Recorder",
+        "ScriptedModel",
+        "Turn",
+        "call",
+        "forbid_live_models",
+    ]

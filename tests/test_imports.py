@@ -1,0 +1,47 @@
+"""Importing wakeful costs what is used, and nothing else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = (
+    "anthropic",
+    "asyncpg",
+    "httpx",
+    "hypothesis",
+    "nats",
+    "openai",
+    "pydantic",
+    "pytest",
+    "rich",
+    "sqlite3",
+    "starlette",
+    "typer",
+)
+
+
+def imported_by(statement: str) -> set[str]:
+    """The top-level modules that are there after a statement in a fresh interpreter."""
+    program = f"import sys\n{statement}\nprint(*{{name.partition('.')[0] for name in sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize("statement", ["import wakeful", "import wakeful.testing"])
+def test_nothing_heavy_is_imported(statement: str) -> None:
+    found = imported_by(statement)
+    assert {"wakeful", "msgspec"} <= found
+    assert found & set(HEAVY) == set()
+
+
+def test_a_run_with_tools_imports_nothing_heavy() -> None:
+    program = (
+        "import wakeful as w\n"
+        "look = w.tool(name='look')(lambda at='sky': at)\n"
+        "model = w.ScriptedModel([w.call('look'), 'done'])\n"
+        "assert w.Runtime([w.Agent('a', model=model, tools=[look])]).run_sync('a', 'go').text == 'done'"
+    )
+    assert imported_by(program) & set(HEAVY) == set()
