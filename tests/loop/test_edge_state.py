@@ -94,8 +94,8 @@ async def test_edge_54_nobody_writes_to_a_thread_without_fence_or_version() -> N
         await store.commit(Commit(thread_id="t", identity=me, log=[user_message("b")]))
     with pytest.raises(Conflict):
         await store.commit(Commit(thread_id="t", version=claimed.version, identity=me, log=[user_message("c")]))
+    fence = Fence(claimed.epoch, "somebody else's")
     with pytest.raises(StaleFence):
-        fence = Fence(claimed.epoch, "somebody else's")
         await store.commit(Commit(thread_id="t", fence=fence, identity=me, log=[user_message("d")]))
     fence = Fence(claimed.epoch, "mine")
     await store.commit(Commit(thread_id="t", fence=fence, identity=me, log=[user_message("e")], release=True))

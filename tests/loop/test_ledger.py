@@ -248,13 +248,13 @@ def test_superseding_gives_every_open_call_one_reply_and_keeps_the_finished_ones
     draft, log = close(a="done", b="suspended", c="requested", d="started")
     told = {m.reply.call_id: m.reply.error for m in log if isinstance(m, Message) and m.reply}
     assert told == {"b": "superseded", "c": "superseded", "d": "interrupted"}
-    written = {c.id: c.outcome for c in draft._commit(NOW, False, None).calls}
+    written = {c.id: c.outcome for c in draft.commit(NOW).calls}
     assert written == {"b": "superseded", "c": "superseded", "d": "unknown"}
 
 
 def test_superseding_closes_tickets_step_and_run() -> None:
     draft, log = close(a="suspended", b="suspended")
-    commit = draft._commit(NOW, False, None)
+    commit = draft.commit(NOW)
     assert {t.status for t in commit.tickets} == {"superseded"}
     assert [type(entry) for entry in log[-2:]] == [StepEnd, RunFinish]
     (run,) = commit.runs

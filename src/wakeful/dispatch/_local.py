@@ -163,6 +163,8 @@ class Dispatcher:
         turn = self._turns.get(item.id)
         try:
             stored = await self.env.store.load(item.thread_id)
+            if stored is None or all(pending.id != item.id for pending in stored.inbox):
+                return  # Somebody else took the item in before this turn came.
             act = await self._open(_from_item(item), stored)
             if act is None:
                 return
@@ -265,8 +267,8 @@ class Dispatcher:
         finally:
             del self.active[thread_id]
             self.bus.release(thread_id)
-        if act.view.inbox:
-            await self.pump(thread_id)
+            if act.view.inbox:
+                self._spawn(self.pump(thread_id))
         return self.result(act)
 
     def result(self, act: Activation) -> RunResult:
@@ -486,7 +488,7 @@ def _from_item(item: InboxItem) -> NewRun:
 
 
 def _wakes(item: InboxItem, kinds: tuple[str, ...]) -> bool:
-    return item.kind in kinds
+    return item.kind in kinds and (item.kind != "input" or item.policy == "steer")
 
 
 def _child_status(result: RunResult) -> tuple[str, str]:

@@ -298,7 +298,7 @@ class Activation:
         """Whether these phases have no hooks and no actions wait: then they cost nothing."""
         if ActionQueue.name in self.state.values:
             return False
-        return self.agent.silent or not any([self.agent.hooks[phase] for phase in phases])
+        return self.agent.silent or not any(self.agent.hooks[phase] for phase in phases)
 
     async def phase(
         self,
@@ -374,7 +374,7 @@ class Activation:
     def _close_step(self) -> None:
         run = self.set_run(stage="between")
         self.view.calls.clear()
-        self.log(StepEnd(self.identity, 0, self.now, run.steps))
+        self.draft.log.append(StepEnd(self.identity, 0, self.now, run.steps))
 
     async def _switch_agent(self, move: SwitchAgent) -> None:
         run, now = self.view.run, self.now
@@ -438,11 +438,13 @@ class Activation:
     ) -> None:
         """End the activation, unless something came in that changes what to do."""
         if not self.quiet("run_end"):
-            hooks = self.agent.hooks["run_end"]
+            hooks, seen = self.agent.hooks["run_end"], self.inbox_head
             try:
                 await self.phase("run_end", hooks, RunEnd, lambda c: _ending(c, status, termination, waiting))
             except WakefulError as error:
                 self.note(error, "run_end")
+            if self.inbox_head != seen and isinstance(next_move(self.view, self.rules, self.now), Take):
+                return  # What came in meanwhile is for this run: it doesn't end yet.
         before, now = self.view.run, self.now
         changes: dict[str, Any] = {"status": status, "waiting": waiting}
         if termination is not None and status == "done":

@@ -147,7 +147,7 @@ class Answer:
         if call is None:
             raise ModelError(f"the model streamed arguments for a tool call it never began ({chunk.index})")
         call.pieces.append(chunk.json)
-        if self._channel.watched():
+        if self._channel.readers or self._channel.parent is not None:
             at = self._clock()
             self._channel.publish(
                 ToolCallDelta(self.run, self._seq, at, self.message_id, 0, call.size, call.id, chunk.json)
@@ -163,7 +163,7 @@ class Answer:
         self._announce(call.id, call.name)
 
     def _announce(self, call_id: str, name: str) -> None:
-        if self._channel.watched():
+        if self._channel.readers or self._channel.parent is not None:
             self._channel.publish(ToolCallStart(self.run, self._seq, self._clock(), call_id, name))
 
     def _close_text(self) -> None:

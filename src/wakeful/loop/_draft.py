@@ -17,8 +17,9 @@ class Draft:
 
     __slots__ = (
         "_calls",
+        "_closed",
         "_decisions",
-        "_runs",
+        "_run",
         "_taken",
         "_tickets",
         "claim",
@@ -38,7 +39,8 @@ class Draft:
         self.fence: Fence | None = None
         self.version: int | None = None
         self.claim: str | None = None
-        self._runs: dict[str, RunRecord] = {}
+        self._run: RunRecord | None = None
+        self._closed: RunRecord | None = None
         self._calls: dict[str, Call] = {}
         self._tickets: dict[str, Ticket] = {}
         self._decisions: list[Decision] = []
@@ -46,7 +48,11 @@ class Draft:
 
     def put_run(self, run: RunRecord) -> None:
         """Write the run's record."""
-        self._runs[run.identity.run_id] = run
+        self._run = run
+
+    def put_closed(self, run: RunRecord) -> None:
+        """Write the record of a run that this one supersedes."""
+        self._closed = run
 
     def put_call(self, call: Call) -> None:
         """Write a row of the ledger."""
@@ -65,45 +71,52 @@ class Draft:
         self._taken.append(item_id)
 
     def __bool__(self) -> bool:
-        return bool(self.log or self._runs or self._calls or self._tickets or self._taken or self.state.changes)
+        return bool(
+            self.log or self._run is not None or self._calls or self._tickets or self._taken or self.state.changes
+        )
+
+    def commit(self, now: int, *, release: bool = False, inbox_head: int | None = None) -> Commit:
+        """Everything gathered, as one commit."""
+        commit = Commit(
+            thread_id=self.identity.thread_id,
+            identity=self.identity,
+            fence=self.fence,
+            release=release,
+            inbox_head=inbox_head,
+        )
+        if self.state.changes:
+            self._show_changes(now)
+            commit.state = self._writes()
+        if self._run is not None or self._closed is not None:
+            commit.runs = [run for run in (self._closed, self._run) if run is not None]
+        if self._calls:
+            commit.calls = tuple(self._calls.values())
+        if self._tickets or self._decisions or self._taken:
+            commit.tickets = tuple(self._tickets.values())
+            commit.decisions, commit.taken = self._decisions, self._taken
+        if self.claim is not None:
+            commit.claim, commit.version = self.claim, self.version
+        commit.log = self.log
+        return commit
 
     async def flush(
         self, store: Store, now: int, *, release: bool = False, inbox_head: int | None = None
     ) -> tuple[Committed, list[Message | Event], list[SentNotice]]:
         """Commit everything gathered; returns what was logged and the notices that may go out now."""
-        state = self.state
-        if state.changes:
-            self._show_changes(now)
-        identity = self.identity
-        committed = await store.commit(
-            Commit(
-                thread_id=identity.thread_id,
-                fence=self.fence,
-                version=self.version,
-                claim=self.claim,
-                release=release,
-                identity=identity,
-                log=self.log,
-                runs=tuple(self._runs.values()),
-                calls=tuple(self._calls.values()),
-                tickets=tuple(self._tickets.values()),
-                decisions=self._decisions,
-                state=self._writes() if state.changes else (),
-                taken=self._taken,
-                inbox_head=inbox_head,
-            )
-        )
+        committed = await store.commit(self.commit(now, release=release, inbox_head=inbox_head))
         logged, notices = self.log, self.notices
-        self.log, self._runs, self._calls = [], {}, {}
+        self.log, self._run = [], None
+        if self._calls:
+            self._calls = {}
         if self._tickets or self._decisions or self._taken:
             self._tickets, self._decisions, self._taken = {}, [], []
         if notices:
             self.notices = []
-        if state.changes:
-            state.changes = {}
+        if self.state.changes:
+            self.state.changes = {}
         if self.claim is not None:
             self.fence = Fence(committed.epoch, self.claim)
-            self.claim = self.version = None
+            self.claim = self.version = self._closed = None
         return committed, logged, notices
 
     def _show_changes(self, now: int) -> None:

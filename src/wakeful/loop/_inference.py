@@ -42,7 +42,7 @@ async def infer(act: Activation, move: Infer) -> None:
     run = act.view.run
     if run.stage == "between":
         run = act.set_run(stage="inferring", steps=run.steps + 1)
-        act.log(StepStart(act.identity, 0, act.now, run.steps))
+        act.draft.log.append(StepStart(act.identity, 0, act.now, run.steps))
         if not act.quiet("step_start"):
             await act.phase("step_start", act.agent.hooks["step_start"], Step)
     model, request = await _prepare(act)
@@ -189,6 +189,7 @@ async def _accept(
     else:
         act.log(complete)
     offered = {spec.name for spec in request.tools} if request.tools is not act.agent.specs else None
+    draft = act.draft
     for index, wanted in enumerate(calls):
         problem = answer.problems.get(wanted.id)
         if problem is None and offered is not None and wanted.name not in offered:
@@ -197,8 +198,8 @@ async def _accept(
             wanted.id, run.identity.run_id, run.steps, index, wanted.name, wanted.arguments, problem=problem
         )
         act.view.calls[call.id] = call
-        act.draft.put_call(call)
-        act.log(ToolCallReady(act.identity, 0, now, call.id, call.name, call.arguments))
+        draft.put_call(call)
+        draft.log.append(ToolCallReady(act.identity, 0, now, call.id, call.name, call.arguments))
     if run.ending is None:
         _judge(act, message, answer, now)
 

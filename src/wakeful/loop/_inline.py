@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Generator
+from contextlib import suppress
 from contextvars import Context, copy_context
 from typing import Any
 
@@ -52,7 +53,5 @@ class Inline:
     async def rest(self) -> None:
         """Drive on what was left behind, in a task of its own; nobody hears how it ends."""
         self.leave = False
-        try:
+        with suppress(Exception, asyncio.CancelledError):
             await self
-        except (Exception, asyncio.CancelledError):
-            pass

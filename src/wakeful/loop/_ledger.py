@@ -145,7 +145,7 @@ def supersede(draft: Draft, stored: ThreadView, run: RunRecord, now: int) -> lis
     if run.stage != "between":
         log.append(StepEnd(identity, 0, now, run.steps))
     ending = Cancelled("superseded by new input")
-    draft.put_run(
+    draft.put_closed(
         replace(
             run,
             status="done",
