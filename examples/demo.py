@@ -15,8 +15,7 @@ from rich.rule import Rule
 from rich.text import Text
 
 from wakeful import Agent, Runtime, ScriptedModel, ToolContext, Turn, call, tool
-from wakeful.types.content import text_of
-from wakeful.types.events import (
+from wakeful.events import (
     AnyEvent,
     Handoff,
     InferenceComplete,
@@ -29,6 +28,7 @@ from wakeful.types.events import (
     ToolCallStart,
     ToolProgress,
 )
+from wakeful.types.content import text_of
 from wakeful.types.runs import Call
 
 console = Console(highlight=False, markup=False, soft_wrap=True)

@@ -6,8 +6,8 @@ from itertools import count
 
 from benchmarks._measures import INSTRUCTIONS, PROMPT, Plan, Run, Tally
 from wakeful import Agent, Limits, ModelRequest, Runtime, tool
+from wakeful.events import TextDelta
 from wakeful.models import CallDeltaChunk, CallStartChunk, Chunk, StopChunk, TextChunk
-from wakeful.types.events import TextDelta
 
 PACKAGES = ("wakeful", "msgspec")
 IMPORT = "from wakeful import Agent, Runtime, tool"

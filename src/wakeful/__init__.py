@@ -6,6 +6,7 @@ from .dispatch import RunResult as RunResult
 from .errors import ConfigurationError as ConfigurationError
 from .errors import InvalidArguments as InvalidArguments
 from .errors import ModelError as ModelError
+from .errors import RunFailed as RunFailed
 from .errors import StoreError as StoreError
 from .errors import ToolDenied as ToolDenied
 from .errors import ToolError as ToolError
@@ -62,9 +63,15 @@ from .types.limits import TokenBudget as TokenBudget
 from .types.limits import WallTime as WallTime
 from .types.messages import Message as Message
 from .types.requests import ModelSettings as ModelSettings
+from .types.runs import BehaviourRequested as BehaviourRequested
+from .types.runs import Blocked as Blocked
+from .types.runs import Cancelled as Cancelled
+from .types.runs import Failed as Failed
 from .types.runs import Identity as Identity
+from .types.runs import NaturalEnd as NaturalEnd
 from .types.runs import Principal as Principal
 from .types.runs import RunRecord as RunRecord
+from .types.runs import Stopped as Stopped
 from .types.runs import Usage as Usage
 from .types.tickets import Decision as Decision
 from .types.tickets import Ticket as Ticket

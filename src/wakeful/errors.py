@@ -14,6 +14,7 @@
     │   ├── RunNotWaiting         the run can't be resumed: it isn't waiting
     │   ├── ThreadBusy            the thread has an open run and the policy is `reject`
     │   └── RuntimeClosed         the runtime was closed
+    ├── RunFailed                 what `result.raise_for_failure()` raises
     ├── StateError                a state key misused
     │   ├── UnknownStateKey       the key isn't registered with the runtime
     │   └── StateTooLarge         a value over the size limit
@@ -51,6 +52,7 @@ __all__ = [
     "InvalidInput",
     "LiveModelForbidden",
     "ModelError",
+    "RunFailed",
     "RunNotWaiting",
     "RuntimeClosed",
     "ScriptError",
@@ -139,6 +141,10 @@ class ThreadBusy(UsageError):
 
 class RuntimeClosed(UsageError):
     """The runtime was closed and takes no more work."""
+
+
+class RunFailed(WakefulError):
+    """The run did not come to its natural end; the message says how it ended."""
 
 
 class StateError(WakefulError):

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Literal, cast
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from .agents import Agent, Registry, Toolish
 from .bus import LocalBus
 from .clock import Clock, SystemClock
 from .delegation import DelegateTool
 from .dispatch import Dispatcher, NewRun, RunResult
-from .errors import InvalidInput, UnknownRun, UsageError
+from .errors import ConfigurationError, InvalidInput, UnknownRun, UsageError
 from .loop import Environment
 from .models import Model, VendorFactory
 from .plugins import Plugin
@@ -165,7 +166,11 @@ class Runtime:
             subscription.close()
 
     async def resume(
-        self, run_id: str, *decisions: Decision, answers: Mapping[str, Any] | None = None
+        self,
+        run_id: str,
+        *decisions: Decision,
+        answers: Mapping[str, Any] | None = None,
+        principal: Principal | None = None,
     ) -> RunResult:
         """Answer a waiting run's tickets and go on with it; those left open go on waiting.
 
@@ -175,6 +180,8 @@ class Runtime:
         given = [*decisions, *[Decision(key, value=value) for key, value in (answers or {}).items()]]
         if not given:
             raise UsageError("resume needs a decision: ticket.approve(), ticket.deny(), ticket.answer(...)")
+        if principal is not None:
+            given = [replace(decision, principal_id=principal.id) for decision in given]
         return await self._dispatch.resume(run_id, given)
 
     async def cancel(self, run_id: str, reason: str = "cancelled by request") -> bool:
@@ -209,16 +216,23 @@ class Runtime:
 
     def run_sync(self, agent: str | Agent, input: Input, **options: Any) -> RunResult:
         """`run` for programs without an event loop; takes the same options."""
+        return self._from_outside(lambda: self.run(agent, input, **options))
+
+    def resume_sync(self, run_id: str, *decisions: Decision, **options: Any) -> RunResult:
+        """`resume` for programs without an event loop; takes the same options."""
+        return self._from_outside(lambda: self.resume(run_id, *decisions, **options))
+
+    def _from_outside(self, work: Callable[[], Coroutine[Any, Any, RunResult]]) -> RunResult:
         try:
             asyncio.get_running_loop()
         except RuntimeError:
             pass
         else:
-            raise UsageError("run_sync can't be used inside an event loop; use `await runtime.run(...)`")
+            raise UsageError("the sync calls can't be used inside an event loop; await the others instead")
         if self._own_loop is None:
             self._own_loop = asyncio.new_event_loop()
             threading.Thread(target=self._own_loop.run_forever, name="wakeful-loop", daemon=True).start()
-        return asyncio.run_coroutine_threadsafe(self.run(agent, input, **options), self._own_loop).result()
+        return asyncio.run_coroutine_threadsafe(work(), self._own_loop).result()
 
     # -- reading ---------------------------------------------------------------------------------------------
 
@@ -274,12 +288,18 @@ class Runtime:
         now, head = self._dispatch.env.clock.now(), stored.thread.head
         messages = await self._store.messages(thread)
         yield MessagesSnapshot(identity, head, now, tuple(m for m in messages if m.seq <= head))
-        state = State(self._registry.catalog.keys, {**stored.state, **stored.run_state}).export()
-        yield StateSnapshot(identity, head, now, state)
+        yield StateSnapshot(identity, head, now, await self.state(thread))
 
     async def messages(self, thread: str) -> list[Message]:
         """A thread's conversation, oldest first."""
         return await self._store.messages(thread)
+
+    async def state(self, thread: str) -> dict[str, Any]:
+        """The persistent state of a thread, and of its open run if it has one, by the keys' names."""
+        stored = await self._store.load(thread)
+        if stored is None:
+            return {}
+        return State(self._registry.catalog.keys, {**stored.state, **stored.run_state}).export()
 
     async def get_run(self, run_id: str) -> RunRecord:
         """A run's record."""
@@ -358,6 +378,8 @@ class Runtime:
         self._registry.resolve(agent_id)
         options = None
         if settings is not None or client_tools:
+            if problems := [problem for tool in client_tools for problem in tool.problems()]:
+                raise ConfigurationError(problems)
             specs = tuple([tool.spec for tool in client_tools])
             options = RunOptions(settings or ModelSettings(), specs)
         run_id = new_id()
@@ -392,7 +414,9 @@ def _message(input: Input, principal: Principal | None) -> Message:
     producer = None if principal is None else Producer(principal_id=principal.id)
     if not input:
         raise InvalidInput("the input is empty; give a text or content parts")
-    size = len(input) if isinstance(input, str) else len(encode(input))
+    size = len(input if isinstance(input, str) else encode(input))
+    if isinstance(input, str) and size * 4 > MAX_INPUT_BYTES:
+        size = len(input.encode(errors="replace"))
     if size > MAX_INPUT_BYTES:
         raise InvalidInput(f"the input has {size:,} bytes; the limit is {MAX_INPUT_BYTES:,}")
     return user_message(input if isinstance(input, str) else tuple(input), producer=producer)

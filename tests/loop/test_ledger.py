@@ -135,7 +135,7 @@ def test_the_model_is_told_of_edited_arguments_with_the_result(outcome: Any) -> 
     reply = message_of(change).reply
     assert reply is not None
     assert reply_text(reply).startswith("done\n")
-    assert "{'x': 2}" in reply_text(reply)
+    assert '{"x":2}' in reply_text(reply)
     assert reply.metadata == {"edited": {"x": 2}}
 
 

@@ -419,7 +419,7 @@ TICKET = Ticket(
 @pytest.mark.parametrize(
     ("decision", "verdict", "mode", "value"),
     [
-        (TICKET.approve(), "approve", None, None),
+        (TICKET.approve(), "approve", "replay", None),
         (TICKET.deny("too much"), "deny", None, None),
         (TICKET.answer("blue"), "approve", None, "blue"),
         (TICKET.edit({"to": "bob"}), "approve", "arguments", {"to": "bob"}),

@@ -36,8 +36,15 @@ class Hook(msgspec.Struct, frozen=True):
 class ResolvedAgent:
     """An agent ready to run: tools by name, hooks by phase, policies compiled."""
 
-    def __init__(self, agent: Agent, tools: Sequence[Tool], hooks: Mapping[str, tuple[Hook, ...]]) -> None:
+    def __init__(
+        self,
+        agent: Agent,
+        tools: Sequence[Tool],
+        hooks: Mapping[str, tuple[Hook, ...]],
+        configs: Mapping[str, Any],
+    ) -> None:
         self.agent = agent
+        self.configs = configs
         self.id = agent.id
         self.tools = {tool.spec.name: tool for tool in tools}
         self.specs: tuple[ToolSpec, ...] = tuple(self.tools[name].spec for name in sorted(self.tools))
@@ -56,7 +63,7 @@ class ResolvedAgent:
         if not tools:
             return self
         extra = [tool for tool in tools if tool.name not in self.tools]
-        return ResolvedAgent(self.agent, [*self.tools.values(), *extra], self.hooks)
+        return ResolvedAgent(self.agent, [*self.tools.values(), *extra], self.hooks, self.configs)
 
 
 class Registry:
@@ -166,7 +173,8 @@ class Registry:
         where, before = f"agent {agent.id!r}", len(self._problems)
         plugins = [*shared, *[p for p in self._own[agent.id] if all(p is not s for s in shared)]]
         tools = self._tools_of(agent, plugins, where)
-        hooks = self._hooks_of(agent, plugins, where)
+        configs = self._configs_of(agent, plugins, where)
+        hooks = self._hooks_of(plugins, configs)
         try:
             self.models.check(agent.model)
         except UnknownModel as error:
@@ -176,7 +184,7 @@ class Registry:
             if agent.output is not None:
                 self._try(lambda: Shape(agent.output), f"{where}: output: ")
             return None
-        return self._try(lambda: ResolvedAgent(agent, list(tools.values()), hooks), f"{where}: output: ")
+        return self._try(lambda: ResolvedAgent(agent, list(tools.values()), hooks, configs), f"{where}: output: ")
 
     def _tools_of(self, agent: Agent, plugins: Sequence[Plugin], where: str) -> dict[str, Tool]:
         found: dict[str, Tool] = {}
@@ -208,14 +216,16 @@ class Registry:
             )
         return [self._shared[name] for name in names]
 
-    def _hooks_of(self, agent: Agent, plugins: Sequence[Plugin], where: str) -> dict[str, tuple[Hook, ...]]:
+    def _configs_of(self, agent: Agent, plugins: Sequence[Plugin], where: str) -> dict[str, Any]:
         labels = [plugin.label for plugin in plugins]
-        for label in {label for label in labels if labels.count(label) > 1}:
+        for label in sorted({label for label in labels if labels.count(label) > 1}):
             self._problems.append(f"{where}: two plugins are named {label!r}; give one another `name`")
         for section in agent.config:
             if not any(p.label == section and p.config is not None for p in plugins):
                 self._problems.append(f"{where}: config section {section!r} belongs to none of its plugins")
-        configs = {plugin.label: self._config(agent, plugin, where) for plugin in plugins}
+        return {plugin.label: self._config(agent, plugin, where) for plugin in plugins}
+
+    def _hooks_of(self, plugins: Sequence[Plugin], configs: Mapping[str, Any]) -> dict[str, tuple[Hook, ...]]:
         return {
             phase: tuple(
                 Hook(plugin.label, getattr(plugin, phase), configs[plugin.label])

@@ -15,6 +15,7 @@ from ..bus import Channel, LocalBus
 from ..errors import (
     Conflict,
     InvalidDecision,
+    RunFailed,
     RunNotWaiting,
     RuntimeClosed,
     ThreadBusy,
@@ -61,6 +62,25 @@ class RunResult(Struct, frozen=True, kw_only=True):
     tickets: tuple[Ticket, ...] = ()
     usage: Usage = Usage()
     steps: int = 0
+
+    @property
+    def error(self) -> str | None:
+        """Why the run is done without having come to its end, if that is so."""
+        match self.termination:
+            case None | NaturalEnd() | BehaviourRequested():
+                return None
+            case Failed(error, message):
+                return f"{error}: {message}"
+            case Stopped(policy, detail):
+                return f"stopped by {policy}: {detail}"
+            case other:
+                return f"{type(other).__name__.lower()}: {getattr(other, 'reason', '')}"
+
+    def raise_for_failure(self) -> RunResult:
+        """Raise `RunFailed` if there is an error; else return the result itself."""
+        if self.error is not None:
+            raise RunFailed(f"run {self.run_id} of {self.agent_id} failed: {self.error}")
+        return self
 
 
 class NewRun(Struct, frozen=True, kw_only=True):
@@ -235,7 +255,7 @@ class Dispatcher:
         act.log(RunStart(identity, 0, now, "new"))
         act.log(new.message)
         if new.item_id is not None:
-            act.draft.take(new.item_id)
+            act.take(new.item_id)
         return act
 
     def _claim(self, act: Activation, stored: ThreadView | None) -> None:
@@ -273,19 +293,32 @@ class Dispatcher:
 
     def result(self, act: Activation) -> RunResult:
         """What an activation came to."""
-        run = act.view.run
+        return self._result(act.view.run, act.view.answer, tuple(act.view.tickets.values()))
+
+    async def _recall(self, run_id: str) -> RunResult:
+        """What a run came to so far, from the store alone."""
+        store = self.env.store
+        run = await store.run(run_id)
+        if run is None:
+            raise UnknownRun(f"no run {run_id!r} in this store")
+        messages = await store.messages(run.thread_id)
+        answer = next((m for m in reversed(messages) if m.id == run.answer_id), None)
+        return self._result(run, answer, tuple([t for t in await store.tickets(run_id) if t.status == "open"]))
+
+    def _result(self, run: RunRecord, answer: Message | None, tickets: tuple[Ticket, ...]) -> RunResult:
         outcome, output = run.outcome, None
-        if outcome is not None and isinstance(outcome.output, msgspec.Raw) and act.agent.shape is not None:
-            output = act.agent.shape.decode(bytes(outcome.output))
+        if outcome is not None and isinstance(outcome.output, msgspec.Raw):
+            shape = self.env.registry.resolve(run.agent_id).shape
+            output = None if shape is None else shape.decode(bytes(outcome.output))
         return RunResult(
             run_id=run.id,
             thread_id=run.thread_id,
             agent_id=run.agent_id,
             status=run.status,
-            text=act.view.answer.text if act.view.answer is not None else "",
+            text=answer.text if answer is not None else "",
             output=output,
             termination=outcome.termination if outcome is not None else None,
-            tickets=tuple(act.view.tickets.values()),
+            tickets=tickets,
             usage=run.usage + run.descendants if run.descendants.total_tokens else run.usage,
             steps=run.steps,
         )
@@ -305,8 +338,7 @@ class Dispatcher:
             if act is not None:
                 for item in items:
                     await self._deliver(item)
-                await act.ended()
-                return self.result(act)
+                return await self._after(act, items)
             act = await self._reopen(stored, run, "resume")
             for item in items:
                 act.answer(item)
@@ -314,6 +346,28 @@ class Dispatcher:
                 return await self._drive(act, run.thread_id)
             except Conflict:
                 continue
+
+    async def _after(self, act: Activation, items: Sequence[InboxItem]) -> RunResult:
+        """What a run came to once it took these items in, in the activation that ran or in one after it."""
+        run_id, thread_id = act.identity.run_id, act.identity.thread_id
+        while True:
+            await act.ended()
+            if act.has_taken(items):
+                return self.result(act)
+            stored = await self.env.store.load(thread_id)
+            if running := self.active.get(thread_id):
+                act = running
+                continue
+            open_run = None if stored is None or stored.thread.claimed else stored.run
+            if stored is None or open_run is None or open_run.id != run_id:
+                return await self._recall(run_id)
+            if all(pending.id != item.id for item in items for pending in stored.inbox):
+                return await self._recall(run_id)
+            act = await self._reopen(stored, open_run, "wake")
+            try:
+                await self._drive(act, thread_id)
+            except Conflict:
+                act = self.active.get(thread_id, act)
 
     async def _match(self, run: RunRecord, stored: ThreadView, decisions: Sequence[Decision]) -> list[Decision]:
         closed = {t.id: t for t in await self.env.store.tickets(run.id) if t.status != "open"}

@@ -8,7 +8,7 @@ model call, and a step without hooks costs two commits.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property
 from typing import Any, Literal, TypeVar, cast
 
@@ -113,6 +113,8 @@ class Activation:
         self._pending = 0
         self._caller_cancelled = False
         self._ended = False
+        self._over = False
+        self._taken: tuple[str, ...] = ()
         self._troubles = 0
         self._watchers: list[asyncio.Future[None]] = []
 
@@ -152,6 +154,7 @@ class Activation:
         finally:
             self._uncancel()
             self._task = None
+            self._over = True
             for watcher in self._watchers:
                 if not watcher.done():
                     watcher.set_result(None)
@@ -202,7 +205,10 @@ class Activation:
     def ended(self) -> asyncio.Future[None]:
         """A future for the end of this activation."""
         watcher: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._watchers.append(watcher)
+        if self._over:
+            watcher.set_result(None)
+        else:
+            self._watchers.append(watcher)
         return watcher
 
     def fail(self, error: BaseException) -> None:
@@ -324,8 +330,10 @@ class Activation:
             contexts = await run_hooks(name, hooks, context, self.apply)
             self.now = self.clock.now()
         if ActionQueue.name in self.state.values:
-            catalog = self.env.registry.catalog
-            for problem in await run_actions(name, catalog, self.state, context, self.apply):
+            catalog, configs = self.env.registry.catalog, self.agent.configs
+            done, problems = await run_actions(name, catalog, configs, self.state, context, self.apply)
+            contexts += done
+            for problem in problems:
                 self.note(problem, name)
         return contexts
 
@@ -347,12 +355,21 @@ class Activation:
     async def _take(self, move: Take) -> None:
         for item in move.items:
             self.view.inbox.pop(item.id, None)
-            self.draft.take(item.id)
+            self.take(item.id)
             if item.decision is not None:
                 self.answer(item)
             elif item.message is not None:
                 self.log(item.message)
                 self.set_run(ending=None)
+
+    def take(self, item_id: str) -> None:
+        """Mark an inbox item as taken in."""
+        self._taken = (*self._taken, item_id)
+        self.draft.take(item_id)
+
+    def has_taken(self, items: Sequence[InboxItem]) -> bool:
+        """Whether all of these items were taken in."""
+        return all(item.id in self._taken for item in items)
 
     def answer(self, item: InboxItem) -> None:
         """Apply a decision to its call; one whose ticket is closed by now changes nothing."""
@@ -473,8 +490,10 @@ class Activation:
     def deliver(self, items: list[InboxItem], inbox_head: int) -> None:
         """Take note of items that this process put into the thread's inbox."""
         for item in items:
-            self.view.inbox[item.id] = item
-        self.inbox_head = inbox_head
+            # A run that found the item in the store may have taken it before its sender is told.
+            if item.id not in self._taken:
+                self.view.inbox[item.id] = item
+        self.inbox_head = max(self.inbox_head, inbox_head)
         if self.view.live:
             self.executor.nudge()
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from ..errors import InvalidDecision, TicketClosed, UnknownTicket
 from ..stores import ThreadView
 from ..tools import error_reply, reply_of
+from ..types.codec import encode
 from ..types.content import Text, ToolReply
 from ..types.events import Event, RunFinish, StepEnd, ToolCallDone, ToolCallResumed, ToolCallSuspended
 from ..types.ids import new_id
@@ -40,7 +41,7 @@ def finished(call: Call, reply: ToolReply, outcome: CallOutcome, run: Identity, 
 
 
 def _with_note(reply: ToolReply, edited: dict[str, Any]) -> ToolReply:
-    note = Text(f"\n[a person changed the arguments before the call ran, to: {edited}]")
+    note = Text(f"\n[a person changed the arguments before the call ran, to: {encode(edited).decode()}]")
     return replace(reply, content=(*reply.content, note), metadata={**reply.metadata, "edited": edited})
 
 
@@ -102,6 +103,13 @@ def answered(call: Call, ticket: Ticket, decision: Decision, run: Identity, now:
     return Change(change.call, (resumed, *change.log), closed)
 
 
+_HOW: dict[ResumeMode, str] = {
+    "replay": "ticket.approve()",
+    "result": "ticket.answer(value)",
+    "arguments": "ticket.edit(arguments)",
+}
+
+
 def match_decision(
     decision: Decision, tickets: dict[str, Ticket], closed: dict[str, Ticket]
 ) -> tuple[Ticket, Decision]:
@@ -118,7 +126,8 @@ def match_decision(
         raise UnknownTicket(f"no open ticket or call {decision.ticket_id!r} (open tickets: {waiting})")
     if decision.verdict == "approve" and (decision.mode or ticket.accepts[0]) not in ticket.accepts:
         raise InvalidDecision(
-            f"ticket {ticket.id} for {ticket.tool} takes {' or '.join(ticket.accepts)}, not {decision.mode}"
+            f"ticket {ticket.id} for {ticket.tool} takes {' or '.join(ticket.accepts)}, not {decision.mode}; "
+            f"use {' or '.join(_HOW[mode] for mode in ticket.accepts)}"
         )
     if decision.mode == "arguments" and not isinstance(decision.value, dict):
         raise InvalidDecision(f"new arguments for {ticket.tool} must be an object, not {decision.value!r}")

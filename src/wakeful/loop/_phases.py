@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from ..agents import Hook
 from ..errors import HookFailed, WakefulError
-from ..plugins import ActionQueue, Catalog, HookContext
+from ..plugins import ActionQueue, Catalog, Handler, HookContext
 from ..state import AnyKey, Command, ScheduledAction, State, conflicts
 
 __all__ = ["MAX_ACTION_ROUNDS", "run_actions", "run_hooks"]
@@ -81,47 +81,44 @@ def _failure(phase: str, hook: Hook, error: Exception) -> HookFailed:
 async def run_actions(
     phase: str,
     catalog: Catalog,
+    configs: Mapping[str, Any],
     state: State,
-    context: Callable[[Hook], HookContext],
+    context: Callable[[Hook], C],
     apply: Callable[[Command], None],
-) -> list[str]:
-    """Run the actions that wait for this phase, and those that they schedule; returns what failed.
+) -> tuple[list[C], list[str]]:
+    """Run the actions that wait for this phase, and those that they schedule.
 
     Each action is settled together with what it changed. One that fails is put aside and the run goes on.
+    Returns the contexts of those that ran, and what failed.
     """
+    done: list[C] = []
     problems: list[str] = []
     for _ in range(MAX_ACTION_ROUNDS):
         due = [a for a in state.snapshot()[ActionQueue].pending if a.phase == phase]
         if not due:
-            return problems
+            return done, problems
         for action in due:
-            command = Command()
-            error = await _act(action, catalog, context, command)
+            handler = catalog.actions.get(action.name)
+            error, command = "no plugin handles it any more", Command()
+            if handler is not None:
+                ctx = context(Hook(handler.plugin, handler.function, configs.get(handler.plugin)))
+                error = await _act(action, handler, ctx)
+                if not error:
+                    done.append(ctx)
+                    command = ctx.command
             if error:
                 problems.append(f"action {action.name!r}: {error}")
-                command = Command()
             command.updates.append((ActionQueue, ("ran", replace(action, error=error))))
             apply(command)
     raise HookFailed(f"actions kept scheduling actions for {phase}: more than {MAX_ACTION_ROUNDS} rounds")
 
 
-async def _act(
-    action: ScheduledAction,
-    catalog: Catalog,
-    context: Callable[[Hook], HookContext],
-    command: Command,
-) -> str:
-    handler = catalog.actions.get(action.name)
-    if handler is None:
-        return "no plugin handles it any more"
-    ctx = context(Hook(handler.plugin, handler.function, None))
+async def _act(action: ScheduledAction, handler: Handler, ctx: HookContext) -> str:
+    """Carry an action out; returns the error if it failed."""
     try:
         await handler.function(handler.payload.decode(action.payload), ctx)
     except (msgspec.MsgspecError, WakefulError) as error:
         return str(error)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
-    command.updates.extend(ctx.command.updates)
-    command.notices.extend(ctx.command.notices)
-    command.ending, command.handoff = ctx.command.ending, ctx.command.handoff
     return ""

@@ -203,7 +203,9 @@ class ToolContext:
         if self._asked < len(answers):
             self._asked += 1
             return answers[self._asked - 1].value
-        raise Asked(message, schema=schema, accepts=(mode,))
+        # Whoever may edit the arguments may also leave them as they are.
+        accepts: tuple[ResumeMode, ...] = ("arguments", "replay") if mode == "arguments" else (mode,)
+        raise Asked(message, schema=schema, accepts=accepts)
 
     def stream(self, text: str) -> None:
         """Show a piece of output while the tool runs."""

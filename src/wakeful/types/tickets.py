@@ -48,7 +48,7 @@ class Ticket(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
 
     def approve(self, *, reason: str = "") -> Decision:
         """Let the call go on as it is."""
-        return Decision(self.id, reason=reason)
+        return Decision(self.id, mode="replay", reason=reason)
 
     def deny(self, reason: str = "") -> Decision:
         """Say no: the call doesn't run and the model is told why."""
