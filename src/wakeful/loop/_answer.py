@@ -92,18 +92,18 @@ class Answer:
             self._add_text(chunk.text)
         elif type(chunk) is CallDeltaChunk:
             self._add_call_delta(chunk)
+        elif type(chunk) is CallStartChunk:
+            self._close_text()
+            self._start_call(chunk)
+        elif type(chunk) is StopChunk:
+            self.stop = chunk.reason
+        elif type(chunk) is UsageChunk:
+            self.usage = chunk.usage
         elif type(chunk) is ReasoningChunk:
             self._add_reasoning(chunk)
         elif type(chunk) is CallChunk:
             self._close_text()
             self._add_call(chunk)
-        elif type(chunk) is CallStartChunk:
-            self._close_text()
-            self._start_call(chunk)
-        elif type(chunk) is UsageChunk:
-            self.usage = chunk.usage
-        elif type(chunk) is StopChunk:
-            self.stop = chunk.reason
         elif type(chunk) is PartChunk:
             self._close_text()
             self._parts.append(chunk.part)

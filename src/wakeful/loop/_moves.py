@@ -210,17 +210,17 @@ def _act(view: RunView, rules: Rules) -> Move:
     waiting: list[Call] = []
     suspended = 0
     for call in view.calls.values():
-        match call.state:
-            case "requested":
-                waiting.append(call)
-            case "started" if call.id not in view.live:
-                return Recover(_orphans(view))
-            case "suspended":
-                suspended += 1
-            case "finished" if call.hooks_due:
+        state = call.state
+        if state == "finished":
+            if call.hooks_due:
                 return AfterCalls(tuple([c for c in view.calls.values() if c.hooks_due]))
-            case _:
-                pass
+        elif state == "started":
+            if call.id not in view.live:
+                return Recover(_orphans(view))
+        elif state == "requested":
+            waiting.append(call)
+        else:
+            suspended += 1
     if waiting and ending is None and (start := _startable(waiting, view, rules)):
         return Execute(start)
     if view.live:
