@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Literal, cast
 
@@ -230,8 +231,10 @@ class Runtime:
         else:
             raise UsageError("the sync calls can't be used inside an event loop; await the others instead")
         if self._own_loop is None:
-            self._own_loop = asyncio.new_event_loop()
-            threading.Thread(target=self._own_loop.run_forever, name="wakeful-loop", daemon=True).start()
+            loop = self._own_loop = asyncio.new_event_loop()
+            threading.Thread(target=_serve, args=(loop,), name="wakeful-loop", daemon=True).start()
+            # The thread doesn't know the runtime: once nobody holds it any more, its loop ends.
+            weakref.finalize(self, _stop, loop)
         return asyncio.run_coroutine_threadsafe(work(), self._own_loop).result()
 
     # -- reading ---------------------------------------------------------------------------------------------
@@ -402,6 +405,18 @@ class Runtime:
             seed[key.name] = key.encode(value)
             key.decode(seed[key.name])
         return seed
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()
+
+
+def _stop(loop: asyncio.AbstractEventLoop) -> None:
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(loop.stop)
 
 
 def _thread_id(thread: str) -> str:

@@ -143,7 +143,10 @@ async def test_during_parallel_tools(scripted: Scripted) -> None:
     await goes_on(runtime)
 
 
-@pytest.mark.parametrize("phase", ["step_start", "before_inference", "after_inference", "before_tool", "step_end"])
+HOOKS = ["step_start", "before_inference", "after_inference", "gate_tool", "before_tool", "after_tool", "step_end"]
+
+
+@pytest.mark.parametrize("phase", HOOKS)
 async def test_during_a_hook(scripted: Scripted, phase: str) -> None:
     hold, spy = Hold(), Spy()
 
@@ -152,7 +155,7 @@ async def test_during_a_hook(scripted: Scripted, phase: str) -> None:
             await hold.here()
 
     plugins = [type("Waits", (Plugin,), {phase: hook})(), type("Idle", (Plugin,), {phase: _nothing})()]
-    late = phase in ("after_inference", "before_tool", "step_end")
+    late = phase not in ("step_start", "before_inference")
     turns = [call("act"), "hello again"] if late else ["hello again"]
     agent = Agent("agent", model=scripted(*turns), tools=[spying(spy, "act")], plugins=plugins)
     runtime = Runtime([agent])
@@ -160,7 +163,24 @@ async def test_during_a_hook(scripted: Scripted, phase: str) -> None:
     await soon(runtime.cancel(run_id))
     await soon(task)
     await assert_cancelled(runtime, "t")
-    assert spy.ran == (["act"] if phase == "step_end" else [])
+    assert spy.ran == (["act"] if phase in ("after_tool", "step_end") else [])
+    await goes_on(runtime)
+
+
+async def test_while_it_ends(scripted: Scripted) -> None:
+    hold = Hold()
+
+    class Ending(Plugin):
+        async def run_end(self, ctx: Any) -> None:
+            if not hold.times:
+                await hold.here()
+
+    runtime = Runtime([Agent("agent", model=scripted("so far", "hello again"), plugins=[Ending()])])
+    task, run_id = await begin(runtime, hold.reached)
+    await soon(runtime.cancel(run_id))
+    assert (await soon(task)).text == "so far"
+    await assert_cancelled(runtime, "t")
+    assert len(await events_of(runtime, "t", RunFinish)) == 1
     await goes_on(runtime)
 
 

@@ -249,6 +249,30 @@ async def test_all_running_tools_are_stopped_at_once_and_the_rest_never_start(
     await goes_on(runtime)
 
 
+@BESIDES
+async def test_a_plain_function_around_an_async_one_is_stopped_like_that_one(
+    scripted: Scripted, besides: Sequence[str]
+) -> None:
+    hold = Hold()
+
+    async def inner() -> str:
+        await hold.here()
+        return "done"
+
+    @tool(effect="pure")
+    def outer() -> Any:
+        """Hand a coroutine on."""
+        return inner()
+
+    runtime = runtime_of(scripted, "outer", besides, outer)
+    task, run_id = await begin(runtime, hold.reached)
+    await soon(runtime.cancel(run_id))
+    assert isinstance((await soon(task)).termination, Cancelled)
+    assert (await outcomes(runtime, run_id))["outer"] == "cancelled"
+    assert runtime.abandoned == 0
+    await goes_on(runtime)
+
+
 # -- what isn't a cancellation of the run --------------------------------------------------------------------
 
 

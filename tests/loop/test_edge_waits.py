@@ -167,6 +167,31 @@ async def test_edge_35_new_input_is_given_to_a_run_that_waits_for_tasks(scripted
     await assert_settled(runtime, "t")
 
 
+async def test_input_that_is_queued_lets_a_run_that_waits_for_tasks_sleep(scripted: Scripted) -> None:
+    runtime = asking(scripted, "they are at it", "and done", "your turn")
+    waiting = await with_a_task(runtime)
+    before = len(await events_of(runtime, "t", RunStart))
+    await runtime.send("t", "afterwards", policy="queue")
+    await until_idle(runtime)
+    assert len(await events_of(runtime, "t", RunStart)) == before
+    await finish_the_task(runtime, waiting.run_id)
+    texts = [m.text for m in await runtime.messages("t") if m.role != "tool"]
+    assert texts[-4:] == ["the survey is done", "and done", "afterwards", "your turn"]
+    await assert_settled(runtime, "t")
+
+
+async def test_input_that_steers_wakes_a_run_that_waits_for_tasks(scripted: Scripted) -> None:
+    runtime = asking(scripted, "they are at it", "noted", "and done")
+    waiting = await with_a_task(runtime)
+    await runtime.send("t", "by the way", policy="steer")
+    await until_idle(runtime)
+    run = await runtime.get_run(waiting.run_id)
+    assert (run.status, run.steps) == ("waiting", 3)
+    assert (await runtime.messages("t"))[-1].text == "noted"
+    await finish_the_task(runtime, waiting.run_id)
+    await assert_settled(runtime, "t")
+
+
 async def test_edge_36_whole_calls_of_a_cut_off_answer_run_without_asking_again(scripted: Scripted) -> None:
     spy = Spy()
     turn = Turn(text="so", calls=[call("act")], stop="max_tokens")

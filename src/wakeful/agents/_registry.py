@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from inspect import iscoroutinefunction
 from typing import Any
 
 import msgspec
@@ -223,6 +224,10 @@ class Registry:
         for section in agent.config:
             if not any(p.label == section and p.config is not None for p in plugins):
                 self._problems.append(f"{where}: config section {section!r} belongs to none of its plugins")
+        for plugin in plugins:
+            for phase in (*PHASES, "activate", "deactivate"):
+                if not iscoroutinefunction(getattr(plugin, phase)):
+                    self._problems.append(f"{where}, plugin {plugin.label!r}: {phase} must be `async def`")
         return {plugin.label: self._config(agent, plugin, where) for plugin in plugins}
 
     def _hooks_of(self, plugins: Sequence[Plugin], configs: Mapping[str, Any]) -> dict[str, tuple[Hook, ...]]:

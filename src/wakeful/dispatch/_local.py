@@ -504,10 +504,14 @@ class Dispatcher:
     async def close(self) -> None:
         """Cancel what runs and wait until all is quiet."""
         self.closed = True
-        for act in list(self.active.values()):
-            act.cancel("the runtime was closed")
-        while self.tasks:
-            await asyncio.wait(set(self.tasks))
+        for turn in self._turns.values():
+            if not turn.done():
+                turn.set_exception(RuntimeClosed("the runtime was closed; the input waits in its thread's inbox"))
+        while self.active or self.tasks:
+            ends = [act.ended() for act in self.active.values()]
+            for act in list(self.active.values()):
+                act.cancel("the runtime was closed")
+            await asyncio.wait({*self.tasks, *ends})
         self.env.threads.close()
 
 

@@ -379,7 +379,7 @@ class Activation:
             return
         self.draft.put_decision(decision)
         change = answered(self.view.calls[ticket.call_id], ticket, decision, self.identity, self.now)
-        if change.call.state == "finished" and self.agent.hooks["after_tool"]:
+        if change.call.state == "finished" and not self.quiet("after_tool"):
             change = Change(replace(change.call, hooks_due=True), change.log, change.ticket)
         self.change(change)
 
@@ -399,14 +399,12 @@ class Activation:
             detail = f"more than {self.rules.limits.handoffs} handoffs"
             self.set_run(next_agent=None, ending=Stopped("max_handoffs", detail))
             return
-        old, before = self.agent, run.agent_id
+        old, new = self.agent, self.env.registry.resolve(move.agent_id)
+        await self.phase("deactivate", [h for h in old.hooks["deactivate"] if h.plugin not in new.configs], Step)
         self.set_run(agent_id=move.agent_id, next_agent=None, handoffs=run.handoffs + 1)
         self._use_agent(move.agent_id)
-        staying = {hook.plugin for hook in (*self.agent.hooks["activate"], *self.agent.hooks["deactivate"])}
-        left = {hook.plugin for hook in (*old.hooks["activate"], *old.hooks["deactivate"])}
-        self.log(Handoff(self.identity, 0, now, before, move.agent_id))
-        await self.phase("deactivate", [h for h in old.hooks["deactivate"] if h.plugin not in staying], Step)
-        await self.phase("activate", [h for h in self.agent.hooks["activate"] if h.plugin not in left], Step)
+        self.log(Handoff(self.identity, 0, now, run.agent_id, move.agent_id))
+        await self.phase("activate", [h for h in new.hooks["activate"] if h.plugin not in old.configs], Step)
 
     def keep_under(self, above: Rules) -> None:
         """Keep to what the run above allows its whole tree."""
@@ -462,6 +460,8 @@ class Activation:
                 self.note(error, "run_end")
             if self.inbox_head != seen and isinstance(next_move(self.view, self.rules, self.now), Take):
                 return  # What came in meanwhile is for this run: it doesn't end yet.
+        if self.draft.notices:
+            await self.flush()  # So that one which fails is noted while the log is still open.
         before, now = self.view.run, self.now
         changes: dict[str, Any] = {"status": status, "waiting": waiting}
         if termination is not None and status == "done":
@@ -483,7 +483,7 @@ class Activation:
     async def _reload_inbox(self) -> None:
         stored = await self.env.store.load(self.identity.thread_id)
         if stored is not None:
-            self.view.inbox = {item.id: item for item in stored.inbox}
+            self.view.inbox = {item.id: item for item in stored.inbox if item.id not in self._taken}
             self.view.tasks = tuple([t for t in stored.tasks if t.run_id == self.view.run.id])
             self.inbox_head = stored.thread.inbox_head
 

@@ -124,11 +124,8 @@ def _approved(call: Call, asked_by: str) -> bool:
 
 
 def _needs_approval(tool: Tool, arguments: dict[str, Any]) -> bool:
-    rule = tool.approval
-    if isinstance(rule, bool):
-        return rule
     try:
-        return rule(arguments)
+        return tool.needs_approval(arguments)
     except Exception as error:
         raise HookFailed(
             f"the approval rule of tool {tool.spec.name!r} failed: {type(error).__name__}: {error}"
@@ -173,13 +170,15 @@ def _intercept(
 
 
 async def _start(act: Activation, ready: list[Ready]) -> None:
-    if hooks := act.agent.hooks["before_tool"]:
+    if not act.quiet("before_tool"):
         for call, _, arguments in ready:
 
             def prepare(ctx: BeforeTool, call: Call = call, arguments: dict[str, Any] = arguments) -> None:
                 ctx.call, ctx.arguments = call, arguments
 
-            await act.phase("before_tool", hooks, BeforeTool, prepare)
+            await act.phase("before_tool", act.agent.hooks["before_tool"], BeforeTool, prepare)
+            if act.view.run.ending is not None or act.view.run.cancel is not None:
+                return
     now = act.now
     started: list[Ready] = []
     for call, tool, arguments in ready:
@@ -257,7 +256,7 @@ def _settle(act: Activation, arrival: Arrival) -> None:
 
 def _finish(act: Activation, call: Call, reply: ToolReply, outcome: CallOutcome) -> None:
     change = finished(call, reply, outcome, act.identity, act.now)
-    if act.agent.hooks["after_tool"]:
+    if not act.quiet("after_tool"):
         change = Change(replace(change.call, hooks_due=True), change.log)
     act.change(change)
 

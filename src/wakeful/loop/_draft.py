@@ -72,7 +72,13 @@ class Draft:
 
     def __bool__(self) -> bool:
         return bool(
-            self.log or self._run is not None or self._calls or self._tickets or self._taken or self.state.changes
+            self.log
+            or self._run is not None
+            or self._calls
+            or self._tickets
+            or self._taken
+            or self.state.changes
+            or self.notices
         )
 
     def commit(self, now: int, *, release: bool = False, inbox_head: int | None = None) -> Commit:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from inspect import isawaitable
 from typing import Any, Literal
 
 from ..clock import Clock, Timer
@@ -165,12 +166,15 @@ class Executor:
         future = running.thread = self._threads.submit(lambda: tool.call(arguments, context))
         while True:
             try:
-                return await asyncio.shield(future)
+                value = await asyncio.shield(future)
+                break
             except asyncio.CancelledError:
                 if future.cancelled() or running.call.id not in self._running:
                     raise
                 # A thread can't be stopped: it was told, and has until the grace ends to come back.
                 continue
+        # A plain function around an async one hands its coroutine on.
+        return await value if isawaitable(value) else value
 
     def _stop(self, running: _Running, timed_out: bool) -> None:
         if running.call.id not in self._running or running.context.cancelled:

@@ -13,6 +13,7 @@ from ..plugins import (
     ActionQueue,
     AfterInference,
     BeforeInference,
+    Book,
     ContextBook,
     ContextMessage,
     InferencePlan,
@@ -45,7 +46,7 @@ async def infer(act: Activation, move: Infer) -> None:
         act.draft.log.append(StepStart(act.identity, 0, act.now, run.steps))
         if not act.quiet("step_start"):
             await act.phase("step_start", act.agent.hooks["step_start"], Step)
-    model, request = await _prepare(act)
+    model, request, book = await _prepare(act)
     if act.view.run.ending is not None or act.view.run.cancel is not None:
         return
     await act.flush()
@@ -62,6 +63,9 @@ async def infer(act: Activation, move: Infer) -> None:
     except BaseException:
         _keep_partial(act, model, answer, started)
         raise
+    if book is not None:
+        # Only now it is sure that the context messages were sent.
+        act.state.apply([(ContextBook, book)])
     await _accept(act, model, answer, content, request, started)
 
 
@@ -85,7 +89,8 @@ def _wrapped(model: Model, error: Exception) -> ModelError:
 # -- the request ---------------------------------------------------------------------------------------------
 
 
-async def _prepare(act: Activation) -> tuple[Model, ModelRequest]:
+async def _prepare(act: Activation) -> tuple[Model, ModelRequest, Book | None]:
+    """The model, its request, and what the context messages will be once the request was answered."""
     agent, run = act.agent, act.view.run
     settings = agent.agent.settings
     if run.options is not None:
@@ -94,7 +99,7 @@ async def _prepare(act: Activation) -> tuple[Model, ModelRequest]:
     if not hooks and ContextBook.name not in act.state.values and ActionQueue.name not in act.state.values:
         model = act.env.registry.models.resolve(agent.agent.model)
         system = agent.agent.instructions
-        return model, ModelRequest(system, act.history, agent.specs, settings, agent.output)
+        return model, ModelRequest(system, act.history, agent.specs, settings, agent.output), None
     plan = InferencePlan(settings)
     names = tuple(agent.tools)
 
@@ -104,17 +109,16 @@ async def _prepare(act: Activation) -> tuple[Model, ModelRequest]:
 
     for ctx in await act.phase("before_inference", hooks, BeforeInference, prepare):
         plan.add(ctx.plan)
-    _take_context(act, plan)
-    return _request(act, plan)
+    book = _choose_context(act, plan)
+    return *_request(act, plan), book
 
 
-def _take_context(act: Activation, plan: InferencePlan) -> None:
+def _choose_context(act: Activation, plan: InferencePlan) -> Book | None:
     if ContextBook.name not in act.state.values:
-        return
+        return None
     book = act.state.snapshot()[ContextBook]
     plan.context, after = select_context(book, act.view.run.steps)
-    if after != book:
-        act.state.apply([(ContextBook, after)])
+    return None if after == book else after
 
 
 def _request(act: Activation, plan: InferencePlan) -> tuple[Model, ModelRequest]:
@@ -158,8 +162,8 @@ async def _accept(
     now = act.now = act.clock.now()
     producer = Producer(run.identity.run_id, run.steps, act.identity.agent_id)
     message = Message(answer.message_id, "assistant", content, now, producer)
-    if hooks := act.agent.hooks["after_inference"]:
-        await _after(act, hooks, message, None, answer, request)
+    if not act.quiet("after_inference"):
+        await _after(act, message, None, answer, request)
         run = act.view.run
     changes: dict[str, Any] = {"stage": "acting", "failures": 0}
     if content:
@@ -228,7 +232,6 @@ def _judge(act: Activation, message: Message, answer: Answer, now: int) -> None:
 
 async def _after(
     act: Activation,
-    hooks: Any,
     message: Message | None,
     error: Exception | None,
     answer: Answer | None,
@@ -244,13 +247,13 @@ async def _after(
         if answer is not None:
             ctx.usage = answer.usage
 
-    await act.phase("after_inference", hooks, AfterInference, prepare)
+    await act.phase("after_inference", act.agent.hooks["after_inference"], AfterInference, prepare)
 
 
 async def _failed(act: Activation, error: ModelError, request: ModelRequest) -> None:
     """The model failed: ask again if a policy says so, else the run ends."""
-    if hooks := act.agent.hooks["after_inference"]:
-        await _after(act, hooks, None, error, None, request)
+    if not act.quiet("after_inference"):
+        await _after(act, None, error, None, request)
     run = act.view.run
     failures = run.failures + 1
     if not (error.transient and act.agent.retries):

@@ -99,26 +99,32 @@ async def run_actions(
             return done, problems
         for action in due:
             handler = catalog.actions.get(action.name)
-            error, command = "no plugin handles it any more", Command()
+            error = "no plugin handles it any more"
             if handler is not None:
                 ctx = context(Hook(handler.plugin, handler.function, configs.get(handler.plugin)))
-                error = await _act(action, handler, ctx)
+                error = await _act(action, handler, ctx, apply)
                 if not error:
                     done.append(ctx)
-                    command = ctx.command
             if error:
                 problems.append(f"action {action.name!r}: {error}")
-            command.updates.append((ActionQueue, ("ran", replace(action, error=error))))
-            apply(command)
+                apply(_settled(Command(), action, error))
     raise HookFailed(f"actions kept scheduling actions for {phase}: more than {MAX_ACTION_ROUNDS} rounds")
 
 
-async def _act(action: ScheduledAction, handler: Handler, ctx: HookContext) -> str:
-    """Carry an action out; returns the error if it failed."""
+async def _act(
+    action: ScheduledAction, handler: Handler, ctx: HookContext, apply: Callable[[Command], None]
+) -> str:
+    """Carry an action out and apply what it changed; returns the error if that failed."""
     try:
         await handler.function(handler.payload.decode(action.payload), ctx)
+        apply(_settled(ctx.command, action, ""))
     except (msgspec.MsgspecError, WakefulError) as error:
         return str(error)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return ""
+
+
+def _settled(command: Command, action: ScheduledAction, error: str) -> Command:
+    command.updates.append((ActionQueue, ("ran", replace(action, error=error))))
+    return command

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from ..errors import InvalidArguments
 from ..tools import Shape
 from ..types.events import StopReason
+from ..types.ids import digest_of
 from ..types.limits import (
     ContentMatch,
     CostBudget,
@@ -156,7 +156,7 @@ def _json(value: Any) -> bytes:
 def signature(answer: Message) -> str:
     """A short digest of an answer's text and calls, equal for equal answers."""
     wanted = [answer.text, [(call.name, call.arguments) for call in answer.calls]]
-    return hashlib.blake2b(msgspec.json.encode(wanted), digest_size=8).hexdigest()
+    return digest_of(msgspec.json.encode(wanted))
 
 
 def _repeats(signatures: tuple[str, ...], window: int) -> bool:

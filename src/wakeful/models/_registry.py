@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from typing import cast
 
 from ..errors import LiveModelForbidden, UnknownModel
@@ -75,6 +74,8 @@ class ModelRegistry:
                 f"unknown model {model!r}: a model is named 'vendor:name', or registered with "
                 f"Runtime(models={{{model!r}: ...}}) (known: {known})"
             )
+        from difflib import get_close_matches  # Only an error needs it, and it is slow to import.
+
         close = get_close_matches(vendor, self._vendors, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else "."
         return (

@@ -18,6 +18,7 @@ from ._contexts import RunEnd as RunEnd
 from ._contexts import Step as Step
 from ._contexts import Supply as Supply
 from ._contexts import Suspend as Suspend
+from ._plan import Book as Book
 from ._plan import ContextBook as ContextBook
 from ._plan import ContextMessage as ContextMessage
 from ._plan import InferencePlan as InferencePlan

@@ -95,10 +95,10 @@ class Catalog:
                 name = getattr(function, attribute, None)
                 if name is None:
                     continue
-                if name in table and table[name].plugin != label:
+                if name in table:
                     raise ConfigurationError(
-                        f"{attribute.rpartition('_')[2]} {name!r} has two handlers: "
-                        f"plugins {table[name].plugin!r} and {label!r}"
+                        f"{attribute.rpartition('_')[2]} {name!r} has two handlers: plugins "
+                        f"{table[name].plugin!r} and {label!r}; give agents that share a plugin the same object"
                     )
                 table[name] = Handler(name, label, getattr(plugin, member), _payload_decoder(function))
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any, ClassVar, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ..state import StateKey
+from ..types.ids import digest_of
 from ..types.requests import ModelSettings
 
 __all__ = ["ContextBook", "ContextMessage", "InferencePlan", "PlanEdits", "select_context"]
@@ -67,7 +67,7 @@ def select_context(book: Book, step: int) -> tuple[list[ContextMessage], Book]:
     sent = dict(book.sent)
     kept: dict[str, ContextMessage] = {}
     for key, message in book.messages.items():
-        digest = hashlib.blake2b(message.text.encode(), digest_size=8).hexdigest()
+        digest = digest_of(message.text.encode())
         last = sent.get(key)
         due = message.cooldown == 0 or last is None or last.digest != digest
         if due or (last is not None and step - last.step >= message.cooldown):

@@ -127,6 +127,6 @@ class State:
         self.changes.update({key: data if key.persistent else None for key, (_, data) in decoded.items()})
 
     def export(self) -> dict[str, Any]:
-        """The persistent values by name."""
-        found = ((name, self._keys.find(name)) for name in self.values)
+        """The persistent values by name, without wakeful's own."""
+        found = ((name, self._keys.find(name)) for name in self.values if not name.startswith("wakeful."))
         return {name: self.values[name] for name, key in found if key is not None and key.persistent}

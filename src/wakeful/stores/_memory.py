@@ -14,7 +14,7 @@ from ..errors import Conflict, InboxMoved, StaleFence
 from ..types.events import Event, MessageAdded
 from ..types.ids import now_ms
 from ..types.messages import Message
-from ..types.runs import Call, RunRecord, RunStatus, TaskRecord
+from ..types.runs import Call, Identity, RunRecord, RunStatus, TaskRecord
 from ..types.tickets import Ticket
 from ._protocol import Commit, Committed, InboxItem, ThreadRecord, ThreadView
 
@@ -53,7 +53,7 @@ class _Index:
         for entry in commit.log:
             if type(entry) is Message and identity is not None:
                 self.messages.append(entry)
-                self.log.append(MessageAdded(identity, entry.seq, entry.created_at, entry))
+                self.log.append(MessageAdded(self._writer(entry, identity), entry.seq, entry.created_at, entry))
             elif isinstance(entry, Event):
                 self.log.append(entry)
         for call in commit.calls:
@@ -65,6 +65,11 @@ class _Index:
             state[write.name] = write.value
         for task in commit.tasks:
             self.tasks[task.id] = task
+
+    def _writer(self, message: Message, identity: Identity) -> Identity:
+        """The run that wrote a message: a run that supersedes another writes that one's last words too."""
+        run = self.runs.get(message.producer.run_id or "") if message.producer is not None else None
+        return identity if run is None else run.record.identity
 
     def _put_run(self, record: RunRecord) -> None:
         run_id = record.identity.run_id

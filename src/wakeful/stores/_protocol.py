@@ -67,8 +67,9 @@ class Commit(Struct, kw_only=True, gc=False):
 
     The owner of a claim writes with its `fence`; without a claim on the thread, `version` says which version
     the writer saw. `claim` takes the thread for the writer, `release` gives it back. `log` holds messages and
-    durable events in order; the store numbers them. `inbox_head` makes the commit fail with `InboxMoved` if
-    items arrived that the writer hasn't seen.
+    durable events in order; the store numbers them. A commit with messages names its run in `identity`. The
+    store may keep the sequences it is given: they are not changed afterwards. `inbox_head` makes the commit
+    fail with `InboxMoved` if items arrived that the writer hasn't seen.
     """
 
     thread_id: str

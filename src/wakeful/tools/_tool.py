@@ -73,6 +73,17 @@ class Tool:
         run = self.run
         return inspect.iscoroutinefunction(run) or inspect.iscoroutinefunction(type(run).__call__)
 
+    def needs_approval(self, arguments: dict[str, Any]) -> bool:
+        """Whether a person must approve a call with these arguments; a rule sees defaults filled in."""
+        if isinstance(self.approval, bool):
+            return self.approval
+        return self.approval({**self._defaults, **arguments})
+
+    @cached_property
+    def _defaults(self) -> dict[str, Any]:
+        known = inspect.signature(self.run).parameters.items()
+        return {name: parameter.default for name, parameter in known if parameter.default is not parameter.empty}
+
     @property
     def suspendable(self) -> bool:
         """Whether the tool may ask while it runs, which makes it run again from the top."""

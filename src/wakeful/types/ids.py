@@ -1,4 +1,4 @@
-"""Monotonic UUIDv7 strings: the ids of everything but threads, which callers may name."""
+"""Names for things: monotonic UUIDv7 strings for everything but threads, which callers may name; and digests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import random
 import time
 
-__all__ = ["new_id", "now_ms"]
+__all__ = ["digest_of", "new_id", "now_ms"]
 
 # Looking up is several times faster than formatting, and ids are made for every message and call.
 _HEX = ["%03x" % number for number in range(0x1000)]
@@ -41,6 +41,13 @@ def _begin(ms: int) -> None:
     tail = "-8%03x-%012x" % (bits >> 48, bits & 0xFFFF_FFFF_FFFF)
     _ms, _count, _tail = (ms if ms > _ms else _ms + 1), 0, tail
     _head = "%08x-%04x-7" % (_ms >> 16, _ms & 0xFFFF)
+
+
+def digest_of(data: bytes) -> str:
+    """A short digest, equal for equal data in every process."""
+    from hashlib import blake2b  # Few runs need one, and OpenSSL is slow to import.
+
+    return blake2b(data, digest_size=8).hexdigest()
 
 
 def _after_fork() -> None:

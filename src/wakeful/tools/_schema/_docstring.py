@@ -20,10 +20,11 @@ _PARAMETERS = frozenset(
 )
 _DROPPED = frozenset({"return", "returns", "yield", "yields", "raise", "raises"})
 
-_UNDERLINE = re.compile(r"-{3,}\s*$")
-_GOOGLE_ENTRY = re.compile(r"\*{0,2}(\w+)\s*(?:\(.*?\))?\s*:(?:\s+(.*)|$)")
-_NUMPY_ENTRY = re.compile(r"(\*{0,2}\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?$")
-_SPHINX_FIELD = re.compile(
+# Not compiled here, or to import this would take several times as long.
+_UNDERLINE = r"-{3,}\s*$"
+_GOOGLE_ENTRY = r"\*{0,2}(\w+)\s*(?:\(.*?\))?\s*:(?:\s+(.*)|$)"
+_NUMPY_ENTRY = r"(\*{0,2}\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?$"
+_SPHINX_FIELD = (
     r"\s*:(param|parameter|arg|argument|key|keyword|type|returns?|rtype|raises?|except|exception|yields?)"
     r"(?:\s+([^:]+))?:(?:\s+(.*)|$)"
 )
@@ -44,7 +45,7 @@ def split_docstring(text: str | None) -> tuple[str, dict[str, str]]:
             found = _numpy_entries(lines[at + 2 : end])
         elif known and lines[at].rstrip().endswith(":") and (end := _indented_end(lines, at + 1)) > at + 1:
             found = _google_entries(lines[at + 1 : end])
-        elif match := _SPHINX_FIELD.match(lines[at]):
+        elif match := re.match(_SPHINX_FIELD, lines[at]):
             end = _field_end(lines, at + 1, _indent(lines[at]))
             found, title = _sphinx_entry(match, lines[at + 1 : end])
         else:
@@ -70,14 +71,14 @@ def _is_numpy_header(lines: list[str], at: int) -> bool:
         at + 1 < len(lines)
         and bool(lines[at].strip())
         and not lines[at].startswith(" ")
-        and _UNDERLINE.match(lines[at + 1]) is not None
+        and re.match(_UNDERLINE, lines[at + 1]) is not None
     )
 
 
 def _numpy_end(lines: list[str], start: int, *, entries: bool) -> int:
     at = start
     while at < len(lines) and not _is_numpy_header(lines, at):
-        stray = lines[at].strip() and not lines[at].startswith(" ") and not _NUMPY_ENTRY.match(lines[at])
+        stray = lines[at].strip() and not lines[at].startswith(" ") and not re.match(_NUMPY_ENTRY, lines[at])
         if entries and stray:
             break
         at += 1
@@ -93,7 +94,7 @@ def _numpy_entries(lines: list[str]) -> dict[str, str]:
             body.append(line)
             continue
         found.update(dict.fromkeys(names, _joined(body)))
-        match = _NUMPY_ENTRY.match(line)
+        match = re.match(_NUMPY_ENTRY, line)
         names = [name.strip().lstrip("*") for name in match[1].split(",")] if match else []
         body = []
     return {name: text for name, text in found.items() if text}
@@ -113,7 +114,7 @@ def _google_entries(lines: list[str]) -> dict[str, str]:
     found: dict[str, list[str]] = {}
     body: list[str] = []
     for line in lines:
-        match = _GOOGLE_ENTRY.match(line.strip()) if _indent(line) == margin else None
+        match = re.match(_GOOGLE_ENTRY, line.strip()) if _indent(line) == margin else None
         if match:
             body = found.setdefault(match[1], [])
             body.append(match[2] or "")

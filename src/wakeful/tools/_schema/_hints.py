@@ -1,0 +1,189 @@
+"""What type hints say: their alternatives, descriptions, limits, fields and kinds of JSON."""
+
+from __future__ import annotations
+
+import collections.abc as abc
+import re
+import types
+import typing
+from collections.abc import Iterator, Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
+from uuid import UUID
+
+from msgspec import Struct
+
+__all__ = [
+    "JSON_TYPES",
+    "KINDS",
+    "NONE",
+    "are_told_apart",
+    "description_in",
+    "fields_of",
+    "first_description",
+    "foreign_limits",
+    "have_limits",
+    "is_record",
+    "is_union",
+    "only_alternative",
+    "shown",
+    "unwrapped",
+]
+
+NONE = type(None)
+
+JSON_TYPES: dict[type, str] = {
+    str: "string",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    NONE: "null",
+}
+_STRINGS = (bytes, bytearray, memoryview, date, datetime, time, timedelta, Decimal, UUID)
+_OBJECTS = (dict, abc.Mapping, abc.MutableMapping)
+_ARRAYS = (
+    *(list, tuple, abc.Sequence, abc.MutableSequence, abc.Collection),
+    *(set, frozenset, abc.Set, abc.MutableSet),
+)
+# What each type that msgspec takes by itself is in JSON.
+KINDS: dict[Any, str] = {
+    **JSON_TYPES,
+    **dict.fromkeys(_STRINGS, "string"),
+    **dict.fromkeys(_OBJECTS, "object"),
+    **dict.fromkeys(_ARRAYS, "array"),
+}
+_LIMITS = ("gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_length")
+
+
+def shown(hint: Any) -> str:
+    """A hint as its author may have written it."""
+    return hint.__qualname__ if isinstance(hint, type) else repr(hint).replace("typing.", "")
+
+
+def is_union(hint: Any) -> bool:
+    """Whether a hint has alternatives."""
+    return get_origin(hint) in (Union, types.UnionType)
+
+
+def only_alternative(hint: Any) -> Any:
+    """T of an `Optional[T]`, and None for any other type."""
+    members = [member for member in get_args(hint) if member is not NONE] if is_union(hint) else []
+    return members[0] if len(members) == 1 else None
+
+
+def unwrapped(hint: Any) -> Iterator[Any]:
+    """A hint, then what it holds inside of `Annotated` and `Optional`, layer by layer."""
+    while hint is not None:
+        yield hint
+        hint = get_args(hint)[0] if get_origin(hint) is Annotated else only_alternative(hint)
+
+
+def description_in(hint: Any) -> str | None:
+    """What an annotation itself says of what it annotates."""
+    for layer in unwrapped(hint):
+        if get_origin(layer) is Annotated and (text := first_description(get_args(layer)[1:])):
+            return text
+    return None
+
+
+def first_description(extras: Sequence[Any]) -> str | None:
+    """The first description among what `Annotated` adds to a type."""
+    for extra in extras:
+        text = extra
+        if not isinstance(extra, str):
+            text = getattr(extra, "description", None) or getattr(extra, "documentation", None)
+        if text and isinstance(text, str):
+            return text
+    return None
+
+
+def have_limits(metas: Sequence[Any]) -> bool:
+    """Whether any `Meta` limits the values of its type."""
+    return any(getattr(meta, limit, None) is not None for meta in metas for limit in (*_LIMITS, "tz"))
+
+
+def foreign_limits(extras: Sequence[Any]) -> dict[str, Any]:
+    """The limits of annotated-types and of pydantic's Field, without importing either."""
+    limits: dict[str, Any] = {}
+    for item in (item for extra in extras for item in (extra, *(getattr(extra, "metadata", None) or ()))):
+        if type(item).__module__.partition(".")[0] in ("annotated_types", "pydantic"):
+            found = {limit: getattr(item, limit, None) for limit in _LIMITS}
+            limits.update({limit: value for limit, value in found.items() if value is not None})
+    if isinstance(pattern := limits.get("pattern"), re.Pattern):
+        limits["pattern"] = cast("re.Pattern[str]", pattern).pattern
+    return limits
+
+
+def is_record(hint: Any) -> bool:
+    """Whether a type is a class with named, typed fields that msgspec knows how to make."""
+    if not isinstance(hint, type):
+        return False
+    known: Any = hint
+    if issubclass(known, Struct) or hasattr(known, "__dataclass_fields__") or typing.is_typeddict(known):
+        return True
+    return issubclass(known, tuple) and hasattr(cast(Any, known), "_fields")
+
+
+def fields_of(record: Any) -> dict[str, Any]:
+    """The hints of a record's fields, by their names in JSON."""
+    hints = typing.get_type_hints(record, include_extras=True)
+    names: Sequence[str] = getattr(record, "__struct_fields__", None) or getattr(record, "_fields", ())
+    if typing.is_typeddict(record):
+        names = tuple(hints)
+    elif hasattr(record, "__dataclass_fields__"):
+        import dataclasses
+
+        names = [field.name for field in dataclasses.fields(record)]
+    encoded: Sequence[str] = getattr(record, "__struct_encode_fields__", names)
+    return {key: hints.get(name, Any) for name, key in zip(names, encoded, strict=True)}
+
+
+def are_told_apart(members: Sequence[Any]) -> bool:
+    """Whether msgspec tells the members of a union apart.
+
+    To ask it would be simpler, but it corrupts memory over unions some of whose members have limits
+    (0.22: `Annotated[str, Meta(pattern="a")] | list[int]`), and records that are still being lowered may
+    hold such unions.
+    """
+    seen: set[str] = set()
+    for member in members:
+        kinds = _kinds(member)
+        if not kinds or kinds & seen:
+            return False
+        seen |= kinds
+    tags = [kind for kind in seen if kind.startswith("tag ")]
+    fields = {kind.split()[1] for kind in tags}
+    return not tags or (len(fields) == 1 and "object" not in seen)
+
+
+def _kinds(member: Any) -> set[str]:
+    """The kinds of JSON by which a member of a union is told from others; none when it can't be."""
+    origin = get_origin(member)
+    if origin is Annotated:
+        base, *metas = get_args(member)
+        return set() if have_limits(metas) else _kinds(base)
+    if is_union(member):
+        parts = [_kinds(part) for part in get_args(member)]
+        return set[str]().union(*parts) if all(parts) else set()
+    base = origin or member
+    if base in KINDS:
+        return {KINDS[base]}
+    if is_record(base):
+        return _record_kinds(base)
+    values: list[object] = list(get_args(member)) if origin is Literal else []
+    if isinstance(base, type) and issubclass(base, Enum):
+        values = [option.value for option in base]
+    return {JSON_TYPES.get(type(value), "") for value in values}
+
+
+def _record_kinds(record: Any) -> set[str]:
+    config = getattr(record, "__struct_config__", None)
+    if config is None:
+        return {"array" if issubclass(record, tuple) else "object"}
+    if config.array_like:
+        return set()
+    if config.tag is None:
+        return {"object"}
+    return {f"tag {config.tag_field}:{type(config.tag).__name__} {config.tag}"}

@@ -1,0 +1,282 @@
+"""Phases: their order, the snapshot they share, and what hooks can see and do in each."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from loop.helpers import Scripted, Spy, assert_settled, events_of, spying
+from wakeful import (
+    AfterInference,
+    AfterTool,
+    Agent,
+    BeforeInference,
+    BeforeTool,
+    ConsecutiveErrors,
+    GateAnswer,
+    GateTool,
+    ModelError,
+    Plugin,
+    Principal,
+    RunEnd,
+    Runtime,
+    StateKey,
+    Step,
+    ToolContext,
+    Turn,
+    Usage,
+    call,
+    tool,
+)
+from wakeful.types.events import StateDelta
+from wakeful.types.runs import BehaviourRequested, NaturalEnd
+
+
+class Diary(Plugin):
+    """Writes down every phase it sees."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    async def activate(self, ctx: Step) -> None:
+        self.seen.append("activate")
+
+    async def run_start(self, ctx: Step) -> None:
+        self.seen.append(f"run_start {ctx.step}")
+
+    async def step_start(self, ctx: Step) -> None:
+        self.seen.append(f"step_start {ctx.step}")
+
+    async def before_inference(self, ctx: BeforeInference) -> None:
+        self.seen.append(f"before_inference {','.join(ctx.tools)}")
+
+    async def after_inference(self, ctx: AfterInference) -> None:
+        answer = ctx.answer
+        assert answer is not None
+        self.seen.append(f"after_inference {ctx.stop} {len(answer.calls)} {ctx.usage.input_tokens} {ctx.offered}")
+
+    async def gate_tool(self, ctx: GateTool) -> GateAnswer:
+        self.seen.append(f"gate_tool {ctx.call.name} {ctx.arguments}")
+        return None
+
+    async def before_tool(self, ctx: BeforeTool) -> None:
+        self.seen.append(f"before_tool {ctx.call.name} {ctx.arguments}")
+
+    async def after_tool(self, ctx: AfterTool) -> None:
+        self.seen.append(f"after_tool {ctx.call.name} {ctx.outcome} {ctx.reply.error}")
+
+    async def step_end(self, ctx: Step) -> None:
+        self.seen.append(f"step_end {ctx.step}")
+
+    async def run_end(self, ctx: RunEnd) -> None:
+        self.seen.append(f"run_end {ctx.status} {type(ctx.termination).__name__}")
+
+
+async def test_the_phases_come_in_their_order(scripted: Scripted) -> None:
+    diary = Diary()
+    turns = [Turn(calls=[call("act", x=1)], usage=Usage(input_tokens=7)), "done"]
+    agent = Agent("agent", model=scripted(*turns), tools=[spying(Spy(), "act")], plugins=[diary])
+    await Runtime([agent]).run("agent", "go")
+    assert diary.seen == [
+        "activate",
+        "run_start 0",
+        "step_start 1",
+        "before_inference act",
+        "after_inference tool_use 1 7 ('act',)",
+        "gate_tool act {'x': 1}",
+        "before_tool act {'x': 1}",
+        "after_tool act ok None",
+        "step_end 1",
+        "step_start 2",
+        "before_inference act",
+        "after_inference end_turn 0 0 ('act',)",
+        "step_end 2",
+        "run_end done NaturalEnd",
+    ]
+
+
+async def test_a_suspension_ends_the_activation_and_not_the_step(scripted: Scripted) -> None:
+    diary = Diary()
+    tools = [spying(Spy(), "ask", approval=True)]
+    runtime = Runtime([Agent("agent", model=scripted(call("ask"), "done"), tools=tools, plugins=[diary])])
+    result = await runtime.run("agent", "go", thread="t")
+    assert diary.seen[-2:] == ["gate_tool ask {}", "run_end waiting NoneType"]
+    diary.seen.clear()
+    await runtime.resume(result.run_id, result.tickets[0].approve())
+    assert diary.seen[:5] == [
+        "run_start 1",
+        "gate_tool ask {}",
+        "before_tool ask {}",
+        "after_tool ask ok None",
+        "step_end 1",
+    ]
+
+
+@pytest.mark.parametrize(("answer", "expected"), [("result", "ok None"), ("deny", "blocked denied")])
+async def test_a_call_that_a_person_finished_has_its_after_tool_too(
+    scripted: Scripted, answer: str, expected: str
+) -> None:
+    diary = Diary()
+    tools = [spying(Spy(), "ask", approval=True)]
+    runtime = Runtime([Agent("agent", model=scripted(call("ask"), "done"), tools=tools, plugins=[diary])])
+    result = await runtime.run("agent", "go", thread="t")
+    diary.seen.clear()
+    (ticket,) = result.tickets
+    await runtime.resume(result.run_id, ticket.result("given") if answer == "result" else ticket.deny())
+    assert diary.seen[:2] == ["run_start 1", f"after_tool ask {expected}"]
+
+
+class Word(StateKey[str, str]):
+    """An exclusive key."""
+
+    name, scope, default = "word", "thread", "-"
+
+
+async def test_hooks_of_a_phase_run_side_by_side_on_one_snapshot(scripted: Scripted) -> None:
+    barrier = asyncio.Barrier(3)
+    seen: list[str] = []
+
+    def meets(label: str) -> Plugin:
+        async def hook(self: Plugin, ctx: Step) -> None:
+            seen.append(ctx.state[Word])
+            await barrier.wait()
+            seen.append(ctx.state[Word])
+
+        return type(label, (Plugin,), {"step_start": hook})()
+
+    runtime = Runtime(
+        [Agent("agent", model=scripted("ok"), plugins=[meets("A"), meets("B"), meets("C")])], keys=[Word]
+    )
+    await runtime.run("agent", "go", state={Word: "seeded"})
+    assert seen == ["seeded"] * 6
+
+
+async def test_a_hook_does_not_see_its_own_writes_and_the_next_phase_does(scripted: Scripted) -> None:
+    seen: list[str] = []
+
+    class Writer(Plugin):
+        keys = (Word,)
+
+        async def run_start(self, ctx: Step) -> None:
+            ctx.update(Word, "written")
+            seen.append(ctx.state[Word])
+
+        async def step_start(self, ctx: Step) -> None:
+            seen.append(ctx.state[Word])
+
+    await Runtime([Agent("agent", model=scripted("ok"), plugins=[Writer()])]).run("agent", "go")
+    assert seen == ["-", "written"]
+
+
+async def test_a_phase_is_committed_before_the_next_of_the_users_code_runs(scripted: Scripted) -> None:
+    class Writer(Plugin):
+        keys = (Word,)
+
+        async def run_start(self, ctx: Step) -> None:
+            ctx.update(Word, "written")
+
+        async def step_start(self, ctx: Step) -> None:
+            stored = await runtime._store.load("t")
+            assert stored is not None
+            assert stored.state == {"word": b'"written"'}
+            seen.append("yes")
+
+    seen: list[str] = []
+    runtime = Runtime([Agent("agent", model=scripted("ok"), plugins=[Writer()])])
+    result = await runtime.run("agent", "go", thread="t")
+    assert (result.termination, seen) == (NaturalEnd(), ["yes"])
+    assert [e.changes for e in await events_of(runtime, "t", StateDelta)] == [{"word": "written"}]
+
+
+@pytest.mark.parametrize(
+    ("phase", "ran", "text"),
+    [
+        ("run_start", [], ""),
+        ("step_start", [], ""),
+        ("before_inference", [], ""),
+        ("after_inference", [], "so"),
+        ("before_tool", [], "so"),
+        ("after_tool", ["act"], "so"),
+        ("step_end", ["act"], "so"),
+    ],
+)
+async def test_a_hook_ends_the_run_at_once_and_what_did_not_start_does_not(
+    scripted: Scripted, phase: str, ran: list[str], text: str
+) -> None:
+    async def stop(self: Plugin, ctx: Any) -> None:
+        ctx.end_run("that will do")
+
+    spy = Spy()
+    turns = [Turn(text="so", calls=[call("act")])] if text else []
+    plugin = type("Stops", (Plugin,), {phase: stop})()
+    runtime = Runtime([Agent("agent", model=scripted(*turns), tools=[spying(spy, "act")], plugins=[plugin])])
+    result = await runtime.run("agent", "go", thread="t")
+    assert result.termination == BehaviourRequested("that will do")
+    assert (spy.ran, result.text) == (ran, text)
+    await assert_settled(runtime, "t")
+
+
+async def test_a_tool_ends_the_run_once_its_siblings_are_finished(scripted: Scripted) -> None:
+    spy = Spy()
+
+    @tool
+    async def last(ctx: ToolContext) -> str:
+        """End it."""
+        ctx.end_run("asked for")
+        return "ended"
+
+    runtime = Runtime(
+        [Agent("agent", model=scripted([call("last"), call("act")]), tools=[last, spying(spy, "act")])]
+    )
+    result = await runtime.run("agent", "go", thread="t")
+    assert result.termination == BehaviourRequested("asked for")
+    assert spy.ran == ["act"]
+    await assert_settled(runtime, "t")
+
+
+async def test_hooks_see_who_asked_and_which_run_it_is(scripted: Scripted) -> None:
+    seen: list[Any] = []
+
+    class Looks(Plugin):
+        async def run_start(self, ctx: Step) -> None:
+            seen.append((ctx.principal, ctx.run.thread_id, ctx.run.agent_id))
+
+    ann = Principal("ann")
+    await Runtime([Agent("agent", model=scripted("ok"), plugins=[Looks()])]).run(
+        "agent", "go", thread="t", principal=ann
+    )
+    assert seen == [(ann, "t", "agent")]
+
+
+async def test_a_run_end_hook_hears_what_the_run_waits_for(scripted: Scripted) -> None:
+    seen: list[Any] = []
+
+    class Ends(Plugin):
+        async def run_end(self, ctx: RunEnd) -> None:
+            seen.append((ctx.status, ctx.termination, ctx.waiting))
+
+    tools = [spying(Spy(), "ask", approval=True)]
+    runtime = Runtime([Agent("agent", model=scripted(call("ask"), "done"), tools=tools, plugins=[Ends()])])
+    result = await runtime.run("agent", "go")
+    (first,) = seen
+    assert first[:2] == ("waiting", None)
+    assert first[2].tickets == (result.tickets[0].id,)
+    await runtime.resume(result.run_id, result.tickets[0].approve())
+    assert seen[1] == ("done", NaturalEnd(), None)
+
+
+async def test_hooks_run_again_for_a_model_call_that_is_tried_again(scripted: Scripted) -> None:
+    diary = Diary()
+    model = scripted(ModelError("busy", transient=True), "done")
+
+    class Some(Plugin):
+        async def step_start(self, ctx: Step) -> None:
+            await diary.step_start(ctx)
+
+        async def before_inference(self, ctx: BeforeInference) -> None:
+            await diary.before_inference(ctx)
+
+    await Runtime([Agent("agent", model=model, plugins=[Some()], stop=[ConsecutiveErrors(2)])]).run("agent", "go")
+    assert diary.seen == ["step_start 1", "before_inference ", "before_inference "]

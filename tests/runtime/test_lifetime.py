@@ -1,0 +1,284 @@
+"""The runtime as an object: what it refuses, what it knows, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+
+from loop.helpers import Hold, Scripted, Spy, assert_cancelled, assert_settled, holding, soon, spying, until
+from wakeful import (
+    Agent,
+    ConfigurationError,
+    Image,
+    MemoryStore,
+    Principal,
+    Runtime,
+    Text,
+    ToolContext,
+    Url,
+    call,
+    tool,
+)
+from wakeful.errors import InvalidInput, RuntimeClosed, UnknownAgent, UnknownRun, UsageError
+from wakeful.testing import FakeClock
+from wakeful.types.runs import Cancelled
+
+# -- closing -------------------------------------------------------------------------------------------------
+
+
+async def test_closing_cancels_what_runs_and_waits_until_it_is_quiet(scripted: Scripted) -> None:
+    hold = Hold()
+    store = MemoryStore()
+    runtime = Runtime(
+        [Agent("agent", model=scripted(call("wait")), tools=[holding(hold, effect="pure")])], store=store
+    )
+    task = asyncio.create_task(runtime.run("agent", "go", thread="t"))
+    await soon(hold.reached.wait())
+    await runtime.close()
+    run = (await store.runs(thread_id="t"))[0]
+    assert run.outcome is not None
+    assert run.outcome.termination == Cancelled("the runtime was closed")
+    assert (await soon(task)).termination == Cancelled("the runtime was closed")
+    await assert_cancelled(runtime, "t")
+
+
+async def test_leaving_the_context_closes_it(scripted: Scripted) -> None:
+    async with Runtime([Agent("agent", model=scripted("hello"))]) as runtime:
+        await runtime.send("t", "hi", agent="agent")
+    assert (await runtime.list_runs(thread="t"))[0].status == "done"
+    with pytest.raises(RuntimeClosed):
+        await runtime.run("agent", "more")
+
+
+async def test_a_closed_runtime_takes_no_more_work(scripted: Scripted) -> None:
+    runtime = Runtime([Agent("agent", model=scripted(call("ask")), tools=[spying(Spy(), "ask", approval=True)])])
+    result = await runtime.run("agent", "go", thread="t")
+    await runtime.close()
+    for attempt in (
+        runtime.run("agent", "go"),
+        runtime.send("t", "go", agent="agent"),
+        runtime.resume(result.run_id, result.tickets[0].approve()),
+    ):
+        with pytest.raises(RuntimeClosed, match="make a new one"):
+            await attempt
+    with pytest.raises(RuntimeClosed):
+        await anext(aiter(runtime.stream("agent", "go")))
+
+
+async def test_closing_twice_is_fine(scripted: Scripted) -> None:
+    runtime = Runtime([Agent("agent", model=scripted())])
+    await runtime.close()
+    await runtime.close()
+
+
+async def test_those_who_wait_their_turn_hear_that_the_runtime_was_closed(scripted: Scripted) -> None:
+    hold = Hold()
+    store = MemoryStore()
+    agent = Agent("agent", model=scripted(call("wait"), "later"), tools=[holding(hold, effect="pure")])
+    runtime = Runtime([agent], store=store)
+    first = asyncio.create_task(runtime.run("agent", "one", thread="t"))
+    await soon(hold.reached.wait())
+    second = asyncio.create_task(runtime.run("agent", "two", thread="t"))
+    await asyncio.sleep(0)
+    await soon(runtime.close())
+    await soon(first)
+    with pytest.raises(RuntimeClosed):
+        await soon(second)
+    fresh = Runtime([agent], store=store)
+    await fresh._dispatch.pump("t")
+    await until(lambda: not fresh._dispatch.tasks)
+    assert [m.text for m in await store.messages("t") if m.role == "user"] == ["one", "two"]
+    await assert_settled(fresh, "t")
+
+
+async def test_closing_lets_go_of_what_does_not_stop(scripted: Scripted, fake_clock: FakeClock) -> None:
+    hold = Hold()
+
+    @tool
+    async def stubborn() -> str:
+        """Ignore every wish to stop."""
+        while not hold.released.is_set():
+            try:
+                await hold.here()
+            except asyncio.CancelledError:
+                pass
+        return "too late"
+
+    runtime = Runtime([Agent("agent", model=scripted(call("stubborn")), tools=[stubborn])], clock=fake_clock)
+    run = asyncio.create_task(runtime.run("agent", "go", thread="t"))
+    try:
+        await soon(hold.reached.wait())
+        closing = asyncio.create_task(runtime.close())
+        await fake_clock.advance(0)
+        await fake_clock.advance(5)
+        await soon(closing)
+        await soon(run)
+        assert runtime.abandoned == 1
+        await assert_cancelled(runtime, "t")
+    finally:
+        hold.released.set()
+    await until(lambda: runtime.abandoned == 0)
+
+
+# -- what is refused -----------------------------------------------------------------------------------------
+
+
+async def test_an_unknown_agent_is_refused_with_those_there_are(scripted: Scripted) -> None:
+    runtime = Runtime([Agent("agent", model=scripted())])
+    with pytest.raises(UnknownAgent, match=r"'nobody' \(known: agent\)"):
+        await runtime.run("nobody", "go")
+
+
+@pytest.mark.parametrize("thread", ["", "x" * 129, "ü" * 65])
+async def test_a_thread_id_has_its_limits(scripted: Scripted, thread: str) -> None:
+    runtime = Runtime([Agent("agent", model=scripted())])
+    with pytest.raises(InvalidInput, match="1 to 128 bytes"):
+        await runtime.run("agent", "go", thread=thread)
+
+
+@pytest.mark.parametrize("input", ["", [], "x" * (1024 * 1024 + 1)])
+async def test_input_that_is_empty_or_too_large_is_refused(scripted: Scripted, input: Any) -> None:
+    runtime = Runtime([Agent("agent", model=scripted())])
+    with pytest.raises(InvalidInput):
+        await runtime.run("agent", input, thread="t")
+    assert await runtime.list_runs() == []
+
+
+async def test_input_may_have_several_parts(scripted: Scripted) -> None:
+    model = scripted("nice")
+    runtime = Runtime([Agent("agent", model=model)])
+    parts = [Text("look"), Image(Url("https://example.com/a.png"))]
+    await runtime.run("agent", parts, thread="t")
+    assert model.requests[0].messages[0].content == tuple(parts)
+
+
+async def test_lone_surrogates_in_the_input_are_replaced(scripted: Scripted) -> None:
+    model = scripted("ok")
+    await Runtime([Agent("agent", model=model)]).run("agent", "a\ud800b")
+    assert model.requests[0].messages[0].text == "a\ufffdb"
+
+
+def test_one_error_lists_all_that_is_wrong(scripted: Scripted) -> None:
+    agents = [
+        Agent("a b", model=scripted()),
+        Agent("twice", model="nope:model"),
+        Agent("twice", model=scripted(), delegates=["nobody"]),
+        Agent("toolish", model=scripted(), tools=["missing"]),
+    ]
+    with pytest.raises(ConfigurationError) as caught:
+        Runtime(agents)
+    text = str(caught.value)
+    for part in ("'a b'", "'twice' is defined twice", "nope:model", "no tool named 'missing'"):
+        assert part in text
+
+
+# -- what it knows -------------------------------------------------------------------------------------------
+
+
+async def test_runs_are_found_by_thread_and_status_newest_first(scripted: Scripted) -> None:
+    tools = [spying(Spy(), "ask", approval=True)]
+    runtime = Runtime([Agent("agent", model=scripted("a", "b", call("ask")), tools=tools)])
+    one = await runtime.run("agent", "go", thread="t")
+    two = await runtime.run("agent", "go", thread="t")
+    three = await runtime.run("agent", "go", thread="u")
+    assert [r.id for r in await runtime.list_runs()] == [three.run_id, two.run_id, one.run_id]
+    assert [r.id for r in await runtime.list_runs(thread="t")] == [two.run_id, one.run_id]
+    assert [r.id for r in await runtime.list_runs(status="waiting")] == [three.run_id]
+    assert [r.id for r in await runtime.list_runs(before=two.run_id)] == [one.run_id]
+    assert [r.id for r in await runtime.list_runs(limit=1)] == [three.run_id]
+
+
+async def test_unknown_runs_are_refused_and_unknown_threads_are_empty(scripted: Scripted) -> None:
+    runtime = Runtime([Agent("agent", model=scripted())])
+    for question in (runtime.get_run("nope"), runtime.calls("nope")):
+        with pytest.raises(UnknownRun, match="nope"):
+            await question
+    assert await runtime.messages("nope") == []
+    assert [e async for e in runtime.events("nope", follow=False)] == []
+
+
+async def test_who_asked_travels_to_tools_messages_and_records(scripted: Scripted) -> None:
+    seen: list[Principal | None] = []
+
+    @tool
+    async def who(ctx: ToolContext) -> str:
+        """Note who asks."""
+        seen.append(ctx.principal)
+        return "noted"
+
+    ann = Principal("ann", claims={"role": "admin"})
+    runtime = Runtime([Agent("agent", model=scripted(call("who"), "ok"), tools=[who])])
+    result = await runtime.run("agent", "go", thread="t", principal=ann)
+    assert seen == [ann]
+    assert (await runtime.get_run(result.run_id)).principal == ann
+    producer = (await runtime.messages("t"))[0].producer
+    assert producer is not None
+    assert producer.principal_id == "ann"
+
+
+async def test_an_agent_may_be_named_by_itself_and_a_thread_is_made_by_default(scripted: Scripted) -> None:
+    agent = Agent("agent", model=scripted("a", "b"))
+    runtime = Runtime([agent])
+    one, two = await runtime.run(agent, "go"), await runtime.run(agent, "go")
+    assert one.thread_id != two.thread_id
+    assert runtime.agents == {"agent": agent}
+
+
+async def test_a_run_in_the_background_that_fails_outside_the_loop_is_logged(
+    scripted: Scripted, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken(MemoryStore):
+        broken = False
+
+        async def messages(self, *args: Any, **options: Any) -> Any:
+            if self.broken:
+                raise OSError("disk on fire")
+            return await super().messages(*args, **options)
+
+    store = Broken()
+    runtime = Runtime([Agent("agent", model=scripted("one"))], store=store)
+    await runtime.run("agent", "go", thread="t")
+    store.broken = True
+    with caplog.at_level(logging.ERROR, "wakeful"):
+        await runtime.send("t", "two")
+        await until(lambda: not runtime._dispatch.tasks)
+    assert "a run in the background failed" in caplog.text
+
+
+# -- event loops ---------------------------------------------------------------------------------------------
+
+
+def test_a_runtime_belongs_to_its_first_event_loop(scripted: Scripted) -> None:
+    runtime = Runtime([Agent("agent", model=scripted("one", "three"))])
+    assert asyncio.run(runtime.run("agent", "go")).text == "one"
+    assert asyncio.run(runtime.run("agent", "go")).text == "three"
+
+    async def elsewhere() -> None:
+        await asyncio.sleep(0)
+        loop = asyncio.new_event_loop()
+        try:
+            runtime._loop = loop
+            with pytest.raises(UsageError, match="another event loop"):
+                await runtime.run("agent", "go")
+        finally:
+            loop.close()
+
+    asyncio.run(elsewhere())
+
+
+async def test_run_sync_is_refused_inside_an_event_loop(scripted: Scripted) -> None:
+    runtime = Runtime([Agent("agent", model=scripted())])
+    with pytest.raises(UsageError, match="inside an event loop"):
+        runtime.run_sync("agent", "go")
+
+
+def test_run_sync_runs_again_and_again_on_one_thread(scripted: Scripted) -> None:
+    runtime = Runtime([Agent("agent", model=scripted("one", "two"))])
+    assert runtime.run_sync("agent", "go", thread="t").text == "one"
+    assert runtime.run_sync("agent", "go", thread="t").text == "two"
+    loop = runtime._own_loop
+    assert loop is not None
+    loop.call_soon_threadsafe(loop.stop)
