@@ -59,9 +59,9 @@ def agent_of(plan: Plan, tally: Tally) -> Agent:
 class Fresh:
     """A runtime that is replaced now and then: a memory store keeps every thread for as long as it lives."""
 
-    def __init__(self, agent: Agent, runs: int = 1000) -> None:
+    def __init__(self, agent: Agent, plan: Plan) -> None:
         self.agent = agent
-        self.runs = runs
+        self.runs = 1000 if plan.latency else 20 + 1000 // (plan.turns * plan.calls + plan.deltas)
         self.used = count()
         self.runtime = Runtime([agent])
 
@@ -72,7 +72,7 @@ class Fresh:
 
 
 def run(plan: Plan, tally: Tally) -> Run:
-    fresh = Fresh(agent_of(plan, tally))
+    fresh = Fresh(agent_of(plan, tally), plan)
 
     async def once() -> str:
         return (await fresh.get().run("bench", PROMPT)).text
@@ -81,7 +81,7 @@ def run(plan: Plan, tally: Tally) -> Run:
 
 
 def stream(plan: Plan, tally: Tally) -> Run:
-    fresh = Fresh(agent_of(plan, tally))
+    fresh = Fresh(agent_of(plan, tally), plan)
 
     async def once() -> list[str]:
         events = fresh.get().stream("bench", PROMPT)

@@ -21,7 +21,7 @@ from ..clock import Clock
 from ..errors import InboxMoved, StoreError, WakefulError
 from ..plugins import ActionQueue, HookContext, RunEnd, Step
 from ..state import Command, SentNotice, State
-from ..stores import InboxItem, Store
+from ..stores import InboxItem, Store, number
 from ..tools import ChildResult, ClientTool, ToolContext, ToolThreads
 from ..types.events import ErrorRaised, Event, Handoff, MessageAdded, RunFinish, StepEnd
 from ..types.messages import Message, Producer, user_message
@@ -281,6 +281,7 @@ class Activation:
         )
         self.head = committed.head
         if self.channel.watched():
+            number(logged, committed.head)
             self._publish(logged)
         for notice in notices:
             await self._deliver(notice)

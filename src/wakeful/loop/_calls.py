@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -202,13 +203,20 @@ async def _start(act: Activation, ready: list[Ready]) -> None:
     for row, tool, arguments in started:
         context = ToolContext(act.identity, row, snapshot, run.principal, fence, services, tool.suspendable)
         if alone and tool.is_async:
-            try:
-                await act.executor.run_inline(row, tool, arguments, context)
-            finally:
-                act.now = act.clock.now()
-                settle_arrivals(act)
+            await _run_alone(act, row, tool, arguments, context)
         else:
             act.executor.start(row, tool, arguments, context)
+
+
+async def _run_alone(
+    act: Activation, call: Call, tool: Tool, arguments: dict[str, Any], context: ToolContext
+) -> None:
+    executor = act.executor
+    arrival = await executor.run_inline(call, tool, arguments, context)
+    act.now = act.clock.now()
+    _settle(act, arrival)
+    if executor.passed_on:
+        raise asyncio.CancelledError
 
 
 def settle_arrivals(act: Activation) -> None:

@@ -83,26 +83,19 @@ class Draft:
 
     def commit(self, now: int, *, release: bool = False, inbox_head: int | None = None) -> Commit:
         """Everything gathered, as one commit."""
-        commit = Commit(
-            thread_id=self.identity.thread_id,
-            identity=self.identity,
-            fence=self.fence,
-            release=release,
-            inbox_head=inbox_head,
-        )
         if self.state.changes:
             self._show_changes(now)
+        identity = self.identity
+        runs = (self._run,) if self._closed is None and self._run is not None else self._records()
+        calls = tuple(self._calls.values())
+        commit = Commit(identity.thread_id, identity, self.fence, self.log, runs, calls, release, inbox_head)
+        if self.claim is not None:
+            commit.claim, commit.version = self.claim, self.version
+        if self.state.changes:
             commit.state = self._writes()
-        if self._run is not None or self._closed is not None:
-            commit.runs = [run for run in (self._closed, self._run) if run is not None]
-        if self._calls:
-            commit.calls = tuple(self._calls.values())
         if self._tickets or self._decisions or self._taken:
             commit.tickets = tuple(self._tickets.values())
             commit.decisions, commit.taken = self._decisions, self._taken
-        if self.claim is not None:
-            commit.claim, commit.version = self.claim, self.version
-        commit.log = self.log
         return commit
 
     async def flush(
@@ -124,6 +117,9 @@ class Draft:
             self.fence = Fence(committed.epoch, self.claim)
             self.claim = self.version = self._closed = None
         return committed, logged, notices
+
+    def _records(self) -> tuple[RunRecord, ...]:
+        return tuple([run for run in (self._closed, self._run) if run is not None])
 
     def _show_changes(self, now: int) -> None:
         shown = {

@@ -82,6 +82,7 @@ class Executor:
         self._running: dict[str, _Running] = {}
         self._waiter: asyncio.Future[None] | None = None
         self.arrivals: list[Arrival] = []
+        self.passed_on = False
         # How many runs each call has below it.
         self.children: dict[str, int] = {}
 
@@ -112,9 +113,9 @@ class Executor:
         for running in list(self._running.values()):
             self._stop(running, False)
 
-    async def run_inline(self, call: Call, tool: Tool, arguments: dict[str, Any], context: ToolContext) -> None:
-        """Run a step's only call in this task. It ends as an arrival too; the caller's cancellation, once the
-        tool has had it, is raised."""
+    async def run_inline(self, call: Call, tool: Tool, arguments: dict[str, Any], context: ToolContext) -> Arrival:
+        """Run a step's only call in this task, and return how it ended. `passed_on` says whether the caller's
+        cancellation went through the tool; whoever takes the arrival must raise it then."""
         running = self._running[call.id] = _Running(call, tool, context)
         running.awaiter = task = asyncio.current_task(self.loop)
         inline = running.inline = Inline(tool.call(arguments, context), lambda: self._noticed(running))
@@ -124,17 +125,21 @@ class Executor:
         try:
             arrival = await self._end_of(running, inline)
         except LeftBehind:
+            arrival = self.arrivals.pop()
             rest = self.loop.create_task(inline.rest())
             self._abandoned.add(rest)
             rest.add_done_callback(self._abandoned.discard)
         else:
-            self._arrive(running, arrival)
+            # It may have been let go of in the very moment in which it ended.
+            arrival = self.arrivals.pop() if self._running.pop(call.id, None) is None else arrival
+            if running.timer is not None:
+                running.timer.cancel()
         if task is not None:
             while running.own_cancels:
                 running.own_cancels -= 1
                 task.uncancel()
-            if task.cancelling() > pending:
-                raise asyncio.CancelledError
+            self.passed_on = task.cancelling() > pending
+        return arrival
 
     async def _run(self, running: _Running, arguments: dict[str, Any]) -> None:
         tool, context = running.tool, running.context

@@ -246,6 +246,8 @@ def _close(view: RunView, ending: Termination) -> Move:
 
 
 def _startable(waiting: list[Call], view: RunView, rules: Rules) -> tuple[Call, ...]:
+    if not view.live and len(waiting) == 1 and not view.deferred:
+        return (waiting[0],)
     slots = (1 if rules.sequential else rules.limits.parallel) - len(view.live)
     if any(view.calls[call_id].name in rules.alone for call_id in view.live):
         return ()

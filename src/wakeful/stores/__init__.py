@@ -10,3 +10,4 @@ from ._protocol import StateWrite as StateWrite
 from ._protocol import Store as Store
 from ._protocol import ThreadRecord as ThreadRecord
 from ._protocol import ThreadView as ThreadView
+from ._protocol import number as number

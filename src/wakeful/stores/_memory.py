@@ -16,7 +16,7 @@ from ..types.ids import now_ms
 from ..types.messages import Message
 from ..types.runs import Call, Identity, RunRecord, RunStatus, TaskRecord
 from ..types.tickets import Ticket
-from ._protocol import Commit, Committed, InboxItem, ThreadRecord, ThreadView
+from ._protocol import Commit, Committed, InboxItem, ThreadRecord, ThreadView, number
 
 __all__ = ["MemoryStore"]
 
@@ -50,6 +50,7 @@ class _Index:
         for record in commit.runs:
             self._put_run(record)
         identity = commit.identity
+        number(commit.log, len(self.log) + len(commit.log))
         for entry in commit.log:
             if type(entry) is Message and identity is not None:
                 self.messages.append(entry)
@@ -157,11 +158,7 @@ class MemoryStore:
     def _append(self, commit: Commit, thread: _Thread) -> None:
         thread.version += 1
         thread.journal.append(commit)
-        seq = thread.head
-        for entry in commit.log:
-            seq += 1
-            force_setattr(entry, "seq", seq)
-        thread.head = seq
+        thread.head += len(commit.log)
         for record in commit.runs:
             self._thread_of[record.identity.run_id] = thread
         for item_id in commit.taken:

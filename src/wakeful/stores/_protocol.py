@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Literal, Protocol
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from ..types.events import Event
 from ..types.messages import Message
@@ -23,6 +24,7 @@ __all__ = [
     "Store",
     "ThreadRecord",
     "ThreadView",
+    "number",
 ]
 
 InboxKind = Literal["input", "decision", "task"]
@@ -62,7 +64,7 @@ class StateWrite(Struct, frozen=True, gc=False):
     run_id: str | None = None
 
 
-class Commit(Struct, kw_only=True, gc=False):
+class Commit(Struct, gc=False):
     """One atomic change to one thread and to other threads' inboxes.
 
     The owner of a claim writes with its `fence`; without a claim on the thread, `version` says which version
@@ -73,30 +75,41 @@ class Commit(Struct, kw_only=True, gc=False):
     """
 
     thread_id: str
-    fence: Fence | None = None
-    version: int | None = None
-    claim: str | None = None
-    release: bool = False
     identity: Identity | None = None
+    fence: Fence | None = None
     log: Sequence[Message | Event] = ()
     runs: Sequence[RunRecord] = ()
     calls: Sequence[Call] = ()
+    release: bool = False
+    inbox_head: int | None = None
+    version: int | None = None
+    claim: str | None = None
     tickets: Sequence[Ticket] = ()
     decisions: Sequence[Decision] = ()
     state: Sequence[StateWrite] = ()
     tasks: Sequence[TaskRecord] = ()
     inbox: Sequence[InboxItem] = ()
     taken: Sequence[str] = ()
-    inbox_head: int | None = None
 
 
 class Committed(Struct, frozen=True, gc=False):
-    """What a commit made of the thread: its version, the last number of its log, and its epoch."""
+    """What a commit made of the thread: its version, the last number of its log, and its epoch.
+
+    The commit's own entries have the numbers up to `head`, in their order.
+    """
 
     version: int
     head: int
     epoch: int
     inbox_head: int
+
+
+def number(log: Sequence[Message | Event], head: int) -> None:
+    """Write their sequence numbers on the entries of a log that ends at `head`."""
+    seq = head - len(log)
+    for entry in log:
+        seq += 1
+        force_setattr(entry, "seq", seq)
 
 
 class ThreadRecord(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
@@ -135,8 +148,8 @@ class ThreadView(Struct, frozen=True, gc=False, kw_only=True):
 class Store(Protocol):
     """The truth. Everything durable goes through `commit`, which is atomic and can't be interrupted.
 
-    `commit` sets `seq` on the messages and events of `log`. It raises `StaleFence`, `Conflict` or
-    `InboxMoved`, having written nothing.
+    What is read carries its sequence number in `seq`. `commit` raises `StaleFence`, `Conflict` or `InboxMoved`,
+    having written nothing.
     """
 
     async def commit(self, commit: Commit) -> Committed:

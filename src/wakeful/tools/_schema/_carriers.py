@@ -91,18 +91,15 @@ _Copy = tuple[Any, Callable[[Any], Any]]
 
 def _copy_of(record: Any, fields: dict[str, Any], name: str) -> _Copy:
     """A record of the same JSON form whose fields have other types, and the way from it to the real one."""
-    if typing.is_typeddict(record):
-        return _dict_of(record, fields, name)
-    if issubclass(record, tuple):
-        make: Any = typing.NamedTuple
-        copy = make("Copy", list(fields.items()))
-        copy.__new__.__defaults__ = tuple(cast(Any, record)._field_defaults.values())
-        copy._field_defaults = cast(Any, record)._field_defaults
-        return copy, lambda made: cast(Any, record)(*made)
-    return _struct_of(record, fields, name)
+    make = _dict_of if typing.is_typeddict(record) else _tuple_of if issubclass(record, tuple) else _struct_of
+    copy, build = make(record, fields)
+    copy.__name__ = name
+    doc = record.__doc__ or ""
+    copy.__doc__ = "" if doc.startswith(f"{record.__name__}(") else doc  # one that Python made
+    return copy, build
 
 
-def _dict_of(record: Any, fields: dict[str, Any], name: str) -> _Copy:
+def _dict_of(record: Any, fields: dict[str, Any]) -> _Copy:
     kinds: dict[str, Any] = {}
     for key, hint in typing.get_type_hints(record, include_extras=True).items():
         # The class doesn't see a qualifier in quotes itself.
@@ -110,10 +107,18 @@ def _dict_of(record: Any, fields: dict[str, Any], name: str) -> _Copy:
         required = qualifier == "Required" or (qualifier != "NotRequired" and key in record.__required_keys__)
         kinds[key] = fields[key] if required else typing.NotRequired[fields[key]]
     make: Any = typing.TypedDict
-    return make(name, kinds), lambda made: made
+    return make("Copy", kinds), lambda made: made
 
 
-def _struct_of(record: Any, fields: dict[str, Any], name: str) -> _Copy:
+def _tuple_of(record: Any, fields: dict[str, Any]) -> _Copy:
+    make: Any = typing.NamedTuple
+    copy = make("Copy", list(fields.items()))
+    copy.__new__.__defaults__ = tuple(record._field_defaults.values())
+    copy._field_defaults = record._field_defaults
+    return copy, lambda made: record(*made)
+
+
+def _struct_of(record: Any, fields: dict[str, Any]) -> _Copy:
     import dataclasses
 
     options: dict[str, Any] = {}
@@ -136,8 +141,5 @@ def _struct_of(record: Any, fields: dict[str, Any], name: str) -> _Copy:
         found = {key: getattr(field, key) for key in ("default", "default_factory")}
         given = {key: value for key, value in found.items() if value not in (NODEFAULT, dataclasses.MISSING)}
         specs.append((field.name, fields[encoded.get(field.name, field.name)], msgspec.field(**given)))
-    doc = record.__doc__ or ""
-    if doc.startswith(f"{record.__name__}("):  # a dataclass's own
-        doc = ""
-    copy = msgspec.defstruct(name, specs, kw_only=True, namespace={"__doc__": doc}, **options)
+    copy = msgspec.defstruct("Copy", specs, kw_only=True, **options)
     return copy, lambda made: record(**{name: getattr(made, name) for name, _, _ in specs})
