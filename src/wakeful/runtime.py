@@ -15,7 +15,7 @@ from .agents import Agent, Registry, Toolish
 from .bus import LocalBus
 from .clock import Clock, SystemClock
 from .delegation import DelegateTool
-from .dispatch import Dispatcher, NewRun, RunResult
+from .dispatch import Dispatcher, NewRun, RunResult, run_child
 from .errors import ConfigurationError, InvalidInput, UnknownRun, UsageError
 from .loop import Environment
 from .models import Model, VendorFactory
@@ -87,7 +87,7 @@ class Runtime:
             ToolThreads(),
             self._abandoned,
             cancel_grace,
-            lambda act, ctx, agent_id, prompt: self._dispatch.run_child(act, ctx, agent_id, prompt),
+            lambda act, ctx, agent_id, prompt: run_child(self._dispatch, act, ctx, agent_id, prompt),
         )
         self._dispatch = Dispatcher(env, self._bus)
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -307,5 +307,5 @@ async def recover(runtime: Runtime, thread: str = "t") -> RunResult:
     stored = await dispatch.env.store.load(thread)
     assert stored is not None
     assert stored.run is not None
-    act = await dispatch._reopen(stored, stored.run, "recover")
-    return await dispatch._drive(act, thread)
+    act = await dispatch.opener.reopen(stored, stored.run, "recover")
+    return await dispatch.drive(act, thread)

@@ -282,7 +282,7 @@ async def test_a_tools_own_time_limit_is_the_tools_own_affair(
 ) -> None:
     hold = Hold()
 
-    @tool(effect="pure")
+    @tool
     async def patient(ctx: ToolContext) -> str:
         """Give one thing up and go on with another."""
         try:
@@ -298,6 +298,7 @@ async def test_a_tools_own_time_limit_is_the_tools_own_affair(
     hold.released.set()
     assert (await soon(task)).termination == NaturalEnd()
     assert reply_text((await replies_on(runtime, "t"))[-1]) == "cancelled: False"
+    assert hold.times == 1
     assert runtime.abandoned == 0
     await assert_settled(runtime, "t")
 
@@ -308,7 +309,7 @@ async def test_a_tools_own_cancelled_helper_is_the_tools_own_affair(
 ) -> None:
     hold = Hold()
 
-    @tool(effect="pure")
+    @tool
     async def manager(ctx: ToolContext) -> str:
         """Start a helper, send it home, and go on."""
         helper = asyncio.create_task(asyncio.Event().wait())
@@ -326,6 +327,7 @@ async def test_a_tools_own_cancelled_helper_is_the_tools_own_affair(
     hold.released.set()
     await soon(task)
     assert reply_text((await replies_on(runtime, "t"))[-1]) == "cancelled: False"
+    assert hold.times == 1
 
 
 @BESIDES

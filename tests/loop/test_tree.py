@@ -220,6 +220,19 @@ async def test_agents_that_call_each_other_end_at_the_depth_limit(scripted: Scri
         await assert_settled(runtime, run.thread_id)
 
 
+async def test_the_roots_limit_on_depth_binds_all_below_it(scripted: Scripted) -> None:
+    agents = [
+        Agent(
+            "a", model=scripted(call("agent_run_b", prompt="go"), "ok"), delegates=["b"], limits=Limits(depth=1)
+        ),
+        Agent("b", model=scripted(call("agent_run_c", prompt="go"), "alone"), delegates=["c"]),
+        Agent("c", model=scripted()),
+    ]
+    runtime = Runtime(agents)
+    assert (await runtime.run("a", "go")).text == "ok"
+    assert sorted(r.identity.depth for r in await runtime.list_runs()) == [0, 1]
+
+
 # -- cancellation --------------------------------------------------------------------------------------------
 
 

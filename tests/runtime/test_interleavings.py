@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from loop.helpers import Spy, assert_settled, events_of, soon, spying, until_idle
@@ -22,6 +22,9 @@ STEPS = st.lists(st.sampled_from(["run", "queue", "steer", "interrupt", "step", 
 
 @pytest.mark.parametrize("store", [MemoryStore, SlowStore])
 @given(steps=STEPS)
+@example(steps=["steer", "step", "step", "step", "run"])
+@example(steps=["queue", "run"])
+@example(steps=["run", "release", "step", "step", "step", "steer", "interrupt"])
 def test_every_input_is_handled_exactly_once_in_any_interleaving(
     store: type[MemoryStore], steps: list[str]
 ) -> None:

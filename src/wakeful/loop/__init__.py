@@ -2,6 +2,7 @@
 
 from ._activation import Activation as Activation
 from ._activation import Environment as Environment
+from ._ledger import check_value as check_value
 from ._ledger import match_decision as match_decision
 from ._ledger import supersede as supersede
 from ._moves import Rules as Rules

@@ -52,10 +52,8 @@ def _check(act: Activation, call: Call) -> tuple[Tool, dict[str, Any]] | None:
         kind = "not_found" if "isn't offered" in call.problem else "invalid_arguments"
         _finish(act, call, _error(call, kind, call.problem), "error")
         return None
-    if isinstance(tool, ClientTool):
-        return tool, call.effective_arguments
     try:
-        return tool, tool.parameters.bind(call.effective_arguments)
+        return tool, tool.bind(call.effective_arguments)
     except InvalidArguments as error:
         _finish(act, call, _error(call, error.kind, str(error)), "error")
         return None

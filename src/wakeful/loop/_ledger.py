@@ -7,9 +7,9 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..errors import InvalidDecision, TicketClosed, UnknownTicket
+from ..errors import InvalidDecision, TicketClosed, ToolError, UnknownTicket
 from ..stores import ThreadView
-from ..tools import error_reply, reply_of
+from ..tools import Tool, error_reply, reply_of
 from ..types.codec import encode
 from ..types.content import Text, ToolReply
 from ..types.events import Event, RunFinish, StepEnd, ToolCallDone, ToolCallResumed, ToolCallSuspended
@@ -19,7 +19,16 @@ from ..types.runs import Call, CallOutcome, Cancelled, Identity, Outcome, RunRec
 from ..types.tickets import Decision, ResumeMode, Ticket
 from ._draft import Draft
 
-__all__ = ["Change", "answered", "finished", "interrupted_reply", "match_decision", "supersede", "suspended"]
+__all__ = [
+    "Change",
+    "answered",
+    "check_value",
+    "finished",
+    "interrupted_reply",
+    "match_decision",
+    "supersede",
+    "suspended",
+]
 
 
 class Change(Struct, frozen=True):
@@ -132,6 +141,18 @@ def match_decision(
     if decision.mode == "arguments" and not isinstance(decision.value, dict):
         raise InvalidDecision(f"new arguments for {ticket.tool} must be an object, not {decision.value!r}")
     return ticket, replace(decision, ticket_id=ticket.id)
+
+
+def check_value(tool: Tool | None, ticket: Ticket, decision: Decision) -> None:
+    """Refuse a decision whose value can't be stored, or doesn't fit the tool's arguments."""
+    if decision.verdict == "deny":
+        return
+    try:
+        encode(decision.value)
+        if (decision.mode or ticket.accepts[0]) == "arguments" and tool is not None:
+            tool.bind(decision.value)
+    except (ToolError, TypeError, UnicodeEncodeError) as error:
+        raise InvalidDecision(f"the answer to ticket {ticket.id} for {ticket.tool}: {error}") from error
 
 
 def supersede(draft: Draft, stored: ThreadView, run: RunRecord, now: int) -> list[Message | Event]:

@@ -89,6 +89,10 @@ class Tool:
         """Whether the tool may ask while it runs, which makes it run again from the top."""
         return self.resumable or self.effect != "once"
 
+    def bind(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The arguments, checked and converted; raises `InvalidArguments`."""
+        return self.parameters.bind(arguments)
+
     def call(self, arguments: dict[str, Any], context: ToolContext) -> Any:
         """Run the tool with arguments that were bound before; the coroutine of an async one."""
         if (parameter := self.parameters.context) is not None:
@@ -171,6 +175,10 @@ class ClientTool(Tool):
     def spec(self) -> ToolSpec:  # pyright: ignore[reportIncompatibleVariableOverride]
         """What the model is told about the tool."""
         return self._spec
+
+    def bind(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The arguments as they are: the client checks them."""
+        return arguments
 
     def problems(self) -> list[str]:
         """What is wrong with the tool's definition."""

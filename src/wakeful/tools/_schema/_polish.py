@@ -69,7 +69,8 @@ class Polish:
     def _referred(self, reference: str) -> _Schema:
         name = reference.removeprefix("#/$defs/")
         part = self._definitions.get(name, {})
-        if part.keys() == {"$ref"}:  # and to call what that refers to by this name would hide its own
+        if part.keys() == {"$ref"}:
+            # What it refers to goes by its own name.
             return self._referred(part["$ref"])
         if name not in self._recursive:
             return self.schema(part)

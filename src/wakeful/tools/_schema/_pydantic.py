@@ -16,16 +16,8 @@ _KINDS = {
     "float": "float",
     "bool": "bool",
     "none": "null",
-    "list": "array",
-    "tuple": "array",
-    "set": "array",
-    "frozen_set": "array",
-    "iterable": "array",
-    "dict": "object",
-    "mapping": "object",
-    "model": "object",
-    "model_attributes": "object",
-    "dataclass": "object",
+    **dict.fromkeys(("list", "tuple", "set", "frozen_set", "iterable"), "array"),
+    **dict.fromkeys(("dict", "mapping", "model", "model_attributes", "dataclass"), "object"),
 }
 _LIMITS = {
     "greater_than": ("gt", ">"),

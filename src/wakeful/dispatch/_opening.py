@@ -1,0 +1,114 @@
+"""Making activations: of new runs, of runs that the store holds, and of children."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from ..bus import LocalBus
+from ..loop import Activation, Environment, RunView, Tree, supersede
+from ..state import State
+from ..stores import ThreadView
+from ..tools import ToolContext
+from ..types.events import RunStart
+from ..types.ids import new_id
+from ..types.messages import Message, user_message
+from ..types.runs import Identity, RunRecord
+from ._results import NewRun
+
+__all__ = ["Opener"]
+
+
+class Opener:
+    """Makes activations that will claim their thread for this process with their first commit."""
+
+    def __init__(self, env: Environment, bus: LocalBus) -> None:
+        self.env = env
+        self.bus = bus
+        self._owner = new_id()
+
+    def new(self, new: NewRun, stored: ThreadView | None, history: list[Message]) -> Activation:
+        """An activation for a new run; a run that waits on the thread is superseded."""
+        now = self.env.clock.now()
+        identity = Identity(new.run_id, new.thread_id, new.agent_id, new.run_id)
+        run = RunRecord(
+            identity=identity,
+            status="running",
+            agent_id=new.agent_id,
+            principal=new.principal,
+            options=new.options,
+            created_at=now,
+            started_at=now,
+            updated_at=now,
+            first_seq=(stored.thread.head if stored else 0) + 1,
+        )
+        keys = self.env.registry.catalog.keys
+        state = State(keys, stored.state if stored else None)
+        state.seed(new.seed)
+        view = RunView(run, tree=Tree(started_at=now))
+        act = Activation(self.env, view, state, history, self.bus.hold(new.thread_id))
+        self._claim(act, stored)
+        if stored is not None:
+            view.inbox = {i.id: i for i in stored.inbox if i.id != new.item_id}
+            if stored.run is not None:
+                for entry in supersede(act.draft, stored, stored.run, now):
+                    act.log(entry)
+        act.draft.put_run(run)
+        act.log(RunStart(identity, 0, now, "new"))
+        act.log(new.message)
+        if new.item_id is not None:
+            act.take(new.item_id)
+        return act
+
+    def _claim(self, act: Activation, stored: ThreadView | None) -> None:
+        # With the epoch, which grows with every claim, the owner's id is a token nobody else can have.
+        act.draft.claim = self._owner
+        act.draft.version = stored.thread.version if stored else 0
+        act.inbox_head = stored.thread.inbox_head if stored else 0
+        act.head = stored.thread.head if stored else 0
+
+    async def reopen(self, stored: ThreadView, run: RunRecord, trigger: Any) -> Activation:
+        """An activation that goes on with a run that the store holds."""
+        history = list(await self.env.store.messages(run.thread_id))
+        view = RunView.of(stored, replace(run, status="running", waiting=None))
+        state = State(self.env.registry.catalog.keys, {**stored.state, **stored.run_state})
+        act = Activation(self.env, view, state, history, self.bus.hold(run.thread_id))
+        self._claim(act, stored)
+        act.set_run()
+        act.log(RunStart(act.identity, 0, self.env.clock.now(), trigger))
+        return act
+
+    def child(self, parent: Activation, context: ToolContext, agent_id: str, prompt: str) -> Activation:
+        """An activation for a child of a tool call: a thread and a state of its own, the parent's budget."""
+        now, run_id, above = self.env.clock.now(), new_id(), context.run
+        identity = Identity(
+            run_id,
+            run_id,
+            agent_id,
+            above.root_run_id,
+            above.run_id,
+            above.thread_id,
+            context.call_id,
+            "subagent",
+            above.depth + 1,
+        )
+        run = RunRecord(
+            identity=identity,
+            status="running",
+            agent_id=agent_id,
+            principal=parent.view.run.principal,
+            created_at=now,
+            started_at=now,
+            updated_at=now,
+            first_seq=1,
+        )
+        view = RunView(run, tree=parent.view.tree)
+        channel = self.bus.hold(run_id, parent.channel)
+        act = Activation(self.env, view, State(self.env.registry.catalog.keys), [], channel)
+        act.keep_under(parent.rules)
+        self._claim(act, None)
+        act.draft.put_run(run)
+        act.log(RunStart(identity, 0, now, "new"))
+        act.log(user_message(prompt, at=now))
+        return act

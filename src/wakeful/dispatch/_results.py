@@ -1,0 +1,129 @@
+"""What is asked of a run, and what it came to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Raw, Struct, field
+
+from ..agents import Registry
+from ..errors import RunFailed
+from ..stores import InboxItem, InputPolicy
+from ..types.ids import new_id
+from ..types.messages import Message
+from ..types.runs import (
+    BehaviourRequested,
+    Failed,
+    NaturalEnd,
+    Principal,
+    RunOptions,
+    RunRecord,
+    Stopped,
+    Termination,
+    Usage,
+)
+from ..types.tickets import Ticket
+
+__all__ = ["NewRun", "RunResult", "item_of", "new_run_of", "result_of"]
+
+
+class RunResult(Struct, frozen=True, kw_only=True):
+    """What a run came to so far. With status `waiting`, `tickets` are the questions it waits on; with `done`,
+    `termination` says how it ended. `text` is the last answer, `output` the typed one."""
+
+    run_id: str
+    thread_id: str
+    agent_id: str
+    status: str
+    text: str
+    output: Any = None
+    termination: Termination | None = None
+    tickets: tuple[Ticket, ...] = ()
+    usage: Usage = Usage()
+    steps: int = 0
+
+    @property
+    def error(self) -> str | None:
+        """Why the run is done without having come to its end, if that is so."""
+        match self.termination:
+            case None | NaturalEnd() | BehaviourRequested():
+                return None
+            case Failed(error, message):
+                return f"{error}: {message}"
+            case Stopped(policy, detail):
+                return f"stopped by {policy}: {detail}"
+            case other:
+                return f"{type(other).__name__.lower()}: {getattr(other, 'reason', '')}"
+
+    def raise_for_failure(self) -> RunResult:
+        """Raise `RunFailed` if there is an error; else return the result itself."""
+        if self.error is not None:
+            raise RunFailed(f"run {self.run_id} of {self.agent_id} failed: {self.error}")
+        return self
+
+
+class NewRun(Struct, frozen=True, kw_only=True):
+    """A run that somebody asks for."""
+
+    thread_id: str
+    agent_id: str
+    message: Message
+    run_id: str = field(default_factory=new_id)
+    principal: Principal | None = None
+    options: RunOptions | None = None
+    seed: dict[str, bytes] = {}
+    item_id: str | None = None
+
+
+def result_of(
+    registry: Registry, run: RunRecord, answer: Message | None, tickets: tuple[Ticket, ...]
+) -> RunResult:
+    """What a run came to so far."""
+    outcome, output = run.outcome, None
+    if outcome is not None and isinstance(outcome.output, Raw):
+        shape = registry.resolve(run.agent_id).shape
+        output = None if shape is None else shape.decode(bytes(outcome.output))
+    return RunResult(
+        run_id=run.id,
+        thread_id=run.thread_id,
+        agent_id=run.agent_id,
+        status=run.status,
+        text=answer.text if answer is not None else "",
+        output=output,
+        termination=outcome.termination if outcome is not None else None,
+        tickets=tickets,
+        usage=run.usage + run.descendants if run.descendants.total_tokens else run.usage,
+        steps=run.steps,
+    )
+
+
+def item_of(new: NewRun, policy: InputPolicy) -> InboxItem:
+    """The input as it waits in its thread's inbox."""
+    return InboxItem(
+        id=new.run_id,
+        thread_id=new.thread_id,
+        kind="input",
+        message=new.message,
+        policy="queue" if policy == "interrupt" else policy,
+        agent_id=new.agent_id,
+        principal=new.principal,
+        options=new.options,
+        run_id=new.run_id,
+        seed=new.seed,
+    )
+
+
+def new_run_of(item: InboxItem) -> NewRun:
+    """The run that an input in the inbox asks for."""
+    if item.message is None or item.agent_id is None:
+        raise ValueError(f"inbox item {item.id} has no message or agent")
+    return NewRun(
+        thread_id=item.thread_id,
+        agent_id=item.agent_id,
+        message=item.message,
+        run_id=item.run_id or new_id(),
+        principal=item.principal,
+        options=item.options,
+        seed=item.seed,
+        item_id=item.id,
+    )
