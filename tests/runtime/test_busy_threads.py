@@ -21,8 +21,20 @@ from loop.helpers import (
     until,
     until_idle,
 )
-from wakeful import Agent, FunctionModel, ModelRequest, ModelSettings, Plugin, Principal, RunEnd, Runtime, call
+from wakeful import (
+    Agent,
+    FunctionModel,
+    MemoryStore,
+    ModelRequest,
+    ModelSettings,
+    Plugin,
+    Principal,
+    RunEnd,
+    Runtime,
+    call,
+)
 from wakeful.errors import ThreadBusy, UsageError
+from wakeful.stores import Commit, Committed
 from wakeful.types.runs import Cancelled, NaturalEnd
 
 
@@ -391,3 +403,26 @@ async def test_many_callers_at_once() -> None:
     for run in await runtime.list_runs(thread="t"):
         assert run.outcome is not None
         assert run.outcome.termination == NaturalEnd()
+
+
+async def test_input_that_a_run_found_before_its_sender_was_told_is_taken_once() -> None:
+    told, answering = Hold(), Hold()
+
+    class Late(MemoryStore):
+        async def commit(self, commit: Commit) -> Committed:
+            committed = await super().commit(commit)
+            if commit.inbox:
+                await told.here()
+            return committed
+
+    runtime = Runtime([Agent("agent", model=echo(answering))], store=Late())
+    sending = asyncio.create_task(runtime.send("t", "psst", agent="agent", policy="steer"))
+    await soon(told.reached.wait())
+    running = await busy(runtime, answering)
+    told.released.set()
+    await soon(sending)
+    answering.released.set()
+    await soon(running)
+    await until_idle(runtime)
+    assert await said(runtime) == ["one", "psst"]
+    await assert_settled(runtime, "t")

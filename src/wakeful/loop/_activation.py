@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
@@ -18,25 +18,20 @@ from msgspec.structs import replace
 from ..agents import Hook, Registry, ResolvedAgent
 from ..bus import Channel
 from ..clock import Clock
-from ..errors import InboxMoved, StoreError, WakefulError
-from ..plugins import ActionQueue, HookContext, RunEnd, Step
+from ..errors import StoreError
+from ..plugins import ActionQueue, HookContext, Step
 from ..state import Command, SentNotice, State
 from ..stores import InboxItem, Store, number
 from ..tools import ChildResult, ClientTool, ToolContext, ToolThreads
-from ..types.events import ErrorRaised, Event, Handoff, MessageAdded, RunFinish, StepEnd
+from ..types.events import ErrorRaised, Event, MessageAdded
 from ..types.messages import Message, Producer, user_message
 from ..types.runs import (
     BehaviourRequested,
     Failed,
     Identity,
-    NaturalEnd,
-    Outcome,
     RunRecord,
-    Stopped,
-    Termination,
-    Waiting,
 )
-from . import _calls, _inference
+from . import _boundaries, _calls, _inference
 from ._draft import Draft
 from ._executor import Executor
 from ._ledger import Change, answered
@@ -60,7 +55,6 @@ from ._moves import (
     next_move,
 )
 from ._phases import run_actions, run_hooks
-from ._policies import output_of
 from ._services import CallServices
 
 __all__ = ["Activation", "Children", "Environment"]
@@ -107,14 +101,14 @@ class Activation:
         self.agent: ResolvedAgent
         self.rules: Rules
         self._above: Rules | None = None
-        self._use_agent(view.run.agent_id)
+        self.use_agent(view.run.agent_id)
         self._task: asyncio.Task[Any] | None = None
         self._cancels = 0
         self._pending = 0
         self._caller_cancelled = False
-        self._ended = False
+        self.left = False
         self._over = False
-        self._taken: tuple[str, ...] = ()
+        self.taken: tuple[str, ...] = ()
         self._troubles = 0
         self._watchers: list[asyncio.Future[None]] = []
 
@@ -140,7 +134,7 @@ class Activation:
                     await self._begin()
                 except (Exception, asyncio.CancelledError) as error:
                     self._trouble(error)
-            while not self._ended:
+            while not self.left:
                 now = self.now = self.clock.now()
                 move = next_move(self.view, self.rules, now)
                 try:
@@ -193,7 +187,7 @@ class Activation:
 
     def cancel(self, reason: str) -> None:
         """Cancel the run: it stops what it does and ends with that outcome."""
-        if self._ended or self.view.run.cancel is not None:
+        if self.left or self.view.run.cancel is not None:
             return
         self.set_run(cancel=reason)
         if self.view.live:
@@ -276,9 +270,9 @@ class Activation:
         """Commit the draft, then show its events and deliver its notices."""
         if not release and not self.draft:
             return
-        committed, logged, notices = await self.draft.flush(
-            self.env.store, self.now, release=release, inbox_head=inbox_head
-        )
+        draft = self.draft
+        committed = await self.env.store.commit(draft.commit(self.now, release=release, inbox_head=inbox_head))
+        logged, notices = draft.clear(committed)
         self.head = committed.head
         if self.channel.watched():
             number(logged, committed.head)
@@ -338,39 +332,16 @@ class Activation:
                 self.note(problem, name)
         return contexts
 
-    # -- moves -----------------------------------------------------------------------------------------------
-
-    async def _await(self, move: Await) -> None:
-        await self.flush()
-        await self.executor.wait()
-        self.now = self.clock.now()
-        _calls.settle_arrivals(self)
-
-    async def _interrupt(self, move: Interrupt) -> None:
-        self.executor.interrupt()
-        while self.view.live:
-            await self.executor.wait()
-            self.now = self.clock.now()
-            _calls.settle_arrivals(self)
-
-    async def _take(self, move: Take) -> None:
-        for item in move.items:
-            self.view.inbox.pop(item.id, None)
-            self.take(item.id)
-            if item.decision is not None:
-                self.answer(item)
-            elif item.message is not None:
-                self.log(item.message)
-                self.set_run(ending=None)
+    # -- the inbox and the agent ------------------------------------------------------------------------------
 
     def take(self, item_id: str) -> None:
         """Mark an inbox item as taken in."""
-        self._taken = (*self._taken, item_id)
+        self.taken = (*self.taken, item_id)
         self.draft.take(item_id)
 
     def has_taken(self, items: Sequence[InboxItem]) -> bool:
         """Whether all of these items were taken in."""
-        return all(item.id in self._taken for item in items)
+        return all(item.id in self.taken for item in items)
 
     def answer(self, item: InboxItem) -> None:
         """Apply a decision to its call; one whose ticket is closed by now changes nothing."""
@@ -384,35 +355,13 @@ class Activation:
             change = Change(replace(change.call, hooks_due=True), change.log, change.ticket)
         self.change(change)
 
-    async def _end_step(self, move: EndStep) -> None:
-        if not self.quiet("step_end"):
-            await self.phase("step_end", self.agent.hooks["step_end"], Step)
-        self._close_step()
-
-    def _close_step(self) -> None:
-        run = self.set_run(stage="between")
-        self.view.calls.clear()
-        self.draft.log.append(StepEnd(self.identity, 0, self.now, run.steps))
-
-    async def _switch_agent(self, move: SwitchAgent) -> None:
-        run, now = self.view.run, self.now
-        if run.handoffs >= self.rules.limits.handoffs:
-            detail = f"more than {self.rules.limits.handoffs} handoffs"
-            self.set_run(next_agent=None, ending=Stopped("max_handoffs", detail))
-            return
-        old, new = self.agent, self.env.registry.resolve(move.agent_id)
-        await self.phase("deactivate", [h for h in old.hooks["deactivate"] if h.plugin not in new.configs], Step)
-        self.set_run(agent_id=move.agent_id, next_agent=None, handoffs=run.handoffs + 1)
-        self._use_agent(move.agent_id)
-        self.log(Handoff(self.identity, 0, now, run.agent_id, move.agent_id))
-        await self.phase("activate", [h for h in new.hooks["activate"] if h.plugin not in old.configs], Step)
-
     def keep_under(self, above: Rules) -> None:
         """Keep to what the run above allows its whole tree."""
         self._above = above
         self.rules = self.rules.under(above)
 
-    def _use_agent(self, agent_id: str) -> None:
+    def use_agent(self, agent_id: str) -> None:
+        """Go on as this agent."""
         agent = self.env.registry.resolve(agent_id)
         options = self.view.run.options
         if options is not None and options.client_tools:
@@ -431,83 +380,15 @@ class Activation:
         if self.identity.agent_id != agent_id:
             self.identity = self.draft.identity = replace(self.identity, agent_id=agent_id)
 
-    async def _suspend(self, move: SuspendRun) -> None:
-        kinds = {self.view.tickets[t].asked_by for t in move.tickets}
-        reason = "user_input" if kinds <= {"tool", "client"} else "tool_permission"
-        waiting = Waiting(reason, self.now, ("decision",), move.tickets)
-        await self._leave("waiting", None, waiting)
-
-    async def _wait_for_tasks(self, move: WaitForTasks) -> None:
-        waiting = Waiting("awaiting_tasks", self.now, ("task", "input"))
-        await self._leave("waiting", NaturalEnd(), waiting)
-
-    async def _finish(self, move: Finish) -> None:
-        if self.view.run.stage != "between":
-            self._close_step()
-        if self.agent.shape is not None and self.output is UNSET and type(move.termination) is NaturalEnd:
-            # An activation before this one judged the answer.
-            self.output = output_of(self.view.answer, self.agent.shape) if self.view.answer else UNSET
-        await self._leave("done", move.termination, None)
-
-    async def _leave(
-        self, status: Literal["waiting", "done"], termination: Termination | None, waiting: Waiting | None
-    ) -> None:
-        """End the activation, unless something came in that changes what to do."""
-        if not self.quiet("run_end"):
-            hooks, seen = self.agent.hooks["run_end"], self.inbox_head
-            try:
-                await self.phase("run_end", hooks, RunEnd, lambda c: _ending(c, status, termination, waiting))
-            except WakefulError as error:
-                self.note(error, "run_end")
-            if self.inbox_head != seen and isinstance(next_move(self.view, self.rules, self.now), Take):
-                return  # What came in meanwhile is for this run: it doesn't end yet.
-        if self.draft.notices:
-            await self.flush()  # So that one which fails is noted while the log is still open.
-        before, now = self.view.run, self.now
-        changes: dict[str, Any] = {"status": status, "waiting": waiting}
-        if termination is not None and status == "done":
-            changes |= {"outcome": Outcome(termination, self.output), "finished_at": now, "ending": None}
-        run = self.set_run(**changes)
-        finish = RunFinish(self.identity, 0, now, status, termination, waiting, run.usage, run.steps)
-        self.log(finish)
-        natural = status == "waiting" or isinstance(termination, NaturalEnd)
-        try:
-            await self.flush(release=True, inbox_head=self.inbox_head if natural else None)
-        except InboxMoved:
-            self.draft.log.remove(finish)
-            self.view.run = before
-            self.draft.put_run(before)
-            await self._reload_inbox()
-            return
-        self._ended = True
-
-    async def _reload_inbox(self) -> None:
-        stored = await self.env.store.load(self.identity.thread_id)
-        if stored is not None:
-            self.view.inbox = {item.id: item for item in stored.inbox if item.id not in self._taken}
-            self.view.tasks = tuple([t for t in stored.tasks if t.run_id == self.view.run.id])
-            self.inbox_head = stored.thread.inbox_head
-
     def deliver(self, items: list[InboxItem], inbox_head: int) -> None:
         """Take note of items that this process put into the thread's inbox."""
         for item in items:
             # A run that found the item in the store may have taken it before its sender is told.
-            if item.id not in self._taken:
+            if item.id not in self.taken:
                 self.view.inbox[item.id] = item
         self.inbox_head = max(self.inbox_head, inbox_head)
         if self.view.live:
             self.executor.nudge()
-
-
-def _ending(
-    ctx: RunEnd,
-    status: Literal["waiting", "done"],
-    termination: Termination | None,
-    waiting: Waiting | None,
-) -> None:
-    ctx.status = status
-    ctx.termination = termination
-    ctx.waiting = waiting
 
 
 _PERFORM: dict[type[Move], Callable[[Activation, Any], Awaitable[None]]] = {
@@ -516,12 +397,12 @@ _PERFORM: dict[type[Move], Callable[[Activation, Any], Awaitable[None]]] = {
     Recover: _calls.recover,
     AfterCalls: _calls.after_calls,
     Drop: _calls.drop,
-    Await: Activation._await,  # pyright: ignore[reportPrivateUsage]
-    Interrupt: Activation._interrupt,  # pyright: ignore[reportPrivateUsage]
-    Take: Activation._take,  # pyright: ignore[reportPrivateUsage]
-    EndStep: Activation._end_step,  # pyright: ignore[reportPrivateUsage]
-    SwitchAgent: Activation._switch_agent,  # pyright: ignore[reportPrivateUsage]
-    SuspendRun: Activation._suspend,  # pyright: ignore[reportPrivateUsage]
-    WaitForTasks: Activation._wait_for_tasks,  # pyright: ignore[reportPrivateUsage]
-    Finish: Activation._finish,  # pyright: ignore[reportPrivateUsage]
+    Await: _boundaries.await_calls,
+    Interrupt: _boundaries.interrupt,
+    Take: _boundaries.take,
+    EndStep: _boundaries.end_step,
+    SwitchAgent: _boundaries.switch_agent,
+    SuspendRun: _boundaries.suspend,
+    WaitForTasks: _boundaries.wait_for_tasks,
+    Finish: _boundaries.finish,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..state import SentNotice, State
-from ..stores import Commit, Committed, Fence, StateWrite, Store
+from ..stores import Commit, Committed, Fence, StateWrite
 from ..types.events import Event, StateDelta
 from ..types.messages import Message
 from ..types.runs import Call, Identity, RunRecord
@@ -13,7 +13,7 @@ __all__ = ["Draft"]
 
 
 class Draft:
-    """The next commit in the making. `flush` writes it; on a refusal all of it stays."""
+    """The next commit in the making. After a refusal all of it is still there."""
 
     __slots__ = (
         "_calls",
@@ -98,11 +98,8 @@ class Draft:
             commit.decisions, commit.taken = self._decisions, self._taken
         return commit
 
-    async def flush(
-        self, store: Store, now: int, *, release: bool = False, inbox_head: int | None = None
-    ) -> tuple[Committed, list[Message | Event], list[SentNotice]]:
-        """Commit everything gathered; returns what was logged and the notices that may go out now."""
-        committed = await store.commit(self.commit(now, release=release, inbox_head=inbox_head))
+    def clear(self, committed: Committed) -> tuple[list[Message | Event], list[SentNotice]]:
+        """Begin anew after a commit; returns what was logged and the notices that may go out now."""
         logged, notices = self.log, self.notices
         self.log, self._run = [], None
         if self._calls:
@@ -116,7 +113,7 @@ class Draft:
         if self.claim is not None:
             self.fence = Fence(committed.epoch, self.claim)
             self.claim = self.version = self._closed = None
-        return committed, logged, notices
+        return logged, notices
 
     def _records(self) -> tuple[RunRecord, ...]:
         return tuple([run for run in (self._closed, self._run) if run is not None])

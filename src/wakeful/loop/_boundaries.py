@@ -1,0 +1,162 @@
+"""The boundaries: between calls, between steps, between agents, and the end of an activation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import UNSET
+
+from ..errors import InboxMoved, WakefulError
+from ..plugins import RunEnd, Step
+from ..types.events import Handoff, RunFinish, StepEnd
+from ..types.runs import NaturalEnd, Outcome, Stopped, Termination, Waiting
+from ._calls import settle_arrivals
+from ._moves import Take, next_move
+from ._policies import output_of
+
+if TYPE_CHECKING:
+    from ._activation import Activation
+    from ._moves import Await, EndStep, Finish, Interrupt, SuspendRun, SwitchAgent, WaitForTasks
+
+__all__ = [
+    "await_calls",
+    "end_step",
+    "finish",
+    "interrupt",
+    "suspend",
+    "switch_agent",
+    "take",
+    "wait_for_tasks",
+]
+
+
+async def await_calls(act: Activation, move: Await) -> None:
+    """Wait for a running call; what is done so far is committed first."""
+    await act.flush()
+    await act.executor.wait()
+    act.now = act.clock.now()
+    settle_arrivals(act)
+
+
+async def interrupt(act: Activation, move: Interrupt) -> None:
+    """Stop the running calls and hear from all of them."""
+    act.executor.interrupt()
+    while act.view.live:
+        await act.executor.wait()
+        act.now = act.clock.now()
+        settle_arrivals(act)
+
+
+async def take(act: Activation, move: Take) -> None:
+    """Take inbox items in: decisions go to their calls, messages join the conversation."""
+    for item in move.items:
+        act.view.inbox.pop(item.id, None)
+        act.take(item.id)
+        if item.decision is not None:
+            act.answer(item)
+        elif item.message is not None:
+            act.log(item.message)
+            act.set_run(ending=None)
+
+
+async def end_step(act: Activation, move: EndStep) -> None:
+    """Close the step."""
+    if not act.quiet("step_end"):
+        await act.phase("step_end", act.agent.hooks["step_end"], Step)
+    _close_step(act)
+
+
+def _close_step(act: Activation) -> None:
+    run = act.set_run(stage="between")
+    act.view.calls.clear()
+    act.draft.log.append(StepEnd(act.identity, 0, act.now, run.steps))
+
+
+async def switch_agent(act: Activation, move: SwitchAgent) -> None:
+    """Let another agent take over: plugins that leave are told before those that come."""
+    run, now = act.view.run, act.now
+    if run.handoffs >= act.rules.limits.handoffs:
+        detail = f"more than {act.rules.limits.handoffs} handoffs"
+        act.set_run(next_agent=None, ending=Stopped("max_handoffs", detail))
+        return
+    old, new = act.agent, act.env.registry.resolve(move.agent_id)
+    await act.phase("deactivate", [h for h in old.hooks["deactivate"] if h.plugin not in new.configs], Step)
+    act.set_run(agent_id=move.agent_id, next_agent=None, handoffs=run.handoffs + 1)
+    act.use_agent(move.agent_id)
+    act.log(Handoff(act.identity, 0, now, run.agent_id, move.agent_id))
+    await act.phase("activate", [h for h in new.hooks["activate"] if h.plugin not in old.configs], Step)
+
+
+async def suspend(act: Activation, move: SuspendRun) -> None:
+    """Wait for answers."""
+    kinds = {act.view.tickets[t].asked_by for t in move.tickets}
+    reason = "user_input" if kinds <= {"tool", "client"} else "tool_permission"
+    waiting = Waiting(reason, act.now, ("decision",), move.tickets)
+    await _leave(act, "waiting", None, waiting)
+
+
+async def wait_for_tasks(act: Activation, move: WaitForTasks) -> None:
+    """Wait for tasks."""
+    waiting = Waiting("awaiting_tasks", act.now, ("task", "input"))
+    await _leave(act, "waiting", NaturalEnd(), waiting)
+
+
+async def finish(act: Activation, move: Finish) -> None:
+    """The run is over."""
+    if act.view.run.stage != "between":
+        _close_step(act)
+    if act.agent.shape is not None and act.output is UNSET and type(move.termination) is NaturalEnd:
+        # An activation before this one judged the answer.
+        act.output = output_of(act.view.answer, act.agent.shape) if act.view.answer else UNSET
+    await _leave(act, "done", move.termination, None)
+
+
+async def _leave(
+    act: Activation, status: Literal["waiting", "done"], termination: Termination | None, waiting: Waiting | None
+) -> None:
+    """End the activation, unless something came in that changes what to do."""
+    if not act.quiet("run_end"):
+        hooks, seen = act.agent.hooks["run_end"], act.inbox_head
+        try:
+            await act.phase("run_end", hooks, RunEnd, lambda c: _ending(c, status, termination, waiting))
+        except WakefulError as error:
+            act.note(error, "run_end")
+        if act.inbox_head != seen and isinstance(next_move(act.view, act.rules, act.now), Take):
+            return  # What came in meanwhile is for this run: it doesn't end yet.
+    if act.draft.notices:
+        await act.flush()  # So that one which fails is noted while the log is still open.
+    before, now = act.view.run, act.now
+    changes: dict[str, Any] = {"status": status, "waiting": waiting}
+    if termination is not None and status == "done":
+        changes |= {"outcome": Outcome(termination, act.output), "finished_at": now, "ending": None}
+    run = act.set_run(**changes)
+    finish = RunFinish(act.identity, 0, now, status, termination, waiting, run.usage, run.steps)
+    act.log(finish)
+    try:
+        await act.flush(release=True, inbox_head=act.inbox_head)
+    except InboxMoved:
+        act.draft.log.remove(finish)
+        act.view.run = before
+        act.draft.put_run(before)
+        await _reload_inbox(act)
+        return
+    act.left = True
+
+
+async def _reload_inbox(act: Activation) -> None:
+    stored = await act.env.store.load(act.identity.thread_id)
+    if stored is not None:
+        act.view.inbox = {item.id: item for item in stored.inbox if item.id not in act.taken}
+        act.view.tasks = tuple([t for t in stored.tasks if t.run_id == act.view.run.id])
+        act.inbox_head = stored.thread.inbox_head
+
+
+def _ending(
+    ctx: RunEnd,
+    status: Literal["waiting", "done"],
+    termination: Termination | None,
+    waiting: Waiting | None,
+) -> None:
+    ctx.status = status
+    ctx.termination = termination
+    ctx.waiting = waiting
