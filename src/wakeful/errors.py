@@ -76,7 +76,16 @@ __all__ = [
     "UnknownTicket",
     "UsageError",
     "WakefulError",
+    "explain",
 ]
+
+
+def explain(error: BaseException) -> str:
+    """The error in words, whatever its own `__str__` does."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__
 
 
 class WakefulError(Exception):

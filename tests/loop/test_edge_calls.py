@@ -131,7 +131,7 @@ async def test_edge_22_a_sibling_that_suspends_closes_nothing_else(scripted: Scr
         "wave": "ok",
     }
     assert {t.tool for t in result.tickets} == ({"wonder", "enter"} if asks else {"wonder"})
-    result = await runtime.resume(result.run_id, *[t.answer("yes") for t in result.tickets])
+    result = await runtime.resume(result.run_id, *[t.approve("yes") for t in result.tickets])
     assert result.status == "done"
     assert sorted(spy.ran) == (["enter", "wave"] if asks else ["wave"])
     await assert_settled(runtime, "t")

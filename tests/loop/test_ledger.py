@@ -181,7 +181,7 @@ def test_a_closed_ticket_is_refused_and_says_what_became_of_it(target: str, stat
 
 
 def test_an_open_ticket_of_a_call_is_found_before_the_calls_closed_ones() -> None:
-    found, _ = match_decision(Decision("a"), OPEN, {"old": ticket("a", status="answered")})
+    found, _ = match_decision(Decision("a", value=True), OPEN, {"old": ticket("a", status="answered")})
     assert found.status == "open"
 
 

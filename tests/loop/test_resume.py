@@ -73,7 +73,7 @@ async def test_ask_returns_the_answer_when_the_tool_runs_again(scripted: Scripte
     result = await house.run()
     (ticket,) = result.tickets
     assert (ticket.message, ticket.asked_by) == ("Do lunch?", "tool")
-    await house.resume(result.run_id, ticket.answer("yes"))
+    await house.resume(result.run_id, ticket.approve("yes"))
     assert await house.replies() == [("confirm", None, "lunch: yes")]
     await house.settled()
 
@@ -187,7 +187,7 @@ async def test_answers_come_in_any_order_one_at_a_time(scripted: Scripted, order
     tickets = {t.tool: t for t in result.tickets}
     for count, name in enumerate(order, 1):
         target = tickets[name].id if by == "ticket" else tickets[name].call_id
-        result = await house.resume(result.run_id, answers={target: None})
+        result = await house.resume(result.run_id, answers={target: True})
         assert spy.ran == list(order[:count])
         assert {t.tool for t in result.tickets} == set(order[count:])
         assert_valid_history(await house.store.messages("t"), [t.call_id for t in result.tickets])

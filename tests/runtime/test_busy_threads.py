@@ -24,17 +24,13 @@ from loop.helpers import (
 from wakeful import (
     Agent,
     FunctionModel,
-    MemoryStore,
     ModelRequest,
     ModelSettings,
-    Plugin,
     Principal,
-    RunEnd,
     Runtime,
     call,
 )
 from wakeful.errors import ThreadBusy, UsageError
-from wakeful.stores import Commit, Committed
 from wakeful.types.runs import Cancelled, NaturalEnd
 
 
@@ -348,51 +344,6 @@ async def test_send_reject_to_a_waiting_thread_is_refused(scripted: Scripted) ->
     assert_valid_history(await runtime.messages("t"), [first.tickets[0].call_id])
 
 
-# -- at the end of a run -------------------------------------------------------------------------------------
-
-
-class Lingers(Plugin):
-    """Waits in `run_end`, the first time."""
-
-    def __init__(self) -> None:
-        self.hold = Hold()
-
-    async def run_end(self, ctx: RunEnd) -> None:
-        if not self.hold.times:
-            await self.hold.here()
-
-
-async def test_steering_that_comes_while_the_run_ends_is_handled_once() -> None:
-    plugin = Lingers()
-    runtime = echoing(plugins=[plugin])
-    task = await busy(runtime, plugin.hold)
-    await runtime.send("t", "wait", policy="steer")
-    plugin.hold.released.set()
-    result = await soon(task)
-    assert result.text == "you said wait"
-    await until_idle(runtime)
-    assert await said(runtime) == ["one", "wait"]
-    assert [m.role for m in await runtime.messages("t")] == ["user", "assistant", "user", "assistant"]
-    await assert_settled(runtime, "t")
-
-
-async def test_an_answer_that_comes_while_the_run_suspends_is_heard_by_whoever_gave_it(scripted: Scripted) -> None:
-    plugin, spy = Lingers(), Spy()
-    tools = [spying(spy, "ask", approval=True)]
-    runtime = Runtime([Agent("agent", model=scripted(call("ask"), "done"), tools=tools, plugins=[plugin])])
-    task = await busy(runtime, plugin.hold)
-    (run,) = await runtime.list_runs(thread="t")
-    (ticket,) = await runtime._store.tickets(run.id)
-    answering = asyncio.create_task(runtime.resume(run.id, ticket.approve()))
-    await asyncio.sleep(0)
-    plugin.hold.released.set()
-    result = await soon(answering)
-    assert (result.status, result.text, spy.ran) == ("done", "done", ["ask"])
-    await soon(task)
-    await until_idle(runtime)
-    await assert_settled(runtime, "t")
-
-
 async def test_many_callers_at_once() -> None:
     runtime = echoing()
     texts = [f"number {n}" for n in range(25)]
@@ -403,26 +354,3 @@ async def test_many_callers_at_once() -> None:
     for run in await runtime.list_runs(thread="t"):
         assert run.outcome is not None
         assert run.outcome.termination == NaturalEnd()
-
-
-async def test_input_that_a_run_found_before_its_sender_was_told_is_taken_once() -> None:
-    told, answering = Hold(), Hold()
-
-    class Late(MemoryStore):
-        async def commit(self, commit: Commit) -> Committed:
-            committed = await super().commit(commit)
-            if commit.inbox:
-                await told.here()
-            return committed
-
-    runtime = Runtime([Agent("agent", model=echo(answering))], store=Late())
-    sending = asyncio.create_task(runtime.send("t", "psst", agent="agent", policy="steer"))
-    await soon(told.reached.wait())
-    running = await busy(runtime, answering)
-    told.released.set()
-    await soon(sending)
-    answering.released.set()
-    await soon(running)
-    await until_idle(runtime)
-    assert await said(runtime) == ["one", "psst"]
-    await assert_settled(runtime, "t")

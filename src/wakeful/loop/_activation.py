@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from ..agents import Hook, Registry, ResolvedAgent
 from ..bus import Channel
 from ..clock import Clock
-from ..errors import StoreError
+from ..errors import StoreError, explain
 from ..plugins import ActionQueue, HookContext, Step
 from ..state import Command, SentNotice, State
 from ..stores import InboxItem, Store, number
@@ -106,6 +106,8 @@ class Activation:
         self._cancels = 0
         self._pending = 0
         self._caller_cancelled = False
+        self._raises: BaseException | None = None
+        self.run_end_due = True
         self.left = False
         self._over = False
         self.taken: tuple[str, ...] = ()
@@ -132,14 +134,14 @@ class Activation:
             if not self.quiet("activate", "run_start"):
                 try:
                     await self._begin()
-                except (Exception, asyncio.CancelledError) as error:
+                except BaseException as error:
                     self._trouble(error)
             while not self.left:
                 now = self.now = self.clock.now()
                 move = next_move(self.view, self.rules, now)
                 try:
                     await _PERFORM[type(move)](self, move)
-                except (Exception, asyncio.CancelledError) as error:
+                except BaseException as error:
                     self._trouble(error)
         except BaseException:
             if self.view.live:
@@ -152,6 +154,8 @@ class Activation:
             for watcher in self._watchers:
                 if not watcher.done():
                     watcher.set_result(None)
+        if self._raises is not None:
+            raise self._raises
         if self._caller_cancelled:
             raise asyncio.CancelledError
 
@@ -163,8 +167,12 @@ class Activation:
             raise error
         if isinstance(error, asyncio.CancelledError):
             self._take_cancellation()
-        else:
-            self.fail(error)
+            return
+        if isinstance(error, GeneratorExit):
+            raise error  # The coroutine itself is being closed: there is no way to await anything any more.
+        if not isinstance(error, Exception):
+            self._raises = error
+        self.fail(error)
 
     def _take_cancellation(self) -> None:
         by_request = self._cancels > 0
@@ -177,6 +185,10 @@ class Activation:
                 self.set_run(cancel="the caller was cancelled")
         elif not by_request:
             self.fail(asyncio.CancelledError("something it awaited was cancelled, and nobody cancelled the run"))
+
+    def being_cancelled(self) -> bool:
+        """Whether somebody asked for it: the run's owner or its caller."""
+        return self._cancels > 0 or (self._task is not None and self._task.cancelling() > self._pending)
 
     def _uncancel(self) -> None:
         """Take back from the task what `cancel` did to it."""
@@ -213,7 +225,7 @@ class Activation:
                 raise error
             self.note(error, "while the run was ending")
         else:
-            self.set_run(ending=Failed(type(error).__name__, str(error)))
+            self.set_run(ending=Failed(type(error).__name__, explain(error).partition(": ")[2]))
 
     async def _begin(self) -> None:
         if hooks := [h for h in self.agent.hooks["activate"] if not self.view.run.steps]:
@@ -238,7 +250,8 @@ class Activation:
     def note(self, error: BaseException | str, source: str) -> None:
         """Log something that failed while the run goes on."""
         kind = "error" if isinstance(error, str) else type(error).__name__
-        self.log(ErrorRaised(self.identity, 0, self.now, kind, str(error), source))
+        text = error if isinstance(error, str) else explain(error).partition(": ")[2]
+        self.log(ErrorRaised(self.identity, 0, self.now, kind, text, source))
 
     def change(self, change: Change) -> None:
         """Write a call's transition."""

@@ -115,12 +115,16 @@ async def _leave(
     act: Activation, status: Literal["waiting", "done"], termination: Termination | None, waiting: Waiting | None
 ) -> None:
     """End the activation, unless something came in that changes what to do."""
-    if not act.quiet("run_end"):
+    if act.run_end_due and not act.quiet("run_end"):
         hooks, seen = act.agent.hooks["run_end"], act.inbox_head
         try:
             await act.phase("run_end", hooks, RunEnd, lambda c: _ending(c, status, termination, waiting))
         except WakefulError as error:
             act.note(error, "run_end")
+        except BaseException:
+            # What it raised ends the run; asking it again would do so for ever.
+            act.run_end_due = act.being_cancelled()
+            raise
         if act.inbox_head != seen and isinstance(next_move(act.view, act.rules, act.now), Take):
             return  # What came in meanwhile is for this run: it doesn't end yet.
     if act.draft.notices:

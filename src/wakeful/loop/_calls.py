@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from ..errors import HookFailed, InvalidArguments, ToolError
+from ..errors import HookFailed, InvalidArguments, ToolError, explain
 from ..plugins import AfterTool, BeforeTool, Block, GateAnswer, GateTool, Supply, Suspend
 from ..tools import ClientTool, Done, NotDone, Tool, ToolContext, error_reply, reply_of
 from ..types.runs import Blocked, Call, CallOutcome
@@ -86,9 +86,7 @@ async def _gate(act: Activation, call: Call, tool: Tool, arguments: dict[str, An
             try:
                 answer: GateAnswer = await hook.function(ctx)
             except Exception as error:
-                raise HookFailed(
-                    f"plugin {hook.plugin!r} failed in gate_tool: {type(error).__name__}: {error}"
-                ) from error
+                raise HookFailed(f"plugin {hook.plugin!r} failed in gate_tool: {explain(error)}") from error
             _check_answer(hook.plugin, answer, ctx)
             if isinstance(answer, Suspend) and not answer.again and _approved(call, hook.plugin):
                 continue
@@ -126,9 +124,7 @@ def _needs_approval(tool: Tool, arguments: dict[str, Any]) -> bool:
     try:
         return tool.needs_approval(arguments)
     except Exception as error:
-        raise HookFailed(
-            f"the approval rule of tool {tool.spec.name!r} failed: {type(error).__name__}: {error}"
-        ) from error
+        raise HookFailed(f"the approval rule of tool {tool.spec.name!r} failed: {explain(error)}") from error
 
 
 def _intercept(

@@ -8,7 +8,7 @@ from inspect import isawaitable
 from typing import Any, Literal
 
 from ..clock import Clock, Timer
-from ..errors import ToolError
+from ..errors import ToolError, explain
 from ..tools import Asked, Tool, ToolContext, ToolThreads, error_reply, reply_of
 from ..types.content import ToolReply
 from ..types.runs import Call
@@ -161,9 +161,12 @@ class Executor:
         except LeftBehind:
             raise
         except ToolError as error:
-            reply = error_reply(call.id, call.name, error.kind, str(error), limit)
-        except (Exception, SystemExit) as error:
-            reply = error_reply(call.id, call.name, "failed", f"{type(error).__name__}: {error}", limit)
+            text = explain(error).partition(": ")[2]
+            reply = error_reply(call.id, call.name, error.kind, text, limit)
+        except (GeneratorExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            reply = error_reply(call.id, call.name, "failed", explain(error), limit)
         return Arrival(call.id, "error", context, reply)
 
     async def _in_thread(self, running: _Running, arguments: dict[str, Any]) -> Any:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from ..errors import ModelError
+from ..errors import ModelError, explain
 from ..models import Model, ModelRequest, check_live
 from ..plugins import (
     ActionQueue,
@@ -81,7 +81,7 @@ async def _stream(model: Model, request: ModelRequest, answer: Answer) -> None:
 
 
 def _wrapped(model: Model, error: Exception) -> ModelError:
-    wrapped = ModelError(f"model {model.name!r} failed: {type(error).__name__}: {error}")
+    wrapped = ModelError(f"model {model.name!r} failed: {explain(error)}")
     wrapped.__cause__ = error
     return wrapped
 

@@ -133,6 +133,9 @@ def match_decision(
             raise TicketClosed(f"ticket {was.id} for {was.tool} was {was.status} before; nothing was changed")
         waiting = ", ".join(f"{t.id} ({t.tool})" for t in tickets.values()) or "none"
         raise UnknownTicket(f"no open ticket or call {decision.ticket_id!r} (open tickets: {waiting})")
+    plain = decision.mode is None and decision.verdict == "approve"
+    if plain and ticket.asked_by not in ("tool", "client") and ticket.accepts[0] == "replay":
+        decision = _yes_or_no(ticket, decision)
     if decision.verdict == "approve" and (decision.mode or ticket.accepts[0]) not in ticket.accepts:
         raise InvalidDecision(
             f"ticket {ticket.id} for {ticket.tool} takes {' or '.join(ticket.accepts)}, not {decision.mode}; "
@@ -141,6 +144,18 @@ def match_decision(
     if decision.mode == "arguments" and not isinstance(decision.value, dict):
         raise InvalidDecision(f"new arguments for {ticket.tool} must be an object, not {decision.value!r}")
     return ticket, replace(decision, ticket_id=ticket.id)
+
+
+def _yes_or_no(ticket: Ticket, decision: Decision) -> Decision:
+    """A plain answer to a question of yes or no. What is neither is more likely a refusal than a consent."""
+    if isinstance(decision.value, bool):
+        return replace(decision, verdict="approve" if decision.value else "deny", mode="replay", value=None)
+    if ticket.asked_by == "approval":
+        raise InvalidDecision(
+            f"ticket {ticket.id} asks whether {ticket.tool} may run: answer with ticket.approve() or "
+            f"ticket.deny(), or True or False, not {decision.value!r:.80}"
+        )
+    return decision
 
 
 def check_value(tool: Tool | None, ticket: Ticket, decision: Decision) -> None:

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..agents import Hook
-from ..errors import HookFailed, WakefulError
+from ..errors import HookFailed, WakefulError, explain
 from ..plugins import ActionQueue, Catalog, Handler, HookContext
 from ..state import AnyKey, Command, ScheduledAction, State, conflicts
 
@@ -75,7 +75,7 @@ async def _call(phase: str, hook: Hook, context: HookContext) -> None:
 
 
 def _failure(phase: str, hook: Hook, error: Exception) -> HookFailed:
-    return HookFailed(f"plugin {hook.plugin!r} failed in {phase}: {type(error).__name__}: {error}")
+    return HookFailed(f"plugin {hook.plugin!r} failed in {phase}: {explain(error)}")
 
 
 async def run_actions(
@@ -121,7 +121,7 @@ async def _act(
     except (msgspec.MsgspecError, WakefulError) as error:
         return str(error)
     except Exception as error:
-        return f"{type(error).__name__}: {error}"
+        return explain(error)
     return ""
 
 

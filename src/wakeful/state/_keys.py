@@ -60,6 +60,10 @@ class StateKey(Generic[V, U]):
                 f"state key {cls.name!r}: {type(value).__name__} can't be stored as JSON ({error}); "
                 "use a JSON-encodable type or set persistent = False"
             ) from error
+        try:
+            cls._decoder.decode(data)
+        except msgspec.MsgspecError as error:
+            raise StateError(f"state key {cls.name!r}: the value doesn't fit the key's type ({error})") from error
         if len(data) > MAX_VALUE_BYTES:
             raise StateTooLarge(
                 f"state key {cls.name!r}: {len(data):,} bytes encoded, the limit is {MAX_VALUE_BYTES:,}; "

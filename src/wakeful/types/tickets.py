@@ -46,9 +46,9 @@ class Ticket(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     status: TicketStatus = "open"
     created_at: int = 0
 
-    def approve(self, *, reason: str = "") -> Decision:
-        """Let the call go on as it is."""
-        return Decision(self.id, mode="replay", reason=reason)
+    def approve(self, value: Any = None, *, reason: str = "") -> Decision:
+        """Let the call go on as it is; the tool finds `value` in `ctx.decision`."""
+        return Decision(self.id, mode="replay", value=value, reason=reason)
 
     def deny(self, reason: str = "") -> Decision:
         """Say no: the call doesn't run and the model is told why."""

@@ -1,0 +1,91 @@
+"""What comes in at the worst moment: while a run ends, while it suspends, before its sender is told."""
+
+from __future__ import annotations
+
+import asyncio
+
+from loop.helpers import (
+    Hold,
+    Scripted,
+    Spy,
+    assert_settled,
+    soon,
+    spying,
+    until_idle,
+)
+from wakeful import (
+    Agent,
+    MemoryStore,
+    Plugin,
+    RunEnd,
+    Runtime,
+    call,
+)
+from wakeful.stores import Commit, Committed
+
+from .test_busy_threads import busy, echo, echoing, said
+
+
+class Lingers(Plugin):
+    """Waits in `run_end`, the first time."""
+
+    def __init__(self) -> None:
+        self.hold = Hold()
+
+    async def run_end(self, ctx: RunEnd) -> None:
+        if not self.hold.times:
+            await self.hold.here()
+
+
+async def test_steering_that_comes_while_the_run_ends_is_handled_once() -> None:
+    plugin = Lingers()
+    runtime = echoing(plugins=[plugin])
+    task = await busy(runtime, plugin.hold)
+    await runtime.send("t", "wait", policy="steer")
+    plugin.hold.released.set()
+    result = await soon(task)
+    assert result.text == "you said wait"
+    await until_idle(runtime)
+    assert await said(runtime) == ["one", "wait"]
+    assert [m.role for m in await runtime.messages("t")] == ["user", "assistant", "user", "assistant"]
+    await assert_settled(runtime, "t")
+
+
+async def test_an_answer_that_comes_while_the_run_suspends_is_heard_by_whoever_gave_it(scripted: Scripted) -> None:
+    plugin, spy = Lingers(), Spy()
+    tools = [spying(spy, "ask", approval=True)]
+    runtime = Runtime([Agent("agent", model=scripted(call("ask"), "done"), tools=tools, plugins=[plugin])])
+    task = await busy(runtime, plugin.hold)
+    (run,) = await runtime.list_runs(thread="t")
+    (ticket,) = await runtime._store.tickets(run.id)
+    answering = asyncio.create_task(runtime.resume(run.id, ticket.approve()))
+    await asyncio.sleep(0)
+    plugin.hold.released.set()
+    result = await soon(answering)
+    assert (result.status, result.text, spy.ran) == ("done", "done", ["ask"])
+    await soon(task)
+    await until_idle(runtime)
+    await assert_settled(runtime, "t")
+
+
+async def test_input_that_a_run_found_before_its_sender_was_told_is_taken_once() -> None:
+    told, answering = Hold(), Hold()
+
+    class Late(MemoryStore):
+        async def commit(self, commit: Commit) -> Committed:
+            committed = await super().commit(commit)
+            if commit.inbox:
+                await told.here()
+            return committed
+
+    runtime = Runtime([Agent("agent", model=echo(answering))], store=Late())
+    sending = asyncio.create_task(runtime.send("t", "psst", agent="agent", policy="steer"))
+    await soon(told.reached.wait())
+    running = await busy(runtime, answering)
+    told.released.set()
+    await soon(sending)
+    answering.released.set()
+    await soon(running)
+    await until_idle(runtime)
+    assert await said(runtime) == ["one", "psst"]
+    await assert_settled(runtime, "t")
