@@ -6,28 +6,27 @@ import asyncio
 import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 from msgspec import Struct
-from msgspec.structs import replace
 
+from ._checks import agents_of, cursor_of, decisions_of, instance_of, message_of, one_of, thread_of
 from .agents import Agent, Registry, Toolish
 from .bus import LocalBus
 from .clock import Clock, SystemClock
 from .delegation import DelegateTool
 from .dispatch import Dispatcher, NewRun, RunResult, run_child
-from .errors import ConfigurationError, InvalidInput, UnknownRun, UsageError
+from .errors import ConfigurationError, UnknownRun, UsageError
 from .loop import Environment
 from .models import Model, VendorFactory
 from .plugins import Plugin
 from .state import AnyKey, State
 from .stores import InputPolicy, MemoryStore, Store
 from .tools import ClientTool, ToolThreads
-from .types.codec import encode
 from .types.content import Content
 from .types.events import AnyEvent, Event, MessagesSnapshot, StateSnapshot
 from .types.ids import new_id
-from .types.messages import Message, Producer, user_message
+from .types.messages import Message
 from .types.requests import ModelSettings
 from .types.runs import Call, Identity, Principal, RunOptions, RunRecord, RunStatus
 from .types.tickets import Decision, Ticket
@@ -36,8 +35,6 @@ __all__ = ["Receipt", "Runtime"]
 
 Input = str | Sequence[Content]
 
-MAX_INPUT_BYTES = 1024 * 1024
-MAX_THREAD_ID_BYTES = 128
 CANCEL_GRACE = 5.0
 
 
@@ -69,8 +66,12 @@ class Runtime:
         clock: Clock | None = None,
         cancel_grace: float = CANCEL_GRACE,
     ) -> None:
+        if store is not None and not hasattr(store, "commit"):
+            raise ConfigurationError(f"store must be a Store, such as MemoryStore(), not {store!r:.80}")
+        if not isinstance(cast(Any, cancel_grace), int | float) or cancel_grace < 0:
+            raise ConfigurationError(f"cancel_grace is in seconds and not negative, not {cancel_grace!r:.80}")
         self._registry = Registry(
-            agents,
+            agents_of(agents),
             tools=tools,
             plugins=plugins,
             models=models,
@@ -178,11 +179,7 @@ class Runtime:
         `answers` maps ticket or call ids to values. Nothing is changed if one of them doesn't fit.
         """
         self._bind()
-        given = [*decisions, *[Decision(key, value=value) for key, value in (answers or {}).items()]]
-        if not given:
-            raise UsageError("resume needs a decision: ticket.approve(), ticket.deny(), ticket.answer(...)")
-        if principal is not None:
-            given = [replace(decision, principal_id=principal.id) for decision in given]
+        given = decisions_of(decisions, answers, principal)
         return await self._dispatch.resume(run_id, given)
 
     async def cancel(self, run_id: str, reason: str = "cancelled by request") -> bool:
@@ -196,16 +193,19 @@ class Runtime:
         input: Input,
         *,
         agent: str | Agent | None = None,
-        policy: InputPolicy = "queue",
+        policy: InputPolicy | None = None,
         principal: Principal | None = None,
     ) -> Receipt:
         """Give a thread input without waiting for what comes of it.
 
         On a thread with an open run the policy decides: `queue` runs it afterwards, `steer` shows it to the
-        running run at its next step, `interrupt` cancels that run first, `reject` raises `ThreadBusy`. A free
-        thread starts a run in the background. `agent` is by default the one that ran last.
+        running run at its next step, `interrupt` cancels that run first, `reject` raises `ThreadBusy`. By default
+        it is queued, or steers a run that waits for tasks. A free thread starts a run in the background. `agent`
+        is by default the one that ran last.
         """
         self._bind()
+        thread_of(thread)
+        one_of(policy, get_args(InputPolicy), "policy")
         if agent is None:
             stored = await self._store.load(thread)
             agent = stored.thread.last_agent_id if stored is not None else None
@@ -235,7 +235,14 @@ class Runtime:
             threading.Thread(target=_serve, args=(loop,), name="wakeful-loop", daemon=True).start()
             # The thread doesn't know the runtime: once nobody holds it any more, its loop ends.
             weakref.finalize(self, _stop, loop)
-        return asyncio.run_coroutine_threadsafe(work(), self._own_loop).result()
+        quiet = threading.Event()
+        future = asyncio.run_coroutine_threadsafe(_then(work(), quiet), self._own_loop)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            future.cancel()
+            quiet.wait(self._dispatch.env.grace + 1)
+            raise
 
     # -- reading ---------------------------------------------------------------------------------------------
 
@@ -246,8 +253,8 @@ class Runtime:
 
         With `snapshot` the conversation and the state as they stand come first, and events from there on.
         """
-        last = int(str(after).partition(".")[0])
-        subscription = self._bus.watch(thread) if follow else None
+        last = cursor_of(after)
+        subscription = self._bus.watch(thread) if follow and not self._dispatch.closed else None
         try:
             if snapshot:
                 async for event in self._snapshot(thread):
@@ -271,6 +278,8 @@ class Runtime:
                     if own and event.durable:
                         last = event.seq
                     yield event
+                if subscription.closed:
+                    return
                 await subscription.wait()
         finally:
             if subscription is not None:
@@ -320,6 +329,9 @@ class Runtime:
         limit: int = 100,
     ) -> list[RunRecord]:
         """Run records, newest first, older than the run `before`."""
+        one_of(status, get_args(RunStatus), "status")
+        if not isinstance(cast(Any, limit), int) or limit < 1:
+            raise UsageError(f"limit is a positive number, not {limit!r:.80}")
         return await self._store.runs(thread_id=thread, status=status, before=before, limit=limit)
 
     async def calls(self, run_id: str) -> Sequence[Call]:
@@ -354,6 +366,7 @@ class Runtime:
     async def close(self) -> None:
         """Cancel what runs, wait until all is quiet, and close the store."""
         await self._dispatch.close()
+        self._bus.close()
         await self._store.close()
 
     def _bind(self) -> None:
@@ -378,9 +391,15 @@ class Runtime:
         state: Mapping[AnyKey, Any] | None,
     ) -> NewRun:
         agent_id = agent.id if isinstance(agent, Agent) else agent
+        instance_of(agent_id, str, "agent")
+        instance_of(principal, Principal, "principal")
+        instance_of(settings, ModelSettings, "settings")
+        instance_of(state, Mapping, "state")
         self._registry.resolve(agent_id)
         options = None
         if settings is not None or client_tools:
+            for tool in client_tools:
+                instance_of(tool, ClientTool, "client_tools")
             if problems := [problem for tool in client_tools for problem in tool.problems()]:
                 raise ConfigurationError(problems)
             specs = tuple([tool.spec for tool in client_tools])
@@ -388,9 +407,9 @@ class Runtime:
         run_id = new_id()
         return NewRun(
             run_id=run_id,
-            thread_id=run_id if thread is None else _thread_id(thread),
+            thread_id=run_id if thread is None else thread_of(thread),
             agent_id=agent_id,
-            message=_message(input, principal),
+            message=message_of(input, principal),
             principal=principal,
             options=options,
             seed=self._seed(state),
@@ -407,6 +426,13 @@ class Runtime:
         return seed
 
 
+async def _then(work: Coroutine[Any, Any, RunResult], quiet: threading.Event) -> RunResult:
+    try:
+        return await work
+    finally:
+        quiet.set()
+
+
 def _serve(loop: asyncio.AbstractEventLoop) -> None:
     try:
         loop.run_forever()
@@ -417,21 +443,3 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
 def _stop(loop: asyncio.AbstractEventLoop) -> None:
     if not loop.is_closed():
         loop.call_soon_threadsafe(loop.stop)
-
-
-def _thread_id(thread: str) -> str:
-    if not thread or len(thread.encode(errors="replace")) > MAX_THREAD_ID_BYTES:
-        raise InvalidInput(f"a thread id has 1 to {MAX_THREAD_ID_BYTES} bytes, not {len(thread)}: {thread:.40}")
-    return thread
-
-
-def _message(input: Input, principal: Principal | None) -> Message:
-    producer = None if principal is None else Producer(principal_id=principal.id)
-    if not input:
-        raise InvalidInput("the input is empty; give a text or content parts")
-    size = len(input if isinstance(input, str) else encode(input))
-    if isinstance(input, str) and size * 4 > MAX_INPUT_BYTES:
-        size = len(input.encode(errors="replace"))
-    if size > MAX_INPUT_BYTES:
-        raise InvalidInput(f"the input has {size:,} bytes; the limit is {MAX_INPUT_BYTES:,}")
-    return user_message(input if isinstance(input, str) else tuple(input), producer=producer)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from wakeful import Limits, Runtime, Tool, runtime, tool
+from wakeful import Limits, Runtime, Tool, _checks, tool
 from wakeful.agents import _registry
 from wakeful.bus import _local
 from wakeful.loop._phases import MAX_ACTION_ROUNDS
@@ -39,8 +39,8 @@ CODE = {
     "what the model is shown of a result": kib(Tool.max_result_bytes),
     "time for a call that was told to stop": f"{default_of(Runtime.__init__, 'cancel_grace'):g} s",
     "runs in one answer of `list_runs`": str(default_of(Runtime.list_runs, "limit")),
-    "input of a run": kib(runtime.MAX_INPUT_BYTES),
-    "a thread's id": f"{runtime.MAX_THREAD_ID_BYTES} bytes",
+    "input of a run": kib(_checks.MAX_INPUT_BYTES),
+    "a thread's id": f"{_checks.MAX_THREAD_ID_BYTES} bytes",
     "a state value, encoded": kib(MAX_VALUE_BYTES),
     "sync tools at once in a runtime": str(default_of(ToolThreads.__init__, "limit")),
     "rounds of actions in a phase": str(MAX_ACTION_ROUNDS),

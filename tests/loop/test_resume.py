@@ -63,7 +63,9 @@ async def test_replay_shows_the_tool_the_decision(scripted: Scripted) -> None:
 
     house = House(scripted(call("act"), "done"), act)
     result = await house.run()
-    await house.resume(result.run_id, Decision(result.tickets[0].id, value={"by": "Ann"}, principal_id="ann"))
+    await house.resume(
+        result.run_id, Decision(result.tickets[0].id, mode="replay", value={"by": "Ann"}, principal_id="ann")
+    )
     (decision,) = seen
     assert (decision.value, decision.principal_id, decision.asked_by) == ({"by": "Ann"}, "ann", "approval")
 

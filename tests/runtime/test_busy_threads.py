@@ -155,7 +155,7 @@ async def test_cancelling_the_run_in_front_lets_the_next_one_run(by: str) -> Non
     await assert_settled(runtime, "t")
 
 
-async def test_a_queued_input_whose_caller_went_away_is_still_handled() -> None:
+async def test_a_queued_input_whose_caller_went_away_is_taken_back() -> None:
     hold = Hold()
     runtime = echoing(hold)
     first = await busy(runtime, hold)
@@ -166,7 +166,22 @@ async def test_a_queued_input_whose_caller_went_away_is_still_handled() -> None:
     hold.released.set()
     await soon(first)
     await until_idle(runtime)
-    assert await said(runtime) == ["one", "two"]
+    assert await said(runtime) == ["one"]
+    await assert_settled(runtime, "t")
+
+
+async def test_a_queued_run_that_has_its_turn_is_cancelled_with_its_caller() -> None:
+    hold = Hold()
+    runtime = echoing(hold)
+    first = await busy(runtime, hold)
+    second = asyncio.create_task(runtime.run("agent", "wait", thread="t"))
+    await asyncio.sleep(0)
+    hold.released.set()
+    await soon(first)
+    await until(lambda: "t" in runtime._dispatch.active or second.done())
+    second.cancel()
+    await asyncio.wait([second])
+    await until_idle(runtime)
     await assert_settled(runtime, "t")
 
 

@@ -16,13 +16,14 @@ class Subscription:
     """One reader of a thread's live events. One that falls too far behind is told by `lagged`, and reads on
     from the log."""
 
-    __slots__ = ("_channel", "_waiter", "events", "lagged")
+    __slots__ = ("_channel", "_waiter", "closed", "events", "lagged")
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._waiter: asyncio.Future[None] | None = None
         self.events: deque[Event] = deque()
         self.lagged = False
+        self.closed = False
 
     def push(self, event: Event) -> None:
         """Take an event in; never blocks."""
@@ -37,14 +38,20 @@ class Subscription:
                 waiter.set_result(None)
 
     async def wait(self) -> None:
-        """Wait until there is an event to take."""
-        while not self.events:
+        """Wait until there is an event to take, or nothing will come any more."""
+        while not self.events and not self.closed:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
 
     def close(self) -> None:
         """Stop watching."""
         self._channel.leave(self)
+
+    def end(self) -> None:
+        """Say that nothing will come any more."""
+        self.closed = True
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
 
 class Channel:
@@ -120,3 +127,9 @@ class LocalBus:
         channel = self._channels.get(thread_id)
         if channel is not None and not channel.readers and thread_id not in self._holders:
             del self._channels[thread_id]
+
+    def close(self) -> None:
+        """Let every reader go."""
+        for channel in self._channels.values():
+            for reader in channel.readers:
+                reader.end()

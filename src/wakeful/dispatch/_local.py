@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from contextvars import ContextVar
 from typing import Any
 
 from msgspec.structs import replace
 
 from ..bus import LocalBus
-from ..errors import Conflict, RunNotWaiting, RuntimeClosed, ThreadBusy, UnknownRun
+from ..errors import Conflict, RunNotWaiting, RuntimeClosed, ThreadBusy, UnknownRun, UsageError
 from ..loop import Activation, Environment, check_value, match_decision
 from ..stores import Commit, InboxItem, InputPolicy, ThreadView
 from ..types.ids import new_id
@@ -22,6 +24,9 @@ from ._results import NewRun, RunResult, item_of, new_run_of, result_of
 __all__ = ["Dispatcher"]
 
 _log = logging.getLogger("wakeful")
+
+# The threads whose runs the present code is part of: a tool, a hook, or what they started.
+_inside: ContextVar[tuple[str, ...]] = ContextVar("wakeful_threads", default=())
 
 
 class Dispatcher:
@@ -44,6 +49,11 @@ class Dispatcher:
         `opened` is told the id of the run that takes the input.
         """
         self._check_open()
+        if new.thread_id in _inside.get() and new.thread_id in self.active:
+            raise UsageError(
+                f"thread {new.thread_id!r} is running this very call, which would wait for itself; use another "
+                "thread, ctx.run_agent(...), or send(...) to leave the thread a message"
+            )
         stored = None if fresh else await self.env.store.load(new.thread_id)
         while True:
             act = await self._open(new, stored)
@@ -58,13 +68,16 @@ class Dispatcher:
             except Conflict:
                 stored = await self.env.store.load(new.thread_id)
 
-    async def send(self, new: NewRun, policy: InputPolicy) -> None:
+    async def send(self, new: NewRun, policy: InputPolicy | None) -> None:
         """Put input into the thread's inbox, or start a run in the background if the thread is free."""
         self._check_open()
         stored = await self.env.store.load(new.thread_id)
         busy = stored is not None and (stored.run is not None or stored.thread.claimed)
         if busy and policy == "reject":
             raise ThreadBusy(f"thread {new.thread_id!r} has an open run; wait for it or choose another policy")
+        if policy is None:
+            waiting = stored.run.waiting if stored is not None and stored.run is not None else None
+            policy = "steer" if waiting is not None and "input" in waiting.wakes else "queue"
         await self._deliver(item_of(new, policy))
         if busy and policy == "interrupt":
             await self._interrupt(new.thread_id, stored)
@@ -83,8 +96,29 @@ class Dispatcher:
             await self._deliver(item)
             await self.pump(new.thread_id)
             return await turn
+        except asyncio.CancelledError:
+            self._withdraw(item, new)
+            raise
         finally:
             self._turns.pop(item.id, None)
+
+    def _withdraw(self, item: InboxItem, new: NewRun) -> None:
+        """The caller left: its input is taken back, or its run is cancelled if it had its turn."""
+        act = self.active.get(new.thread_id)
+        if act is None:
+            self._spawn(self._take_back(item))
+        elif act.view.run.id == new.run_id:
+            act.cancel("the caller was cancelled")
+        elif item.id in act.view.inbox:
+            del act.view.inbox[item.id]
+            act.take(item.id)
+
+    async def _take_back(self, item: InboxItem) -> None:
+        stored = await self.env.store.load(item.thread_id)
+        if stored is not None and not stored.thread.claimed and any(i.id == item.id for i in stored.inbox):
+            commit = Commit(item.thread_id, version=stored.thread.version, taken=[item.id])
+            with suppress(Conflict):
+                await self.env.store.commit(commit)
 
     async def _deliver(self, item: InboxItem) -> None:
         committed = await self.env.store.commit(Commit(thread_id=item.thread_id, inbox=[item]))
@@ -164,9 +198,11 @@ class Dispatcher:
             self.bus.release(thread_id)
             raise Conflict(f"thread {thread_id!r} was taken by another run of this process")
         self.active[thread_id] = act
+        inside = _inside.set((*_inside.get(), thread_id))
         try:
             await act.drive()
         finally:
+            _inside.reset(inside)
             del self.active[thread_id]
             self.bus.release(thread_id)
             if act.view.inbox:

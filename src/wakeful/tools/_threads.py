@@ -9,6 +9,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from ..errors import explain
+
 __all__ = ["ToolThreads"]
 
 _Job = tuple[contextvars.Context, Callable[[], Any], asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
@@ -108,7 +110,7 @@ def _settle(future: asyncio.Future[Any], value: Any, error: BaseException | None
         future.set_result(value)
     else:
         # A future can't hold StopIteration, and a tool's SystemExit is not the application's.
-        future.set_exception(error if _portable(error) else RuntimeError(f"{type(error).__name__}: {error}"))
+        future.set_exception(error if _portable(error) else RuntimeError(explain(error)))
 
 
 def _portable(error: BaseException) -> bool:

@@ -1,0 +1,121 @@
+"""What callers hand to the runtime, checked before anything is done with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast, get_args
+
+from msgspec.structs import replace
+
+from .agents import Agent
+from .errors import ConfigurationError, InvalidDecision, InvalidInput, UsageError
+from .types.codec import encode
+from .types.content import Content, Text, clean_text
+from .types.messages import Message, Producer, user_message
+from .types.runs import Principal
+from .types.tickets import Decision
+
+__all__ = ["agents_of", "cursor_of", "decisions_of", "instance_of", "message_of", "one_of", "thread_of"]
+
+MAX_INPUT_BYTES = 1024 * 1024
+MAX_THREAD_ID_BYTES = 128
+
+_PARTS = get_args(Content)
+
+
+def instance_of(value: Any, kind: type[Any], name: str) -> None:
+    """Refuse a value that isn't None and not of the kind."""
+    if value is not None and not isinstance(value, kind):
+        raise UsageError(f"{name} must be a {kind.__name__}, not {value!r:.80}")
+
+
+def one_of(value: Any, known: Sequence[str], name: str) -> None:
+    """Refuse a word that isn't None and not one of these."""
+    if value is not None and value not in known:
+        raise UsageError(f"{name} is one of {', '.join(known)}, not {value!r:.80}")
+
+
+def agents_of(agents: Any) -> list[Agent]:
+    """The agents that a runtime is made of."""
+    if isinstance(agents, Agent):
+        raise ConfigurationError("Runtime takes a list of agents: Runtime([agent])")
+    if isinstance(agents, str | Mapping) or not isinstance(agents, Iterable):
+        raise ConfigurationError(f"Runtime takes a list of agents, not {agents!r:.80}")
+    found = list(cast(Iterable[Any], agents))
+    wrong = [f"Runtime takes agents, not {agent!r:.80}" for agent in found if not isinstance(agent, Agent)]
+    wrong += [f"an agent's id is a text, not {a.id!r:.80}" for a in found if isinstance(a, Agent) and _odd(a.id)]
+    if wrong:
+        raise ConfigurationError(wrong)
+    return found
+
+
+def _odd(value: Any) -> bool:
+    return not isinstance(value, str)
+
+
+def thread_of(thread: Any) -> str:
+    """A thread id that a caller chose."""
+    if not isinstance(thread, str):
+        raise InvalidInput(f"a thread id is a text, not {thread!r:.80}")
+    size = len(thread.encode(errors="replace"))
+    if not 1 <= size <= MAX_THREAD_ID_BYTES:
+        raise InvalidInput(f"a thread id has 1 to {MAX_THREAD_ID_BYTES} bytes, not {size}: {thread!r:.60}")
+    return thread
+
+
+def message_of(input: Any, principal: Principal | None) -> Message:
+    """The user message that an input is."""
+    producer = None if principal is None else Producer(principal_id=principal.id)
+    if isinstance(input, str):
+        size = len(input) if len(input) * 4 <= MAX_INPUT_BYTES else len(input.encode(errors="replace"))
+        content: str | tuple[Content, ...] = input
+    else:
+        content = _parts_of(input)
+        size = len(encode(content))
+    if not content:
+        raise InvalidInput("the input is empty; give a text or content parts")
+    if size > MAX_INPUT_BYTES:
+        raise InvalidInput(f"the input has {size:,} bytes; the limit is {MAX_INPUT_BYTES:,}")
+    return user_message(content, producer=producer)
+
+
+def _parts_of(given: Any) -> tuple[Content, ...]:
+    if isinstance(given, _PARTS):
+        given = (given,)
+    if not isinstance(given, list | tuple):
+        raise InvalidInput(f"the input is a text or a list of content parts, not {type(given).__name__}")
+    parts: list[Content] = []
+    for part in cast(Sequence[Any], given):
+        if isinstance(part, str | Text):
+            parts.append(Text(clean_text(part if isinstance(part, str) else part.text)))
+        elif isinstance(part, _PARTS):
+            parts.append(part)
+        else:
+            raise InvalidInput(f"the input has a part that is neither text nor content: {part!r:.80}")
+    return tuple(parts)
+
+
+def cursor_of(after: Any) -> int:
+    """The sequence number in a cursor."""
+    number = str(after).partition(".")[0]
+    if not number.isdecimal():
+        raise UsageError(f"after is a cursor, such as event.cursor or 0 for the beginning, not {after!r:.80}")
+    return int(number)
+
+
+def decisions_of(decisions: Sequence[Any], answers: Any, principal: Principal | None) -> list[Decision]:
+    """The decisions that a caller gives, answers included."""
+    if answers is not None and not isinstance(answers, Mapping):
+        raise InvalidDecision(f"answers maps ticket or call ids to values, not {answers!r:.80}")
+    items = cast(Mapping[str, Any], answers or {}).items()
+    given = [*decisions, *[Decision(key, value=value) for key, value in items]]
+    if not given:
+        raise UsageError("resume needs a decision: ticket.approve(), ticket.deny(), ticket.answer(...)")
+    for decision in given:
+        if not isinstance(decision, Decision) or _odd(decision.ticket_id):
+            raise InvalidDecision(
+                f"resume takes decisions, such as ticket.approve() or ticket.deny(), not {decision!r:.80}"
+            )
+    if principal is None:
+        return given
+    return [replace(decision, principal_id=principal.id) for decision in given]

@@ -1,0 +1,211 @@
+"""What a caller can get wrong: one clear error of ours, and nothing is left half-done."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from wakeful import Agent, ConfigurationError, Failed, Plugin, Runtime, StateKey, Text, ToolContext, call, tool
+from wakeful.errors import InvalidDecision, InvalidInput, RuntimeClosed, UsageError
+from wakeful.models import FunctionModel
+
+
+def echo() -> Agent:
+    """An agent that says what it was told."""
+    return Agent("agent", model=FunctionModel(lambda request: request.messages[-1].text or "nothing"))
+
+
+@pytest.mark.parametrize("agents", [None, "abc", 3, {"a": echo()}, echo(), [None], [Agent(3, model="x")]])  # type: ignore[arg-type]
+def test_a_runtime_says_what_its_agents_must_be(agents: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"list of agents|takes agents|id is a text"):
+        Runtime(agents)
+
+
+@pytest.mark.parametrize("options", [{"store": 1}, {"cancel_grace": "x"}, {"cancel_grace": -1}])
+def test_a_runtime_checks_its_options(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=next(iter(options))):
+        Runtime([echo()], **options)
+
+
+@pytest.mark.parametrize("given", [b"abc", 123, None, {"a": 1}, [1], "", [], [b"x"]])
+async def test_an_input_that_is_no_text_and_no_content_is_refused(given: Any) -> None:
+    runtime = Runtime([echo()])
+    with pytest.raises(InvalidInput, match="the input"):
+        await runtime.run("agent", given, thread="t")
+    assert await runtime.messages("t") == []
+
+
+@pytest.mark.parametrize("given", [["hello", " world"], [Text("hello"), " world"], (Text("hello world"),)])
+async def test_texts_and_parts_may_be_mixed(given: Any) -> None:
+    assert (await Runtime([echo()]).run("agent", given)).text == "hello world"
+
+
+async def test_one_part_needs_no_list_and_lone_surrogates_are_mended() -> None:
+    runtime = Runtime([echo()])
+    assert (await runtime.run("agent", Text("x"))).text == "x"  # type: ignore[arg-type]
+    assert (await runtime.run("agent", [Text("\ud800")])).text == "\ufffd"
+
+
+@pytest.mark.parametrize("thread", [123, b"t", "", "é" * 70])
+async def test_a_thread_id_is_a_text_of_some_bytes(thread: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"a thread id (is a text|has 1 to 128 bytes, not (0|140))"):
+        await Runtime([echo()]).run("agent", "hi", thread=thread)
+
+
+@pytest.mark.parametrize(
+    "options", [{"principal": "ada"}, {"settings": {"temperature": 1}}, {"state": [1]}, {"client_tools": ["x"]}]
+)
+async def test_options_of_a_run_are_checked_by_name(options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=next(iter(options))):
+        await Runtime([echo()]).run("agent", "hi", **options)
+
+
+async def test_reading_is_checked_too() -> None:
+    runtime = Runtime([echo()])
+    for after in (-1, "zz", None):
+        with pytest.raises(UsageError, match="cursor"):
+            await anext(runtime.events("t", after=after, follow=False), None)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="limit"):
+        await runtime.list_runs(limit=0)
+    with pytest.raises(UsageError, match="status is one of created, running, waiting, done"):
+        await runtime.list_runs(status="dnoe")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="policy is one of queue, steer, interrupt, reject"):
+        await runtime.send("t", "hi", agent="agent", policy="zz")  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="thread id"):
+        await runtime.send(None, "hi", agent="agent")  # type: ignore[arg-type]
+
+
+async def test_an_approval_is_a_yes_or_a_no(scripted: Any) -> None:
+    ran: list[str] = []
+
+    @tool(approval=True)
+    async def refund() -> str:
+        """Refund."""
+        ran.append("refund")
+        return "refunded"
+
+    runtime = Runtime([Agent("agent", model=scripted(call("refund"), "kept it"), tools=[refund])])
+    result = await runtime.run("agent", "go")
+    (ticket,) = result.tickets
+    for wrong in ("no", None, 0, "yes"):
+        with pytest.raises(InvalidDecision, match=r"ticket\.approve\(\) or ticket\.deny\(\)"):
+            await runtime.resume(result.run_id, answers={ticket.id: wrong})
+    for wrong in (ticket, "approve", True, [ticket.approve()]):
+        with pytest.raises(InvalidDecision, match="takes decisions"):
+            await runtime.resume(result.run_id, wrong)  # type: ignore[arg-type]
+    done = await runtime.resume(result.run_id, answers={ticket.id: False})
+    assert (done.status, ran) == ("done", [])
+
+
+@pytest.mark.parametrize("kind", [ValueError, BaseException, SystemExit])
+@pytest.mark.parametrize("sync", [True, False])
+async def test_what_a_tool_raises_is_told_even_if_it_can_not_be_shown(
+    scripted: Any, kind: Any, sync: bool
+) -> None:
+    class Odd(kind):
+        def __str__(self) -> str:
+            return self.args[0].upper()
+
+    def fail() -> str:
+        """Fail."""
+        raise Odd
+
+    async def fail_later() -> str:
+        """Fail."""
+        raise Odd
+
+    bad = tool(name="bad")(fail if sync else fail_later)
+    runtime = Runtime([Agent("agent", model=scripted(call("bad"), "so be it"), tools=[bad])])
+    assert (await asyncio.wait_for(runtime.run("agent", "go"), 10)).text == "so be it"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, asyncio.CancelledError])
+@pytest.mark.parametrize("phase", ["step_start", "run_end"])
+async def test_a_hook_that_raises_no_exception_leaves_no_run_open(error: Any, phase: str) -> None:
+    async def fail(self: Any, ctx: Any) -> None:
+        raise error
+
+    bad = type("Bad", (Plugin,), {phase: fail})()
+    runtime = Runtime([Agent("agent", model=FunctionModel(lambda r: "hi"), plugins=[bad])])
+    try:
+        result = await runtime.run("agent", "go", thread="t")
+    except KeyboardInterrupt:
+        assert error is KeyboardInterrupt
+    else:
+        assert isinstance(result.termination, Failed)
+    (run,) = await runtime.list_runs(thread="t")
+    assert run.status == "done"
+
+
+class Name(StateKey[str, str]):
+    name, scope, default = "name", "thread", ""
+
+
+async def test_a_state_update_of_the_wrong_type_is_refused_and_the_thread_goes_on(scripted: Any) -> None:
+    @tool
+    async def rename(ctx: ToolContext) -> str:
+        """Rename."""
+        ctx.update(Name, 5)
+        return "renamed"
+
+    runtime = Runtime([Agent("agent", model=scripted(call("rename"), "no", "fine"), tools=[rename])], keys=[Name])
+    await runtime.run("agent", "go", thread="t")
+    reply = next(m.reply for m in await runtime.messages("t") if m.reply)
+    assert reply.error == "state"
+    assert (await runtime.run("agent", "again", thread="t")).text == "fine"
+
+
+async def test_a_run_can_not_wait_for_itself(scripted: Any) -> None:
+    @tool
+    async def again() -> str:
+        """Ask myself."""
+        return (await runtime.run("agent", "inner", thread="t")).text
+
+    runtime = Runtime([Agent("agent", model=scripted(call("again"), "no"), tools=[again])])
+    await asyncio.wait_for(runtime.run("agent", "go", thread="t"), 10)
+    reply = next(m.reply for m in await runtime.messages("t") if m.reply)
+    assert "would wait for itself" in "".join(part.text for part in reply.content if isinstance(part, Text))
+
+
+async def test_readers_end_when_the_runtime_closes() -> None:
+    runtime = Runtime([echo()])
+    await runtime.run("agent", "hi", thread="t")
+    reader = asyncio.create_task(_read(runtime))
+    await asyncio.sleep(0)
+    await runtime.close()
+    assert await asyncio.wait_for(reader, 10) == await asyncio.wait_for(_read(runtime), 10)
+    with pytest.raises(RuntimeClosed):
+        await runtime.run("agent", "hi")
+
+
+async def _read(runtime: Runtime) -> list[str]:
+    return [event.type async for event in runtime.events("t")]
+
+
+def test_ctrl_c_in_a_sync_program_cancels_the_run() -> None:
+    import os
+    import signal
+    import threading
+
+    begun = threading.Event()
+
+    @tool
+    async def wait() -> str:
+        """Wait."""
+        begun.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    runtime = Runtime([Agent("agent", model=FunctionModel(lambda r: call("wait")), tools=[wait])])
+
+    def interrupt() -> None:
+        begun.wait()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        runtime.run_sync("agent", "go", thread="t")
+    (run,) = asyncio.run(runtime.list_runs(thread="t"))
+    assert run.status == "done"
