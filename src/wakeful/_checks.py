@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast, get_args
 
+import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from .agents import Agent
 from .errors import ConfigurationError, InvalidDecision, InvalidInput, UsageError
 from .types.codec import encode
 from .types.content import Content, Text, clean_text
+from .types.limits import Limits
 from .types.messages import Message, Producer, user_message
+from .types.requests import ModelSettings
 from .types.runs import Principal
 from .types.tickets import Decision
 
@@ -42,11 +46,57 @@ def agents_of(agents: Any) -> list[Agent]:
     if isinstance(agents, str | Mapping) or not isinstance(agents, Iterable):
         raise ConfigurationError(f"Runtime takes a list of agents, not {agents!r:.80}")
     found = list(cast(Iterable[Any], agents))
-    wrong = [f"Runtime takes agents, not {agent!r:.80}" for agent in found if not isinstance(agent, Agent)]
-    wrong += [f"an agent's id is a text, not {a.id!r:.80}" for a in found if isinstance(a, Agent) and _odd(a.id)]
+    wrong: list[str] = []
+    for agent in found:
+        if isinstance(agent, Agent):
+            wrong += _fields_of(agent)
+        else:
+            wrong.append(f"Runtime takes agents, not {agent!r:.80}")
     if wrong:
         raise ConfigurationError(wrong)
     return found
+
+
+_LISTS = ("tools", "delegates", "handoffs", "plugins", "stop")
+_KINDS: dict[str, type[Any]] = {
+    "instructions": str,
+    "description": str,
+    "settings": ModelSettings,
+    "limits": Limits,
+    "config": Mapping,
+}
+
+
+def _fields_of(agent: Agent) -> list[str]:
+    """What is wrong with the kinds of an agent's fields."""
+    if _odd(agent.id):
+        return [f"an agent's id is a text, not {agent.id!r:.80}"]
+    where, wrong = f"agent {agent.id!r}", list[str]()
+    for name in _LISTS:
+        value = getattr(agent, name)
+        if value is not None and not isinstance(value, list | tuple):
+            wrong.append(f"{where}: {name} is a list, not {value!r:.80}")
+    for name, kind in _KINDS.items():
+        value = getattr(agent, name)
+        if not isinstance(value, kind):
+            wrong.append(f"{where}: {name} is a {kind.__name__}, not {value!r:.80}")
+    if wrong:
+        return wrong
+    values: list[Any] = [agent.settings, agent.limits, *(agent.stop or ())]
+    for value in values:
+        if not isinstance(value, Struct):
+            wrong.append(f"{where}: stop takes policies such as WallTime(60), not {value!r:.80}")
+            continue
+        try:
+            msgspec.convert(msgspec.to_builtins(value), type(value))
+        except msgspec.ValidationError as error:
+            wrong.append(f"{where}: {type(value).__name__}: {error}")
+    wrong += [
+        f"{where}: delegates and handoffs are agents' ids, not {other!r:.80}"
+        for other in (*(agent.delegates or ()), *(agent.handoffs or ()))
+        if _odd(other)
+    ]
+    return wrong
 
 
 def _odd(value: Any) -> bool:

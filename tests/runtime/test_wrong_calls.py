@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from wakeful import Agent, ConfigurationError, Failed, Plugin, Runtime, StateKey, Text, ToolContext, call, tool
+from wakeful import (
+    Agent,
+    ConfigurationError,
+    Failed,
+    Limits,
+    ModelError,
+    Plugin,
+    Runtime,
+    StateKey,
+    Text,
+    ToolContext,
+    WallTime,
+    call,
+    tool,
+)
 from wakeful.errors import InvalidDecision, InvalidInput, RuntimeClosed, UsageError
 from wakeful.models import FunctionModel
 
@@ -27,6 +43,70 @@ def test_a_runtime_says_what_its_agents_must_be(agents: Any) -> None:
 def test_a_runtime_checks_its_options(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(options))):
         Runtime([echo()], **options)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "told"),
+    [
+        ("tools", "echo", "tools is a list, not 'echo'"),
+        ("delegates", "b", "delegates is a list"),
+        ("delegates", [echo()], "agents' ids"),
+        ("instructions", 123, "instructions is a str"),
+        ("settings", {"temperature": 1}, "settings is a ModelSettings"),
+        ("limits", {"steps": 1}, "limits is a Limits"),
+        ("limits", Limits(steps="5"), "Limits: Expected `int`, got `str`"),  # type: ignore[arg-type]
+        ("stop", [1], "stop takes policies"),
+        ("stop", [WallTime("x")], "WallTime: Expected `float`"),  # type: ignore[arg-type]
+        ("config", [1], "config is a Mapping"),
+    ],
+)
+def test_an_agents_fields_are_checked_by_kind(field: str, value: Any, told: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(told)):
+        Runtime([replace(echo(), **{field: value})])
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"approval": "yes"}, "approval is True, False or a function"),
+        ({"max_result_bytes": -1}, "max_result_bytes is positive"),
+        ({"timeout": "1"}, "timeout is in seconds"),
+    ],
+)
+def test_a_tools_options_are_checked(options: dict[str, Any], told: str) -> None:
+    async def act() -> None:
+        """Act."""
+
+    with pytest.raises(ConfigurationError, match=told):
+        Runtime([replace(echo(), tools=[tool(**options)(act)])])
+
+
+def test_an_async_approval_rule_is_refused() -> None:
+    async def rule(arguments: dict[str, Any]) -> bool:
+        return False
+
+    async def act() -> None:
+        """Act."""
+
+    with pytest.raises(ConfigurationError, match="can't be async"):
+        Runtime([replace(echo(), tools=[tool(approval=rule)(act)])])
+
+
+def test_a_misspelt_phase_and_a_model_class_are_found() -> None:
+    class Typo(Plugin):
+        async def before_infrence(self, ctx: Any) -> None: ...
+
+    with pytest.raises(ConfigurationError, match="did you mean before_inference"):
+        Runtime([replace(echo(), plugins=[Typo()])])
+    with pytest.raises(ConfigurationError, match="is no model"):
+        Runtime([Agent("agent", model=FunctionModel)])  # type: ignore[arg-type]
+
+
+async def test_a_vendor_that_can_not_make_its_model_is_named() -> None:
+    runtime = Runtime([Agent("agent", model="house:x")], models={"house": lambda name: 1 / 0})  # type: ignore[arg-type,return-value]
+    with pytest.raises(ModelError, match="model 'house:x' could not be made: ZeroDivisionError"):
+        await runtime.run("agent", "hi", thread="t")
+    assert await runtime.list_runs() == []
 
 
 @pytest.mark.parametrize("given", [b"abc", 123, None, {"a": 1}, [1], "", [], [b"x"]])

@@ -228,6 +228,7 @@ class Registry:
             for phase in (*PHASES, "activate", "deactivate"):
                 if not iscoroutinefunction(getattr(plugin, phase)):
                     self._problems.append(f"{where}, plugin {plugin.label!r}: {phase} must be `async def`")
+            self._problems.extend(_misspelt(plugin, where))
         return {plugin.label: self._config(agent, plugin, where) for plugin in plugins}
 
     def _hooks_of(self, plugins: Sequence[Plugin], configs: Mapping[str, Any]) -> dict[str, tuple[Hook, ...]]:
@@ -265,3 +266,16 @@ class Registry:
             first = getattr(policy, policy.__struct_fields__[0])
             if isinstance(first, int | float) and (first <= 0 or first < lowest):
                 self._problems.append(f"{where}: stop policy {kind}: {first!r} is too small")
+
+
+def _misspelt(plugin: Plugin, where: str) -> list[str]:
+    """Methods that look like a phase and are none: they would never be called."""
+    from difflib import get_close_matches
+
+    found: list[str] = []
+    for name, member in vars(type(plugin)).items():
+        if name.startswith("_") or hasattr(Plugin, name) or not iscoroutinefunction(member):
+            continue
+        if close := get_close_matches(name, (*PHASES, "activate", "deactivate"), n=1, cutoff=0.85):
+            found.append(f"{where}, plugin {plugin.label!r}: {name} is no phase; did you mean {close[0]}?")
+    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import cast
 
-from ..errors import LiveModelForbidden, UnknownModel
+from ..errors import LiveModelForbidden, ModelError, UnknownModel, explain
 from ._protocol import Model
 
 __all__ = ["ModelRegistry", "VendorFactory", "check_live", "forbid_live_models"]
@@ -45,7 +45,7 @@ class ModelRegistry:
     def check(self, model: str | Model) -> None:
         """Refuse a name that no vendor or model answers to, without making anything."""
         if not isinstance(model, str):
-            if not hasattr(model, "stream"):
+            if not hasattr(model, "stream") or isinstance(model, type):
                 raise UnknownModel(f"{model!r} is no model: give a name such as 'vendor:name', or a model object")
             return
         if model in self._models:
@@ -63,8 +63,17 @@ class ModelRegistry:
         if found is None:
             self.check(model)
             vendor, _, name = model.partition(":")
-            found = self._models[model] = self._vendors[vendor](name)
+            found = self._models[model] = self._made(model, self._vendors[vendor], name)
         return found
+
+    def _made(self, model: str, factory: VendorFactory, name: str) -> Model:
+        try:
+            made = factory(name)
+        except Exception as error:
+            raise ModelError(f"model {model!r} could not be made: {explain(error)}") from error
+        if not hasattr(made, "stream"):
+            raise ModelError(f"model {model!r}: its factory made {made!r:.80}, which is no model")
+        return made
 
     def _explain(self, model: str, vendor: str, shaped: bool) -> str:
         names = [*sorted(self._models), *[f"{v}:…" for v in sorted(self._vendors)]]

@@ -62,6 +62,8 @@ class ScriptedModel:
     live = False
 
     def __init__(self, turns: Iterable[Script], *, name: str = "scripted") -> None:
+        if isinstance(turns, str):
+            raise ScriptError(f"a script is a list of turns: ScriptedModel([{turns!r:.60}])")
         self.name = name
         self.turns = list(turns)
         self.requests: list[ModelRequest] = []

@@ -13,7 +13,7 @@ from ..types.messages import Message
 from ..types.runs import Call, CallOutcome, Identity, Principal, Termination, Usage, Waiting
 from ..types.tickets import Decision, ResumeMode
 from ._catalog import Catalog
-from ._plan import ContextBook, ContextMessage, PlanEdits
+from ._plan import ContextBook, ContextMessage, PlanEdits, check_context
 
 __all__ = [
     "AfterInference",
@@ -72,6 +72,7 @@ class HookContext:
 
     def add_context(self, message: ContextMessage) -> None:
         """Add a context message to the next model call; in `before_inference`, to this one."""
+        check_context(message)
         self.command.updates.append((ContextBook, message))
 
     def remove_context(self, key: str) -> None:

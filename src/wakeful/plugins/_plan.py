@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ..errors import UsageError
 from ..state import StateKey
 from ..types.ids import digest_of
 from ..types.requests import ModelSettings
 
-__all__ = ["ContextBook", "ContextMessage", "InferencePlan", "PlanEdits", "select_context"]
+__all__ = ["ContextBook", "ContextMessage", "InferencePlan", "PlanEdits", "check_context", "select_context"]
 
 
 class ContextMessage(Struct, frozen=True, omit_defaults=True):
@@ -29,6 +31,16 @@ class ContextMessage(Struct, frozen=True, omit_defaults=True):
     priority: int = 0
     cooldown: int = 0
     keep: Literal["next", "sent", "always"] = "next"
+
+
+def check_context(message: Any) -> None:
+    """Refuse what is no context message, or one whose fields don't fit."""
+    if not isinstance(message, ContextMessage):
+        raise UsageError(f"add_context takes a ContextMessage(key, text), not {message!r:.80}")
+    try:
+        msgspec.convert(msgspec.to_builtins(message), ContextMessage)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"context message {message.key!r}: {error}") from error
 
 
 class Sent(Struct, frozen=True):

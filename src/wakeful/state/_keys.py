@@ -94,8 +94,10 @@ class KeyRegistry:
     def add(self, key: AnyKey) -> None:
         """Register a key; one name with two definitions is an error."""
         name = getattr(key, "name", "")
-        if not name:
+        if not name or not isinstance(name, str):
             raise ConfigurationError(f"state key {key.__qualname__}: it needs a name, such as name = 'calls'")
+        if name.startswith("wakeful.") and not key.__module__.startswith("wakeful."):
+            raise ConfigurationError(f"state key {name!r}: names that begin with 'wakeful.' are wakeful's own")
         if key.scope not in ("run", "thread") or key.merge not in ("exclusive", "commutative"):
             raise ConfigurationError(
                 f"state key {name!r}: scope is 'run' or 'thread' and merge is 'exclusive' or 'commutative', "

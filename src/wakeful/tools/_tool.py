@@ -121,8 +121,14 @@ class Tool:
             found.append(f"{label}: effect is 'pure', 'idempotent', 'reconcile' or 'once', not {self.effect!r}")
         if self.effect == "reconcile" and not callable(getattr(self, "check", None)):
             found.append(f"{label}: effect 'reconcile' needs check=..., a function of the idempotency key")
-        if self.timeout is not None and self.timeout <= 0:
+        if self.timeout is not None and not _positive(self.timeout):
             found.append(f"{label}: timeout is in seconds and positive, not {self.timeout!r}")
+        if not _positive(self.max_result_bytes):
+            found.append(f"{label}: max_result_bytes is positive, not {self.max_result_bytes!r}")
+        if not callable(self.approval) and not isinstance(cast(Any, self.approval), bool):
+            found.append(f"{label}: approval is True, False or a function of the arguments, not {self.approval!r}")
+        elif inspect.iscoroutinefunction(self.approval):
+            found.append(f"{label}: an approval rule can't be async; decide in a plugin's gate_tool instead")
         if not _valid_name(self.spec.name):
             found.append(f"{label}: a name has 1 to 64 letters, digits, '_' or '-'")
         return found
@@ -234,6 +240,10 @@ def _name_of(function: Any) -> str:
     while isinstance(function, partial):
         function = cast(Any, function).func
     return getattr(function, "__name__", None) or type(function).__name__
+
+
+def _positive(value: Any) -> bool:
+    return isinstance(value, int | float) and value > 0
 
 
 def _valid_name(name: str) -> bool:
