@@ -391,12 +391,12 @@ class Runtime:
         state: Mapping[AnyKey, Any] | None,
     ) -> NewRun:
         agent_id = agent.id if isinstance(agent, Agent) else agent
-        instance_of(agent_id, str, "agent")
-        instance_of(principal, Principal, "principal")
-        instance_of(settings, ModelSettings, "settings")
-        instance_of(state, Mapping, "state")
         self._registry.resolve(agent_id)
         options = None
+        if principal is not None or settings is not None or state is not None:
+            instance_of(principal, Principal, "principal")
+            instance_of(settings, ModelSettings, "settings")
+            instance_of(state, Mapping, "state")
         if settings is not None or client_tools:
             for tool in client_tools:
                 instance_of(tool, ClientTool, "client_tools")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from inspect import iscoroutinefunction
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -99,7 +99,7 @@ class Registry:
 
     def resolve(self, agent_id: str) -> ResolvedAgent:
         """The agent of that id, ready to run."""
-        found = self._resolved.get(agent_id)
+        found = self._resolved.get(agent_id) if isinstance(cast(Any, agent_id), str) else None
         if found is None:
             known = ", ".join(sorted(self._resolved))
             raise UnknownAgent(f"unknown agent {agent_id!r} (known: {known})")
