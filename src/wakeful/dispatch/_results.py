@@ -27,7 +27,7 @@ from ..types.tickets import Ticket
 __all__ = ["NewRun", "RunResult", "item_of", "new_run_of", "result_of"]
 
 
-class RunResult(Struct, frozen=True, kw_only=True):
+class RunResult(Struct, frozen=True, gc=False, kw_only=True):
     """What a run came to so far. With status `waiting`, `tickets` are the questions it waits on; with `done`,
     `termination` says how it ended. `text` is the last answer, `output` the typed one."""
 
@@ -62,7 +62,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
         return self
 
 
-class NewRun(Struct, frozen=True, kw_only=True):
+class NewRun(Struct, frozen=True, gc=False, kw_only=True):
     """A run that somebody asks for."""
 
     thread_id: str

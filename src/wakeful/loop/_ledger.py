@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 
-class Change(Struct, frozen=True):
+class Change(Struct, frozen=True, gc=False):
     """A call's new row, with its ticket, and what the log says of it."""
 
     call: Call

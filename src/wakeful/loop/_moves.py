@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 
-class Rules(Struct, frozen=True):
+class Rules(Struct, frozen=True, gc=False):
     """What the present agent allows."""
 
     limits: Limits = Limits()
@@ -49,7 +49,7 @@ class Rules(Struct, frozen=True):
         return replace(self, limits=limits, stop=(*self.stop, *budgets))
 
 
-class RunView(Struct):
+class RunView(Struct, gc=False):
     """Where a run stands: its record, the open step's calls and tickets, live tasks and pending inbox items.
 
     `live` are the calls that run in this process now; `deferred` those whose gate will be asked again when an
@@ -81,72 +81,72 @@ class RunView(Struct):
         )
 
 
-class Infer(Struct, frozen=True):
+class Infer(Struct, frozen=True, gc=False):
     """Ask the model."""
 
 
-class Execute(Struct, frozen=True):
+class Execute(Struct, frozen=True, gc=False):
     """Start these calls, as far as their gates allow."""
 
     calls: tuple[Call, ...]
 
 
-class Await(Struct, frozen=True):
+class Await(Struct, frozen=True, gc=False):
     """Wait for a running call."""
 
 
-class Recover(Struct, frozen=True):
+class Recover(Struct, frozen=True, gc=False):
     """These calls were started and nobody runs them: do what their effect says."""
 
     calls: tuple[Call, ...]
 
 
-class AfterCalls(Struct, frozen=True):
+class AfterCalls(Struct, frozen=True, gc=False):
     """Run the `after_tool` hooks of these finished calls."""
 
     calls: tuple[Call, ...]
 
 
-class Interrupt(Struct, frozen=True):
+class Interrupt(Struct, frozen=True, gc=False):
     """Stop the running calls."""
 
     reason: str
 
 
-class Drop(Struct, frozen=True):
+class Drop(Struct, frozen=True, gc=False):
     """Close these calls without running them."""
 
     calls: tuple[Call, ...]
     reason: str
 
 
-class Take(Struct, frozen=True):
+class Take(Struct, frozen=True, gc=False):
     """Take these inbox items in."""
 
     items: tuple[InboxItem, ...]
 
 
-class EndStep(Struct, frozen=True):
+class EndStep(Struct, frozen=True, gc=False):
     """Close the step: every call is finished."""
 
 
-class SwitchAgent(Struct, frozen=True):
+class SwitchAgent(Struct, frozen=True, gc=False):
     """Let the other agent take over."""
 
     agent_id: str
 
 
-class SuspendRun(Struct, frozen=True):
+class SuspendRun(Struct, frozen=True, gc=False):
     """Nothing can go on before a ticket is answered: wait."""
 
     tickets: tuple[str, ...]
 
 
-class WaitForTasks(Struct, frozen=True):
+class WaitForTasks(Struct, frozen=True, gc=False):
     """The answer is final and tasks are still running: wait for them."""
 
 
-class Finish(Struct, frozen=True):
+class Finish(Struct, frozen=True, gc=False):
     """The run is over."""
 
     termination: Termination

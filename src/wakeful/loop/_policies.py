@@ -46,7 +46,7 @@ class Tree:
         self.started_at = started_at
 
 
-class Verdict(Struct, frozen=True):
+class Verdict(Struct, frozen=True, gc=False):
     """What an answer means: the run ends this way, or goes on after telling the model `hint`, or goes on."""
 
     ending: Termination | None = None

@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 
-class ModelRequest(Struct, frozen=True):
+class ModelRequest(Struct, frozen=True, gc=False):
     """All that a model needs for one answer. The messages are the thread's own: read them, don't change them."""
 
     system: str
@@ -67,7 +67,7 @@ class CallDeltaChunk(Struct, frozen=True, gc=False):
     json: str
 
 
-class CallChunk(Struct, frozen=True):
+class CallChunk(Struct, frozen=True, gc=False):
     """A whole tool call, from vendors that don't stream them."""
 
     name: str
@@ -75,7 +75,7 @@ class CallChunk(Struct, frozen=True):
     vendor_id: str | None = None
 
 
-class PartChunk(Struct, frozen=True):
+class PartChunk(Struct, frozen=True, gc=False):
     """A whole part of another kind, such as an image."""
 
     part: Part
