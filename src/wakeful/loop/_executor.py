@@ -116,12 +116,18 @@ class Executor:
     async def run_inline(self, call: Call, tool: Tool, arguments: dict[str, Any], context: ToolContext) -> Arrival:
         """Run a step's only call in this task, and return how it ended. `passed_on` says whether the caller's
         cancellation went through the tool; whoever takes the arrival must raise it then."""
+        task = asyncio.current_task(self.loop)
+        pending = 0 if task is None else task.cancelling()
+        inline = Inline(tool.call(arguments, context))
+        if inline.begin():
+            # It never waited: there is nothing to watch over.
+            self.passed_on = task is not None and task.cancelling() > pending
+            return self._returned(call, tool, context, inline.value)
         running = self._running[call.id] = _Running(call, tool, context)
-        running.awaiter = task = asyncio.current_task(self.loop)
-        inline = running.inline = Inline(tool.call(arguments, context), lambda: self._noticed(running))
+        running.awaiter, running.inline, running.pending = task, inline, pending
+        inline.told = lambda: self._noticed(running)
         if tool.timeout is not None:
             running.timer = self._clock.call_later(tool.timeout, self._stop, running, True)
-        pending = running.pending = 0 if task is None else task.cancelling()
         try:
             arrival = await self._end_of(running, inline)
         except LeftBehind:
@@ -140,6 +146,13 @@ class Executor:
                 task.uncancel()
             self.passed_on = task.cancelling() > pending
         return arrival
+
+    def _returned(self, call: Call, tool: Tool, context: ToolContext, value: Any) -> Arrival:
+        limit = tool.max_result_bytes
+        try:
+            return Arrival(call.id, "ok", context, reply_of(value, call.id, call.name, limit))
+        except Exception as error:
+            return Arrival(call.id, "error", context, _told(call, error, limit))
 
     async def _run(self, running: _Running, arguments: dict[str, Any]) -> None:
         tool, context = running.tool, running.context
@@ -160,13 +173,10 @@ class Executor:
             reply = error_reply(call.id, call.name, "failed", "CancelledError: what it waited for was cancelled")
         except LeftBehind:
             raise
-        except ToolError as error:
-            text = explain(error).partition(": ")[2]
-            reply = error_reply(call.id, call.name, error.kind, text, limit)
         except (GeneratorExit, KeyboardInterrupt):
             raise
         except BaseException as error:
-            reply = error_reply(call.id, call.name, "failed", explain(error), limit)
+            reply = _told(call, error, limit)
         return Arrival(call.id, "error", context, reply)
 
     async def _in_thread(self, running: _Running, arguments: dict[str, Any]) -> Any:
@@ -245,3 +255,9 @@ class Executor:
         waiter = self._waiter
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
+
+
+def _told(call: Call, error: BaseException, limit: int) -> ToolReply:
+    if isinstance(error, ToolError):
+        return error_reply(call.id, call.name, error.kind, explain(error).partition(": ")[2], limit)
+    return error_reply(call.id, call.name, "failed", explain(error), limit)

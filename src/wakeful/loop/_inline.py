@@ -21,32 +21,56 @@ class LeftBehind(Exception):
 
 
 class Inline:
-    """Awaitable that drives a coroutine. `told` is called when a cancellation first passes through."""
+    """Drives a coroutine: `begin` runs it up to where it first waits, awaiting it does the rest.
 
-    __slots__ = ("_context", "_coroutine", "_error", "_told", "leave")
+    `told` is called when a cancellation passes through; `value` is what it returned.
+    """
 
-    def __init__(self, coroutine: Coroutine[Any, Any, Any], told: Callable[[], None]) -> None:
+    __slots__ = ("_begun", "_context", "_coroutine", "_raised", "_thrown", "_waits_for", "leave", "told", "value")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         self._coroutine = coroutine
         self._context: Context = copy_context()
-        self._told = told
-        self._error: BaseException | None = None
+        self._begun = False
+        self._waits_for: Any = None
+        self._raised: BaseException | None = None
+        self._thrown: BaseException | None = None
+        self.told: Callable[[], None] | None = None
         self.leave = False
+        self.value: Any = None
+
+    def begin(self) -> bool:
+        """Run it; True if it returned without ever waiting."""
+        try:
+            self._waits_for = self._context.run(self._coroutine.send, None)
+        except StopIteration as stop:
+            self.value = stop.value
+            return True
+        except BaseException as raised:
+            self._raised = raised
+        self._begun = True
+        return False
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        run, coroutine, error = self._context.run, self._coroutine, self._error
+        if self._raised is not None:
+            raise self._raised
+        run, coroutine, thrown = self._context.run, self._coroutine, self._thrown
+        begun, waits_for = self._begun, self._waits_for
+        self._begun, self._waits_for = False, None
         try:
             while True:
-                waits_for = run(coroutine.send, None) if error is None else run(coroutine.throw, error)
-                error = None
+                if not begun:
+                    waits_for = run(coroutine.send, None) if thrown is None else run(coroutine.throw, thrown)
+                begun, thrown = False, None
                 try:
                     yield waits_for
                 except BaseException as raised:
-                    error = raised
+                    thrown = raised
                     if self.leave:
-                        self._error = raised
+                        self._thrown = raised
                         raise LeftBehind from None
-                    if isinstance(raised, asyncio.CancelledError):
-                        self._told()
+                    if isinstance(raised, asyncio.CancelledError) and self.told is not None:
+                        self.told()
         except StopIteration as stop:
             return stop.value
 
