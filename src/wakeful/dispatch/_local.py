@@ -59,9 +59,10 @@ class Dispatcher:
             act = await self._open(new, stored)
             if opened is not None:
                 opened(new.run_id if act is None else act.identity.root_run_id)
+            if act is None and new.thread_id not in self.active:
+                stored = await self._not_elsewhere(new.thread_id)
+                continue
             if act is None:
-                if new.thread_id not in self.active:
-                    raise ThreadBusy(f"{_elsewhere(new.thread_id)}; send() puts input into its inbox")
                 return await self._in_turn(new)
             try:
                 return await self.drive(act, new.thread_id)
@@ -80,10 +81,10 @@ class Dispatcher:
             policy = "steer" if waiting is not None and "input" in waiting.wakes else "queue"
         await self._deliver(item_of(new, policy))
         if busy and policy == "interrupt":
-            await self._interrupt(new.thread_id, stored)
+            await self._interrupt(stored)
         await self.pump(new.thread_id)
 
-    async def _interrupt(self, thread_id: str, stored: ThreadView | None) -> None:
+    async def _interrupt(self, stored: ThreadView | None) -> None:
         if stored is not None and stored.run is not None:
             await self.cancel(stored.run.id, "interrupted by new input")
 
@@ -119,6 +120,16 @@ class Dispatcher:
             commit = Commit(item.thread_id, version=stored.thread.version, taken=[item.id])
             with suppress(Conflict):
                 await self.env.store.commit(commit)
+
+    async def _not_elsewhere(self, thread_id: str) -> ThreadView | None:
+        """A claimed thread that this process doesn't run, looked at again: what was read may be older than the
+        end of a run of ours. If it still is claimed, another runtime has it."""
+        stored = await self.env.store.load(thread_id)
+        if stored is not None and stored.thread.claimed and thread_id not in self.active:
+            raise ThreadBusy(
+                f"thread {thread_id!r} is being run by another runtime on this store; send() leaves it a message"
+            )
+        return stored
 
     async def _deliver(self, item: InboxItem) -> None:
         committed = await self.env.store.commit(Commit(thread_id=item.thread_id, inbox=[item]))
@@ -308,7 +319,8 @@ class Dispatcher:
         if run is None or stored is None:
             raise UnknownRun(f"no run {run_id!r} in this store")
         if stored.thread.claimed and run.status != "done" and run.thread_id not in self.active:
-            raise ThreadBusy(_elsewhere(run.thread_id))
+            stored = await self._not_elsewhere(run.thread_id) or stored
+            run = await self.env.store.run(run_id) or run
         return run, stored
 
     # -- lifetime --------------------------------------------------------------------------------------------
@@ -346,7 +358,3 @@ class Dispatcher:
 
 def _wakes(item: InboxItem, kinds: tuple[str, ...]) -> bool:
     return item.kind in kinds and (item.kind != "input" or item.policy == "steer")
-
-
-def _elsewhere(thread_id: str) -> str:
-    return f"thread {thread_id!r} is being run by another runtime on this store"
