@@ -19,7 +19,17 @@ from .types.requests import ModelSettings
 from .types.runs import Principal
 from .types.tickets import Decision
 
-__all__ = ["agents_of", "cursor_of", "decisions_of", "instance_of", "message_of", "one_of", "thread_of"]
+__all__ = [
+    "agents_of",
+    "count_of",
+    "cursor_of",
+    "decisions_of",
+    "instance_of",
+    "message_of",
+    "one_of",
+    "request_of",
+    "thread_of",
+]
 
 MAX_INPUT_BYTES = 1024 * 1024
 MAX_THREAD_ID_BYTES = 128
@@ -153,7 +163,23 @@ def cursor_of(after: Any) -> int:
     return int(number)
 
 
-def decisions_of(decisions: Sequence[Any], answers: Any, principal: Principal | None) -> list[Decision]:
+def count_of(value: Any, name: str) -> int | None:
+    """A number of things that a caller wants, at least one, or None for all."""
+    if value is not None and (not isinstance(value, int) or value < 1):
+        raise UsageError(f"{name} is a positive number, not {value!r:.80}")
+    return value
+
+
+def request_of(request_id: Any) -> str | None:
+    """A request id that a caller chose."""
+    if request_id is not None and (not isinstance(request_id, str) or not 1 <= len(request_id) <= 200):
+        raise UsageError(f"a request id is a text of 1 to 200 characters, not {request_id!r:.80}")
+    return request_id
+
+
+def decisions_of(
+    decisions: Sequence[Any], answers: Any, principal: Principal | None, request_id: str | None
+) -> list[Decision]:
     """The decisions that a caller gives, answers included."""
     if answers is not None and not isinstance(answers, Mapping):
         raise InvalidDecision(f"answers maps ticket or call ids to values, not {answers!r:.80}")
@@ -166,6 +192,8 @@ def decisions_of(decisions: Sequence[Any], answers: Any, principal: Principal | 
             raise InvalidDecision(
                 f"resume takes decisions, such as ticket.approve() or ticket.deny(), not {decision!r:.80}"
             )
-    if principal is None:
-        return given
-    return [replace(decision, principal_id=principal.id) for decision in given]
+    if principal is not None:
+        given = [replace(decision, principal_id=principal.id) for decision in given]
+    if request_id is not None:
+        given = [replace(decision, id=f"{request_id}:{place}") for place, decision in enumerate(given)]
+    return given

@@ -7,12 +7,16 @@
     │   ├── UnknownAgent          no agent of that id
     │   ├── UnknownModel          no model or vendor of that name
     │   ├── UnknownRun            no run of that id
+    │   ├── UnknownThread         no thread of that id
     │   ├── UnknownTicket         no such ticket in that run
     │   ├── TicketClosed          the ticket was answered, superseded or cancelled before
     │   ├── InvalidDecision       the answer doesn't fit its ticket
     │   ├── InvalidInput          a prompt or message that can't be taken
     │   ├── RunNotWaiting         the run can't be resumed: it isn't waiting
+    │   ├── RunNotFailed          the run can't be retried: it hasn't failed, or its thread went on
     │   ├── ThreadBusy            the thread has an open run and the policy is `reject`
+    │   ├── ThreadExists          a thread of that id is there already
+    │   ├── HasChildren           the thread has child threads that would be left behind
     │   └── RuntimeClosed         the runtime was closed
     ├── RunFailed                 what `result.raise_for_failure()` raises
     ├── StateError                a state key misused
@@ -26,7 +30,13 @@
     ├── StoreError                the store refused or failed
     │   ├── StaleFence            the writer no longer owns the thread
     │   ├── Conflict              somebody else wrote to the thread first
-    │   └── InboxMoved            new items arrived before the run could finish
+    │   ├── InboxMoved            new items arrived before the run could finish
+    │   ├── InboxFull             too many items are pending in a thread's inbox
+    │   ├── Repeated              a request of that id was made before
+    │   ├── CorruptRow            a row that can't be read; other threads are unaffected
+    │   ├── StoreFull             there is no room left on the disk
+    │   └── StoreUnavailable      the database can't be opened, reached or written to
+    │       └── StoreRefused      it isn't a store of ours, or it is from a newer version
     └── ToolError                 raise one in a tool to tell the model what went wrong
         ├── InvalidArguments      arguments that don't fit the tool's schema
         ├── ToolDenied            the call isn't allowed
@@ -45,14 +55,19 @@ from collections.abc import Sequence
 __all__ = [
     "ConfigurationError",
     "Conflict",
+    "CorruptRow",
+    "HasChildren",
     "HookFailed",
+    "InboxFull",
     "InboxMoved",
     "InvalidArguments",
     "InvalidDecision",
     "InvalidInput",
     "LiveModelForbidden",
     "ModelError",
+    "Repeated",
     "RunFailed",
+    "RunNotFailed",
     "RunNotWaiting",
     "RuntimeClosed",
     "ScriptError",
@@ -61,7 +76,11 @@ __all__ = [
     "StateError",
     "StateTooLarge",
     "StoreError",
+    "StoreFull",
+    "StoreRefused",
+    "StoreUnavailable",
     "ThreadBusy",
+    "ThreadExists",
     "TicketClosed",
     "ToolCancelled",
     "ToolDenied",
@@ -73,6 +92,7 @@ __all__ = [
     "UnknownModel",
     "UnknownRun",
     "UnknownStateKey",
+    "UnknownThread",
     "UnknownTicket",
     "UsageError",
     "WakefulError",
@@ -124,12 +144,20 @@ class UnknownRun(UsageError):
     """The store holds no run of that id."""
 
 
+class UnknownThread(UsageError):
+    """The store has no thread of that id."""
+
+
 class UnknownTicket(UsageError):
     """The run has no ticket of that id, and no call of that id that waits."""
 
 
 class TicketClosed(UsageError):
     """The ticket was answered, superseded or cancelled before."""
+
+    def __init__(self, message: str, ticket_id: str) -> None:
+        super().__init__(message)
+        self.ticket_id = ticket_id
 
 
 class InvalidDecision(UsageError):
@@ -144,8 +172,20 @@ class RunNotWaiting(UsageError):
     """The run can't be resumed: it isn't waiting for anything."""
 
 
+class RunNotFailed(UsageError):
+    """The run can't be retried: it hasn't failed, or its thread went on without it."""
+
+
 class ThreadBusy(UsageError):
     """The thread has an open run, and the caller asked to be rejected in that case."""
+
+
+class ThreadExists(UsageError):
+    """A thread of that id is there already."""
+
+
+class HasChildren(UsageError):
+    """The thread has child threads, and it wasn't said what becomes of them."""
 
 
 class RuntimeClosed(UsageError):
@@ -209,6 +249,34 @@ class Conflict(StoreError):
 
 class InboxMoved(StoreError):
     """New items arrived in the inbox before the run could finish; nothing was written."""
+
+
+class InboxFull(StoreError):
+    """Too many items are pending in the thread's inbox; nothing was written."""
+
+
+class Repeated(StoreError):
+    """A request of that id was made before; `run_id` is the run that it led to, once there is one."""
+
+    def __init__(self, message: str, run_id: str | None) -> None:
+        super().__init__(message)
+        self.run_id = run_id
+
+
+class CorruptRow(StoreError):
+    """A row that can't be read. Other threads are unaffected."""
+
+
+class StoreFull(StoreError):
+    """There is no room left on the disk; nothing was written."""
+
+
+class StoreUnavailable(StoreError):
+    """The database can't be opened, reached or written to."""
+
+
+class StoreRefused(StoreUnavailable):
+    """The database isn't a store of wakeful's, or a newer version wrote it; it was left as it is."""
 
 
 class ToolError(WakefulError):

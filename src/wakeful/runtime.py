@@ -6,36 +6,39 @@ import asyncio
 import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from ._checks import agents_of, cursor_of, decisions_of, instance_of, message_of, one_of, thread_of
+from ._checks import agents_of, decisions_of, instance_of, message_of, one_of, request_of, thread_of
+from ._reading import Reading
 from .agents import Agent, Registry, Toolish
 from .bus import LocalBus
 from .clock import Clock, SystemClock
 from .delegation import DelegateTool
-from .dispatch import Dispatcher, NewRun, RunResult, run_child
-from .errors import ConfigurationError, UnknownRun, UsageError
-from .loop import Environment
+from .dispatch import Dispatcher, Keeper, NewRun, RunResult, cancel, resume, retry, run_child, send
+from .errors import ConfigurationError, UsageError
+from .loop import Activation, Environment
 from .models import Model, VendorFactory
 from .plugins import Plugin
-from .state import AnyKey, State
-from .stores import InputPolicy, MemoryStore, Store
-from .tools import ClientTool, ToolThreads
+from .state import AnyKey
+from .stores import InputPolicy, Retention, Store, open_store
+from .tools import ChildResult, ClientTool, ToolContext, ToolThreads
 from .types.content import Content
-from .types.events import AnyEvent, Event, MessagesSnapshot, StateSnapshot
+from .types.events import AnyEvent, Event
 from .types.ids import new_id
-from .types.messages import Message
 from .types.requests import ModelSettings
-from .types.runs import Call, Identity, Principal, RunOptions, RunRecord, RunStatus
-from .types.tickets import Decision, Ticket
+from .types.runs import Principal, RunOptions
+from .types.tickets import Decision
 
-__all__ = ["Receipt", "Runtime"]
+__all__ = ["Receipt", "RunHandle", "Runtime"]
 
 Input = str | Sequence[Content]
 
 CANCEL_GRACE = 5.0
+RETENTION = Retention()
 
 
 class Receipt(Struct, frozen=True):
@@ -46,12 +49,46 @@ class Receipt(Struct, frozen=True):
     status: Literal["accepted"] = "accepted"
 
 
-class Runtime:
+class RunHandle(Struct, frozen=True, eq=False):
+    """A run that was started: it is in the store, and goes on by itself."""
+
+    run_id: str
+    thread_id: str
+    _runtime: Runtime
+
+    async def result(self) -> RunResult:
+        """Wait until the run waits or is done, whichever process runs it."""
+        return await self._runtime.wait(self.run_id)
+
+    async def cancel(self, reason: str = "cancelled by request") -> bool:
+        """Cancel the run with everything it does; False if it was done before."""
+        return await self._runtime.cancel(self.run_id, reason)
+
+    def events(self, *, after: int | str = 0) -> AsyncIterator[AnyEvent]:
+        """The thread's events, from behind a cursor, as they happen."""
+        return self._runtime.events(self.thread_id, after=after)
+
+
+class _Shared(Struct, eq=False):
+    """What a runtime's handles for all its tenants have in common."""
+
+    env: Environment
+    keeper: Keeper
+    owner: str
+    execute: bool
+    retention: Retention | None
+    tenants: dict[str, Runtime] = {}
+    loop: asyncio.AbstractEventLoop | None = None
+
+
+class Runtime(Reading):
     """Runs agents. Make one for the application, and use it as an async context manager or close it.
 
     Everything is checked here, and one error lists all that is wrong. `tools` are tools that agents refer to by
     name, `plugins` those that every agent has, `models` models and vendors by name, `keys` state keys that no
-    plugin brings. Threads live in `store`, in memory by default.
+    plugin brings. `store` is a file's path, a database's URL or a Store; by default threads live in memory. With
+    `execute=False` runs are left to other processes on the same store. Under `async with` it also goes on with
+    what is due: runs whose process died, input that nobody took, deadlines; and prunes by `retention`.
     """
 
     def __init__(
@@ -62,15 +99,15 @@ class Runtime:
         plugins: Sequence[Plugin] = (),
         models: Mapping[str, Model | VendorFactory] | None = None,
         keys: Sequence[AnyKey] = (),
-        store: Store | None = None,
+        store: Store | str | Path | None = None,
         clock: Clock | None = None,
         cancel_grace: float = CANCEL_GRACE,
+        execute: bool = True,
+        retention: Retention | None = RETENTION,
     ) -> None:
-        if store is not None and not hasattr(store, "commit"):
-            raise ConfigurationError(f"store must be a Store, such as MemoryStore(), not {store!r:.80}")
         if not isinstance(cast(Any, cancel_grace), int | float) or cancel_grace < 0:
             raise ConfigurationError(f"cancel_grace is in seconds and not negative, not {cancel_grace!r:.80}")
-        self._registry = Registry(
+        registry = Registry(
             agents_of(agents),
             tools=tools,
             plugins=plugins,
@@ -78,21 +115,33 @@ class Runtime:
             keys=keys,
             delegate_tool=lambda agent: DelegateTool(agent.id, agent.description),
         )
-        self._store: Store = MemoryStore() if store is None else store
-        self._bus = LocalBus()
-        self._abandoned: set[Any] = set()
-        env = Environment(
-            self._registry,
-            self._store,
-            clock or SystemClock(),
-            ToolThreads(),
-            self._abandoned,
-            cancel_grace,
-            lambda act, ctx, agent_id, prompt: run_child(self._dispatch, act, ctx, agent_id, prompt),
-        )
-        self._dispatch = Dispatcher(env, self._bus)
-        self._loop: asyncio.AbstractEventLoop | None = None
+        root, clock, owner = open_store(store), clock or SystemClock(), new_id()
+        env = Environment(registry, root, clock, ToolThreads(), set(), cancel_grace, self._run_child)
+        keeper = Keeper(root, owner, clock, lambda tenant: self.tenant(tenant)._dispatch)
         self._own_loop: asyncio.AbstractEventLoop | None = None
+        self._join(_Shared(env, keeper, owner, execute, retention), root, "default")
+
+    def _join(self, shared: _Shared, store: Store, tenant: str) -> None:
+        """Be the handle of one tenant."""
+        self._shared = shared
+        self._bus = LocalBus()
+        self._env = replace(shared.env, store=store, run_child=self._run_child)
+        self._dispatch = Dispatcher(self._env, self._bus, shared.keeper, shared.owner, execute=shared.execute)
+        shared.tenants[tenant] = self
+
+    def tenant(self, name: str) -> Runtime:
+        """The same runtime for another tenant: its threads, runs and tickets, and nothing of others'."""
+        if not isinstance(cast(Any, name), str) or not name:
+            raise UsageError(f"a tenant is named by a text, not {name!r:.80}")
+        found = self._shared.tenants.get(name)
+        if found is None:
+            found = object.__new__(Runtime)
+            found._own_loop = None
+            found._join(self._shared, self._shared.env.store.tenant(name), name)
+        return found
+
+    async def _run_child(self, act: Activation, ctx: ToolContext, agent_id: str, prompt: str) -> ChildResult:
+        return await run_child(self._dispatch, act, ctx, agent_id, prompt)
 
     # -- running ---------------------------------------------------------------------------------------------
 
@@ -106,15 +155,53 @@ class Runtime:
         settings: ModelSettings | None = None,
         client_tools: Sequence[ClientTool] = (),
         state: Mapping[AnyKey, Any] | None = None,
+        request_id: str | None = None,
     ) -> RunResult:
         """Run an agent on a thread, a new one by default, until the run waits or is done.
 
         A thread has one open run. While another runs, this one waits its turn; one that waits for an answer is
-        superseded; one that waits for tasks is given the input.
+        superseded; one that waits for tasks is given the input. A `request_id` makes the call repeatable: the
+        second one of that id runs nothing and has the first one's result.
         """
         self._bind()
-        new = self._new(agent, input, thread, principal, settings, client_tools, state)
+        new = self._new(agent, input, thread, principal, settings, client_tools, state, request_id)
         return await self._dispatch.run(new, fresh=thread is None)
+
+    async def start(
+        self,
+        agent: str | Agent,
+        input: Input,
+        *,
+        thread: str | None = None,
+        principal: Principal | None = None,
+        settings: ModelSettings | None = None,
+        client_tools: Sequence[ClientTool] = (),
+        state: Mapping[AnyKey, Any] | None = None,
+        request_id: str | None = None,
+    ) -> RunHandle:
+        """Begin a run as `run` does, and return once it is in the store; it goes on in the background."""
+        self._bind()
+        new = self._new(agent, input, thread, principal, settings, client_tools, state, request_id)
+        ids = [new.run_id]
+        loop = asyncio.get_running_loop()
+        begun: asyncio.Future[None] = loop.create_future()
+        work = self._dispatch.run(new, fresh=thread is None, opened=ids.append, begun=begun)
+        task = loop.create_task(work)
+        self._dispatch.track(task)
+        await asyncio.wait({task, begun}, return_when=asyncio.FIRST_COMPLETED)
+        run_id = task.result().run_id if task.done() else ids[-1]
+        return RunHandle(run_id, new.thread_id, self)
+
+    async def wait(self, run_id: str) -> RunResult:
+        """Wait until a run waits or is done, whichever process runs it."""
+        self._bind()
+        await self.get_run(run_id)
+        return await self._dispatch.wait(run_id)
+
+    async def retry(self, run_id: str) -> RunResult:
+        """Go on with a failed run from its last committed step."""
+        self._bind()
+        return await retry(self._dispatch, run_id)
 
     async def stream(
         self,
@@ -132,7 +219,7 @@ class Runtime:
         Leaving the stream doesn't stop the run; `events` picks it up again, `cancel` stops it.
         """
         self._bind()
-        new = self._new(agent, input, thread, principal, settings, client_tools, state)
+        new = self._new(agent, input, thread, principal, settings, client_tools, state, None)
         subscription = self._bus.watch(new.thread_id)
         roots: set[str] = set()
         work = self._dispatch.run(new, fresh=thread is None, opened=roots.add)
@@ -173,19 +260,21 @@ class Runtime:
         *decisions: Decision,
         answers: Mapping[str, Any] | None = None,
         principal: Principal | None = None,
+        request_id: str | None = None,
     ) -> RunResult:
         """Answer a waiting run's tickets and go on with it; those left open go on waiting.
 
-        `answers` maps ticket or call ids to values. Nothing is changed if one of them doesn't fit.
+        `answers` maps ticket or call ids to values. Nothing is changed if one of them doesn't fit. Giving the same
+        decision twice does no harm, nor does repeating a `request_id`.
         """
         self._bind()
-        given = decisions_of(decisions, answers, principal)
-        return await self._dispatch.resume(run_id, given)
+        given = decisions_of(decisions, answers, principal, request_of(request_id))
+        return await resume(self._dispatch, run_id, given)
 
     async def cancel(self, run_id: str, reason: str = "cancelled by request") -> bool:
         """Cancel a run with everything it does, and wait until it is quiet; False if it was done before."""
         self._bind()
-        return await self._dispatch.cancel(run_id, reason)
+        return await cancel(self._dispatch, run_id, reason)
 
     async def send(
         self,
@@ -195,6 +284,7 @@ class Runtime:
         agent: str | Agent | None = None,
         policy: InputPolicy | None = None,
         principal: Principal | None = None,
+        request_id: str | None = None,
     ) -> Receipt:
         """Give a thread input without waiting for what comes of it.
 
@@ -207,12 +297,12 @@ class Runtime:
         thread_of(thread)
         one_of(policy, get_args(InputPolicy), "policy")
         if agent is None:
-            stored = await self._store.load(thread)
+            stored = await self._env.store.load(thread)
             agent = stored.thread.last_agent_id if stored is not None else None
             if agent is None:
                 raise UsageError(f"thread {thread!r} has had no run; say which agent: send(..., agent=...)")
-        new = self._new(agent, input, thread, principal, None, (), None)
-        await self._dispatch.send(new, policy)
+        new = self._new(agent, input, thread, principal, None, (), None, request_id)
+        await send(self._dispatch, new, policy)
         return Receipt(new.message.id, thread)
 
     def run_sync(self, agent: str | Agent, input: Input, **options: Any) -> RunResult:
@@ -241,144 +331,40 @@ class Runtime:
             return future.result()
         except KeyboardInterrupt:
             future.cancel()
-            quiet.wait(self._dispatch.env.grace + 1)
+            quiet.wait(self._env.grace + 1)
             raise
-
-    # -- reading ---------------------------------------------------------------------------------------------
-
-    async def events(
-        self, thread: str, *, after: int | str = 0, follow: bool = True, snapshot: bool = False
-    ) -> AsyncIterator[AnyEvent]:
-        """A thread's events from behind a cursor: first from the log, then, with `follow`, as they happen.
-
-        With `snapshot` the conversation and the state as they stand come first, and events from there on.
-        """
-        last = cursor_of(after)
-        subscription = self._bus.watch(thread) if follow and not self._dispatch.closed else None
-        try:
-            if snapshot:
-                async for event in self._snapshot(thread):
-                    last = event.seq
-                    yield event
-            async for event in self._logged(thread, last):
-                last = event.seq
-                yield event
-            while subscription is not None:
-                while subscription.events:
-                    if subscription.lagged:
-                        subscription.lagged = False
-                        async for event in self._logged(thread, last):
-                            last = event.seq
-                            yield event
-                        continue
-                    event = cast(AnyEvent, subscription.events.popleft())
-                    own = event.run.thread_id == thread
-                    if own and (event.seq <= last if event.durable else event.seq < last):
-                        continue
-                    if own and event.durable:
-                        last = event.seq
-                    yield event
-                if subscription.closed:
-                    return
-                await subscription.wait()
-        finally:
-            if subscription is not None:
-                subscription.close()
-
-    async def _logged(self, thread: str, after: int) -> AsyncIterator[AnyEvent]:
-        while page := await self._store.events(thread, after=after):
-            for event in page:
-                yield cast(AnyEvent, event)
-            after = page[-1].seq
-
-    async def _snapshot(self, thread: str) -> AsyncIterator[AnyEvent]:
-        stored = await self._store.load(thread)
-        if stored is None:
-            return
-        run = stored.run or await self._store.run(stored.thread.last_run_id or "")
-        identity = Identity("", thread, "", "") if run is None else run.identity
-        now, head = self._dispatch.env.clock.now(), stored.thread.head
-        messages = await self._store.messages(thread)
-        yield MessagesSnapshot(identity, head, now, tuple(m for m in messages if m.seq <= head))
-        yield StateSnapshot(identity, head, now, await self.state(thread))
-
-    async def messages(self, thread: str) -> list[Message]:
-        """A thread's conversation, oldest first."""
-        return await self._store.messages(thread)
-
-    async def state(self, thread: str) -> dict[str, Any]:
-        """The persistent state of a thread, and of its open run if it has one, by the keys' names."""
-        stored = await self._store.load(thread)
-        if stored is None:
-            return {}
-        return State(self._registry.catalog.keys, {**stored.state, **stored.run_state}).export()
-
-    async def get_run(self, run_id: str) -> RunRecord:
-        """A run's record."""
-        run = await self._store.run(run_id)
-        if run is None:
-            raise UnknownRun(f"no run {run_id!r} in this store")
-        return run
-
-    async def list_runs(
-        self,
-        *,
-        thread: str | None = None,
-        status: RunStatus | None = None,
-        before: str | None = None,
-        limit: int = 100,
-    ) -> list[RunRecord]:
-        """Run records, newest first, older than the run `before`."""
-        one_of(status, get_args(RunStatus), "status")
-        if not isinstance(cast(Any, limit), int) or limit < 1:
-            raise UsageError(f"limit is a positive number, not {limit!r:.80}")
-        return await self._store.runs(thread_id=thread, status=status, before=before, limit=limit)
-
-    async def calls(self, run_id: str) -> Sequence[Call]:
-        """The ledger of a run's tool calls, in order."""
-        await self.get_run(run_id)
-        return await self._store.calls(run_id)
-
-    async def tickets(self, run_id: str) -> Sequence[Ticket]:
-        """All tickets of a run, in order, whatever became of them."""
-        await self.get_run(run_id)
-        return await self._store.tickets(run_id)
-
-    @property
-    def agents(self) -> Mapping[str, Agent]:
-        """The agents by id."""
-        return self._registry.agents
-
-    @property
-    def abandoned(self) -> int:
-        """Tool calls that were told to stop, didn't, and still run: tasks and threads."""
-        return len(self._abandoned) + self._dispatch.env.threads.abandoned
 
     # -- lifetime --------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Runtime:
         self._bind()
+        if self._shared.execute:
+            self._shared.keeper.serve(self._shared.retention)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
-        """Cancel what runs, wait until all is quiet, and close the store."""
-        await self._dispatch.close()
-        self._bus.close()
-        await self._store.close()
+        """Cancel what runs, of all tenants, wait until all is quiet, and close the store."""
+        shared = self._shared
+        for runtime in shared.tenants.values():
+            await runtime._dispatch.close()
+            runtime._bus.close()
+        shared.env.threads.close()
+        await shared.keeper.close()
+        await shared.env.store.close()
 
     def _bind(self) -> None:
-        loop = asyncio.get_running_loop()
-        if self._loop is loop:
+        loop, shared = asyncio.get_running_loop(), self._shared
+        if shared.loop is loop:
             return
-        if self._loop is not None and not self._loop.is_closed():
+        if shared.loop is not None and not shared.loop.is_closed():
             raise UsageError(
                 "this runtime belongs to another event loop; make one runtime for each loop, "
                 "or use run_sync from other threads"
             )
-        self._loop = loop
+        shared.loop = loop
 
     def _new(
         self,
@@ -389,9 +375,10 @@ class Runtime:
         settings: ModelSettings | None,
         client_tools: Sequence[ClientTool],
         state: Mapping[AnyKey, Any] | None,
+        request_id: str | None,
     ) -> NewRun:
         agent_id = agent.id if isinstance(agent, Agent) else agent
-        self._registry.resolve(agent_id)
+        self._env.registry.resolve(agent_id)
         options = None
         if principal is not None or settings is not None or state is not None:
             instance_of(principal, Principal, "principal")
@@ -413,6 +400,7 @@ class Runtime:
             principal=principal,
             options=options,
             seed=self._seed(state),
+            request_id=request_of(request_id),
         )
 
     def _seed(self, state: Mapping[AnyKey, Any] | None) -> dict[str, bytes]:
@@ -420,7 +408,7 @@ class Runtime:
             return {}
         seed: dict[str, bytes] = {}
         for key, value in state.items():
-            self._registry.catalog.check_key(key)
+            self._env.registry.catalog.check_key(key)
             seed[key.name] = key.encode(value)
             key.decode(seed[key.name])
         return seed

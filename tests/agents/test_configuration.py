@@ -124,7 +124,7 @@ def problems(*agents: Agent, **options: Any) -> tuple[str, ...]:
 
 
 def tools_of(runtime: Runtime, agent_id: str = "a") -> list[str]:
-    return list(runtime._registry.resolve(agent_id).tools)
+    return list(runtime._env.registry.resolve(agent_id).tools)
 
 
 # -- one thing wrong -----------------------------------------------------------------------------------------
@@ -422,7 +422,7 @@ def test_an_agent_that_was_not_given_is_unknown() -> None:
     runtime = Runtime([agent("a"), agent("b")])
     assert set(runtime.agents) == {"a", "b"}
     with pytest.raises(UnknownAgent, match=r"unknown agent 'c' \(known: a, b\)"):
-        runtime._registry.resolve("c")
+        runtime._env.registry.resolve("c")
 
 
 def test_nothing_is_asked_of_a_model_before_a_run() -> None:

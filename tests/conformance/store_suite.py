@@ -8,9 +8,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+from msgspec.structs import replace
+
+from postgres_server import fresh_store
 from wakeful.stores import Commit, Committed, Fence, InboxItem, MemoryStore, Store, ThreadView
+from wakeful.stores._sqlite import SqliteStore
 from wakeful.types.content import Text
 from wakeful.types.events import Event, MessageAdded, StepStart
 from wakeful.types.ids import new_id
@@ -27,6 +33,7 @@ __all__ = [
     "identity",
     "item",
     "message",
+    "numbered",
     "record",
     "step",
     "ticket",
@@ -44,7 +51,23 @@ async def memory() -> AsyncIterator[Store]:
         await store.close()
 
 
-STORES: dict[str, StoreFactory] = {"memory": memory}
+@asynccontextmanager
+async def sqlite() -> AsyncIterator[Store]:
+    with TemporaryDirectory() as folder:
+        store = SqliteStore(Path(folder) / "store.db", synchronous="NORMAL")
+        try:
+            yield store
+        finally:
+            await store.close()
+
+
+@asynccontextmanager
+async def postgres() -> AsyncIterator[Store]:
+    async with fresh_store() as store:
+        yield store
+
+
+STORES: dict[str, StoreFactory] = {"memory": memory, "sqlite": sqlite, "postgres": postgres}
 
 
 def identity(run_id: str = "r1", thread_id: str = "t1") -> Identity:
@@ -65,7 +88,13 @@ def step(number: int = 1, run: Identity | None = None) -> Event:
 
 
 def call(call_id: str, at_step: int = 1, *, run_id: str = "r1", **fields: Any) -> Call:
-    return Call(call_id, run_id, at_step, 0, "look", {"at": "sky"}, **fields)
+    """A call whose place in its step is in its id: `c3` is the step's call number 3."""
+    return Call(call_id, run_id, at_step, int(call_id[1:]), "look", {"at": "sky"}, **fields)
+
+
+def numbered(entry: Message, seq: int) -> Message:
+    """The message as it is read back."""
+    return replace(entry, seq=seq)
 
 
 def ticket(ticket_id: str, call_id: str = "c1", *, run_id: str = "r1", **fields: Any) -> Ticket:

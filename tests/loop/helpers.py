@@ -56,7 +56,7 @@ def assert_valid_history(messages: Sequence[Message], open_calls: Iterable[str] 
 
 async def assert_settled(runtime: Runtime, thread: str) -> None:
     """Fail unless the thread is at rest: a valid conversation, a finished log, nothing that still runs."""
-    store = runtime._store
+    store = runtime._env.store
     stored = await store.load(thread)
     assert stored is not None
     assert stored.run is None

@@ -138,7 +138,7 @@ async def test_during_parallel_tools(scripted: Scripted) -> None:
     assert hold.times == 2
     ledger = await runtime.calls(run_id)
     assert [c.outcome for c in ledger] == ["ok", "cancelled", "cancelled", "cancelled", "cancelled"]
-    assert [t.status for t in await runtime._store.tickets(run_id)] in (["cancelled"], [])
+    assert [t.status for t in await runtime._env.store.tickets(run_id)] in (["cancelled"], [])
     await assert_cancelled(runtime, "t", "enough")
     await goes_on(runtime)
 

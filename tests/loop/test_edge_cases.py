@@ -96,7 +96,7 @@ class Worker(Plugin):
 
 async def stored_state(runtime: Runtime) -> dict[str, Any]:
     """The state of thread `t`, as the store has it."""
-    stored = await runtime._store.load("t")
+    stored = await runtime._env.store.load("t")
     assert stored is not None
     return {name: msgspec.json.decode(value) for name, value in stored.state.items()}
 
@@ -288,7 +288,7 @@ async def test_edge_10_a_seed_that_does_not_fit_leaves_everything_untouched(scri
     runtime = Runtime([Agent("agent", model=scripted())], keys=[Word, Words])
     with pytest.raises(StateError):
         await runtime.run("agent", "go", thread="t", state={Word: "fine", Words: "not a list"})
-    assert await runtime._store.load("t") is None
+    assert await runtime._env.store.load("t") is None
     assert await runtime.list_runs() == []
 
 
@@ -406,4 +406,4 @@ async def test_edge_18_a_caller_cancelled_before_anything_was_written_leaves_not
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert await runtime._store.load("t") is None
+    assert await runtime._env.store.load("t") is None

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from wakeful import (
     Agent,
@@ -21,7 +22,7 @@ from wakeful import (
 from wakeful.errors import Conflict, StaleFence, UnknownTicket
 from wakeful.stores import Commit, Fence
 from wakeful.types.messages import user_message
-from wakeful.types.runs import Identity
+from wakeful.types.runs import Cancelled, Identity, Outcome
 
 from .helpers import House, Scripted, Spy, assert_settled, outcomes, replies_on, reply_text, spying
 
@@ -109,15 +110,22 @@ async def test_edge_54_nobody_writes_to_a_thread_without_fence_or_version() -> N
 
 
 async def test_edge_54_a_run_that_lost_its_thread_writes_nothing_more(scripted: Scripted) -> None:
+    """Its caller hears what became of the run where it went on."""
     store = MemoryStore()
 
     class Robbed(Plugin):
         async def step_start(self, ctx: Step) -> None:
-            store._threads["t"].epoch += 1
+            await runtime._shared.keeper._lease.close()
+            view = await store.load("t")
+            assert view is not None
+            assert view.run is not None
+            ended = replace(view.run, status="done", outcome=Outcome(Cancelled("elsewhere")))
+            taken = Commit("t", ctx.run, version=view.thread.version, claim="another", runs=[ended])
+            await store.commit(taken)
 
     runtime = Runtime([Agent("agent", model=scripted(), plugins=[Robbed()])], store=store)
-    with pytest.raises(StaleFence):
-        await runtime.run("agent", "go", thread="t")
+    result = await runtime.run("agent", "go", thread="t")
+    assert result.termination == Cancelled("elsewhere")
     assert [e.type for e in await store.events("t")] == ["run_start", "message", "step_start"]
     assert not runtime._dispatch.active
 

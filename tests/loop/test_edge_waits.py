@@ -30,7 +30,7 @@ from .helpers import (
 
 async def own_a_task(runtime: Runtime, run_id: str, status: Any = "running") -> None:
     """Write a task of the waiting run on thread `t`."""
-    store = runtime._store
+    store = runtime._env.store
     stored = await store.load("t")
     assert stored is not None
     task = TaskRecord("task-1", "t", run_id, "survey", status)
@@ -42,7 +42,7 @@ async def finish_the_task(runtime: Runtime, run_id: str) -> None:
     await own_a_task(runtime, run_id, "completed")
     message = user_message("the survey is done", visibility="internal")
     item = InboxItem(id=new_id(), thread_id="t", kind="task", message=message, task_id="task-1")
-    await runtime._store.commit(Commit(thread_id="t", inbox=[item]))
+    await runtime._env.store.commit(Commit(thread_id="t", inbox=[item]))
     await runtime._dispatch.pump("t")
     await until_idle(runtime)
 

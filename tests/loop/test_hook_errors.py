@@ -107,7 +107,7 @@ async def test_nothing_of_a_failed_phase_is_applied(scripted: Scripted) -> None:
 
     runtime = Runtime([Agent("agent", model=scripted(), plugins=[Marks(), failing("step_start")])])
     await runtime.run("agent", "go", thread="t")
-    stored = await runtime._store.load("t")
+    stored = await runtime._env.store.load("t")
     assert stored is not None
     assert stored.state == {}
 

@@ -187,7 +187,7 @@ async def test_the_trees_count_survives_a_suspension(scripted: Scripted) -> None
     ]
     runtime = Runtime(agents)
     result = await runtime.run("agent", "go", thread="t")
-    fresh = Runtime(agents, store=runtime._store)
+    fresh = Runtime(agents, store=runtime._env.store)
     result = await fresh.resume(result.run_id, result.tickets[0].approve())
     assert isinstance(result.termination, Stopped)
     assert result.termination.policy == "tree_calls"

@@ -100,7 +100,7 @@ def at(phase: str, step: int, what: Any) -> Plugin:
 
 async def stored(runtime: Runtime) -> bytes | None:
     """What was done on thread `t`, as the store has it."""
-    view = await runtime._store.load("t")
+    view = await runtime._env.store.load("t")
     assert view is not None
     return view.state.get("done")
 

@@ -140,7 +140,7 @@ async def test_context_waits_through_a_suspension(scripted: Scripted) -> None:
     agent = Agent("agent", model=model, tools=[spying(Spy(), "ask", approval=True)], plugins=[plugin])
     runtime = Runtime([agent])
     result = await runtime.run("agent", "go")
-    fresh = Runtime([agent], store=runtime._store)
+    fresh = Runtime([agent], store=runtime._env.store)
     await fresh.resume(result.run_id, result.tickets[0].approve())
     assert [r.system for r in model.requests] == ["later", "later"]
 

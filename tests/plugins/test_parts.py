@@ -134,7 +134,7 @@ async def test_a_seed_is_there_from_the_start(scripted: Scripted) -> None:
     runtime = Runtime([Agent("agent", model=model, plugins=[Kit()])])
     await runtime.run("agent", "go", thread="t", state={Level: 41})
     assert reply_text((await replies_on(runtime, "t"))[0]) == "level 42"
-    stored = await runtime._store.load("t")
+    stored = await runtime._env.store.load("t")
     assert stored is not None
     assert stored.state == {"level": b"42"}
 

@@ -178,7 +178,7 @@ async def test_a_phase_is_committed_before_the_next_of_the_users_code_runs(scrip
             ctx.update(Word, "written")
 
         async def step_start(self, ctx: Step) -> None:
-            stored = await runtime._store.load("t")
+            stored = await runtime._env.store.load("t")
             assert stored is not None
             assert stored.state == {"word": b'"written"'}
             seen.append("yes")

@@ -117,11 +117,11 @@ async def test_every_event_says_where_it_belongs(scripted: Scripted) -> None:
 async def test_an_event_is_in_the_log_before_anybody_sees_it(scripted: Scripted) -> None:
     runtime = counting(scripted(call("act"), "done"))
     async for event in runtime.stream("agent", "go", thread="t"):
-        stored = await runtime._store.load("t")
+        stored = await runtime._env.store.load("t")
         assert stored is not None
         assert event.seq <= stored.thread.head
         if event.durable:
-            assert (await runtime._store.events("t", after=event.seq - 1))[0] == event
+            assert (await runtime._env.store.events("t", after=event.seq - 1))[0] == event
 
 
 # -- deltas --------------------------------------------------------------------------------------------------

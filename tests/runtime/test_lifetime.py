@@ -260,7 +260,7 @@ def test_a_runtime_belongs_to_its_first_event_loop(scripted: Scripted) -> None:
         await asyncio.sleep(0)
         loop = asyncio.new_event_loop()
         try:
-            runtime._loop = loop
+            runtime._shared.loop = loop
             with pytest.raises(UsageError, match="another event loop"):
                 await runtime.run("agent", "go")
         finally:

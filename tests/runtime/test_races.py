@@ -57,7 +57,7 @@ async def test_an_answer_that_comes_while_the_run_suspends_is_heard_by_whoever_g
     runtime = Runtime([Agent("agent", model=scripted(call("ask"), "done"), tools=tools, plugins=[plugin])])
     task = await busy(runtime, plugin.hold)
     (run,) = await runtime.list_runs(thread="t")
-    (ticket,) = await runtime._store.tickets(run.id)
+    (ticket,) = await runtime._env.store.tickets(run.id)
     answering = asyncio.create_task(runtime.resume(run.id, ticket.approve()))
     await asyncio.sleep(0)
     plugin.hold.released.set()

@@ -5,11 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import pytest
-
 from loop.helpers import Hold, Scripted, Spy, assert_settled, holding, soon, spying, until_idle
 from wakeful import Agent, MemoryStore, Runtime, call
-from wakeful.errors import ThreadBusy
 from wakeful.types.runs import Cancelled
 
 from .test_busy_threads import echo, said
@@ -67,7 +64,7 @@ async def test_input_from_another_runtime_is_not_forgotten_when_the_run_is_cance
     await assert_settled(here, "t")
 
 
-async def test_what_another_runtime_runs_is_not_answered_or_cancelled_here(scripted: Scripted) -> None:
+async def test_a_run_is_answered_wherever_it_runs(scripted: Scripted) -> None:
     hold, store = Hold(), MemoryStore()
     tools = [holding(hold), spying(Spy(), "ask", approval=True)]
     agent = Agent("agent", model=scripted([call("wait"), call("ask")], "done"), tools=tools)
@@ -76,14 +73,40 @@ async def test_what_another_runtime_runs_is_not_answered_or_cancelled_here(scrip
     await soon(hold.reached.wait())
     (run,) = await here.list_runs(thread="t")
     (ticket,) = await store.tickets(run.id)
-    with pytest.raises(ThreadBusy, match="another runtime"):
-        await there.resume(run.id, ticket.approve())
-    with pytest.raises(ThreadBusy, match="another runtime"):
-        await there.cancel(run.id)
+    answer = asyncio.create_task(there.resume(run.id, ticket.approve()))
+    while not (await store.load("t")).inbox:
+        await asyncio.sleep(0)
     hold.released.set()
-    waiting = await soon(task)
-    assert (await there.resume(run.id, waiting.tickets[0].approve())).text == "done"
+    assert [(await soon(work)).text for work in (task, answer)] == ["done", "done"]
     await assert_settled(there, "t")
+
+
+async def test_a_run_is_cancelled_wherever_it_runs(scripted: Scripted) -> None:
+    hold, store = Hold(), MemoryStore()
+    agent = Agent("agent", model=scripted([call("wait")], "never"), tools=[holding(hold)])
+    here, there = Runtime([agent], store=store), Runtime([agent], store=store)
+    task = asyncio.create_task(here.run("agent", "go", thread="t"))
+    await soon(hold.reached.wait())
+    (run,) = await here.list_runs(thread="t")
+    stopped = asyncio.create_task(there.cancel(run.id, "enough"))
+    while not (await store.load("t")).inbox:
+        await asyncio.sleep(0)
+    hold.released.set()
+    assert await soon(stopped)
+    assert (await soon(task)).termination == Cancelled("enough")
+    await assert_settled(there, "t")
+
+
+async def test_input_for_a_thread_that_another_runtime_runs_has_its_turn() -> None:
+    hold = Hold()
+    here, there = two(hold)
+    task = await running(here, hold)
+    second = asyncio.create_task(there.run("agent", "two", thread="t"))
+    while not (await there._env.store.load("t")).inbox:
+        await asyncio.sleep(0)
+    hold.released.set()
+    assert [(await soon(work)).text for work in (task, second)] == ["you said one", "you said two"]
+    await assert_settled(here, "t")
 
 
 async def test_a_run_that_waits_is_resumed_by_whoever_is_first_and_only_once(scripted: Scripted) -> None:

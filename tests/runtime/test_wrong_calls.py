@@ -14,7 +14,6 @@ from wakeful import (
     ConfigurationError,
     Failed,
     Limits,
-    MemoryStore,
     ModelError,
     Plugin,
     Runtime,
@@ -25,7 +24,7 @@ from wakeful import (
     call,
     tool,
 )
-from wakeful.errors import InvalidDecision, InvalidInput, RuntimeClosed, ThreadBusy, UsageError
+from wakeful.errors import InvalidDecision, InvalidInput, RuntimeClosed, UsageError
 from wakeful.models import FunctionModel
 
 
@@ -290,29 +289,3 @@ def test_ctrl_c_in_a_sync_program_cancels_the_run() -> None:
         runtime.run_sync("agent", "go", thread="t")
     (run,) = asyncio.run(runtime.list_runs(thread="t"))
     assert run.status == "done"
-
-
-async def test_a_thread_that_another_runtime_runs_is_said_to_be_busy() -> None:
-    begun, go = asyncio.Event(), asyncio.Event()
-
-    @tool
-    async def wait() -> str:
-        """Wait."""
-        begun.set()
-        await go.wait()
-        return "waited"
-
-    store = MemoryStore()
-    agent = Agent(
-        "agent", model=FunctionModel(lambda r: "done" if r.messages[-1].reply else call("wait")), tools=[wait]
-    )
-    one, two = Runtime([agent], store=store), Runtime([agent], store=store)
-    first = asyncio.create_task(one.run("agent", "go", thread="t"))
-    await begun.wait()
-    (run,) = await two.list_runs(thread="t")
-    for attempt in (two.run("agent", "me too", thread="t"), two.cancel(run.id)):
-        with pytest.raises(ThreadBusy, match="another runtime"):
-            await attempt
-    go.set()
-    assert (await first).text == "done"
-    assert (await two.run("agent", "now?", thread="t")).text == "done"

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
-import pytest
-
 from wakeful import Agent, MemoryStore, Runtime, call, tool
-from wakeful.errors import ThreadBusy
 from wakeful.stores import Commit
 
 
@@ -43,12 +41,18 @@ async def test_a_waiting_run_goes_on_in_another_runtime(scripted: Any) -> None:
     assert (result.text, replies) == ("thanks", ["paid 5"])
 
 
-async def test_a_thread_that_somebody_else_owns_is_busy(scripted: Any) -> None:
+async def test_a_thread_is_taken_over_from_an_owner_that_died(scripted: Any) -> None:
     store = MemoryStore()
-    async with Runtime([Agent("a", model=scripted(call("pay", amount=5)), tools=[pay])], store=store) as runtime:
+    async with Runtime(
+        [Agent("a", model=scripted(call("pay", amount=5), "thanks"), tools=[pay])], store=store
+    ) as runtime:
         waiting = await runtime.run("a", "pay", thread="t1")
         view = await store.load("t1")
         assert view is not None
         await store.commit(Commit(thread_id="t1", version=view.thread.version, claim="another worker"))
-        with pytest.raises(ThreadBusy):
-            await runtime.resume(waiting.run_id, waiting.tickets[0].approve())
+        answer = asyncio.create_task(runtime.resume(waiting.run_id, waiting.tickets[0].approve()))
+        while not (await runtime._env.store.load("t1")).inbox:
+            await asyncio.sleep(0)
+        assert not answer.done()
+        await store.keep("another worker").close()
+        assert (await answer).text == "thanks"

@@ -253,7 +253,8 @@ class Registry:
     def _check_numbers(self, agent: Agent, where: str) -> None:
         for name in agent.limits.__struct_fields__:
             lowest = 0 if name in ("repairs", "continuations", "handoffs") else 1
-            if getattr(agent.limits, name) < lowest:
+            value = getattr(agent.limits, name)
+            if value is not None and value < lowest:
                 self._problems.append(f"{where}: limits.{name} must be at least {lowest}")
         for policy in agent.stop:
             kind = str(policy.__struct_config__.tag)

@@ -37,11 +37,19 @@ class Subscription:
             if not waiter.done():
                 waiter.set_result(None)
 
-    async def wait(self) -> None:
-        """Wait until there is an event to take, or nothing will come any more."""
-        while not self.events and not self.closed:
-            self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
+    async def wait(self, seconds: float | None = None) -> bool:
+        """Wait until there is an event to take, or nothing will come any more; False if that took too long."""
+        if self.events or self.closed:
+            return True
+        loop = asyncio.get_running_loop()
+        waiter = self._waiter = loop.create_future()
+        timer = None if seconds is None else loop.call_later(seconds, _wake, waiter)
+        try:
+            await waiter
+        finally:
+            if timer is not None:
+                timer.cancel()
+        return bool(self.events) or self.closed
 
     def close(self) -> None:
         """Stop watching."""
@@ -52,6 +60,11 @@ class Subscription:
         self.closed = True
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
 
 
 class Channel:

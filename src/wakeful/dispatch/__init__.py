@@ -1,6 +1,11 @@
 """Dispatch: who executes which run, and when."""
 
+from ._answering import cancel as cancel
+from ._answering import resume as resume
+from ._answering import retry as retry
+from ._answering import send as send
 from ._children import run_child as run_child
+from ._keeper import Keeper as Keeper
 from ._local import Dispatcher as Dispatcher
 from ._results import NewRun as NewRun
 from ._results import RunResult as RunResult

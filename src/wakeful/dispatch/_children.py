@@ -6,6 +6,7 @@ from ..errors import ToolError
 from ..loop import Activation
 from ..tools import ChildResult, ToolContext
 from ..types.runs import BehaviourRequested, Failed, NaturalEnd, Stopped
+from ._answering import cancel
 from ._local import Dispatcher
 from ._results import RunResult
 
@@ -33,7 +34,7 @@ async def run_child(
         used = parent.view.run.descendants + run.usage + run.descendants
         parent.set_run(descendants=used, tree_calls=parent.view.tree.calls)
     if run.status == "waiting":
-        await dispatch.cancel(run.id, "a delegate can't wait for a person")
+        await cancel(dispatch, run.id, "a delegate can't wait for a person")
         error = "it asked for a person's answer, and a delegate can't wait for one"
         return ChildResult(run.id, agent_id, "waiting", "", run.steps, error)
     result = dispatch.result(act)

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any
 
-from msgspec.structs import replace
-
 from ..bus import LocalBus
-from ..errors import Conflict, RunNotWaiting, RuntimeClosed, ThreadBusy, UnknownRun, UsageError
-from ..loop import Activation, Environment, check_value, match_decision
-from ..stores import Commit, InboxItem, InputPolicy, ThreadView
-from ..types.ids import new_id
+from ..errors import Conflict, Repeated, RuntimeClosed, StaleFence, UnknownRun, UsageError
+from ..loop import Activation, Environment
+from ..stores import Commit, InboxItem, ThreadView
 from ..types.runs import RunRecord
-from ..types.tickets import Decision
+from ._keeper import Keeper
 from ._opening import Opener
 from ._results import NewRun, RunResult, item_of, new_run_of, result_of
 
@@ -25,78 +22,95 @@ __all__ = ["Dispatcher"]
 
 _log = logging.getLogger("wakeful")
 
+# How often a thread that another process runs is looked at, in seconds.
+POLL = 0.1
+
 # The threads whose runs the present code is part of: a tool, a hook, or what they started.
 _inside: ContextVar[tuple[str, ...]] = ContextVar("wakeful_threads", default=())
 
 
 class Dispatcher:
-    """The runs that this process executes. At most one at a time on a thread; others wait in its inbox."""
+    """The runs that this process executes for one tenant. At most one at a time on a thread; others wait in its
+    inbox. What another process executes is told so through the inbox, and followed in the store."""
 
-    def __init__(self, env: Environment, bus: LocalBus) -> None:
+    def __init__(self, env: Environment, bus: LocalBus, keeper: Keeper, owner: str, *, execute: bool) -> None:
         self.env = env
         self.bus = bus
+        self.keeper = keeper
+        self.execute = execute
         self.active: dict[str, Activation] = {}
         self.tasks: set[asyncio.Task[Any]] = set()
         self._turns: dict[str, asyncio.Future[RunResult]] = {}
         self.closed = False
-        self.opener = Opener(env, bus)
+        self.opener = Opener(env, bus, owner)
 
     # -- new input -------------------------------------------------------------------------------------------
 
-    async def run(self, new: NewRun, *, fresh: bool, opened: Callable[[str], None] | None = None) -> RunResult:
+    async def run(
+        self,
+        new: NewRun,
+        *,
+        fresh: bool,
+        opened: Callable[[str], None] | None = None,
+        begun: asyncio.Future[None] | None = None,
+    ) -> RunResult:
         """Run a new intent on its thread: now if the thread is free, else when its turn comes.
 
-        `opened` is told the id of the run that takes the input.
+        `opened` is told the id of the run that takes the input; `begun` is done once that is committed. A request
+        that was made before is not made again: what became of it is the result.
         """
-        self._check_open()
+        self.check_open()
         if new.thread_id in _inside.get() and new.thread_id in self.active:
             raise UsageError(
                 f"thread {new.thread_id!r} is running this very call, which would wait for itself; use another "
                 "thread, ctx.run_agent(...), or send(...) to leave the thread a message"
             )
         stored = None if fresh else await self.env.store.load(new.thread_id)
+        run_id = new.run_id
         while True:
-            act = await self._open(new, stored)
-            if opened is not None:
-                opened(new.run_id if act is None else act.identity.root_run_id)
-            if act is None and new.thread_id not in self.active:
-                stored = await self._not_elsewhere(new.thread_id)
-                continue
-            if act is None:
-                return await self._in_turn(new)
             try:
+                act = await self._open(new, stored) if self.execute else None
+                if act is not None:
+                    run_id = act.identity.run_id
+                    act.draft.begun = begun
+                if opened is not None:
+                    opened(new.run_id if act is None else act.identity.root_run_id)
+                if act is None:
+                    return await self._in_turn(new, begun)
                 return await self.drive(act, new.thread_id)
             except Conflict:
                 stored = await self.env.store.load(new.thread_id)
+            except Repeated as repeated:
+                return await self.wait(await self._first(repeated, new))
+            except StaleFence:
+                return await self.wait(run_id)  # Another process took the thread over, and goes on with the run.
 
-    async def send(self, new: NewRun, policy: InputPolicy | None) -> None:
-        """Put input into the thread's inbox, or start a run in the background if the thread is free."""
-        self._check_open()
-        stored = await self.env.store.load(new.thread_id)
-        busy = stored is not None and (stored.run is not None or stored.thread.claimed)
-        if busy and policy == "reject":
-            raise ThreadBusy(f"thread {new.thread_id!r} has an open run; wait for it or choose another policy")
-        if policy is None:
-            waiting = stored.run.waiting if stored is not None and stored.run is not None else None
-            policy = "steer" if waiting is not None and "input" in waiting.wakes else "queue"
-        await self._deliver(item_of(new, policy))
-        if busy and policy == "interrupt":
-            await self._interrupt(stored)
-        await self.pump(new.thread_id)
+    async def _first(self, repeated: Repeated, new: NewRun) -> str:
+        item = None if repeated.run_id else await self.env.store.item(new.request_id or "")
+        return repeated.run_id or (item.run_id if item is not None and item.run_id else new.run_id)
 
-    async def _interrupt(self, stored: ThreadView | None) -> None:
-        if stored is not None and stored.run is not None:
-            await self.cancel(stored.run.id, "interrupted by new input")
-
-    async def _in_turn(self, new: NewRun) -> RunResult:
+    async def _in_turn(self, new: NewRun, begun: asyncio.Future[None] | None) -> RunResult:
         """Wait in the thread's inbox for the run that takes this input, and for what it comes to."""
         turn: asyncio.Future[RunResult] = asyncio.get_running_loop().create_future()
         item = item_of(new, "queue")
         self._turns[item.id] = turn
         try:
-            await self._deliver(item)
+            await self.deliver(item)
+            if begun is not None and not begun.done():
+                begun.set_result(None)
+            if new.request_id is not None:
+                first = await self.env.store.item(item.id)
+                if first is not None and first.run_id not in (None, new.run_id):
+                    return await self.wait(first.run_id or new.run_id)
             await self.pump(new.thread_id)
-            return await turn
+            while not turn.done():
+                # While the thread runs here its end is heard of; another process has to be looked at.
+                await asyncio.wait({turn}, timeout=1 if new.thread_id in self.active else POLL)
+                if not turn.done() and new.thread_id not in self.active:
+                    if await self.env.store.run(new.run_id) is not None:
+                        return await self.wait(new.run_id)
+                    await self.pump(new.thread_id)
+            return turn.result()
         except asyncio.CancelledError:
             self._withdraw(item, new)
             raise
@@ -121,37 +135,38 @@ class Dispatcher:
             with suppress(Conflict):
                 await self.env.store.commit(commit)
 
-    async def _not_elsewhere(self, thread_id: str) -> ThreadView | None:
-        """A claimed thread that this process doesn't run, looked at again: what was read may be older than the
-        end of a run of ours. If it still is claimed, another runtime has it."""
-        stored = await self.env.store.load(thread_id)
-        if stored is not None and stored.thread.claimed and thread_id not in self.active:
-            raise ThreadBusy(
-                f"thread {thread_id!r} is being run by another runtime on this store; send() leaves it a message"
-            )
-        return stored
-
-    async def _deliver(self, item: InboxItem) -> None:
+    async def deliver(self, item: InboxItem) -> None:
+        """Put an item into its thread's inbox, and tell the run if it runs here."""
         committed = await self.env.store.commit(Commit(thread_id=item.thread_id, inbox=[item]))
         act = self.active.get(item.thread_id)
         if act is not None:
             act.deliver([item], committed.inbox_head)
 
+    async def hear(self, thread_id: str, head: int) -> None:
+        """Bring a run that runs here what others put into its inbox."""
+        act = self.active.get(thread_id)
+        if act is None or act.inbox_head >= head:
+            return
+        stored = await self.env.store.load(thread_id)
+        if stored is not None and self.active.get(thread_id) is act:
+            act.deliver(list(stored.inbox), stored.thread.inbox_head)
+
     async def pump(self, thread_id: str) -> None:
-        """Start what waits in a thread's inbox, if nobody runs the thread and something may."""
-        if self.closed or thread_id in self.active:
+        """Go on with a thread that nobody runs: what waits in its inbox, a run whose owner died, a timer."""
+        if self.closed or not self.execute or thread_id in self.active:
             return
         stored = await self.env.store.load(thread_id)
         if stored is None or stored.thread.claimed:
             return
-        if stored.run is not None:
-            waiting = stored.run.waiting
-            if waiting is not None and any(_wakes(item, waiting.wakes) for item in stored.inbox):
-                self._spawn(self._wake(stored, stored.run))
-            return
-        item = next((i for i in stored.inbox if i.kind == "input" and i.message is not None), None)
-        if item is not None:
-            self._spawn(self._turn(item))
+        run = stored.run
+        if run is None:
+            item = next((i for i in stored.inbox if i.kind == "input" and i.message is not None), None)
+            if item is not None:
+                self._spawn(self._turn(item))
+        elif run.waiting is None:
+            self._spawn(self._wake(stored, run, "recover"))
+        elif _due(stored, run, self.env.clock.now()):
+            self._spawn(self._wake(stored, run, "wake"))
 
     async def _turn(self, item: InboxItem) -> None:
         """Run one input that waited its turn."""
@@ -164,8 +179,8 @@ class Dispatcher:
             if act is None:
                 return
             result = await self.drive(act, item.thread_id)
-        except Conflict:
-            return  # Somebody else took the thread first; the item is still there for whoever is next.
+        except (Conflict, StaleFence):
+            return  # Somebody else took the thread; the item is there for whoever is next.
         except Exception as error:
             if turn is None or turn.done():
                 raise
@@ -174,9 +189,10 @@ class Dispatcher:
             if turn is not None and not turn.done():
                 turn.set_result(result)
 
-    async def _wake(self, stored: ThreadView, run: RunRecord) -> None:
-        act = await self.opener.reopen(stored, run, "wake")
-        await self.drive(act, run.thread_id)
+    async def _wake(self, stored: ThreadView, run: RunRecord, trigger: str) -> None:
+        with suppress(Conflict, StaleFence):
+            act = await self.opener.reopen(stored, run, trigger)
+            await self.drive(act, run.thread_id)
 
     # -- activations -----------------------------------------------------------------------------------------
 
@@ -188,13 +204,12 @@ class Dispatcher:
             return self.opener.new(new, None, [])
         if stored.thread.claimed:
             return None
-        history = await self.env.store.messages(new.thread_id)
         open_run = stored.run
         if open_run is None or (open_run.waiting is not None and "input" not in open_run.waiting.wakes):
-            return self.opener.new(new, stored, list(history))
+            return self.opener.new(new, stored, await self.opener.history(new.thread_id, new.agent_id))
         if open_run.waiting is None:
             # Nobody runs it: it goes on from where it stood, and takes the input when its step is closed.
-            await self._deliver(item_of(new, "steer"))
+            await self.deliver(item_of(new, "steer"))
             return await self.opener.reopen(
                 await self.env.store.load(new.thread_id) or stored, open_run, "recover"
             )
@@ -209,11 +224,13 @@ class Dispatcher:
             self.bus.release(thread_id)
             raise Conflict(f"thread {thread_id!r} was taken by another run of this process")
         self.active[thread_id] = act
+        self.keeper.hold()
         inside = _inside.set((*_inside.get(), thread_id))
         try:
             await act.drive()
         finally:
             _inside.reset(inside)
+            self.keeper.rest()
             del self.active[thread_id]
             self.bus.release(thread_id)
             if act.view.inbox:
@@ -224,108 +241,34 @@ class Dispatcher:
         """What an activation came to."""
         return result_of(self.env.registry, act.view.run, act.view.answer, tuple(act.view.tickets.values()))
 
-    async def _recall(self, run_id: str) -> RunResult:
+    async def recall(self, run_id: str) -> RunResult:
         """What a run came to so far, from the store alone."""
         store = self.env.store
         run = await store.run(run_id)
         if run is None:
             raise UnknownRun(f"no run {run_id!r} in this store")
-        messages = await store.messages(run.thread_id)
-        answer = next((m for m in reversed(messages) if m.id == run.answer_id), None)
-        return result_of(
-            self.env.registry, run, answer, tuple([t for t in await store.tickets(run_id) if t.status == "open"])
-        )
+        tickets = tuple(await store.tickets(run_id, status="open"))
+        return result_of(self.env.registry, run, await store.answer(run_id), tickets)
 
-    # -- resuming and cancelling -----------------------------------------------------------------------------
-
-    async def resume(self, run_id: str, decisions: Sequence[Decision]) -> RunResult:
-        """Answer tickets of a run and go on with it."""
-        self._check_open()
+    async def wait(self, run_id: str) -> RunResult:
+        """Wait until a run waits or is done, whoever runs it; one that nobody runs any more goes on here."""
         while True:
-            run, stored = await self._find(run_id)
-            if run.status == "done":
-                raise RunNotWaiting(f"run {run_id} is done; there is nothing to answer")
-            matched = await self._match(run, stored, decisions)
-            items = [InboxItem(id=new_id(), thread_id=run.thread_id, kind="decision", decision=d) for d in matched]
-            act = self.active.get(run.thread_id)
-            if act is not None:
-                for item in items:
-                    await self._deliver(item)
-                return await self._after(act, items)
-            act = await self.opener.reopen(stored, run, "resume")
-            for item in items:
-                act.answer(item)
-            try:
-                return await self.drive(act, run.thread_id)
-            except Conflict:
-                continue
-
-    async def _after(self, act: Activation, items: Sequence[InboxItem]) -> RunResult:
-        """What a run came to once it took these items in, in the activation that ran or in one after it."""
-        run_id, thread_id = act.identity.run_id, act.identity.thread_id
-        while True:
-            await act.ended()
-            if act.has_taken(items):
-                return self.result(act)
-            stored = await self.env.store.load(thread_id)
-            if running := self.active.get(thread_id):
-                act = running
-                continue
-            open_run = None if stored is None or stored.thread.claimed else stored.run
-            if stored is None or open_run is None or open_run.id != run_id:
-                return await self._recall(run_id)
-            if all(pending.id != item.id for item in items for pending in stored.inbox):
-                return await self._recall(run_id)
-            act = await self.opener.reopen(stored, open_run, "wake")
-            try:
-                await self.drive(act, thread_id)
-            except Conflict:
-                act = self.active.get(thread_id, act)
-
-    async def _match(self, run: RunRecord, stored: ThreadView, decisions: Sequence[Decision]) -> list[Decision]:
-        closed = {t.id: t for t in await self.env.store.tickets(run.id) if t.status != "open"}
-        tickets = {ticket.id: ticket for ticket in stored.tickets if ticket.run_id == run.id}
-        tools = self.env.registry.resolve(run.agent_id).tools
-        matched: list[Decision] = []
-        for decision in decisions:
-            ticket, full = match_decision(decision, tickets, closed)
-            check_value(tools.get(ticket.tool), ticket, full)
-            matched.append(full)
-            closed[ticket.id] = replace(tickets.pop(ticket.id), status="answered")
-        return matched
-
-    async def cancel(self, run_id: str, reason: str) -> bool:
-        """Cancel a run and wait until it is quiet; False if it was done before."""
-        while True:
-            run, stored = await self._find(run_id)
-            if run.status == "done":
-                return False
-            act = self.active.get(run.thread_id)
-            if act is not None and act.view.run.id == run_id:
-                act.cancel(reason)
+            self.check_open()
+            run = await self.env.store.run(run_id)
+            act = None if run is None else self.active.get(run.thread_id)
+            if run is not None and run.status in ("waiting", "done"):
+                return await self.recall(run_id)
+            if act is not None and act.identity.run_id == run_id:
                 await act.ended()
-                return True
-            act = await self.opener.reopen(stored, run, "wake")
-            act.set_run(cancel=reason)
-            try:
-                await self.drive(act, run.thread_id)
-            except Conflict:
                 continue
-            return True
-
-    async def _find(self, run_id: str) -> tuple[RunRecord, ThreadView]:
-        run = await self.env.store.run(run_id)
-        stored = None if run is None else await self.env.store.load(run.thread_id)
-        if run is None or stored is None:
-            raise UnknownRun(f"no run {run_id!r} in this store")
-        if stored.thread.claimed and run.status != "done" and run.thread_id not in self.active:
-            stored = await self._not_elsewhere(run.thread_id) or stored
-            run = await self.env.store.run(run_id) or run
-        return run, stored
+            if run is not None:
+                await self.pump(run.thread_id)
+            await asyncio.sleep(POLL)
 
     # -- lifetime --------------------------------------------------------------------------------------------
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Refuse to begin anything once the runtime is closed."""
         if self.closed:
             raise RuntimeClosed("the runtime was closed; make a new one")
 
@@ -353,8 +296,12 @@ class Dispatcher:
             for act in list(self.active.values()):
                 act.cancel("the runtime was closed")
             await asyncio.wait({*self.tasks, *ends})
-        self.env.threads.close()
 
 
-def _wakes(item: InboxItem, kinds: tuple[str, ...]) -> bool:
-    return item.kind in kinds and (item.kind != "input" or item.policy == "steer")
+def _due(stored: ThreadView, run: RunRecord, now: int) -> bool:
+    """Whether there is a reason to wake a run that waits: an item of a kind it waits for, or the time."""
+    waiting = run.waiting
+    if waiting is None:
+        return False
+    wakes = ["steer" if kind == "input" else kind for kind in waiting.wakes]
+    return (waiting.until is not None and waiting.until <= now) or any(i.wake in wakes for i in stored.inbox)

@@ -23,10 +23,22 @@ __all__ = ["Opener"]
 class Opener:
     """Makes activations that will claim their thread for this process with their first commit."""
 
-    def __init__(self, env: Environment, bus: LocalBus) -> None:
+    def __init__(self, env: Environment, bus: LocalBus, owner: str) -> None:
         self.env = env
         self.bus = bus
-        self._owner = new_id()
+        self._owner = owner
+
+    async def history(self, thread_id: str, agent_id: str) -> list[Message]:
+        """What the model will be shown of a thread: all of it, or its last turns where the agent has a limit."""
+        limit = self.env.registry.resolve(agent_id).agent.limits.history
+        if limit is None:
+            return await self.env.store.messages(thread_id)
+        while True:
+            found = await self.env.store.messages(thread_id, newest=limit)
+            first = next((i for i, message in enumerate(found) if message.role == "user"), None)
+            if first is not None or len(found) < limit:
+                return found[first:]
+            limit *= 2  # A turn is never cut: its beginning is further back.
 
     def new(self, new: NewRun, stored: ThreadView | None, history: list[Message]) -> Activation:
         """An activation for a new run; a run that waits on the thread is superseded."""
@@ -54,11 +66,14 @@ class Opener:
             if stored.run is not None:
                 for entry in supersede(act.draft, stored, stored.run, now):
                     act.log(entry)
+            act.deliver([], act.inbox_head)
         act.draft.put_run(run)
         act.log(RunStart(identity, 0, now, "new"))
         act.log(new.message)
         if new.item_id is not None:
             act.take(new.item_id)
+        else:
+            act.draft.request = new.request_id
         return act
 
     def _claim(self, act: Activation, stored: ThreadView | None) -> None:
@@ -70,13 +85,14 @@ class Opener:
 
     async def reopen(self, stored: ThreadView, run: RunRecord, trigger: Any) -> Activation:
         """An activation that goes on with a run that the store holds."""
-        history = list(await self.env.store.messages(run.thread_id))
+        history = await self.history(run.thread_id, run.agent_id)
         view = RunView.of(stored, replace(run, status="running", waiting=None))
         state = State(self.env.registry.catalog.keys, {**stored.state, **stored.run_state})
         act = Activation(self.env, view, state, history, self.bus.hold(run.thread_id))
         self._claim(act, stored)
         act.set_run()
         act.log(RunStart(act.identity, 0, self.env.clock.now(), trigger))
+        act.deliver([], act.inbox_head)
         return act
 
     def child(self, parent: Activation, context: ToolContext, agent_id: str, prompt: str) -> Activation:

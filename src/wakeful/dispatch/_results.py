@@ -73,6 +73,7 @@ class NewRun(Struct, frozen=True, gc=False, kw_only=True):
     options: RunOptions | None = None
     seed: dict[str, bytes] = {}
     item_id: str | None = None
+    request_id: str | None = None
 
 
 def result_of(
@@ -100,7 +101,7 @@ def result_of(
 def item_of(new: NewRun, policy: InputPolicy) -> InboxItem:
     """The input as it waits in its thread's inbox."""
     return InboxItem(
-        id=new.run_id,
+        id=new.request_id or new.run_id,
         thread_id=new.thread_id,
         kind="input",
         message=new.message,

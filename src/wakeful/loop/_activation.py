@@ -143,6 +143,8 @@ class Activation:
                     await _PERFORM[type(move)](self, move)
                 except BaseException as error:
                     self._trouble(error)
+            if self.env.store.durable and self.being_cancelled():
+                await self._too_late()
         except BaseException:
             if self.view.live:
                 self.executor.interrupt()
@@ -186,6 +188,14 @@ class Activation:
         elif not by_request:
             self.fail(asyncio.CancelledError("something it awaited was cancelled, and nobody cancelled the run"))
 
+    async def _too_late(self) -> None:
+        """A cancellation that came while the last commit was written: the run is over, its caller may not be."""
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            self._uncancel()
+            self._caller_cancelled = self._task is not None and self._task.cancelling() > self._pending
+
     def being_cancelled(self) -> bool:
         """Whether somebody asked for it: the run's owner or its caller."""
         return self._cancels > 0 or (self._task is not None and self._task.cancelling() > self._pending)
@@ -197,14 +207,14 @@ class Activation:
             if self._task is not None:
                 self._task.uncancel()
 
-    def cancel(self, reason: str) -> None:
-        """Cancel the run: it stops what it does and ends with that outcome."""
+    def cancel(self, reason: str, *, interrupt: bool = True) -> None:
+        """Cancel the run: it stops what it does, by an interruption or at its next move, and ends with that."""
         if self.left or self.view.run.cancel is not None:
             return
         self.set_run(cancel=reason)
         if self.view.live:
             self.executor.interrupt()
-        if self._task is not None:
+        if self._task is not None and interrupt:
             self._cancels += 1
             self._task.cancel()
 
@@ -287,11 +297,15 @@ class Activation:
         committed = await self.env.store.commit(draft.commit(self.now, release=release, inbox_head=inbox_head))
         logged, notices = draft.clear(committed)
         self.head = committed.head
+        if committed.inbox_head > self.inbox_head and not release:
+            await self.catch_up()
         if self.channel.watched():
             number(logged, committed.head)
             self._publish(logged)
         for notice in notices:
             await self._deliver(notice)
+        if not release and self.env.store.durable and self.being_cancelled():
+            await asyncio.sleep(0)  # A commit can't be interrupted: what came meanwhile is heard of now.
 
     def _publish(self, logged: list[Message | Event]) -> None:
         for entry in logged:
@@ -393,6 +407,14 @@ class Activation:
         if self.identity.agent_id != agent_id:
             self.identity = self.draft.identity = replace(self.identity, agent_id=agent_id)
 
+    async def catch_up(self) -> None:
+        """Read what others put into the thread's inbox."""
+        stored = await self.env.store.load(self.identity.thread_id)
+        if stored is not None:
+            self.view.tasks = tuple([t for t in stored.tasks if t.run_id == self.view.run.id])
+            self.view.inbox = {}
+            self.deliver(list(stored.inbox), stored.thread.inbox_head)
+
     def deliver(self, items: list[InboxItem], inbox_head: int) -> None:
         """Take note of items that this process put into the thread's inbox."""
         for item in items:
@@ -400,6 +422,11 @@ class Activation:
             if item.id not in self.taken:
                 self.view.inbox[item.id] = item
         self.inbox_head = max(self.inbox_head, inbox_head)
+        for item in [i for i in self.view.inbox.values() if i.kind == "cancel"]:
+            del self.view.inbox[item.id]
+            self.take(item.id)
+            if item.run_id == self.identity.run_id:
+                self.cancel(item.reason, interrupt=asyncio.current_task() is not self._task)
         if self.view.live:
             self.executor.nudge()
 

@@ -142,17 +142,9 @@ async def _leave(
         act.draft.log.remove(finish)
         act.view.run = before
         act.draft.put_run(before)
-        await _reload_inbox(act)
+        await act.catch_up()
         return
     act.left = True
-
-
-async def _reload_inbox(act: Activation) -> None:
-    stored = await act.env.store.load(act.identity.thread_id)
-    if stored is not None:
-        act.view.inbox = {item.id: item for item in stored.inbox if item.id not in act.taken}
-        act.view.tasks = tuple([t for t in stored.tasks if t.run_id == act.view.run.id])
-        act.inbox_head = stored.thread.inbox_head
 
 
 def _ending(

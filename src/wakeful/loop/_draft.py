@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from asyncio import Future
+
 from ..state import SentNotice, State
 from ..stores import Commit, Committed, Fence, StateWrite
 from ..types.events import Event, StateDelta
@@ -22,11 +24,13 @@ class Draft:
         "_run",
         "_taken",
         "_tickets",
+        "begun",
         "claim",
         "fence",
         "identity",
         "log",
         "notices",
+        "request",
         "state",
         "version",
     )
@@ -39,6 +43,8 @@ class Draft:
         self.fence: Fence | None = None
         self.version: int | None = None
         self.claim: str | None = None
+        self.request: str | None = None
+        self.begun: Future[None] | None = None
         self._run: RunRecord | None = None
         self._closed: RunRecord | None = None
         self._calls: dict[str, Call] = {}
@@ -90,7 +96,7 @@ class Draft:
         calls = tuple(self._calls.values())
         commit = Commit(identity.thread_id, identity, self.fence, self.log, runs, calls, release, inbox_head)
         if self.claim is not None:
-            commit.claim, commit.version = self.claim, self.version
+            commit.claim, commit.version, commit.request = self.claim, self.version, self.request
         if self.state.changes:
             commit.state = self._writes()
         if self._tickets or self._decisions or self._taken:
@@ -112,7 +118,9 @@ class Draft:
             self.state.changes = {}
         if self.claim is not None:
             self.fence = Fence(committed.epoch, self.claim)
-            self.claim = self.version = self._closed = None
+            self.claim = self.version = self._closed = self.request = None
+            if self.begun is not None and not self.begun.done():
+                self.begun.set_result(None)
         return logged, notices
 
     def _records(self) -> tuple[RunRecord, ...]:

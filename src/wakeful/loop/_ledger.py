@@ -130,7 +130,9 @@ def match_decision(
         was = closed.get(decision.ticket_id)
         was = was or next((t for t in reversed(closed.values()) if t.call_id == decision.ticket_id), None)
         if was is not None:
-            raise TicketClosed(f"ticket {was.id} for {was.tool} was {was.status} before; nothing was changed")
+            raise TicketClosed(
+                f"ticket {was.id} for {was.tool} was {was.status} before; nothing was changed", was.id
+            )
         waiting = ", ".join(f"{t.id} ({t.tool})" for t in tickets.values()) or "none"
         raise UnknownTicket(f"no open ticket or call {decision.ticket_id!r} (open tickets: {waiting})")
     plain = decision.mode is None and decision.verdict == "approve"

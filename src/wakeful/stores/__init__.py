@@ -1,11 +1,20 @@
 """Stores: the contract, and the implementations of it."""
 
 from ._memory import MemoryStore as MemoryStore
+from ._open import open_store as open_store
+from ._protocol import LEASE_MS as LEASE_MS
+from ._protocol import About as About
+from ._protocol import ChildPolicy as ChildPolicy
+from ._protocol import Chunk as Chunk
 from ._protocol import Commit as Commit
 from ._protocol import Committed as Committed
+from ._protocol import Due as Due
 from ._protocol import Fence as Fence
 from ._protocol import InboxItem as InboxItem
 from ._protocol import InputPolicy as InputPolicy
+from ._protocol import Lease as Lease
+from ._protocol import Pruned as Pruned
+from ._protocol import Retention as Retention
 from ._protocol import StateWrite as StateWrite
 from ._protocol import Store as Store
 from ._protocol import ThreadRecord as ThreadRecord

@@ -6,270 +6,450 @@ sorting the journal into messages, events, runs and calls. A run that nobody loo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from time import time_ns
+from typing import Any, Literal, cast
 
 from msgspec.structs import force_setattr, replace
 
-from ..errors import Conflict, InboxMoved, StaleFence
-from ..types.events import Event, MessageAdded
+from ..errors import Conflict, InboxFull, InboxMoved, Repeated, StaleFence
+from ..types.events import Event
 from ..types.ids import now_ms
 from ..types.messages import Message
-from ..types.runs import Call, Identity, RunRecord, RunStatus, TaskRecord
-from ..types.tickets import Ticket
-from ._protocol import Commit, Committed, InboxItem, ThreadRecord, ThreadView, number
+from ..types.runs import Call, RunRecord, RunStatus
+from ..types.tickets import Decision, Ticket, TicketStatus
+from . import _memory_upkeep as upkeep
+from ._journal import RunIndex, Thread, behind
+from ._memory_upkeep import Everything, Tenant
+from ._protocol import (
+    LEASE_MS,
+    About,
+    ChildPolicy,
+    Chunk,
+    Commit,
+    Committed,
+    Due,
+    InboxItem,
+    Pruned,
+    Retention,
+    ThreadRecord,
+    ThreadView,
+)
+from ._rules import MAX_PENDING, due_time, wakes_of, woken, writes
 
-__all__ = ["MemoryStore"]
-
-
-class _Run:
-    __slots__ = ("calls", "record", "state", "tickets")
-
-    def __init__(self, record: RunRecord) -> None:
-        self.record = record
-        self.calls: dict[str, Call] = {}
-        self.tickets: dict[str, Ticket] = {}
-        self.state: dict[str, bytes] = {}
-
-
-class _Index:
-    """A thread's journal, sorted out up to some commit."""
-
-    __slots__ = ("last_run_id", "log", "messages", "open_run_id", "runs", "state", "tasks")
-
-    def __init__(self) -> None:
-        self.runs: dict[str, _Run] = {}
-        self.open_run_id: str | None = None
-        self.last_run_id: str | None = None
-        # The log's index is the sequence number less one.
-        self.log: list[Event] = []
-        self.messages: list[Message] = []
-        self.state: dict[str, bytes] = {}
-        self.tasks: dict[str, TaskRecord] = {}
-
-    def add(self, commit: Commit) -> None:
-        for record in commit.runs:
-            self._put_run(record)
-        identity = commit.identity
-        number(commit.log, len(self.log) + len(commit.log))
-        for entry in commit.log:
-            if type(entry) is Message and identity is not None:
-                self.messages.append(entry)
-                self.log.append(MessageAdded(self._writer(entry, identity), entry.seq, entry.created_at, entry))
-            elif isinstance(entry, Event):
-                self.log.append(entry)
-        for call in commit.calls:
-            self.runs[call.run_id].calls[call.id] = call
-        for ticket in commit.tickets:
-            self.runs[ticket.run_id].tickets[ticket.id] = ticket
-        for write in commit.state:
-            state = self.state if write.run_id is None else self.runs[write.run_id].state
-            state[write.name] = write.value
-        for task in commit.tasks:
-            self.tasks[task.id] = task
-
-    def _writer(self, message: Message, identity: Identity) -> Identity:
-        """The run that wrote a message: a run that supersedes another writes that one's last words too."""
-        run = self.runs.get(message.producer.run_id or "") if message.producer is not None else None
-        return identity if run is None else run.record.identity
-
-    def _put_run(self, record: RunRecord) -> None:
-        run_id = record.identity.run_id
-        if run_id in self.runs:
-            self.runs[run_id].record = record
-        else:
-            self.runs[run_id] = _Run(record)
-            self.last_run_id = run_id
-        if record.status != "done":
-            self.open_run_id = run_id
-        elif self.open_run_id == run_id:
-            self.open_run_id = None
-
-
-class _Thread:
-    __slots__ = ("_index", "claim", "created_at", "epoch", "head", "inbox", "inbox_head", "journal", "version")
-
-    def __init__(self) -> None:
-        self.version = 0
-        self.epoch = 0
-        self.head = 0
-        self.claim: str | None = None
-        self.created_at = now_ms()
-        self.journal: list[Commit] = []
-        self.inbox: dict[str, InboxItem] = {}
-        self.inbox_head = 0
-        self._index: _Index | None = None
-
-    def index(self) -> _Index:
-        """The journal, sorted out."""
-        if self._index is None:
-            self._index = _Index()
-        if self.journal:
-            for commit in self.journal:
-                self._index.add(commit)
-            self.journal.clear()
-        return self._index
+__all__ = ["MemoryLease", "MemoryStore"]
 
 
 class MemoryStore:
-    """Threads, runs and everything else, kept in this process for as long as the object lives."""
+    """Threads, runs and everything else, kept in this process for as long as the object lives. The handle sees
+    what belongs to `tenant`."""
 
-    def __init__(self) -> None:
-        self._threads: dict[str, _Thread] = {}
-        self._thread_of: dict[str, _Thread] = {}
-        self._seen: set[str] = set()
+    durable = False
+
+    def __init__(self, *, tenant: str = "default") -> None:
+        self._open(Everything(), tenant)
+
+    def _open(self, everything: Everything, tenant: str) -> None:
+        self._all = everything
+        self._mine: Tenant = everything.tenant(tenant)
+        self._threads = self._mine.threads
+        self._thread_of = self._mine.thread_of_run
+
+    # -- writing ---------------------------------------------------------------------------------------------
 
     async def commit(self, commit: Commit) -> Committed:
         """Write the commit, or nothing of it."""
         thread = self._threads.get(commit.thread_id)
-        if thread is None:
-            thread = _Thread()
-        writes = bool(commit.log or commit.runs) or _writes(commit)
+        changes = commit.log or commit.runs or writes(commit)
         fence = commit.fence
         if fence is None:
-            self._check_free(commit, thread, writes)
-        elif thread.claim != fence.token or thread.epoch != fence.epoch:
+            self._check_free(commit, thread, bool(changes))
+        elif thread is None or thread.claim != fence.token or thread.epoch != fence.epoch:
             raise StaleFence(
                 f"thread {commit.thread_id!r} is no longer owned by this writer "
-                f"(epoch {fence.epoch}, now {thread.epoch})"
+                f"(epoch {fence.epoch}, now {thread.epoch if thread else 0})"
             )
-        if commit.inbox_head is not None and commit.inbox_head != thread.inbox_head:
+        if commit.inbox_head is not None and commit.inbox_head != (thread.inbox_head if thread else 0):
             raise InboxMoved(f"thread {commit.thread_id!r} has new items in its inbox")
-        if fence is None and (writes or commit.claim is not None or commit.inbox):
-            self._threads[commit.thread_id] = thread
-            if commit.claim is not None:
-                thread.claim = commit.claim
-                thread.epoch += 1
-        if writes:
+        if commit.request is not None and (item := self._mine.items.get(commit.request)) is not None:
+            raise Repeated(f"request {commit.request!r} was made before", item.taken_by)
+        if commit.inbox:
+            self._check_room(commit)
+        # From here on nothing can fail.
+        if thread is None:
+            thread = self._make_for(commit, bool(changes))
+            if thread is None:
+                self._deliver(commit.inbox)
+                return Committed(0, 0, 0, 0)
+        if commit.claim is not None:
+            self._claim(thread, commit)
+        if changes:
             self._append(commit, thread)
-        for item in commit.inbox:
-            self._deliver(item)
         if commit.release:
             thread.claim = None
+        if commit.about is not None:
+            _describe(thread, commit.about)
+        if commit.inbox:
+            self._deliver(commit.inbox)
+        if thread.claim is None and (changes or commit.release):
+            self._settle(thread, commit)
         return Committed(thread.version, thread.head, thread.epoch, thread.inbox_head)
 
-    def _check_free(self, commit: Commit, thread: _Thread, writes: bool) -> None:
-        if not (writes or commit.claim is not None or commit.release):
+    def _check_free(self, commit: Commit, thread: Thread | None, changes: bool) -> None:
+        if not (changes or commit.claim is not None or commit.release):
             return
-        if thread.claim is not None:
+        claim, version = (None, 0) if thread is None else (thread.claim, thread.version)
+        if claim is not None and (commit.claim is None or self._all.alive(claim)):
             raise Conflict(f"thread {commit.thread_id!r} is owned by another writer")
-        if commit.version != thread.version:
-            raise Conflict(f"thread {commit.thread_id!r} is at version {thread.version}, not {commit.version}")
+        if commit.version != version:
+            raise Conflict(f"thread {commit.thread_id!r} is at version {version}, not {commit.version}")
 
-    def _append(self, commit: Commit, thread: _Thread) -> None:
+    def _check_room(self, commit: Commit) -> None:
+        pending: dict[str, set[str]] = {}
+        for item in commit.inbox:
+            if item.id in self._mine.items:
+                continue
+            thread = self._threads.get(item.thread_id)
+            waiting = pending.setdefault(item.thread_id, set(thread.inbox) if thread else set())
+            if item.thread_id == commit.thread_id:
+                waiting.difference_update(commit.taken)
+            waiting.add(item.id)
+            if len(waiting) > MAX_PENDING:
+                raise InboxFull(
+                    f"the inbox of thread {item.thread_id!r} has {MAX_PENDING:,} pending items; try again later"
+                )
+
+    def _make_for(self, commit: Commit, changes: bool) -> Thread | None:
+        """The thread that the commit begins, unless it is about others only."""
+        own = changes or commit.claim is not None or commit.about is not None
+        if not own and all(item.thread_id != commit.thread_id for item in commit.inbox):
+            return None
+        parent = commit.identity.parent_thread_id if commit.identity is not None else None
+        return self._all.new_thread(self._mine, commit.thread_id, parent)
+
+    def _claim(self, thread: Thread, commit: Commit) -> None:
+        now, worker = now_ms(), cast(str, commit.claim)
+        thread.claim = worker
+        thread.epoch += 1
+        thread.touch(now)
+        until, workers = now + commit.lease, self._all.workers
+        if workers.get(worker, 0) < until:
+            workers[worker] = until
+        self._all.dispatch(thread, commit.runs[-1].agent_id if commit.runs else "", now)
+
+    def _append(self, commit: Commit, thread: Thread) -> None:
         thread.version += 1
-        thread.journal.append(commit)
         thread.head += len(commit.log)
+        journal = thread.journal
+        journal.append(commit)
+        journal.append(time_ns())
         for record in commit.runs:
-            self._thread_of[record.identity.run_id] = thread
-        for item_id in commit.taken:
-            thread.inbox.pop(item_id, None)
+            known = thread.open
+            if known is not None and record.identity is known.identity and record.status != "done":
+                thread.open = record
+            else:
+                self._put_run(thread, record)
+        for ticket in commit.tickets:
+            self._mine.thread_of_ticket[ticket.id] = thread
+        if commit.taken:
+            self._take(commit, thread)
+        if commit.request is not None:
+            run_id = commit.identity.run_id if commit.identity is not None else None
+            self._mine.items[commit.request] = InboxItem(
+                id=commit.request, thread_id=thread.id, kind=cast(Any, "request"), status="taken", taken_by=run_id
+            )
 
-    def _deliver(self, item: InboxItem) -> None:
-        if item.id in self._seen:
-            return
-        self._seen.add(item.id)
-        thread = self._threads.get(item.thread_id)
-        if thread is None:
-            thread = self._threads[item.thread_id] = _Thread()
-        thread.inbox_head += 1
-        force_setattr(item, "position", thread.inbox_head)
-        thread.inbox[item.id] = item
+    def _put_run(self, thread: Thread, record: RunRecord) -> None:
+        run_id = record.identity.run_id
+        if run_id not in self._thread_of:
+            self._thread_of[run_id] = thread
+            thread.last_run_id = run_id
+        if record.status != "done":
+            thread.open = record
+        elif thread.open is not None and thread.open.identity.run_id == run_id:
+            thread.open = None
+
+    def _take(self, commit: Commit, thread: Thread) -> None:
+        run_id = commit.identity.run_id if commit.identity is not None else None
+        for item_id in commit.taken:
+            item = self._mine.items.get(item_id)
+            if item is not None and item.thread_id == thread.id:
+                thread.inbox.pop(item_id, None)
+                self._mine.items[item_id] = replace(item, status="taken", taken_by=run_id)
+
+    def _deliver(self, items: Iterable[InboxItem]) -> None:
+        for item in items:
+            if item.id in self._mine.items:
+                continue
+            thread = self._threads.get(item.thread_id)
+            if thread is None:
+                thread = self._all.new_thread(self._mine, item.thread_id, None)
+            thread.inbox_head += 1
+            force_setattr(item, "position", thread.inbox_head)
+            thread.inbox[item.id] = self._mine.items[item.id] = item
+            if thread.claim is None and woken(wakes_of(thread.open), [item.wake]):
+                self._all.dispatch(thread, item.agent_id or "", now_ms())
+
+    def _settle(self, thread: Thread, commit: Commit) -> None:
+        """A thread that nobody owns is due if something in its inbox may wake it, if its run waits for a time, or
+        if its run was left in the middle; else nothing is due."""
+        run, due, now = thread.open, None, now_ms()
+        thread.touch(now)
+        if thread.inbox and woken(wakes_of(run), [item.wake for item in thread.inbox.values()]):
+            due = now
+        elif run is not None:
+            if all(record is not run for record in commit.runs):
+                return  # Its record isn't part of this commit: what was due is due.
+            due = due_time(run, now)
+        if due is None:
+            self._all.dispatches.pop(thread, None)
+        else:
+            self._all.dispatch(thread, "" if run is None else run.agent_id, due)
+
+    # -- the view --------------------------------------------------------------------------------------------
 
     async def load(self, thread_id: str) -> ThreadView | None:
         """The thread's view, or None if it doesn't exist."""
         thread = self._threads.get(thread_id)
         if thread is None:
             return None
-        index = thread.index()
-        last = index.runs[index.last_run_id].record if index.last_run_id else None
+        index, run = thread.index(), thread.open
         view = ThreadView(
-            thread=ThreadRecord(
-                id=thread_id,
-                version=thread.version,
-                head=thread.head,
-                epoch=thread.epoch,
-                claimed=thread.claim is not None,
-                inbox_head=thread.inbox_head,
-                open_run_id=index.open_run_id,
-                last_run_id=index.last_run_id,
-                last_agent_id=last.agent_id if last else None,
-                created_at=thread.created_at,
-            ),
-            tasks=tuple([task for task in index.tasks.values() if task.status == "running"]),
+            thread=self._record(thread),
+            tasks=tuple([task for _, task in sorted(index.tasks.items()) if task.status == "running"]),
             inbox=tuple(thread.inbox.values()),
             state=dict(index.state),
         )
-        return view if index.open_run_id is None else _with_run(view, index, index.runs[index.open_run_id])
+        if run is None:
+            return view
+        of_run, acting = index.runs[run.id], run.stage == "acting"
+        return replace(
+            view,
+            run=run,
+            run_state=dict(of_run.state),
+            tickets=tuple(
+                [t for _, t in sorted(index.tickets.items()) if t.run_id == run.id and t.status == "open"]
+            ),
+            calls=tuple([c for c in _in_order(of_run) if c.step == run.steps]) if acting else (),
+            answer=of_run.answer,
+        )
 
-    async def messages(self, thread_id: str, *, after: int = 0, limit: int | None = None) -> list[Message]:
-        """The thread's messages, oldest first, from behind a sequence number."""
-        thread = self._threads.get(thread_id)
-        if thread is None:
-            return []
-        found = thread.index().messages
-        return [m for m in found if m.seq > after][:limit] if after else found[:limit]
+    def _record(self, thread: Thread) -> ThreadRecord:
+        return thread.record(thread.claim is not None and self._all.alive(thread.claim))
+
+    # -- the log ---------------------------------------------------------------------------------------------
+
+    async def messages(
+        self, thread_id: str, *, after: int = 0, limit: int | None = None, newest: int | None = None
+    ) -> list[Message]:
+        """The thread's messages, oldest first, from behind a sequence number; with `newest` the last so many."""
+        found = self._read(thread_id, "messages", after, limit if newest is None else None)
+        return found if newest is None else found[max(len(found) - newest, 0) :]
 
     async def events(self, thread_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
         """The thread's durable events, oldest first, from behind a sequence number."""
+        return self._read(thread_id, "log", after, limit)
+
+    def _read(self, thread_id: str, what: Literal["messages", "log"], after: int, limit: int | None) -> list[Any]:
+        thread, found = self._threads.get(thread_id), list[Any]()
+        if thread is None:
+            return found
+        for index, low, high in thread.chain():
+            if high > after:
+                found += behind(getattr(index, what), max(low, after), high)
+        return found[:limit]
+
+    async def head(self, thread_id: str) -> int:
+        """The last number of the thread's log; 0 if there is none."""
         thread = self._threads.get(thread_id)
-        return thread.index().log[after : after + limit] if thread else []
+        return thread.head if thread else 0
+
+    async def chunks(self, thread_id: str) -> list[Chunk]:
+        """What is kept of an answer that is being streamed, in order."""
+        thread = self._threads.get(thread_id)
+        return [chunk for _, chunk in thread.index().chunks] if thread else []
+
+    # -- runs and what hangs off them ------------------------------------------------------------------------
+
+    def _run(self, run_id: str) -> RunIndex | None:
+        thread = self._thread_of.get(run_id)
+        return thread.index().runs.get(run_id) if thread else None
 
     async def run(self, run_id: str) -> RunRecord | None:
         """One run's record."""
         run = self._run(run_id)
         return run.record if run else None
 
-    def _run(self, run_id: str) -> _Run | None:
-        thread = self._thread_of.get(run_id)
-        return thread.index().runs.get(run_id) if thread else None
-
     async def runs(
         self,
         *,
         thread_id: str | None = None,
         status: RunStatus | None = None,
+        agent_id: str | None = None,
         before: str | None = None,
         limit: int = 100,
     ) -> list[RunRecord]:
         """Run records, newest first, older than the run `before`."""
+        thread = self._threads.get(thread_id) if thread_id is not None else None
+        known = thread.index().runs if thread else self._thread_of if thread_id is None else ()
         found: list[RunRecord] = []
-        for run_id in sorted(self._thread_of, reverse=True):
+        for run_id in sorted(known, reverse=True):
+            if len(found) >= limit:
+                break
             if before is not None and run_id >= before:
                 continue
             record = self._thread_of[run_id].index().runs[run_id].record
-            if thread_id not in (None, record.thread_id) or status not in (None, record.status):
-                continue
-            found.append(record)
-            if len(found) == limit:
-                break
+            if status in (None, record.status) and agent_id in (None, record.agent_id):
+                found.append(record)
         return found
+
+    async def answer(self, run_id: str) -> Message | None:
+        """The last answer of a run."""
+        run = self._run(run_id)
+        return run.answer if run else None
 
     async def calls(self, run_id: str) -> Sequence[Call]:
         """The whole ledger of a run, in order."""
         run = self._run(run_id)
-        return list(run.calls.values()) if run else []
+        return _in_order(run) if run else []
 
-    async def tickets(self, run_id: str) -> Sequence[Ticket]:
-        """All tickets of a run, in order, whatever became of them."""
-        run = self._run(run_id)
-        return list(run.tickets.values()) if run else []
+    async def tickets(
+        self,
+        run_id: str | None = None,
+        *,
+        thread_id: str | None = None,
+        status: TicketStatus | None = None,
+        assignee: str | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> Sequence[Ticket]:
+        """Tickets, oldest first, from behind the ticket `after`; of one run, one thread, or of all."""
+        found: list[Ticket] = []
+        for ticket_id in sorted(self._mine.thread_of_ticket):
+            if limit is not None and len(found) >= limit:
+                break
+            if after is not None and ticket_id <= after:
+                continue
+            thread = self._mine.thread_of_ticket[ticket_id]
+            ticket = thread.index().tickets[ticket_id]
+            wanted = run_id in (None, ticket.run_id) and thread_id in (None, thread.id)
+            if wanted and status in (None, ticket.status) and assignee in (None, ticket.assignee):
+                found.append(ticket)
+        return found
+
+    async def ticket(self, ticket_id: str) -> Ticket | None:
+        """One ticket."""
+        thread = self._mine.thread_of_ticket.get(ticket_id)
+        return thread.index().tickets[ticket_id] if thread else None
+
+    async def decisions(self, ticket_id: str) -> Sequence[Decision]:
+        """Who answered a ticket, and how, in order."""
+        thread = self._mine.thread_of_ticket.get(ticket_id)
+        found = [d for d in thread.index().decisions.values() if d.ticket_id == ticket_id] if thread else []
+        return sorted(found, key=lambda decision: (decision.at, decision.id))
+
+    async def item(self, item_id: str) -> InboxItem | None:
+        """An inbox item or a request, whatever became of it."""
+        return self._mine.items.get(item_id)
+
+    # -- threads ---------------------------------------------------------------------------------------------
+
+    async def thread(self, thread_id: str) -> ThreadRecord | None:
+        """One thread's record."""
+        thread = self._threads.get(thread_id)
+        return self._record(thread) if thread else None
+
+    async def threads(self, *, before: str | None = None, limit: int = 100) -> list[ThreadRecord]:
+        """Threads, newest first, older than the thread `before`; without those of delegated runs."""
+        last = self._threads.get(before) if before is not None else None
+        if before is not None and last is None:
+            return []
+        found: list[ThreadRecord] = []
+        for thread in reversed(self._threads.values()):
+            if len(found) >= limit:
+                break
+            if thread.parent is None and (last is None or thread.no < last.no):
+                found.append(self._record(thread))
+        return found
+
+    async def counts(self) -> Mapping[str, int]:
+        """How many there are: threads, messages, runs by status, open tickets, dispatches."""
+        threads = self._threads.values()
+        found = {
+            "threads": len(threads),
+            "messages": sum(len(thread.index().messages) for thread in threads),
+            "tickets": len(await self.tickets(status="open")),
+            "dispatches": sum(thread.tenant == self._mine.name for thread in self._all.dispatches),
+        }
+        for thread in threads:
+            for run in thread.index().runs.values():
+                found[run.record.status] = found.get(run.record.status, 0) + 1
+        return found
+
+    async def due(self, *, limit: int = 100) -> list[Due]:
+        """Dispatches of all tenants that nobody alive has claimed: the first due first, then those of later."""
+        found = [
+            (at, thread.no, Due(thread.tenant, thread.id, agent, at))
+            for thread, (agent, at) in self._all.dispatches.items()
+            if thread.claim is None or not self._all.alive(thread.claim)
+        ]
+        return [due for *_, due in sorted(found, key=lambda entry: entry[:2])[:limit]]
+
+    async def claims(self, worker_id: str) -> list[tuple[str, str, int]]:
+        """The threads that a worker has claimed, of all tenants: tenant, thread, and its inbox's head."""
+        # Whatever is claimed has a dispatch.
+        return [(t.tenant, t.id, t.inbox_head) for t in self._all.dispatches if t.claim == worker_id]
+
+    async def fork(self, thread_id: str, at: int, new_id: str) -> ThreadRecord:
+        """A new thread that begins with this one's log up to `at`, and its state as it was there."""
+        return self._record(upkeep.fork(self._all, self._mine, thread_id, at, new_id))
+
+    async def delete(self, thread_id: str, *, children: ChildPolicy = "reject") -> int:
+        """Remove threads and everything of theirs; returns how many. Children are threads of delegated runs."""
+        return upkeep.delete(self._all, self._mine, thread_id, children)
+
+    async def prune(self, retention: Retention) -> Pruned:
+        """Remove what is older than it has to be kept."""
+        return upkeep.prune(self._all, self._mine, retention)
+
+    # -- handles ---------------------------------------------------------------------------------------------
+
+    def keep(self, worker_id: str, lease: int = LEASE_MS) -> MemoryLease:
+        """Keep the claims of this worker alive until the lease is closed."""
+        return MemoryLease(self._all, worker_id)
+
+    def tenant(self, name: str) -> MemoryStore:
+        """A handle on the same store for another tenant."""
+        other = type(self).__new__(type(self))
+        other._open(self._all, name)
+        return other
 
     async def close(self) -> None:
         """Nothing is held open."""
 
 
-def _with_run(view: ThreadView, index: _Index, run: _Run) -> ThreadView:
-    record = run.record
-    acting, newest = record.stage == "acting", reversed(index.messages)
-    return replace(
-        view,
-        run=record,
-        run_state=dict(run.state),
-        tickets=tuple([t for t in run.tickets.values() if t.status == "open"]),
-        calls=tuple([c for c in run.calls.values() if c.step == record.steps]) if acting else (),
-        answer=next((m for m in newest if m.id == record.answer_id), None) if record.answer_id else None,
-    )
+class MemoryLease:
+    """A worker's sign of life. It lives in the process that it would speak for, and so needs no renewal."""
+
+    def __init__(self, everything: Everything, worker_id: str) -> None:
+        self._workers = everything.workers
+        self._worker_id = worker_id
+        self._workers[worker_id] = float("inf")
+
+    def beat(self) -> None:
+        """The event loop is alive."""
+
+    async def close(self) -> None:
+        """Give the lease up: claims of this worker count no more."""
+        self._workers.pop(self._worker_id, None)
 
 
-def _writes(commit: Commit) -> bool:
-    return bool(commit.calls or commit.tickets or commit.state or commit.tasks or commit.taken or commit.decisions)
+def _describe(thread: Thread, about: About) -> None:
+    if about.title is not None:
+        thread.title = about.title or None
+    if about.metadata is not None:
+        thread.metadata = dict(about.metadata)
+
+
+def _in_order(run: RunIndex) -> list[Call]:
+    return sorted(run.calls.values(), key=lambda call: (call.step, call.index))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
@@ -11,15 +11,23 @@ from msgspec.structs import force_setattr
 from ..types.events import Event
 from ..types.messages import Message
 from ..types.runs import Call, Identity, Principal, RunOptions, RunRecord, RunStatus, TaskRecord
-from ..types.tickets import Decision, Ticket
+from ..types.tickets import Decision, Ticket, TicketStatus
 
 __all__ = [
+    "LEASE_MS",
+    "About",
+    "ChildPolicy",
+    "Chunk",
     "Commit",
     "Committed",
+    "Due",
     "Fence",
     "InboxItem",
     "InboxKind",
     "InputPolicy",
+    "Lease",
+    "Pruned",
+    "Retention",
     "StateWrite",
     "Store",
     "ThreadRecord",
@@ -27,8 +35,11 @@ __all__ = [
     "number",
 ]
 
-InboxKind = Literal["input", "decision", "task"]
+LEASE_MS = 30_000
+
+InboxKind = Literal["input", "decision", "task", "cancel", "request"]
 InputPolicy = Literal["queue", "steer", "interrupt", "reject"]
+ChildPolicy = Literal["reject", "detach", "cascade"]
 
 
 class Fence(Struct, frozen=True, gc=False):
@@ -39,7 +50,8 @@ class Fence(Struct, frozen=True, gc=False):
 
 
 class InboxItem(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
-    """Something the outside tells a thread: input, a decision, a task's result."""
+    """Something the outside tells a thread: input, a decision, a task's result, to cancel its run. A request is
+    what remains of input that a run took in at once."""
 
     id: str
     thread_id: str
@@ -53,7 +65,15 @@ class InboxItem(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True)
     options: RunOptions | None = None
     run_id: str | None = None
     seed: dict[str, bytes] = {}
+    reason: str = ""
     position: int = 0
+    status: Literal["pending", "taken", "retracted"] = "pending"
+    taken_by: str | None = None
+
+    @property
+    def wake(self) -> str:
+        """What the item is to a thread that might be woken by it: an input by its policy, else its kind."""
+        return self.policy if self.kind == "input" else self.kind
 
 
 class StateWrite(Struct, frozen=True, gc=False):
@@ -64,14 +84,34 @@ class StateWrite(Struct, frozen=True, gc=False):
     run_id: str | None = None
 
 
+class Chunk(Struct, frozen=True, gc=False, omit_defaults=True):
+    """A piece of an answer that is still being streamed, kept until the answer is committed."""
+
+    message_id: str
+    attempt: int
+    offset: int
+    kind: Literal["text", "reasoning", "call"]
+    delta: str
+    call_id: str | None = None
+
+
+class About(Struct, frozen=True, gc=False):
+    """What the application says about a thread. It belongs to no run: the last writer wins."""
+
+    title: str | None = None
+    metadata: dict[str, Any] | None = None
+
+
 class Commit(Struct, gc=False):
     """One atomic change to one thread and to other threads' inboxes.
 
     The owner of a claim writes with its `fence`; without a claim on the thread, `version` says which version
-    the writer saw. `claim` takes the thread for the writer, `release` gives it back. `log` holds messages and
-    durable events in order; the store numbers them. A commit with messages names its run in `identity`. The
-    store may keep the sequences it is given: they are not changed afterwards. `inbox_head` makes the commit
-    fail with `InboxMoved` if items arrived that the writer hasn't seen.
+    the writer saw. `claim` takes the thread for the worker of that id, whose lease is begun or prolonged to
+    `lease` milliseconds; `release` gives it back. `log` holds messages and durable events in order; the store
+    numbers them. A commit with messages names its run in `identity`. The store may keep the sequences it is
+    given: they are not changed afterwards. `inbox_head` makes the commit fail with `InboxMoved` if items arrived
+    that the writer hasn't seen; `request` makes it fail with `Repeated` if a commit or an item had that id before.
+    `chunks` are dropped with the answer they belong to.
     """
 
     thread_id: str
@@ -90,6 +130,10 @@ class Commit(Struct, gc=False):
     tasks: Sequence[TaskRecord] = ()
     inbox: Sequence[InboxItem] = ()
     taken: Sequence[str] = ()
+    request: str | None = None
+    chunks: Sequence[Chunk] = ()
+    about: About | None = None
+    lease: int = LEASE_MS
 
 
 class Committed(Struct, frozen=True, gc=False):
@@ -113,7 +157,8 @@ def number(log: Sequence[Message | Event], head: int) -> None:
 
 
 class ThreadRecord(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
-    """A thread as the store keeps it."""
+    """A thread as the store keeps it. `claimed` says whether somebody alive owns it; the claim of a worker that
+    died counts no more. A fork has its first `base_seq` entries from the thread `base_id`."""
 
     id: str
     version: int = 0
@@ -124,7 +169,13 @@ class ThreadRecord(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=Tr
     open_run_id: str | None = None
     last_run_id: str | None = None
     last_agent_id: str | None = None
+    parent_id: str | None = None
+    base_id: str | None = None
+    base_seq: int = 0
+    title: str | None = None
+    metadata: dict[str, Any] = {}
     created_at: int = 0
+    updated_at: int = 0
 
 
 class ThreadView(Struct, frozen=True, gc=False, kw_only=True):
@@ -145,12 +196,63 @@ class ThreadView(Struct, frozen=True, gc=False, kw_only=True):
     run_state: dict[str, bytes] = {}
 
 
+class Due(Struct, frozen=True, gc=False):
+    """A dispatch that nobody alive has claimed: a thread that may go on from the time `at`."""
+
+    tenant: str
+    thread_id: str
+    agent_id: str
+    at: int
+
+
+_DAY = 24 * 3600 * 1000
+
+
+class Retention(Struct, frozen=True, kw_only=True):
+    """What `prune` removes, by age in milliseconds and by count; None keeps it for ever.
+
+    `events` are those of finished runs (messages stay), `runs` finished runs with their ledger (messages stay),
+    `threads` whole threads that nothing waits on. `runs_kept` and `threads_kept` are the newest ones that stay
+    whatever their age would allow, per thread and per tenant.
+    """
+
+    chunks: int | None = _DAY
+    events: int | None = 30 * _DAY
+    runs: int | None = None
+    runs_kept: int | None = None
+    threads: int | None = None
+    threads_kept: int | None = None
+
+
+class Pruned(Struct, frozen=True):
+    """How much `prune` removed."""
+
+    chunks: int = 0
+    events: int = 0
+    runs: int = 0
+    threads: int = 0
+
+
+class Lease(Protocol):
+    """A worker's sign of life. While it is kept, the worker's claims stand."""
+
+    def beat(self) -> None:
+        """The event loop is alive; without a beat for half a lease the store stops renewing."""
+        ...
+
+    async def close(self) -> None:
+        """Give the lease up: claims of this worker count no more."""
+        ...
+
+
 class Store(Protocol):
     """The truth. Everything durable goes through `commit`, which is atomic and can't be interrupted.
 
-    What is read carries its sequence number in `seq`. `commit` raises `StaleFence`, `Conflict` or `InboxMoved`,
-    having written nothing.
+    A store handle belongs to one tenant and sees nothing of others. What is read carries its sequence number in
+    `seq`. `commit` raises `StaleFence`, `Conflict`, `InboxMoved` or `Repeated`, having written nothing.
     """
+
+    durable: bool
 
     async def commit(self, commit: Commit) -> Committed:
         """Write the commit, or nothing of it."""
@@ -160,12 +262,22 @@ class Store(Protocol):
         """The thread's view, or None if it doesn't exist."""
         ...
 
-    async def messages(self, thread_id: str, *, after: int = 0, limit: int | None = None) -> list[Message]:
-        """The thread's messages, oldest first, from behind a sequence number."""
+    async def messages(
+        self, thread_id: str, *, after: int = 0, limit: int | None = None, newest: int | None = None
+    ) -> list[Message]:
+        """The thread's messages, oldest first, from behind a sequence number; with `newest` the last so many."""
         ...
 
     async def events(self, thread_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
         """The thread's durable events, oldest first, from behind a sequence number."""
+        ...
+
+    async def chunks(self, thread_id: str) -> list[Chunk]:
+        """What is kept of an answer that is being streamed, in order."""
+        ...
+
+    async def head(self, thread_id: str) -> int:
+        """The last number of the thread's log; 0 if there is none."""
         ...
 
     async def run(self, run_id: str) -> RunRecord | None:
@@ -177,18 +289,84 @@ class Store(Protocol):
         *,
         thread_id: str | None = None,
         status: RunStatus | None = None,
+        agent_id: str | None = None,
         before: str | None = None,
         limit: int = 100,
     ) -> list[RunRecord]:
         """Run records, newest first, older than the run `before`."""
         ...
 
+    async def answer(self, run_id: str) -> Message | None:
+        """The last answer of a run."""
+        ...
+
     async def calls(self, run_id: str) -> Sequence[Call]:
         """The whole ledger of a run, in order."""
         ...
 
-    async def tickets(self, run_id: str) -> Sequence[Ticket]:
-        """All tickets of a run, in order, whatever became of them."""
+    async def tickets(
+        self,
+        run_id: str | None = None,
+        *,
+        thread_id: str | None = None,
+        status: TicketStatus | None = None,
+        assignee: str | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> Sequence[Ticket]:
+        """Tickets, oldest first, from behind the ticket `after`; of one run, one thread, or of all."""
+        ...
+
+    async def ticket(self, ticket_id: str) -> Ticket | None:
+        """One ticket."""
+        ...
+
+    async def decisions(self, ticket_id: str) -> Sequence[Decision]:
+        """Who answered a ticket, and how, in order."""
+        ...
+
+    async def item(self, item_id: str) -> InboxItem | None:
+        """An inbox item or a request, whatever became of it."""
+        ...
+
+    async def thread(self, thread_id: str) -> ThreadRecord | None:
+        """One thread's record."""
+        ...
+
+    async def threads(self, *, before: str | None = None, limit: int = 100) -> list[ThreadRecord]:
+        """Threads, newest first, older than the thread `before`; without those of delegated runs."""
+        ...
+
+    async def counts(self) -> Mapping[str, int]:
+        """How many there are: threads, messages, runs by status, open tickets, dispatches."""
+        ...
+
+    async def fork(self, thread_id: str, at: int, new_id: str) -> ThreadRecord:
+        """A new thread that begins with this one's log up to `at`, and its state as it was there."""
+        ...
+
+    async def delete(self, thread_id: str, *, children: ChildPolicy = "reject") -> int:
+        """Remove threads and everything of theirs; returns how many. Children are threads of delegated runs."""
+        ...
+
+    async def prune(self, retention: Retention) -> Pruned:
+        """Remove what is older than it has to be kept."""
+        ...
+
+    async def due(self, *, limit: int = 100) -> list[Due]:
+        """Dispatches of all tenants that nobody alive has claimed: the first due first, then those of later."""
+        ...
+
+    async def claims(self, worker_id: str) -> list[tuple[str, str, int]]:
+        """The threads that a worker has claimed, of all tenants: tenant, thread, and its inbox's head."""
+        ...
+
+    def keep(self, worker_id: str, lease: int = LEASE_MS) -> Lease:
+        """Keep the claims of this worker alive until the lease is closed."""
+        ...
+
+    def tenant(self, name: str) -> Store:
+        """A handle on the same store for another tenant."""
         ...
 
     async def close(self) -> None:

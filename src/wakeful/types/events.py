@@ -102,7 +102,7 @@ class Delta(LiveEvent, frozen=True, gc=False):
 class RunStart(Event, frozen=True, gc=False, tag="run_start"):
     """An activation of a run begins: its first, or one after a wait or a crash."""
 
-    trigger: Literal["new", "resume", "wake", "recover"]
+    trigger: Literal["new", "resume", "wake", "recover", "retry"]
 
 
 class RunFinish(Event, frozen=True, gc=False, omit_defaults=True, tag="run_finish"):

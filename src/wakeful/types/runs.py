@@ -148,13 +148,14 @@ WaitReason = Literal[
 
 
 class Waiting(Struct, frozen=True, gc=False, omit_defaults=True):
-    """What a waiting run waits for, and the kinds of inbox items that wake it."""
+    """What a waiting run waits for: the kinds of inbox items that wake it, and the time that does."""
 
     reason: WaitReason
     since: int
     wakes: tuple[str, ...] = ()
     tickets: tuple[str, ...] = ()
     detail: str = ""
+    until: int | None = None
 
 
 CallState = Literal["requested", "started", "suspended", "finished"]

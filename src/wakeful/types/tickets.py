@@ -44,6 +44,8 @@ class Ticket(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     accepts: tuple[ResumeMode, ...] = ("replay",)
     schema: dict[str, Any] | None = None
     status: TicketStatus = "open"
+    assignee: str | None = None
+    deadline: int | None = None
     created_at: int = 0
 
     def approve(self, value: Any = None, *, reason: str = "") -> Decision:

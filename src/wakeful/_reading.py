@@ -1,0 +1,275 @@
+"""Looking at what the store holds, and following what happens: the runtime's reading half."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, cast, get_args
+
+from msgspec import Struct
+
+from ._checks import count_of, cursor_of, instance_of, one_of, thread_of
+from ._partial import PartialAnswer
+from .agents import Agent
+from .bus import LocalBus
+from .dispatch import Dispatcher
+from .errors import UnknownRun, UnknownThread, UsageError
+from .loop import Environment
+from .state import State
+from .stores import About, ChildPolicy, Commit, Pruned, Retention, ThreadRecord
+from .types.events import AnyEvent, MessagesSnapshot, StateSnapshot
+from .types.ids import new_id
+from .types.messages import Message
+from .types.runs import Call, Identity, RunRecord, RunStatus
+from .types.tickets import Decision, Ticket, TicketStatus
+
+__all__ = ["Ledger", "Reading"]
+
+# How often the log of a thread that another process runs is looked at, in seconds.
+POLL = 0.1
+
+
+class Ledger(Struct, frozen=True):
+    """A run's tool calls by what is known of them."""
+
+    finished: tuple[Call, ...] = ()
+    waiting: tuple[Call, ...] = ()
+    running: tuple[Call, ...] = ()
+    never_started: tuple[Call, ...] = ()
+    unknown: tuple[Call, ...] = ()
+
+
+class Reading:
+    """What a runtime can say of its threads, runs and tickets."""
+
+    _env: Environment
+    _bus: LocalBus
+    _dispatch: Dispatcher
+
+    async def events(
+        self, thread: str, *, after: int | str = 0, follow: bool = True, snapshot: bool = False
+    ) -> AsyncIterator[AnyEvent]:
+        """A thread's events from behind a cursor: first from the log, then, with `follow`, as they happen.
+
+        With `snapshot` the conversation and the state as they stand come first, and events from there on.
+        """
+        last = cursor_of(after)
+        partial = PartialAnswer()
+        subscription = self._bus.watch(thread) if follow and not self._dispatch.closed else None
+        try:
+            if snapshot:
+                async for event in self._snapshot(thread):
+                    last = event.seq
+                    yield event
+            async for event in self._logged(thread, last):
+                last = event.seq
+                yield event
+            while subscription is not None:
+                while subscription.events:
+                    if subscription.lagged:
+                        subscription.lagged = False
+                        async for event in self._logged(thread, last):
+                            last = event.seq
+                            yield event
+                        continue
+                    event = cast(AnyEvent, subscription.events.popleft())
+                    own = event.run.thread_id == thread
+                    if own and (event.seq <= last if event.durable else event.seq < last):
+                        continue
+                    if own and event.durable:
+                        last = event.seq
+                    yield event
+                if subscription.closed:
+                    return
+                if not await subscription.wait(None if self._runs_here(thread) else POLL):
+                    async for event in self._elsewhere(thread, last, partial):
+                        last = event.seq
+                        yield event
+        finally:
+            if subscription is not None:
+                subscription.close()
+
+    def _runs_here(self, thread: str) -> bool:
+        return thread in self._dispatch.active or not self._env.store.durable
+
+    async def _elsewhere(self, thread: str, after: int, partial: PartialAnswer) -> AsyncIterator[AnyEvent]:
+        """What another process wrote to a thread's log, and what it has streamed of the next answer."""
+        async for event in self._logged(thread, after):
+            after = event.seq
+            partial.run = event.run
+            yield event
+        for delta in partial.grown(await self._env.store.chunks(thread), after, self._env.clock.now()):
+            yield delta
+
+    async def _logged(self, thread: str, after: int) -> AsyncIterator[AnyEvent]:
+        while page := await self._env.store.events(thread, after=after):
+            for event in page:
+                yield cast(AnyEvent, event)
+            after = page[-1].seq
+
+    async def _snapshot(self, thread: str) -> AsyncIterator[AnyEvent]:
+        stored = await self._env.store.load(thread)
+        if stored is None:
+            return
+        run = stored.run or await self._env.store.run(stored.thread.last_run_id or "")
+        identity = Identity("", thread, "", "") if run is None else run.identity
+        now, head = self._env.clock.now(), stored.thread.head
+        messages = await self._env.store.messages(thread)
+        yield MessagesSnapshot(identity, head, now, tuple(m for m in messages if m.seq <= head))
+        yield StateSnapshot(identity, head, now, await self.state(thread))
+
+    async def messages(
+        self, thread: str, *, after: int | str = 0, limit: int | None = None, newest: int | None = None
+    ) -> list[Message]:
+        """A thread's conversation, oldest first: from behind a cursor, or the newest so many of it."""
+        return await self._env.store.messages(
+            thread, after=cursor_of(after), limit=count_of(limit, "limit"), newest=count_of(newest, "newest")
+        )
+
+    async def state(self, thread: str) -> dict[str, Any]:
+        """The persistent state of a thread, and of its open run if it has one, by the keys' names."""
+        stored = await self._env.store.load(thread)
+        if stored is None:
+            return {}
+        return State(self._env.registry.catalog.keys, {**stored.state, **stored.run_state}).export()
+
+    async def get_run(self, run_id: str) -> RunRecord:
+        """A run's record."""
+        run = await self._env.store.run(run_id)
+        if run is None:
+            raise UnknownRun(f"no run {run_id!r} in this store")
+        return run
+
+    async def list_runs(
+        self,
+        *,
+        thread: str | None = None,
+        status: RunStatus | None = None,
+        agent: str | None = None,
+        before: str | None = None,
+        limit: int = 100,
+    ) -> list[RunRecord]:
+        """Run records, newest first, older than the run `before`."""
+        one_of(status, get_args(RunStatus), "status")
+        limit = count_of(limit, "limit") or 100
+        return await self._env.store.runs(
+            thread_id=thread, status=status, agent_id=agent, before=before, limit=limit
+        )
+
+    async def calls(self, run_id: str) -> Sequence[Call]:
+        """The ledger of a run's tool calls, in order."""
+        await self.get_run(run_id)
+        return await self._env.store.calls(run_id)
+
+    async def ledger(self, run_id: str) -> Ledger:
+        """A run's tool calls by what is known of them: finished, never started, or unknown."""
+        groups: dict[str, list[Call]] = {name: [] for name in Ledger.__struct_fields__}
+        for call in await self.calls(run_id):
+            groups[_standing(call)].append(call)
+        return Ledger(*[tuple(calls) for calls in groups.values()])
+
+    async def tickets(
+        self,
+        run_id: str | None = None,
+        *,
+        thread: str | None = None,
+        status: TicketStatus | None = None,
+        assignee: str | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> Sequence[Ticket]:
+        """Tickets, oldest first: of one run, of one thread, or of all of them, whatever became of them."""
+        one_of(status, get_args(TicketStatus), "status")
+        if run_id is not None:
+            await self.get_run(run_id)
+        return await self._env.store.tickets(
+            run_id,
+            thread_id=thread,
+            status=status,
+            assignee=assignee,
+            after=after,
+            limit=count_of(limit, "limit"),
+        )
+
+    async def decisions(self, ticket_id: str) -> Sequence[Decision]:
+        """Who answered a ticket, when, how and why."""
+        return await self._env.store.decisions(ticket_id)
+
+    # -- threads ---------------------------------------------------------------------------------------------
+
+    async def threads(self, *, before: str | None = None, limit: int = 100) -> list[ThreadRecord]:
+        """Threads, newest first, older than the thread `before`; without those of delegated runs."""
+        return await self._env.store.threads(before=before, limit=count_of(limit, "limit") or 100)
+
+    async def get_thread(self, thread: str) -> ThreadRecord:
+        """A thread's record, with its title and metadata."""
+        found = await self._env.store.thread(thread)
+        if found is None:
+            raise UnknownThread(f"no thread {thread!r} in this store")
+        return found
+
+    async def describe(
+        self, thread: str, *, title: str | None = None, metadata: Mapping[str, Any] | None = None
+    ) -> None:
+        """Give a thread a title or metadata of yours; what isn't given stays, an empty title removes it."""
+        thread_of(thread)
+        instance_of(title, str, "title")
+        instance_of(metadata, Mapping, "metadata")
+        about = About(title, None if metadata is None else dict(metadata))
+        await self._env.store.commit(Commit(thread, about=about))
+
+    async def fork(self, thread: str, *, at: int | None = None, into: str | None = None) -> str:
+        """A new thread that shares this one's conversation up to the entry `at`, all of it by default, and its
+        state as it was there; returns its id. To edit and run again, fork before the message and run."""
+        record = await self.get_thread(thread)
+        at = record.head if at is None else at
+        if (open_calls := _unanswered(await self._env.store.messages(thread), at)) is not None:
+            raise UsageError(
+                f"thread {thread!r} can't be forked at {at}: the tool calls of message {open_calls} would have no "
+                f"results there; fork at {open_calls - 1}, or after their results"
+            )
+        forked = await self._env.store.fork(thread, at, thread_of(into) if into is not None else new_id())
+        return forked.id
+
+    async def delete(self, thread: str, *, children: ChildPolicy = "reject") -> int:
+        """Remove a thread and everything of it; returns how many threads that were. What becomes of the threads
+        of runs that it delegated: `reject` refuses, `detach` keeps them, `cascade` removes them too."""
+        one_of(children, get_args(ChildPolicy), "children")
+        removed = await self._env.store.delete(thread, children=children)
+        if not removed:
+            raise UnknownThread(f"no thread {thread!r} in this store")
+        return removed
+
+    async def prune(self, retention: Retention) -> Pruned:
+        """Remove what is older than it has to be kept."""
+        instance_of(retention, Retention, "retention")
+        return await self._env.store.prune(retention)
+
+    @property
+    def agents(self) -> Mapping[str, Agent]:
+        """The agents by id."""
+        return self._env.registry.agents
+
+    @property
+    def abandoned(self) -> int:
+        """Tool calls that were told to stop, didn't, and still run: tasks and threads."""
+        return len(self._env.abandoned) + self._env.threads.abandoned
+
+
+def _standing(call: Call) -> str:
+    if call.state == "finished":
+        if call.outcome == "unknown":
+            return "unknown"
+        return "finished" if call.attempt or call.outcome in ("ok", "error") else "never_started"
+    return {"started": "running", "suspended": "waiting"}.get(call.state, "never_started")
+
+
+def _unanswered(messages: Sequence[Message], at: int) -> int | None:
+    """The message up to `at` whose calls have no results up to there, if there is one."""
+    asked: dict[str, int] = {}
+    for message in messages:
+        if message.seq > at:
+            break
+        asked |= {call.id: message.seq for call in message.calls}
+        if message.reply is not None:
+            asked.pop(message.reply.call_id, None)
+    return min(asked.values(), default=None)

@@ -1,0 +1,188 @@
+"""Telling runs something, whichever process has them: input, answers, to stop, to try again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from ..errors import (
+    Conflict,
+    RunNotFailed,
+    RunNotWaiting,
+    StaleFence,
+    ThreadBusy,
+    TicketClosed,
+    UnknownRun,
+    UsageError,
+)
+from ..loop import Activation, check_value, match_decision
+from ..stores import InboxItem, InputPolicy, ThreadView
+from ..types.ids import new_id
+from ..types.runs import Failed, RunRecord, Stopped
+from ..types.tickets import Decision
+from ._local import POLL, Dispatcher
+from ._results import NewRun, RunResult, item_of
+
+__all__ = ["cancel", "resume", "retry", "send"]
+
+
+async def send(dispatch: Dispatcher, new: NewRun, policy: InputPolicy | None) -> None:
+    """Put input into the thread's inbox, or start a run in the background if the thread is free."""
+    dispatch.check_open()
+    stored = await dispatch.env.store.load(new.thread_id)
+    busy = stored is not None and (stored.run is not None or stored.thread.claimed)
+    if busy and policy == "reject":
+        raise ThreadBusy(f"thread {new.thread_id!r} has an open run; wait for it or choose another policy")
+    if policy is None:
+        waiting = stored.run.waiting if stored is not None and stored.run is not None else None
+        policy = "steer" if waiting is not None and "input" in waiting.wakes else "queue"
+    await dispatch.deliver(item_of(new, policy))
+    if busy and policy == "interrupt" and stored is not None and stored.run is not None:
+        await cancel(dispatch, stored.run.id, "interrupted by new input")
+    await dispatch.pump(new.thread_id)
+
+
+async def resume(dispatch: Dispatcher, run_id: str, decisions: Sequence[Decision]) -> RunResult:
+    """Answer tickets of a run and go on with it. A decision that was taken in before does nothing."""
+    dispatch.check_open()
+    while True:
+        run, stored = await _find(dispatch, run_id)
+        try:
+            new = await _match(dispatch, run, stored, decisions)
+        except UsageError as error:
+            if run.status == "done":
+                raise RunNotWaiting(f"run {run_id} is done; there is nothing to answer") from error
+            raise
+        if not new:
+            return await dispatch.wait(run_id)
+        items = [InboxItem(id=d.id, thread_id=run.thread_id, kind="decision", decision=d) for d in new]
+        act = dispatch.active.get(run.thread_id)
+        if act is not None or stored.thread.claimed or not dispatch.execute:
+            for item in items:
+                await dispatch.deliver(item)
+            return await _after(dispatch, act, run, items)
+        act = await dispatch.opener.reopen(stored, run, "resume")
+        for item in items:
+            act.answer(item)
+        try:
+            return await dispatch.drive(act, run.thread_id)
+        except (Conflict, StaleFence):
+            continue
+
+
+async def _after(
+    dispatch: Dispatcher, act: Activation | None, run: RunRecord, items: Sequence[InboxItem]
+) -> RunResult:
+    """What a run came to once it took these items in, in the activation that ran or in one after it."""
+    while True:
+        if act is None:
+            await asyncio.sleep(POLL)
+        else:
+            await act.ended()
+            if act.has_taken(items):
+                return dispatch.result(act)
+        stored = await dispatch.env.store.load(run.thread_id)
+        act = dispatch.active.get(run.thread_id)
+        if act is not None or (stored is not None and stored.thread.claimed):
+            continue
+        open_run = None if stored is None else stored.run
+        if stored is None or open_run is None or open_run.id != run.id:
+            return await dispatch.recall(run.id)
+        if all(pending.id != item.id for item in items for pending in stored.inbox):
+            return await dispatch.recall(run.id)
+        if not dispatch.execute:
+            continue
+        act = await dispatch.opener.reopen(stored, open_run, "wake")
+        try:
+            await dispatch.drive(act, run.thread_id)
+        except (Conflict, StaleFence):
+            act = dispatch.active.get(run.thread_id)
+
+
+async def _match(
+    dispatch: Dispatcher, run: RunRecord, stored: ThreadView, decisions: Sequence[Decision]
+) -> list[Decision]:
+    """The decisions in full form, for the open tickets they answer; without those that were taken in before."""
+    store = dispatch.env.store
+    closed = {t.id: t for t in await store.tickets(run.id) if t.status != "open"}
+    tickets = {ticket.id: ticket for ticket in stored.tickets if ticket.run_id == run.id}
+    tools = dispatch.env.registry.resolve(run.agent_id).tools
+    matched: list[Decision] = []
+    for decision in decisions:
+        try:
+            ticket, full = match_decision(decision, tickets, closed)
+        except TicketClosed as error:
+            if any(d.id == decision.id for d in await store.decisions(error.ticket_id)):
+                continue
+            raise
+        check_value(tools.get(ticket.tool), ticket, full)
+        matched.append(full)
+        closed[ticket.id] = replace(tickets.pop(ticket.id), status="answered")
+    return matched
+
+
+async def cancel(dispatch: Dispatcher, run_id: str, reason: str) -> bool:
+    """Cancel a run and wait until it is quiet; False if it was done before."""
+    told = False
+    while True:
+        run, stored = await _find(dispatch, run_id)
+        if run.status == "done":
+            return told
+        act = dispatch.active.get(run.thread_id)
+        if act is not None and act.view.run.id == run_id:
+            act.cancel(reason)
+            await act.ended()
+            return True
+        if stored.thread.claimed or act is not None or not dispatch.execute:
+            if not told:
+                told = True
+                item = InboxItem(id=new_id(), thread_id=run.thread_id, kind="cancel", run_id=run_id, reason=reason)
+                await dispatch.deliver(item)
+            await asyncio.sleep(POLL)
+            continue
+        act = await dispatch.opener.reopen(stored, run, "wake")
+        act.set_run(cancel=reason)
+        try:
+            await dispatch.drive(act, run.thread_id)
+        except (Conflict, StaleFence):
+            continue
+        return True
+
+
+async def retry(dispatch: Dispatcher, run_id: str) -> RunResult:
+    """Go on with a run that failed, from its last committed step."""
+    while True:
+        run, stored = await _find(dispatch, run_id)
+        ending = run.outcome.termination if run.outcome is not None else None
+        failed = isinstance(ending, Failed) or (
+            isinstance(ending, Stopped) and ending.policy == "consecutive_errors"
+        )
+        if not failed:
+            raise RunNotFailed(f"run {run_id} is {run.status} and hasn't failed; only a failed run can be retried")
+        if stored.run is not None or stored.thread.last_run_id != run_id:
+            raise RunNotFailed(
+                f"thread {run.thread_id!r} went on with another run after {run_id}; run the agent again instead, "
+                "or fork the thread where it failed"
+            )
+        fresh = replace(run, status="running", outcome=None, finished_at=None, failures=0, ending=None)
+        act = await dispatch.opener.reopen(stored, fresh, "retry")
+        act.view.answer = await dispatch.env.store.answer(run_id)
+        try:
+            return await dispatch.drive(act, run.thread_id)
+        except (Conflict, StaleFence):
+            continue
+
+
+async def _find(dispatch: Dispatcher, run_id: str) -> tuple[RunRecord, ThreadView]:
+    store = dispatch.env.store
+    run = await store.run(run_id)
+    stored = None if run is None else await store.load(run.thread_id)
+    if run is None or stored is None:
+        raise UnknownRun(f"no run {run_id!r} in this store")
+    if stored.run is not None and stored.run.id == run_id:
+        run = stored.run  # Both were read, the view later: it knows more.
+    elif run.status != "done":
+        run = await store.run(run_id) or run
+    return run, stored

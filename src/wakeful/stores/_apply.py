@@ -1,0 +1,372 @@
+"""A commit, written to SQLite: checked and applied inside the writer's transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import force_setattr
+
+from ..errors import Conflict, InboxFull, InboxMoved, Repeated, StaleFence
+from ..types.codec import encode
+from ..types.ids import now_ms
+from ..types.messages import Message
+from ..types.runs import RunRecord
+from ._protocol import Commit, Committed, InboxItem
+from ._rows import Packer, call_body, entries_of
+from ._rules import IDLE_WAKES, MAX_PENDING, due_time, wakes_of, woken, writes
+
+__all__ = ["apply"]
+
+
+class _Thread(Struct):
+    no: int
+    version: int
+    head: int
+    epoch: int
+    claim: str | None
+    inbox_head: int
+    wakes: str
+    open_run: int | None
+    last_run: int | None
+
+
+class _Write:
+    """One commit on its way into the tables."""
+
+    def __init__(self, db: sqlite3.Connection, tenant: str, packer: Packer, commit: Commit) -> None:
+        self.run = db.execute
+        self.many = db.executemany
+        self.tenant = tenant
+        self.packer = packer
+        self.commit = commit
+        self.now = now_ms()
+        self.blobs: dict[str, bytes] = {}
+        self.run_numbers: dict[str, int] = {}
+        self.open: RunRecord | None = None
+
+
+def apply(
+    db: sqlite3.Connection, tenant: str, packer: Packer, commit: Commit, alive: Callable[[str], bool]
+) -> Committed:
+    """Write the commit, or raise and leave the transaction to be rolled back."""
+    write = _Write(db, tenant, packer, commit)
+    changes = writes(commit)
+    thread = _find(write, commit.thread_id)
+    _check(write, thread, changes, alive)
+    if thread is None:
+        if not (changes or commit.claim or commit.inbox or commit.about):
+            return Committed(0, 0, 0, 0)
+        if not (changes or commit.claim or commit.about) and all(
+            i.thread_id != commit.thread_id for i in commit.inbox
+        ):
+            thread = _Thread(0, 0, 0, 0, None, 0, IDLE_WAKES, None, None)
+        else:
+            thread = _create(write, commit.thread_id)
+    if commit.claim is not None:
+        _claim(write, thread, commit.claim)
+    if changes:
+        _append(write, thread)
+    if commit.release:
+        thread.claim = None
+    if changes or commit.claim is not None or commit.release:
+        _update(write, thread)
+    if commit.about is not None:
+        _describe(write, thread)
+    for item in commit.inbox:
+        _deliver(write, item, thread)
+    if (changes or commit.release) and thread.claim is None and thread.no:
+        _settle_dispatch(write, thread)
+    for digest, payload in write.blobs.items():
+        sql = "INSERT INTO blobs (thread, digest, payload) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+        write.run(sql, (thread.no, digest, payload))
+    return Committed(thread.version, thread.head, thread.epoch, thread.inbox_head)
+
+
+_THREAD = """SELECT no, version, head, epoch, claim, inbox_head, wakes, open_run, last_run
+             FROM threads WHERE tenant = ? AND id = ?"""
+
+
+def _find(write: _Write, thread_id: str) -> _Thread | None:
+    row = write.run(_THREAD, (write.tenant, thread_id)).fetchone()
+    return None if row is None else _Thread(*row)
+
+
+def _check(write: _Write, thread: _Thread | None, changes: bool, alive: Callable[[str], bool]) -> None:
+    commit, name = write.commit, write.commit.thread_id
+    claim, epoch, version = (None, 0, 0) if thread is None else (thread.claim, thread.epoch, thread.version)
+    fence = commit.fence
+    if fence is not None:
+        if claim != fence.token or epoch != fence.epoch:
+            raise StaleFence(
+                f"thread {name!r} is no longer owned by this writer (epoch {fence.epoch}, now {epoch})"
+            )
+    elif changes or commit.claim is not None or commit.release:
+        if claim is not None and (commit.claim is None or alive(claim)):
+            raise Conflict(f"thread {name!r} is owned by another writer")
+        if commit.version != version:
+            raise Conflict(f"thread {name!r} is at version {version}, not {commit.version}")
+    if commit.inbox_head is not None and commit.inbox_head != (0 if thread is None else thread.inbox_head):
+        raise InboxMoved(f"thread {name!r} has new items in its inbox")
+    if commit.request is not None:
+        sql = "SELECT taken_by FROM inbox WHERE tenant = ? AND id = ?"
+        if (row := write.run(sql, (write.tenant, commit.request)).fetchone()) is not None:
+            raise Repeated(f"request {commit.request!r} was made before", row[0])
+
+
+def _create(write: _Write, thread_id: str, parent: str | None = None) -> _Thread:
+    identity = write.commit.identity
+    if identity is not None and thread_id == write.commit.thread_id:
+        parent = identity.parent_thread_id
+    sql = "INSERT INTO threads (tenant, id, parent, created_at, updated_at) VALUES (?, ?, ?, ?, ?) RETURNING no"
+    (no,) = write.run(sql, (write.tenant, thread_id, parent, write.now, write.now)).fetchone()
+    return _Thread(no, 0, 0, 0, None, 0, IDLE_WAKES, None, None)
+
+
+def _claim(write: _Write, thread: _Thread, worker: str) -> None:
+    thread.claim = worker
+    thread.epoch += 1
+    until = write.now + write.commit.lease
+    row = write.run("SELECT until FROM workers WHERE id = ?", (worker,)).fetchone()
+    if row is None or row[0] < until - write.commit.lease // 2:
+        write.run(
+            """INSERT INTO workers (id, until, started_at) VALUES (?, ?, ?)
+               ON CONFLICT (id) DO UPDATE SET until = excluded.until""",
+            (worker, until, write.now),
+        )
+    agent = write.commit.runs[-1].agent_id if write.commit.runs else ""
+    _dispatch(write, thread.no, agent, write.now)
+
+
+def _dispatch(write: _Write, thread: int, agent: str, due_at: int) -> None:
+    write.run(
+        """INSERT INTO dispatches (thread, agent, due_at) VALUES (?, ?, ?)
+           ON CONFLICT (thread) DO UPDATE SET due_at = excluded.due_at,
+           agent = CASE excluded.agent WHEN '' THEN agent ELSE excluded.agent END""",
+        (thread, agent, due_at),
+    )
+
+
+def _append(write: _Write, thread: _Thread) -> None:
+    commit = write.commit
+    thread.version += 1
+    entries, places = entries_of(commit, thread.head + 1, write.packer, write.blobs)
+    for record in commit.runs:
+        _put_run(write, thread, record, places)
+    if entries:
+        rows = [
+            (thread.no, seq, kind, _number(write, run_id), agent, at, ref, payload)
+            for seq, (kind, run_id, agent, at, ref, payload) in enumerate(entries, thread.head + 1)
+        ]
+        write.many(
+            "INSERT INTO log (thread, seq, kind, run, agent, at, ref, payload) VALUES (?,?,?,?,?,?,?,?)", rows
+        )
+        thread.head += len(entries)
+        if any(type(entry) is Message and entry.role == "assistant" for entry in commit.log):
+            write.run("DELETE FROM chunks WHERE thread = ?", (thread.no,))
+    if commit.calls:
+        _put_calls(write, places)
+    if commit.tickets or commit.decisions or commit.tasks or commit.chunks or commit.request:
+        _put_rare(write, thread)
+    for item_id in commit.taken:
+        write.run(
+            "UPDATE inbox SET status = 'taken', taken_by = ? WHERE tenant = ? AND id = ? AND thread = ?",
+            (commit.identity.run_id if commit.identity else None, write.tenant, item_id, thread.no),
+        )
+    if commit.state:
+        _put_state(write, thread)
+
+
+def _put_run(write: _Write, thread: _Thread, record: RunRecord, places: dict[str, int]) -> None:
+    run_id, done = record.identity.run_id, record.status == "done"
+    answer = places.get(record.answer_id or "")
+    payload = write.packer.pack(encode(record), write.blobs)
+    acting = int(record.stage == "acting")
+    values = (record.agent_id, record.status, record.steps, acting, answer, record.finished_at, payload)
+    row = write.run(
+        """UPDATE runs SET agent = ?, status = ?, step = ?, acting = ?, answer = coalesce(?, answer),
+           finished_at = ?, payload = ? WHERE tenant = ? AND id = ? RETURNING no""",
+        (*values, write.tenant, run_id),
+    ).fetchone()
+    if row is None:
+        row = write.run(
+            """INSERT INTO runs (agent, status, step, acting, answer, finished_at, payload, tenant, id, thread)
+               VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING no""",
+            (*values, write.tenant, run_id, thread.no),
+        ).fetchone()
+        thread.last_run = row[0]
+    number = write.run_numbers[run_id] = row[0]
+    if not done:
+        thread.open_run, thread.wakes, write.open = number, wakes_of(record), record
+    elif thread.open_run == number:
+        thread.open_run, thread.wakes, write.open = None, IDLE_WAKES, None
+        write.run("DELETE FROM chunks WHERE thread = ?", (thread.no,))
+
+
+def _number(write: _Write, run_id: str) -> int:
+    """A run's number; 0 for one that has no record."""
+    found = write.run_numbers.get(run_id)
+    if found is None:
+        row = write.run("SELECT no FROM runs WHERE tenant = ? AND id = ?", (write.tenant, run_id)).fetchone()
+        found = write.run_numbers[run_id] = 0 if row is None else row[0]
+    return found
+
+
+def _put_calls(write: _Write, places: dict[str, int]) -> None:
+    pack, blobs = write.packer.pack, write.blobs
+    rows: list[tuple[Any, ...]] = []
+    for call in write.commit.calls:
+        ref = places.get(call.id)
+        # Once a row is there, its arguments stay as they are, wherever they lie.
+        arguments = None if ref is not None else pack(encode(call.arguments), blobs)
+        run = _number(write, call.run_id)
+        body = pack(call_body(call), blobs)
+        rows.append((run, call.step, call.index, call.id, call.name, ref, arguments, body))
+    write.many(
+        """INSERT INTO calls (run, step, place, id, name, ref, arguments, payload) VALUES (?,?,?,?,?,?,?,?)
+           ON CONFLICT (run, step, place) DO UPDATE SET payload = excluded.payload""",
+        rows,
+    )
+
+
+def _put_rare(write: _Write, thread: _Thread) -> None:
+    commit, pack, tenant = write.commit, write.packer.pack, write.tenant
+    for ticket in commit.tickets:
+        write.run(
+            """INSERT INTO tickets (tenant, id, thread, run, status, assignee, payload) VALUES (?,?,?,?,?,?,?)
+               ON CONFLICT (tenant, id) DO UPDATE SET status = excluded.status, assignee = excluded.assignee,
+               payload = excluded.payload""",
+            (
+                tenant,
+                ticket.id,
+                thread.no,
+                _number(write, ticket.run_id),
+                ticket.status,
+                ticket.assignee,
+                pack(encode(ticket), write.blobs),
+            ),
+        )
+    for decision in commit.decisions:
+        write.run(
+            """INSERT INTO decisions (tenant, id, thread, ticket, at, payload) VALUES (?, ?, ?, ?, ?, ?)
+               ON CONFLICT DO NOTHING""",
+            (tenant, decision.id, thread.no, decision.ticket_id, decision.at, pack(encode(decision), write.blobs)),
+        )
+    for task in commit.tasks:
+        write.run(
+            """INSERT INTO tasks (tenant, id, thread, run, status, payload) VALUES (?, ?, ?, ?, ?, ?)
+               ON CONFLICT (tenant, id) DO UPDATE SET status = excluded.status, payload = excluded.payload""",
+            (tenant, task.id, thread.no, task.run_id, task.status, pack(encode(task), write.blobs)),
+        )
+    for chunk in commit.chunks:
+        payload = pack(encode(chunk), write.blobs)
+        write.run("DELETE FROM chunks WHERE thread = ? AND attempt < ?", (thread.no, chunk.attempt))
+        write.run(
+            "INSERT INTO chunks (thread, message, attempt, at, payload) VALUES (?, ?, ?, ?, ?)",
+            (thread.no, chunk.message_id, chunk.attempt, write.now, payload),
+        )
+    if commit.request is not None:
+        run_id = commit.identity.run_id if commit.identity else None
+        write.run(
+            """INSERT INTO inbox (tenant, id, thread, kind, wake, position, status, taken_by)
+               VALUES (?, ?, ?, 'request', '', 0, 'taken', ?)""",
+            (tenant, commit.request, thread.no, run_id),
+        )
+
+
+def _put_state(write: _Write, thread: _Thread) -> None:
+    for change in write.commit.state:
+        run = 0 if change.run_id is None else _number(write, change.run_id)
+        payload = write.packer.pack(change.value, write.blobs)
+        write.run(
+            """INSERT INTO state (thread, run, name, seq, payload) VALUES (?, ?, ?, ?, ?)
+               ON CONFLICT (thread, run, name) DO UPDATE SET seq = excluded.seq, payload = excluded.payload""",
+            (thread.no, run, change.name, thread.head, payload),
+        )
+        if not run:
+            write.run(
+                """INSERT INTO state_log (thread, name, seq, at, payload) VALUES (?, ?, ?, ?, ?)
+                   ON CONFLICT (thread, name, seq) DO UPDATE SET payload = excluded.payload""",
+                (thread.no, change.name, thread.head, write.now, payload),
+            )
+
+
+def _update(write: _Write, thread: _Thread) -> None:
+    write.run(
+        """UPDATE threads SET version = ?, head = ?, epoch = ?, claim = ?, wakes = ?, open_run = ?, last_run = ?,
+           updated_at = ? WHERE no = ?""",
+        (
+            thread.version,
+            thread.head,
+            thread.epoch,
+            thread.claim,
+            thread.wakes,
+            thread.open_run,
+            thread.last_run,
+            write.now,
+            thread.no,
+        ),
+    )
+
+
+def _describe(write: _Write, thread: _Thread) -> None:
+    about = write.commit.about
+    if about is not None and about.title is not None:
+        write.run("UPDATE threads SET title = ? WHERE no = ?", (about.title or None, thread.no))
+    if about is not None and about.metadata is not None:
+        payload = write.packer.pack(encode(about.metadata), write.blobs)
+        write.run("UPDATE threads SET metadata = ? WHERE no = ?", (payload, thread.no))
+
+
+def _deliver(write: _Write, item: InboxItem, own: _Thread) -> None:
+    seen = write.run("SELECT 1 FROM inbox WHERE tenant = ? AND id = ?", (write.tenant, item.id)).fetchone()
+    if seen is not None:
+        return
+    at_home = item.thread_id == write.commit.thread_id
+    thread = own if at_home else _find(write, item.thread_id) or _create(write, item.thread_id)
+    sql = "SELECT count(*) FROM inbox WHERE thread = ? AND status = 'pending'"
+    if write.run(sql, (thread.no,)).fetchone()[0] >= MAX_PENDING:
+        raise InboxFull(
+            f"the inbox of thread {item.thread_id!r} has {MAX_PENDING:,} pending items; try again later"
+        )
+    thread.inbox_head += 1
+    force_setattr(item, "position", thread.inbox_head)
+    blobs: dict[str, bytes] = {}
+    write.run(
+        """INSERT INTO inbox (tenant, id, thread, kind, wake, position, status, payload)
+           VALUES (?, ?, ?, ?, ?, ?, 'pending', ?)""",
+        (
+            write.tenant,
+            item.id,
+            thread.no,
+            item.kind,
+            item.wake,
+            thread.inbox_head,
+            write.packer.pack(encode(item), blobs),
+        ),
+    )
+    for digest, payload in blobs.items():
+        sql = "INSERT INTO blobs (thread, digest, payload) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+        write.run(sql, (thread.no, digest, payload))
+    write.run("UPDATE threads SET inbox_head = ? WHERE no = ?", (thread.inbox_head, thread.no))
+    if thread.claim is None and woken(thread.wakes, [item.wake]):
+        _dispatch(write, thread.no, item.agent_id or "", write.now)
+
+
+def _settle_dispatch(write: _Write, thread: _Thread) -> None:
+    """A thread that nobody owns is due if something in its inbox may wake it, if its run waits for a time, or if
+    its run was left in the middle; else nothing is due."""
+    sql = "SELECT wake FROM inbox WHERE thread = ? AND status = 'pending'"
+    due: int | None = None
+    if woken(thread.wakes, [wake for (wake,) in write.run(sql, (thread.no,))]):
+        due = write.now
+    elif write.open is not None:
+        due = due_time(write.open, write.now)
+    elif thread.open_run is not None:
+        return  # Its run's record isn't part of this commit: what was due is due.
+    if due is None:
+        write.run("DELETE FROM dispatches WHERE thread = ?", (thread.no,))
+    else:
+        _dispatch(write, thread.no, "" if write.open is None else write.open.agent_id, due)

@@ -1,0 +1,140 @@
+"""Reaching Postgres: the driver, the address without its password, and errors in words that say what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from importlib import import_module
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from ..errors import StoreError, StoreFull, StoreUnavailable, WakefulError
+
+__all__ = ["CONNECT_SECONDS", "Address", "broken", "clashed", "explained"]
+
+CONNECT_SECONDS = 10.0
+
+_UNREADABLE = (
+    "the database's URL can't be read: write postgres://user:password@host:port/database, with special characters "
+    "in the password as %XX"
+)
+
+
+class Address:
+    """Where the database is. Its password appears nowhere but on the wire."""
+
+    def __init__(self, url: str, schema: str) -> None:
+        self._url = url
+        self.schema = schema
+        self.place = _place(url)
+
+    async def connect(self, prepare: Callable[[Any], Awaitable[None]] | None, command_seconds: float) -> Any:
+        """A new connection, on the running loop. `prepare` is run on it first."""
+        driver = _driver()
+        try:
+            connection = await driver.connect(
+                self._url,
+                timeout=CONNECT_SECONDS,
+                command_timeout=command_seconds,
+                server_settings={"search_path": f'"{self.schema}"', "application_name": "wakeful"},
+            )
+        except (ValueError, driver.ClientConfigurationError):
+            # The cause may quote the URL.
+            raise StoreUnavailable(_UNREADABLE) from None
+        if prepare is not None:
+            try:
+                await prepare(connection)
+            except BaseException:
+                connection.terminate()
+                raise
+        return connection
+
+
+def _driver() -> Any:
+    try:
+        return import_module("asyncpg")
+    except ImportError as error:
+        raise StoreUnavailable(
+            "Postgres needs a driver that isn't installed: pip install 'wakeful[postgres]'"
+        ) from error
+
+
+def _place(url: str) -> str:
+    """The address as it may be shown."""
+    scheme, separator, _ = url.partition("://")
+    if not separator or scheme not in ("postgres", "postgresql"):
+        raise StoreUnavailable("a Postgres store's URL begins with postgres:// or postgresql://")
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise StoreUnavailable(_UNREADABLE) from None
+    login, _, hosts = parts.netloc.rpartition("@")
+    if "@" in url and not login:
+        raise StoreUnavailable(_UNREADABLE)  # A password with a / or a # in it: its rest would be shown as a host.
+    if not re.fullmatch(r"[\w.,:%\[\]-]*", hosts):
+        raise StoreUnavailable(_UNREADABLE)
+    user = unquote(login.partition(":")[0])
+    hosts = hosts or parse_qs(parts.query).get("host", ["localhost"])[0]
+    return f"{scheme}://{user}{'@' if user else ''}{hosts}{parts.path}"
+
+
+# -- errors --------------------------------------------------------------------------------------------------
+
+_STARTING = ("57P03", "53300")
+_BROKEN = ("57P01", "57P02", "57P05", *_STARTING)
+_CLASHES = ("40001", "40P01", "23505")
+
+
+def _state(error: BaseException) -> str:
+    return getattr(error, "sqlstate", None) or ""
+
+
+def broken(error: BaseException, *, ever_connected: bool = True) -> bool:
+    """Whether the connection broke or couldn't be made, and trying again may help. A server that was never reached
+    is waited for only if it says that it is on its way."""
+    state = _state(error)
+    if not ever_connected:
+        return state in _STARTING
+    if state:
+        return state.startswith("08") or state in _BROKEN
+    # The driver raises an error of its own for what is asked of a closed connection.
+    return isinstance(error, OSError | EOFError | TimeoutError) or type(error).__name__ == "InterfaceError"
+
+
+def clashed(error: BaseException) -> bool:
+    """Whether the transaction got in another one's way, nothing of it was written, and it may be tried again."""
+    return _state(error) in _CLASHES
+
+
+_WORDS = {
+    "28P01": "refused the login: check the user and the password in the URL",
+    "28000": "refused the login: check the user in the URL, and the server's pg_hba.conf",
+    "3D000": "has no database of that name: create it (createdb), or give another in the URL",
+    "42501": "gives this user too few rights ({why}): its owner grants them, for a new schema with GRANT CREATE ON "
+    "DATABASE, for one that is there with GRANT ALL on the schema, its tables and its sequences",
+    "25006": "takes no writes, it is read-only ({why}): give the URL of the primary",
+    "53300": "has no connection left: make pool_size smaller, or the server's max_connections larger",
+    "57014": "cancelled the statement ({why}): make the server's statement_timeout longer",
+    "3F000": "has lost the store's schema ({why}): restore it from a backup",
+    "42P01": "has lost a table of the store ({why}): restore it from a backup",
+    "42883": "has lost a function of the store ({why}): restore it from a backup",
+}
+
+
+def explained(error: BaseException, place: str) -> WakefulError:
+    """The driver's or the server's error in words that say what to do."""
+    if isinstance(error, WakefulError):
+        return error
+    state, why = _state(error), (str(error) or type(error).__name__).splitlines()[0]
+    if state.startswith("53") and state != "53300":
+        found: StoreError = StoreFull(f"{place} has no room left ({why}); nothing was written")
+    elif state in _WORDS:
+        found = StoreUnavailable(f"{place} {_WORDS[state].format(why=why)}")
+    elif broken(error):
+        found = StoreUnavailable(
+            f"{place} can't be reached ({why}): check that the server runs, and the host and port in the URL"
+        )
+    else:
+        found = StoreError(f"{place}: {why}")
+    found.__cause__ = error
+    return found

@@ -1,0 +1,135 @@
+"""Group commit: whatever queued up while batches were on their way goes into the next one, in one round trip."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from ..errors import StoreUnavailable
+from ._connections import Connections
+from ._plans import Plan, escaped, outcome
+from ._protocol import Committed
+
+__all__ = ["Groups"]
+
+MAX_IN_FLIGHT = 2
+MAX_BATCH = 128
+MAX_BATCH_BYTES = 4 * 1024 * 1024
+
+_COMMIT = "SELECT commit_v1($1, $2, $3, $4, $5)"
+
+Key = tuple[str, str]
+
+
+class _Waiting(Struct, eq=False):
+    plan: Plan
+    future: asyncio.Future[Committed]
+
+
+class Groups:
+    """Sends commits in batches: at most one commit for a thread in each, and no thread in two at once."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._waiting: list[_Waiting] = []
+        self._busy: set[Key] = set()
+        self._sending: set[asyncio.Task[None]] = set()
+        self._scheduled = False
+        self.batches = [0, 0]
+
+    def submit(self, plan: Plan) -> asyncio.Future[Committed]:
+        """Queue a commit; the future has what came of it."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Committed] = loop.create_future()
+        self._waiting.append(_Waiting(plan, future))
+        if not self._scheduled:
+            # Not at once: others that are about to commit in this turn of the loop come along.
+            self._scheduled = True
+            loop.call_soon(self._send_waiting)
+        return future
+
+    def _send_waiting(self) -> None:
+        self._scheduled = False
+        while self._waiting and len(self._sending) < MAX_IN_FLIGHT and (batch := self._next()):
+            self.batches[0] += 1
+            self.batches[1] += len(batch)
+            task = asyncio.get_running_loop().create_task(self._send(batch), name="wakeful-postgres-commit")
+            self._sending.add(task)
+            task.add_done_callback(self._sent)
+
+    def _sent(self, task: asyncio.Task[None]) -> None:
+        self._sending.discard(task)
+        self._send_waiting()
+
+    def _next(self) -> list[_Waiting]:
+        """The next batch, oldest first. What can't go yet holds back what comes after it on its threads."""
+        batch, later, size = list[_Waiting](), list[_Waiting](), 0
+        own, held = set[Key](), set(self._busy)
+        for waiting in self._waiting:
+            plan = waiting.plan
+            full = len(batch) == MAX_BATCH or (batch and size + plan.size > MAX_BATCH_BYTES)
+            if full or plan.thread in own or not held.isdisjoint(plan.threads):
+                later.append(waiting)
+                held |= plan.threads
+                continue
+            batch.append(waiting)
+            size += plan.size
+            own.add(plan.thread)
+        self._waiting = later
+        for waiting in batch:
+            self._busy |= waiting.plan.threads
+        return batch
+
+    async def _send(self, batch: list[_Waiting]) -> None:
+        try:
+            verdicts = await self._verdicts(batch)
+        except Exception as error:
+            if len(batch) > 1 and not isinstance(error, StoreUnavailable):
+                for waiting in batch:  # One of them can't be written; the others can.
+                    await self._send([waiting])
+                return
+            for waiting in batch:
+                if not waiting.future.done():
+                    waiting.future.set_exception(error)
+        else:
+            for waiting, verdict in zip(batch, verdicts, strict=True):
+                _resolve(waiting, verdict)
+        finally:
+            for waiting in batch:
+                self._busy -= waiting.plan.threads
+
+    async def _verdicts(self, batch: list[_Waiting]) -> list[list[Any]]:
+        plans = [waiting.plan for waiting in batch]
+        payloads: list[bytes] = []
+        firsts: list[int] = []
+        for plan in plans:
+            firsts.append(len(payloads))
+            payloads += plan.payloads
+        keys = sorted(set[Key]().union(*[plan.threads for plan in plans]))
+        # One that writes to its own thread only locks it by itself.
+        tenants = [escaped(tenant) for tenant, _ in keys] if len(keys) > 1 else []
+        ids = [escaped(thread_id) for _, thread_id in keys] if len(keys) > 1 else []
+        commits = "[" + ",".join([plan.control for plan in plans]) + "]"
+        # The same call again finds the commits that are in by their ids: trying again is safe.
+        text = await self._connections.run(
+            lambda connection: connection.fetchval(_COMMIT, commits, payloads, firsts, tenants, ids)
+        )
+        return msgspec.json.decode(text)
+
+    async def close(self) -> None:
+        """Wait until everything that was queued is written."""
+        while self._sending or self._waiting:
+            self._send_waiting()
+            await asyncio.gather(*self._sending, return_exceptions=True)
+
+
+def _resolve(waiting: _Waiting, verdict: list[Any]) -> None:
+    if waiting.future.done():
+        return
+    try:
+        waiting.future.set_result(outcome(waiting.plan, verdict))
+    except Exception as error:
+        waiting.future.set_exception(error)

@@ -1,0 +1,75 @@
+"""The tables in a Postgres schema: ours and of this version, made or migrated if need be, or refused untouched."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ..errors import ConfigurationError, StoreRefused
+from ._schema import MIN_READER, VERSION, statements
+
+__all__ = ["checked_schema", "install"]
+
+_APPLICATION = "wakeful"
+_TABLES = re.findall(
+    r"CREATE TABLE (\w+)", "".join("".join(statements(n, "postgres")) for n in range(1, VERSION + 1))
+)
+
+
+def checked_schema(name: str) -> str:
+    """The name, if a schema may have it."""
+    if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", name) or name.startswith("pg_"):
+        raise ConfigurationError(
+            f"a schema's name is made of a-z, 0-9 and _, at most 63, and doesn't begin with pg_; not {name!r:.80}"
+        )
+    return name
+
+
+async def install(connection: Any, schema: str, place: str) -> None:
+    """Make or migrate the tables. Whoever comes first does it; the others find it done."""
+    if await _version(connection, schema, place) >= VERSION:
+        return
+    async with connection.transaction():
+        await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", f"wakeful {schema}")
+        version = await _version(connection, schema, place)
+        if version >= VERSION:
+            return
+        if not version and not await connection.fetch("SELECT 1 FROM pg_namespace WHERE nspname = $1", schema):
+            await connection.execute(f'CREATE SCHEMA "{schema}"')
+        for step in range(version + 1, VERSION + 1):
+            await connection.execute(";\n".join(statements(step, "postgres")))
+        for name, value in (("application", _APPLICATION), ("version", VERSION), ("min_reader", MIN_READER)):
+            await connection.execute(
+                """INSERT INTO meta (name, value) VALUES ($1, $2)
+                   ON CONFLICT (name) DO UPDATE SET value = excluded.value""",
+                name,
+                str(value),
+            )
+
+
+async def _version(connection: Any, schema: str, place: str) -> int:
+    """The version of the tables that are there; 0 if there are none."""
+    rows = await connection.fetch(
+        """SELECT c.relname, (SELECT array_agg(a.attname::text) FROM pg_attribute a WHERE a.attrelid = c.oid)
+           FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+           WHERE n.nspname = $1 AND c.relname = ANY ($2)""",
+        schema,
+        _TABLES,
+    )
+    if not rows:
+        return 0
+    meta: dict[str, str] = {}
+    if {"name", "value"} <= set(dict(rows).get("meta") or ()):
+        meta = dict(await connection.fetch(f'SELECT name::text, value::text FROM "{schema}".meta'))
+    if meta.get("application") != _APPLICATION:
+        raise StoreRefused(
+            f"the schema {schema!r} of {place} has tables of another program ({rows[0][0]}); they were left as "
+            "they are: give another schema"
+        )
+    version = int(meta["version"])
+    if version > VERSION and int(meta["min_reader"]) > VERSION:
+        raise StoreRefused(
+            f"the schema {schema!r} of {place} was written by a newer version of wakeful (its tables are version "
+            f"{version}, this one knows {VERSION}); it was left as it is: upgrade wakeful"
+        )
+    return version

@@ -1,0 +1,65 @@
+"""Who is alive among the processes that share a SQLite file: each holds a lock on a file of its own beside it.
+
+The lock goes with the process, however it ends: its claims can be taken over at once, and not after a lease.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Where there are no such locks, leases alone decide.
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["Owners"]
+
+
+class Owners:
+    """The owner files of one database."""
+
+    def __init__(self, database: Path) -> None:
+        self._database = database
+        self._held: dict[str, int] = {}
+
+    def _path(self, worker_id: str) -> Path:
+        return self._database.with_name(f"{self._database.name}-owner-{worker_id}")
+
+    def hold(self, worker_id: str) -> None:
+        """Show that this process is alive, for as long as it is."""
+        if fcntl is None or worker_id in self._held:
+            return
+        handle = os.open(self._path(worker_id), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._held[worker_id] = handle
+
+    def drop(self, worker_id: str) -> None:
+        """Let go of an owner file and remove it."""
+        handle = self._held.pop(worker_id, None)
+        if handle is not None:
+            self._path(worker_id).unlink(missing_ok=True)
+            os.close(handle)
+
+    def dead(self, worker_id: str) -> bool:
+        """Whether the worker's process is known to have ended; its file is removed then."""
+        if fcntl is None or worker_id in self._held:
+            return False
+        try:
+            handle = os.open(self._path(worker_id), os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False  # It never had one, or somebody else saw it first: the lease decides.
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        else:
+            self._path(worker_id).unlink(missing_ok=True)
+            return True
+        finally:
+            os.close(handle)
+
+    def close(self) -> None:
+        """Let go of all of them."""
+        for worker_id in list(self._held):
+            self.drop(worker_id)

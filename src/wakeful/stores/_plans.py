@@ -1,0 +1,340 @@
+"""A commit on its way to Postgres: what its function is told as JSON, and the payloads that go beside it.
+
+JSON and text know no NUL, so payloads travel as bytes. In the few words that are text, such as the names of tools,
+a NUL is spelled with an escape in front.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import force_setattr
+
+from ..errors import Conflict, InboxFull, InboxMoved, Repeated, StaleFence
+from ..types.codec import encode
+from ..types.ids import new_id
+from ..types.messages import Message
+from ..types.runs import RunRecord
+from ._protocol import Commit, Committed
+from ._rows import Packer, call_body, entries_of
+from ._rules import MAX_PENDING, wakes_of, writes
+
+__all__ = ["ESCAPE", "Plan", "escaped", "outcome", "plan_of", "unescaped"]
+
+# -- text ----------------------------------------------------------------------------------------------------
+
+ESCAPE = "\x10"
+_ESCAPED_JSON = re.compile(r"\\(\\|u0000|u0010)")
+_SPELLED = {"\\": r"\\", "u0000": r"\u00100", "u0010": r"\u0010\u0010"}
+
+
+def escaped(text: str) -> str:
+    """The text without a NUL in it."""
+    if "\0" in text or ESCAPE in text:
+        return text.replace(ESCAPE, ESCAPE * 2).replace("\0", f"{ESCAPE}0")
+    return text
+
+
+def unescaped(text: str) -> str:
+    """The text as it was."""
+    if ESCAPE not in text:
+        return text
+    return re.sub(f"{ESCAPE}(.)", lambda found: "\0" if found[1] == "0" else ESCAPE, text)
+
+
+def _json(value: Any) -> str:
+    text = encode(value).decode()
+    if r"\u00" in text:
+        return _ESCAPED_JSON.sub(lambda found: _SPELLED[found[1]], text)
+    return text
+
+
+# -- what the function is told -------------------------------------------------------------------------------
+
+
+class _Run(Struct, gc=False, omit_defaults=True):
+    name: int
+    id: str
+    agent: str
+    status: str
+    step: int
+    acting: int
+    i: int
+    wakes: str
+    answer: int | None = None
+    finished_at: int | None = None
+
+
+class _Entry(Struct, gc=False, omit_defaults=True):
+    i: int
+    kind: str
+    run: int
+    agent: str
+    at: int
+    ref: int | None = None
+
+
+class _Call(Struct, gc=False, omit_defaults=True):
+    run: int
+    step: int
+    place: int
+    id: str
+    name: str
+    i: int
+    ref: int | None = None
+    arguments: int | None = None
+
+
+class _Control(Struct, omit_defaults=True, kw_only=True):
+    """The commit as the function takes it. What isn't there is left out: the function asks for the key."""
+
+    id: str
+    tenant: str
+    thread: str
+    run: str | None = None
+    parent: str | None = None
+    fence: tuple[int, str] | None = None
+    version: int | None = None
+    inbox_head: int | None = None
+    claim: str | None = None
+    lease: int = 0
+    agent: str = ""
+    release: bool = False
+    changes: bool = False
+    creates: bool = False
+    invalid: bool = False
+    rare: bool = False
+    answered: bool = False
+    request: str | None = None
+    names: list[str] = []
+    runs: list[_Run] = []
+    log: list[_Entry] = []
+    calls: list[_Call] = []
+    tickets: list[dict[str, Any]] = []
+    decisions: list[dict[str, Any]] = []
+    tasks: list[dict[str, Any]] = []
+    chunks: list[dict[str, Any]] = []
+    attempt: int | UnsetType = UNSET
+    taken: list[str] = []
+    state: list[dict[str, Any]] = []
+    open: dict[str, Any] | None = None
+    title: str | None = None
+    metadata: int | None = None
+    inbox: list[dict[str, Any]] = []
+    blobs: list[dict[str, Any]] = []
+
+
+class Plan(Struct, eq=False):
+    """One commit, ready to be sent."""
+
+    commit: Commit
+    thread: tuple[str, str]
+    """The commit's own thread, with its tenant."""
+    threads: frozenset[tuple[str, str]]
+    """All that it writes to: its own and those that it delivers to."""
+    control: str
+    payloads: list[bytes]
+    size: int
+    problem: Exception | None = None
+    """What is wrong with the commit in itself. It is checked all the same: one that is stale is told so first."""
+
+
+def plan_of(tenant: str, packer: Packer, commit: Commit) -> Plan:
+    """What the function is told to write this commit."""
+    return _Planner(tenant, packer, commit).plan()
+
+
+class _Planner:
+    """Collects a commit's payloads while it is put into words. Indexes begin at 1, as the function's arrays do."""
+
+    def __init__(self, tenant: str, packer: Packer, commit: Commit) -> None:
+        self._tenant = tenant
+        self._packer = packer
+        self._commit = commit
+        self._payloads: list[bytes] = []
+        self._blobs: dict[str, bytes] = {}
+        self._names: dict[str, int] = {}
+
+    def plan(self) -> Plan:
+        commit, own = self._commit, (self._tenant, self._commit.thread_id)
+        control = self._conditions()
+        if control.changes:
+            try:
+                self._append(control)
+            except ValueError as problem:
+                control.invalid = True
+                return Plan(commit, own, frozenset([own]), _json(control), [], 0, problem)
+        control.creates = bool(control.changes or commit.claim is not None or commit.about is not None)
+        if (about := commit.about) is not None:
+            control.title = about.title
+            if about.metadata is not None:
+                control.metadata = self._pack(encode(about.metadata))
+        threads = {own}
+        if commit.inbox:
+            self._deliver(control, threads)
+        control.blobs = self._stored(self._blobs)
+        control.names = list(self._names)
+        size = sum(map(len, self._payloads))
+        return Plan(commit, own, frozenset(threads), _json(control), self._payloads, size)
+
+    def _conditions(self) -> _Control:
+        """What the commit depends on, and what it does to the thread's claim."""
+        commit = self._commit
+        control = _Control(id=new_id(), tenant=self._tenant, thread=commit.thread_id)
+        control.changes, control.release = writes(commit), commit.release
+        control.version, control.inbox_head, control.request = commit.version, commit.inbox_head, commit.request
+        if commit.fence is not None:
+            control.fence = (commit.fence.epoch, commit.fence.token)
+        if (identity := commit.identity) is not None:
+            control.run, control.parent = identity.run_id, identity.parent_thread_id
+        if commit.claim is not None:
+            control.claim, control.lease = commit.claim, commit.lease
+            control.agent = commit.runs[-1].agent_id if commit.runs else ""
+        return control
+
+    def _put(self, payload: bytes) -> int:
+        self._payloads.append(payload)
+        return len(self._payloads)
+
+    def _pack(self, data: bytes) -> int:
+        return self._put(self._packer.pack(data, self._blobs))
+
+    def _stored(self, blobs: dict[str, bytes]) -> list[dict[str, Any]]:
+        return [{"digest": digest, "i": self._put(payload)} for digest, payload in blobs.items()]
+
+    def _name(self, run_id: str) -> int:
+        """The run's place among the runs that the commit speaks of."""
+        return self._names.setdefault(run_id, len(self._names) + 1)
+
+    def _append(self, control: _Control) -> None:
+        commit = self._commit
+        # The log's payloads come first: an entry's is found under its own number.
+        entries, places = entries_of(commit, 1, self._packer, self._blobs)
+        for kind, run_id, agent, at, ref, payload in entries:
+            control.log.append(_Entry(self._put(payload), kind, self._name(run_id), agent, at, ref))
+        control.answered = any(type(entry) is Message and entry.role == "assistant" for entry in commit.log)
+        self._put_runs(control, places)
+        calls: dict[tuple[int, int, int], _Call] = {}
+        for call in commit.calls:
+            run, payload = self._name(call.run_id), self._pack(call_body(call))
+            if (row := calls.get((run, call.step, call.index))) is not None:
+                row.i = payload
+                continue
+            ref = places.get(call.id)
+            # Once a row is there, its arguments stay as they are, wherever they lie.
+            arguments = None if ref is not None else self._pack(encode(call.arguments))
+            row = _Call(run, call.step, call.index, call.id, call.name, payload, ref, arguments)
+            calls[run, call.step, call.index] = row
+        control.calls = list(calls.values())
+        for change in commit.state:
+            scope = {} if change.run_id is None else {"run": self._name(change.run_id)}
+            control.state.append({"name": change.name, "i": self._pack(change.value), **scope})
+        if commit.tickets or commit.decisions or commit.tasks or commit.chunks or commit.taken:
+            self._put_rare(control)
+
+    def _put_runs(self, control: _Control, places: dict[str, int]) -> None:
+        open_run: RunRecord | None = None
+        for record in self._commit.runs:
+            run_id = record.identity.run_id
+            if record.status != "done":
+                open_run = record
+            elif open_run is not None and open_run.identity.run_id == run_id:
+                open_run = None
+            control.runs.append(
+                _Run(
+                    self._name(run_id),
+                    run_id,
+                    record.agent_id,
+                    record.status,
+                    record.steps,
+                    int(record.stage == "acting"),
+                    self._pack(encode(record)),
+                    wakes_of(record),
+                    places.get(record.answer_id or ""),
+                    record.finished_at,
+                )
+            )
+        if open_run is not None:
+            control.open = {"agent": open_run.agent_id}
+            if open_run.waiting is not None:
+                control.open |= {"waits": True, "until": open_run.waiting.until}
+
+    def _put_rare(self, control: _Control) -> None:
+        commit = self._commit
+        control.rare, control.taken = True, list(commit.taken)
+        tickets = {
+            k.id: {
+                "id": k.id,
+                "run": self._name(k.run_id),
+                "status": k.status,
+                "assignee": k.assignee,
+                "i": self._pack(encode(k)),
+            }
+            for k in commit.tickets
+        }
+        control.tickets = list(tickets.values())
+        control.decisions = [
+            {"id": d.id, "ticket": d.ticket_id, "at": d.at, "i": self._pack(encode(d))} for d in commit.decisions
+        ]
+        tasks = {
+            k.id: {"id": k.id, "run": k.run_id, "status": k.status, "i": self._pack(encode(k))}
+            for k in commit.tasks
+        }
+        control.tasks = list(tasks.values())
+        kept: list[dict[str, Any]] = []
+        for chunk in commit.chunks:
+            # A new attempt withdraws what the ones before it said.
+            kept = [one for one in kept if one["attempt"] >= chunk.attempt]
+            kept.append({"message": chunk.message_id, "attempt": chunk.attempt, "i": self._pack(encode(chunk))})
+        control.chunks = kept
+        control.attempt = max([chunk.attempt for chunk in commit.chunks]) if commit.chunks else UNSET
+
+    def _deliver(self, control: _Control, threads: set[tuple[str, str]]) -> None:
+        for item in self._commit.inbox:
+            threads.add((self._tenant, item.thread_id))
+            control.creates |= item.thread_id == self._commit.thread_id
+            blobs: dict[str, bytes] = {}
+            row: dict[str, Any] = {
+                "id": item.id,
+                "thread": item.thread_id,
+                "kind": item.kind,
+                "wake": item.wake,
+                "agent": item.agent_id,
+                "i": self._put(self._packer.pack(encode(item), blobs)),
+            }
+            if blobs:
+                row["blobs"] = self._stored(blobs)
+            control.inbox.append(row)
+
+
+# -- what it answers -----------------------------------------------------------------------------------------
+
+
+def outcome(plan: Plan, verdict: list[Any]) -> Committed:
+    """What came of a commit; raises what was wrong with it."""
+    commit, name = plan.commit, plan.commit.thread_id
+    match verdict:
+        case ["ok", version, head, epoch, inbox_head, positions]:
+            for item, position in zip(commit.inbox, positions, strict=False):
+                force_setattr(item, "position", position or item.position)
+            return Committed(version, head, epoch, inbox_head)
+        case ["stale_fence", epoch]:
+            had = "" if commit.fence is None else f"epoch {commit.fence.epoch}, "
+            raise StaleFence(f"thread {name!r} is no longer owned by this writer ({had}now {epoch})")
+        case ["owned"]:
+            raise Conflict(f"thread {name!r} is owned by another writer")
+        case ["conflict", version]:
+            raise Conflict(f"thread {name!r} is at version {version}, not {commit.version}")
+        case ["inbox_moved"]:
+            raise InboxMoved(f"thread {name!r} has new items in its inbox")
+        case ["repeated", run_id]:
+            found = None if run_id is None else unescaped(run_id)
+            raise Repeated(f"request {commit.request!r} was made before", found)
+        case ["inbox_full", thread_id]:
+            raise InboxFull(
+                f"the inbox of thread {unescaped(thread_id)!r} has {MAX_PENDING:,} pending items; try again later"
+            )
+        case _:
+            raise plan.problem or ValueError(f"a verdict of an unknown kind: {verdict!r:.80}")

@@ -1,0 +1,173 @@
+"""A store in a Postgres database: a schema of its own, a pool of connections, and commits in groups.
+
+A commit is one call of a function in the database, which takes many at once and gives a verdict on each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from ._checkup import checkup
+from ._connections import Connections
+from ._driver import Address
+from ._groups import Groups
+from ._install import checked_schema
+from ._plans import ESCAPE, escaped, plan_of, unescaped
+from ._protocol import LEASE_MS, Commit, Committed
+from ._renewal import PostgresLease
+from ._rows import Codec, Packer
+from ._sql import Row, Script, SqlStore
+from ._threads import settled
+
+__all__ = ["PostgresStore"]
+
+T = TypeVar("T")
+
+_WORDS = {
+    "NOW_MS": "(extract(epoch FROM clock_timestamp()) * 1000)::bigint",
+    "FOR_UPDATE": "FOR UPDATE",
+    "IF_FREE": "SKIP LOCKED",
+}
+_queries: dict[str, str] = {}
+
+
+def _sql(text: str) -> str:
+    """The query in Postgres's words."""
+    found = _queries.get(text)
+    if found is None:
+        first, *rest = text.split("?")
+        found = first + "".join([f"${n}{part}" for n, part in enumerate(rest, 1)])
+        for word, meaning in _WORDS.items():
+            found = found.replace(word, meaning)
+        _queries[text] = found
+    return found
+
+
+class _Database:
+    """One schema of one database, open. Shared by the handles of all tenants."""
+
+    def __init__(self, address: Address, pool_size: int, wait_seconds: float) -> None:
+        self.connections = Connections(address, pool_size, wait_seconds)
+        self.groups = Groups(self.connections)
+        self.leases: set[PostgresLease] = set()
+
+    async def close(self) -> None:
+        await self.groups.close()
+        await asyncio.gather(*[lease.close() for lease in self.leases])
+        self.leases.clear()
+        await self.connections.close()
+
+
+class PostgresStore(SqlStore):
+    """Threads, runs and everything else in a Postgres database, in a schema that is made if it isn't there.
+
+    `url` is `postgres://user:password@host:port/database`. Nothing is connected before the first use; then the
+    store belongs to the event loop that runs. At most `pool_size` connections are made, and one for each lease. When
+    the server goes away, what is asked of it waits for up to `wait_seconds`. `codec` stands between payloads and the
+    database. The handle sees what belongs to `tenant`.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        schema: str = "wakeful",
+        tenant: str = "default",
+        codec: Codec | None = None,
+        pool_size: int = 10,
+        wait_seconds: float = 60,
+    ) -> None:
+        super().__init__(tenant, Packer(codec))
+        self._database = _Database(Address(url, checked_schema(schema)), pool_size, wait_seconds)
+
+    def __repr__(self) -> str:
+        address = self._database.connections.address
+        return f"PostgresStore({address.place!r}, schema={address.schema!r}, tenant={self._tenant!r})"
+
+    @property
+    def batches(self) -> tuple[int, int]:
+        """How many batches of commits were sent, and how many commits they held together."""
+        batches, commits = self._database.groups.batches
+        return batches, commits
+
+    async def commit(self, commit: Commit) -> Committed:
+        """Write the commit, or nothing of it."""
+        return await settled(self._database.groups.submit(plan_of(self._tenant, self._packer, commit)))
+
+    async def _query(self, sql: str, *args: Any) -> list[Row]:
+        return await self._database.connections.run(lambda connection: _fetch(connection, sql, args))
+
+    async def _transact(self, script: Callable[[], Script[T]]) -> T:
+        return await settled(asyncio.ensure_future(self._database.connections.run(_Transaction(script).run)))
+
+    def keep(self, worker_id: str, lease: int = LEASE_MS) -> PostgresLease:
+        """Keep the claims of this worker alive until the lease is closed."""
+        kept = PostgresLease(self._database.connections, worker_id, lease)
+        self._database.leases.add(kept)
+        return kept
+
+    def tenant(self, name: str) -> PostgresStore:
+        """A handle on the same database for another tenant."""
+        other = PostgresStore.__new__(PostgresStore)
+        SqlStore.__init__(other, name, self._packer)
+        other._database = self._database
+        return other
+
+    async def check(self) -> list[str]:
+        """What is wrong with the ledger of all tenants; nothing, if all is well."""
+        return await checkup(self._query)
+
+    async def size(self) -> Mapping[str, int]:
+        """How many bytes the store's tables and indexes have."""
+        sql = """SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c
+                 JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = ? AND c.relkind = 'r'"""
+        rows = await self._query(sql, self._database.connections.address.schema)
+        return {"bytes": rows[0][0]}
+
+    async def close(self) -> None:
+        """Let go of the database. Handles of all tenants are closed with it, and leases are given up."""
+        await self._database.close()
+
+
+class _Transaction:
+    """A script on its way through a transaction. If the connection breaks at its end, it asks how that went."""
+
+    def __init__(self, script: Callable[[], Script[T]]) -> None:
+        self._script = script
+        self._number: int | None = None
+        self._result: Any = None
+
+    async def run(self, connection: Any) -> Any:
+        if self._number is not None:
+            status = await connection.fetchval("SELECT txid_status($1)", self._number)
+            if status == "committed":
+                return self._result
+            if status == "in progress":
+                raise ConnectionError("the transaction before the connection broke isn't over yet")
+        async with connection.transaction():
+            self._number = await connection.fetchval("SELECT txid_current()")
+            self._result = await self._steps(connection)
+        return self._result
+
+    async def _steps(self, connection: Any) -> Any:
+        script = self._script()
+        try:
+            sql, args = next(script)
+            while True:
+                sql, args = script.send(await _fetch(connection, sql, args))
+        except StopIteration as done:
+            return done.value
+
+
+async def _fetch(connection: Any, sql: str, args: Any) -> list[Row]:
+    """The rows of a query, with every NUL as it was."""
+    given = [escaped(arg) if type(arg) is str else arg for arg in args]
+    rows: list[Row] = await connection.fetch(_sql(sql), *given)
+    for number, row in enumerate(rows):
+        for value in row:
+            if type(value) is str and ESCAPE in value:
+                rows[number] = tuple([unescaped(v) if type(v) is str else v for v in row])
+                break
+    return rows

@@ -1,0 +1,390 @@
+"""Postgres's own side of a commit: functions that take a batch of commits and give a verdict on each.
+
+They do what `_apply` does for SQLite. A commit comes as JSON that says where in the array of payloads its bytes
+are; what depends on the thread's head comes as a distance from it. Functions are named for the version that made
+them, so that a client of that version still finds its own beside a newer one's.
+"""
+
+from __future__ import annotations
+
+from ._rules import IDLE_WAKES, MAX_PENDING
+
+__all__ = ["ROUTINES_1"]
+
+# Row locks serialise writers of threads that are there. One that isn't is locked by its name, and all names are
+# locked before any row, so that two batches never wait for each other.
+_LOCK_NAME = """
+CREATE FUNCTION lock_name_v1(v_tenant text, v_id text) RETURNS void LANGUAGE sql AS $wakeful$
+    SELECT pg_advisory_xact_lock(hashtextextended(concat_ws(E'\\n', current_schema(), v_tenant, v_id), 0))
+$wakeful$
+"""
+
+_DISPATCH = """
+CREATE FUNCTION dispatch_v1(v_thread bigint, v_agent text, v_due bigint) RETURNS void LANGUAGE plpgsql AS $wakeful$
+BEGIN
+    INSERT INTO dispatches AS d (thread, agent, due_at) VALUES (v_thread, v_agent, v_due)
+    ON CONFLICT (thread) DO UPDATE SET due_at = excluded.due_at,
+        agent = CASE excluded.agent WHEN '' THEN d.agent ELSE excluded.agent END;
+END
+$wakeful$
+"""
+
+_PUT_RARE = """
+CREATE FUNCTION put_rare_v1(c jsonb, p bytea[], v_first int, v_no bigint, v_numbers bigint[], v_now bigint)
+RETURNS void LANGUAGE plpgsql AS $wakeful$
+DECLARE
+    v_tenant text := c->>'tenant';
+BEGIN
+    INSERT INTO tickets (tenant, id, thread, run, status, assignee, payload)
+        SELECT v_tenant, e.id, v_no, v_numbers[e.run], e.status, e.assignee, p[v_first + e.i]
+        FROM jsonb_to_recordset(c->'tickets') AS e(id text, run int, status text, assignee text, i int)
+        ON CONFLICT (tenant, id) DO UPDATE SET status = excluded.status, assignee = excluded.assignee,
+            payload = excluded.payload;
+    INSERT INTO decisions (tenant, id, thread, ticket, at, payload)
+        SELECT v_tenant, e.id, v_no, e.ticket, e.at, p[v_first + e.i]
+        FROM jsonb_to_recordset(c->'decisions') AS e(id text, ticket text, at bigint, i int)
+        ON CONFLICT DO NOTHING;
+    INSERT INTO tasks (tenant, id, thread, run, status, payload)
+        SELECT v_tenant, e.id, v_no, e.run, e.status, p[v_first + e.i]
+        FROM jsonb_to_recordset(c->'tasks') AS e(id text, run text, status text, i int)
+        ON CONFLICT (tenant, id) DO UPDATE SET status = excluded.status, payload = excluded.payload;
+    IF c ? 'attempt' THEN
+        DELETE FROM chunks WHERE thread = v_no AND attempt < (c->>'attempt')::bigint;
+        INSERT INTO chunks (thread, message, attempt, at, payload)
+            SELECT v_no, e.message, e.attempt, v_now, p[v_first + e.i]
+            FROM jsonb_to_recordset(c->'chunks') AS e(message text, attempt bigint, i int);
+    END IF;
+    IF c ? 'taken' THEN
+        UPDATE inbox SET status = 'taken', taken_by = c->>'run'
+        WHERE tenant = v_tenant AND thread = v_no AND id IN (SELECT jsonb_array_elements_text(c->'taken'));
+    END IF;
+END
+$wakeful$
+"""
+
+# What a commit delivers, other threads' inboxes included. The recipients' rows are locked.
+_DELIVER = f"""
+CREATE FUNCTION deliver_v1(c jsonb, p bytea[], v_first int, v_now bigint) RETURNS jsonb
+LANGUAGE plpgsql AS $wakeful$
+DECLARE
+    v_tenant text := c->>'tenant';
+    v_positions jsonb := '[]';
+    v_place bigint;
+    t threads%ROWTYPE;
+    e record;
+BEGIN
+    FOR e IN
+        SELECT * FROM jsonb_to_recordset(c->'inbox')
+        AS x(id text, thread text, kind text, wake text, agent text, i int, blobs jsonb)
+    LOOP
+        SELECT i.position INTO v_place FROM inbox i WHERE i.tenant = v_tenant AND i.id = e.id;
+        IF FOUND THEN
+            v_positions := v_positions || jsonb_build_array(v_place);
+            CONTINUE;
+        END IF;
+        SELECT * INTO t FROM threads WHERE tenant = v_tenant AND id = e.thread FOR UPDATE;
+        IF NOT FOUND THEN
+            INSERT INTO threads (tenant, id, created_at, updated_at) VALUES (v_tenant, e.thread, v_now, v_now)
+            RETURNING * INTO t;
+        END IF;
+        IF (SELECT count(*) FROM inbox WHERE thread = t.no AND status = 'pending') >= {MAX_PENDING} THEN
+            RAISE EXCEPTION USING ERRCODE = 'WK001', MESSAGE = jsonb_build_array('inbox_full', e.thread)::text;
+        END IF;
+        INSERT INTO inbox (tenant, id, thread, kind, wake, position, status, payload)
+            VALUES (v_tenant, e.id, t.no, e.kind, e.wake, t.inbox_head + 1, 'pending', p[v_first + e.i])
+            ON CONFLICT DO NOTHING;
+        IF NOT FOUND THEN -- It went to another thread in the meantime.
+            v_positions := v_positions || '[null]';
+            CONTINUE;
+        END IF;
+        v_positions := v_positions || jsonb_build_array(t.inbox_head + 1);
+        UPDATE threads SET inbox_head = inbox_head + 1 WHERE no = t.no;
+        IF e.blobs IS NOT NULL THEN
+            PERFORM put_blobs_v1(e.blobs, p, v_first, t.no);
+        END IF;
+        IF t.claim IS NULL AND e.wake = ANY (string_to_array(t.wakes, ' ')) THEN
+            PERFORM dispatch_v1(t.no, coalesce(e.agent, ''), v_now);
+        END IF;
+    END LOOP;
+    RETURN v_positions;
+END
+$wakeful$
+"""
+
+_PUT_BLOBS = """
+CREATE FUNCTION put_blobs_v1(v_blobs jsonb, p bytea[], v_first int, v_no bigint) RETURNS void
+LANGUAGE sql AS $wakeful$
+    INSERT INTO blobs (thread, digest, payload)
+    SELECT v_no, e.digest, p[v_first + e.i] FROM jsonb_to_recordset(v_blobs) AS e(digest text, i int)
+    ON CONFLICT DO NOTHING
+$wakeful$
+"""
+
+# What is due on a thread that nobody owns.
+_SETTLE = """
+CREATE FUNCTION settle_v1(c jsonb, t threads, v_now bigint) RETURNS void LANGUAGE plpgsql AS $wakeful$
+DECLARE
+    v_due bigint;
+BEGIN
+    IF EXISTS (
+        SELECT 1 FROM inbox
+        WHERE thread = t.no AND status = 'pending' AND wake = ANY (string_to_array(t.wakes, ' '))
+    ) THEN
+        v_due := v_now;
+    ELSIF c ? 'open' THEN
+        v_due := CASE WHEN c->'open' ? 'waits' THEN (c->'open'->>'until')::bigint ELSE v_now END;
+    ELSIF t.open_run IS NOT NULL THEN
+        RETURN; -- Its run's record isn't part of this commit: what was due is due.
+    END IF;
+    IF v_due IS NULL THEN
+        DELETE FROM dispatches WHERE thread = t.no;
+    ELSE
+        PERFORM dispatch_v1(t.no, coalesce(c->'open'->>'agent', ''), v_due);
+    END IF;
+END
+$wakeful$
+"""
+
+# The thread as it is after the commit's own writes.
+_APPEND = f"""
+CREATE FUNCTION append_v1(c jsonb, p bytea[], v_first int, t threads, v_now bigint) RETURNS threads
+LANGUAGE plpgsql AS $wakeful$
+DECLARE
+    v_tenant text := c->>'tenant';
+    v_base bigint := t.head;
+    v_numbers bigint[];
+    v_no bigint;
+    v_count int := coalesce(jsonb_array_length(c->'names'), 0);
+    e record;
+BEGIN
+    IF c ? 'request' THEN -- First, because another thread's may have been faster.
+        INSERT INTO inbox (tenant, id, thread, kind, wake, position, status, taken_by)
+            VALUES (v_tenant, c->>'request', t.no, 'request', '', 0, 'taken', c->>'run') ON CONFLICT DO NOTHING;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION USING ERRCODE = 'WK001', MESSAGE = '["repeated", null]';
+        END IF;
+    END IF;
+    t.version := t.version + 1;
+    FOR e IN
+        SELECT * FROM jsonb_to_recordset(c->'runs') AS x(
+            name int, id text, agent text, status text, step bigint, acting bigint, answer int, finished_at bigint,
+            wakes text, i int)
+    LOOP
+        UPDATE runs SET agent = e.agent, status = e.status, step = e.step, acting = e.acting,
+            answer = coalesce(v_base + e.answer, answer), finished_at = e.finished_at, payload = p[v_first + e.i]
+            WHERE tenant = v_tenant AND id = e.id RETURNING no INTO v_no;
+        IF NOT FOUND THEN
+            INSERT INTO runs (tenant, id, thread, agent, status, step, acting, answer, finished_at, payload)
+                VALUES (v_tenant, e.id, t.no, e.agent, e.status, e.step, e.acting, v_base + e.answer,
+                    e.finished_at, p[v_first + e.i])
+                RETURNING no INTO v_no;
+            t.last_run := v_no;
+        END IF;
+        v_numbers[e.name] := v_no;
+        IF e.status <> 'done' THEN
+            t.open_run := v_no;
+            t.wakes := e.wakes;
+        ELSIF t.open_run = v_no THEN
+            t.open_run := NULL;
+            t.wakes := '{IDLE_WAKES}';
+            DELETE FROM chunks WHERE thread = t.no;
+        END IF;
+    END LOOP;
+    FOR n IN 1 .. v_count LOOP
+        IF v_numbers[n] IS NULL THEN
+            SELECT no INTO v_no FROM runs WHERE tenant = v_tenant AND id = c->'names'->>(n - 1);
+            v_numbers[n] := coalesce(v_no, 0);
+        END IF;
+    END LOOP;
+    IF c ? 'log' THEN
+        INSERT INTO log (thread, seq, kind, run, agent, at, ref, payload)
+            SELECT t.no, v_base + x.i, x.kind, v_numbers[x.run], x.agent, x.at, v_base + x.ref, p[v_first + x.i]
+            FROM jsonb_to_recordset(c->'log') AS x(i int, kind text, run int, agent text, at bigint, ref int);
+        t.head := v_base + jsonb_array_length(c->'log');
+        IF c ? 'answered' THEN
+            DELETE FROM chunks WHERE thread = t.no;
+        END IF;
+    END IF;
+    IF c ? 'calls' THEN
+        INSERT INTO calls (run, step, place, id, name, ref, arguments, payload)
+            SELECT v_numbers[x.run], x.step, x.place, x.id, x.name, v_base + x.ref, p[v_first + x.arguments],
+                p[v_first + x.i]
+            FROM jsonb_to_recordset(c->'calls')
+                AS x(run int, step bigint, place bigint, id text, name text, ref int, arguments int, i int)
+            ON CONFLICT (run, step, place) DO UPDATE SET payload = excluded.payload;
+    END IF;
+    IF c ? 'rare' THEN
+        PERFORM put_rare_v1(c, p, v_first, t.no, v_numbers, v_now);
+    END IF;
+    FOR e IN SELECT * FROM jsonb_to_recordset(c->'state') AS x(name text, run int, i int) LOOP
+        v_no := coalesce(v_numbers[e.run], 0);
+        INSERT INTO state (thread, run, name, seq, payload) VALUES (t.no, v_no, e.name, t.head, p[v_first + e.i])
+            ON CONFLICT (thread, run, name) DO UPDATE SET seq = excluded.seq, payload = excluded.payload;
+        IF v_no = 0 THEN
+            INSERT INTO state_log (thread, name, seq, at, payload)
+                VALUES (t.no, e.name, t.head, v_now, p[v_first + e.i])
+                ON CONFLICT (thread, name, seq) DO UPDATE SET payload = excluded.payload;
+        END IF;
+    END LOOP;
+    RETURN t;
+END
+$wakeful$
+"""
+
+_COMMIT_ONE = f"""
+CREATE FUNCTION commit_one_v1(c jsonb, p bytea[], v_first int) RETURNS jsonb LANGUAGE plpgsql AS $wakeful$
+DECLARE
+    v_tenant text := c->>'tenant';
+    v_id text := c->>'thread';
+    v_worker text := c->>'claim';
+    v_touches boolean := c ? 'changes' OR c ? 'release' OR c ? 'claim';
+    v_positions jsonb := '[]';
+    v_lease bigint;
+    v_now bigint;
+    v_text text;
+    t threads%ROWTYPE;
+BEGIN
+    SELECT * INTO t FROM threads WHERE tenant = v_tenant AND id = v_id FOR UPDATE;
+    IF NOT FOUND THEN
+        PERFORM lock_name_v1(v_tenant, v_id);
+        SELECT * INTO t FROM threads WHERE tenant = v_tenant AND id = v_id FOR UPDATE;
+    END IF;
+    v_now := (extract(epoch FROM clock_timestamp()) * 1000)::bigint;
+    IF t.no IS NULL THEN
+        t.version := 0; t.head := 0; t.epoch := 0; t.inbox_head := 0; t.wakes := '{IDLE_WAKES}';
+    ELSIF t.last_commit = c->>'id' THEN -- It is in, but its writer's connection broke before it heard.
+        RETURN jsonb_build_array('ok', t.version, t.head, t.epoch, t.inbox_head, v_positions);
+    END IF;
+
+    IF c ? 'fence' THEN
+        IF t.claim IS DISTINCT FROM c->'fence'->>1 OR t.epoch <> (c->'fence'->>0)::bigint THEN
+            RETURN jsonb_build_array('stale_fence', t.epoch);
+        END IF;
+    ELSIF v_touches THEN
+        IF t.claim IS NOT NULL AND (
+            v_worker IS NULL OR EXISTS (SELECT 1 FROM workers w WHERE w.id = t.claim AND w.until > v_now)
+        ) THEN
+            RETURN '["owned"]';
+        ELSIF t.version IS DISTINCT FROM (c->>'version')::bigint THEN
+            RETURN jsonb_build_array('conflict', t.version);
+        END IF;
+    END IF;
+    IF t.inbox_head <> (c->>'inbox_head')::bigint THEN
+        RETURN '["inbox_moved"]';
+    END IF;
+    IF c ? 'request' THEN
+        SELECT taken_by INTO v_text FROM inbox WHERE tenant = v_tenant AND id = c->>'request';
+        IF FOUND THEN
+            RETURN jsonb_build_array('repeated', v_text);
+        END IF;
+    END IF;
+    IF c ? 'invalid' THEN
+        RETURN '["invalid"]';
+    END IF;
+
+    IF t.no IS NULL THEN
+        IF c ? 'creates' THEN
+            INSERT INTO threads (tenant, id, parent, created_at, updated_at)
+                VALUES (v_tenant, v_id, c->>'parent', v_now, v_now) RETURNING no INTO t.no;
+        ELSE -- It only delivers to others.
+            t.no := 0;
+        END IF;
+    END IF;
+    IF v_worker IS NOT NULL THEN
+        t.claim := v_worker;
+        t.epoch := t.epoch + 1;
+        v_lease := (c->>'lease')::bigint;
+        IF NOT EXISTS (SELECT 1 FROM workers WHERE id = v_worker AND until >= v_now + v_lease - v_lease / 2) THEN
+            INSERT INTO workers (id, until, started_at) VALUES (v_worker, v_now + v_lease, v_now)
+                ON CONFLICT (id) DO UPDATE SET until = excluded.until;
+        END IF;
+        PERFORM dispatch_v1(t.no, coalesce(c->>'agent', ''), v_now);
+    END IF;
+    IF c ? 'changes' THEN
+        t := append_v1(c, p, v_first, t, v_now);
+    END IF;
+    IF c ? 'release' THEN
+        t.claim := NULL;
+    END IF;
+    IF v_touches THEN
+        UPDATE threads SET version = t.version, head = t.head, epoch = t.epoch, claim = t.claim, wakes = t.wakes,
+            open_run = t.open_run, last_run = t.last_run, updated_at = v_now, last_commit = c->>'id'
+            WHERE no = t.no;
+    END IF;
+    IF c ? 'title' THEN
+        UPDATE threads SET title = nullif(c->>'title', '') WHERE no = t.no;
+    END IF;
+    IF c ? 'metadata' THEN
+        UPDATE threads SET metadata = p[v_first + (c->>'metadata')::int] WHERE no = t.no;
+    END IF;
+    IF c ? 'inbox' THEN
+        v_positions := deliver_v1(c, p, v_first, v_now);
+        SELECT coalesce(max(inbox_head), 0) INTO t.inbox_head FROM threads WHERE no = t.no;
+    END IF;
+    IF (c ? 'changes' OR c ? 'release') AND t.claim IS NULL AND t.no > 0 THEN
+        PERFORM settle_v1(c, t, v_now);
+    END IF;
+    IF c ? 'blobs' THEN
+        PERFORM put_blobs_v1(c->'blobs', p, v_first, t.no);
+    END IF;
+    RETURN jsonb_build_array('ok', t.version, t.head, t.epoch, t.inbox_head, v_positions);
+END
+$wakeful$
+"""
+
+# `tenants` and `ids` name the threads that a batch of more than one writes to; `firsts` says behind which of the
+# payloads each commit's begin. A commit that may be refused after its first write has a savepoint of its own.
+_COMMIT = """
+CREATE FUNCTION commit_v1(commits jsonb, p bytea[], firsts int[], tenants text[], ids text[]) RETURNS jsonb
+LANGUAGE plpgsql AS $wakeful$
+DECLARE
+    c jsonb;
+    e record;
+    v_number int := 0;
+    v_verdict jsonb;
+    v_verdicts jsonb := '[]';
+BEGIN
+    IF cardinality(ids) > 0 THEN
+        FOR e IN
+            SELECT w.tenant, w.id FROM unnest(tenants, ids) AS w(tenant, id)
+            WHERE NOT EXISTS (SELECT 1 FROM threads t WHERE t.tenant = w.tenant AND t.id = w.id)
+            ORDER BY w.tenant COLLATE "C", w.id COLLATE "C"
+        LOOP
+            PERFORM lock_name_v1(e.tenant, e.id);
+        END LOOP;
+        PERFORM 1 FROM threads t JOIN unnest(tenants, ids) AS w(tenant, id) ON t.tenant = w.tenant AND t.id = w.id
+            ORDER BY t.tenant, t.id FOR UPDATE OF t;
+    END IF;
+    FOR c IN SELECT x.value FROM jsonb_array_elements(commits) AS x LOOP
+        v_number := v_number + 1;
+        IF c ? 'inbox' OR c ? 'request' THEN
+            BEGIN
+                v_verdict := commit_one_v1(c, p, firsts[v_number]);
+            EXCEPTION WHEN SQLSTATE 'WK001' THEN
+                v_verdict := SQLERRM::jsonb;
+                IF v_verdict->>0 = 'repeated' THEN
+                    SELECT jsonb_build_array('repeated', i.taken_by) INTO v_verdict FROM inbox i
+                        WHERE i.tenant = c->>'tenant' AND i.id = c->>'request';
+                END IF;
+            END;
+        ELSE
+            v_verdict := commit_one_v1(c, p, firsts[v_number]);
+        END IF;
+        v_verdicts := v_verdicts || jsonb_build_array(v_verdict);
+    END LOOP;
+    RETURN v_verdicts;
+END
+$wakeful$
+"""
+
+ROUTINES_1 = (
+    _LOCK_NAME,
+    _DISPATCH,
+    _PUT_BLOBS,
+    _PUT_RARE,
+    _DELIVER,
+    _SETTLE,
+    _APPEND,
+    _COMMIT_ONE,
+    _COMMIT,
+)

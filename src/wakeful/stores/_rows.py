@@ -1,0 +1,262 @@
+"""Rows: what the tables hold of messages, events, runs and calls, and how these are read back from them.
+
+An event's row leaves out what stands in its columns, and what another row holds: the run's identity, a message's
+content, a call's arguments. What is over 32 KiB lies in a blob of its own; the row holds its digest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any, Protocol, cast, get_args
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import astuple, replace
+
+from ..errors import CorruptRow
+from ..types.codec import decode, encode
+from ..types.events import AnyEvent, Event, MessageAdded, ToolCallReady, UnknownEvent
+from ..types.messages import Message
+from ..types.runs import Call, Identity
+from ._protocol import Commit
+
+__all__ = [
+    "BLOB_BYTES",
+    "Codec",
+    "Entry",
+    "Packer",
+    "call_body",
+    "call_of",
+    "entries_of",
+    "event_of",
+    "message_of",
+]
+
+BLOB_BYTES = 32 * 1024
+
+_CODED, _REFERS = b"\x01", b"\x02"
+
+
+class Codec(Protocol):
+    """What stands between payloads and the disk, such as encryption; it reads what any earlier key wrote."""
+
+    def encode(self, data: bytes) -> bytes:
+        """Make bytes of these that are fit to be stored."""
+        ...
+
+    def decode(self, data: bytes) -> bytes:
+        """Give back what `encode` was given."""
+        ...
+
+
+class _Reference(Struct, tag="blob"):
+    digest: str
+
+
+class _Parts(Struct):
+    content: list[Raw]
+
+
+class Packer:
+    """Payloads on their way to the tables and back."""
+
+    def __init__(self, codec: Codec | None = None) -> None:
+        self._codec = codec
+
+    def pack(self, data: bytes, blobs: dict[str, bytes]) -> bytes:
+        """The payload as a row holds it; what is too large for a row is put into `blobs`."""
+        if len(data) > BLOB_BYTES:
+            return _REFERS + self._code(encode(_Reference(self._put(data, blobs))))
+        return data if self._codec is None else self._code(data)
+
+    def pack_message(self, message: Message, blobs: dict[str, bytes]) -> bytes:
+        """A message's payload: its large parts are blobs, each found again under its digest."""
+        data = encode(message)
+        if len(data) <= BLOB_BYTES:
+            return data if self._codec is None else self._code(data)
+        parts: list[Any] = []
+        for part in message.content:
+            small = len(body := encode(part)) <= BLOB_BYTES
+            parts.append(part if small else _Reference(self._put(body, blobs)))
+        whole = msgspec.json.decode(encode(replace(message, content=())))
+        return _REFERS + self._code(encode({**whole, "content": parts}))
+
+    def _put(self, data: bytes, blobs: dict[str, bytes]) -> str:
+        from hashlib import sha256  # Few payloads are that large, and OpenSSL is slow to import.
+
+        digest = sha256(data).hexdigest()
+        blobs[digest] = self._code(data)
+        return digest
+
+    def _code(self, data: bytes) -> bytes:
+        return data if self._codec is None else _CODED + self._codec.encode(data)
+
+    def _plain(self, data: bytes) -> bytes:
+        if data[:1] != _CODED:
+            return data
+        if self._codec is None:
+            raise CorruptRow("a payload was written through a codec; open the store with that codec")
+        return self._codec.decode(data[1:])
+
+    def digests(self, data: bytes | None) -> Sequence[str]:
+        """The blobs that a stored payload refers to."""
+        if data is None or data[:1] != _REFERS:
+            return ()
+        plain = self._plain(data[1:])
+        return [r.digest for r in _references(plain)]
+
+    def unpack(self, data: bytes, blobs: dict[str, bytes]) -> bytes:
+        """The payload as JSON again."""
+        if data[:1] != _REFERS:
+            return self._plain(data)
+        plain = self._plain(data[1:])
+        if (whole := _reference(plain)) is not None:
+            return self._blob(whole.digest, blobs)
+        value = msgspec.json.decode(plain)
+        parts: list[Raw] = []
+        for raw in msgspec.json.decode(plain, type=_Parts).content:
+            found = _reference(raw)
+            parts.append(raw if found is None else Raw(self._blob(found.digest, blobs)))
+        return encode({**value, "content": parts})
+
+    def _blob(self, digest: str, blobs: dict[str, bytes]) -> bytes:
+        if digest not in blobs:
+            raise CorruptRow(f"blob {digest} is missing")
+        return self._plain(blobs[digest])
+
+
+def _reference(data: bytes | Raw) -> _Reference | None:
+    try:
+        return msgspec.json.decode(data, type=_Reference)
+    except msgspec.ValidationError:
+        return None
+
+
+def _references(plain: bytes) -> Iterable[_Reference]:
+    if (whole := _reference(plain)) is not None:
+        return [whole]
+    found = [_reference(raw) for raw in msgspec.json.decode(plain, type=_Parts).content]
+    return [reference for reference in found if reference is not None]
+
+
+# -- the log -------------------------------------------------------------------------------------------------
+
+Entry = tuple[str, str, str, int, int | None, bytes]
+"""An entry of the log: kind, run id, agent, time, the number of the message it refers to, payload."""
+
+
+@cache
+def _body_of(kind: type[Event]) -> type[Struct]:
+    """An event's own fields, without those that all events have."""
+    fields: list[Any] = []
+    for field in msgspec.structs.fields(kind)[3:]:
+        if kind is ToolCallReady and field.name == "arguments":
+            fields.append((field.name, Any, None))  # Where the answer has them, the event doesn't.
+        elif field.default is msgspec.NODEFAULT:
+            fields.append((field.name, field.type))
+        else:
+            fields.append((field.name, field.type, field.default))
+    return msgspec.defstruct(f"{kind.__name__}Body", fields, omit_defaults=True, gc=False)
+
+
+_KINDS: dict[str, type[Event]] = {kind.__struct_config__.tag: kind for kind in get_args(AnyEvent)}
+
+
+def entries_of(
+    commit: Commit, first: int, packer: Packer, blobs: dict[str, bytes]
+) -> tuple[list[Entry], dict[str, int]]:
+    """The commit's log as rows, numbered from `first`, and where the messages and the calls in them are found."""
+    entries: list[Entry] = []
+    places: dict[str, int] = {}
+    identity, own = commit.identity, {run.identity.run_id for run in commit.runs}
+    for seq, entry in enumerate(commit.log, first):
+        if type(entry) is Message:
+            if identity is None:
+                raise ValueError("a commit with messages names its run")
+            # A run that supersedes another writes that one's last words too.
+            writer = entry.producer.run_id if entry.producer is not None else None
+            run_id = writer if writer is not None and writer in own else identity.run_id
+            payload = packer.pack_message(entry, blobs)
+            entries.append(("message", run_id, identity.agent_id, entry.created_at, None, payload))
+            places[entry.id] = seq
+            for call in entry.calls:
+                places[call.id] = seq
+            continue
+        event = cast(Event, entry)
+        values: tuple[Any, ...] = astuple(event)[3:]
+        ref = None
+        if type(event) is ToolCallReady and (ref := places.get(event.call_id)) is not None:
+            values = (event.call_id, event.name, None)
+        kind = event.__struct_config__.tag
+        if type(event) is UnknownEvent:
+            kind, body = event.kind, encode(event.raw)
+        else:
+            body = encode(_body_of(type(event))(*values))
+        entries.append(
+            (cast(str, kind), event.run.run_id, event.run.agent_id, event.at, ref, packer.pack(body, blobs))
+        )
+    return entries, places
+
+
+def event_of(kind: str, run: Identity, seq: int, at: int, payload: bytes, answer: bytes | None) -> Event:
+    """The event that a row of the log holds; `answer` is the message that it refers to."""
+    if kind == "message":
+        message = message_of(seq, payload)
+        return MessageAdded(run, seq, at, message)
+    cls = _KINDS.get(kind)
+    if cls is None:
+        return UnknownEvent(run, seq, at, kind, msgspec.json.decode(payload))
+    values = astuple(decode(payload, _body_of(cls)))
+    if cls is ToolCallReady and answer is not None:
+        values = (*values[:2], _arguments(values[0], decode(answer, Message)))
+    return cast(Any, cls)(run, seq, at, *values)
+
+
+def message_of(seq: int, payload: bytes) -> Message:
+    """The message that a row of the log holds."""
+    message = decode(payload, Message)
+    msgspec.structs.force_setattr(message, "seq", seq)
+    return message
+
+
+def _arguments(call_id: str, answer: Message) -> dict[str, Any]:
+    for call in answer.calls:
+        if call.id == call_id:
+            return call.arguments
+    return {}
+
+
+# -- the ledger ----------------------------------------------------------------------------------------------
+
+_CALL_COLUMNS = ("id", "run_id", "step", "index", "name", "arguments")
+_CallBody = msgspec.defstruct(
+    "_CallBody",
+    [
+        (f.name, f.type, f.default) if f.default is not msgspec.NODEFAULT else (f.name, f.type)
+        for f in msgspec.structs.fields(Call)
+        if f.name not in _CALL_COLUMNS
+    ],
+    omit_defaults=True,
+    gc=False,
+)
+
+
+def call_body(call: Call) -> bytes:
+    """What a call's row holds besides its columns."""
+    return encode(_CallBody(*astuple(call)[len(_CALL_COLUMNS) :]))
+
+
+def call_of(
+    run_id: str,
+    step: int,
+    place: int,
+    call_id: str,
+    name: str,
+    arguments: bytes | None,
+    answer: Message | None,
+    body: bytes,
+) -> Call:
+    """The call that a row of the ledger holds; its arguments are its own or in the answer that asked for it."""
+    given = _arguments(call_id, answer) if answer is not None else msgspec.json.decode(arguments or b"{}")
+    return Call(call_id, run_id, step, place, name, given, *astuple(decode(body, _CallBody)))

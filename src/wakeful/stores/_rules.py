@@ -1,0 +1,50 @@
+"""The rules of a commit that all stores share: what counts as a change, what wakes a thread, when it is due."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..types.runs import RunRecord
+from ._protocol import Commit
+
+__all__ = ["IDLE_WAKES", "MAX_PENDING", "due_time", "wakes_of", "woken", "writes"]
+
+MAX_PENDING = 1000
+IDLE_WAKES = "queue steer"
+
+
+def writes(commit: Commit) -> bool:
+    """Whether the commit changes more than inboxes and what the application says about the thread."""
+    return bool(
+        commit.log
+        or commit.runs
+        or commit.calls
+        or commit.tickets
+        or commit.state
+        or commit.tasks
+        or commit.taken
+        or commit.decisions
+        or commit.chunks
+        or commit.request
+    )
+
+
+def wakes_of(run: RunRecord | None) -> str:
+    """What wakes a thread with this open run: the words that stand for items of its inbox."""
+    if run is None:
+        return IDLE_WAKES
+    if run.waiting is None:
+        return ""
+    return " ".join(["steer" if kind == "input" else kind for kind in run.waiting.wakes])
+
+
+def woken(wakes: str, pending: Iterable[str]) -> bool:
+    """Whether one of the pending items wakes a thread that these words wake."""
+    words = wakes.split()
+    return any(wake in words for wake in pending)
+
+
+def due_time(run: RunRecord, now: int) -> int | None:
+    """When a run that nobody owns may go on by itself: at once if it was left in the middle, else at the time that
+    it waits for, if it waits for one."""
+    return now if run.waiting is None else run.waiting.until

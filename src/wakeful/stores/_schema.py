@@ -1,0 +1,237 @@
+"""The tables, made by numbered migrations that SQLite and Postgres share.
+
+A thread's number stands for it in every table that hangs off it, so that rows stay small; only `threads`, `runs`
+and what is found by an id of its own lead with the tenant. The log holds messages and events alike, under the
+thread's one sequence. Payloads are JSON, perhaps through a codec. Migrations expand: what an older reader needs is
+never taken away in the version that stops needing it; `min_reader` says from which version on a file can be read.
+"""
+
+from __future__ import annotations
+
+from ._routines import ROUTINES_1
+
+__all__ = ["APPLICATION_ID", "MIGRATIONS", "MIN_READER", "VERSION", "statements"]
+
+APPLICATION_ID = 0x77616B65  # "wake", in SQLite's file header
+MIN_READER = 1
+
+# {number} is a row number that the database gives, {int} a 64-bit integer, {text} is sorted by its bytes, {bytes}
+# a payload, {rowless} what SQLite needs to keep a table in the order of its key.
+_FIRST = """
+CREATE TABLE meta (name {text} PRIMARY KEY, value {text} NOT NULL) {rowless};
+
+CREATE TABLE threads (
+    no {number},
+    tenant {text} NOT NULL,
+    id {text} NOT NULL,
+    version {int} NOT NULL DEFAULT 0,
+    head {int} NOT NULL DEFAULT 0,
+    epoch {int} NOT NULL DEFAULT 0,
+    claim {text},
+    inbox_head {int} NOT NULL DEFAULT 0,
+    wakes {text} NOT NULL DEFAULT 'queue steer',
+    open_run {int},
+    last_run {int},
+    last_commit {text},
+    parent {text},
+    base {int},
+    base_seq {int} NOT NULL DEFAULT 0,
+    title {text},
+    metadata {bytes},
+    created_at {int} NOT NULL,
+    updated_at {int} NOT NULL,
+    UNIQUE (tenant, id)
+);
+CREATE INDEX threads_claim ON threads (claim) WHERE claim IS NOT NULL;
+CREATE INDEX threads_parent ON threads (tenant, parent) WHERE parent IS NOT NULL;
+CREATE INDEX threads_newest ON threads (tenant, no) WHERE parent IS NULL;
+CREATE INDEX threads_base ON threads (base) WHERE base IS NOT NULL;
+
+CREATE TABLE runs (
+    no {number},
+    tenant {text} NOT NULL,
+    id {text} NOT NULL,
+    thread {int} NOT NULL,
+    agent {text} NOT NULL,
+    status {text} NOT NULL,
+    step {int} NOT NULL,
+    acting {int} NOT NULL,
+    answer {int},
+    finished_at {int},
+    bare {int} NOT NULL DEFAULT 0,
+    payload {bytes} NOT NULL,
+    UNIQUE (tenant, id)
+);
+CREATE INDEX runs_thread ON runs (thread, id);
+CREATE INDEX runs_status ON runs (tenant, status, id);
+CREATE INDEX runs_agent ON runs (tenant, agent, id);
+
+CREATE TABLE log (
+    thread {int} NOT NULL,
+    seq {int} NOT NULL,
+    kind {text} NOT NULL,
+    run {int} NOT NULL,
+    agent {text} NOT NULL,
+    at {int} NOT NULL,
+    ref {int},
+    payload {bytes} NOT NULL,
+    PRIMARY KEY (thread, seq)
+) {rowless};
+
+CREATE TABLE chunks (
+    thread {int} NOT NULL,
+    message {text} NOT NULL,
+    attempt {int} NOT NULL,
+    at {int} NOT NULL,
+    number {number},
+    payload {bytes} NOT NULL
+);
+CREATE INDEX chunks_thread ON chunks (thread, number);
+
+CREATE TABLE calls (
+    run {int} NOT NULL,
+    step {int} NOT NULL,
+    place {int} NOT NULL,
+    id {text} NOT NULL,
+    name {text} NOT NULL,
+    ref {int},
+    arguments {bytes},
+    payload {bytes} NOT NULL,
+    PRIMARY KEY (run, step, place)
+) {rowless};
+
+CREATE TABLE tickets (
+    tenant {text} NOT NULL,
+    id {text} NOT NULL,
+    thread {int} NOT NULL,
+    run {int} NOT NULL,
+    status {text} NOT NULL,
+    assignee {text},
+    payload {bytes} NOT NULL,
+    PRIMARY KEY (tenant, id)
+) {rowless};
+CREATE INDEX tickets_run ON tickets (run, status, id);
+CREATE INDEX tickets_thread ON tickets (thread, id);
+CREATE INDEX tickets_status ON tickets (tenant, status, id);
+
+CREATE TABLE decisions (
+    tenant {text} NOT NULL,
+    id {text} NOT NULL,
+    thread {int} NOT NULL,
+    ticket {text} NOT NULL,
+    at {int} NOT NULL,
+    payload {bytes} NOT NULL,
+    PRIMARY KEY (tenant, id)
+) {rowless};
+CREATE INDEX decisions_ticket ON decisions (tenant, ticket);
+CREATE INDEX decisions_thread ON decisions (thread);
+
+CREATE TABLE state (
+    thread {int} NOT NULL,
+    run {int} NOT NULL,
+    name {text} NOT NULL,
+    seq {int} NOT NULL,
+    payload {bytes} NOT NULL,
+    PRIMARY KEY (thread, run, name)
+) {rowless};
+
+CREATE TABLE state_log (
+    thread {int} NOT NULL,
+    name {text} NOT NULL,
+    seq {int} NOT NULL,
+    at {int} NOT NULL,
+    payload {bytes} NOT NULL,
+    PRIMARY KEY (thread, name, seq)
+) {rowless};
+
+CREATE TABLE inbox (
+    tenant {text} NOT NULL,
+    id {text} NOT NULL,
+    thread {int} NOT NULL,
+    kind {text} NOT NULL,
+    wake {text} NOT NULL,
+    position {int} NOT NULL,
+    revision {int} NOT NULL DEFAULT 0,
+    status {text} NOT NULL,
+    taken_by {text},
+    payload {bytes},
+    PRIMARY KEY (tenant, id)
+) {rowless};
+CREATE INDEX inbox_pending ON inbox (thread, position) WHERE status = 'pending';
+CREATE INDEX inbox_thread ON inbox (thread);
+
+CREATE TABLE tasks (
+    tenant {text} NOT NULL,
+    id {text} NOT NULL,
+    thread {int} NOT NULL,
+    run {text},
+    status {text} NOT NULL,
+    payload {bytes} NOT NULL,
+    PRIMARY KEY (tenant, id)
+) {rowless};
+CREATE INDEX tasks_running ON tasks (thread, id) WHERE status = 'running';
+CREATE INDEX tasks_thread ON tasks (thread);
+
+CREATE TABLE dispatches (
+    thread {int} PRIMARY KEY,
+    agent {text} NOT NULL,
+    priority {int} NOT NULL DEFAULT 0,
+    due_at {int} NOT NULL,
+    attempts {int} NOT NULL DEFAULT 0
+);
+CREATE INDEX dispatches_due ON dispatches (due_at, thread);
+
+CREATE TABLE budgets (
+    tenant {text} NOT NULL,
+    root {text} NOT NULL,
+    dimension {text} NOT NULL,
+    thread {int} NOT NULL,
+    spent {int} NOT NULL DEFAULT 0,
+    reserved {int} NOT NULL DEFAULT 0,
+    PRIMARY KEY (tenant, root, dimension)
+) {rowless};
+CREATE INDEX budgets_thread ON budgets (thread);
+
+CREATE TABLE blobs (
+    thread {int} NOT NULL,
+    digest {text} NOT NULL,
+    payload {bytes} NOT NULL,
+    PRIMARY KEY (thread, digest)
+);
+
+CREATE TABLE workers (
+    id {text} PRIMARY KEY,
+    until {int} NOT NULL,
+    started_at {int} NOT NULL
+) {rowless};
+"""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST,)
+VERSION = len(MIGRATIONS)
+
+_DIALECTS = {
+    "sqlite": {
+        "number": "INTEGER PRIMARY KEY AUTOINCREMENT",
+        "int": "INTEGER",
+        "text": "TEXT",
+        "bytes": "BLOB",
+        "rowless": "WITHOUT ROWID",
+    },
+    "postgres": {
+        "number": "bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+        "int": "bigint",
+        "text": 'text COLLATE "C"',
+        "bytes": "bytea",
+        "rowless": "",
+    },
+}
+
+# What a dialect has of its own in a version, behind the tables.
+_OWN: dict[tuple[str, int], tuple[str, ...]] = {("postgres", 1): ROUTINES_1}
+
+
+def statements(version: int, dialect: str) -> list[str]:
+    """The statements that lead to a version from the one before it."""
+    script = MIGRATIONS[version - 1].format(**_DIALECTS[dialect])
+    shared = [statement.strip() for statement in script.split(";") if statement.strip()]
+    return [*shared, *_OWN.get((dialect, version), ())]

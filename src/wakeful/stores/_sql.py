@@ -1,0 +1,483 @@
+"""What SQLite and Postgres have in common: every read, as one query wherever that can be."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import force_setattr, replace
+
+from ..errors import CorruptRow
+from ..types.codec import decode
+from ..types.events import Event
+from ..types.messages import Message
+from ..types.runs import Call, Identity, RunRecord, RunStatus, TaskRecord
+from ..types.tickets import Decision, Ticket, TicketStatus
+from . import _upkeep
+from ._protocol import ChildPolicy, Chunk, Due, InboxItem, Pruned, Retention, ThreadRecord, ThreadView
+from ._rows import Packer, call_of, event_of, message_of
+
+__all__ = ["Row", "Script", "SqlStore"]
+
+T = TypeVar("T")
+
+Row = tuple[Any, ...]
+Script = Generator[tuple[str, Sequence[Any]], list[Row], T]
+"""Work inside one transaction: yields statements, is sent their rows, and returns what came of it."""
+
+_THREAD = """
+SELECT 'thread', t.no, t.version, t.head, t.epoch, t.inbox_head, t.base_seq, t.created_at, t.updated_at,
+    CASE WHEN EXISTS (SELECT 1 FROM workers w WHERE w.id = t.claim AND w.until > NOW_MS) THEN 1 ELSE 0 END,
+    t.id, o.id, l.id, l.agent, t.parent, b.id, t.title, t.metadata,
+    CASE WHEN FALSE THEN t.metadata END -- nothing, but of the type that others have there
+FROM threads t LEFT JOIN runs o ON o.no = t.open_run LEFT JOIN runs l ON l.no = t.last_run
+LEFT JOIN threads b ON b.no = t.base
+"""
+
+_NONE = ", NULL" * 6
+
+_VIEW = f"""
+WITH t AS (SELECT no, open_run FROM threads WHERE tenant = ? AND id = ?),
+r AS (SELECT runs.* FROM runs JOIN t ON runs.no = t.open_run)
+{_THREAD} WHERE t.no = (SELECT no FROM t)
+UNION ALL
+SELECT 'run', r.no, NULL, NULL{_NONE}{_NONE}, NULL, r.payload, NULL FROM r
+UNION ALL
+SELECT 'call', c.step, c.place, c.ref{_NONE}, c.id, c.name, NULL, NULL, NULL, NULL, NULL, c.arguments, c.payload
+FROM r JOIN calls c ON c.run = r.no AND c.step = r.step WHERE r.acting = 1
+UNION ALL
+SELECT 'ticket', NULL, NULL, NULL{_NONE}, k.id{_NONE}, k.payload, NULL
+FROM r JOIN tickets k ON k.run = r.no AND k.status = 'open'
+UNION ALL
+SELECT 'answer', l.seq, NULL, NULL{_NONE}{_NONE}, NULL, l.payload, NULL
+FROM t JOIN r ON r.no = t.open_run JOIN log l ON l.thread = t.no AND l.seq = r.answer
+UNION ALL
+SELECT 'task', NULL, NULL, NULL{_NONE}, k.id{_NONE}, k.payload, NULL
+FROM t JOIN tasks k ON k.thread = t.no AND k.status = 'running'
+UNION ALL
+SELECT 'item', i.position, NULL, NULL{_NONE}, i.id{_NONE}, i.payload, NULL
+FROM t JOIN inbox i ON i.thread = t.no AND i.status = 'pending'
+UNION ALL
+SELECT 'state', s.run, NULL, NULL{_NONE}, s.name{_NONE}, s.payload, NULL
+FROM t JOIN state s ON s.thread = t.no AND (s.run = 0 OR s.run = t.open_run)
+"""
+
+_CHAIN = """
+WITH RECURSIVE chain(no, base, low, high) AS (
+    SELECT no, base, base_seq, head FROM threads WHERE tenant = ? AND id = ?
+    UNION ALL
+    SELECT p.no, p.base, p.base_seq, CASE WHEN chain.low < chain.high THEN chain.low ELSE chain.high END
+    FROM chain JOIN threads p ON p.no = chain.base
+) SELECT no, low, high FROM chain
+"""
+
+_LOG = "SELECT seq, kind, run, agent, at, ref, payload FROM log WHERE thread = ? AND seq > ? AND seq <= ?"
+
+
+class SqlStore:
+    """A store of one tenant, in terms of queries and transactions."""
+
+    durable = True
+
+    def __init__(self, tenant: str, packer: Packer) -> None:
+        self._tenant = tenant
+        self._packer = packer
+        self._identities: dict[int, Identity] = {}
+
+    async def _query(self, sql: str, *args: Any) -> list[Row]:
+        """The rows of one query."""
+        raise NotImplementedError
+
+    async def _transact(self, script: Callable[[], Script[T]]) -> T:
+        """Run a script in one transaction, all of it or nothing; from its beginning again, if need be."""
+        raise NotImplementedError
+
+    # -- the view --------------------------------------------------------------------------------------------
+
+    async def load(self, thread_id: str) -> ThreadView | None:
+        """The thread's view, or None if it doesn't exist."""
+        rows = await self._query(_VIEW, self._tenant, thread_id)
+        parts: dict[str, list[Row]] = defaultdict(list)
+        for row in rows:
+            parts[row[0]].append(row)
+        if not parts["thread"]:
+            return None
+        no = parts["thread"][0][1]
+        blobs = await self._blobs(no, [p for row in rows for p in row[17:]])
+        read = _Reader(self._packer, blobs, f"thread {thread_id!r}")
+        run = next((read.json(r[17], RunRecord, "run") for r in parts["run"]), None)
+        answer = next((read.message(r[1], r[17]) for r in parts["answer"]), None)
+        calls = [
+            read.call(run.id if run else "", r[1], r[2], r[10], r[11], r[17], answer if r[3] else None, r[18])
+            for r in sorted(parts["call"], key=lambda r: r[2])
+        ]
+        return ThreadView(
+            thread=_thread_of(parts["thread"][0], read),
+            run=run,
+            calls=tuple(calls),
+            tickets=tuple([read.json(r[17], Ticket, f"ticket {r[10]}") for r in _by_id(parts["ticket"])]),
+            answer=answer,
+            tasks=tuple([read.json(r[17], TaskRecord, f"task {r[10]}") for r in _by_id(parts["task"])]),
+            inbox=tuple([read.item(r[17], r[10], r[1]) for r in sorted(parts["item"], key=lambda r: r[1])]),
+            state={r[10]: read.payload(r[17], f"state {r[10]}") for r in parts["state"] if not r[1]},
+            run_state={r[10]: read.payload(r[17], f"state {r[10]}") for r in parts["state"] if r[1]},
+        )
+
+    async def _blobs(self, thread: int, payloads: Iterable[bytes | None]) -> dict[str, bytes]:
+        """The blobs that these payloads of a thread refer to."""
+        wanted = sorted({digest for payload in payloads for digest in self._packer.digests(payload)})
+        found: dict[str, bytes] = {}
+        for digest in wanted:
+            sql = "SELECT payload FROM blobs WHERE thread = ? AND digest = ?"
+            for (payload,) in await self._query(sql, thread, digest):
+                found[digest] = payload
+        return found
+
+    # -- the log ---------------------------------------------------------------------------------------------
+
+    async def _log(self, thread_id: str, after: int, limit: int | None, only: str) -> list[tuple[int, Row]]:
+        """Rows of a thread's log with the number of the thread that holds them, the fork's base first."""
+        found: list[tuple[int, Row]] = []
+        for no, low, high in reversed(await self._query(_CHAIN, self._tenant, thread_id)):
+            if high <= after:
+                continue
+            sql = f"{_LOG}{only} ORDER BY seq"
+            args: list[Any] = [no, max(low, after), high]
+            if limit is not None:
+                sql, args = f"{sql} LIMIT ?", [*args, limit - len(found)]
+            found += [(no, row) for row in await self._query(sql, *args)]
+            if limit is not None and len(found) >= limit:
+                break
+        return found
+
+    async def messages(
+        self, thread_id: str, *, after: int = 0, limit: int | None = None, newest: int | None = None
+    ) -> list[Message]:
+        """The thread's messages, oldest first, from behind a sequence number; with `newest` the last so many."""
+        if newest is None:
+            rows = await self._log(thread_id, after, limit, " AND kind = 'message'")
+        else:
+            rows = await self._newest(thread_id, after, newest)
+        return [read.message(row[0], row[6]) for row, read in await self._readers(thread_id, rows)]
+
+    async def _newest(self, thread_id: str, after: int, newest: int) -> list[tuple[int, Row]]:
+        found: list[tuple[int, Row]] = []
+        for no, low, high in await self._query(_CHAIN, self._tenant, thread_id):
+            sql = f"{_LOG} AND kind = 'message' ORDER BY seq DESC LIMIT ?"
+            rows = await self._query(sql, no, max(low, after), high, newest - len(found))
+            found += [(no, row) for row in rows]
+            if len(found) >= newest or low <= after:
+                break
+        return found[::-1]
+
+    async def _readers(self, thread_id: str, rows: list[tuple[int, Row]]) -> list[tuple[Row, _Reader]]:
+        """Each row with what it takes to read it."""
+        readers: dict[int, _Reader] = {}
+        for no in {no for no, _ in rows}:
+            blobs = await self._blobs(no, [row[6] for at, row in rows if at == no])
+            readers[no] = _Reader(self._packer, blobs, f"thread {thread_id!r}")
+        return [(row, readers[no]) for no, row in rows]
+
+    async def events(self, thread_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
+        """The thread's durable events, oldest first, from behind a sequence number."""
+        rows = await self._log(thread_id, after, limit, "")
+        runs = await self._runs_of({row[2] for _, row in rows})
+        answers = await self._answers(rows)
+        events: list[Event] = []
+        for (no, _), (row, read) in zip(rows, await self._readers(thread_id, rows), strict=True):
+            seq, kind, run, agent, at, ref, payload = row
+            identity = runs.get(run) or Identity("", thread_id, agent, "")
+            if identity.agent_id != agent:
+                identity = replace(identity, agent_id=agent)
+            events.append(read.event(kind, identity, seq, at, payload, answers.get((no, ref))))
+        return events
+
+    async def _runs_of(self, numbers: set[int]) -> dict[int, Identity]:
+        """The identities of runs, by their numbers; they never change."""
+        known = self._identities
+        for number in numbers - known.keys():
+            for (payload,) in await self._query("SELECT payload FROM runs WHERE no = ?", number):
+                if len(known) > 4096:
+                    known.clear()
+                known[number] = decode(self._packer.unpack(payload, {}), RunRecord).identity
+        return {number: known[number] for number in numbers if number in known}
+
+    async def _answers(self, rows: list[tuple[int, Row]]) -> dict[tuple[int, int | None], bytes]:
+        """The answers that events of the log refer to, by thread and number."""
+        found: dict[tuple[int, int | None], bytes] = {}
+        for no, ref in {(no, row[5]) for no, row in rows if row[5] is not None}:
+            sql = "SELECT payload FROM log WHERE thread = ? AND seq = ?"
+            for (payload,) in await self._query(sql, no, ref):
+                found[no, ref] = self._packer.unpack(payload, await self._blobs(no, [payload]))
+        return found
+
+    async def head(self, thread_id: str) -> int:
+        """The last number of the thread's log; 0 if there is none."""
+        sql = "SELECT head FROM threads WHERE tenant = ? AND id = ?"
+        rows = await self._query(sql, self._tenant, thread_id)
+        return rows[0][0] if rows else 0
+
+    async def chunks(self, thread_id: str) -> list[Chunk]:
+        """What is kept of an answer that is being streamed, in order."""
+        sql = """SELECT c.payload FROM threads t JOIN chunks c ON c.thread = t.no
+                 WHERE t.tenant = ? AND t.id = ? ORDER BY c.number"""
+        rows = await self._query(sql, self._tenant, thread_id)
+        read = _Reader(self._packer, {}, f"thread {thread_id!r}")
+        return [read.json(row[0], Chunk, "chunk") for row in rows]
+
+    # -- runs and what hangs off them ------------------------------------------------------------------------
+
+    async def run(self, run_id: str) -> RunRecord | None:
+        """One run's record."""
+        found = await self._records(" AND r.id = ?", [run_id])
+        return found[0] if found else None
+
+    async def runs(
+        self,
+        *,
+        thread_id: str | None = None,
+        status: RunStatus | None = None,
+        agent_id: str | None = None,
+        before: str | None = None,
+        limit: int = 100,
+    ) -> list[RunRecord]:
+        """Run records, newest first, older than the run `before`."""
+        sql, args = "", list[Any]()
+        if thread_id is not None:
+            sql += " AND r.thread = (SELECT no FROM threads WHERE tenant = ? AND id = ?)"
+            args += [self._tenant, thread_id]
+        for column, value in (("r.status =", status), ("r.agent =", agent_id), ("r.id <", before)):
+            if value is not None:
+                sql += f" AND {column} ?"
+                args.append(value)
+        return await self._records(f"{sql} ORDER BY r.id DESC LIMIT ?", [*args, limit])
+
+    async def _records(self, where: str, args: list[Any]) -> list[RunRecord]:
+        sql = f"SELECT r.thread, r.id, r.payload FROM runs r WHERE r.tenant = ?{where}"
+        rows = await self._query(sql, self._tenant, *args)
+        return [await self._one(row[0], row[2], RunRecord, f"run {row[1]}") for row in rows]
+
+    async def _one(self, thread: int, payload: bytes, kind: type[T], name: str) -> T:
+        return _Reader(self._packer, await self._blobs(thread, [payload]), name).json(payload, kind, name)
+
+    async def answer(self, run_id: str) -> Message | None:
+        """The last answer of a run."""
+        sql = """SELECT l.thread, l.seq, l.payload FROM runs r
+                 JOIN log l ON l.thread = r.thread AND l.seq = r.answer WHERE r.tenant = ? AND r.id = ?"""
+        for thread, seq, payload in await self._query(sql, self._tenant, run_id):
+            return _Reader(self._packer, await self._blobs(thread, [payload]), f"run {run_id}").message(
+                seq, payload
+            )
+        return None
+
+    async def calls(self, run_id: str) -> Sequence[Call]:
+        """The whole ledger of a run, in order."""
+        sql = """SELECT r.thread, c.step, c.place, c.id, c.name, c.ref, c.arguments, c.payload
+                 FROM runs r JOIN calls c ON c.run = r.no
+                 WHERE r.tenant = ? AND r.id = ? ORDER BY c.step, c.place"""
+        rows = await self._query(sql, self._tenant, run_id)
+        refs = {(row[0], row[5]) for row in rows if row[5] is not None}
+        answers = await self._answers([(thread, (0, 0, 0, 0, 0, ref, 0)) for thread, ref in refs])
+        calls: list[Call] = []
+        for thread, step, place, call_id, name, ref, arguments, payload in rows:
+            read = _Reader(self._packer, await self._blobs(thread, [arguments, payload]), f"run {run_id}")
+            answer = None if ref is None else decode(answers[thread, ref], Message)
+            calls.append(read.call(run_id, step, place, call_id, name, arguments, answer, payload))
+        return calls
+
+    async def tickets(
+        self,
+        run_id: str | None = None,
+        *,
+        thread_id: str | None = None,
+        status: TicketStatus | None = None,
+        assignee: str | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> Sequence[Ticket]:
+        """Tickets, oldest first, from behind the ticket `after`; of one run, one thread, or of all."""
+        sql = "SELECT k.thread, k.id, k.payload FROM tickets k WHERE k.tenant = ?"
+        args: list[Any] = [self._tenant]
+        if run_id is not None:
+            sql += " AND k.run = (SELECT no FROM runs WHERE tenant = ? AND id = ?)"
+            args += [self._tenant, run_id]
+        if thread_id is not None:
+            sql += " AND k.thread = (SELECT no FROM threads WHERE tenant = ? AND id = ?)"
+            args += [self._tenant, thread_id]
+        for column, value in (("k.status =", status), ("k.assignee =", assignee), ("k.id >", after)):
+            if value is not None:
+                sql += f" AND {column} ?"
+                args.append(value)
+        sql += " ORDER BY k.id"
+        if limit is not None:
+            sql, args = f"{sql} LIMIT ?", [*args, limit]
+        rows = await self._query(sql, *args)
+        return [await self._one(row[0], row[2], Ticket, f"ticket {row[1]}") for row in rows]
+
+    async def ticket(self, ticket_id: str) -> Ticket | None:
+        """One ticket."""
+        sql = "SELECT thread, payload FROM tickets WHERE tenant = ? AND id = ?"
+        for thread, payload in await self._query(sql, self._tenant, ticket_id):
+            return await self._one(thread, payload, Ticket, f"ticket {ticket_id}")
+        return None
+
+    async def decisions(self, ticket_id: str) -> Sequence[Decision]:
+        """Who answered a ticket, and how, in order."""
+        sql = "SELECT thread, id, payload FROM decisions WHERE tenant = ? AND ticket = ? ORDER BY at, id"
+        rows = await self._query(sql, self._tenant, ticket_id)
+        return [await self._one(row[0], row[2], Decision, f"decision {row[1]}") for row in rows]
+
+    async def item(self, item_id: str) -> InboxItem | None:
+        """An inbox item or a request, whatever became of it."""
+        sql = """SELECT i.thread, t.id, i.kind, i.position, i.status, i.taken_by, i.payload
+                 FROM inbox i JOIN threads t ON t.no = i.thread WHERE i.tenant = ? AND i.id = ?"""
+        for thread, thread_id, kind, position, status, taken_by, payload in await self._query(
+            sql, self._tenant, item_id
+        ):
+            item = InboxItem(id=item_id, thread_id=thread_id, kind=kind)
+            if payload is not None:
+                item = await self._one(thread, payload, InboxItem, f"item {item_id}")
+            return replace(item, position=position, status=status, taken_by=taken_by)
+        return None
+
+    # -- threads ---------------------------------------------------------------------------------------------
+
+    async def thread(self, thread_id: str) -> ThreadRecord | None:
+        """One thread's record."""
+        found = await self._threads("t.id = ?", [thread_id])
+        return found[0] if found else None
+
+    async def threads(self, *, before: str | None = None, limit: int = 100) -> list[ThreadRecord]:
+        """Threads, newest first, older than the thread `before`; without those of delegated runs."""
+        where, args = "t.parent IS NULL", list[Any]()
+        if before is not None:
+            where += " AND t.no < (SELECT no FROM threads WHERE tenant = ? AND id = ?)"
+            args = [self._tenant, before]
+        return await self._threads(f"{where} ORDER BY t.no DESC LIMIT ?", [*args, limit])
+
+    async def _threads(self, where: str, args: list[Any]) -> list[ThreadRecord]:
+        rows = await self._query(f"{_THREAD} WHERE t.tenant = ? AND {where}", self._tenant, *args)
+        return [_thread_of(row, _Reader(self._packer, {}, f"thread {row[10]!r}")) for row in rows]
+
+    async def counts(self) -> Mapping[str, int]:
+        """How many there are: threads, messages, runs by status, open tickets, dispatches."""
+        sql = """
+        SELECT 'threads', count(*) FROM threads WHERE tenant = ?
+        UNION ALL SELECT 'messages', count(*) FROM threads t JOIN log l ON l.thread = t.no AND l.kind = 'message'
+            WHERE t.tenant = ?
+        UNION ALL SELECT status, count(*) FROM runs WHERE tenant = ? GROUP BY status
+        UNION ALL SELECT 'tickets', count(*) FROM tickets WHERE tenant = ? AND status = 'open'
+        UNION ALL SELECT 'dispatches', count(*) FROM threads t JOIN dispatches d ON d.thread = t.no
+            WHERE t.tenant = ?"""
+        return dict(await self._query(sql, *[self._tenant] * 5))  # type: ignore[arg-type]
+
+    async def due(self, *, limit: int = 100) -> list[Due]:
+        """Dispatches of all tenants that nobody alive has claimed: the first due first, then those of later."""
+        sql = """SELECT t.tenant, t.id, d.agent, d.due_at FROM dispatches d JOIN threads t ON t.no = d.thread
+                 WHERE t.claim IS NULL
+                 OR NOT EXISTS (SELECT 1 FROM workers w WHERE w.id = t.claim AND w.until > NOW_MS)
+                 ORDER BY d.due_at, d.thread LIMIT ?"""
+        return [Due(*row) for row in await self._query(sql, limit)]
+
+    async def claims(self, worker_id: str) -> list[tuple[str, str, int]]:
+        """The threads that a worker has claimed, of all tenants: tenant, thread, and its inbox's head."""
+        rows = await self._query("SELECT tenant, id, inbox_head FROM threads WHERE claim = ?", worker_id)
+        return [(tenant, thread_id, head) for tenant, thread_id, head in rows]
+
+    async def fork(self, thread_id: str, at: int, new_id: str) -> ThreadRecord:
+        """A new thread that begins with this one's log up to `at`, and its state as it was there."""
+        await self._transact(lambda: _upkeep.fork(self._tenant, thread_id, at, new_id))
+        forked = await self.thread(new_id)
+        assert forked is not None  # noqa: S101  # It was made in the line above.
+        return forked
+
+    async def delete(self, thread_id: str, *, children: ChildPolicy = "reject") -> int:
+        """Remove threads and everything of theirs; returns how many. Children are threads of delegated runs."""
+        return await self._transact(lambda: _upkeep.delete(self._tenant, thread_id, children))
+
+    async def prune(self, retention: Retention) -> Pruned:
+        """Remove what is older than it has to be kept."""
+        return await self._transact(lambda: _upkeep.prune(self._tenant, retention))
+
+
+class _Reader:
+    """Reads the payloads of one thread's rows, and names the row that can't be read."""
+
+    def __init__(self, packer: Packer, blobs: dict[str, bytes], where: str) -> None:
+        self._packer = packer
+        self._blobs = blobs
+        self._where = where
+
+    def _try(self, name: str, work: Callable[[], T]) -> T:
+        try:
+            return work()
+        except (msgspec.DecodeError, CorruptRow, UnicodeDecodeError, TypeError) as error:
+            raise CorruptRow(
+                f"{self._where}: {name} can't be read ({error}); restore it from a backup, or delete the thread"
+            ) from error
+
+    def payload(self, data: bytes, name: str) -> bytes:
+        return self._try(name, lambda: self._packer.unpack(data, self._blobs))
+
+    def json(self, data: bytes, kind: type[T], name: str) -> T:
+        return self._try(name, lambda: decode(self._packer.unpack(data, self._blobs), kind))
+
+    def message(self, seq: int, data: bytes) -> Message:
+        return self._try(f"message {seq}", lambda: message_of(seq, self._packer.unpack(data, self._blobs)))
+
+    def event(self, kind: str, run: Identity, seq: int, at: int, data: bytes, answer: bytes | None) -> Event:
+        unpack = self._packer.unpack
+        return self._try(f"event {seq}", lambda: event_of(kind, run, seq, at, unpack(data, self._blobs), answer))
+
+    def item(self, data: bytes, item_id: str, position: int) -> InboxItem:
+        item = self.json(data, InboxItem, f"item {item_id}")
+        force_setattr(item, "position", position)
+        return item
+
+    def call(
+        self,
+        run_id: str,
+        step: int,
+        place: int,
+        call_id: str,
+        name: str,
+        arguments: bytes | None,
+        answer: Message | None,
+        data: bytes,
+    ) -> Call:
+        unpack = self._packer.unpack
+
+        def read() -> Call:
+            given = None if arguments is None else unpack(arguments, self._blobs)
+            return call_of(run_id, step, place, call_id, name, given, answer, unpack(data, self._blobs))
+
+        return self._try(f"call {call_id}", read)
+
+
+def _by_id(rows: list[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: row[10])
+
+
+def _thread_of(row: Row, read: _Reader) -> ThreadRecord:
+    _, _, version, head, epoch, inbox_head, base_seq, created_at, updated_at, claimed, *rest = row
+    thread_id, open_run, last_run, last_agent, parent, base, title, metadata, _ = rest
+    return ThreadRecord(
+        id=thread_id,
+        version=version,
+        head=head,
+        epoch=epoch,
+        claimed=bool(claimed),
+        inbox_head=inbox_head,
+        open_run_id=open_run,
+        last_run_id=last_run,
+        last_agent_id=last_agent,
+        parent_id=parent,
+        base_id=base,
+        base_seq=base_seq,
+        title=title,
+        metadata={} if metadata is None else read.json(metadata, dict[str, Any], "metadata"),
+        created_at=created_at,
+        updated_at=updated_at,
+    )

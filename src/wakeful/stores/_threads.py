@@ -1,0 +1,120 @@
+"""A thread that works for an event loop: one job after the other, or all that wait at once."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+__all__ = ["Job", "JobThread", "settled"]
+
+T = TypeVar("T")
+
+MAX_BATCH = 256
+
+
+class Job(Struct, eq=False):
+    """Work for the thread. `result` or `error` is there once it is done."""
+
+    work: Callable[[], Any]
+    future: asyncio.Future[Any] | None = None
+    result: Any = None
+    error: BaseException | None = None
+
+
+class JobThread:
+    """Runs jobs in batches: whatever queued up while the last batch ran is the next one."""
+
+    def __init__(self, name: str, run_batch: Callable[[list[Job]], None]) -> None:
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._run_batch = run_batch
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        """Queue work; the future belongs to the running loop."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._jobs.put(Job(work, future))
+        return future
+
+    def post(self, work: Callable[[], Any]) -> None:
+        """Queue work that nobody waits for, from any thread."""
+        self._jobs.put(Job(work))
+
+    def close(self) -> None:
+        """End the thread once everything that was queued is done."""
+        self._jobs.put(None)
+        self._thread.join()
+
+    def _serve(self) -> None:
+        get, get_nowait = self._jobs.get, self._jobs.get_nowait
+        while (job := get()) is not None:
+            batch, last = [job], False
+            try:
+                while len(batch) < MAX_BATCH:
+                    if (job := get_nowait()) is None:
+                        last = True
+                        break
+                    batch.append(job)
+            except Empty:
+                pass
+            self._run_batch(batch)
+            _hand_back(batch)
+            if last:
+                return
+
+
+def _hand_back(batch: list[Job]) -> None:
+    """Tell the loops; jobs of one loop wake it once."""
+    loops: dict[asyncio.AbstractEventLoop, list[Job]] = {}
+    for job in batch:
+        if job.future is not None:
+            loops.setdefault(job.future.get_loop(), []).append(job)
+    for loop, jobs in loops.items():
+        try:
+            loop.call_soon_threadsafe(_resolve, jobs)
+        except RuntimeError:
+            pass  # The loop is closed: nobody waits any more.
+
+
+def _resolve(jobs: list[Job]) -> None:
+    for job in jobs:
+        future = job.future
+        if future is None or future.done():
+            continue
+        if job.error is not None:
+            future.set_exception(job.error)
+        else:
+            future.set_result(job.result)
+
+
+async def settled(future: asyncio.Future[T]) -> T:
+    """The future's result, waited for whatever happens. A cancellation that comes meanwhile reaches the task at
+    its next await: what is being written will be written, and its writer must hear of it."""
+    cancelled = False
+    while True:
+        try:
+            result = await asyncio.shield(future)
+            break
+        except asyncio.CancelledError:
+            if future.cancelled():
+                raise
+            cancelled = True
+        except BaseException:
+            if cancelled:
+                _cancel_again()
+            raise
+    if cancelled:
+        _cancel_again()
+    return result
+
+
+def _cancel_again() -> None:
+    task = asyncio.current_task()
+    if task is not None:
+        task.cancel()
+        task.uncancel()  # It was counted when it came.

@@ -1,0 +1,186 @@
+"""Forking, deleting and pruning, as scripts that SQLite and Postgres run in one transaction each.
+
+A script yields statements with their arguments, is sent their rows, and returns what came of it. FOR_UPDATE stands
+for the lock on rows that Postgres needs and SQLite doesn't, with IF_FREE only on those that nobody else has. What
+is asked about a thread after it was locked stays true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any, TypeVar
+
+from ..errors import HasChildren, ThreadBusy, ThreadExists, UnknownThread, UsageError
+from ..types.ids import now_ms
+from ._protocol import ChildPolicy, Pruned, Retention
+
+__all__ = ["Script", "delete", "fork", "prune"]
+
+T = TypeVar("T")
+
+Script = Generator[tuple[str, Sequence[Any]], list[tuple[Any, ...]], T]
+
+_ALIVE = "EXISTS (SELECT 1 FROM workers w WHERE w.id = t.claim AND w.until > NOW_MS)"
+
+
+def fork(tenant: str, thread_id: str, at: int, new_id: str) -> Script[None]:
+    """A thread that has another's first `at` entries as its own, without a copy of them."""
+    rows = yield "SELECT no, head FROM threads WHERE tenant = ? AND id = ? FOR_UPDATE", (tenant, thread_id)
+    if not rows:
+        raise UnknownThread(f"no thread {thread_id!r} in this store")
+    base, head = rows[0]
+    if not 0 <= at <= head:
+        raise UsageError(f"thread {thread_id!r} has entries 1 to {head}; it can't be forked at {at}")
+    if (yield "SELECT 1 FROM threads WHERE tenant = ? AND id = ?", (tenant, new_id)):
+        raise ThreadExists(f"thread {new_id!r} exists already; fork into another id")
+    now = now_ms()
+    rows = yield (
+        """INSERT INTO threads (tenant, id, version, head, base, base_seq, created_at, updated_at)
+           VALUES (?, ?, 1, ?, ?, ?, ?, ?) RETURNING no""",
+        (tenant, new_id, at, base, at, now, now),
+    )
+    new = rows[0][0]
+    for table, columns in (("state_log", "name, seq, at, payload"), ("blobs", "digest, payload")):
+        only = " AND seq <= ?" if table == "state_log" else ""
+        yield (
+            f"INSERT INTO {table} (thread, {columns}) SELECT {new}, {columns} FROM {table} WHERE thread = ?{only}",
+            (base, at) if only else (base,),
+        )
+    yield (
+        """INSERT INTO state (thread, run, name, seq, payload)
+           SELECT thread, 0, name, seq, payload FROM state_log s WHERE thread = ?
+           AND seq = (SELECT max(seq) FROM state_log n WHERE n.thread = s.thread AND n.name = s.name)""",
+        (new,),
+    )
+
+
+def delete(tenant: str, thread_id: str, children: ChildPolicy) -> Script[int]:
+    """Remove a thread and everything of it, and its children if they go with it."""
+    yield "SELECT no FROM threads WHERE tenant = ? AND id = ? FOR_UPDATE", (tenant, thread_id)
+    rows = yield f"SELECT no, {_ALIVE} FROM threads t WHERE tenant = ? AND id = ?", (tenant, thread_id)
+    if not rows:
+        return 0
+    thread, alive = rows[0]
+    if alive:
+        raise ThreadBusy(f"thread {thread_id!r} has a running run; cancel it or wait for it before you delete it")
+    kids = yield "SELECT id FROM threads WHERE tenant = ? AND parent = ?", (tenant, thread_id)
+    if kids and children == "reject":
+        raise HasChildren(
+            f"thread {thread_id!r} has {len(kids)} child threads of delegated runs; delete it with "
+            'children="cascade" to remove them too, or children="detach" to keep them'
+        )
+    removed = 1
+    if children == "cascade":
+        for (child,) in kids:
+            removed += yield from delete(tenant, child, children)
+    elif kids:
+        yield "UPDATE threads SET parent = NULL WHERE tenant = ? AND parent = ?", (tenant, thread_id)
+    yield from _free_forks(thread)
+    yield from _remove(thread)
+    return removed
+
+
+def _free_forks(thread: int) -> Script[None]:
+    """Give a thread's forks the messages that they had from it; its events were of its runs, and go with it."""
+    for fork, seq in (yield "SELECT no, base_seq FROM threads WHERE base = ?", (thread,)):
+        yield (
+            f"""INSERT INTO log (thread, seq, kind, run, agent, at, ref, payload)
+                SELECT {fork}, seq, kind, run, agent, at, ref, payload FROM log
+                WHERE thread = ? AND seq <= ? AND kind = 'message'""",
+            (thread, seq),
+        )
+        yield (
+            """UPDATE threads SET base = (SELECT base FROM threads b WHERE b.no = threads.base),
+               base_seq = (SELECT CASE WHEN b.base_seq < threads.base_seq THEN b.base_seq ELSE threads.base_seq END
+               FROM threads b WHERE b.no = threads.base) WHERE no = ?""",
+            (fork,),
+        )
+
+
+_OF_THREAD = ("log", "chunks", "tickets", "decisions", "state", "state_log", "inbox", "tasks", "budgets", "blobs")
+
+
+def _remove(thread: int) -> Script[None]:
+    yield "DELETE FROM calls WHERE run IN (SELECT no FROM runs WHERE thread = ?)", (thread,)
+    for table in (*_OF_THREAD, "dispatches", "runs"):
+        yield f"DELETE FROM {table} WHERE thread = ?", (thread,)
+    yield "DELETE FROM threads WHERE no = ?", (thread,)
+
+
+def prune(tenant: str, retention: Retention) -> Script[Pruned]:
+    """Remove what is older than it has to be kept."""
+    now = now_ms()
+    chunks = events = runs = threads = 0
+    mine = "SELECT no FROM threads WHERE tenant = ?"
+    if retention.chunks is not None:
+        sql = f"DELETE FROM chunks WHERE at < ? AND thread IN ({mine}) RETURNING 1"
+        chunks = len((yield sql, (now - retention.chunks, tenant)))
+    if retention.events is not None:
+        cut = now - retention.events
+        old = "tenant = ? AND status = 'done' AND finished_at < ? AND bare = 0"
+        sql = f"""DELETE FROM log WHERE kind <> 'message'
+                  AND (thread, run) IN (SELECT thread, no FROM runs WHERE {old}) RETURNING 1"""
+        events = len((yield sql, (tenant, cut)))
+        yield f"UPDATE runs SET bare = 1 WHERE {old}", (tenant, cut)
+        # The last value from before the cut is what the key had at it.
+        yield (
+            f"""DELETE FROM state_log WHERE at < ? AND thread IN ({mine}) AND EXISTS (SELECT 1 FROM state_log n
+                WHERE n.thread = state_log.thread AND n.name = state_log.name AND n.seq > state_log.seq
+                AND n.at < ?)""",
+            (cut, tenant, cut),
+        )
+    if retention.runs is not None:
+        sql = "SELECT no, thread FROM runs WHERE tenant = ? AND status = 'done' AND finished_at < ?"
+        runs += yield from _remove_runs((yield sql, (tenant, now - retention.runs)))
+    if retention.runs_kept is not None:
+        sql = """SELECT no, thread FROM (SELECT no, thread, status,
+                 row_number() OVER (PARTITION BY thread ORDER BY no DESC) AS place FROM runs WHERE tenant = ?) AS r
+                 WHERE status = 'done' AND place > ?"""
+        runs += yield from _remove_runs((yield sql, (tenant, retention.runs_kept)))
+    if retention.threads is not None:
+        threads += yield from _remove_idle(tenant, "updated_at < ?", (now - retention.threads,))
+    if retention.threads_kept is not None:
+        older = """parent IS NULL AND no NOT IN
+                   (SELECT no FROM threads WHERE tenant = ? AND parent IS NULL ORDER BY no DESC LIMIT ?)"""
+        threads += yield from _remove_idle(tenant, older, (tenant, retention.threads_kept))
+    yield (
+        "DELETE FROM workers WHERE until < ? AND id NOT IN (SELECT claim FROM threads WHERE claim IS NOT NULL)",
+        (now - 24 * 3600 * 1000,),
+    )
+    return Pruned(chunks, events, runs, threads)
+
+
+def _remove_idle(tenant: str, which: str, args: Sequence[Any]) -> Script[int]:
+    """Remove threads that nothing runs on or waits for, neither on them nor on their children."""
+    idle = f"""t.tenant = ? AND t.open_run IS NULL AND NOT {_ALIVE}
+               AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.thread = t.no AND i.status = 'pending')"""
+    busy = f"""WITH RECURSIVE tree(id) AS (
+                   SELECT id FROM threads WHERE tenant = ? AND id = ?
+                   UNION SELECT k.id FROM tree JOIN threads k ON k.parent = tree.id AND k.tenant = ?)
+               SELECT 1 FROM tree JOIN threads t ON t.tenant = ? AND t.id = tree.id WHERE NOT ({idle}) LIMIT 1"""
+    removed = 0
+    sql = f"SELECT id FROM threads t WHERE {idle} AND {which} FOR_UPDATE IF_FREE"
+    for (thread_id,) in (yield sql, (tenant, *args)):
+        if not (yield busy, (tenant, thread_id, tenant, tenant, tenant)):
+            removed += yield from delete(tenant, thread_id, "cascade")
+    return removed
+
+
+def _remove_runs(rows: list[tuple[Any, ...]]) -> Script[int]:
+    """Remove finished runs with their ledger and their events; the messages they wrote stay."""
+    for run, thread in rows:
+        yield "DELETE FROM log WHERE thread = ? AND run = ? AND kind <> 'message'", (thread, run)
+        yield (
+            "DELETE FROM decisions WHERE thread = ? AND ticket IN (SELECT id FROM tickets WHERE run = ?)",
+            (thread, run),
+        )
+        for table in ("calls", "tickets", "state"):
+            yield f"DELETE FROM {table} WHERE run = ?", (run,)
+        yield (
+            """UPDATE inbox SET payload = NULL WHERE thread = ? AND status <> 'pending'
+               AND taken_by = (SELECT id FROM runs WHERE no = ?)""",
+            (thread, run),
+        )
+        yield "UPDATE threads SET last_run = NULL WHERE no = ? AND last_run = ?", (thread, run)
+        yield "DELETE FROM runs WHERE no = ?", (run,)
+    return len(rows)
