@@ -73,6 +73,19 @@ class _Running:
 class Executor:
     """The calls that one activation runs. Whatever way they end, each makes exactly one arrival."""
 
+    __slots__ = (
+        "_abandoned",
+        "_clock",
+        "_grace",
+        "_running",
+        "_threads",
+        "_waiter",
+        "arrivals",
+        "children",
+        "loop",
+        "passed_on",
+    )
+
     def __init__(self, clock: Clock, threads: ToolThreads, abandoned: set[Any], grace: float) -> None:
         self._clock = clock
         self._threads = threads
