@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any, Protocol
-
-from .types.ids import now_ms
 
 __all__ = ["Clock", "SystemClock", "Timer"]
 
@@ -34,7 +33,9 @@ class Clock(Protocol):
 class SystemClock:
     """The time it is."""
 
-    now = staticmethod(now_ms)
+    def now(self) -> int:
+        """Milliseconds since the epoch, UTC."""
+        return time.time_ns() // 1_000_000
 
     def call_later(self, seconds: float, callback: Callable[..., Any], *args: Any) -> Timer:
         """Call back on the running event loop."""

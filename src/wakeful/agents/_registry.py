@@ -52,7 +52,6 @@ class ResolvedAgent:
         self.offered = frozenset(self.tools)
         self.hooks = hooks
         self.gated = bool(hooks["gate_tool"])
-        self.silent = not any(hooks.values())
         self.shape = None if agent.output in (None, str) else Shape(agent.output)
         self.output = None if self.shape is None else OutputSpec("output", self.shape.schema)
         self.patterns = {p.pattern: re.compile(p.pattern) for p in agent.stop if isinstance(p, ContentMatch)}

@@ -62,6 +62,8 @@ H = TypeVar("H", bound=HookContext)
 
 MAX_TROUBLES = 8
 
+_ACTIONS = ActionQueue.name
+
 Children = Callable[["Activation", ToolContext, str, str], Awaitable[ChildResult]]
 
 
@@ -169,7 +171,7 @@ class Activation:
         self._task = asyncio.current_task()
         self._pending = 0 if self._task is None else self._task.cancelling()
         try:
-            if not self.quiet("activate", "run_start"):
+            if not (self.quiet("activate") and self.quiet("run_start")):
                 try:
                     await self._begin()
                 except BaseException as error:
@@ -329,9 +331,9 @@ class Activation:
 
     async def flush(self, *, release: bool = False, inbox_head: int | None = None) -> None:
         """Commit the draft, then show its events and deliver its notices."""
-        if not release and not self.draft:
-            return
         draft = self.draft
+        if not (release or draft.log or draft):
+            return
         committed = await self.env.store.commit(draft.commit(self.now, release=release, inbox_head=inbox_head))
         logged, notices = draft.clear(committed)
         self.head = committed.head
@@ -360,11 +362,9 @@ class Activation:
 
     # -- hooks -----------------------------------------------------------------------------------------------
 
-    def quiet(self, *phases: str) -> bool:
-        """Whether these phases have no hooks and no actions wait: then they cost nothing."""
-        if ActionQueue.name in self.state.values:
-            return False
-        return self.agent.silent or not any(self.agent.hooks[phase] for phase in phases)
+    def quiet(self, phase: str) -> bool:
+        """Whether a phase has no hooks and no actions wait: then it costs nothing."""
+        return not self.agent.hooks[phase] and _ACTIONS not in self.state.values
 
     async def phase(
         self,
@@ -374,7 +374,7 @@ class Activation:
         prepare: Callable[[H], None] | None = None,
     ) -> list[H]:
         """Run a phase's hooks and actions. What came before is committed first."""
-        if not hooks and ActionQueue.name not in self.state.values:
+        if not hooks and _ACTIONS not in self.state.values:
             return []
         await self.flush()
         contexts: list[H] = []
@@ -389,7 +389,7 @@ class Activation:
         if hooks:
             contexts = await run_hooks(name, hooks, context, self.apply)
             self.now = self.clock.now()
-        if ActionQueue.name in self.state.values:
+        if _ACTIONS in self.state.values:
             catalog, configs = self.env.registry.catalog, self.agent.configs
             done, problems = await run_actions(name, catalog, configs, self.state, context, self.apply)
             contexts += done

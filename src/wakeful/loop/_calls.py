@@ -192,25 +192,19 @@ async def _start(act: Activation, ready: list[Ready]) -> None:
         raise
     run, snapshot = act.view.run, act.state.snapshot()
     fence = act.draft.fence.epoch if act.draft.fence is not None else 0
-    services = act.services
+    executor, services = act.executor, act.services
     alone = len(act.view.calls) == 1
     for row, tool, arguments in started:
         context = ToolContext(act.identity, row, snapshot, run.principal, fence, services, tool.suspendable)
-        if alone and tool.is_async:
-            await _run_alone(act, row, tool, arguments, context)
-        else:
-            act.executor.start(row, tool, arguments, context)
-
-
-async def _run_alone(
-    act: Activation, call: Call, tool: Tool, arguments: dict[str, Any], context: ToolContext
-) -> None:
-    executor = act.executor
-    arrival = await executor.run_inline(call, tool, arguments, context)
-    act.now = act.clock.now()
-    _settle(act, arrival)
-    if executor.passed_on:
-        raise asyncio.CancelledError
+        if not (alone and tool.is_async):
+            executor.start(row, tool, arguments, context)
+            continue
+        begun = executor.begin_inline(row, tool, arguments, context)
+        arrival = begun if isinstance(begun, Arrival) else await executor.end_inline(begun)
+        act.now = act.clock.now()
+        _settle(act, arrival)
+        if executor.passed_on:
+            raise asyncio.CancelledError
 
 
 def settle_arrivals(act: Activation) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 from inspect import isawaitable
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from ..clock import Clock, Timer
 from ..errors import ToolError, explain
@@ -14,7 +14,7 @@ from ..types.content import ToolReply
 from ..types.runs import Call
 from ._inline import Inline, LeftBehind
 
-__all__ = ["Arrival", "Ended", "Executor"]
+__all__ = ["Arrival", "Ended", "Executor", "Running"]
 
 Ended = Literal["ok", "error", "asked", "timeout", "interrupted"]
 
@@ -40,7 +40,9 @@ class Arrival:
         self.asked = asked
 
 
-class _Running:
+class Running:
+    """A call that runs in this process."""
+
     __slots__ = (
         "awaiter",
         "call",
@@ -92,7 +94,7 @@ class Executor:
         self._abandoned = abandoned
         self._grace = grace
         self.loop = asyncio.get_running_loop()
-        self._running: dict[str, _Running] = {}
+        self._running: dict[str, Running] = {}
         self._waiter: asyncio.Future[None] | None = None
         self.arrivals: list[Arrival] = []
         self.passed_on = False
@@ -101,7 +103,7 @@ class Executor:
 
     def start(self, call: Call, tool: Tool, arguments: dict[str, Any], context: ToolContext) -> None:
         """Run a call; its end is an arrival."""
-        running = self._running[call.id] = _Running(call, tool, context)
+        running = self._running[call.id] = Running(call, tool, context)
         running.task = self.loop.create_task(self._run(running, arguments))
         if tool.timeout is not None:
             running.timer = self._clock.call_later(tool.timeout, self._stop, running, True)
@@ -126,9 +128,12 @@ class Executor:
         for running in list(self._running.values()):
             self._stop(running, False)
 
-    async def run_inline(self, call: Call, tool: Tool, arguments: dict[str, Any], context: ToolContext) -> Arrival:
-        """Run a step's only call in this task, and return how it ended. `passed_on` says whether the caller's
-        cancellation went through the tool; whoever takes the arrival must raise it then."""
+    def begin_inline(
+        self, call: Call, tool: Tool, arguments: dict[str, Any], context: ToolContext
+    ) -> Arrival | Running:
+        """Run a step's only call in this task: up to its end, or to where it waits and `end_inline` goes on.
+        `passed_on` says whether the caller's cancellation went through the tool; whoever takes the arrival must
+        raise it then."""
         task = asyncio.current_task(self.loop)
         pending = 0 if task is None else task.cancelling()
         inline = Inline(tool.call(arguments, context))
@@ -136,8 +141,13 @@ class Executor:
             # It never waited: there is nothing to watch over.
             self.passed_on = task is not None and task.cancelling() > pending
             return self._returned(call, tool, context, inline.value)
-        running = self._running[call.id] = _Running(call, tool, context)
+        running = self._running[call.id] = Running(call, tool, context)
         running.awaiter, running.inline, running.pending = task, inline, pending
+        return running
+
+    async def end_inline(self, running: Running) -> Arrival:
+        """Go on with a call that `begin_inline` began and that waits now."""
+        call, tool, task, inline = running.call, running.tool, running.awaiter, cast(Inline, running.inline)
         inline.told = lambda: self._noticed(running)
         if tool.timeout is not None:
             running.timer = self._clock.call_later(tool.timeout, self._stop, running, True)
@@ -157,7 +167,7 @@ class Executor:
             while running.own_cancels:
                 running.own_cancels -= 1
                 task.uncancel()
-            self.passed_on = task.cancelling() > pending
+            self.passed_on = task.cancelling() > running.pending
         return arrival
 
     def _returned(self, call: Call, tool: Tool, context: ToolContext, value: Any) -> Arrival:
@@ -167,12 +177,12 @@ class Executor:
         except Exception as error:
             return Arrival(call.id, "error", context, _told(call, error, limit))
 
-    async def _run(self, running: _Running, arguments: dict[str, Any]) -> None:
+    async def _run(self, running: Running, arguments: dict[str, Any]) -> None:
         tool, context = running.tool, running.context
         result = tool.call(arguments, context) if tool.is_async else self._in_thread(running, arguments)
         self._arrive(running, await self._end_of(running, result))
 
-    async def _end_of(self, running: _Running, result: Awaitable[Any]) -> Arrival:
+    async def _end_of(self, running: Running, result: Awaitable[Any]) -> Arrival:
         call, context, limit = running.call, running.context, running.tool.max_result_bytes
         try:
             return Arrival(call.id, "ok", context, reply_of(await result, call.id, call.name, limit))
@@ -192,7 +202,7 @@ class Executor:
             reply = _told(call, error, limit)
         return Arrival(call.id, "error", context, reply)
 
-    async def _in_thread(self, running: _Running, arguments: dict[str, Any]) -> Any:
+    async def _in_thread(self, running: Running, arguments: dict[str, Any]) -> Any:
         tool, context = running.tool, running.context
         future = running.thread = self._threads.submit(lambda: tool.call(arguments, context))
         while True:
@@ -207,7 +217,7 @@ class Executor:
         # A plain function around an async one hands its coroutine on.
         return await value if isawaitable(value) else value
 
-    def _stop(self, running: _Running, timed_out: bool) -> None:
+    def _stop(self, running: Running, timed_out: bool) -> None:
         if running.call.id not in self._running or running.context.cancelled:
             return
         running.timed_out = timed_out
@@ -218,7 +228,7 @@ class Executor:
             running.own_cancels += 1
             running.awaiter.cancel()
 
-    def _cancelled(self, running: _Running) -> None:
+    def _cancelled(self, running: Running) -> None:
         """The call was told to stop; from now on the grace runs."""
         if running.context.cancelled:
             return
@@ -227,19 +237,19 @@ class Executor:
             running.timer.cancel()
         running.timer = self._clock.call_later(self._grace, self._let_go, running)
 
-    def _noticed(self, running: _Running) -> None:
+    def _noticed(self, running: Running) -> None:
         """A cancellation passes through to an inline call: the caller's, or one of the tool's own, such as a
         time limit inside it, which it takes back. Which of them shows when the grace is over."""
         if not running.context.cancelled:
             self._clock.call_later(self._grace, self._reconsider, running)
 
-    def _reconsider(self, running: _Running) -> None:
+    def _reconsider(self, running: Running) -> None:
         task = running.awaiter
         if task is not None and task.cancelling() > running.pending and not running.context.cancelled:
             running.context.cancel()
             self._let_go(running)
 
-    def _let_go(self, running: _Running) -> None:
+    def _let_go(self, running: Running) -> None:
         if running.call.id not in self._running:
             return
         if self.children.get(running.call.id):
@@ -259,7 +269,7 @@ class Executor:
             self._abandoned.add(running.task)
             running.task.add_done_callback(self._abandoned.discard)
 
-    def _arrive(self, running: _Running, arrival: Arrival) -> None:
+    def _arrive(self, running: Running, arrival: Arrival) -> None:
         if self._running.pop(running.call.id, None) is None:
             return
         if running.timer is not None:

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from ..errors import ModelError, explain
 from ..models import Model, ModelRequest, check_live
 from ..plugins import (
-    ActionQueue,
     AfterInference,
     BeforeInference,
     Book,
@@ -21,10 +20,10 @@ from ..plugins import (
     Step,
     select_context,
 )
-from ..types.content import Content
+from ..types.content import ToolCall
 from ..types.events import ErrorRaised, InferenceComplete, StepStart, ToolCallReady
 from ..types.messages import Message, Producer, user_message
-from ..types.requests import ToolSpec
+from ..types.requests import ModelSettings, ToolSpec
 from ..types.runs import Call, Failed, NaturalEnd, Stopped
 from ._answer import Answer
 from ._policies import judge, signature
@@ -46,7 +45,11 @@ async def infer(act: Activation, move: Infer) -> None:
         act.draft.log.append(StepStart(act.identity, 0, act.now, run.steps))
         if not act.quiet("step_start"):
             await act.phase("step_start", act.agent.hooks["step_start"], Step)
-    model, request, book = await _prepare(act)
+    book: Book | None = None
+    if act.quiet("before_inference") and ContextBook.name not in act.state.values:
+        model, request = _plain_request(act)
+    else:
+        model, request, book = await _prepare(act)
     if act.view.run.ending is not None or act.view.run.cancel is not None:
         return
     await act.flush()
@@ -66,7 +69,13 @@ async def infer(act: Activation, move: Infer) -> None:
     if book is not None:
         # Only now it is sure that the context messages were sent.
         act.state.apply([(ContextBook, book)])
-    await _accept(act, model, answer, content, request, started)
+    now = act.now = act.clock.now()
+    run = act.view.run
+    producer = Producer(run.identity.run_id, run.steps, act.identity.agent_id)
+    message = Message(answer.message_id, "assistant", content, now, producer)
+    if not act.quiet("after_inference"):
+        await _after(act, message, None, answer, request)
+    _accept(act, model, answer, message, request, started)
 
 
 async def _stream(model: Model, request: ModelRequest, answer: Answer) -> None:
@@ -76,7 +85,9 @@ async def _stream(model: Model, request: ModelRequest, answer: Answer) -> None:
         async for chunk in stream:
             add(chunk)
     finally:
-        if (close := getattr(stream, "aclose", None)) is not None:
+        # A generator that came to its end is closed; whatever else may still hold a connection.
+        ended = getattr(stream, "ag_frame", stream) is None
+        if not ended and (close := getattr(stream, "aclose", None)) is not None:
             await close()
 
 
@@ -89,18 +100,24 @@ def _wrapped(model: Model, error: Exception) -> ModelError:
 # -- the request ---------------------------------------------------------------------------------------------
 
 
+def _settings(act: Activation) -> ModelSettings:
+    settings, options = act.agent.agent.settings, act.view.run.options
+    return settings if options is None else options.settings.over(settings)
+
+
+def _plain_request(act: Activation) -> tuple[Model, ModelRequest]:
+    """The model and its request where no plugin has a say in it."""
+    agent = act.agent
+    model = act.env.registry.models.resolve(agent.agent.model)
+    system = agent.agent.instructions
+    return model, ModelRequest(system, act.history, agent.specs, _settings(act), agent.output)
+
+
 async def _prepare(act: Activation) -> tuple[Model, ModelRequest, Book | None]:
     """The model, its request, and what the context messages will be once the request was answered."""
-    agent, run = act.agent, act.view.run
-    settings = agent.agent.settings
-    if run.options is not None:
-        settings = run.options.settings.over(settings)
+    agent = act.agent
     hooks = agent.hooks["before_inference"]
-    if not hooks and ContextBook.name not in act.state.values and ActionQueue.name not in act.state.values:
-        model = act.env.registry.models.resolve(agent.agent.model)
-        system = agent.agent.instructions
-        return model, ModelRequest(system, act.history, agent.specs, settings, agent.output), None
-    plan = InferencePlan(settings)
+    plan = InferencePlan(_settings(act))
     names = tuple(agent.tools)
 
     def prepare(ctx: BeforeInference) -> None:
@@ -150,23 +167,12 @@ def _placed(history: list[Message], context: list[ContextMessage], now: int) -> 
 # -- the answer ----------------------------------------------------------------------------------------------
 
 
-async def _accept(
-    act: Activation,
-    model: Model,
-    answer: Answer,
-    content: tuple[Content, ...],
-    request: ModelRequest,
-    started: int,
+def _accept(
+    act: Activation, model: Model, answer: Answer, message: Message, request: ModelRequest, started: int
 ) -> None:
-    run = act.view.run
-    now = act.now = act.clock.now()
-    producer = Producer(run.identity.run_id, run.steps, act.identity.agent_id)
-    message = Message(answer.message_id, "assistant", content, now, producer)
-    if not act.quiet("after_inference"):
-        await _after(act, message, None, answer, request)
-        run = act.view.run
+    run, now = act.view.run, message.created_at
     changes: dict[str, Any] = {"stage": "acting", "failures": 0}
-    if content:
+    if message.content:
         changes["answer_id"] = message.id
     tree = act.view.tree
     if answer.usage.total_tokens or answer.usage.cost:
@@ -188,7 +194,7 @@ async def _accept(
     complete = InferenceComplete(
         act.identity, 0, now, model.name, message.id, answer.stop, answer.usage, now - started
     )
-    if content:
+    if message.content:
         act.log(message, complete)
     else:
         act.log(complete)
@@ -205,13 +211,14 @@ async def _accept(
         draft.put_call(call)
         draft.log.append(ToolCallReady(act.identity, 0, now, call.id, call.name, call.arguments))
     if run.ending is None:
-        _judge(act, message, answer, now)
+        _judge(act, message, calls, answer)
 
 
-def _judge(act: Activation, message: Message, answer: Answer, now: int) -> None:
+def _judge(act: Activation, message: Message, calls: tuple[ToolCall, ...], answer: Answer) -> None:
     run, agent = act.view.run, act.agent
     verdict = judge(
         message,
+        calls,
         answer.stop,
         answer.truncated,
         run,
@@ -220,7 +227,7 @@ def _judge(act: Activation, message: Message, answer: Answer, now: int) -> None:
         agent.patterns,
         agent.shape,
         act.view.tree,
-        now,
+        act.now,
     )
     if verdict.ending is not None:
         act.output = verdict.output

@@ -249,6 +249,15 @@ def _startable(waiting: list[Call], view: RunView, rules: Rules) -> tuple[Call, 
     if not view.live and len(waiting) == 1 and not view.deferred:
         return (waiting[0],)
     slots = (1 if rules.sequential else rules.limits.parallel) - len(view.live)
+    if slots <= 0:
+        return ()
+    if not rules.alone and not view.deferred:
+        return tuple(waiting[:slots])
+    return _pick(waiting, slots, view, rules)
+
+
+def _pick(waiting: list[Call], slots: int, view: RunView, rules: Rules) -> tuple[Call, ...]:
+    """The calls to start where some must run alone, or wait for their gate to be asked again."""
     if any(view.calls[call_id].name in rules.alone for call_id in view.live):
         return ()
     start: list[Call] = []

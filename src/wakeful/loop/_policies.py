@@ -10,6 +10,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ..errors import InvalidArguments
 from ..tools import Shape
+from ..types.content import ToolCall
 from ..types.events import StopReason
 from ..types.ids import digest_of
 from ..types.limits import (
@@ -89,6 +90,7 @@ def limit_reached(
 
 def judge(
     answer: Message,
+    calls: Sequence[ToolCall],
     stop: StopReason,
     truncated_call: bool,
     run: RunRecord,
@@ -100,7 +102,6 @@ def judge(
     now: int,
 ) -> Verdict:
     """What the answer means for the run. An answer without calls is a natural end, whatever the limits say."""
-    calls = answer.calls
     if not calls:
         if stop == "max_tokens" and run.continuations < limits.continuations:
             if stopped := limit_reached(run, limits, policies, tree, now):
@@ -111,7 +112,7 @@ def judge(
         return _NATURAL if shape is None else _typed(answer, run, limits, policies, shape, tree, now)
     for policy in policies:
         match policy:
-            case StopOnTool(tool) if any(call.name == tool for call in calls):
+            case StopOnTool(tool) if tool in [call.name for call in calls]:
                 return Verdict(Stopped("stop_on_tool", tool))
             case ContentMatch(pattern) if patterns[pattern].search(answer.text):
                 return Verdict(Stopped("content_match", pattern))
