@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import msgspec
+from msgspec import Struct, field
 
 from ..bus import Channel
 from ..errors import ModelError
@@ -34,57 +35,38 @@ from ..types.events import (
 from ..types.ids import new_id
 from ..types.runs import Identity, Usage
 
-__all__ = ["Answer"]
+__all__ = ["NO_USAGE", "Answer"]
 
 
-class _OpenCall:
-    __slots__ = ("id", "name", "pieces", "size", "vendor_id")
-
-    def __init__(self, name: str, vendor_id: str | None) -> None:
-        self.id = new_id()
-        self.name = name
-        self.vendor_id = vendor_id
-        self.pieces: list[str] = []
-        self.size = 0
+NO_USAGE = Usage()
 
 
-class Answer:
+class _OpenCall(Struct, eq=False, gc=False):
+    name: str
+    vendor_id: str | None
+    id: str = field(default_factory=new_id)
+    pieces: list[str] = []
+    size: int = 0
+
+
+class Answer(Struct, eq=False, gc=False):
     """One answer in the making. Parts keep the order in which the model sent them."""
 
-    __slots__ = (
-        "_calls",
-        "_channel",
-        "_clock",
-        "_parts",
-        "_reasoning",
-        "_reasoning_size",
-        "_seq",
-        "_size",
-        "_text",
-        "message_id",
-        "problems",
-        "run",
-        "stop",
-        "truncated",
-        "usage",
-    )
-
-    def __init__(self, run: Identity, seq: int, channel: Channel, clock: Callable[[], int]) -> None:
-        self.run = run
-        self.message_id = new_id()
-        self.usage = Usage()
-        self.stop: StopReason = "unknown"
-        self.problems: dict[str, str] = {}
-        self.truncated = False
-        self._seq = seq
-        self._channel = channel
-        self._clock = clock
-        self._parts: list[Content | _OpenCall] = []
-        self._text: list[str] = []
-        self._size = 0
-        self._reasoning: list[str] = []
-        self._reasoning_size = 0
-        self._calls: dict[int, _OpenCall] = {}
+    run: Identity
+    _seq: int
+    _channel: Channel
+    _clock: Callable[[], int]
+    message_id: str = field(default_factory=new_id)
+    usage: Usage = NO_USAGE
+    stop: StopReason = "unknown"
+    problems: dict[str, str] = {}
+    truncated: bool = False
+    _parts: list[Content | _OpenCall] = []
+    _text: list[str] = []
+    _size: int = 0
+    _reasoning: list[str] = []
+    _reasoning_size: int = 0
+    _calls: dict[int, _OpenCall] = {}
 
     def add(self, chunk: Chunk) -> None:
         """Take in one chunk."""

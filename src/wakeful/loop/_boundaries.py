@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from ..errors import InboxMoved, WakefulError
 from ..plugins import RunEnd, Step
@@ -67,7 +68,8 @@ async def end_step(act: Activation, move: EndStep) -> None:
 
 
 def _close_step(act: Activation) -> None:
-    run = act.set_run(stage="between")
+    run = act.view.run
+    act.put_run(replace(run, stage="between", updated_at=act.now))
     act.view.calls.clear()
     act.draft.log.append(StepEnd(act.identity, 0, act.now, run.steps))
 
@@ -130,10 +132,10 @@ async def _leave(
     if act.draft.notices:
         await act.flush()  # So that one which fails is noted while the log is still open.
     before, now = act.view.run, act.now
-    changes: dict[str, Any] = {"status": status, "waiting": waiting}
+    run = replace(before, status=status, waiting=waiting, updated_at=now)
     if termination is not None and status == "done":
-        changes |= {"outcome": Outcome(termination, act.output), "finished_at": now, "ending": None}
-    run = act.set_run(**changes)
+        run = replace(run, outcome=Outcome(termination, act.output), finished_at=now, ending=None)
+    act.put_run(run)
     finish = RunFinish(act.identity, 0, now, status, termination, waiting, run.usage, run.steps)
     act.log(finish)
     try:

@@ -7,6 +7,8 @@ from collections.abc import Awaitable
 from inspect import isawaitable
 from typing import Any, Literal, cast
 
+from msgspec import Struct
+
 from ..clock import Clock, Timer
 from ..errors import ToolError, explain
 from ..tools import Asked, Tool, ToolContext, ToolThreads, error_reply, reply_of
@@ -19,57 +21,32 @@ __all__ = ["Arrival", "Ended", "Executor", "Running"]
 Ended = Literal["ok", "error", "asked", "timeout", "interrupted"]
 
 
-class Arrival:
+class Arrival(Struct, eq=False):
     """How a call ended in this process. For a timeout or an interruption there is no reply: whether the call
     took effect isn't known."""
 
-    __slots__ = ("asked", "call_id", "context", "ended", "reply")
-
-    def __init__(
-        self,
-        call_id: str,
-        ended: Ended,
-        context: ToolContext,
-        reply: ToolReply | None = None,
-        asked: Asked | None = None,
-    ) -> None:
-        self.call_id = call_id
-        self.ended: Ended = ended
-        self.context = context
-        self.reply = reply
-        self.asked = asked
+    call_id: str
+    ended: Ended
+    context: ToolContext
+    reply: ToolReply | None = None
+    asked: Asked | None = None
 
 
-class Running:
+class Running(Struct, eq=False):
     """A call that runs in this process."""
 
-    __slots__ = (
-        "awaiter",
-        "call",
-        "context",
-        "inline",
-        "own_cancels",
-        "pending",
-        "task",
-        "thread",
-        "timed_out",
-        "timer",
-        "tool",
-    )
-
-    def __init__(self, call: Call, tool: Tool, context: ToolContext) -> None:
-        self.call = call
-        self.tool = tool
-        self.context = context
-        self.task: asyncio.Task[None] | None = None
-        self.thread: asyncio.Future[Any] | None = None
-        self.timer: Timer | None = None
-        self.timed_out = False
-        # A call that runs inside its awaiter's task is stopped through that task.
-        self.inline: Inline | None = None
-        self.awaiter: asyncio.Task[Any] | None = None
-        self.own_cancels = 0
-        self.pending = 0
+    call: Call
+    tool: Tool
+    context: ToolContext
+    task: asyncio.Task[None] | None = None
+    thread: asyncio.Future[Any] | None = None
+    timer: Timer | None = None
+    timed_out: bool = False
+    # A call that runs inside its awaiter's task is stopped through that task.
+    inline: Inline | None = None
+    awaiter: asyncio.Task[Any] | None = None
+    own_cancels: int = 0
+    pending: int = 0
 
 
 class Executor:

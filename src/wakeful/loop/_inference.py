@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -25,7 +25,7 @@ from ..types.events import ErrorRaised, InferenceComplete, StepStart, ToolCallRe
 from ..types.messages import Message, Producer, user_message
 from ..types.requests import ModelSettings, ToolSpec
 from ..types.runs import Call, Failed, NaturalEnd, Stopped
-from ._answer import Answer
+from ._answer import NO_USAGE, Answer
 from ._policies import judge, signature
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ async def infer(act: Activation, move: Infer) -> None:
     """Ask the model, and commit to the draft what it answered."""
     run = act.view.run
     if run.stage == "between":
-        run = act.set_run(stage="inferring", steps=run.steps + 1)
+        run = replace(run, stage="inferring", steps=run.steps + 1, updated_at=act.now)
+        act.put_run(run)
         act.draft.log.append(StepStart(act.identity, 0, act.now, run.steps))
         if not act.quiet("step_start"):
             await act.phase("step_start", act.agent.hooks["step_start"], Step)
@@ -170,27 +171,32 @@ def _placed(history: list[Message], context: list[ContextMessage], now: int) -> 
 def _accept(
     act: Activation, model: Model, answer: Answer, message: Message, request: ModelRequest, started: int
 ) -> None:
-    run, now = act.view.run, message.created_at
-    changes: dict[str, Any] = {"stage": "acting", "failures": 0}
-    if message.content:
-        changes["answer_id"] = message.id
-    tree = act.view.tree
-    if answer.usage.total_tokens or answer.usage.cost:
-        changes["usage"] = run.usage + answer.usage
-        tree.usage = tree.usage + answer.usage
+    run, now, agent, tree = act.view.run, message.created_at, act.agent, act.view.tree
+    usage, signatures, ending = run.usage, run.signatures, run.ending
+    if answer.usage is not NO_USAGE:
+        usage += answer.usage
+        tree.usage += answer.usage
     calls = message.calls
-    if calls:
-        tree.calls += len(calls)
-        changes["tree_calls"] = tree.calls
-    if act.agent.window:
-        recent = (*run.signatures, signature(message))
-        changes["signatures"] = recent[-act.agent.window :]
+    tree.calls += len(calls)
+    if agent.window:
+        signatures = (*signatures, signature(message))[-agent.window :]
     # The plainest end needs no judge: a text, no calls, and no type that it must have.
-    plain = not calls and act.agent.shape is None and answer.stop != "max_tokens" and not answer.truncated
-    if plain and run.ending is None:
-        changes["ending"] = _NATURAL_END
+    plain = not calls and agent.shape is None and answer.stop != "max_tokens" and not answer.truncated
+    if plain and ending is None:
+        ending = _NATURAL_END
     act.view.answer = message
-    run = act.set_run(**changes)
+    run = replace(
+        run,
+        stage="acting",
+        failures=0,
+        answer_id=message.id if message.content else run.answer_id,
+        usage=usage,
+        tree_calls=tree.calls if calls else run.tree_calls,
+        signatures=signatures,
+        ending=ending,
+        updated_at=now,
+    )
+    act.put_run(run)
     complete = InferenceComplete(
         act.identity, 0, now, model.name, message.id, answer.stop, answer.usage, now - started
     )

@@ -33,18 +33,12 @@ CONTINUE = (
 )
 
 
-_NOTHING = Usage()
-
-
-class Tree:
+class Tree(Struct, eq=False, gc=False):
     """What a whole tree of runs used so far; a root shares its own with all below it."""
 
-    __slots__ = ("calls", "started_at", "usage")
-
-    def __init__(self, usage: Usage | None = None, calls: int = 0, started_at: int = 0) -> None:
-        self.usage = usage or _NOTHING
-        self.calls = calls
-        self.started_at = started_at
+    usage: Usage = Usage()
+    calls: int = 0
+    started_at: int = 0
 
 
 class Verdict(Struct, frozen=True, gc=False):

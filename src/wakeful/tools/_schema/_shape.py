@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from ...errors import InvalidArguments, ShapeError
 from ._convert import REFUSALS, convert, problems_of, revive
@@ -123,6 +124,8 @@ class Parameters:
         except REFUSALS as error:
             problems = self._problems(error, arguments)
         else:
+            if len(arguments) == len(self._parameters):
+                return asdict(bound)
             return {name: getattr(bound, name) for name in arguments}
         raise InvalidArguments(told(problems, self.schema))
 
