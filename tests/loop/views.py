@@ -51,7 +51,7 @@ def acting(*, live: str = "", deferred: str = "", inbox: tuple[InboxItem, ...] =
         {t.id: t for t in (ticket(c.id) for c in calls.values() if c.state == "suspended")},
         inbox={item.id: item for item in inbox},
         live=set(live.split()),
-        deferred=set(deferred.split()),
+        deferred=frozenset(deferred.split()),
     )
 
 

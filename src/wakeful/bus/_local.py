@@ -76,7 +76,7 @@ class Channel:
         self._bus = bus
         self._thread_id = thread_id
         self.parent = parent
-        self.readers: list[Subscription] = []
+        self.readers: tuple[Subscription, ...] = ()
 
     def watched(self) -> bool:
         """Whether anybody listens."""
@@ -92,13 +92,12 @@ class Channel:
     def watch(self) -> Subscription:
         """Listen from now on."""
         subscription = Subscription(self)
-        self.readers.append(subscription)
+        self.readers = (*self.readers, subscription)
         return subscription
 
     def leave(self, subscription: Subscription) -> None:
         """Stop listening."""
-        if subscription in self.readers:
-            self.readers.remove(subscription)
+        self.readers = tuple([reader for reader in self.readers if reader is not subscription])
         self._bus.drop_if_unused(self._thread_id)
 
 

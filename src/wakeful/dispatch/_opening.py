@@ -67,7 +67,7 @@ class Opener:
                 for entry in supersede(act.draft, stored, stored.run, now):
                     act.log(entry)
             act.deliver([], act.inbox_head)
-        act.draft.put_run(run)
+        act.draft.run = run
         act.log(RunStart(identity, 0, now, "new"))
         act.log(new.message)
         if new.item_id is not None:
@@ -124,7 +124,7 @@ class Opener:
         act = Activation(self.env, view, State(self.env.registry.catalog.keys), [], channel)
         act.keep_under(parent.rules)
         self._claim(act, None)
-        act.draft.put_run(run)
+        act.draft.run = run
         act.log(RunStart(identity, 0, now, "new"))
         act.log(user_message(prompt, at=now))
         return act

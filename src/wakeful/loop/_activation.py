@@ -146,7 +146,7 @@ class Activation:
         self._over = False
         self.taken: tuple[str, ...] = ()
         self._troubles = 0
-        self._watchers: list[asyncio.Future[None]] = []
+        self._watchers: tuple[asyncio.Future[None], ...] = ()
         self._executor: Executor | None = None
         self._services: CallServices | None = None
 
@@ -264,7 +264,7 @@ class Activation:
         if self._over:
             watcher.set_result(None)
         else:
-            self._watchers.append(watcher)
+            self._watchers = (*self._watchers, watcher)
         return watcher
 
     def fail(self, error: BaseException) -> None:
@@ -291,7 +291,7 @@ class Activation:
     def put_run(self, run: RunRecord) -> None:
         """Go on with this record of the run. What every step does takes this way: it is the faster one."""
         self.view.run = run
-        self.draft.put_run(run)
+        self.draft.run = run
 
     def log(self, *entries: Message | Event) -> None:
         """Add messages and durable events to the draft."""
@@ -308,8 +308,8 @@ class Activation:
 
     def change(self, change: Change) -> None:
         """Write a call's transition."""
-        self.view.calls[change.call.id] = change.call
-        self.draft.put_call(change.call)
+        call = change.call
+        self.view.calls[call.id] = self.draft.calls[call.id] = call
         self.log(*change.log)
         if (ticket := change.ticket) is not None:
             self.draft.put_ticket(ticket)
@@ -326,7 +326,7 @@ class Activation:
     def apply(self, command: Command) -> None:
         """Apply a command to the state in memory; it is durable with the next commit."""
         self.state.apply(command.updates)
-        self.draft.notices.extend(command.notices)
+        self.draft.notices += tuple(command.notices)
         if command.ending is not None and self.view.run.ending is None:
             self.set_run(ending=BehaviourRequested(command.ending))
         if command.handoff is not None:
@@ -337,20 +337,21 @@ class Activation:
         draft = self.draft
         if not (release or draft.log or draft):
             return
-        committed = await self.env.store.commit(draft.commit(self.now, release=release, inbox_head=inbox_head))
-        logged, notices = draft.clear(committed)
+        commit, notices = draft.commit(self.now, release=release, inbox_head=inbox_head), draft.notices
+        committed = await self.env.store.commit(commit)
+        draft.clear(commit, committed)
         self.head = committed.head
         if committed.inbox_head > self.inbox_head and not release:
             await self.catch_up()
         if self.channel.watched():
-            number(logged, committed.head)
-            self._publish(logged)
+            number(commit.log, committed.head)
+            self._publish(commit.log)
         for notice in notices:
             await self._deliver(notice)
         if not release and self.env.store.durable and self.being_cancelled():
             await asyncio.sleep(0)  # A commit can't be interrupted: what came meanwhile is heard of now.
 
-    def _publish(self, logged: list[Message | Event]) -> None:
+    def _publish(self, logged: Sequence[Message | Event]) -> None:
         for entry in logged:
             if type(entry) is Message:
                 entry = MessageAdded(self.identity, entry.seq, entry.created_at, entry)

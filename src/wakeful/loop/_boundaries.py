@@ -142,8 +142,7 @@ async def _leave(
         await act.flush(release=True, inbox_head=act.inbox_head)
     except InboxMoved:
         act.draft.log.remove(finish)
-        act.view.run = before
-        act.draft.put_run(before)
+        act.put_run(before)
         await act.catch_up()
         return
     act.left = True

@@ -133,7 +133,7 @@ def _intercept(
     static = asked_by in ("approval", "client")
     if not static and (act.view.live or ready):
         # Calls before this one may change what its gate says: it is asked again when one has finished.
-        act.view.deferred.add(call.id)
+        act.view.deferred |= {call.id}
         return
     now = act.now
     match answer:
@@ -178,17 +178,15 @@ async def _start(act: Activation, ready: list[Ready]) -> None:
     started: list[Ready] = []
     for call, tool, arguments in ready:
         row = replace(call, state="started", attempt=call.attempt + 1, effect=tool.effect, started_at=now)
-        act.view.calls[row.id] = row
+        act.view.calls[row.id] = act.draft.calls[row.id] = row
         act.view.live.add(row.id)
-        act.draft.put_call(row)
         started.append((row, tool, arguments))
     try:
         await act.flush()
     except BaseException:
         for call, _, _ in ready:
             act.view.live.discard(call.id)
-            act.view.calls[call.id] = call
-            act.draft.put_call(call)
+            act.view.calls[call.id] = act.draft.calls[call.id] = call
         raise
     run, snapshot = act.view.run, act.state.snapshot()
     fence = act.draft.fence.epoch if act.draft.fence is not None else 0
@@ -213,7 +211,7 @@ def settle_arrivals(act: Activation) -> None:
     arrivals, executor.arrivals = executor.arrivals, []
     for arrival in arrivals:
         _settle(act, arrival)
-    act.view.deferred.clear()
+    act.view.deferred = frozenset()
 
 
 def _settle(act: Activation, arrival: Arrival) -> None:
@@ -266,7 +264,7 @@ async def after_calls(act: Activation, move: AfterCalls) -> None:
         row = replace(call, hooks_due=False)
         act.view.calls[row.id] = row
         if outcome is None or reply is None:
-            act.draft.put_call(row)
+            act.draft.calls[row.id] = row
             continue
 
         def prepare(
@@ -275,7 +273,7 @@ async def after_calls(act: Activation, move: AfterCalls) -> None:
             ctx.call, ctx.outcome, ctx.reply = row, outcome, reply
 
         await act.phase("after_tool", act.agent.hooks["after_tool"], AfterTool, prepare)
-        act.draft.put_call(row)
+        act.draft.calls[row.id] = row
 
 
 # -- interrupted ---------------------------------------------------------------------------------------------

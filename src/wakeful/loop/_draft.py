@@ -15,22 +15,25 @@ __all__ = ["Draft"]
 
 
 class Draft:
-    """The next commit in the making. After a refusal all of it is still there."""
+    """The next commit in the making: `run` is the run's record, `calls` the rows of the ledger that changed.
+
+    After a refusal all of it is still there. What a step rarely has is a tuple, which costs nothing while empty.
+    """
 
     __slots__ = (
-        "_calls",
         "_closed",
         "_decisions",
-        "_run",
         "_taken",
         "_tickets",
         "begun",
+        "calls",
         "claim",
         "fence",
         "identity",
         "log",
         "notices",
         "request",
+        "run",
         "state",
         "version",
     )
@@ -39,30 +42,22 @@ class Draft:
         self.identity = identity
         self.state = state
         self.log: list[Message | Event] = []
-        self.notices: list[SentNotice] = []
+        self.run: RunRecord | None = None
+        self.calls: dict[str, Call] = {}
+        self.notices: tuple[SentNotice, ...] = ()
         self.fence: Fence | None = None
         self.version: int | None = None
         self.claim: str | None = None
         self.request: str | None = None
         self.begun: Future[None] | None = None
-        self._run: RunRecord | None = None
         self._closed: RunRecord | None = None
-        self._calls: dict[str, Call] = {}
         self._tickets: dict[str, Ticket] = {}
-        self._decisions: list[Decision] = []
-        self._taken: list[str] = []
-
-    def put_run(self, run: RunRecord) -> None:
-        """Write the run's record."""
-        self._run = run
+        self._decisions: tuple[Decision, ...] = ()
+        self._taken: tuple[str, ...] = ()
 
     def put_closed(self, run: RunRecord) -> None:
         """Write the record of a run that this one supersedes."""
         self._closed = run
-
-    def put_call(self, call: Call) -> None:
-        """Write a row of the ledger."""
-        self._calls[call.id] = call
 
     def put_ticket(self, ticket: Ticket) -> None:
         """Write a ticket."""
@@ -70,17 +65,17 @@ class Draft:
 
     def put_decision(self, decision: Decision) -> None:
         """Write a decision."""
-        self._decisions.append(decision)
+        self._decisions = (*self._decisions, decision)
 
     def take(self, item_id: str) -> None:
         """Mark an inbox item as taken in."""
-        self._taken.append(item_id)
+        self._taken = (*self._taken, item_id)
 
     def __bool__(self) -> bool:
         return bool(
             self.log
-            or self._run is not None
-            or self._calls
+            or self.run is not None
+            or self.calls
             or self._tickets
             or self._taken
             or self.state.changes
@@ -92,9 +87,9 @@ class Draft:
         if self.state.changes:
             self._show_changes(now)
         identity = self.identity
-        runs = (self._run,) if self._closed is None and self._run is not None else self._records()
-        calls = tuple(self._calls.values())
-        commit = Commit(identity.thread_id, identity, self.fence, self.log, runs, calls, release, inbox_head)
+        runs = (self.run,) if self._closed is None and self.run is not None else self._records()
+        log, calls = tuple(self.log), tuple(self.calls.values())
+        commit = Commit(identity.thread_id, identity, self.fence, log, runs, calls, release, inbox_head)
         if self.claim is not None:
             commit.claim, commit.version, commit.request = self.claim, self.version, self.request
         if self.state.changes:
@@ -104,16 +99,15 @@ class Draft:
             commit.decisions, commit.taken = self._decisions, self._taken
         return commit
 
-    def clear(self, committed: Committed) -> tuple[list[Message | Event], list[SentNotice]]:
-        """Begin anew after a commit; returns what was logged and the notices that may go out now."""
-        logged, notices = self.log, self.notices
-        self.log, self._run = [], None
-        if self._calls:
-            self._calls = {}
+    def clear(self, commit: Commit, committed: Committed) -> None:
+        """Begin anew after a commit; what was added while it was being written stays."""
+        del self.log[: len(commit.log)]
+        if commit.runs and commit.runs[-1] is self.run:
+            self.run = None
+        self.calls.clear()
+        self.notices = ()
         if self._tickets or self._decisions or self._taken:
-            self._tickets, self._decisions, self._taken = {}, [], []
-        if notices:
-            self.notices = []
+            self._tickets, self._decisions, self._taken = {}, (), self._taken[len(commit.taken) :]
         if self.state.changes:
             self.state.changes = {}
         if self.claim is not None:
@@ -121,10 +115,9 @@ class Draft:
             self.claim = self.version = self._closed = self.request = None
             if self.begun is not None and not self.begun.done():
                 self.begun.set_result(None)
-        return logged, notices
 
     def _records(self) -> tuple[RunRecord, ...]:
-        return tuple([run for run in (self._closed, self._run) if run is not None])
+        return tuple([run for run in (self._closed, self.run) if run is not None])
 
     def _show_changes(self, now: int) -> None:
         shown = {

@@ -213,8 +213,7 @@ def _accept(
         call = Call(
             wanted.id, run.identity.run_id, run.steps, index, wanted.name, wanted.arguments, problem=problem
         )
-        act.view.calls[call.id] = call
-        draft.put_call(call)
+        act.view.calls[call.id] = draft.calls[call.id] = call
         draft.log.append(ToolCallReady(act.identity, 0, now, call.id, call.name, call.arguments))
     if run.ending is None:
         _judge(act, message, calls, answer)

@@ -185,7 +185,7 @@ def supersede(draft: Draft, stored: ThreadView, run: RunRecord, now: int) -> lis
             text = f"{call.name} did not run: new input came before it was decided."
             reply = error_reply(call.id, call.name, "superseded", text)
             change = finished(call, reply, "superseded", identity, now)
-        draft.put_call(change.call)
+        draft.calls[change.call.id] = change.call
         log.extend(change.log)
     for ticket in stored.tickets:
         draft.put_ticket(replace(ticket, status="superseded"))

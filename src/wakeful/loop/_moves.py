@@ -64,7 +64,7 @@ class RunView(Struct, gc=False):
     answer: Message | None = None
     tree: Tree = field(default_factory=Tree)
     live: set[str] = set()
-    deferred: set[str] = set()
+    deferred: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, stored: ThreadView, run: RunRecord) -> RunView:
