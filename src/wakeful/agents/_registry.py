@@ -51,7 +51,8 @@ class ResolvedAgent:
         self.specs: tuple[ToolSpec, ...] = tuple(self.tools[name].spec for name in sorted(self.tools))
         self.offered = frozenset(self.tools)
         self.hooks = hooks
-        self.gated = bool(hooks["gate_tool"])
+        # The tools whose calls are asked about before they run.
+        self.gated = frozenset(name for name, tool in self.tools.items() if hooks["gate_tool"] or tool.gated)
         self.shape = None if agent.output in (None, str) else Shape(agent.output)
         self.output = None if self.shape is None else OutputSpec("output", self.shape.schema)
         self.patterns = {p.pattern: re.compile(p.pattern) for p in agent.stop if isinstance(p, ContentMatch)}

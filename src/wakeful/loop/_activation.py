@@ -295,8 +295,8 @@ class Activation:
 
     def log(self, *entries: Message | Event) -> None:
         """Add messages and durable events to the draft."""
+        self.draft.log += entries
         for entry in entries:
-            self.draft.log.append(entry)
             if type(entry) is Message:
                 self.history.append(entry)
 

@@ -31,7 +31,7 @@ async def execute(act: Activation, move: Execute) -> None:
         if (checked := _check(act, call)) is None:
             continue
         tool, arguments = checked
-        if act.agent.gated or tool.approval or isinstance(tool, ClientTool):
+        if call.name in act.agent.gated:
             answer, asked_by = await _gate(act, call, tool, arguments)
             if answer is not None:
                 _intercept(act, call, answer, asked_by, ready)
@@ -70,7 +70,7 @@ async def _gate(act: Activation, call: Call, tool: Tool, arguments: dict[str, An
     """The strongest answer of all gates, and who gave it: block beats suspend beats supply."""
     found: GateAnswer = None
     asked_by = ""
-    if act.agent.gated:
+    if act.agent.hooks["gate_tool"]:
         await act.flush()
         for hook in act.agent.hooks["gate_tool"]:
             run = act.view.run
@@ -193,7 +193,7 @@ async def _start(act: Activation, ready: list[Ready]) -> None:
     executor, services = act.executor, act.services
     alone = len(act.view.calls) == 1
     for row, tool, arguments in started:
-        context = ToolContext(act.identity, row, snapshot, run.principal, fence, services, tool.suspendable)
+        context = ToolContext(act.identity, row, snapshot, run.principal, fence, services, tool)
         if not (alone and tool.is_async):
             executor.start(row, tool, arguments, context)
             continue

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
 from inspect import isawaitable
 from typing import Any, Literal, cast
 
@@ -128,18 +127,20 @@ class Executor:
         inline.told = lambda: self._noticed(running)
         if tool.timeout is not None:
             running.timer = self._clock.call_later(tool.timeout, self._stop, running, True)
+        arrival: Arrival | None = None
         try:
-            arrival = await self._end_of(running, inline)
+            arrival = self._returned(call, tool, running.context, await inline)
         except LeftBehind:
-            arrival = self.arrivals.pop()
             rest = self.loop.create_task(inline.rest())
             self._abandoned.add(rest)
             rest.add_done_callback(self._abandoned.discard)
-        else:
-            # It may have been let go of in the very moment in which it ended.
-            arrival = self.arrivals.pop() if self._running.pop(call.id, None) is None else arrival
-            if running.timer is not None:
-                running.timer.cancel()
+        except BaseException as error:
+            arrival = self._raised(running, error)
+        if self._running.pop(call.id, None) is None or arrival is None:
+            # It was let go of: before it ended, or in the very moment in which it did.
+            arrival = self.arrivals.pop()
+        if running.timer is not None:
+            running.timer.cancel()
         if task is not None:
             while running.own_cancels:
                 running.own_cancels -= 1
@@ -155,28 +156,29 @@ class Executor:
             return Arrival(call.id, "error", context, _told(call, error, limit))
 
     async def _run(self, running: Running, arguments: dict[str, Any]) -> None:
-        tool, context = running.tool, running.context
-        result = tool.call(arguments, context) if tool.is_async else self._in_thread(running, arguments)
-        self._arrive(running, await self._end_of(running, result))
-
-    async def _end_of(self, running: Running, result: Awaitable[Any]) -> Arrival:
-        call, context, limit = running.call, running.context, running.tool.max_result_bytes
+        call, tool, context = running.call, running.tool, running.context
         try:
-            return Arrival(call.id, "ok", context, reply_of(await result, call.id, call.name, limit))
-        except Asked as asked:
-            return Arrival(call.id, "asked", context, asked=asked)
-        except asyncio.CancelledError:
+            value = await (tool.call(arguments, context) if tool.is_async else self._in_thread(running, arguments))
+        except BaseException as error:
+            arrival = self._raised(running, error)
+        else:
+            arrival = self._returned(call, tool, context, value)
+        self._arrive(running, arrival)
+
+    def _raised(self, running: Running, error: BaseException) -> Arrival:
+        call, context = running.call, running.context
+        if isinstance(error, GeneratorExit | KeyboardInterrupt):
+            raise error
+        if isinstance(error, Asked):
+            return Arrival(call.id, "asked", context, asked=error)
+        if isinstance(error, asyncio.CancelledError):
             task = running.task or running.awaiter
             if task is None or task.cancelling() > running.pending:
                 return Arrival(call.id, "timeout" if running.timed_out else "interrupted", context)
             # Nobody told it to stop: something that it awaits was cancelled, an error like any other.
             reply = error_reply(call.id, call.name, "failed", "CancelledError: what it waited for was cancelled")
-        except LeftBehind:
-            raise
-        except (GeneratorExit, KeyboardInterrupt):
-            raise
-        except BaseException as error:
-            reply = _told(call, error, limit)
+        else:
+            reply = _told(call, error, running.tool.max_result_bytes)
         return Arrival(call.id, "error", context, reply)
 
     async def _in_thread(self, running: Running, arguments: dict[str, Any]) -> Any:

@@ -205,16 +205,14 @@ def _accept(
     else:
         act.log(complete)
     offered = {spec.name for spec in request.tools} if request.tools is not act.agent.specs else None
-    draft = act.draft
+    draft, identity, run_id, step = act.draft, act.identity, run.identity.run_id, run.steps
     for index, wanted in enumerate(calls):
         problem = answer.problems.get(wanted.id)
         if problem is None and offered is not None and wanted.name not in offered:
             problem = f"{wanted.name} isn't offered in this step"
-        call = Call(
-            wanted.id, run.identity.run_id, run.steps, index, wanted.name, wanted.arguments, problem=problem
-        )
+        call = Call(wanted.id, run_id, step, index, wanted.name, wanted.arguments, problem=problem)
         act.view.calls[call.id] = draft.calls[call.id] = call
-        draft.log.append(ToolCallReady(act.identity, 0, now, call.id, call.name, call.arguments))
+        draft.log.append(ToolCallReady(identity, 0, now, call.id, call.name, call.arguments))
     if run.ending is None:
         _judge(act, message, calls, answer)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
@@ -11,6 +11,9 @@ from ..state import AnyKey, Command, Snapshot
 from ..types.events import ActivityDelta, ActivitySnapshot, LiveEvent, ToolOutput, ToolProgress
 from ..types.runs import Call, Identity, Principal
 from ..types.tickets import Decision, ResumeMode
+
+if TYPE_CHECKING:
+    from ._tool import Tool
 
 __all__ = ["Asked", "ChildResult", "Services", "ToolContext"]
 
@@ -82,7 +85,7 @@ class Asked(BaseException):
         self.accepts = accepts
 
 
-class ToolContext:
+class ToolContext(Struct, eq=False):
     """Given to a tool that has a parameter of this type.
 
     `run` says which run this is and where it stands in its tree; `state` is the state when the call began;
@@ -90,47 +93,36 @@ class ToolContext:
     the call; `fence` is a number that grows with every takeover of the thread.
     """
 
-    __slots__ = (
-        "_asked",
-        "_cancelled",
-        "_command",
-        "_decisions",
-        "_services",
-        "_suspendable",
-        "attempt",
-        "call_id",
-        "decision",
-        "fence",
-        "name",
-        "principal",
-        "run",
-        "state",
-    )
+    run: Identity
+    _call: Call
+    state: Snapshot
+    principal: Principal | None
+    fence: int
+    _services: Services
+    _tool: Tool
+    _command: Command | None = None
+    _asked: int = 0
+    _cancelled: bool = False
 
-    def __init__(
-        self,
-        run: Identity,
-        call: Call,
-        state: Snapshot,
-        principal: Principal | None,
-        fence: int,
-        services: Services,
-        suspendable: bool,
-    ) -> None:
-        self.run = run
-        self.call_id = call.id
-        self.name = call.name
-        self.attempt = call.attempt
-        self.state = state
-        self.principal = principal
-        self.fence = fence
-        self._command: Command | None = None
-        self.decision: Decision | None = call.decisions[-1] if call.decisions else None
-        self._decisions = call.decisions
-        self._services = services
-        self._suspendable = suspendable
-        self._asked = 0
-        self._cancelled = False
+    @property
+    def call_id(self) -> str:
+        """The call's id."""
+        return self._call.id
+
+    @property
+    def name(self) -> str:
+        """The tool's name."""
+        return self._call.name
+
+    @property
+    def attempt(self) -> int:
+        """How often the call was started, this time included."""
+        return self._call.attempt
+
+    @property
+    def decision(self) -> Decision | None:
+        """The latest answer to a ticket of this call."""
+        return self._call.decisions[-1] if self._call.decisions else None
 
     @property
     def command(self) -> Command:
@@ -194,12 +186,12 @@ class ToolContext:
         runs again from the top, and each `ask` it reaches returns what was answered to it. Code before an
         `ask` runs again too: it must be repeatable.
         """
-        if not self._suspendable:
+        if not self._tool.suspendable:
             raise ToolError(
                 f"{self.name} can't ask while it runs: its effect is 'once', so it must not run again from the "
                 "top; declare it resumable=True if that is safe, or ask before it starts with approval=True"
             )
-        answers = [d for d in self._decisions if d.asked_by == "tool"]
+        answers = [d for d in self._call.decisions if d.asked_by == "tool"]
         if self._asked < len(answers):
             self._asked += 1
             return answers[self._asked - 1].value

@@ -85,6 +85,11 @@ class Tool:
         return {name: parameter.default for name, parameter in known if parameter.default is not parameter.empty}
 
     @property
+    def gated(self) -> bool:
+        """Whether a call may have to wait for an approval or for a client before it runs."""
+        return bool(self.approval)
+
+    @property
     def suspendable(self) -> bool:
         """Whether the tool may ask while it runs, which makes it run again from the top."""
         return self.resumable or self.effect != "once"
@@ -181,6 +186,11 @@ class ClientTool(Tool):
     def spec(self) -> ToolSpec:  # pyright: ignore[reportIncompatibleVariableOverride]
         """What the model is told about the tool."""
         return self._spec
+
+    @property
+    def gated(self) -> bool:
+        """Always: the client runs it."""
+        return True
 
     def bind(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments as they are: the client checks them."""
