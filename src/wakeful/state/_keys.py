@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable
 from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
 
@@ -48,7 +47,11 @@ class StateKey(Generic[V, U]):
     @classmethod
     def initial(cls) -> Any:
         """The value before the first update."""
-        return copy.deepcopy(cls.default) if cls._shared_default else cls.default
+        if not cls._shared_default:
+            return cls.default
+        from copy import deepcopy  # Few keys need it.
+
+        return deepcopy(cls.default)
 
     @classmethod
     def encode(cls, value: Any) -> bytes:

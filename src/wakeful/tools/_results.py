@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import base64
+from binascii import b2a_base64
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -99,7 +99,7 @@ def _from_bytes(data: bytes, limit: int) -> Part:
     try:
         return Text(_cut(data.decode(), limit))
     except UnicodeDecodeError:
-        encoded = base64.b64encode(data).decode()
+        encoded = b2a_base64(data, newline=False).decode()
         return _fit(Document(Base64("application/octet-stream", encoded)), limit)
 
 

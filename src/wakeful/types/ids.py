@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import random
 import time
 
 __all__ = ["digest_of", "new_id", "now_ms"]
 
+_DIGITS = "0123456789abcdef"
 # Looking up is several times faster than formatting, and ids are made for every message and call.
-_HEX = ["%03x" % number for number in range(0x1000)]
-_random = random.Random()
+_HEX = [a + b for a in [c + d for c in _DIGITS for d in _DIGITS] for b in _DIGITS]
 _ms = 0
 _count = 0
 _head = ""
@@ -37,8 +36,8 @@ def new_id() -> str:
 def _begin(ms: int) -> None:
     global _ms, _count, _head, _tail
     # Drawn first: a call lets other threads in, and what follows must not be torn apart.
-    bits = _random.getrandbits(60)
-    tail = "-8%03x-%012x" % (bits >> 48, bits & 0xFFFF_FFFF_FFFF)
+    bits = os.urandom(8).hex()
+    tail = f"-8{bits[:3]}-{bits[4:]}"
     _ms, _count, _tail = (ms if ms > _ms else _ms + 1), 0, tail
     _head = "%08x-%04x-7" % (_ms >> 16, _ms & 0xFFFF)
 
@@ -52,8 +51,7 @@ def digest_of(data: bytes) -> str:
 
 def _after_fork() -> None:
     global _ms
-    _random.seed()
-    _ms = 0
+    _ms = 0  # So that the next id draws anew.
 
 
 os.register_at_fork(after_in_child=_after_fork)
