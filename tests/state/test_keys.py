@@ -38,6 +38,9 @@ class Anything(StateKey):
     name = "anything"
 
 
+KeyRegistry([Anything])  # What a key's values look like is worked out when it is registered.
+
+
 # -- defaults ------------------------------------------------------------------------------------------------
 
 
