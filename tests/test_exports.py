@@ -9,7 +9,8 @@ import wakeful.testing
 
 
 def public(module: ModuleType) -> list[str]:
-    names = [name for name in vars(module) if not name.startswith("_")]
+    hidden = {"annotations", "import_module", "TYPE_CHECKING", "Any"}
+    names = [name for name in dir(module) if not name.startswith("_") and name not in hidden]
     return sorted(name for name in names if not isinstance(getattr(module, name), ModuleType))
 
 
@@ -28,6 +29,7 @@ def test_wakeful() -> None:
         "Cancelled",
         "ClientTool",
         "Clock",
+        "Codec",
         "ConfigurationError",
         "ConsecutiveErrors",
         "ContentMatch",
@@ -44,6 +46,7 @@ def test_wakeful() -> None:
         "Identity",
         "Image",
         "InvalidArguments",
+        "Ledger",
         "Limits",
         "LoopDetection",
         "MemoryStore",
@@ -55,15 +58,19 @@ def test_wakeful() -> None:
         "NaturalEnd",
         "NotDone",
         "Plugin",
+        "PostgresStore",
         "Principal",
         "Receipt",
+        "Retention",
         "RunEnd",
         "RunFailed",
+        "RunHandle",
         "RunRecord",
         "RunResult",
         "Runtime",
         "ScriptedModel",
         "Snapshot",
+        "SqliteStore",
         "StateKey",
         "Step",
         "StopOnTool",
@@ -71,6 +78,7 @@ def test_wakeful() -> None:
         "Store",
         "StoreError",
         "Text",
+        "ThreadRecord",
         "Ticket",
         "TokenBudget",
         "Tool",

@@ -33,7 +33,7 @@ def imported_by(statement: str) -> set[str]:
 @pytest.mark.parametrize("statement", ["import wakeful", "import wakeful.testing"])
 def test_nothing_heavy_is_imported(statement: str) -> None:
     found = imported_by(statement)
-    assert {"wakeful", "msgspec"} <= found
+    assert "wakeful" in found
     assert found & set(HEAVY) == set()
 
 

@@ -1,79 +1,138 @@
-"""wakeful: agents that survive crashes, wait for people and work together."""
+"""wakeful: agents that survive crashes, wait for people and work together.
 
-from .agents import Agent as Agent
-from .clock import Clock as Clock
-from .dispatch import RunResult as RunResult
-from .errors import ConfigurationError as ConfigurationError
-from .errors import InvalidArguments as InvalidArguments
-from .errors import ModelError as ModelError
-from .errors import RunFailed as RunFailed
-from .errors import StoreError as StoreError
-from .errors import ToolDenied as ToolDenied
-from .errors import ToolError as ToolError
-from .errors import UsageError as UsageError
-from .errors import WakefulError as WakefulError
-from .models import FunctionModel as FunctionModel
-from .models import Model as Model
-from .models import ModelRequest as ModelRequest
-from .models import ScriptedModel as ScriptedModel
-from .models import Turn as Turn
-from .models import call as call
-from .plugins import AfterInference as AfterInference
-from .plugins import AfterTool as AfterTool
-from .plugins import BeforeInference as BeforeInference
-from .plugins import BeforeTool as BeforeTool
-from .plugins import ContextMessage as ContextMessage
-from .plugins import GateAnswer as GateAnswer
-from .plugins import GateTool as GateTool
-from .plugins import HookContext as HookContext
-from .plugins import Plugin as Plugin
-from .plugins import RunEnd as RunEnd
-from .plugins import Step as Step
-from .plugins import action as action
-from .plugins import notice as notice
-from .runtime import Receipt as Receipt
-from .runtime import Runtime as Runtime
-from .state import Snapshot as Snapshot
-from .state import StateKey as StateKey
-from .stores import MemoryStore as MemoryStore
-from .stores import Store as Store
-from .tools import ClientTool as ClientTool
-from .tools import Done as Done
-from .tools import NotDone as NotDone
-from .tools import Tool as Tool
-from .tools import ToolContext as ToolContext
-from .tools import ToolResult as ToolResult
-from .tools import UnknownOutcome as UnknownOutcome
-from .tools import tool as tool
-from .types.content import Artifact as Artifact
-from .types.content import Audio as Audio
-from .types.content import Base64 as Base64
-from .types.content import Document as Document
-from .types.content import Image as Image
-from .types.content import Text as Text
-from .types.content import Url as Url
-from .types.content import Video as Video
-from .types.limits import ConsecutiveErrors as ConsecutiveErrors
-from .types.limits import ContentMatch as ContentMatch
-from .types.limits import CostBudget as CostBudget
-from .types.limits import Limits as Limits
-from .types.limits import LoopDetection as LoopDetection
-from .types.limits import StopOnTool as StopOnTool
-from .types.limits import TokenBudget as TokenBudget
-from .types.limits import WallTime as WallTime
-from .types.messages import Message as Message
-from .types.requests import ModelSettings as ModelSettings
-from .types.runs import BehaviourRequested as BehaviourRequested
-from .types.runs import Blocked as Blocked
-from .types.runs import Cancelled as Cancelled
-from .types.runs import Failed as Failed
-from .types.runs import Identity as Identity
-from .types.runs import NaturalEnd as NaturalEnd
-from .types.runs import Principal as Principal
-from .types.runs import RunRecord as RunRecord
-from .types.runs import Stopped as Stopped
-from .types.runs import Usage as Usage
-from .types.tickets import Decision as Decision
-from .types.tickets import Ticket as Ticket
+A name is loaded when it is first used, so that a module of tools doesn't load the runtime.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ._reading import Ledger as Ledger
+    from .agents import Agent as Agent
+    from .clock import Clock as Clock
+    from .dispatch import RunResult as RunResult
+    from .errors import ConfigurationError as ConfigurationError
+    from .errors import InvalidArguments as InvalidArguments
+    from .errors import ModelError as ModelError
+    from .errors import RunFailed as RunFailed
+    from .errors import StoreError as StoreError
+    from .errors import ToolDenied as ToolDenied
+    from .errors import ToolError as ToolError
+    from .errors import UsageError as UsageError
+    from .errors import WakefulError as WakefulError
+    from .models import FunctionModel as FunctionModel
+    from .models import Model as Model
+    from .models import ModelRequest as ModelRequest
+    from .models import ScriptedModel as ScriptedModel
+    from .models import Turn as Turn
+    from .models import call as call
+    from .plugins import AfterInference as AfterInference
+    from .plugins import AfterTool as AfterTool
+    from .plugins import BeforeInference as BeforeInference
+    from .plugins import BeforeTool as BeforeTool
+    from .plugins import ContextMessage as ContextMessage
+    from .plugins import GateAnswer as GateAnswer
+    from .plugins import GateTool as GateTool
+    from .plugins import HookContext as HookContext
+    from .plugins import Plugin as Plugin
+    from .plugins import RunEnd as RunEnd
+    from .plugins import Step as Step
+    from .plugins import action as action
+    from .plugins import notice as notice
+    from .runtime import Receipt as Receipt
+    from .runtime import RunHandle as RunHandle
+    from .runtime import Runtime as Runtime
+    from .state import Snapshot as Snapshot
+    from .state import StateKey as StateKey
+    from .stores import MemoryStore as MemoryStore
+    from .stores import Retention as Retention
+    from .stores import Store as Store
+    from .stores import ThreadRecord as ThreadRecord
+    from .stores._postgres import PostgresStore as PostgresStore
+    from .stores._rows import Codec as Codec
+    from .stores._sqlite import SqliteStore as SqliteStore
+    from .tools import ClientTool as ClientTool
+    from .tools import Done as Done
+    from .tools import NotDone as NotDone
+    from .tools import Tool as Tool
+    from .tools import ToolContext as ToolContext
+    from .tools import ToolResult as ToolResult
+    from .tools import UnknownOutcome as UnknownOutcome
+    from .tools import tool as tool
+    from .types.content import Artifact as Artifact
+    from .types.content import Audio as Audio
+    from .types.content import Base64 as Base64
+    from .types.content import Document as Document
+    from .types.content import Image as Image
+    from .types.content import Text as Text
+    from .types.content import Url as Url
+    from .types.content import Video as Video
+    from .types.limits import ConsecutiveErrors as ConsecutiveErrors
+    from .types.limits import ContentMatch as ContentMatch
+    from .types.limits import CostBudget as CostBudget
+    from .types.limits import Limits as Limits
+    from .types.limits import LoopDetection as LoopDetection
+    from .types.limits import StopOnTool as StopOnTool
+    from .types.limits import TokenBudget as TokenBudget
+    from .types.limits import WallTime as WallTime
+    from .types.messages import Message as Message
+    from .types.requests import ModelSettings as ModelSettings
+    from .types.runs import BehaviourRequested as BehaviourRequested
+    from .types.runs import Blocked as Blocked
+    from .types.runs import Cancelled as Cancelled
+    from .types.runs import Failed as Failed
+    from .types.runs import Identity as Identity
+    from .types.runs import NaturalEnd as NaturalEnd
+    from .types.runs import Principal as Principal
+    from .types.runs import RunRecord as RunRecord
+    from .types.runs import Stopped as Stopped
+    from .types.runs import Usage as Usage
+    from .types.tickets import Decision as Decision
+    from .types.tickets import Ticket as Ticket
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "._reading": "Ledger",
+    ".agents": "Agent",
+    ".clock": "Clock",
+    ".dispatch": "RunResult",
+    ".errors": "ConfigurationError InvalidArguments ModelError RunFailed StoreError ToolDenied ToolError "
+    "UsageError WakefulError",
+    ".models": "FunctionModel Model ModelRequest ScriptedModel Turn call",
+    ".plugins": "AfterInference AfterTool BeforeInference BeforeTool ContextMessage GateAnswer GateTool "
+    "HookContext Plugin RunEnd Step action notice",
+    ".runtime": "Receipt RunHandle Runtime",
+    ".state": "Snapshot StateKey",
+    ".stores": "MemoryStore Retention Store ThreadRecord",
+    ".stores._postgres": "PostgresStore",
+    ".stores._rows": "Codec",
+    ".stores._sqlite": "SqliteStore",
+    ".tools": "ClientTool Done NotDone Tool ToolContext ToolResult UnknownOutcome tool",
+    ".types.content": "Artifact Audio Base64 Document Image Text Url Video",
+    ".types.limits": "ConsecutiveErrors ContentMatch CostBudget Limits LoopDetection StopOnTool TokenBudget "
+    "WallTime",
+    ".types.messages": "Message",
+    ".types.requests": "ModelSettings",
+    ".types.runs": "BehaviourRequested Blocked Cancelled Failed Identity NaturalEnd Principal RunRecord Stopped "
+    "Usage",
+    ".types.tickets": "Decision Ticket",
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
+_MODULES = ("errors", "events", "models", "plugins", "stores", "testing", "tools", "types")
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME.get(name)
+    if name in _MODULES:
+        return import_module(f".{name}", __name__)
+    if home is None:
+        raise AttributeError(f"module 'wakeful' has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(home, __name__), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME})
