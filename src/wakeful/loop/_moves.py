@@ -207,6 +207,8 @@ def _act(view: RunView, rules: Rules) -> Move:
         return _close(view, ending)
     if view.inbox and (answers := _answers(view)):
         return Take(answers)
+    if view.live and len(view.live) == len(view.calls):
+        return _AWAIT
     waiting: list[Call] = []
     suspended = 0
     for call in view.calls.values():

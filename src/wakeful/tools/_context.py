@@ -100,7 +100,8 @@ class ToolContext(Struct, eq=False):
     fence: int
     _services: Services
     _tool: Tool
-    _command: Command | None = None
+    # What the tool wants changed, if anything.
+    changes: Command | None = None
     _asked: int = 0
     _cancelled: bool = False
 
@@ -127,14 +128,9 @@ class ToolContext(Struct, eq=False):
     @property
     def command(self) -> Command:
         """What the tool wants changed."""
-        if self._command is None:
-            self._command = Command()
-        return self._command
-
-    @property
-    def changes(self) -> Command | None:
-        """The command, if the tool wants anything changed."""
-        return self._command
+        if self.changes is None:
+            self.changes = Command()
+        return self.changes
 
     @property
     def idempotency_key(self) -> str:
