@@ -57,6 +57,7 @@ class Answer(Struct, eq=False, gc=False):
     _channel: Channel
     _clock: Callable[[], int]
     message_id: str = field(default_factory=new_id)
+    attempt: int = 0
     usage: Usage = NO_USAGE
     stop: StopReason = "unknown"
     problems: dict[str, str] = {}
@@ -98,7 +99,7 @@ class Answer(Struct, eq=False, gc=False):
         self._text.append(text)
         channel = self._channel
         if channel.readers or channel.parent is not None:
-            delta = TextDelta(self.run, self._seq, self._clock(), self.message_id, 0, self._size, text)
+            delta = TextDelta(self.run, self._seq, self._clock(), self.message_id, self.attempt, self._size, text)
             channel.publish(delta)
         self._size += len(text)
 
@@ -110,7 +111,7 @@ class Answer(Struct, eq=False, gc=False):
             offset, self._reasoning_size = self._reasoning_size, self._reasoning_size + len(chunk.text)
             if self._channel.watched():
                 self._channel.publish(
-                    ReasoningDelta(self.run, self._seq, at, self.message_id, 0, offset, chunk.text)
+                    ReasoningDelta(self.run, self._seq, at, self.message_id, self.attempt, offset, chunk.text)
                 )
         if chunk.encrypted is not None and self._channel.watched():
             self._channel.publish(ReasoningEncrypted(self.run, self._seq, at, self.message_id, chunk.encrypted))
@@ -132,7 +133,9 @@ class Answer(Struct, eq=False, gc=False):
         if self._channel.readers or self._channel.parent is not None:
             at = self._clock()
             self._channel.publish(
-                ToolCallDelta(self.run, self._seq, at, self.message_id, 0, call.size, call.id, chunk.json)
+                ToolCallDelta(
+                    self.run, self._seq, at, self.message_id, self.attempt, call.size, call.id, chunk.json
+                )
             )
         call.size += len(chunk.json)
 
@@ -194,7 +197,7 @@ class Answer(Struct, eq=False, gc=False):
         seen = self._size or self._reasoning_size or self._calls or self._parts
         if seen and self._channel.watched():
             at = self._clock()
-            self._channel.publish(StreamReset(self.run, self._seq, at, self.message_id, 0, reason))
+            self._channel.publish(StreamReset(self.run, self._seq, at, self.message_id, self.attempt, reason))
 
     def _cancel(self, call: _OpenCall, reason: str) -> None:
         if self._channel.watched():

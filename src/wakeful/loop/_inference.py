@@ -26,6 +26,7 @@ from ..types.messages import Message, Producer, user_message
 from ..types.requests import ModelSettings, ToolSpec
 from ..types.runs import Call, Failed, NaturalEnd, Stopped
 from ._answer import NO_USAGE, Answer
+from ._checkpoints import Checkpoints, resumed_stream
 from ._policies import judge, signature
 
 if TYPE_CHECKING:
@@ -39,7 +40,9 @@ _NATURAL_END = NaturalEnd()
 
 async def infer(act: Activation, move: Infer) -> None:
     """Ask the model, and commit to the draft what it answered."""
-    run = act.view.run
+    run, cut_off = act.view.run, None
+    if run.stage == "inferring" and act.env.store.durable:
+        cut_off = await resumed_stream(act, act.channel)
     if run.stage == "between":
         run = replace(run, stage="inferring", steps=run.steps + 1, updated_at=act.now)
         act.put_run(run)
@@ -56,9 +59,11 @@ async def infer(act: Activation, move: Infer) -> None:
     await act.flush()
     started = act.now
     answer = Answer(act.identity, act.head, act.channel, act.clock.now)
+    if cut_off is not None:
+        answer.message_id, answer.attempt = cut_off
     try:
         check_live(model)
-        await _stream(model, request, answer)
+        await _stream(act, model, request, answer)
         content = answer.content()
     except Exception as error:
         answer.withdraw(str(error))
@@ -79,13 +84,18 @@ async def infer(act: Activation, move: Infer) -> None:
     _accept(act, model, answer, message, request, started)
 
 
-async def _stream(model: Model, request: ModelRequest, answer: Answer) -> None:
+async def _stream(act: Activation, model: Model, request: ModelRequest, answer: Answer) -> None:
     stream = model.stream(request)
     add = answer.add
+    checkpoints = Checkpoints(act) if act.env.store.durable else None
     try:
         async for chunk in stream:
             add(chunk)
+            if checkpoints is not None:
+                await checkpoints.pass_by()
     finally:
+        if checkpoints is not None:
+            checkpoints.close()
         # A generator that came to its end is closed; whatever else may still hold a connection.
         ended = getattr(stream, "ag_frame", stream) is None
         if not ended and (close := getattr(stream, "aclose", None)) is not None:

@@ -1,0 +1,83 @@
+"""Stream checkpoints: what was streamed of an answer is kept at intervals, until the answer itself is committed.
+
+They show readers in other processes what is being written, and a process that takes a run over what was shown.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..bus import Channel, Subscription
+from ..stores import Chunk, Commit
+from ..types.events import Delta, ReasoningDelta, StreamReset, TextDelta, ToolCallDelta
+
+if TYPE_CHECKING:
+    from ._activation import Activation
+
+__all__ = ["INTERVAL_MS", "Checkpoints", "resumed_stream"]
+
+INTERVAL_MS = 250
+
+
+class Checkpoints:
+    """Listens to an answer's deltas like any other reader, and writes them down together."""
+
+    def __init__(self, act: Activation) -> None:
+        self._act = act
+        self._reader: Subscription = act.channel.watch()
+        self._last = act.clock.now()
+
+    async def pass_by(self) -> None:
+        """Write down what came, if it is time."""
+        now = self._act.clock.now()
+        if now - self._last >= INTERVAL_MS:
+            self._last = now
+            await self._write()
+
+    async def _write(self) -> None:
+        events = self._reader.events
+        deltas = [e for e in events if isinstance(e, Delta) and e.run.thread_id == self._act.identity.thread_id]
+        events.clear()
+        self._reader.lagged = False
+        if chunks := _joined(deltas):
+            act = self._act
+            await act.env.store.commit(
+                Commit(act.identity.thread_id, act.identity, act.draft.fence, chunks=chunks)
+            )
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._reader.close()
+
+
+def _joined(deltas: list[Delta]) -> list[Chunk]:
+    """Deltas that follow each other as one chunk."""
+    chunks: list[Chunk] = []
+    for delta in deltas:
+        match delta:
+            case TextDelta(delta=text):
+                kind, call_id = "text", None
+            case ReasoningDelta(delta=text):
+                kind, call_id = "reasoning", None
+            case ToolCallDelta(delta=text, call_id=call_id):
+                kind = "call"
+            case _:
+                continue
+        last = chunks[-1] if chunks else None
+        if last is not None and (last.message_id, last.kind, last.call_id) == (delta.message_id, kind, call_id):
+            chunks[-1] = Chunk(last.message_id, last.attempt, last.offset, kind, last.delta + text, call_id)
+        else:
+            chunks.append(Chunk(delta.message_id, delta.attempt, delta.offset, kind, text, call_id))
+    return chunks
+
+
+async def resumed_stream(act: Activation, channel: Channel) -> tuple[str, int] | None:
+    """The message and attempt to stream next, where an answer was cut off by the end of its process: readers are
+    told that what they saw of it is withdrawn."""
+    chunks = await act.env.store.chunks(act.identity.thread_id)
+    if not chunks:
+        return None
+    message_id, attempt = chunks[-1].message_id, chunks[-1].attempt
+    reason = "its process ended; the answer begins anew"
+    channel.publish(StreamReset(act.identity, act.head, act.now, message_id, attempt, reason))
+    return message_id, attempt + 1
