@@ -13,10 +13,12 @@
     │   ├── InvalidDecision       the answer doesn't fit its ticket
     │   ├── InvalidInput          a prompt or message that can't be taken
     │   ├── RunNotWaiting         the run can't be resumed: it isn't waiting
+    │   ├── CannotResume          the present code can't go on with the run; the reasons are listed
     │   ├── RunNotFailed          the run can't be retried: it hasn't failed, or its thread went on
     │   ├── ThreadBusy            the thread has an open run and the policy is `reject`
     │   ├── ThreadExists          a thread of that id is there already
     │   ├── HasChildren           the thread has child threads that would be left behind
+    │   ├── InvalidExport         what should be imported isn't a whole thread
     │   └── RuntimeClosed         the runtime was closed
     ├── RunFailed                 what `result.raise_for_failure()` raises
     ├── StateError                a state key misused
@@ -53,6 +55,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 __all__ = [
+    "CannotResume",
     "ConfigurationError",
     "Conflict",
     "CorruptRow",
@@ -62,6 +65,7 @@ __all__ = [
     "InboxMoved",
     "InvalidArguments",
     "InvalidDecision",
+    "InvalidExport",
     "InvalidInput",
     "LiveModelForbidden",
     "ModelError",
@@ -172,6 +176,16 @@ class RunNotWaiting(UsageError):
     """The run can't be resumed: it isn't waiting for anything."""
 
 
+class CannotResume(UsageError):
+    """The present code can't go on with a run that waits; `reasons` lists why. Its tickets are as they were."""
+
+    def __init__(self, run_id: str, reasons: Sequence[str]) -> None:
+        self.run_id = run_id
+        self.reasons = tuple(reasons)
+        listed = "".join(f"\n  - {reason}" for reason in self.reasons)
+        super().__init__(f"run {run_id} can't go on with the present code; nothing was changed:{listed}")
+
+
 class RunNotFailed(UsageError):
     """The run can't be retried: it hasn't failed, or its thread went on without it."""
 
@@ -186,6 +200,10 @@ class ThreadExists(UsageError):
 
 class HasChildren(UsageError):
     """The thread has child threads, and it wasn't said what becomes of them."""
+
+
+class InvalidExport(UsageError):
+    """What should be imported isn't a whole thread, or a newer version exported it; nothing was written."""
 
 
 class RuntimeClosed(UsageError):

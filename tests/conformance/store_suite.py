@@ -6,6 +6,7 @@ an `async with`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -15,28 +16,35 @@ from typing import Any
 from msgspec.structs import replace
 
 from postgres_server import fresh_store
-from wakeful.stores import Commit, Committed, Fence, InboxItem, MemoryStore, Store, ThreadView
+from wakeful.stores import Commit, Committed, Fence, InboxItem, MemoryStore, StateWrite, Store, ThreadView
+from wakeful.stores._schema import MIGRATIONS
+from wakeful.stores._sql import SqlStore
 from wakeful.stores._sqlite import SqliteStore
 from wakeful.types.content import Text
 from wakeful.types.events import Event, MessageAdded, StepStart
 from wakeful.types.ids import new_id
 from wakeful.types.messages import Message
-from wakeful.types.runs import Call, Identity, RunRecord
-from wakeful.types.tickets import Ticket
+from wakeful.types.runs import Call, Identity, RunRecord, TaskRecord, Waiting
+from wakeful.types.tickets import Decision, Ticket
 
 __all__ = [
     "STORES",
     "StoreFactory",
     "Writer",
+    "a_bit_of_everything",
     "call",
+    "die",
+    "due_threads",
     "everything",
     "identity",
     "item",
     "message",
     "numbered",
     "record",
+    "rows_left",
     "step",
     "ticket",
+    "waiting",
 ]
 
 StoreFactory = Callable[[], AbstractAsyncContextManager[Store]]
@@ -102,8 +110,27 @@ def ticket(ticket_id: str, call_id: str = "c1", *, run_id: str = "r1", **fields:
     return Ticket(id=ticket_id, run_id=run_id, thread_id="t1", call_id=call_id, **fields)
 
 
+def waiting(*wakes: str, until: int | None = None) -> Waiting:
+    return Waiting("external_event", 1, wakes, until=until)
+
+
 def item(item_id: str, thread_id: str = "t1", **fields: Any) -> InboxItem:
     return InboxItem(id=item_id, thread_id=thread_id, **({"kind": "input", "message": message(item_id)} | fields))
+
+
+def a_bit_of_everything() -> dict[str, Any]:
+    """A commit's changes, one of each kind."""
+    return {
+        "log": [message("late"), step(9)],
+        "runs": [record(steps=9), record("r9")],
+        "calls": [call("c9", 9)],
+        "tickets": [ticket("k9", "c9")],
+        "decisions": [Decision("k9")],
+        "state": [StateWrite("calls", b"9"), StateWrite("mood", b'"sad"', "r1")],
+        "tasks": [TaskRecord("task9", "t1", "r1")],
+        "inbox": [item("late")],
+        "taken": ["waiting"],
+    }
 
 
 class Writer:
@@ -115,8 +142,8 @@ class Writer:
         self.fence: Fence | None = None
         self.version = 0
 
-    async def claim(self, **changes: Any) -> Committed:
-        token = new_id()
+    async def claim(self, worker: str | None = None, **changes: Any) -> Committed:
+        token = worker or new_id()
         done = await self._commit(version=self.version, claim=token, **changes)
         self.fence = Fence(done.epoch, token)
         return done
@@ -145,6 +172,26 @@ class Writer:
         done = await self.store.commit(Commit(thread_id=self.thread_id, **changes))
         self.version = done.version
         return done
+
+
+async def die(store: Store, worker: str) -> None:
+    """What is left of a worker that lost its lease: nothing."""
+    await store.keep(worker).close()
+
+
+async def due_threads(store: Store) -> list[str]:
+    """The threads that are due, the first due first."""
+    return [due.thread_id for due in await store.due()]
+
+
+async def rows_left(store: Store) -> dict[str, int]:
+    """How many rows there are in each table that has some, but for those that belong to no thread. A store
+    without tables has none."""
+    if not isinstance(store, SqlStore):
+        return {}
+    tables = set(re.findall(r"CREATE TABLE (\w+)", " ".join(MIGRATIONS))) - {"meta", "workers"}
+    found = {table: (await store._query(f"SELECT count(*) FROM {table}"))[0][0] for table in sorted(tables)}
+    return {table: count for table, count in found.items() if count}
 
 
 async def everything(store: Store, thread_id: str = "t1") -> Any:

@@ -13,6 +13,7 @@ from store_suite import (
     STORES,
     StoreFactory,
     Writer,
+    a_bit_of_everything,
     call,
     everything,
     identity,
@@ -21,34 +22,14 @@ from store_suite import (
     numbered,
     record,
     step,
-    ticket,
 )
 
-from wakeful.errors import Conflict, InboxMoved, StaleFence
+from wakeful.errors import Conflict, StaleFence
 from wakeful.stores import Commit, Fence, StateWrite
 from wakeful.types.content import Text, ToolReply
 from wakeful.types.events import MessageAdded, StepStart
 from wakeful.types.ids import new_id
 from wakeful.types.messages import Message
-from wakeful.types.requests import ModelSettings
-from wakeful.types.runs import NaturalEnd, Outcome, Principal, RunOptions, TaskRecord
-from wakeful.types.tickets import Decision
-
-
-def a_bit_of_everything() -> dict[str, Any]:
-    """A commit's changes, one of each kind."""
-    return {
-        "log": [message("late"), step(9)],
-        "runs": [record(steps=9), record("r9")],
-        "calls": [call("c9", 9)],
-        "tickets": [ticket("k9", "c9")],
-        "decisions": [Decision("k9")],
-        "state": [StateWrite("calls", b"9"), StateWrite("mood", b'"sad"', "r1")],
-        "tasks": [TaskRecord("task9", "t1", "r1")],
-        "inbox": [item("late")],
-        "taken": ["waiting"],
-    }
-
 
 # -- what is not there ---------------------------------------------------------------------------------------
 
@@ -255,124 +236,6 @@ async def test_an_inbox_append_does_not_raise_the_version(open_store: StoreFacto
         await writer.claim()
 
 
-# -- the inbox -----------------------------------------------------------------------------------------------
-
-
-async def test_anyone_may_deliver_to_a_thread_claimed_or_new(open_store: StoreFactory) -> None:
-    async with open_store() as store:
-        await store.commit(Commit(thread_id="t1", inbox=[item("a")]))
-        writer = Writer(store)
-        await writer.claim()
-        await store.commit(Commit(thread_id="t1", inbox=[item("b")]))
-        view = await writer.view()
-        assert [i.id for i in view.inbox] == ["a", "b"]
-        assert view.thread.inbox_head == 2
-
-
-async def test_items_keep_their_order_and_content(open_store: StoreFactory) -> None:
-    sent = [
-        item(
-            "a",
-            message=message("héllo\0"),
-            policy="steer",
-            agent_id="agent",
-            run_id="r7",
-            principal=Principal("ann", claims={"role": "admin"}),
-            options=RunOptions(ModelSettings(temperature=0.5)),
-            seed={"calls": b"1"},
-        ),
-        item("b", kind="decision", message=None, decision=Decision("k1", "deny", reason="no")),
-        item("c", kind="task", message=None, task_id="task1"),
-    ]
-    async with open_store() as store:
-        await store.commit(Commit(thread_id="t1", inbox=sent[:2]))
-        await store.commit(Commit(thread_id="t1", inbox=sent[2:]))
-        found = (await Writer(store).view()).inbox
-        assert [i.position for i in found] == [1, 2, 3]
-        assert list(found) == [msgspec.structs.replace(i, position=n) for n, i in enumerate(sent, 1)]
-
-
-async def test_an_item_is_delivered_once_whatever_became_of_it(open_store: StoreFactory) -> None:
-    async with open_store() as store:
-        writer = Writer(store)
-        await writer.begin()
-        await store.commit(Commit(thread_id="t1", inbox=[item("a"), item("a")]))
-        await store.commit(Commit(thread_id="t1", inbox=[item("a")]))
-        assert [i.id for i in (await writer.view()).inbox] == ["a"]
-        await writer.write(message("taken"), taken=["a"])
-        done = await store.commit(Commit(thread_id="t1", inbox=[item("a"), item("b")]))
-        assert [i.id for i in (await writer.view()).inbox] == ["b"]
-        assert done.inbox_head == 2
-
-
-async def test_an_item_is_taken_with_the_message_it_became(open_store: StoreFactory) -> None:
-    async with open_store() as store:
-        writer = Writer(store)
-        await writer.begin(inbox=[item("a"), item("b"), item("c")])
-        await writer.write(message("b"), taken=["b"])
-        view = await writer.view()
-        assert [i.id for i in view.inbox] == ["a", "c"]
-        assert view.thread.inbox_head == 3
-        assert [m.text for m in await store.messages("t1")] == ["b"]
-
-
-async def test_a_commit_delivers_to_other_threads_without_touching_them_otherwise(
-    open_store: StoreFactory,
-) -> None:
-    async with open_store() as store:
-        writer, other = Writer(store), Writer(store, "t2")
-        await other.claim()
-        await writer.begin()
-        await writer.write(message(), inbox=[item("a", "t2"), item("b", "t3")])
-        view = await other.view()
-        assert [i.id for i in view.inbox] == ["a"]
-        assert (view.thread.version, view.thread.head, view.thread.inbox_head) == (other.version, 0, 1)
-        third = await store.load("t3")
-        assert third is not None
-        assert [i.id for i in third.inbox] == ["b"]
-        await other.write(message())
-
-
-async def test_a_refused_commit_delivers_nothing(open_store: StoreFactory) -> None:
-    async with open_store() as store:
-        await Writer(store).begin()
-        with pytest.raises(Conflict):
-            await store.commit(Commit(thread_id="t1", version=0, log=[message()], inbox=[item("a", "t2")]))
-        assert await store.load("t2") is None
-        await store.commit(Commit(thread_id="t2", inbox=[item("a", "t2")]))
-        assert len((await Writer(store, "t2").view()).inbox) == 1
-
-
-async def test_finishing_fails_if_something_arrived_unseen(open_store: StoreFactory) -> None:
-    async with open_store() as store:
-        writer = Writer(store)
-        seen = (await writer.begin()).inbox_head
-        await store.commit(Commit(thread_id="t1", inbox=[item("a")]))
-        before = await everything(store)
-        with pytest.raises(InboxMoved, match="'t1'"):
-            await writer.release(inbox_head=seen, **a_bit_of_everything())
-        assert await everything(store) == before
-        await writer.release(inbox_head=seen + 1, runs=[record(status="done")])
-        assert (await writer.view()).run is None
-
-
-async def test_taking_an_item_does_not_move_the_head_back(open_store: StoreFactory) -> None:
-    async with open_store() as store:
-        writer = Writer(store)
-        seen = (await writer.begin(inbox=[item("a")])).inbox_head
-        await writer.write(message(), taken=["a"])
-        await writer.release(inbox_head=seen)
-
-
-async def test_of_many_deliveries_at_once_none_is_lost(open_store: StoreFactory) -> None:
-    async with open_store() as store:
-        sent = [Commit(thread_id="t1", inbox=[item(f"i{n}")]) for n in range(20)]
-        await asyncio.gather(*[store.commit(commit) for commit in sent])
-        found = (await Writer(store).view()).inbox
-        assert {i.id for i in found} == {f"i{n}" for n in range(20)}
-        assert [i.position for i in found] == list(range(1, 21))
-
-
 # -- the log -------------------------------------------------------------------------------------------------
 
 
@@ -488,168 +351,3 @@ async def test_a_reader_cannot_change_what_is_kept(open_store: StoreFactory) -> 
         (await store.events("t1")).clear()
         (await writer.view()).state.clear()
         assert await everything(store) == before
-
-
-# -- the view ------------------------------------------------------------------------------------------------
-
-
-async def test_the_view_of_an_open_run_has_its_open_step_and_nothing_older(open_store: StoreFactory) -> None:
-    async with open_store() as store:
-        writer = Writer(store)
-        old, answer = message("old"), message("let me look")
-        await writer.begin(log=[old], calls=[call("c0", 1, state="finished", outcome="ok")])
-        run = record(stage="acting", steps=2, answer_id=answer.id)
-        now = [call("c1", 2, state="suspended", ticket_id="k1"), call("c2", 2, state="started", attempt=1)]
-        await writer.write(
-            answer,
-            runs=[run],
-            calls=now,
-            tickets=[ticket("k0", status="answered"), ticket("k1")],
-            tasks=[TaskRecord("done", "t1", "r1", status="completed"), TaskRecord("live", "t1", "r1")],
-            state=[StateWrite("calls", b"1"), StateWrite("mood", b'"sad"', "r1")],
-            inbox=[item("a")],
-        )
-        view = await writer.view()
-        assert (view.run, view.answer) == (run, numbered(answer, 2))
-        assert list(view.calls) == now
-        assert [t.id for t in view.tickets] == ["k1"]
-        assert [t.id for t in view.tasks] == ["live"]
-        assert [i.id for i in view.inbox] == ["a"]
-        assert (view.state, view.run_state) == ({"calls": b"1"}, {"mood": b'"sad"'})
-        assert (view.thread.id, view.thread.head) == ("t1", 2)
-        assert (view.thread.open_run_id, view.thread.last_run_id, view.thread.last_agent_id) == (
-            "r1",
-            "r1",
-            "agent",
-        )
-
-
-@pytest.mark.parametrize("stage", ["between", "inferring"])
-async def test_between_answers_no_calls_are_open(open_store: StoreFactory, stage: str) -> None:
-    async with open_store() as store:
-        writer = Writer(store)
-        await writer.begin(calls=[call("c1", 1, state="finished", outcome="ok")])
-        await writer.write(runs=[record(stage=stage, steps=1)])
-        assert (await writer.view()).calls == ()
-
-
-async def test_a_finished_run_is_not_in_the_view_but_its_thread_is(open_store: StoreFactory) -> None:
-    async with open_store() as store:
-        writer = Writer(store)
-        await writer.begin(
-            calls=[call("c1")],
-            tickets=[ticket("k1")],
-            tasks=[TaskRecord("detached", "t1")],
-            state=[StateWrite("calls", b"1"), StateWrite("mood", b'"sad"', "r1")],
-        )
-        await writer.release(runs=[record(status="done", stage="acting", steps=1)])
-        view = await writer.view()
-        assert (view.run, view.calls, view.tickets, view.answer) == (None, (), (), None)
-        assert (view.state, view.run_state) == ({"calls": b"1"}, {})
-        assert [t.id for t in view.tasks] == ["detached"]
-        assert (view.thread.open_run_id, view.thread.last_run_id) == (None, "r1")
-
-
-async def test_a_waiting_run_is_open(open_store: StoreFactory) -> None:
-    async with open_store() as store:
-        writer = Writer(store)
-        await writer.begin()
-        await writer.release(runs=[record(status="waiting")])
-        view = await writer.view()
-        assert view.run == record(status="waiting")
-        assert not view.thread.claimed
-
-
-async def test_one_commit_may_close_a_run_and_open_the_next(open_store: StoreFactory) -> None:
-    async with open_store() as store:
-        writer = Writer(store)
-        await writer.begin("r1", state=[StateWrite("mood", b'"sad"', "r1")])
-        await writer.write(
-            runs=[record("r1", status="done"), record("r2", agent_id="other")],
-            state=[StateWrite("mood", b'"glad"', "r2")],
-            calls=[call("c1", 0, run_id="r2")],
-        )
-        view = await writer.view()
-        assert view.run is not None
-        assert view.run.id == "r2"
-        assert view.run_state == {"mood": b'"glad"'}
-        assert (view.thread.open_run_id, view.thread.last_run_id) == ("r2", "r2")
-        assert view.thread.last_agent_id == "other"
-
-
-async def test_state_of_a_key_is_its_last_value_in_its_own_scope(open_store: StoreFactory) -> None:
-    async with open_store() as store:
-        writer = Writer(store)
-        await writer.begin(state=[StateWrite("k", b"1"), StateWrite("k", b'"run"', "r1")])
-        await writer.write(state=[StateWrite("k", b"2")])
-        view = await writer.view()
-        assert (view.state, view.run_state) == ({"k": b"2"}, {"k": b'"run"'})
-
-
-async def test_the_last_agent_is_the_one_that_the_run_went_over_to(open_store: StoreFactory) -> None:
-    async with open_store() as store:
-        writer = Writer(store)
-        await writer.begin()
-        await writer.release(runs=[record(status="done", agent_id="specialist")])
-        assert (await writer.view()).thread.last_agent_id == "specialist"
-
-
-# -- runs and their ledger -----------------------------------------------------------------------------------
-
-
-async def test_a_runs_record_is_the_last_one_written(open_store: StoreFactory) -> None:
-    async with open_store() as store:
-        writer = Writer(store)
-        await writer.begin()
-        done = record(status="done", outcome=Outcome(NaturalEnd(), msgspec.Raw(b"null")), steps=3, finished_at=9)
-        await writer.release(runs=[done])
-        assert await store.run("r1") == done
-
-
-async def test_the_ledger_and_the_tickets_of_a_run_are_kept_whole_and_in_order(open_store: StoreFactory) -> None:
-    async with open_store() as store:
-        writer = Writer(store)
-        await writer.begin(calls=[call("c1", 1), call("c2", 1)], tickets=[ticket("k1", "c1"), ticket("k2", "c2")])
-        finished = call("c1", 1, state="finished", outcome="ok", decisions=(Decision("k1", id="d1"),))
-        await writer.write(calls=[finished], tickets=[ticket("k1", "c1", status="answered")])
-        await writer.write(calls=[call("c3", 2)])
-        await writer.write(runs=[record("r2"), record(status="done")], calls=[call("c9", 1, run_id="r2")])
-        assert list(await store.calls("r1")) == [finished, call("c2", 1), call("c3", 2)]
-        assert [(t.id, t.status) for t in await store.tickets("r1")] == [("k1", "answered"), ("k2", "open")]
-        assert [c.id for c in await store.calls("r2")] == ["c9"]
-
-
-async def test_runs_are_listed_newest_first_and_filtered(open_store: StoreFactory) -> None:
-    async with open_store() as store:
-        ids = [new_id() for _ in range(4)]
-        one, two = Writer(store, "t1"), Writer(store, "t2")
-        await one.write(runs=[record(ids[0], "t1", status="done")])
-        await two.write(runs=[record(ids[1], "t2", status="done")])
-        await one.write(runs=[record(ids[2], "t1", status="waiting")])
-        await two.write(runs=[record(ids[3], "t2", status="running")])
-
-        async def listed(**filters: Any) -> list[int]:
-            return [ids.index(run.id) for run in await store.runs(**filters)]
-
-        assert await listed() == [3, 2, 1, 0]
-        assert await listed(thread_id="t1") == [2, 0]
-        assert await listed(status="done") == [1, 0]
-        assert await listed(thread_id="t2", status="done") == [1]
-        assert await listed(thread_id="t3") == []
-        assert await listed(limit=2) == [3, 2]
-        assert await listed(before=ids[2]) == [1, 0]
-        assert await listed(before=ids[3], thread_id="t1", limit=1) == [2]
-
-
-@pytest.mark.parametrize("page", [1, 2, 3])
-async def test_paging_through_runs_misses_none_in_whatever_order_they_began(
-    open_store: StoreFactory, page: int
-) -> None:
-    async with open_store() as store:
-        ids = [new_id() for _ in range(5)]
-        for number in (2, 4, 0, 3, 1):
-            await Writer(store, f"t{number}").write(runs=[record(ids[number], f"t{number}")])
-        seen: list[str] = []
-        while found := await store.runs(before=seen[-1] if seen else None, limit=page):
-            seen += [run.id for run in found]
-        assert seen == ids[::-1]

@@ -12,11 +12,10 @@ from msgspec.structs import force_setattr
 from ..errors import Conflict, InboxFull, InboxMoved, Repeated, StaleFence
 from ..types.codec import encode
 from ..types.ids import now_ms
-from ..types.messages import Message
 from ..types.runs import RunRecord
 from ._protocol import Commit, Committed, InboxItem
 from ._rows import Packer, call_body, entries_of
-from ._rules import IDLE_WAKES, MAX_PENDING, due_time, wakes_of, woken, writes
+from ._rules import IDLE_WAKES, MAX_PENDING, answers, due_time, wakes_of, woken, writes
 
 __all__ = ["apply"]
 
@@ -164,7 +163,7 @@ def _append(write: _Write, thread: _Thread) -> None:
             "INSERT INTO log (thread, seq, kind, run, agent, at, ref, payload) VALUES (?,?,?,?,?,?,?,?)", rows
         )
         thread.head += len(entries)
-        if any(type(entry) is Message and entry.role == "assistant" for entry in commit.log):
+        if answers(commit):
             write.run("DELETE FROM chunks WHERE thread = ?", (thread.no,))
     if commit.calls:
         _put_calls(write, places)

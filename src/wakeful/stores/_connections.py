@@ -57,7 +57,7 @@ class Connections:
             except BaseException as error:
                 self._give_back(connection, error)
                 raise
-            self._idle.append(connection)
+            self._give_back(connection)
             return result
 
     async def _take(self) -> Any:
@@ -68,10 +68,15 @@ class Connections:
                 return connection
         return await self.connect()
 
-    def _give_back(self, connection: Any, error: BaseException) -> None:
+    def _give_back(self, connection: Any, error: BaseException | None = None) -> None:
         """After an error a connection is kept only if nothing is under way on it."""
-        whole = isinstance(error, Exception) and not broken(error)
-        if whole and not connection.is_closed() and not connection.is_in_transaction() and not self._closed:
+        whole = error is None or (
+            isinstance(error, Exception)
+            and not broken(error)
+            and not connection.is_closed()
+            and not connection.is_in_transaction()
+        )
+        if whole and not self._closed:
             self._idle.append(connection)
         else:
             connection.terminate()

@@ -10,9 +10,11 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from ..errors import StoreError, StoreFull, StoreUnavailable, WakefulError
 
-__all__ = ["CONNECT_SECONDS", "Address", "broken", "clashed", "explained"]
+__all__ = ["Address", "broken", "clashed", "explained"]
 
-CONNECT_SECONDS = 10.0
+_CONNECT_SECONDS = 10.0
+# A statement that takes longer is taken for one whose connection is dead.
+_STATEMENT_SECONDS = 60.0
 
 _UNREADABLE = (
     "the database's URL can't be read: write postgres://user:password@host:port/database, with special characters "
@@ -28,14 +30,14 @@ class Address:
         self.schema = schema
         self.place = _place(url)
 
-    async def connect(self, prepare: Callable[[Any], Awaitable[None]] | None, command_seconds: float) -> Any:
+    async def connect(self, prepare: Callable[[Any], Awaitable[None]] | None, wait_seconds: float) -> Any:
         """A new connection, on the running loop. `prepare` is run on it first."""
         driver = _driver()
         try:
             connection = await driver.connect(
                 self._url,
-                timeout=CONNECT_SECONDS,
-                command_timeout=command_seconds,
+                timeout=min(_CONNECT_SECONDS, wait_seconds),
+                command_timeout=_STATEMENT_SECONDS,
                 server_settings={"search_path": f'"{self.schema}"', "application_name": "wakeful"},
             )
         except (ValueError, driver.ClientConfigurationError):
@@ -110,8 +112,8 @@ _WORDS = {
     "28P01": "refused the login: check the user and the password in the URL",
     "28000": "refused the login: check the user in the URL, and the server's pg_hba.conf",
     "3D000": "has no database of that name: create it (createdb), or give another in the URL",
-    "42501": "gives this user too few rights ({why}): its owner grants them, for a new schema with GRANT CREATE ON "
-    "DATABASE, for one that is there with GRANT ALL on the schema, its tables and its sequences",
+    "42501": "gives this user too few rights ({why}): its owner grants them, for a new schema with GRANT CREATE "
+    "ON DATABASE, for one that is there with GRANT ALL on the schema, its tables and its sequences",
     "25006": "takes no writes, it is read-only ({why}): give the URL of the primary",
     "53300": "has no connection left: make pool_size smaller, or the server's max_connections larger",
     "57014": "cancelled the statement ({why}): make the server's statement_timeout longer",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from msgspec import Struct
@@ -36,8 +36,8 @@ class Groups:
         self._connections = connections
         self._waiting: list[_Waiting] = []
         self._busy: set[Key] = set()
-        self._sending: set[asyncio.Task[None]] = set()
-        self._scheduled = False
+        self._lanes: set[asyncio.Task[None]] = set()
+        self._starting = False
         self.batches = [0, 0]
 
     def submit(self, plan: Plan) -> asyncio.Future[Committed]:
@@ -45,24 +45,23 @@ class Groups:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Committed] = loop.create_future()
         self._waiting.append(_Waiting(plan, future))
-        if not self._scheduled:
-            # Not at once: others that are about to commit in this turn of the loop come along.
-            self._scheduled = True
-            loop.call_soon(self._send_waiting)
+        # A lane begins in the next turn of the loop: others that commit in this turn come along.
+        if not self._starting and len(self._lanes) < MAX_IN_FLIGHT:
+            self._starting = True
+            self._lanes.add(loop.create_task(self._serve(), name="wakeful-postgres-commits"))
         return future
 
-    def _send_waiting(self) -> None:
-        self._scheduled = False
-        while self._waiting and len(self._sending) < MAX_IN_FLIGHT and (batch := self._next()):
-            self.batches[0] += 1
-            self.batches[1] += len(batch)
-            task = asyncio.get_running_loop().create_task(self._send(batch), name="wakeful-postgres-commit")
-            self._sending.add(task)
-            task.add_done_callback(self._sent)
-
-    def _sent(self, task: asyncio.Task[None]) -> None:
-        self._sending.discard(task)
-        self._send_waiting()
+    async def _serve(self) -> None:
+        """Send one batch after the other, as long as there is something to send."""
+        self._starting = False
+        try:
+            while batch := self._next():
+                self.batches[0] += 1
+                self.batches[1] += len(batch)
+                await self._send(batch)
+        finally:
+            # In the same turn in which it found nothing more: what comes after that begins another lane.
+            self._lanes.discard(cast(asyncio.Task[None], asyncio.current_task()))
 
     def _next(self) -> list[_Waiting]:
         """The next batch, oldest first. What can't go yet holds back what comes after it on its threads."""
@@ -121,9 +120,8 @@ class Groups:
 
     async def close(self) -> None:
         """Wait until everything that was queued is written."""
-        while self._sending or self._waiting:
-            self._send_waiting()
-            await asyncio.gather(*self._sending, return_exceptions=True)
+        while self._lanes:
+            await asyncio.gather(*self._lanes, return_exceptions=True)
 
 
 def _resolve(waiting: _Waiting, verdict: list[Any]) -> None:

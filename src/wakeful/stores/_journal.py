@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from operator import attrgetter
 from typing import Any
 
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
+from ..types.codec import decode
 from ..types.events import Event, MessageAdded
 from ..types.messages import Message
 from ..types.runs import Call, Identity, RunRecord, TaskRecord
@@ -107,16 +108,23 @@ class Index:
         number(commit.log, self._head)
         for entry in commit.log:
             if type(entry) is Message and identity is not None:
-                self.messages.append(entry)
                 writer = _writer(entry, identity, commit.runs)
-                self.log.append(MessageAdded(writer, entry.seq, entry.created_at, entry))
-                if entry.role == "assistant":
-                    self.chunks.clear()
-                for record in commit.runs:
-                    if record.answer_id == entry.id:
-                        self.runs[record.identity.run_id].answer = entry
+                self._put_message(MessageAdded(writer, entry.seq, entry.created_at, entry), commit.runs)
+            elif type(entry) is MessageAdded:
+                force_setattr(entry.message, "seq", entry.seq)
+                self._put_message(entry, commit.runs)
             elif isinstance(entry, Event):
                 self.log.append(entry)
+
+    def _put_message(self, added: MessageAdded, runs: Iterable[RunRecord]) -> None:
+        message = added.message
+        self.messages.append(message)
+        self.log.append(added)
+        if message.role == "assistant":
+            self.chunks.clear()
+        for record in runs:
+            if record.answer_id == message.id:
+                self.runs[record.identity.run_id].answer = message
 
     def _put_call(self, call: Call) -> None:
         calls = self.runs[call.run_id].calls
@@ -208,7 +216,7 @@ class Thread:
         self.inbox: dict[str, InboxItem] = {}
         self.inbox_head = 0
         self.title: str | None = None
-        self.metadata: dict[str, Any] | None = None
+        self.metadata = b"{}"
         self.base: Thread | None = None
         self.base_seq = 0
         self.journal: list[Any] = []
@@ -278,7 +286,7 @@ class Thread:
             base_id=self.base.id if self.base else None,
             base_seq=self.base_seq,
             title=self.title,
-            metadata=dict(self.metadata or {}),
+            metadata=decode(self.metadata, dict[str, Any]),
             created_at=self.created_at,
             updated_at=self.updated_at,
         )

@@ -13,6 +13,7 @@ from typing import Any, Literal, cast
 from msgspec.structs import force_setattr, replace
 
 from ..errors import Conflict, InboxFull, InboxMoved, Repeated, StaleFence
+from ..types.codec import encode
 from ..types.events import Event
 from ..types.ids import now_ms
 from ..types.messages import Message
@@ -448,7 +449,7 @@ def _describe(thread: Thread, about: About) -> None:
     if about.title is not None:
         thread.title = about.title or None
     if about.metadata is not None:
-        thread.metadata = dict(about.metadata)
+        thread.metadata = encode(about.metadata)
 
 
 def _in_order(run: RunIndex) -> list[Call]:

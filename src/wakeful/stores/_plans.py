@@ -15,11 +15,10 @@ from msgspec.structs import force_setattr
 from ..errors import Conflict, InboxFull, InboxMoved, Repeated, StaleFence
 from ..types.codec import encode
 from ..types.ids import new_id
-from ..types.messages import Message
 from ..types.runs import RunRecord
 from ._protocol import Commit, Committed
 from ._rows import Packer, call_body, entries_of
-from ._rules import MAX_PENDING, wakes_of, writes
+from ._rules import MAX_PENDING, answers, wakes_of, writes
 
 __all__ = ["ESCAPE", "Plan", "escaped", "outcome", "plan_of", "unescaped"]
 
@@ -99,7 +98,7 @@ class _Control(Struct, omit_defaults=True, kw_only=True):
     version: int | None = None
     inbox_head: int | None = None
     claim: str | None = None
-    lease: int = 0
+    lease: int | None = None
     agent: str = ""
     release: bool = False
     changes: bool = False
@@ -214,7 +213,7 @@ class _Planner:
         entries, places = entries_of(commit, 1, self._packer, self._blobs)
         for kind, run_id, agent, at, ref, payload in entries:
             control.log.append(_Entry(self._put(payload), kind, self._name(run_id), agent, at, ref))
-        control.answered = any(type(entry) is Message and entry.role == "assistant" for entry in commit.log)
+        control.answered = answers(commit)
         self._put_runs(control, places)
         calls: dict[tuple[int, int, int], _Call] = {}
         for call in commit.calls:

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from ..errors import ConfigurationError
 from ._checkup import checkup
 from ._connections import Connections
 from ._driver import Address
@@ -30,6 +31,7 @@ _WORDS = {
     "FOR_UPDATE": "FOR UPDATE",
     "IF_FREE": "SKIP LOCKED",
 }
+_SCRIPT_SECONDS = 3600.0  # Pruning has much to do when it is done for the first time.
 _queries: dict[str, str] = {}
 
 
@@ -64,9 +66,9 @@ class PostgresStore(SqlStore):
     """Threads, runs and everything else in a Postgres database, in a schema that is made if it isn't there.
 
     `url` is `postgres://user:password@host:port/database`. Nothing is connected before the first use; then the
-    store belongs to the event loop that runs. At most `pool_size` connections are made, and one for each lease. When
-    the server goes away, what is asked of it waits for up to `wait_seconds`. `codec` stands between payloads and the
-    database. The handle sees what belongs to `tenant`.
+    store belongs to the event loop that runs. At most `pool_size` connections are made, and one for each lease.
+    When the server goes away, what is asked of it waits for up to `wait_seconds`. `codec` stands between payloads
+    and the database. The handle sees what belongs to `tenant`.
     """
 
     def __init__(
@@ -80,6 +82,8 @@ class PostgresStore(SqlStore):
         wait_seconds: float = 60,
     ) -> None:
         super().__init__(tenant, Packer(codec))
+        if pool_size < 1:
+            raise ConfigurationError(f"pool_size must be at least 1, not {pool_size}")
         self._database = _Database(Address(url, checked_schema(schema)), pool_size, wait_seconds)
 
     def __repr__(self) -> str:
@@ -119,6 +123,10 @@ class PostgresStore(SqlStore):
         """What is wrong with the ledger of all tenants; nothing, if all is well."""
         return await checkup(self._query)
 
+    async def version(self) -> int:
+        """The version of the schema's tables."""
+        return int((await self._query("SELECT value FROM meta WHERE name = 'version'"))[0][0])
+
     async def size(self) -> Mapping[str, int]:
         """How many bytes the store's tables and indexes have."""
         sql = """SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c
@@ -156,15 +164,15 @@ class _Transaction:
         try:
             sql, args = next(script)
             while True:
-                sql, args = script.send(await _fetch(connection, sql, args))
+                sql, args = script.send(await _fetch(connection, sql, args, timeout=_SCRIPT_SECONDS))
         except StopIteration as done:
             return done.value
 
 
-async def _fetch(connection: Any, sql: str, args: Any) -> list[Row]:
+async def _fetch(connection: Any, sql: str, args: Any, timeout: float | None = None) -> list[Row]:
     """The rows of a query, with every NUL as it was."""
     given = [escaped(arg) if type(arg) is str else arg for arg in args]
-    rows: list[Row] = await connection.fetch(_sql(sql), *given)
+    rows: list[Row] = await connection.fetch(_sql(sql), *given, timeout=timeout)
     for number, row in enumerate(rows):
         for value in row:
             if type(value) is str and ESCAPE in value:

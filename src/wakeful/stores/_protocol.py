@@ -108,10 +108,10 @@ class Commit(Struct, gc=False):
     The owner of a claim writes with its `fence`; without a claim on the thread, `version` says which version
     the writer saw. `claim` takes the thread for the worker of that id, whose lease is begun or prolonged to
     `lease` milliseconds; `release` gives it back. `log` holds messages and durable events in order; the store
-    numbers them. A commit with messages names its run in `identity`. The store may keep the sequences it is
-    given: they are not changed afterwards. `inbox_head` makes the commit fail with `InboxMoved` if items arrived
-    that the writer hasn't seen; `request` makes it fail with `Repeated` if a commit or an item had that id before.
-    `chunks` are dropped with the answer they belong to.
+    numbers them. A commit with messages names its run in `identity`; a message with a run of its own comes as
+    a `MessageAdded`. The store may keep the sequences it is given: they are not changed afterwards. `inbox_head`
+    makes the commit fail with `InboxMoved` if items arrived that the writer hasn't seen; `request` makes it fail
+    with `Repeated` if a commit or an item had that id before. `chunks` are dropped with the answer they belong to.
     """
 
     thread_id: str

@@ -154,8 +154,8 @@ DECLARE
     v_base bigint := t.head;
     v_numbers bigint[];
     v_no bigint;
-    v_count int := coalesce(jsonb_array_length(c->'names'), 0);
-    e record;
+    v_status text;
+    r jsonb;
 BEGIN
     IF c ? 'request' THEN -- First, because another thread's may have been faster.
         INSERT INTO inbox (tenant, id, thread, kind, wake, position, status, taken_by)
@@ -165,32 +165,32 @@ BEGIN
         END IF;
     END IF;
     t.version := t.version + 1;
-    FOR e IN
-        SELECT * FROM jsonb_to_recordset(c->'runs') AS x(
-            name int, id text, agent text, status text, step bigint, acting bigint, answer int, finished_at bigint,
-            wakes text, i int)
-    LOOP
-        UPDATE runs SET agent = e.agent, status = e.status, step = e.step, acting = e.acting,
-            answer = coalesce(v_base + e.answer, answer), finished_at = e.finished_at, payload = p[v_first + e.i]
-            WHERE tenant = v_tenant AND id = e.id RETURNING no INTO v_no;
+    FOR n IN 0 .. coalesce(jsonb_array_length(c->'runs'), 0) - 1 LOOP -- Cheaper than a query over so few.
+        r := c->'runs'->n;
+        v_status := r->>'status';
+        UPDATE runs SET agent = r->>'agent', status = v_status, step = (r->>'step')::bigint,
+            acting = (r->>'acting')::bigint, answer = coalesce(v_base + (r->>'answer')::int, answer),
+            finished_at = (r->>'finished_at')::bigint, payload = p[v_first + (r->>'i')::int]
+            WHERE tenant = v_tenant AND id = r->>'id' RETURNING no INTO v_no;
         IF NOT FOUND THEN
             INSERT INTO runs (tenant, id, thread, agent, status, step, acting, answer, finished_at, payload)
-                VALUES (v_tenant, e.id, t.no, e.agent, e.status, e.step, e.acting, v_base + e.answer,
-                    e.finished_at, p[v_first + e.i])
+                VALUES (v_tenant, r->>'id', t.no, r->>'agent', v_status, (r->>'step')::bigint,
+                    (r->>'acting')::bigint, v_base + (r->>'answer')::int, (r->>'finished_at')::bigint,
+                    p[v_first + (r->>'i')::int])
                 RETURNING no INTO v_no;
             t.last_run := v_no;
         END IF;
-        v_numbers[e.name] := v_no;
-        IF e.status <> 'done' THEN
+        v_numbers[(r->>'name')::int] := v_no;
+        IF v_status <> 'done' THEN
             t.open_run := v_no;
-            t.wakes := e.wakes;
+            t.wakes := r->>'wakes';
         ELSIF t.open_run = v_no THEN
             t.open_run := NULL;
             t.wakes := '{IDLE_WAKES}';
             DELETE FROM chunks WHERE thread = t.no;
         END IF;
     END LOOP;
-    FOR n IN 1 .. v_count LOOP
+    FOR n IN 1 .. coalesce(jsonb_array_length(c->'names'), 0) LOOP
         IF v_numbers[n] IS NULL THEN
             SELECT no INTO v_no FROM runs WHERE tenant = v_tenant AND id = c->'names'->>(n - 1);
             v_numbers[n] := coalesce(v_no, 0);
@@ -216,13 +216,15 @@ BEGIN
     IF c ? 'rare' THEN
         PERFORM put_rare_v1(c, p, v_first, t.no, v_numbers, v_now);
     END IF;
-    FOR e IN SELECT * FROM jsonb_to_recordset(c->'state') AS x(name text, run int, i int) LOOP
-        v_no := coalesce(v_numbers[e.run], 0);
-        INSERT INTO state (thread, run, name, seq, payload) VALUES (t.no, v_no, e.name, t.head, p[v_first + e.i])
+    FOR n IN 0 .. coalesce(jsonb_array_length(c->'state'), 0) - 1 LOOP
+        r := c->'state'->n;
+        v_no := coalesce(v_numbers[(r->>'run')::int], 0);
+        INSERT INTO state (thread, run, name, seq, payload)
+            VALUES (t.no, v_no, r->>'name', t.head, p[v_first + (r->>'i')::int])
             ON CONFLICT (thread, run, name) DO UPDATE SET seq = excluded.seq, payload = excluded.payload;
         IF v_no = 0 THEN
             INSERT INTO state_log (thread, name, seq, at, payload)
-                VALUES (t.no, e.name, t.head, v_now, p[v_first + e.i])
+                VALUES (t.no, r->>'name', t.head, v_now, p[v_first + (r->>'i')::int])
                 ON CONFLICT (thread, name, seq) DO UPDATE SET payload = excluded.payload;
         END IF;
     END LOOP;
@@ -242,6 +244,7 @@ DECLARE
     v_lease bigint;
     v_now bigint;
     v_text text;
+    v_last text[]; -- the last commit; the last one before the thread changed hands, with what came of it
     t threads%ROWTYPE;
 BEGIN
     SELECT * INTO t FROM threads WHERE tenant = v_tenant AND id = v_id FOR UPDATE;
@@ -252,8 +255,15 @@ BEGIN
     v_now := (extract(epoch FROM clock_timestamp()) * 1000)::bigint;
     IF t.no IS NULL THEN
         t.version := 0; t.head := 0; t.epoch := 0; t.inbox_head := 0; t.wakes := '{IDLE_WAKES}';
-    ELSIF t.last_commit = c->>'id' THEN -- It is in, but its writer's connection broke before it heard.
-        RETURN jsonb_build_array('ok', t.version, t.head, t.epoch, t.inbox_head, v_positions);
+    ELSE
+        -- It may be in, and its writer's connection broke before it heard. The thread may have a new owner by now.
+        v_last := string_to_array(t.last_commit, ' ');
+        IF v_last[1] = c->>'id' THEN
+            RETURN jsonb_build_array('ok', t.version, t.head, t.epoch, t.inbox_head, v_positions);
+        ELSIF v_last[2] = c->>'id' THEN
+            RETURN jsonb_build_array('ok', v_last[3]::bigint, v_last[4]::bigint, v_last[5]::bigint, t.inbox_head,
+                v_positions);
+        END IF;
     END IF;
 
     IF c ? 'fence' THEN
@@ -282,6 +292,11 @@ BEGIN
         RETURN '["invalid"]';
     END IF;
 
+    IF c ? 'claim' OR t.claim IS NULL THEN
+        v_last := ARRAY[c->>'id', coalesce(v_last[1], '-'), t.version::text, t.head::text, t.epoch::text];
+    ELSE
+        v_last[1] := c->>'id';
+    END IF;
     IF t.no IS NULL THEN
         IF c ? 'creates' THEN
             INSERT INTO threads (tenant, id, parent, created_at, updated_at)
@@ -308,7 +323,8 @@ BEGIN
     END IF;
     IF v_touches THEN
         UPDATE threads SET version = t.version, head = t.head, epoch = t.epoch, claim = t.claim, wakes = t.wakes,
-            open_run = t.open_run, last_run = t.last_run, updated_at = v_now, last_commit = c->>'id'
+            open_run = t.open_run, last_run = t.last_run, updated_at = v_now,
+            last_commit = array_to_string(v_last, ' ')
             WHERE no = t.no;
     END IF;
     IF c ? 'title' THEN
@@ -340,7 +356,6 @@ LANGUAGE plpgsql AS $wakeful$
 DECLARE
     c jsonb;
     e record;
-    v_number int := 0;
     v_verdict jsonb;
     v_verdicts jsonb := '[]';
 BEGIN
@@ -355,11 +370,11 @@ BEGIN
         PERFORM 1 FROM threads t JOIN unnest(tenants, ids) AS w(tenant, id) ON t.tenant = w.tenant AND t.id = w.id
             ORDER BY t.tenant, t.id FOR UPDATE OF t;
     END IF;
-    FOR c IN SELECT x.value FROM jsonb_array_elements(commits) AS x LOOP
-        v_number := v_number + 1;
+    FOR n IN 1 .. jsonb_array_length(commits) LOOP
+        c := commits->(n - 1);
         IF c ? 'inbox' OR c ? 'request' THEN
             BEGIN
-                v_verdict := commit_one_v1(c, p, firsts[v_number]);
+                v_verdict := commit_one_v1(c, p, firsts[n]);
             EXCEPTION WHEN SQLSTATE 'WK001' THEN
                 v_verdict := SQLERRM::jsonb;
                 IF v_verdict->>0 = 'repeated' THEN
@@ -368,7 +383,7 @@ BEGIN
                 END IF;
             END;
         ELSE
-            v_verdict := commit_one_v1(c, p, firsts[v_number]);
+            v_verdict := commit_one_v1(c, p, firsts[n]);
         END IF;
         v_verdicts := v_verdicts || jsonb_build_array(v_verdict);
     END LOOP;

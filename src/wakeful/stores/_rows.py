@@ -97,7 +97,10 @@ class Packer:
             return data
         if self._codec is None:
             raise CorruptRow("a payload was written through a codec; open the store with that codec")
-        return self._codec.decode(data[1:])
+        try:
+            return self._codec.decode(data[1:])
+        except Exception as error:
+            raise CorruptRow(f"the codec refuses it: {error}") from error
 
     def digests(self, data: bytes | None) -> Sequence[str]:
         """The blobs that a stored payload refers to."""
@@ -171,16 +174,13 @@ def entries_of(
     places: dict[str, int] = {}
     identity, own = commit.identity, {run.identity.run_id for run in commit.runs}
     for seq, entry in enumerate(commit.log, first):
-        if type(entry) is Message:
-            if identity is None:
-                raise ValueError("a commit with messages names its run")
-            # A run that supersedes another writes that one's last words too.
-            writer = entry.producer.run_id if entry.producer is not None else None
-            run_id = writer if writer is not None and writer in own else identity.run_id
-            payload = packer.pack_message(entry, blobs)
-            entries.append(("message", run_id, identity.agent_id, entry.created_at, None, payload))
-            places[entry.id] = seq
-            for call in entry.calls:
+        message = entry.message if isinstance(entry, MessageAdded) else entry
+        if isinstance(message, Message):
+            run_id, agent = _writer(entry, identity, own)
+            payload = packer.pack_message(message, blobs)
+            entries.append(("message", run_id, agent, message.created_at, None, payload))
+            places[message.id] = seq
+            for call in message.calls:
                 places[call.id] = seq
             continue
         event = cast(Event, entry)
@@ -197,6 +197,17 @@ def entries_of(
             (cast(str, kind), event.run.run_id, event.run.agent_id, event.at, ref, packer.pack(body, blobs))
         )
     return entries, places
+
+
+def _writer(entry: Message | Event, identity: Identity | None, own: set[str]) -> tuple[str, str]:
+    """The run that wrote a message, and its agent."""
+    if isinstance(entry, Event):
+        return entry.run.run_id, entry.run.agent_id
+    if identity is None:
+        raise ValueError("a commit with messages names its run")
+    # A run that supersedes another writes that one's last words too.
+    writer = entry.producer.run_id if entry.producer is not None else None
+    return (writer if writer is not None and writer in own else identity.run_id), identity.agent_id
 
 
 def event_of(kind: str, run: Identity, seq: int, at: int, payload: bytes, answer: bytes | None) -> Event:

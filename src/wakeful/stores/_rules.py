@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ..types.events import MessageAdded
+from ..types.messages import Message
 from ..types.runs import RunRecord
 from ._protocol import Commit
 
-__all__ = ["IDLE_WAKES", "MAX_PENDING", "due_time", "wakes_of", "woken", "writes"]
+__all__ = ["IDLE_WAKES", "MAX_PENDING", "answers", "due_time", "wakes_of", "woken", "writes"]
 
 MAX_PENDING = 1000
 IDLE_WAKES = "queue steer"
@@ -27,6 +29,15 @@ def writes(commit: Commit) -> bool:
         or commit.chunks
         or commit.request
     )
+
+
+def answers(commit: Commit) -> bool:
+    """Whether the commit's log has an answer, which is what chunks were kept for."""
+    for entry in commit.log:
+        message = entry.message if isinstance(entry, MessageAdded) else entry
+        if isinstance(message, Message) and message.role == "assistant":
+            return True
+    return False
 
 
 def wakes_of(run: RunRecord | None) -> str:

@@ -157,8 +157,7 @@ CREATE TABLE inbox (
     payload {bytes},
     PRIMARY KEY (tenant, id)
 ) {rowless};
-CREATE INDEX inbox_pending ON inbox (thread, position) WHERE status = 'pending';
-CREATE INDEX inbox_thread ON inbox (thread);
+CREATE INDEX inbox_thread ON inbox (thread, status, position);
 
 CREATE TABLE tasks (
     tenant {text} NOT NULL,
@@ -169,8 +168,7 @@ CREATE TABLE tasks (
     payload {bytes} NOT NULL,
     PRIMARY KEY (tenant, id)
 ) {rowless};
-CREATE INDEX tasks_running ON tasks (thread, id) WHERE status = 'running';
-CREATE INDEX tasks_thread ON tasks (thread);
+CREATE INDEX tasks_thread ON tasks (thread, status, id);
 
 CREATE TABLE dispatches (
     thread {int} PRIMARY KEY,

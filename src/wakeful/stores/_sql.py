@@ -127,9 +127,14 @@ class SqlStore:
 
     async def _blobs(self, thread: int, payloads: Iterable[bytes | None]) -> dict[str, bytes]:
         """The blobs that these payloads of a thread refer to."""
-        wanted = sorted({digest for payload in payloads for digest in self._packer.digests(payload)})
+        wanted: set[str] = set()
+        for payload in payloads:
+            try:
+                wanted.update(self._packer.digests(payload))
+            except (msgspec.DecodeError, CorruptRow, UnicodeDecodeError):
+                pass  # Whoever reads it says which row it is.
         found: dict[str, bytes] = {}
-        for digest in wanted:
+        for digest in sorted(wanted):
             sql = "SELECT payload FROM blobs WHERE thread = ? AND digest = ?"
             for (payload,) in await self._query(sql, thread, digest):
                 found[digest] = payload
@@ -197,12 +202,15 @@ class SqlStore:
     async def _runs_of(self, numbers: set[int]) -> dict[int, Identity]:
         """The identities of runs, by their numbers; they never change."""
         known = self._identities
-        for number in numbers - known.keys():
-            for (payload,) in await self._query("SELECT payload FROM runs WHERE no = ?", number):
+        found = {number: known[number] for number in numbers if number in known}
+        for number in numbers - found.keys():
+            sql = "SELECT thread, id, payload FROM runs WHERE no = ?"
+            for thread, run_id, payload in await self._query(sql, number):
                 if len(known) > 4096:
                     known.clear()
-                known[number] = decode(self._packer.unpack(payload, {}), RunRecord).identity
-        return {number: known[number] for number in numbers if number in known}
+                run = await self._one(thread, payload, RunRecord, f"run {run_id}")
+                known[number] = found[number] = run.identity
+        return found
 
     async def _answers(self, rows: list[tuple[int, Row]]) -> dict[tuple[int, int | None], bytes]:
         """The answers that events of the log refer to, by thread and number."""
@@ -210,7 +218,8 @@ class SqlStore:
         for no, ref in {(no, row[5]) for no, row in rows if row[5] is not None}:
             sql = "SELECT payload FROM log WHERE thread = ? AND seq = ?"
             for (payload,) in await self._query(sql, no, ref):
-                found[no, ref] = self._packer.unpack(payload, await self._blobs(no, [payload]))
+                read = _Reader(self._packer, await self._blobs(no, [payload]), "an answer")
+                found[no, ref] = read.payload(payload, f"message {ref}")
         return found
 
     async def head(self, thread_id: str) -> int:
@@ -221,11 +230,12 @@ class SqlStore:
 
     async def chunks(self, thread_id: str) -> list[Chunk]:
         """What is kept of an answer that is being streamed, in order."""
-        sql = """SELECT c.payload FROM threads t JOIN chunks c ON c.thread = t.no
+        sql = """SELECT c.thread, c.payload FROM threads t JOIN chunks c ON c.thread = t.no
                  WHERE t.tenant = ? AND t.id = ? ORDER BY c.number"""
         rows = await self._query(sql, self._tenant, thread_id)
-        read = _Reader(self._packer, {}, f"thread {thread_id!r}")
-        return [read.json(row[0], Chunk, "chunk") for row in rows]
+        blobs = await self._blobs(rows[0][0], [row[1] for row in rows]) if rows else {}
+        read = _Reader(self._packer, blobs, f"thread {thread_id!r}")
+        return [read.json(row[1], Chunk, "chunk") for row in rows]
 
     # -- runs and what hangs off them ------------------------------------------------------------------------
 
@@ -283,7 +293,7 @@ class SqlStore:
         calls: list[Call] = []
         for thread, step, place, call_id, name, ref, arguments, payload in rows:
             read = _Reader(self._packer, await self._blobs(thread, [arguments, payload]), f"run {run_id}")
-            answer = None if ref is None else decode(answers[thread, ref], Message)
+            answer = None if ref is None else read.answer(ref, answers.get((thread, ref)))
             calls.append(read.call(run_id, step, place, call_id, name, arguments, answer, payload))
         return calls
 
@@ -359,7 +369,11 @@ class SqlStore:
 
     async def _threads(self, where: str, args: list[Any]) -> list[ThreadRecord]:
         rows = await self._query(f"{_THREAD} WHERE t.tenant = ? AND {where}", self._tenant, *args)
-        return [_thread_of(row, _Reader(self._packer, {}, f"thread {row[10]!r}")) for row in rows]
+        found: list[ThreadRecord] = []
+        for row in rows:
+            read = _Reader(self._packer, await self._blobs(row[1], [row[17]]), f"thread {row[10]!r}")
+            found.append(_thread_of(row, read))
+        return found
 
     async def counts(self) -> Mapping[str, int]:
         """How many there are: threads, messages, runs by status, open tickets, dispatches."""
@@ -401,6 +415,13 @@ class SqlStore:
         """Remove what is older than it has to be kept."""
         return await self._transact(lambda: _upkeep.prune(self._tenant, retention))
 
+    async def would_prune(self, retention: Retention) -> Pruned:
+        """What `prune` would remove; nothing is."""
+        try:
+            return await self._transact(lambda: _upkeep.prune_and_undo(self._tenant, retention))
+        except _upkeep.Undone as undone:
+            return undone.pruned
+
 
 class _Reader:
     """Reads the payloads of one thread's rows, and names the row that can't be read."""
@@ -426,6 +447,9 @@ class _Reader:
 
     def message(self, seq: int, data: bytes) -> Message:
         return self._try(f"message {seq}", lambda: message_of(seq, self._packer.unpack(data, self._blobs)))
+
+    def answer(self, seq: int, data: bytes | None) -> Message:
+        return self._try(f"message {seq}", lambda: decode(data or b"", Message))
 
     def event(self, kind: str, run: Identity, seq: int, at: int, data: bytes, answer: bytes | None) -> Event:
         unpack = self._packer.unpack

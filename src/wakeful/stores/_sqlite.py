@@ -238,9 +238,16 @@ class SqliteStore(SqlStore):
 
     async def check(self) -> list[str]:
         """What is wrong with the file and the ledger of all tenants; nothing, if all is well."""
-        rows = await self._query("PRAGMA integrity_check(20)")
+        try:
+            rows = await self._query("PRAGMA integrity_check(20)")
+        except StoreRefused as error:  # So damaged that it can't even be looked through.
+            return [f"the file is damaged: {error.__cause__}; restore a backup"]
         damage = [f"the file is damaged: {row[0]}" for row in rows if row[0] != "ok"]
         return damage or await checkup(self._query)
+
+    async def version(self) -> int:
+        """The version of the file's tables."""
+        return (await self._query("PRAGMA user_version"))[0][0]
 
     async def size(self) -> Mapping[str, int]:
         """How many bytes the file has, and how many of them are free."""

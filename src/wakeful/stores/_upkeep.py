@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any, TypeVar
 
-from ..errors import HasChildren, ThreadBusy, ThreadExists, UnknownThread, UsageError
+from ..errors import HasChildren, ThreadBusy, ThreadExists, UnknownThread, UsageError, WakefulError
 from ..types.ids import now_ms
 from ._protocol import ChildPolicy, Pruned, Retention
 
-__all__ = ["Script", "delete", "fork", "prune"]
+__all__ = ["Script", "Undone", "delete", "fork", "prune", "prune_and_undo"]
 
 T = TypeVar("T")
 
@@ -148,6 +148,18 @@ def prune(tenant: str, retention: Retention) -> Script[Pruned]:
         (now - 24 * 3600 * 1000,),
     )
     return Pruned(chunks, events, runs, threads)
+
+
+class Undone(WakefulError):
+    """Ends a transaction that was made to see what it would do. Nobody but its maker sees it."""
+
+    def __init__(self, pruned: Pruned) -> None:
+        self.pruned = pruned
+
+
+def prune_and_undo(tenant: str, retention: Retention) -> Script[Pruned]:
+    """Find out what pruning would remove."""
+    raise Undone((yield from prune(tenant, retention)))
 
 
 def _remove_idle(tenant: str, which: str, args: Sequence[Any]) -> Script[int]:

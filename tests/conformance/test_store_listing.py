@@ -1,0 +1,229 @@
+"""Lists of messages, runs, tickets and threads: their order, their filters, their pages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from store_suite import StoreFactory, Writer, call, identity, item, message, numbered, record, step, ticket
+
+from wakeful.stores import About, Commit
+from wakeful.types.content import Text
+from wakeful.types.ids import new_id
+from wakeful.types.messages import Message
+from wakeful.types.tickets import Decision
+
+# -- messages ------------------------------------------------------------------------------------------------
+
+
+async def test_the_newest_messages_come_oldest_first(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        await Writer(store).begin(log=[message("a"), step(), message("b"), step(), message("c"), step()])
+
+        async def texts(**page: int) -> list[str]:
+            return [m.text for m in await store.messages("t1", **page)]
+
+        assert await texts(newest=2) == ["b", "c"]
+        assert await texts(newest=3) == await texts(newest=99) == ["a", "b", "c"]
+        assert await texts(newest=0) == []
+        assert await texts(newest=2, after=3) == ["c"]
+        assert await texts(newest=5, after=6) == []
+        assert [m.seq for m in await store.messages("t1", newest=1)] == [5]
+        assert await store.messages("t2", newest=5) == []
+
+
+async def test_the_head_is_the_last_entry_s_number(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        assert await store.head("t1") == 0
+        writer = Writer(store)
+        await writer.begin()
+        assert await store.head("t1") == 0
+        await writer.write(message(), step())
+        assert await store.head("t1") == 2
+
+
+async def test_the_last_answer_of_a_run_is_found_without_its_thread(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        answers = [Message(new_id(), "assistant", (Text(text),), 7) for text in ("one", "two")]
+        writer = Writer(store)
+        await writer.begin()
+        assert await store.answer("r1") is None
+        for seq, told in ((2, answers[0]), (4, answers[1])):
+            await writer.write(message(), told, runs=[record(answer_id=told.id)])
+            assert await store.answer("r1") == numbered(told, seq)
+        await writer.release(runs=[record(status="done", answer_id=answers[1].id)])
+        assert await store.answer("r1") == numbered(answers[1], 4)
+        assert await store.answer("r2") is None
+
+
+# -- runs ----------------------------------------------------------------------------------------------------
+
+
+async def test_runs_are_filtered_by_the_agent_that_they_are_with_now(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        ids = [new_id() for _ in range(3)]
+        for number, run_id in enumerate(ids):
+            await Writer(store, f"t{number}").write(runs=[record(run_id, f"t{number}", agent_id=f"a{number % 2}")])
+        assert [r.id for r in await store.runs(agent_id="a0")] == [ids[2], ids[0]]
+        assert [r.id for r in await store.runs(agent_id="a0", thread_id="t0", status="running")] == [ids[0]]
+        assert await store.runs(agent_id="a0", thread_id="t1") == []
+        handed = Writer(store, "t0")
+        handed.version = 1
+        await handed.write(runs=[record(ids[0], "t0", agent_id="a1")])
+        assert [r.id for r in await store.runs(agent_id="a1")] == [ids[1], ids[0]]
+
+
+# -- tickets -------------------------------------------------------------------------------------------------
+
+
+async def test_tickets_are_listed_over_all_threads_oldest_first_and_filtered(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        ids = [new_id() for _ in range(4)]
+        one, two = Writer(store, "t1"), Writer(store, "t2")
+        await one.begin("r1", tickets=[ticket(ids[0], assignee="ann"), ticket(ids[2], status="answered")])
+        await two.begin(
+            "r2",
+            tickets=[
+                replace(ticket(ids[3], run_id="r2", assignee="bob"), thread_id="t2"),
+                replace(ticket(ids[1], run_id="r2", assignee="ann"), thread_id="t2"),
+            ],
+        )
+
+        async def listed(*run: str, **filters: Any) -> list[int]:
+            return [ids.index(t.id) for t in await store.tickets(*run, **filters)]
+
+        assert await listed() == [0, 1, 2, 3]
+        assert await listed("r2") == [1, 3]
+        assert await listed(thread_id="t1") == [0, 2]
+        assert await listed(status="open") == [0, 1, 3]
+        assert await listed(assignee="ann") == [0, 1]
+        assert await listed("r1", assignee="ann", status="open") == [0]
+        assert await listed(after=ids[0], limit=2) == [1, 2]
+        assert await listed(after=ids[3]) == []
+        assert await listed(limit=0) == []
+        assert await listed(thread_id="t3") == await listed("r3") == await listed(assignee="eve") == []
+        assert (await store.counts())["tickets"] == 3
+
+
+async def test_a_ticket_is_found_by_its_id_as_it_stands(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        asked = ticket("k1", message="héllo \0?", schema={"type": "object"}, deadline=9, created_at=5)
+        writer = Writer(store)
+        await writer.begin(calls=[call("c1")], tickets=[asked])
+        assert await store.ticket("k1") == asked
+        await writer.write(tickets=[replace(asked, assignee="bob")])
+        assert [t.id for t in await store.tickets(assignee="bob")] == ["k1"]
+        await writer.write(tickets=[replace(asked, status="answered")])
+        assert await store.ticket("k1") == replace(asked, status="answered")
+        assert list(await store.tickets(status="open")) == []
+        assert await store.ticket("k2") is None
+
+
+async def test_decisions_are_kept_in_order_and_the_first_of_an_id_counts(open_store: StoreFactory) -> None:
+    first = Decision("k1", "deny", reason="no \0", principal_id="ann", at=1, id="d2")
+    second = Decision("k1", mode="arguments", value={"at": ["moon", None, 1.5]}, at=2, id="d1")
+    async with open_store() as store:
+        writer = Writer(store)
+        await writer.begin(tickets=[ticket("k1"), ticket("k2")], decisions=[first])
+        await writer.write(decisions=[second, replace(first, reason="changed"), Decision("k2", id="d3")])
+        assert list(await store.decisions("k1")) == [first, second]
+        assert [d.id for d in await store.decisions("k2")] == ["d3"]
+        assert list(await store.decisions("k9")) == []
+
+
+async def test_a_ticket_that_was_answered_twice_with_one_decision_has_one(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        decision = Decision("k1", at=3)
+        writer = Writer(store)
+        await writer.begin(tickets=[ticket("k1")])
+        for _ in range(2):
+            await writer.write(decisions=[decision], tickets=[ticket("k1", status="answered")])
+        assert list(await store.decisions("k1")) == [decision]
+
+
+# -- items ---------------------------------------------------------------------------------------------------
+
+
+async def test_an_item_is_found_whatever_became_of_it(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        sent = item("a", message=message("héllo\0"), policy="steer", agent_id="agent")
+        await store.commit(Commit(thread_id="t1", inbox=[item("first"), sent]))
+        found = await store.item("a")
+        assert found == replace(sent, position=2)
+        writer = Writer(store)
+        await writer.begin(taken=["a"], identity=identity("r7"))
+        assert await store.item("a") == replace(sent, position=2, status="taken", taken_by="r7")
+        left = await store.item("first")
+        assert left is not None
+        assert (left.status, left.taken_by) == ("pending", None)
+        assert await store.item("b") is None
+
+
+async def test_an_item_of_another_thread_is_not_taken(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        await store.commit(Commit(thread_id="t2", inbox=[item("a", "t2")]))
+        await Writer(store).begin(taken=["a", "never was"])
+        found = await store.item("a")
+        assert found is not None
+        assert found.status == "pending"
+        assert [i.id for i in (await Writer(store, "t2").view()).inbox] == ["a"]
+
+
+# -- threads -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", [1, 2, 5])
+async def test_threads_are_listed_newest_first_in_pages(open_store: StoreFactory, page: int) -> None:
+    async with open_store() as store:
+        names = ["b", "a", "d", "c"]
+        for name in names:
+            await store.commit(Commit(thread_id=name, about=About(f"title of {name}")))
+        writer = Writer(store, "b")
+        await writer.write(message())
+        seen: list[str] = []
+        while found := await store.threads(before=seen[-1] if seen else None, limit=page):
+            assert len(found) <= page
+            seen += [thread.id for thread in found]
+        assert seen == names[::-1]
+        assert await store.threads(before="never was") == []
+
+
+async def test_threads_of_delegated_runs_are_not_listed_but_found(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        await Writer(store).write(message())
+        lineage = replace(identity("r2", "child"), parent_run_id="r1", parent_thread_id="t1")
+        await Writer(store, "child").write(message(), identity=lineage)
+        assert [thread.id for thread in await store.threads()] == ["t1"]
+        child = await store.thread("child")
+        assert child is not None
+        assert child.parent_id == "t1"
+        assert (await store.counts())["threads"] == 2
+
+
+async def test_a_thread_s_record_is_the_one_of_its_view(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        writer = Writer(store)
+        await writer.begin(log=[message()], about=About("title", {"a": 1}), inbox=[item("a")])
+        view, record_ = await writer.view(), await store.thread("t1")
+        assert record_ == view.thread
+        assert [record_] == await store.threads()
+        assert 0 < view.thread.created_at <= view.thread.updated_at
+        assert await store.thread("t2") is None
+
+
+async def test_counts_say_how_many_there_are(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        assert not any((await store.counts()).values())
+        await Writer(store, "t1").begin("r1", log=[message(), step(), message()], tickets=[ticket("k1")])
+        done = Writer(store, "t2")
+        await done.begin("r2", log=[message()])
+        await done.release(runs=[record("r2", "t2", status="done")])
+        assert await store.counts() == {
+            "threads": 2,
+            "messages": 3,
+            "running": 1,
+            "done": 1,
+            "tickets": 1,
+            "dispatches": 1,
+        }

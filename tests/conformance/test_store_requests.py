@@ -1,0 +1,208 @@
+"""Requests that come twice, answers that are half there, and what an application says about a thread."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from store_suite import StoreFactory, Writer, everything, identity, item, message, record, step
+
+from wakeful.errors import Conflict, Repeated, StaleFence
+from wakeful.stores import About, Chunk, Commit
+from wakeful.types.content import Text
+from wakeful.types.events import MessageAdded
+from wakeful.types.ids import new_id
+from wakeful.types.messages import Message
+
+# -- requests ------------------------------------------------------------------------------------------------
+
+
+async def test_a_request_that_was_made_before_is_refused_with_the_run_it_led_to(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        writer = Writer(store)
+        await writer.begin(request="q1", log=[message()])
+        before = await everything(store)
+        with pytest.raises(Repeated, match="'q1'") as refused:
+            await writer.write(message("again"), request="q1", runs=[record("r2")], inbox=[item("a", "t2")])
+        assert refused.value.run_id == "r1"
+        assert await everything(store) == before
+        assert await store.load("t2") is None
+
+
+async def test_a_request_is_refused_on_another_thread_too(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        await Writer(store, "t1").begin(request="q1")
+        with pytest.raises(Repeated) as refused:
+            await Writer(store, "t2").begin("r2", request="q1")
+        assert refused.value.run_id == "r1"
+        assert await store.load("t2") is None
+
+
+async def test_an_item_s_id_is_a_request_s_too(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        await store.commit(Commit(thread_id="t1", inbox=[item("q1")]))
+        writer = Writer(store)
+        with pytest.raises(Repeated) as refused:
+            await writer.begin(request="q1")
+        assert refused.value.run_id is None
+        await writer.begin("r1", taken=["q1"])
+        with pytest.raises(Repeated) as refused:
+            await writer.write(request="q1")
+        assert refused.value.run_id == "r1"
+
+
+async def test_an_item_with_a_request_s_id_is_not_delivered(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        writer = Writer(store)
+        await writer.begin(request="q1")
+        done = await store.commit(Commit(thread_id="t1", inbox=[item("q1"), item("a")]))
+        assert [i.id for i in (await writer.view()).inbox] == ["a"]
+        assert done.inbox_head == 1
+
+
+async def test_a_request_of_a_refused_commit_was_not_made(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        writer = Writer(store)
+        writer.version = 7
+        with pytest.raises(Conflict):
+            await writer.begin(request="q1")
+        writer.version = 0
+        await writer.begin(request="q1")
+
+
+async def test_of_many_equal_requests_at_once_one_is_made(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        writers = [Writer(store, f"t{n}") for n in range(6)]
+        done = await asyncio.gather(
+            *[w.claim(request="q1", runs=[record(f"r-{w.thread_id}", w.thread_id)]) for w in writers],
+            return_exceptions=True,
+        )
+        assert sum(isinstance(one, Repeated) for one in done) == 5
+        assert len(await store.runs()) == 1
+
+
+async def test_a_request_is_found_as_an_item_with_its_run(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        await Writer(store).begin(request="q1")
+        found = await store.item("q1")
+        assert found is not None
+        assert (found.thread_id, found.status, found.taken_by) == ("t1", "taken", "r1")
+        assert (await Writer(store).view()).inbox == ()
+
+
+# -- chunks --------------------------------------------------------------------------------------------------
+
+
+def chunk(offset: int, delta: str = "x", **fields: Any) -> Chunk:
+    return replace(Chunk("m1", 1, offset, "text", delta), **fields)
+
+
+def answer(text: str = "whole") -> Message:
+    return Message(new_id(), "assistant", (Text(text),), 7)
+
+
+async def test_chunks_are_kept_in_order_until_the_answer_is_there(open_store: StoreFactory) -> None:
+    pieces = [chunk(0, "he\0"), chunk(3, "llo", kind="reasoning"), chunk(6, '{"a"', kind="call", call_id="c1")]
+    async with open_store() as store:
+        writer = Writer(store)
+        await writer.begin(chunks=pieces[:1])
+        await writer.write(chunks=pieces[1:])
+        assert await store.chunks("t1") == pieces
+        assert await store.chunks("t2") == []
+        await writer.write(message("what the user says meanwhile"), step())
+        assert await store.chunks("t1") == pieces
+        await writer.write(answer())
+        assert await store.chunks("t1") == []
+
+
+async def test_an_answer_that_brings_its_own_run_drops_them_too(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        writer = Writer(store)
+        await writer.begin(chunks=[chunk(0)])
+        told = answer()
+        await writer.write(MessageAdded(identity("r7"), 0, 7, told))
+        assert await store.chunks("t1") == []
+        assert [(m.id, m.seq) for m in await store.messages("t1")] == [(told.id, 1)]
+
+
+async def test_a_later_attempt_drops_the_chunks_of_the_one_before(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        writer = Writer(store)
+        await writer.begin(chunks=[chunk(0), chunk(1)])
+        again = [chunk(0, attempt=2), chunk(1, attempt=2)]
+        await writer.write(chunks=again)
+        assert await store.chunks("t1") == again
+
+
+async def test_the_end_of_the_run_drops_its_chunks(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        writer = Writer(store)
+        await writer.begin(chunks=[chunk(0)])
+        await writer.write(runs=[record(steps=1)])
+        assert await store.chunks("t1") == [chunk(0)]
+        await writer.release(runs=[record(status="done")])
+        assert await store.chunks("t1") == []
+
+
+async def test_chunks_are_written_under_the_fence_and_are_no_entries_of_the_log(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        writer = Writer(store)
+        before = await writer.begin()
+        after = await writer.write(chunks=[chunk(0)])
+        assert (after.head, after.version > before.version) == (before.head, True)
+        stale = writer.fence
+        await writer.release()
+        with pytest.raises(StaleFence):
+            await store.commit(Commit(thread_id="t1", fence=stale, chunks=[chunk(1)]))
+        assert await store.chunks("t1") == [chunk(0)]
+
+
+# -- what is said about a thread -----------------------------------------------------------------------------
+
+
+async def test_a_title_and_metadata_are_written_by_anyone_and_stay(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        writer = Writer(store)
+        done = await writer.begin()
+        meta = {"colour": "réd \0", "deep": [{"n": 1.5, "none": None}]}
+        await store.commit(Commit(thread_id="t1", about=About("A title", meta)))
+        await writer.write(message())
+        thread = await store.thread("t1")
+        assert thread is not None
+        assert (thread.title, thread.metadata, thread.epoch) == ("A title", meta, done.epoch)
+
+
+async def test_what_is_not_said_stays_and_an_empty_title_is_none(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        for about in (About("one", {"a": 1}), About("two"), About(metadata={"b": 2})):
+            await store.commit(Commit(thread_id="t1", about=about))
+        thread = await store.thread("t1")
+        assert thread is not None
+        assert (thread.title, thread.metadata, thread.version) == ("two", {"b": 2}, 0)
+        await store.commit(Commit(thread_id="t1", about=About("", {})))
+        thread = await store.thread("t1")
+        assert thread is not None
+        assert (thread.title, thread.metadata) == (None, {})
+
+
+async def test_what_is_said_of_a_new_thread_makes_it(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        await store.commit(Commit(thread_id="t1", about=About("new")))
+        assert [thread.title for thread in await store.threads()] == ["new"]
+        await Writer(store).begin(identity=identity())
+
+
+async def test_a_reader_cannot_change_the_metadata(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        given = {"list": [1]}
+        await store.commit(Commit(thread_id="t1", about=About(metadata=given)))
+        given["list"].append(2)
+        thread = await store.thread("t1")
+        assert thread is not None
+        thread.metadata["more"] = 1
+        thread.metadata["list"].append(3)
+        thread = await store.thread("t1")
+        assert thread is not None
+        assert thread.metadata == {"list": [1]}

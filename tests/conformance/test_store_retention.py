@@ -1,0 +1,373 @@
+"""What is deleted leaves nothing behind, and what is pruned is what may go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from store_suite import (
+    StoreFactory,
+    Writer,
+    a_bit_of_everything,
+    call,
+    die,
+    due_threads,
+    everything,
+    identity,
+    item,
+    message,
+    record,
+    rows_left,
+    step,
+    ticket,
+    waiting,
+)
+
+from wakeful.errors import HasChildren, Repeated, ThreadBusy
+from wakeful.stores import Chunk, Commit, Pruned, Retention, StateWrite, Store
+from wakeful.types.events import MessageAdded
+from wakeful.types.ids import new_id, now_ms
+from wakeful.types.tickets import Decision
+
+DAY = 24 * 3_600_000
+LATER = -60_000  # Keeping things for minus a minute is pruning a minute later.
+NEVER = Retention(chunks=None, events=None)
+
+
+def keep(**kept: int) -> Retention:
+    return replace(NEVER, **kept)
+
+
+async def child_of(store: Store, parent: str, thread_id: str) -> Writer:
+    writer = Writer(store, thread_id)
+    lineage = replace(identity(f"r-{thread_id}", thread_id), parent_run_id="r1", parent_thread_id=parent)
+    await writer.write(message(), identity=lineage)
+    return writer
+
+
+# -- deleting ------------------------------------------------------------------------------------------------
+
+
+async def test_a_deleted_thread_leaves_nothing_behind(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        for thread_id in ("t1", "t2"):
+            writer = Writer(store, thread_id)
+            await store.commit(Commit(thread_id=thread_id, inbox=[item(f"w-{thread_id}", thread_id)]))
+            run = record(f"r-{thread_id}", thread_id)
+            await writer.claim(runs=[run], request=f"q-{thread_id}", identity=run.identity)
+            await writer.write(
+                message("x" * 100_000),
+                step(run=run.identity),
+                identity=run.identity,
+                calls=[call("c1", run_id=run.id)],
+                tickets=[ticket(f"k-{thread_id}", run_id=run.id)],
+                decisions=[Decision(f"k-{thread_id}", id=f"d-{thread_id}")],
+                chunks=[Chunk("m", 1, 0, "text", "x")],
+                state=[StateWrite("a", b"1"), StateWrite("b", b"2", run.id)],
+                taken=[f"w-{thread_id}"],
+            )
+            await writer.release()
+        assert await store.delete("t1") == 1
+        assert await store.load("t1") is None
+        assert await store.run("r-t1") is None
+        assert await store.ticket("k-t1") is None
+        assert list(await store.decisions("k-t1")) == []
+        assert await store.item("w-t1") is None
+        assert await due_threads(store) == ["t2"]
+        assert [m.text for m in await store.messages("t2")] == ["x" * 100_000]
+        assert await store.delete("t2") == 1
+        assert not any((await store.counts()).values())
+        assert await rows_left(store) == {}
+
+
+async def test_every_kind_of_row_goes_with_its_thread(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        writer = Writer(store)
+        await writer.begin(inbox=[item("waiting")])
+        await writer.release(**a_bit_of_everything())
+        await store.delete("t1")
+        assert await rows_left(store) == {}
+
+
+async def test_a_thread_of_the_same_id_begins_anew(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        writer = Writer(store)
+        await writer.begin(log=[message("old")], inbox=[item("a")], state=[StateWrite("n", b"1")])
+        await writer.release(runs=[record(status="done")])
+        await store.delete("t1")
+        again = Writer(store)
+        done = await again.begin(log=[message("new")], inbox=[item("a")], request="q")
+        assert (done.head, done.inbox_head) == (1, 1)
+        assert [m.text for m in await store.messages("t1")] == ["new"]
+        assert (await again.view()).state == {}
+
+
+async def test_deleting_what_is_not_there_deletes_nothing(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        assert await store.delete("t1") == 0
+
+
+async def test_a_thread_that_somebody_alive_owns_is_not_deleted(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        await Writer(store).claim("w1", runs=[record()], log=[message()])
+        before = await everything(store)
+        with pytest.raises(ThreadBusy, match="'t1'"):
+            await store.delete("t1")
+        assert await everything(store) == before
+        await die(store, "w1")
+        assert await store.delete("t1") == 1
+
+
+async def test_a_thread_with_children_says_so(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        await Writer(store).write(message())
+        await child_of(store, "t1", "kid")
+        with pytest.raises(HasChildren, match="1 child"):
+            await store.delete("t1")
+        assert (await store.counts())["threads"] == 2
+
+
+async def test_children_are_detached(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        await Writer(store).write(message())
+        await child_of(store, "t1", "kid")
+        await child_of(store, "kid", "grandkid")
+        assert await store.delete("t1", children="detach") == 1
+        assert [(t.id, t.parent_id) for t in await store.threads()] == [("kid", None)]
+        assert len(await store.messages("grandkid")) == 1
+
+
+async def test_children_go_with_their_parent(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        await Writer(store).write(message())
+        await child_of(store, "t1", "kid")
+        await child_of(store, "kid", "grandkid")
+        await child_of(store, "elsewhere", "stranger")
+        assert await store.delete("t1", children="cascade") == 3
+        assert await store.thread("stranger") is not None
+        assert await store.delete("stranger") == 1
+        assert await rows_left(store) == {}
+
+
+async def test_a_child_that_runs_keeps_all_of_them(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        await Writer(store).write(message())
+        await child_of(store, "t1", "idle")
+        kid = await child_of(store, "t1", "kid")
+        await kid.claim("w1")
+        with pytest.raises(ThreadBusy, match="'kid'"):
+            await store.delete("t1", children="cascade")
+        assert (await store.counts())["threads"] == 3
+
+
+# -- pruning -------------------------------------------------------------------------------------------------
+
+
+async def finished(store: Store, thread_id: str = "t1", *, at: int = 1, **changes: Any) -> str:
+    """A run with two messages and two events that was done at some time."""
+    writer, run = Writer(store, thread_id), record(new_id(), thread_id)
+    if (known := await store.thread(thread_id)) is not None:
+        writer.version = known.version
+    await writer.claim(
+        runs=[run],
+        identity=run.identity,
+        log=[step(1, run.identity), message("hi")],
+        calls=[call("c1", run_id=run.id)],
+    )
+    done = replace(run, status="done", finished_at=at)
+    log = [message("bye"), step(2, run.identity)]
+    await writer.release(runs=[done], identity=run.identity, log=log, **changes)
+    return run.id
+
+
+async def kinds(store: Store, thread_id: str = "t1") -> str:
+    return "".join(["m" if isinstance(e, MessageAdded) else "e" for e in await store.events(thread_id)])
+
+
+async def test_nothing_is_pruned_before_its_time(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        await finished(store, at=now_ms())
+        writer = Writer(store, "t2")
+        await writer.begin("r2", chunks=[Chunk("m", 1, 0, "text", "x")])
+        before = await everything(store), await everything(store, "t2")
+        everything_for_a_day = Retention(
+            chunks=DAY, events=DAY, runs=DAY, threads=DAY, runs_kept=9, threads_kept=9
+        )
+        assert await store.prune(everything_for_a_day) == Pruned()
+        assert await store.prune(Retention()) == await store.prune(NEVER) == Pruned()
+        assert (await everything(store), await everything(store, "t2")) == before
+        assert await store.chunks("t2") == [Chunk("m", 1, 0, "text", "x")]
+
+
+async def test_old_chunks_go(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        writer = Writer(store)
+        await writer.begin(chunks=[Chunk("m", 1, n, "text", "x") for n in range(3)])
+        assert await store.prune(keep(chunks=DAY)) == Pruned()
+        assert await store.prune(keep(chunks=LATER)) == Pruned(chunks=3)
+        assert await store.chunks("t1") == []
+
+
+async def test_events_of_old_runs_go_and_their_messages_stay(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        old = await finished(store)
+        await finished(store, at=now_ms())
+        assert await store.prune(keep(events=DAY)) == Pruned(events=2)
+        assert await kinds(store) == "mmemme"
+        assert [e.seq for e in await store.events("t1")] == [2, 3, 5, 6, 7, 8]
+        assert [e.seq for e in await store.events("t1", after=3, limit=2)] == [5, 6]
+        assert [m.text for m in await store.messages("t1")] == ["hi", "bye"] * 2
+        assert await store.run(old) is not None
+        assert len(await store.calls(old)) == 1
+        assert await store.head("t1") == 8
+        assert await store.prune(keep(events=DAY)) == Pruned()
+
+
+async def test_events_of_an_open_run_stay_however_old(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        writer = Writer(store)
+        await writer.begin(log=[step(), message()])
+        await writer.release(runs=[record(status="waiting", waiting=waiting("decision"))])
+        pruned = await store.prune(keep(events=LATER, runs=LATER, runs_kept=0, threads=LATER, threads_kept=0))
+        assert pruned == Pruned()
+        assert await kinds(store) == "em"
+
+
+async def test_a_thread_goes_on_after_its_events_are_gone(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        await finished(store)
+        await store.prune(keep(events=LATER))
+        await finished(store, at=now_ms())
+        assert [e.seq for e in await store.events("t1")] == [2, 3, 5, 6, 7, 8]
+        assert await store.head("t1") == 8
+
+
+async def test_state_is_kept_when_what_it_was_is_forgotten(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        writer = Writer(store)
+        for number in range(3):
+            await writer.write(message(), state=[StateWrite("n", b"%d" % number)])
+        await store.prune(keep(events=LATER))
+        assert (await writer.view()).state == {"n": b"2"}
+        await store.fork("t1", 3, "f")
+        assert (await Writer(store, "f").view()).state == {"n": b"2"}
+
+
+async def test_old_runs_go_with_their_ledger_and_their_messages_stay(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        old = await finished(store)
+        young = await finished(store, at=now_ms())
+        assert await store.prune(keep(runs=DAY)) == Pruned(runs=1)
+        assert await store.run(old) is None
+        assert list(await store.calls(old)) == []
+        assert await store.answer(old) is None
+        assert [run.id for run in await store.runs()] == [young]
+        assert [m.text for m in await store.messages("t1")] == ["hi", "bye"] * 2
+        assert await kinds(store) == "mmemme"
+        assert (await store.counts())["done"] == 1
+
+
+async def test_tickets_and_decisions_go_with_their_run(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        writer = Writer(store)
+        await writer.begin(
+            calls=[call("c1")],
+            tickets=[ticket("k1")],
+            decisions=[Decision("k1", id="d1")],
+            state=[StateWrite("mine", b"1", "r1"), StateWrite("ours", b"2")],
+        )
+        done = record(status="done", finished_at=1)
+        await writer.release(runs=[done], tickets=[ticket("k1", status="answered")])
+        await store.prune(keep(runs=DAY))
+        assert await store.ticket("k1") is None
+        assert list(await store.tickets()) == []
+        assert list(await store.decisions("k1")) == []
+        view = await writer.view()
+        assert (view.state, view.thread.last_run_id, view.thread.last_agent_id) == ({"ours": b"2"}, None, None)
+
+
+async def test_dedupe_ids_outlive_their_runs(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        await store.commit(Commit(thread_id="t1", inbox=[item("a")]))
+        old = await finished(store, taken=["a"], request="q1")
+        await store.prune(keep(runs=DAY))
+        await store.commit(Commit(thread_id="t1", inbox=[item("a")]))
+        assert (await Writer(store).view()).inbox == ()
+        for request in ("a", "q1"):
+            with pytest.raises(Repeated) as refused:
+                await Writer(store, "t2").begin("r2", request=request)
+            assert refused.value.run_id == old
+        left = await store.item("a")
+        assert left is not None
+        assert (left.status, left.taken_by, left.thread_id, left.kind) == ("taken", old, "t1", "input")
+        assert left.message is None
+
+
+async def test_the_newest_runs_of_each_thread_stay(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        mine = [await finished(store, at=now_ms()) for _ in range(4)]
+        other = await finished(store, "t2")
+        assert await store.prune(keep(runs_kept=2)) == Pruned(runs=2)
+        assert [run.id for run in await store.runs(thread_id="t1")] == [mine[3], mine[2]]
+        assert [run.id for run in await store.runs(thread_id="t2")] == [other]
+        assert (await Writer(store).view()).thread.last_run_id == mine[3]
+
+
+async def test_an_open_run_counts_among_the_newest_and_stays(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        first = [await finished(store) for _ in range(2)]
+        known = await store.thread("t1")
+        assert known is not None
+        writer = Writer(store)
+        writer.version = known.version
+        await writer.begin("r9")
+        assert await store.prune(keep(runs_kept=2)) == Pruned(runs=1)
+        assert {run.id for run in await store.runs()} == {"r9", first[1]}
+
+
+async def test_old_threads_go_whole(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        await finished(store)
+        await child_of(store, "t1", "kid")
+        assert await store.prune(keep(threads=DAY)) == Pruned()
+        assert await store.prune(keep(threads=LATER)) == Pruned(threads=2)
+        assert await rows_left(store) == {}
+        assert not any((await store.counts()).values())
+
+
+async def test_the_newest_threads_stay(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        for number in range(4):
+            await Writer(store, f"t{number}").write(message())
+            await child_of(store, f"t{number}", f"kid{number}")
+        assert await store.prune(keep(threads_kept=2)) == Pruned(threads=4)
+        assert [thread.id for thread in await store.threads()] == ["t3", "t2"]
+        assert (await store.counts())["threads"] == 4
+
+
+@pytest.mark.parametrize("why", ["open run", "pending item", "owner", "a child's run", "a child's owner"])
+async def test_a_thread_that_something_waits_on_stays(open_store: StoreFactory, why: str) -> None:
+    async with open_store() as store:
+        writer = Writer(store)
+        await writer.write(message())
+        if "child" in why:
+            writer = await child_of(store, "t1", "kid")
+        if why.endswith("run"):
+            run = record("r9", writer.thread_id, status="waiting", waiting=waiting("decision"))
+            await writer.write(runs=[run], identity=replace(run.identity, parent_thread_id="t1"))
+        elif why == "pending item":
+            await store.commit(Commit(thread_id="t1", inbox=[item("a")]))
+        else:
+            await writer.claim("w1")
+        before = await everything(store), await everything(store, "kid")
+        assert await store.prune(keep(threads=LATER, threads_kept=0)) == Pruned()
+        assert (await everything(store), await everything(store, "kid")) == before
+
+
+async def test_forks_keep_their_messages_when_their_base_is_pruned(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        await finished(store)
+        await store.fork("t1", 3, "f")
+        assert await store.prune(keep(threads_kept=1)) == Pruned(threads=1)
+        assert [m.text for m in await store.messages("f")] == ["hi", "bye"]

@@ -1,0 +1,341 @@
+"""What is Postgres's own: batches, schemas, and text that it can't hold."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from msgspec.structs import replace
+from postgres_suite import beside, connected, schema_of, texts, waits_for_a_lock
+
+from conformance.store_suite import Writer, call, everything, identity, item, message, record
+from postgres_server import fresh_store, server
+from wakeful.errors import (
+    ConfigurationError,
+    InboxFull,
+    Repeated,
+    StaleFence,
+    StoreError,
+    StoreRefused,
+    StoreUnavailable,
+)
+from wakeful.stores import Commit, Fence, StateWrite
+from wakeful.stores._postgres import PostgresStore
+
+# -- batches -------------------------------------------------------------------------------------------------
+
+
+async def test_commits_that_come_at_once_go_together() -> None:
+    async with fresh_store() as store:
+        writers = [Writer(store, f"t{n}") for n in range(100)]
+        await asyncio.gather(*[writer.begin(log=[message()]) for writer in writers])
+        batches, commits = store.batches
+        assert commits == 100
+        assert batches <= 10
+        assert (await store.counts())["messages"] == 100
+
+
+async def test_a_commit_alone_goes_alone() -> None:
+    async with fresh_store() as store:
+        writer = Writer(store)
+        for n in range(3):
+            await writer.write(message(str(n)))
+        assert store.batches == (3, 3)
+
+
+async def test_commits_for_one_thread_keep_their_order_and_never_share_a_batch() -> None:
+    async with fresh_store() as store:
+        writer = Writer(store)
+        await writer.claim()
+        await asyncio.gather(*[writer.write(message(str(n))) for n in range(10)])
+        assert await texts(store) == [str(n) for n in range(10)]
+        assert store.batches == (11, 11)
+
+
+async def test_a_refused_commit_in_a_batch_leaves_the_others_alone() -> None:
+    async with fresh_store() as store:
+        writers = [Writer(store, f"t{n}") for n in range(5)]
+        await asyncio.gather(*[writer.claim() for writer in writers])
+        writers[2].fence = Fence(1, "another")
+        before = store.batches
+        done = await asyncio.gather(*[w.write(message("in")) for w in writers], return_exceptions=True)
+        assert [type(one).__name__ for one in done] == ["Committed"] * 2 + ["StaleFence"] + ["Committed"] * 2
+        assert store.batches == (before[0] + 1, before[1] + 5)
+        assert [await texts(store, w.thread_id) for w in writers] == [["in"], ["in"], [], ["in"], ["in"]]
+
+
+async def test_what_is_refused_after_its_first_write_is_undone_and_the_others_stay() -> None:
+    async with fresh_store() as store:
+        await store.commit(Commit(thread_id="full", inbox=[item(f"i{n}", "full") for n in range(1000)]))
+        one, two, three = (Writer(store, name) for name in ("a", "b", "c"))
+        done = await asyncio.gather(
+            one.write(message("in")),
+            two.write(message("out"), inbox=[item("kept out", "new"), item("too many", "full")]),
+            three.write(message("in"), inbox=[item("kept", "new")]),
+            return_exceptions=True,
+        )
+        assert [type(d).__name__ for d in done] == ["Committed", "InboxFull", "Committed"]
+        assert isinstance(done[1], InboxFull)
+        assert "'full'" in str(done[1])
+        assert await store.thread("b") is None
+        view = await store.load("new")
+        assert view is not None
+        assert [i.id for i in view.inbox] == ["kept"]
+
+
+async def test_a_commit_that_postgres_cannot_write_fails_alone() -> None:
+    async with fresh_store() as store:
+        writers = [Writer(store, f"t{n}") for n in range(3)]
+        too_late = record("r1", "t1", status="done", finished_at=2**63)
+        done = await asyncio.gather(
+            writers[0].write(message("in")),
+            writers[1].write(message("out"), runs=[too_late]),
+            writers[2].write(message("in")),
+            return_exceptions=True,
+        )
+        assert isinstance(done[1], StoreError)
+        assert [await texts(store, w.thread_id) for w in writers] == [["in"], [], ["in"]]
+
+
+async def test_a_commit_is_written_though_its_writer_is_cancelled() -> None:
+    async with fresh_store() as store:
+        await Writer(store).write(message("first"))
+        async with connected(schema_of(store)) as other:
+            async with other.transaction():
+                await other.execute("SELECT 1 FROM threads FOR UPDATE")
+                second = Writer(store)
+                second.version = 1
+                task = asyncio.create_task(second.write(message("second")))
+                await waits_for_a_lock(other)
+                task.cancel()
+            await asyncio.wait([task])
+        assert await texts(store) == ["first", "second"]
+
+
+# -- schemas and tenants -------------------------------------------------------------------------------------
+
+
+def test_a_pool_without_connections_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="pool_size"):
+        PostgresStore(server().url(), pool_size=0)
+
+
+async def test_a_pool_of_one_connection_is_enough() -> None:
+    async with fresh_store(pool_size=1) as store:
+        writers = [Writer(store, f"t{n}") for n in range(5)]
+        await asyncio.gather(*[w.write(message()) for w in writers], *[store.head("t1") for _ in range(5)])
+        assert await store.delete("t1") == 1
+        assert (await store.counts())["messages"] == 4
+
+
+async def test_schemas_of_one_database_know_nothing_of_each_other() -> None:
+    async with fresh_store() as one, fresh_store() as two:
+        await Writer(one).write(message("one"))
+        assert await two.load("t1") is None
+        async with connected() as connection:
+            sql = "SELECT count(*) FROM pg_tables WHERE schemaname = $1 AND tablename = 'threads'"
+            assert await connection.fetchval(sql, schema_of(one)) == 1
+            assert await connection.fetchval(sql, "public") == 0
+
+
+@pytest.mark.parametrize("name", ["", "Upper", "pg_mine", "a b", 'x"; DROP TABLE y', "x" * 64, "ä"])
+def test_a_name_that_no_schema_may_have_is_refused(name: str) -> None:
+    with pytest.raises(ConfigurationError, match="schema"):
+        PostgresStore(server().url(), schema=name)
+
+
+async def test_many_that_open_a_new_schema_at_once_make_it_once() -> None:
+    stores = [PostgresStore(server().url(), schema="at_once") for _ in range(6)]
+    try:
+        assert await asyncio.gather(*[store.head("t1") for store in stores]) == [0] * 6
+    finally:
+        await asyncio.gather(*[store.close() for store in stores])
+        async with connected() as connection:
+            await connection.execute("DROP SCHEMA at_once CASCADE")
+
+
+async def test_a_newer_version_is_refused_unless_it_says_that_we_may_read_it() -> None:
+    async with fresh_store() as store, connected(schema_of(store)) as connection:
+        await Writer(store).write(message())
+        await connection.execute("UPDATE meta SET value = '99' WHERE name = 'version'")
+        async with beside(store) as other:
+            assert await texts(other) == ["hello"]
+        await connection.execute("UPDATE meta SET value = '99' WHERE name = 'min_reader'")
+        async with beside(store) as other:
+            with pytest.raises(StoreRefused, match=r"newer version.*upgrade"):
+                await other.head("t1")
+        await connection.execute("UPDATE meta SET value = '1'  WHERE name IN ('version', 'min_reader')")
+
+
+@pytest.mark.parametrize("table", ["threads (no int)", "meta (name text, value text)", "meta (id int)"])
+async def test_a_schema_with_tables_of_another_program_is_left_as_it_is(table: str) -> None:
+    async with connected() as connection:
+        await connection.execute(f"CREATE SCHEMA foreign_tables; CREATE TABLE foreign_tables.{table}")
+        store = PostgresStore(server().url(), schema="foreign_tables")
+        try:
+            with pytest.raises(StoreRefused, match=r"foreign_tables.*another program"):
+                await store.head("t1")
+            sql = "SELECT count(*) FROM pg_tables WHERE schemaname = 'foreign_tables'"
+            assert await connection.fetchval(sql) == 1
+        finally:
+            await store.close()
+            await connection.execute("DROP SCHEMA foreign_tables CASCADE")
+
+
+async def test_a_schema_with_tables_of_other_names_is_shared() -> None:
+    async with connected() as connection:
+        await connection.execute("CREATE SCHEMA shared_schema; CREATE TABLE shared_schema.customers (id int)")
+        store = PostgresStore(server().url(), schema="shared_schema")
+        try:
+            await Writer(store).write(message())
+            assert await texts(store) == ["hello"]
+        finally:
+            await store.close()
+            await connection.execute("DROP SCHEMA shared_schema CASCADE")
+
+
+async def test_tenants_share_the_pool_and_see_nothing_of_each_other() -> None:
+    async with fresh_store() as store:
+        acme = store.tenant("acme")
+        mine, theirs = Writer(store), Writer(acme)
+        await asyncio.gather(mine.begin(log=[message("mine")]), theirs.begin(log=[message("theirs")]))
+        assert (await texts(store), await texts(acme)) == (["mine"], ["theirs"])
+        assert store.batches == acme.batches
+        await store.commit(Commit(thread_id="t2", inbox=[item("same", "t2")]))
+        assert await acme.item("same") is None
+        with pytest.raises(StaleFence):
+            await acme.commit(Commit(thread_id="t1", fence=mine.fence, identity=identity(), log=[message()]))
+        await mine.release()
+        assert await store.delete("t1") == 1
+        assert await texts(acme) == ["theirs"]
+
+
+# -- what is written -----------------------------------------------------------------------------------------
+
+ODD = ["nul \0 nul", "\x10", "\x100", "\\u0000", "\\\\u0010 \0\x10\0", "😀 é \u2028 \ufffd", "'; --", "$1 ? %s"]
+
+
+@pytest.mark.parametrize("odd", ODD)
+async def test_text_is_kept_to_the_letter_wherever_it_stands(odd: str) -> None:
+    async with fresh_store(tenant=odd) as store:
+        writer = Writer(store, odd)
+        await writer.begin(
+            odd,
+            log=[message(odd)],
+            state=[StateWrite(odd, b'"v"')],
+            inbox=[item(odd, odd, message=message(odd)), item("other", f"{odd} too")],
+            request=f"{odd} again",
+            identity=identity(odd, odd),
+        )
+        view = await writer.view()
+        assert (view.thread.id, view.thread.open_run_id, view.state) == (odd, odd, {odd: b'"v"'})
+        assert [i.id for i in view.inbox] == [odd]
+        assert await texts(store, odd) == [odd]
+        assert (await store.run(odd)) == record(odd, odd)
+        with pytest.raises(Repeated) as caught:
+            await writer.write(request=f"{odd} again")
+        assert caught.value.run_id == odd
+        assert sorted(thread.id for thread in await store.threads()) == sorted([odd, f"{odd} too"])
+
+
+async def test_a_call_of_a_tool_with_an_impossible_name_is_kept() -> None:
+    async with fresh_store() as store:
+        strange = replace(call("c1"), id="c\0", name="lo\0ok", arguments={"a\0": "\0"})
+        await Writer(store).begin(calls=[strange])
+        assert list(await store.calls("r1")) == [strange]
+
+
+async def test_ids_are_sorted_by_their_bytes() -> None:
+    async with fresh_store() as store:
+        ids = ["B", "a", "_", "b", "A"]
+        for run_id in ids:
+            await Writer(store, f"t{run_id}").write(runs=[record(run_id, f"t{run_id}")])
+        assert [run.id for run in await store.runs()] == sorted(ids, reverse=True)
+        async with connected() as connection:  # Whatever the database's own order is.
+            sql = "SELECT DISTINCT collation_name FROM information_schema.columns WHERE table_schema = $1"
+            found = await connection.fetch(f"{sql} AND data_type = 'text'", schema_of(store))
+        assert [row[0] for row in found] == ["C"]
+
+
+async def test_a_message_of_ten_megabytes_goes_there_and_back() -> None:
+    async with fresh_store() as store:
+        large = "0123456789abcdef" * (10 * 1024 * 1024 // 16)
+        writer = Writer(store)
+        await writer.begin(log=[message("small"), message(large)], inbox=[item("i1", message=message(large))])
+        _, found = await store.messages("t1")
+        assert found.text == large
+        view = await writer.view()
+        assert view.inbox[0].message is not None
+        assert view.inbox[0].message.text == large
+
+
+class Mirror:
+    """A codec: bytes backwards, which nobody reads by accident."""
+
+    def encode(self, data: bytes) -> bytes:
+        return data[::-1]
+
+    def decode(self, data: bytes) -> bytes:
+        return data[::-1]
+
+
+async def test_with_a_codec_no_payload_is_readable_in_the_database() -> None:
+    async with fresh_store(codec=Mirror()) as store:
+        secret = "open sesame"
+        writer = Writer(store)
+        await writer.begin(
+            log=[message(secret), message(secret * 10_000)],
+            state=[StateWrite("word", f'"{secret}"'.encode())],
+            inbox=[item("i1", message=message(secret))],
+        )
+        assert await texts(store) == [secret, secret * 10_000]
+        assert (await writer.view()).state == {"word": f'"{secret}"'.encode()}
+        async with connected(schema_of(store)) as connection:
+            for table in ("log", "state", "inbox", "runs", "blobs"):
+                payloads = await connection.fetch(f"SELECT payload FROM {table} WHERE payload IS NOT NULL")
+                assert payloads
+                assert not [row for row in payloads if secret.encode() in row[0]]
+
+
+# -- its own doings ------------------------------------------------------------------------------------------
+
+
+async def test_a_healthy_store_checks_out_and_a_broken_ledger_is_named() -> None:
+    async with fresh_store() as store:
+        await Writer(store).begin(log=[message()])
+        assert await store.check() == []
+        async with connected(schema_of(store)) as connection:
+            await connection.execute("UPDATE threads SET head = 7; DELETE FROM dispatches")
+        assert len(await store.check()) == 2
+        assert (await store.size())["bytes"] > 0
+
+
+async def test_a_store_belongs_to_one_loop_at_a_time() -> None:
+    async with fresh_store() as store:
+        await store.head("t1")
+        with pytest.raises(StoreUnavailable, match="another event loop"):
+            await asyncio.to_thread(lambda: asyncio.run(store.head("t1")))
+
+
+async def test_a_closed_store_says_so() -> None:
+    async with fresh_store() as store:
+        await store.close()
+        with pytest.raises(StoreUnavailable, match="closed"):
+            await store.head("t1")
+        with pytest.raises(StoreUnavailable, match="closed"):
+            await Writer(store).write(message())
+
+
+async def test_closing_waits_for_the_commits_that_were_begun() -> None:
+    async with fresh_store() as one, beside(one) as two:
+        commits = [asyncio.create_task(Writer(two, f"t{n}").write(message())) for n in range(20)]
+        await asyncio.sleep(0)
+        await two.close()
+        assert all(task.exception() is None for task in commits)
+        assert (await one.counts())["messages"] == 20
+
+
+async def test_a_view_is_what_it_was_when_read_again() -> None:
+    async with fresh_store() as one, beside(one) as two:
+        await Writer(one).begin(log=[message()], calls=[call("c1")], state=[StateWrite("k", b"1")])
+        assert await everything(one) == await everything(two)

@@ -1,0 +1,165 @@
+"""Databases that can't be reached or may not be used: the error says what to do, and never shows a password."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import traceback
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+import pytest
+
+from conformance.store_suite import Writer, message
+from postgres_server import fresh_store, server
+from wakeful.errors import StoreUnavailable
+from wakeful.stores._postgres import PostgresStore
+
+SECRET = "s3same"
+
+
+@asynccontextmanager
+async def a_guarded_user(*rights: str) -> AsyncIterator[None]:
+    """The user `guarded`, who needs a password and has no rights but these."""
+    connection = await asyncpg.connect(server().url())
+    try:
+        await connection.execute(f"CREATE ROLE guarded LOGIN PASSWORD '{SECRET}'")
+        for right in rights:
+            await connection.execute(f"GRANT {right} TO guarded")
+        yield
+    finally:
+        await connection.execute("DROP OWNED BY guarded; DROP ROLE guarded")
+        await connection.close()
+
+
+async def refusal(url: str, *, write: bool = False, **options: Any) -> str:
+    """What the store says when it is used; everything that could be shown of it is searched for the password."""
+    store = PostgresStore(url, **options)
+    try:
+        with pytest.raises(StoreUnavailable) as caught:
+            await (Writer(store).write(message()) if write else store.head("t1"))
+    finally:
+        await store.close()
+    shown = "".join(traceback.format_exception(caught.value)) + repr(caught.value) + repr(store) + str(store)
+    assert SECRET not in shown
+    return str(caught.value)
+
+
+def an_unused_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+async def test_a_wrong_password() -> None:
+    async with a_guarded_user():
+        said = await refusal(server().url("guarded", f"not-{SECRET}"))
+        assert "refused the login" in said
+        assert "password" in said
+        assert f"postgres://guarded@127.0.0.1:{server().port}/postgres" in said
+
+
+async def test_a_user_that_does_not_exist() -> None:
+    assert "refused the login" in await refusal(server().url("nobody_at_all", SECRET))
+
+
+async def test_a_database_that_does_not_exist() -> None:
+    said = await refusal(server().url("postgres", SECRET, "not_there"))
+    assert "not_there has no database of that name: create it" in said
+
+
+async def test_a_user_who_may_not_make_a_schema() -> None:
+    async with a_guarded_user():
+        said = await refusal(server().url("guarded", SECRET), schema="not_mine")
+        assert "too few rights" in said
+        assert "GRANT CREATE ON DATABASE" in said
+
+
+async def test_a_user_who_may_not_write() -> None:
+    async with fresh_store() as store:
+        await Writer(store).write(message("kept"))
+        schema = store._database.connections.address.schema
+        rights = (f"USAGE ON SCHEMA {schema}", f"SELECT ON ALL TABLES IN SCHEMA {schema}")
+        async with a_guarded_user(*rights):
+            reader = PostgresStore(server().url("guarded", SECRET), schema=schema)
+            try:
+                assert [m.text for m in await reader.messages("t1")] == ["kept"]
+            finally:
+                await reader.close()
+            said = await refusal(server().url("guarded", SECRET), write=True, schema=schema)
+            assert "too few rights" in said
+            assert "GRANT ALL" in said
+
+
+async def test_a_user_with_the_right_to_make_a_schema_needs_no_other() -> None:
+    async with a_guarded_user("CREATE ON DATABASE postgres"):
+        store = PostgresStore(server().url("guarded", SECRET), schema="all_mine")
+        try:
+            await Writer(store).write(message("hello"))
+            assert [m.text for m in await store.messages("t1")] == ["hello"]
+        finally:
+            await store.close()
+
+
+async def test_a_database_that_takes_no_writes() -> None:
+    async with fresh_store() as store:
+        await store.head("t1")
+        schema = store._database.connections.address.schema
+        url = f"{server().url('postgres', SECRET)}?default_transaction_read_only=on"
+        assert "read-only" in await refusal(url, write=True, schema=schema)
+
+
+async def test_a_server_that_was_never_there_is_not_waited_for() -> None:
+    said = await refusal(f"postgres://me:{SECRET}@127.0.0.1:{an_unused_port()}/app")
+    assert "can't be reached" in said
+    assert "host and port" in said
+
+
+async def test_a_host_that_does_not_exist() -> None:
+    assert "can't be reached" in await refusal(f"postgres://me:{SECRET}@nowhere.invalid/app")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"mysql://me:{SECRET}@host/app",
+        f"me:{SECRET}@host/app",
+        f"postgres://me:{SECRET}/x@host/app",
+        f"postgres://me:{SECRET}#x@host/app",
+        f"postgres://me:{SECRET}?x@host/app",
+        f"postgres://me:12#{SECRET}@host/app",
+        f"postgres://[{SECRET}/app",
+    ],
+)
+def test_a_url_that_cannot_be_read_is_not_shown(url: str) -> None:
+    with pytest.raises(StoreUnavailable, match="postgres://") as caught:
+        PostgresStore(url)
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize("end", ["host:port/app", "host:99999999/app", "host/app?port=x", "a:1,b:x/app"])
+async def test_a_url_that_the_driver_cannot_read_is_explained(end: str) -> None:
+    said = await refusal(f"postgres://me:{SECRET}@{end}")
+    assert "URL" in said
+
+
+def test_opening_a_store_reaches_for_nothing() -> None:
+    store = PostgresStore(f"postgresql://me:{SECRET}@nowhere.invalid:1/app?password={SECRET}", tenant="acme")
+    assert repr(store) == "PostgresStore('postgresql://me@nowhere.invalid:1/app', schema='wakeful', tenant='acme')"
+
+
+def test_opening_a_store_imports_no_driver() -> None:
+    program = (
+        "import sys\nfrom wakeful.stores._postgres import PostgresStore\n"
+        "PostgresStore('postgres://host/app')\nprint('asyncpg' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+async def test_without_the_driver_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "asyncpg", None)
+    assert "pip install 'wakeful[postgres]'" in await refusal(server().url())

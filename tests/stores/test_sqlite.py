@@ -1,0 +1,347 @@
+"""The SQLite store and its file: made, refused, migrated, full, damaged. What every store promises is in
+tests/conformance."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+from sqlite_suite import append, pragma, raw, run_of, told
+
+from wakeful.errors import CorruptRow, StoreFull, StoreRefused, StoreUnavailable
+from wakeful.stores import Commit, Fence, StateWrite
+from wakeful.stores import _files as files
+from wakeful.stores import _schema as schema
+from wakeful.stores._sqlite import SqliteStore, Synchronous
+from wakeful.types.content import Text, ToolCall
+from wakeful.types.messages import Message
+from wakeful.types.runs import Call
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store.db"
+
+
+def refuse(path: Path, error: type[Exception], match: str) -> None:
+    """Opening the path fails, and leaves everything in its folder as it was."""
+    before = {file.name: file.read_bytes() for file in path.parent.iterdir() if file.is_file()}
+    with pytest.raises(error, match=match):
+        SqliteStore(path)
+    assert {file.name: file.read_bytes() for file in path.parent.iterdir() if file.is_file()} == before
+
+
+# -- the file ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("synchronous", "level"), [("FULL", 2), ("NORMAL", 1)])
+async def test_the_pragmas_are_those_that_the_docs_promise(
+    path: Path, synchronous: Synchronous, level: int
+) -> None:
+    store = SqliteStore(path, synchronous=synchronous)
+    assert await pragma(store, "journal_mode") == "wal"
+    assert await pragma(store, "synchronous") == level
+    assert await pragma(store, "application_id") == schema.APPLICATION_ID
+    assert await pragma(store, "user_version") == schema.VERSION
+    await store.close()
+
+
+async def test_full_sync_is_the_default(path: Path) -> None:
+    store = SqliteStore(path)
+    assert await pragma(store, "synchronous") == 2
+    await store.close()
+
+
+async def test_what_was_committed_is_there_when_the_file_is_opened_again(path: Path) -> None:
+    store = SqliteStore(path)
+    await append(store, "t1", "hello")
+    await store.close()
+    assert [file.name for file in path.parent.iterdir()] == ["store.db"]
+    again = SqliteStore(str(path))
+    assert (again.path, await told(again), await again.check()) == (path, ["hello"], [])
+    await again.close()
+
+
+async def test_a_closed_store_says_so_and_may_be_closed_twice(path: Path) -> None:
+    store = SqliteStore(path)
+    await store.close()
+    await store.close()
+    with pytest.raises(StoreUnavailable, match="closed"):
+        await store.messages("t1")
+    with pytest.raises(StoreUnavailable, match="closed"):
+        await append(store, "t1", "x")
+
+
+async def test_an_empty_file_becomes_a_store(path: Path) -> None:
+    with path.open("wb"):
+        pass
+    store = SqliteStore(path)
+    await append(store, "t1", "hello")
+    assert await told(store) == ["hello"]
+    await store.close()
+
+
+async def test_its_size_is_told(path: Path) -> None:
+    store = SqliteStore(path)
+    small = (await store.size())["bytes"]
+    await append(store, "t1", "x" * 200_000)
+    assert (await store.size())["bytes"] > small + 150_000
+    await store.delete("t1")
+    assert (await store.size())["free"] > 150_000
+    assert await store.check() == []
+    await store.close()
+
+
+# -- refused -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("content", [b"not a database", b"x" * 5000, b"SQLite format 2\x00" + bytes(100)])
+def test_a_file_that_is_not_sqlite_is_refused_and_left_as_it_is(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    refuse(path, StoreRefused, "isn't a SQLite database")
+
+
+def test_another_program_s_database_is_refused_and_left_as_it_is(path: Path) -> None:
+    with raw(path) as db:
+        db.execute("CREATE TABLE threads (id TEXT)")
+        db.execute("INSERT INTO threads VALUES ('mine')")
+    refuse(path, StoreRefused, "another program's database")
+
+
+def test_a_damaged_database_is_refused_and_left_as_it_is(path: Path) -> None:
+    path.write_bytes(b"SQLite format 3\x00" + bytes(range(200)))
+    refuse(path, StoreRefused, "left as it is")
+
+
+@pytest.mark.parametrize(("name", "match"), [("missing/store.db", "doesn't exist"), ("", "is a folder")])
+def test_a_path_that_cannot_be_a_file_is_refused(tmp_path: Path, name: str, match: str) -> None:
+    with pytest.raises(StoreUnavailable, match=match):
+        SqliteStore(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_sqlite_s_own_memory_is_no_store() -> None:
+    with pytest.raises(StoreUnavailable, match="MemoryStore"):
+        SqliteStore(":memory:")
+
+
+async def test_a_file_of_a_newer_version_is_refused_and_left_as_it_is(path: Path) -> None:
+    await SqliteStore(path).close()
+    with raw(path) as db:
+        db.execute(f"PRAGMA user_version = {schema.VERSION + 1}")
+        db.execute("UPDATE meta SET value = ? WHERE name = 'min_reader'", (str(schema.VERSION + 1),))
+    refuse(path, StoreRefused, "upgrade wakeful")
+
+
+async def test_a_newer_file_that_this_version_can_read_is_opened(path: Path) -> None:
+    await SqliteStore(path).close()
+    with raw(path) as db:
+        db.execute(f"PRAGMA user_version = {schema.VERSION + 1}")
+    store = SqliteStore(path)
+    await append(store, "t1", "hello")
+    assert await told(store) == ["hello"]
+    assert await pragma(store, "user_version") == schema.VERSION + 1
+    await store.close()
+
+
+# -- migrated ------------------------------------------------------------------------------------------------
+
+
+def next_version(monkeypatch: pytest.MonkeyPatch, script: str) -> int:
+    """Let there be one more migration."""
+    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, script))
+    monkeypatch.setattr(files, "VERSION", schema.VERSION + 1)
+    return schema.VERSION + 1
+
+
+async def test_an_older_file_is_migrated_with_a_backup_beside_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SqliteStore(path)
+    await append(store, "t1", "hello")
+    await store.close()
+    newer = next_version(
+        monkeypatch, "CREATE TABLE notes (no {number}, note {bytes}); CREATE INDEX n ON notes (no)"
+    )
+    store = SqliteStore(path)
+    assert await told(store) == ["hello"]
+    assert await pragma(store, "user_version") == newer
+    assert await store._query("SELECT count(*) FROM notes") == [(0,)]
+    await store.close()
+    monkeypatch.undo()
+    backup = path.with_name(f"store.db.v{schema.VERSION}.bak")
+    old = SqliteStore(backup)
+    assert (await told(old), await old.check()) == (["hello"], [])
+    assert await pragma(old, "user_version") == schema.VERSION
+    await old.close()
+
+
+async def test_a_migration_that_fails_leaves_the_file_at_its_version(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SqliteStore(path)
+    await append(store, "t1", "hello")
+    await store.close()
+    next_version(monkeypatch, "CREATE TABLE notes (no {number}); CREATE TABLE threads (no {number})")
+    with pytest.raises(StoreUnavailable, match="already exists"):
+        SqliteStore(path)
+    monkeypatch.undo()
+    store = SqliteStore(path)
+    assert await told(store) == ["hello"]
+    assert await store._query("SELECT name FROM sqlite_master WHERE name = 'notes'") == []
+    await store.close()
+
+
+# -- no room, no rights --------------------------------------------------------------------------------------
+
+
+async def test_a_full_disk_refuses_what_it_cannot_hold_and_the_file_stays_good(path: Path) -> None:
+    store = SqliteStore(path)
+    await append(store, "t1", "before")
+    await pragma(store, f"max_page_count = {await pragma(store, 'page_count') + 4}")
+    with pytest.raises(StoreFull, match="no room left"):
+        await append(store, "t2", "x" * 500_000)
+    assert await store.thread("t2") is None
+    assert (await told(store), await store.check()) == (["before"], [])
+    await pragma(store, "max_page_count = 1000000")
+    await append(store, "t2", "x" * 500_000)
+    assert [len(text) for text in await told(store, "t2")] == [500_000]
+    assert await store.check() == []
+    await store.close()
+
+
+async def test_what_cannot_be_written_says_so_and_can_still_be_read(path: Path) -> None:
+    store = SqliteStore(path)
+    await append(store, "t1", "before")
+    store._database._writing.execute("PRAGMA query_only = ON")
+    with pytest.raises(StoreUnavailable, match="read-only"):
+        await append(store, "t2", "x")
+    assert await told(store) == ["before"]
+    store._database._writing.execute("PRAGMA query_only = OFF")
+    await append(store, "t2", "x")
+    await store.close()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write to anything")
+async def test_a_file_without_the_right_to_write_is_unavailable(path: Path) -> None:
+    await SqliteStore(path).close()
+    os.chmod(path, 0o400)
+    os.chmod(path.parent, 0o500)
+    try:
+        with pytest.raises(StoreUnavailable, match=r"read-only|can't be opened"):
+            SqliteStore(path)
+    finally:
+        os.chmod(path.parent, 0o700)
+
+
+async def test_a_lock_that_is_held_too_long_says_so(path: Path) -> None:
+    store = SqliteStore(path, busy_seconds=0.01)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreUnavailable, match="locked by another process"):
+        await append(store, "t1", "x")
+    other.execute("ROLLBACK")
+    other.close()
+    await append(store, "t1", "x")
+    assert await told(store) == ["x"]
+    await store.close()
+
+
+# -- rows that can't be read ---------------------------------------------------------------------------------
+
+
+async def damaged(path: Path, sql: str, garbage: bytes) -> SqliteStore:
+    """A store with threads t1 and t2, where one payload of t1 is garbage."""
+    store = SqliteStore(path)
+    for thread_id in ("t1", "t2"):
+        answer = Message(f"m-{thread_id}", "assistant", (ToolCall(f"c-{thread_id}", "look", {"at": "sky"}),), 7)
+        run = run_of(thread_id, stage="acting", steps=1, answer_id=answer.id)
+        await store.commit(
+            Commit(
+                thread_id=thread_id,
+                identity=run.identity,
+                version=0,
+                claim="w",
+                log=[Message(f"u-{thread_id}", "user", (Text("hello"),), 7), answer],
+                runs=[run],
+                calls=[Call(f"c-{thread_id}", run.id, 1, 0, "look", {"at": "sky"})],
+                state=[StateWrite("n", b"1")],
+            )
+        )
+    await store.close()
+    with raw(path) as db:
+        changed = db.execute(sql, (garbage,)).rowcount
+        assert changed == 1
+    return SqliteStore(path)
+
+
+T1 = "(SELECT no FROM threads WHERE id = 't1')"
+GARBAGE = [b"\xff\xfe garbage", b"{", b"\x02{}", b'\x02{"type":"blob","digest":"00"}', b"\x01coded", b""]
+
+
+@pytest.mark.parametrize("garbage", GARBAGE)
+async def test_a_message_that_cannot_be_read_is_named_and_other_threads_are_fine(
+    path: Path, garbage: bytes
+) -> None:
+    store = await damaged(path, f"UPDATE log SET payload = ? WHERE thread = {T1} AND seq = 1", garbage)
+    for read in (store.messages, store.events):
+        with pytest.raises(CorruptRow, match=r"thread 't1': (message|event) 1 can't be read"):
+            await read("t1")
+        assert len(await read("t2")) == 2
+    assert [m.seq for m in await store.messages("t1", after=1)] == [2]
+    assert await store.load("t1") is not None
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "where", "name"),
+    [
+        ("runs", "payload", f"thread = {T1}", "run"),
+        ("calls", "payload", "id = 'c-t1'", "call c-t1"),
+        ("state", "payload", f"thread = {T1}", None),
+        ("log", "payload", f"thread = {T1} AND seq = 2", "message 2"),
+        ("threads", "metadata", "id = 't1'", "metadata"),
+    ],
+)
+async def test_a_view_with_a_row_that_cannot_be_read_names_it(
+    path: Path, table: str, column: str, where: str, name: str | None
+) -> None:
+    garbage = b'\x02{"type":"blob","digest":"00"}'
+    store = await damaged(path, f"UPDATE {table} SET {column} = ? WHERE {where}", garbage)
+    with pytest.raises(CorruptRow, match=f"thread 't1': {name or 'state n'} can't be read.*blob 00 is missing"):
+        await store.load("t1")
+    view = await store.load("t2")
+    assert view is not None
+    assert [c.arguments for c in view.calls] == [{"at": "sky"}]
+    await store.close()
+
+
+async def test_a_ledger_whose_answer_cannot_be_read_says_so(path: Path) -> None:
+    store = await damaged(path, f"UPDATE log SET payload = ? WHERE thread = {T1} AND seq = 2", b"garbage")
+    with pytest.raises(CorruptRow, match="message 2 can't be read"):
+        await store.calls("r-t1")
+    assert [c.arguments for c in await store.calls("r-t2")] == [{"at": "sky"}]
+    await store.close()
+
+
+async def test_a_thread_with_a_damaged_row_can_be_deleted_and_written_to(path: Path) -> None:
+    store = await damaged(path, f"UPDATE log SET payload = ? WHERE thread = {T1} AND seq = 1", b"garbage")
+    await store.commit(
+        Commit(thread_id="t1", fence=Fence(1, "w"), identity=run_of("t1").identity, log=[_message()], release=True)
+    )
+    assert [m.text for m in await store.messages("t1", after=2)] == ["more"]
+    assert await store.delete("t1") == 1
+    assert await store.check() == []
+    await store.close()
+
+
+def _message() -> Message:
+    return Message("more", "user", (Text("more"),), 7)
+
+
+async def test_a_check_tells_what_does_not_fit(path: Path) -> None:
+    store = await damaged(path, "UPDATE threads SET head = 9, title = ? WHERE id = 't1'", b"x")
+    assert await store.check() == ["thread 't1': the log ends at 9, but its last entry is 2"]
+    await store.close()

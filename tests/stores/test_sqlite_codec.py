@@ -1,0 +1,81 @@
+"""Payloads of the SQLite store that go through a codec, such as encryption at rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlite_suite import append, told
+
+from wakeful.errors import CorruptRow
+from wakeful.stores import StateWrite
+from wakeful.stores._sqlite import SqliteStore
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store.db"
+
+
+class Xor:
+    """Not a secret to anybody, but not plain either."""
+
+    def encode(self, data: bytes) -> bytes:
+        return bytes([byte ^ 0x5A for byte in data])
+
+    decode = encode
+
+
+async def test_payloads_go_through_the_codec(path: Path) -> None:
+    secret = "s3cret-words" * 4000
+    store = SqliteStore(path, codec=Xor())
+    await append(store, "t1", "s3cret-words", secret, state=[StateWrite("key", b'"s3cret-words"')])
+    assert await told(store) == ["s3cret-words", secret]
+    await store.fork("t1", 2, "f")
+    view = await store.load("f")
+    assert view is not None
+    assert view.state == {"key": b'"s3cret-words"'}
+    await append(store.tenant("other"), "t1", "s3cret-words")
+    await store.close()
+    with path.open("rb") as file:
+        assert b"s3cret" not in file.read()
+    again = SqliteStore(path, codec=Xor())
+    assert await told(again) == ["s3cret-words", secret]
+    await again.close()
+
+
+async def test_without_its_codec_a_payload_cannot_be_read(path: Path) -> None:
+    store = SqliteStore(path, codec=Xor())
+    await append(store, "t1", "hello")
+    await store.close()
+    plain = SqliteStore(path)
+    with pytest.raises(CorruptRow, match="open the store with that codec"):
+        await plain.messages("t1")
+    await plain.close()
+
+
+async def test_what_was_written_without_a_codec_is_read_with_one(path: Path) -> None:
+    store = SqliteStore(path)
+    done = await append(store, "t1", "old")
+    await store.close()
+    coded = SqliteStore(path, codec=Xor())
+    await append(coded, "t1", "new", version=done.version)
+    assert await told(coded) == ["old", "new"]
+    await coded.close()
+
+
+async def test_an_unreadable_codec_result_is_named_too(path: Path) -> None:
+    class Broken(Xor):
+        def decode(self, data: Any) -> bytes:
+            raise ValueError("wrong key")
+
+    store = SqliteStore(path, codec=Xor())
+    await append(store, "t1", "hello")
+    await store.close()
+    broken = SqliteStore(path, codec=Broken())
+    with pytest.raises(
+        CorruptRow, match=r"thread 't1': message 1 can't be read \(the codec refuses it: wrong key\)"
+    ):
+        await broken.messages("t1")
+    await broken.close()

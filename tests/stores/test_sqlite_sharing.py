@@ -1,0 +1,425 @@
+"""Many writers on one SQLite file: groups, processes, torn logs, backups; and what it costs to read a view."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from sqlite_suite import append, raw, run_of, told
+
+from wakeful.errors import Conflict, StaleFence, StoreFull, StoreUnavailable
+from wakeful.stores import Commit, Fence, InboxItem
+from wakeful.stores import _sql as sql
+from wakeful.stores import _sqlite as sqlite
+from wakeful.stores._sqlite import SqliteStore
+from wakeful.types.content import Text
+from wakeful.types.events import StepStart
+from wakeful.types.messages import Message
+from wakeful.types.runs import Call
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store.db"
+
+
+# -- groups --------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def held_back(store: SqliteStore) -> AsyncIterator[None]:
+    """The writer is busy, until everything that is begun in here has queued up."""
+    busy, free = threading.Event(), threading.Event()
+
+    def hold(_: object) -> None:
+        busy.set()
+        free.wait(20)
+
+    store._database.post(hold)
+    await asyncio.to_thread(busy.wait, 20)
+    yield
+    await asyncio.sleep(0)
+    free.set()
+
+
+async def test_what_queues_up_while_the_writer_is_busy_is_one_transaction(path: Path) -> None:
+    store = SqliteStore(path)
+    async with held_back(store):
+        before = store.batches
+        work = [asyncio.ensure_future(append(store, f"t{n}", "x")) for n in range(50)]
+    await asyncio.gather(*work)
+    transactions, commits = store.batches
+    assert (transactions - before[0], commits - before[1]) == (1, 50)
+    assert (await store.counts())["messages"] == 50
+    await store.close()
+
+
+async def test_in_a_group_what_is_refused_fails_alone(path: Path) -> None:
+    store = SqliteStore(path)
+    await append(store, "t0", "x")
+    stale = Commit(thread_id="t0", fence=Fence(9, "nobody"), identity=run_of("t0").identity, log=[_message()])
+    async with held_back(store):
+        before = store.batches[0]
+        work = [
+            asyncio.ensure_future(one)
+            for one in (
+                append(store, "t1", "a"),
+                store.commit(stale),
+                append(store, "t2", "b"),
+                append(store, "t2", "on the wrong version"),
+                append(store, "t2", "c", version=1),
+            )
+        ]
+    done = await asyncio.gather(*work, return_exceptions=True)
+    assert store.batches[0] - before == 1
+    assert [type(one) for one in done if isinstance(one, Exception)] == [StaleFence, Conflict]
+    assert [await told(store, f"t{n}") for n in range(3)] == [["x"], ["a"], ["b", "c"]]
+    await store.close()
+
+
+async def test_a_group_that_finds_no_room_fails_whole(path: Path) -> None:
+    store = SqliteStore(path)
+    await append(store, "t0", "x")
+    (pages,) = store._database._writing.execute("PRAGMA page_count").fetchone()
+    store._database._writing.execute(f"PRAGMA max_page_count = {pages + 4}")
+    async with held_back(store):
+        work = [asyncio.ensure_future(append(store, f"t{n}", "x" * 40_000)) for n in range(1, 4)]
+    done = await asyncio.gather(*work, return_exceptions=True)
+    assert [type(one) for one in done] == [StoreFull] * 3
+    assert (await store.counts())["threads"] == 1
+    assert await store.check() == []
+    await store.close()
+
+
+async def test_a_commit_that_is_cancelled_while_it_is_written_is_written(path: Path) -> None:
+    store = SqliteStore(path)
+    async with held_back(store):
+        work = asyncio.ensure_future(append(store, "t1", "x"))
+        await asyncio.sleep(0)
+        work.cancel()
+    await asyncio.wait([work])
+    assert await told(store) == ["x"]
+    await store.close()
+
+
+def _message(text: str = "x") -> Message:
+    return Message(text, "user", (Text(text),), 7)
+
+
+# -- two processes -------------------------------------------------------------------------------------------
+
+_WRITE = """
+import asyncio, sys
+from sqlite_suite import append
+from wakeful.stores._sqlite import SqliteStore
+
+async def main():
+    store = SqliteStore(sys.argv[1], synchronous="NORMAL")
+    print("ready", flush=True)
+    version = 0
+    for number in range(100):
+        version = (await append(store, "theirs", str(number), version=version)).version
+    await store.close()
+
+asyncio.run(main())
+"""
+
+_CLAIM = """
+import asyncio, sys
+from sqlite_suite import run_of
+from wakeful.stores import Commit
+from wakeful.stores._sqlite import SqliteStore
+
+async def main():
+    store = SqliteStore(sys.argv[1])
+    lease = store.keep("w1")
+    run = run_of("t1")
+    await store.commit(Commit(thread_id="t1", identity=run.identity, version=0, claim="w1", runs=[run]))
+    print("ready", flush=True)
+    sys.stdin.read()
+
+asyncio.run(main())
+"""
+
+
+def another_process(script: str, path: Path) -> subprocess.Popen[str]:
+    """A process that has said that it is ready."""
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, str(path)],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def end(process: subprocess.Popen[str]) -> int:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.close()
+    process.stdout.close()
+    return process.wait(20)
+
+
+async def test_two_processes_write_to_one_file(path: Path) -> None:
+    store = SqliteStore(path, synchronous="NORMAL")
+    process = await asyncio.to_thread(another_process, _WRITE, path)
+    version = 0
+    for number in range(100):
+        version = (await append(store, "ours", str(number), version=version)).version
+    assert await asyncio.to_thread(end, process) == 0
+    numbers = [str(number) for number in range(100)]
+    assert (await told(store, "ours"), await told(store, "theirs")) == (numbers, numbers)
+    assert await store.check() == []
+    await store.close()
+
+
+async def test_the_claim_of_a_killed_process_counts_no_more_at_once(path: Path) -> None:
+    store = SqliteStore(path)
+    process = await asyncio.to_thread(another_process, _CLAIM, path)
+    view = await store.load("t1")
+    assert view is not None
+    assert view.thread.claimed
+    assert await store.due() == []
+    mine = Commit(thread_id="t1", version=view.thread.version, claim="w2")
+    with pytest.raises(Conflict):
+        await store.commit(mine)
+    os.kill(process.pid, signal.SIGKILL)
+    await asyncio.to_thread(end, process)
+    assert [due.thread_id for due in await store.due()] == ["t1"]
+    view = await store.load("t1")
+    assert view is not None
+    assert not view.thread.claimed
+    assert (await store.commit(mine)).epoch == view.thread.epoch + 1
+    await store.close()
+
+
+async def test_a_killed_owner_is_seen_by_the_claim_itself(path: Path) -> None:
+    store = SqliteStore(path)
+    process = await asyncio.to_thread(another_process, _CLAIM, path)
+    os.kill(process.pid, signal.SIGKILL)
+    await asyncio.to_thread(end, process)
+    assert (await store.commit(Commit(thread_id="t1", version=1, claim="w2"))).epoch == 2
+    await store.close()
+
+
+async def test_two_stores_on_one_file_see_each_other(path: Path) -> None:
+    one, two = SqliteStore(path), SqliteStore(path)
+    lease = one.keep("w1")
+    done = await one.commit(Commit(thread_id="t1", version=0, claim="w1"))
+    with pytest.raises(Conflict):
+        await two.commit(Commit(thread_id="t1", version=done.version, claim="w2"))
+    assert await two.due() == []
+    await lease.close()
+    assert [due.thread_id for due in await two.due()] == ["t1"]
+    await two.commit(Commit(thread_id="t1", version=done.version, claim="w2"))
+    with pytest.raises(StaleFence):
+        await one.commit(Commit(thread_id="t1", fence=Fence(done.epoch, "w1"), release=True))
+    await one.close()
+    await two.close()
+
+
+# -- torn logs and backups -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """A file whose commits are all in the log beside it, and what they said."""
+    folder = tmp_path_factory.mktemp("written")
+
+    async def write() -> list[str]:
+        store = SqliteStore(folder / "live.db")
+        version = 0
+        for number in range(12):
+            texts = [f"{number}", "x" * 40_000] if number % 4 == 3 else [f"{number}"]
+            version = (await append(store, "t1", *texts, version=version)).version
+        for suffix in ("", "-wal"):
+            shutil.copy(folder / f"live.db{suffix}", folder / f"torn.db{suffix}")
+        found = await told(store)
+        await store.close()
+        return found
+
+    return folder / "torn.db", asyncio.run(write())
+
+
+@given(share=st.floats(0, 1), off=st.integers(-100, 100))
+@example(share=0, off=0)
+@example(share=1, off=0)
+@example(share=1, off=-1)
+def test_a_torn_log_leaves_a_good_file_with_a_prefix(
+    written: tuple[Path, list[str]], tmp_path_factory: pytest.TempPathFactory, share: float, off: int
+) -> None:
+    source, texts = written
+    folder = tmp_path_factory.mktemp("torn")
+    wal = source.with_name("torn.db-wal").read_bytes()
+    shutil.copy(source, folder / "torn.db")
+    (folder / "torn.db-wal").write_bytes(wal[: max(0, int(len(wal) * share) + off)])
+
+    async def check() -> None:
+        store = SqliteStore(folder / "torn.db")
+        assert await store.check() == []
+        found = await told(store)
+        assert found == texts[: len(found)]
+        if share == 1 and off >= 0:
+            assert found == texts
+        version = (await store.thread("t1") or _Nothing()).version
+        await append(store, "t1", "more", version=version)
+        assert await told(store) == [*found, "more"]
+        await store.close()
+
+    asyncio.run(check())
+    shutil.rmtree(folder)
+
+
+class _Nothing:
+    version = 0
+
+
+async def test_a_backup_is_made_while_others_write(path: Path) -> None:
+    store = SqliteStore(path, synchronous="NORMAL")
+
+    async def write(thread_id: str) -> None:
+        version = 0
+        for number in range(60):
+            version = (await append(store, thread_id, str(number), version=version)).version
+
+    writing = [asyncio.ensure_future(write(f"t{n}")) for n in range(3)]
+    await append(store, "first", "x")
+    await store.backup(path.with_name("copy.db"))
+    await asyncio.gather(*writing)
+    copy = SqliteStore(path.with_name("copy.db"))
+    assert await copy.check() == []
+    assert await told(copy, "first") == ["x"]
+    for number in range(3):
+        found = await told(copy, f"t{number}")
+        assert found == [str(n) for n in range(len(found))]
+    await copy.close()
+    await store.close()
+
+
+async def test_a_backup_writes_over_nothing(path: Path) -> None:
+    store = SqliteStore(path)
+    with pytest.raises(StoreUnavailable, match="there already"):
+        await store.backup(path)
+    await append(store, "t1", "x")
+    await store.close()
+
+
+# -- what a view costs ---------------------------------------------------------------------------------------
+
+
+async def test_a_view_looks_rows_up_and_walks_through_no_table(path: Path) -> None:
+    store = SqliteStore(path)
+    plan = await store._query(f"EXPLAIN QUERY PLAN {sqlite._sql(sql._VIEW)}", "default", "t1")
+    steps = [row[3] for row in plan]
+    # `t` and `r` are the query's own one-row tables.
+    assert [step for step in steps if step.startswith("SCAN") and step not in ("SCAN t", "SCAN r")] == []
+    assert any(step.startswith("MATERIALIZE t") for step in steps)
+    assert any(step.startswith("MATERIALIZE r") for step in steps)
+    searches = " ".join(step for step in steps if step.startswith("SEARCH"))
+    for lookup in ("(thread=? AND seq=?)", "(run=? AND step=?)", "(run=? AND status=?)", "(thread=? AND run=?)"):
+        assert lookup in searches
+    assert searches.count("(thread=? AND status=?)") == 2
+    assert "(thread=?)" not in searches
+    await store.close()
+
+
+async def long_thread(store: SqliteStore, thread_id: str, length: int) -> None:
+    """A thread with so many entries, calls of older steps and items that were taken, and a run that is open."""
+    run = run_of(thread_id, stage="acting", steps=length, answer_id=f"last-{thread_id}")
+    answer = Message(f"last-{thread_id}", "assistant", (Text("done"),), 7)
+    items = [InboxItem(id=f"{thread_id}-{n}", thread_id=thread_id, kind="input") for n in range(length)]
+    for first in range(0, length, 500):
+        await store.commit(Commit(thread_id=thread_id, inbox=items[first : first + 500]))
+        view = await store.load(thread_id)
+        assert view is not None
+        steps = range(first, min(first + 500, length))
+        await append(
+            store,
+            thread_id,
+            version=view.thread.version,
+            log=[*[StepStart(run.identity, 0, 7, n) for n in steps], answer],
+            runs=[run],
+            calls=[Call(f"c{n}", run.id, n, 0, "look", {}) for n in [*steps, length]],
+            taken=[i.id for i in items[first : first + 500]],
+        )
+
+
+async def opcodes(store: SqliteStore, thread_id: str) -> int:
+    """How many instructions the database takes to read a view."""
+    count = 0
+
+    def tick() -> int:
+        nonlocal count
+        count += 1
+        return 0
+
+    store._database._reading.set_progress_handler(tick, 1)
+    view = await store.load(thread_id)
+    store._database._reading.set_progress_handler(None, 1)
+    assert view is not None
+    assert view.answer is not None
+    assert len(view.calls) == 1
+    return count
+
+
+async def test_the_view_of_a_long_thread_costs_no_more_than_that_of_a_short_one(path: Path) -> None:
+    store = SqliteStore(path, synchronous="NORMAL")
+    await long_thread(store, "short", 50)
+    await long_thread(store, "long", 5_000)
+    short, long = await opcodes(store, "short"), await opcodes(store, "long")
+    assert long < 1.5 * short
+    await store.close()
+
+
+async def test_delivering_to_a_thread_costs_the_same_however_much_it_took(path: Path) -> None:
+    store = SqliteStore(path, synchronous="NORMAL")
+    await long_thread(store, "short", 50)
+    await long_thread(store, "long", 2_000)
+    store._database._writing.execute("ANALYZE")
+
+    async def cost(thread_id: str) -> int:
+        count = 0
+
+        def tick() -> int:
+            nonlocal count
+            count += 1
+            return 0
+
+        store._database._writing.set_progress_handler(tick, 1)
+        item = InboxItem(id=f"new-{thread_id}", thread_id=thread_id, kind="input")
+        await store.commit(Commit(thread_id=thread_id, inbox=[item]))
+        store._database._writing.set_progress_handler(None, 1)
+        return count
+
+    assert await cost("long") < 1.5 * await cost("short")
+    await store.close()
+
+
+async def test_the_file_grows_by_what_was_added(path: Path) -> None:
+    store = SqliteStore(path, synchronous="NORMAL")
+    version, sizes = 0, list[int]()
+    for _ in range(3):
+        for _ in range(50):
+            version = (await append(store, "t1", "x" * 2000, version=version)).version
+        sizes.append((await store.size())["bytes"])
+    await store.close()
+    with raw(path) as db:
+        assert db.execute("SELECT count(*) FROM log").fetchone() == (150,)
+    assert sizes[2] - sizes[1] < 3 * 50 * 2000
+    assert abs((sizes[2] - sizes[1]) - (sizes[1] - sizes[0])) < 100_000
