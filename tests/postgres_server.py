@@ -24,8 +24,14 @@ from wakeful.stores._schema import statements
 
 __all__ = ["PostgresServer", "fresh_store", "server"]
 
-# The server ends when its standard input does, so that it never outlives the tests, however they end.
-_GUARD = '"$@" & read -r _; kill -INT $! 2>/dev/null; wait $!'
+# The server ends when its standard input does, and its folder with it, so that neither outlives the tests, however
+# they end. A line on it ends the server alone.
+_GUARD = """
+cd "$1"; shift
+"$@" & read -r _; kept=$?
+kill -INT $! 2>/dev/null; wait $!
+[ $kept = 0 ] || rm -rf "$PWD"
+"""
 _SETTINGS = ("fsync=off", "max_connections=200", "autovacuum=off", "jit=off", "logging_collector=off")
 
 
@@ -57,7 +63,7 @@ class PostgresServer:
         address = ["-h", "127.0.0.1", "-p", str(self.port), "-k", str(self._folder)]
         with (self._folder / "log").open("ab") as log:
             self._guard = subprocess.Popen(
-                ["/bin/sh", "-c", _GUARD, "sh", program, "-D", str(self._data), *address, *settings],
+                ["/bin/sh", "-c", _GUARD, "sh", self._folder, program, "-D", self._data, *address, *settings],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -75,13 +81,14 @@ class PostgresServer:
         if guard is None:
             return
         os.kill(int((self._data / "postmaster.pid").read_text().split()[0]), how)
-        assert guard.stdin is not None
-        guard.stdin.close()
-        guard.wait()
+        guard.communicate(b"keep the folder\n")
 
     def close(self) -> None:
-        self.stop()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        guard, self._guard = self._guard, None
+        if guard is None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        else:
+            guard.communicate()
 
     def _run(self, program: str, *args: str) -> None:
         command = [_program(program), "-D", str(self._data), *args]

@@ -19,6 +19,7 @@ def test_wakeful() -> None:
         "AfterInference",
         "AfterTool",
         "Agent",
+        "Answer",
         "Artifact",
         "Audio",
         "Base64",
@@ -38,6 +39,7 @@ def test_wakeful() -> None:
         "Decision",
         "Document",
         "Done",
+        "Escalation",
         "Failed",
         "FunctionModel",
         "GateAnswer",
@@ -103,6 +105,10 @@ def test_wakeful() -> None:
 
 def test_wakeful_testing() -> None:
     assert public(wakeful.testing) == [
+        "CrashFailed",
+        "CrashReport",
+        "CrashRow",
+        "CrashSite",
         "FakeClock",
         "FunctionModel",
         "LeakError",
@@ -111,5 +117,6 @@ def test_wakeful_testing() -> None:
         "ScriptedModel",
         "Turn",
         "call",
+        "crash_matrix",
         "forbid_live_models",
     ]

@@ -89,7 +89,9 @@ if TYPE_CHECKING:
     from .types.runs import RunRecord as RunRecord
     from .types.runs import Stopped as Stopped
     from .types.runs import Usage as Usage
+    from .types.tickets import Answer as Answer
     from .types.tickets import Decision as Decision
+    from .types.tickets import Escalation as Escalation
     from .types.tickets import Ticket as Ticket
 
 __version__ = "0.1.0"
@@ -118,7 +120,7 @@ _HOMES = {
     ".types.requests": "ModelSettings",
     ".types.runs": "BehaviourRequested Blocked Cancelled Failed Identity NaturalEnd Principal RunRecord Stopped "
     "Usage",
-    ".types.tickets": "Decision Ticket",
+    ".types.tickets": "Answer Decision Escalation Ticket",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 _MODULES = ("errors", "events", "models", "plugins", "stores", "testing", "tools", "types")

@@ -17,7 +17,7 @@ from .types.limits import Limits
 from .types.messages import Message, Producer, user_message
 from .types.requests import ModelSettings
 from .types.runs import Principal
-from .types.tickets import Decision
+from .types.tickets import SYSTEM, Decision
 
 __all__ = [
     "agents_of",
@@ -192,6 +192,8 @@ def decisions_of(
             raise InvalidDecision(
                 f"resume takes decisions, such as ticket.approve() or ticket.deny(), not {decision!r:.80}"
             )
+    if SYSTEM in {None if principal is None else principal.id, *[d.principal_id for d in given]}:
+        raise InvalidDecision(f"{SYSTEM!r} is who decides at a deadline; no principal may have that id")
     if principal is not None:
         given = [replace(decision, principal_id=principal.id) for decision in given]
     if request_id is not None:

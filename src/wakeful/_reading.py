@@ -9,13 +9,14 @@ from msgspec import Struct
 
 from ._checks import count_of, cursor_of, instance_of, one_of, thread_of
 from ._partial import PartialAnswer
+from ._transfer import Lines, export_lines, import_lines
 from .agents import Agent
 from .bus import LocalBus
 from .dispatch import Dispatcher
 from .errors import UnknownRun, UnknownThread, UsageError
 from .loop import Environment
 from .state import State
-from .stores import About, ChildPolicy, Commit, Pruned, Retention, ThreadRecord
+from .stores import About, ChildPolicy, Commit, Pruned, Retention, Store, ThreadRecord
 from .types.events import AnyEvent, MessagesSnapshot, StateSnapshot
 from .types.ids import new_id
 from .types.messages import Message
@@ -97,7 +98,11 @@ class Reading:
             after = event.seq
             partial.run = event.run
             yield event
-        for delta in partial.grown(await self._env.store.chunks(thread), after, self._env.clock.now()):
+        chunks = await self._env.store.chunks(thread)
+        if chunks and partial.run is None:
+            stored = await self._env.store.load(thread)
+            partial.run = stored.run.identity if stored is not None and stored.run is not None else None
+        for delta in partial.grown(chunks, after, self._env.clock.now()):
             yield delta
 
     async def _logged(self, thread: str, after: int) -> AsyncIterator[AnyEvent]:
@@ -239,10 +244,26 @@ class Reading:
             raise UnknownThread(f"no thread {thread!r} in this store")
         return removed
 
+    def export_thread(self, thread: str) -> AsyncIterator[bytes]:
+        """A thread as lines of JSON that `import_thread` takes: its title and metadata, runs, log, calls, tickets,
+        decisions, state and pending inbox. Its run must wait or be done."""
+        return export_lines(self._env.store, thread_of(thread))
+
+    async def import_thread(self, lines: Lines, *, into: str | None = None) -> str:
+        """Write a thread that was exported, all of it or nothing; returns its id. Its ids stay as they are, and
+        must be new here. With `into` it becomes a copy: a thread of that id, whose runs, calls and tickets have
+        new ids too."""
+        return await import_lines(self._env.store, lines, into)
+
     async def prune(self, retention: Retention) -> Pruned:
         """Remove what is older than it has to be kept."""
         instance_of(retention, Retention, "retention")
         return await self._env.store.prune(retention)
+
+    @property
+    def store(self) -> Store:
+        """The store, as this runtime's tenant sees it."""
+        return self._env.store
 
     @property
     def agents(self) -> Mapping[str, Agent]:

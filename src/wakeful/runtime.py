@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ._checks import agents_of, decisions_of, instance_of, message_of, one_of, request_of, thread_of
-from ._reading import Reading
+from ._deciding import Deciding
 from .agents import Agent, Registry, Toolish
 from .bus import LocalBus
 from .clock import Clock, SystemClock
@@ -55,10 +55,11 @@ class RunHandle(Struct, frozen=True, eq=False):
     run_id: str
     thread_id: str
     _runtime: Runtime
+    _dispatch: Dispatcher
 
     async def result(self) -> RunResult:
         """Wait until the run waits or is done, whichever process runs it."""
-        return await self._runtime.wait(self.run_id)
+        return await self._dispatch.wait(self.run_id)
 
     async def cancel(self, reason: str = "cancelled by request") -> bool:
         """Cancel the run with everything it does; False if it was done before."""
@@ -81,7 +82,7 @@ class _Shared(Struct, eq=False):
     loop: asyncio.AbstractEventLoop | None = None
 
 
-class Runtime(Reading):
+class Runtime(Deciding):
     """Runs agents. Make one for the application, and use it as an async context manager or close it.
 
     Everything is checked here, and one error lists all that is wrong. `tools` are tools that agents refer to by
@@ -190,7 +191,7 @@ class Runtime(Reading):
         self._dispatch.track(task)
         await asyncio.wait({task, begun}, return_when=asyncio.FIRST_COMPLETED)
         run_id = task.result().run_id if task.done() else ids[-1]
-        return RunHandle(run_id, new.thread_id, self)
+        return RunHandle(run_id, new.thread_id, self, self._dispatch)
 
     async def wait(self, run_id: str) -> RunResult:
         """Wait until a run waits or is done, whichever process runs it."""

@@ -15,7 +15,7 @@ from wakeful.loop._ledger import Change, answered, finished, supersede, suspende
 from wakeful.loop._moves import Execute, SuspendRun
 from wakeful.state import KeyRegistry, State
 from wakeful.stores import ThreadRecord, ThreadView
-from wakeful.tools import reply_of
+from wakeful.tools import Terms, reply_of
 from wakeful.types.content import Text
 from wakeful.types.events import RunFinish, StepEnd, ToolCallDone, ToolCallResumed, ToolCallSuspended
 from wakeful.types.messages import Message
@@ -27,7 +27,7 @@ from .views import ME, NOW, acting, ledger, move, record, ticket
 
 def ask(call: Call, **fields: Any) -> Change:
     """Suspend a call."""
-    defaults: dict[str, Any] = {"message": "May it?", "asked_by": "approval", "accepts": ("replay", "result")}
+    defaults: dict[str, Any] = {"message": "May it?", "asked_by": "approval", "terms": Terms(("replay", "result"))}
     return suspended(call, ME, NOW, **{**defaults, **fields})
 
 

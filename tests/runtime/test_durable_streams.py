@@ -1,4 +1,4 @@
-"""What is streamed of an answer is kept at intervals: for readers elsewhere, and for whoever takes the run over."""
+"""What is streamed of an answer is kept: for readers elsewhere, and for whoever takes the run over."""
 
 from __future__ import annotations
 

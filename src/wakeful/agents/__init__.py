@@ -6,3 +6,4 @@ from ._handoff import HandoffTool as HandoffTool
 from ._registry import Hook as Hook
 from ._registry import Registry as Registry
 from ._registry import ResolvedAgent as ResolvedAgent
+from ._registry import digest as digest

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import cached_property
 from inspect import iscoroutinefunction
 from typing import Any, cast
 
@@ -21,9 +22,16 @@ from ..types.requests import OutputSpec, ToolSpec
 from ._agent import Agent, Toolish
 from ._handoff import HandoffTool
 
-__all__ = ["Hook", "Registry", "ResolvedAgent"]
+__all__ = ["Hook", "Registry", "ResolvedAgent", "digest"]
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,48}\Z")
+
+
+def digest(value: Any) -> str:
+    """A short name for data: the same for the same data, in any process."""
+    from hashlib import blake2b
+
+    return blake2b(msgspec.json.encode(value, order="deterministic"), digest_size=8).hexdigest()
 
 
 class Hook(msgspec.Struct, frozen=True):
@@ -43,9 +51,11 @@ class ResolvedAgent:
         tools: Sequence[Tool],
         hooks: Mapping[str, tuple[Hook, ...]],
         configs: Mapping[str, Any],
+        keys: frozenset[str] = frozenset(),
     ) -> None:
         self.agent = agent
         self.configs = configs
+        self.keys = keys
         self.id = agent.id
         self.tools = {tool.spec.name: tool for tool in tools}
         self.specs: tuple[ToolSpec, ...] = tuple(self.tools[name].spec for name in sorted(self.tools))
@@ -59,12 +69,23 @@ class ResolvedAgent:
         self.window = max((p.window for p in agent.stop if isinstance(p, LoopDetection)), default=0)
         self.retries = min((p.errors for p in agent.stop if isinstance(p, ConsecutiveErrors)), default=0)
 
+    @cached_property
+    def digests(self) -> dict[str, str]:
+        """What the agent is, by parts: a run that waited is told by these whether it changed."""
+        model = self.agent.model
+        name = model if isinstance(model, str) else model.name
+        return {
+            "instructions": digest(self.agent.instructions),
+            "model": digest(name),
+            "tools": digest(self.specs),
+        }
+
     def with_client_tools(self, tools: Sequence[ClientTool]) -> ResolvedAgent:
         """The same agent with tools that one run's client brings; its own tools win over those."""
         if not tools:
             return self
         extra = [tool for tool in tools if tool.name not in self.tools]
-        return ResolvedAgent(self.agent, [*self.tools.values(), *extra], self.hooks, self.configs)
+        return ResolvedAgent(self.agent, [*self.tools.values(), *extra], self.hooks, self.configs, self.keys)
 
 
 class Registry:
@@ -87,6 +108,7 @@ class Registry:
         plugins = self._plugins(plugins, "Runtime(plugins=...)")
         self._own = {a.id: self._plugins(a.plugins, f"agent {a.id!r}") for a in self._agents.values()}
         self.catalog = self._catalog(keys, plugins)
+        self._keys = [getattr(key, "name", "") for key in keys]
         self._shared = self._named(tools, "Runtime(tools=...)")
         self._resolved: dict[str, ResolvedAgent] = {}
         for agent in self._agents.values():
@@ -185,7 +207,9 @@ class Registry:
             if agent.output is not None:
                 self._try(lambda: Shape(agent.output), f"{where}: output: ")
             return None
-        return self._try(lambda: ResolvedAgent(agent, list(tools.values()), hooks, configs), f"{where}: output: ")
+        keys = frozenset([*self._keys, *[key.name for plugin in plugins for key in plugin.keys]])
+        made = list(tools.values())
+        return self._try(lambda: ResolvedAgent(agent, made, hooks, configs, keys), f"{where}: output: ")
 
     def _tools_of(self, agent: Agent, plugins: Sequence[Plugin], where: str) -> dict[str, Tool]:
         found: dict[str, Tool] = {}

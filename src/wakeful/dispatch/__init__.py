@@ -1,5 +1,6 @@
 """Dispatch: who executes which run, and when."""
 
+from ._answering import answer as answer
 from ._answering import cancel as cancel
 from ._answering import resume as resume
 from ._answering import retry as retry
@@ -7,5 +8,9 @@ from ._answering import send as send
 from ._children import run_child as run_child
 from ._keeper import Keeper as Keeper
 from ._local import Dispatcher as Dispatcher
+from ._parked import ParkedProblem as ParkedProblem
+from ._parked import parked_problems as parked_problems
 from ._results import NewRun as NewRun
 from ._results import RunResult as RunResult
+from ._tickets import leave_decision as leave_decision
+from ._tickets import reassign as reassign

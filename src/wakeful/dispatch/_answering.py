@@ -14,18 +14,21 @@ from ..errors import (
     StaleFence,
     ThreadBusy,
     TicketClosed,
+    UnknownAgent,
     UnknownRun,
     UsageError,
 )
-from ..loop import Activation, check_value, match_decision
+from ..loop import Activation, agent_of, check_value, match_decision
 from ..stores import InboxItem, InputPolicy, ThreadView
 from ..types.ids import new_id
 from ..types.runs import Failed, RunRecord, Stopped
 from ..types.tickets import Decision
 from ._local import POLL, Dispatcher
+from ._parked import check_resumable
 from ._results import NewRun, RunResult, item_of
+from ._tickets import check_pending, closed_error, find_ticket, item_for
 
-__all__ = ["cancel", "resume", "retry", "send"]
+__all__ = ["answer", "cancel", "resume", "retry", "send"]
 
 
 async def send(dispatch: Dispatcher, new: NewRun, policy: InputPolicy | None) -> None:
@@ -44,6 +47,24 @@ async def send(dispatch: Dispatcher, new: NewRun, policy: InputPolicy | None) ->
     await dispatch.pump(new.thread_id)
 
 
+async def answer(dispatch: Dispatcher, decision: Decision) -> RunResult:
+    """Answer a ticket, whichever run it belongs to, and go on with that. Giving the same decision twice is giving
+    it once."""
+    dispatch.check_open()
+    store = dispatch.env.store
+    while True:
+        ticket = await find_ticket(store, decision.ticket_id)
+        if ticket.status != "open":
+            if any(d.id == decision.id for d in await store.decisions(ticket.id)):
+                return await dispatch.wait(ticket.run_id)
+            raise await closed_error(store, ticket)
+        try:
+            return await resume(dispatch, ticket.run_id, [decision])
+        except RunNotWaiting:
+            if await store.ticket(ticket.id) == ticket:
+                raise  # It isn't that the ticket was closed meanwhile.
+
+
 async def resume(dispatch: Dispatcher, run_id: str, decisions: Sequence[Decision]) -> RunResult:
     """Answer tickets of a run and go on with it. A decision that was taken in before does nothing."""
     dispatch.check_open()
@@ -57,12 +78,13 @@ async def resume(dispatch: Dispatcher, run_id: str, decisions: Sequence[Decision
             raise
         if not new:
             return await dispatch.wait(run_id)
-        items = [InboxItem(id=d.id, thread_id=run.thread_id, kind="decision", decision=d) for d in new]
+        items = [item_for(run.thread_id, decision) for decision in new]
         act = dispatch.active.get(run.thread_id)
         if act is not None or stored.thread.claimed or not dispatch.execute:
             for item in items:
                 await dispatch.deliver(item)
             return await _after(dispatch, act, run, items)
+        check_resumable(dispatch.env.registry, stored, run, new)
         act = await dispatch.opener.reopen(stored, run, "resume")
         for item in items:
             act.answer(item)
@@ -94,6 +116,7 @@ async def _after(
             return await dispatch.recall(run.id)
         if not dispatch.execute:
             continue
+        check_resumable(dispatch.env.registry, stored, open_run, [i.decision for i in stored.inbox if i.decision])
         act = await dispatch.opener.reopen(stored, open_run, "wake")
         try:
             await dispatch.drive(act, run.thread_id)
@@ -108,7 +131,10 @@ async def _match(
     store = dispatch.env.store
     closed = {t.id: t for t in await store.tickets(run.id) if t.status != "open"}
     tickets = {ticket.id: ticket for ticket in stored.tickets if ticket.run_id == run.id}
-    tools = dispatch.env.registry.resolve(run.agent_id).tools
+    try:
+        tools = agent_of(dispatch.env.registry, run).tools
+    except UnknownAgent:
+        tools = {}  # Whoever goes on with the run knows its tools; or says that nobody does.
     matched: list[Decision] = []
     for decision in decisions:
         try:
@@ -116,9 +142,10 @@ async def _match(
         except TicketClosed as error:
             if any(d.id == decision.id for d in await store.decisions(error.ticket_id)):
                 continue
-            raise
-        check_value(tools.get(ticket.tool), ticket, full)
-        matched.append(full)
+            raise await closed_error(store, closed[error.ticket_id]) from error
+        check_pending(stored, ticket, full)
+        full = check_value(tools.get(ticket.tool), ticket, full)
+        matched.append(replace(full, at=full.at or dispatch.env.clock.now()))
         closed[ticket.id] = replace(tickets.pop(ticket.id), status="answered")
     return matched
 

@@ -87,7 +87,18 @@ class Keeper:
                 pause = await self._take_due(loop.time())
             except StoreError as error:
                 _log.warning("the store didn't answer: %s", explain(error))
-            await asyncio.sleep(pause)
+            await self._pause(pause)
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait so long by the system's time or by the runtime's own clock, whichever is sooner."""
+        over = asyncio.Event()
+        timer = self._clock.call_later(seconds, over.set)
+        try:
+            await asyncio.wait_for(over.wait(), seconds)
+        except TimeoutError:
+            pass
+        finally:
+            timer.cancel()
 
     async def _take_due(self, now: float) -> float:
         """Start what is due; returns the seconds until there is a reason to look again."""

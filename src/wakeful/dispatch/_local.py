@@ -10,12 +10,13 @@ from contextvars import ContextVar
 from typing import Any
 
 from ..bus import LocalBus
-from ..errors import Conflict, Repeated, RuntimeClosed, StaleFence, UnknownRun, UsageError
+from ..errors import CannotResume, Conflict, Repeated, RuntimeClosed, StaleFence, UnknownRun, UsageError
 from ..loop import Activation, Environment
 from ..stores import Commit, InboxItem, ThreadView
 from ..types.runs import RunRecord
 from ._keeper import Keeper
 from ._opening import Opener
+from ._parked import check_resumable
 from ._results import NewRun, RunResult, item_of, new_run_of, result_of
 
 __all__ = ["Dispatcher"]
@@ -24,6 +25,9 @@ _log = logging.getLogger("wakeful")
 
 # How often a thread that another process runs is looked at, in seconds.
 POLL = 0.1
+
+# How long a run that the present code can't go on with is left alone, in seconds.
+PUT_OFF = 30.0
 
 # The threads whose runs the present code is part of: a tool, a hook, or what they started.
 _inside: ContextVar[tuple[str, ...]] = ContextVar("wakeful_threads", default=())
@@ -41,6 +45,7 @@ class Dispatcher:
         self.active: dict[str, Activation] = {}
         self.tasks: set[asyncio.Task[Any]] = set()
         self._turns: dict[str, asyncio.Future[RunResult]] = {}
+        self._stuck: dict[str, float] = {}
         self.closed = False
         self.opener = Opener(env, bus, owner)
 
@@ -91,31 +96,51 @@ class Dispatcher:
 
     async def _in_turn(self, new: NewRun, begun: asyncio.Future[None] | None) -> RunResult:
         """Wait in the thread's inbox for the run that takes this input, and for what it comes to."""
-        turn: asyncio.Future[RunResult] = asyncio.get_running_loop().create_future()
         item = item_of(new, "queue")
+        if (same := self._turns.get(item.id)) is not None:
+            return await asyncio.shield(same)
+        turn: asyncio.Future[RunResult] = asyncio.get_running_loop().create_future()
+        turn.add_done_callback(_heard)
         self._turns[item.id] = turn
         try:
-            await self.deliver(item)
-            if begun is not None and not begun.done():
-                begun.set_result(None)
-            if new.request_id is not None:
-                first = await self.env.store.item(item.id)
-                if first is not None and first.run_id not in (None, new.run_id):
-                    return await self.wait(first.run_id or new.run_id)
-            await self.pump(new.thread_id)
-            while not turn.done():
-                # While the thread runs here its end is heard of; another process has to be looked at.
-                await asyncio.wait({turn}, timeout=1 if new.thread_id in self.active else POLL)
-                if not turn.done() and new.thread_id not in self.active:
-                    if await self.env.store.run(new.run_id) is not None:
-                        return await self.wait(new.run_id)
-                    await self.pump(new.thread_id)
-            return turn.result()
-        except asyncio.CancelledError:
-            self._withdraw(item, new)
+            result = await self._turn_of(new, item, turn, begun)
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError):
+                self._withdraw(item, new)
+                error = UsageError(f"request {item.id!r} was withdrawn by the caller that made it first")
+            if not turn.done():
+                turn.set_exception(error)
             raise
         finally:
             self._turns.pop(item.id, None)
+        if not turn.done():
+            turn.set_result(result)
+        return result
+
+    async def _turn_of(
+        self,
+        new: NewRun,
+        item: InboxItem,
+        turn: asyncio.Future[RunResult],
+        begun: asyncio.Future[None] | None,
+    ) -> RunResult:
+        await self.deliver(item)
+        if begun is not None and not begun.done():
+            begun.set_result(None)
+        if new.request_id is not None:
+            first = await self.env.store.item(item.id)
+            run_id = None if first is None else first.taken_by or first.run_id
+            if run_id is not None and run_id != new.run_id:
+                return await self.wait(run_id)
+        await self.pump(new.thread_id)
+        while not turn.done():
+            # While the thread runs here its end is heard of; another process has to be looked at.
+            await asyncio.wait({turn}, timeout=1 if new.thread_id in self.active else POLL)
+            if not turn.done() and new.thread_id not in self.active:
+                if await self.env.store.run(new.run_id) is not None:
+                    return await self.wait(new.run_id)
+                await self.pump(new.thread_id)
+        return turn.result()
 
     def _withdraw(self, item: InboxItem, new: NewRun) -> None:
         """The caller left: its input is taken back, or its run is cancelled if it had its turn."""
@@ -165,8 +190,22 @@ class Dispatcher:
                 self._spawn(self._turn(item))
         elif run.waiting is None:
             self._spawn(self._wake(stored, run, "recover"))
-        elif _due(stored, run, self.env.clock.now()):
+        elif _due(stored, run, self.env.clock.now()) and not self._is_stuck(stored, run):
             self._spawn(self._wake(stored, run, "wake"))
+
+    def _is_stuck(self, stored: ThreadView, run: RunRecord) -> bool:
+        """Whether the present code can't go on with a run that waits; that is said once in a while."""
+        now = asyncio.get_running_loop().time()
+        if self._stuck.get(run.id, 0) > now:
+            return True
+        self._stuck.pop(run.id, None)
+        try:
+            check_resumable(self.env.registry, stored, run, [i.decision for i in stored.inbox if i.decision])
+        except CannotResume as error:
+            self._stuck[run.id] = now + PUT_OFF
+            _log.warning("thread %r is due: %s", run.thread_id, error)
+            return True
+        return False
 
     async def _turn(self, item: InboxItem) -> None:
         """Run one input that waited its turn."""
@@ -213,6 +252,7 @@ class Dispatcher:
             return await self.opener.reopen(
                 await self.env.store.load(new.thread_id) or stored, open_run, "recover"
             )
+        check_resumable(self.env.registry, stored, open_run)
         act = await self.opener.reopen(stored, open_run, "wake")
         act.log(new.message)
         act.set_run(ending=None)
@@ -296,6 +336,12 @@ class Dispatcher:
             for act in list(self.active.values()):
                 act.cancel("the runtime was closed")
             await asyncio.wait({*self.tasks, *ends})
+
+
+def _heard(turn: asyncio.Future[RunResult]) -> None:
+    """What went wrong in a turn is raised where it was waited for, and need not be reported again."""
+    if not turn.cancelled():
+        turn.exception()
 
 
 def _due(stored: ThreadView, run: RunRecord, now: int) -> bool:

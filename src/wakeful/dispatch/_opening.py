@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ..bus import LocalBus
-from ..loop import Activation, Environment, RunView, Tree, supersede
+from ..loop import Activation, Environment, RunView, Tree, changes_since, supersede
 from ..state import State
 from ..stores import ThreadView
 from ..tools import ToolContext
@@ -33,12 +33,14 @@ class Opener:
         limit = self.env.registry.resolve(agent_id).agent.limits.history
         if limit is None:
             return await self.env.store.messages(thread_id)
+        wanted = limit
         while True:
-            found = await self.env.store.messages(thread_id, newest=limit)
-            first = next((i for i, message in enumerate(found) if message.role == "user"), None)
-            if first is not None or len(found) < limit:
-                return found[first:]
-            limit *= 2  # A turn is never cut: its beginning is further back.
+            found = await self.env.store.messages(thread_id, newest=wanted)
+            turns = [place for place, message in enumerate(found) if message.role == "user"]
+            whole = [place for place in turns if place >= len(found) - limit]
+            if whole or turns or len(found) < wanted:
+                return found[whole[0] if whole else turns[-1] if turns else 0 :]
+            wanted *= 2  # A turn is never cut: its beginning is further back.
 
     def new(self, new: NewRun, stored: ThreadView | None, history: list[Message]) -> Activation:
         """An activation for a new run; a run that waits on the thread is superseded."""
@@ -91,7 +93,8 @@ class Opener:
         act = Activation(self.env, view, state, history, self.bus.hold(run.thread_id))
         self._claim(act, stored)
         act.set_run()
-        act.log(RunStart(act.identity, 0, self.env.clock.now(), trigger))
+        changed = changes_since(run.needs, act.agent)
+        act.log(RunStart(act.identity, 0, self.env.clock.now(), trigger, changed))
         act.deliver([], act.inbox_head)
         return act
 

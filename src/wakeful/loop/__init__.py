@@ -4,8 +4,11 @@ from ._activation import Activation as Activation
 from ._activation import Environment as Environment
 from ._ledger import check_value as check_value
 from ._ledger import match_decision as match_decision
+from ._ledger import reassigned as reassigned
 from ._ledger import supersede as supersede
 from ._moves import Rules as Rules
 from ._moves import RunView as RunView
 from ._moves import next_move as next_move
+from ._needs import agent_of as agent_of
+from ._needs import changes_since as changes_since
 from ._policies import Tree as Tree

@@ -21,7 +21,7 @@ from ..errors import StoreError, explain
 from ..plugins import ActionQueue, HookContext, Step
 from ..state import Command, SentNotice, State
 from ..stores import InboxItem, Store, number
-from ..tools import ChildResult, ClientTool, ToolContext, ToolThreads
+from ..tools import ChildResult, ToolContext, ToolThreads
 from ..types.events import ErrorRaised, Event, MessageAdded
 from ..types.messages import Message, Producer, user_message
 from ..types.runs import (
@@ -30,10 +30,11 @@ from ..types.runs import (
     Identity,
     RunRecord,
 )
+from ..types.tickets import Decision, Ticket
 from . import _boundaries, _calls, _inference
 from ._draft import Draft
 from ._executor import Executor
-from ._ledger import Change, answered
+from ._ledger import Change, answered, reassigned
 from ._moves import (
     AfterCalls,
     Await,
@@ -44,6 +45,7 @@ from ._moves import (
     Infer,
     Interrupt,
     Move,
+    Overdue,
     Recover,
     Rules,
     RunView,
@@ -53,6 +55,7 @@ from ._moves import (
     WaitForTasks,
     next_move,
 )
+from ._needs import agent_of
 from ._phases import run_actions, run_hooks
 from ._services import CallServices
 
@@ -413,16 +416,30 @@ class Activation:
         return all(item.id in self.taken for item in items)
 
     def answer(self, item: InboxItem) -> None:
+        """Take a decision in."""
+        if item.decision is not None:
+            self.decide(item.decision)
+
+    def decide(self, decision: Decision) -> None:
         """Apply a decision to its call; one whose ticket is closed by now changes nothing."""
-        decision = item.decision
-        ticket = self.view.tickets.get(decision.ticket_id) if decision is not None else None
-        if decision is None or ticket is None:
+        ticket = self.view.tickets.get(decision.ticket_id)
+        if ticket is None:
             return
-        self.draft.put_decision(decision)
+        if decision.verdict == "reassign":
+            self.reassign(replace(ticket, assignee=decision.value), decision)
+            return
         change = answered(self.view.calls[ticket.call_id], ticket, decision, self.identity, self.now)
+        self.draft.put_decision(change.call.decisions[-1])
         if change.call.state == "finished" and not self.quiet("after_tool"):
             change = Change(replace(change.call, hooks_due=True), change.log, change.ticket)
         self.change(change)
+
+    def reassign(self, ticket: Ticket, decision: Decision) -> None:
+        """Somebody else has to answer a ticket from now on."""
+        self.view.tickets[ticket.id] = ticket
+        self.draft.put_ticket(ticket)
+        self.draft.put_decision(decision)
+        self.log(reassigned(ticket, decision, self.identity, self.now))
 
     def keep_under(self, above: Rules) -> None:
         """Keep to what the run above allows its whole tree."""
@@ -431,12 +448,7 @@ class Activation:
 
     def use_agent(self, agent_id: str) -> None:
         """Go on as this agent."""
-        agent = self.env.registry.resolve(agent_id)
-        options = self.view.run.options
-        if options is not None and options.client_tools:
-            own = [ClientTool(s.name, s.description, s.parameters) for s in options.client_tools]
-            agent = agent.with_client_tools(own)
-        self.agent = agent
+        agent = self.agent = agent_of(self.env.registry, self.view.run)
         rules = self.env.rules.get(agent_id)
         if rules is None:
             rules = self.env.rules[agent_id] = Rules(
@@ -479,6 +491,7 @@ _PERFORM: dict[type[Move], Callable[[Activation, Any], Awaitable[None]]] = {
     Recover: _calls.recover,
     AfterCalls: _calls.after_calls,
     Drop: _calls.drop,
+    Overdue: _boundaries.overdue,
     Await: _boundaries.await_calls,
     Interrupt: _boundaries.interrupt,
     Take: _boundaries.take,

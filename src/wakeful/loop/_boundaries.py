@@ -9,21 +9,24 @@ from msgspec.structs import replace
 
 from ..errors import InboxMoved, WakefulError
 from ..plugins import RunEnd, Step
+from ..tools import default_decision, escalated
 from ..types.events import Handoff, RunFinish, StepEnd
 from ..types.runs import NaturalEnd, Outcome, Stopped, Termination, Waiting
 from ._calls import settle_arrivals
 from ._moves import Take, next_move
+from ._needs import needs_of
 from ._policies import output_of
 
 if TYPE_CHECKING:
     from ._activation import Activation
-    from ._moves import Await, EndStep, Finish, Interrupt, SuspendRun, SwitchAgent, WaitForTasks
+    from ._moves import Await, EndStep, Finish, Interrupt, Overdue, SuspendRun, SwitchAgent, WaitForTasks
 
 __all__ = [
     "await_calls",
     "end_step",
     "finish",
     "interrupt",
+    "overdue",
     "suspend",
     "switch_agent",
     "take",
@@ -34,9 +37,30 @@ __all__ = [
 async def await_calls(act: Activation, move: Await) -> None:
     """Wait for a running call; what is done so far is committed first."""
     await act.flush()
-    await act.executor.wait()
+    timer = None
+    if act.view.tickets and (until := _until(act)) is not None:
+        timer = act.clock.call_later(max(0, until - act.clock.now()) / 1000, act.executor.nudge)
+    try:
+        await act.executor.wait()
+    finally:
+        if timer is not None:
+            timer.cancel()
     act.now = act.clock.now()
     settle_arrivals(act)
+
+
+def _until(act: Activation) -> int | None:
+    """The first deadline of an open ticket."""
+    return min([t.deadline for t in act.view.tickets.values() if t.deadline is not None], default=None)
+
+
+async def overdue(act: Activation, move: Overdue) -> None:
+    """Nobody answered in time: the next one in line gets the ticket, or the default decides."""
+    for ticket in move.tickets:
+        if ticket.escalate:
+            act.reassign(*escalated(ticket, act.now))
+        else:
+            act.decide(default_decision(ticket, act.now))
 
 
 async def interrupt(act: Activation, move: Interrupt) -> None:
@@ -92,8 +116,8 @@ async def switch_agent(act: Activation, move: SwitchAgent) -> None:
 async def suspend(act: Activation, move: SuspendRun) -> None:
     """Wait for answers."""
     kinds = {act.view.tickets[t].asked_by for t in move.tickets}
-    reason = "user_input" if kinds <= {"tool", "client"} else "tool_permission"
-    waiting = Waiting(reason, act.now, ("decision",), move.tickets)
+    reason = "user_input" if kinds <= {"tool", "client", "unknown"} else "tool_permission"
+    waiting = Waiting(reason, act.now, ("decision",), move.tickets, until=_until(act))
     await _leave(act, "waiting", None, waiting)
 
 
@@ -133,7 +157,9 @@ async def _leave(
         await act.flush()  # So that one which fails is noted while the log is still open.
     before, now = act.view.run, act.now
     run = replace(before, status=status, waiting=waiting, updated_at=now)
-    if termination is not None and status == "done":
+    if status == "waiting":
+        run = replace(run, needs=needs_of(act.agent, act.view.calls.values(), act.state.export()))
+    elif termination is not None:
         run = replace(run, outcome=Outcome(termination, act.output), finished_at=now, ending=None)
     act.put_run(run)
     finish = RunFinish(act.identity, 0, now, status, termination, waiting, run.usage, run.steps)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from ..errors import HookFailed, InvalidArguments, ToolError, explain
+from ..errors import ConfigurationError, HookFailed, InvalidArguments, ToolError, explain
 from ..plugins import AfterTool, BeforeTool, Block, GateAnswer, GateTool, Supply, Suspend
-from ..tools import ClientTool, Done, NotDone, Tool, ToolContext, error_reply, reply_of
+from ..tools import ClientTool, Done, NotDone, Terms, Tool, ToolContext, error_reply, reply_of
 from ..types.runs import Blocked, Call, CallOutcome
 from ._executor import Arrival
-from ._ledger import Change, finished, interrupted_reply, suspended
+from ._ledger import Change, closed, finished, interrupted_reply, suspended
 
 if TYPE_CHECKING:
     from ..types.content import ToolReply
@@ -137,18 +137,13 @@ def _intercept(
         return
     now = act.now
     match answer:
-        case Suspend(message, schema, accepts):
-            act.change(
-                suspended(
-                    call,
-                    act.identity,
-                    now,
-                    message=message or f"May {call.name} run?",
-                    asked_by=asked_by,
-                    accepts=accepts,
-                    schema=schema,
-                )
-            )
+        case Suspend(message):
+            try:
+                terms = act.agent.tools[call.name].approval_terms if asked_by == "approval" else answer.terms
+            except ConfigurationError as error:
+                raise HookFailed(f"the gate of plugin {asked_by!r} asked what can't be asked: {error}") from error
+            text = message or f"May {call.name} run?"
+            act.change(suspended(call, act.identity, now, message=text, asked_by=asked_by, terms=terms))
         case Supply(value):
             try:
                 _finish(act, call, reply_of(value, call.id, call.name), "ok")
@@ -178,6 +173,8 @@ async def _start(act: Activation, ready: list[Ready]) -> None:
     started: list[Ready] = []
     for call, tool, arguments in ready:
         row = replace(call, state="started", attempt=call.attempt + 1, effect=tool.effect, started_at=now)
+        if tool.unknown != row.unknown:
+            row = replace(row, unknown=tool.unknown)
         act.view.calls[row.id] = act.draft.calls[row.id] = row
         act.view.live.add(row.id)
         started.append((row, tool, arguments))
@@ -233,15 +230,7 @@ def _settle(act: Activation, arrival: Arrival) -> None:
         case "asked" if arrival.asked is not None:
             asked = arrival.asked
             act.change(
-                suspended(
-                    call,
-                    act.identity,
-                    act.now,
-                    message=asked.message,
-                    asked_by="tool",
-                    accepts=asked.accepts,
-                    schema=asked.schema,
-                )
+                suspended(call, act.identity, act.now, message=asked.message, asked_by="tool", terms=asked.terms)
             )
         case _:
             # No result: what to do is the effect's question, and `recover` answers it.
@@ -288,7 +277,7 @@ async def recover(act: Activation, move: Recover) -> None:
         if call.effect == "reconcile" and tool is not None:
             await _reconcile(act, call, tool, ended, ending)
         elif call.effect == "once" or tool is None:
-            _finish(act, call, interrupted_reply(call, _WHY[ended]), "unknown")
+            _lose(act, call, tool, ended, ending)
         elif ended == "timeout":
             text = f"{call.name} took longer than {tool.timeout:g} s and was stopped; it is safe to try again"
             _finish(act, call, _error(call, "timeout", text), "error")
@@ -320,7 +309,20 @@ async def _reconcile(act: Activation, call: Call, tool: Tool, ended: str, ending
         kind, outcome = ("timeout", "error") if ended == "timeout" else ("cancelled", "cancelled")
         _finish(act, call, _error(call, kind, text), outcome)
     else:
+        _lose(act, call, tool, ended, ending)
+
+
+def _lose(act: Activation, call: Call, tool: Tool | None, ended: str, ending: bool) -> None:
+    """Nobody knows whether the call took effect: a person is asked, or the model is told."""
+    if call.unknown == "tell" or ending:
         _finish(act, call, interrupted_reply(call, _WHY[ended]), "unknown")
+        return
+    text = (
+        f"{call.name} was interrupted ({_WHY[ended]}), and nobody knows whether it took effect. Look, then give "
+        "its result if it did, approve to run it again, or deny."
+    )
+    terms = Terms(("result", "replay")) if tool is None else tool.unknown_terms
+    act.change(suspended(call, act.identity, act.now, message=text, asked_by="unknown", terms=terms))
 
 
 _WHY = {
@@ -336,6 +338,6 @@ async def drop(act: Activation, move: Drop) -> None:
     for call in move.calls:
         ticket = act.view.tickets.get(call.ticket_id) if call.ticket_id else None
         reply = _error(call, "cancelled", f"{call.name} did not run: {move.reason}.")
-        change = finished(call, reply, "cancelled", act.identity, now)
-        closed = None if ticket is None else replace(ticket, status="cancelled")
-        act.change(Change(change.call, change.log, closed))
+        change = closed(call, ticket, reply, "cancelled", act.identity, now)
+        row = None if ticket is None else replace(ticket, status="cancelled")
+        act.change(Change(change.call, change.log, row))

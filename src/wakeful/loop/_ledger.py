@@ -4,28 +4,39 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ..errors import InvalidDecision, TicketClosed, ToolError, UnknownTicket
 from ..stores import ThreadView
-from ..tools import Tool, error_reply, reply_of
+from ..tools import Terms, Tool, error_reply, reply_of, value_fault
 from ..types.codec import encode
 from ..types.content import Text, ToolReply
-from ..types.events import Event, RunFinish, StepEnd, ToolCallDone, ToolCallResumed, ToolCallSuspended
+from ..types.events import (
+    Event,
+    RunFinish,
+    StepEnd,
+    TicketReassigned,
+    ToolCallDone,
+    ToolCallResumed,
+    ToolCallSuspended,
+)
 from ..types.ids import new_id
 from ..types.messages import Message, Producer
 from ..types.runs import Call, CallOutcome, Cancelled, Identity, Outcome, RunRecord
-from ..types.tickets import Decision, ResumeMode, Ticket
+from ..types.tickets import SYSTEM, Decision, ResumeMode, Ticket
 from ._draft import Draft
 
 __all__ = [
     "Change",
     "answered",
     "check_value",
+    "closed",
     "finished",
     "interrupted_reply",
     "match_decision",
+    "reassigned",
     "supersede",
     "suspended",
 ]
@@ -72,8 +83,7 @@ def suspended(
     *,
     message: str,
     asked_by: str,
-    accepts: tuple[ResumeMode, ...],
-    schema: dict[str, Any] | None = None,
+    terms: Terms,
 ) -> Change:
     """The call waits for the answer to a new ticket."""
     ticket = Ticket(
@@ -85,9 +95,13 @@ def suspended(
         arguments=call.effective_arguments,
         message=message,
         asked_by=asked_by,
-        accepts=accepts,
-        schema=schema,
+        accepts=terms.accepts,
+        schema=terms.schema,
+        assignee=terms.assignee,
+        deadline=None if terms.deadline is None else now + terms.deadline,
         created_at=now,
+        on_deadline=terms.on_deadline,
+        escalate=terms.escalate,
     )
     row = replace(call, state="suspended", ticket_id=ticket.id)
     return Change(row, (ToolCallSuspended(run, 0, now, call.id, call.name, ticket),), ticket)
@@ -97,10 +111,12 @@ def answered(call: Call, ticket: Ticket, decision: Decision, run: Identity, now:
     """A ticket is answered: the call goes on, or ends with the decision as its result or its refusal."""
     mode = decision.mode or ticket.accepts[0]
     decision = replace(decision, asked_by=ticket.asked_by, at=decision.at or now)
-    closed = replace(ticket, status="answered")
+    done = replace(ticket, status="answered")
     row = replace(call, ticket_id=None, decisions=(*call.decisions, decision))
     resumed = ToolCallResumed(run, 0, now, call.id, decision, mode)
-    if decision.verdict == "deny":
+    if decision.verdict == "deny" and ticket.asked_by == "unknown":
+        change = finished(row, _left_unknown(call, decision), "unknown", run, now)
+    elif decision.verdict == "deny":
         why = f": {decision.reason}" if decision.reason else ""
         reply = error_reply(call.id, call.name, "denied", f"{call.name} was denied{why}. It did not run.")
         change = finished(row, reply, "blocked", run, now)
@@ -109,7 +125,32 @@ def answered(call: Call, ticket: Ticket, decision: Decision, run: Identity, now:
     else:
         edited = decision.value if mode == "arguments" else row.edited
         change = Change(replace(row, state="requested", edited=edited), ())
-    return Change(change.call, (resumed, *change.log), closed)
+    return Change(change.call, (resumed, *change.log), done)
+
+
+def _left_unknown(call: Call, decision: Decision) -> ToolReply:
+    who = "nobody could say what became of it" if decision.principal_id == SYSTEM else "a person looked at it"
+    why = f" ({decision.reason})" if decision.reason else ""
+    text = (
+        f"{call.name} was interrupted and its outcome is unknown: it may or may not have taken effect; {who}, and "
+        f"it was not run again{why}. Don't repeat it without checking first."
+    )
+    return error_reply(call.id, call.name, "interrupted", text)
+
+
+def reassigned(ticket: Ticket, decision: Decision, run: Identity, now: int) -> TicketReassigned:
+    """What the log says of a ticket that somebody else has from now on."""
+    return TicketReassigned(run, 0, now, ticket.call_id, ticket, decision)
+
+
+def closed(
+    call: Call, ticket: Ticket | None, reply: ToolReply, outcome: CallOutcome, run: Identity, now: int
+) -> Change:
+    """An open call is over without having been answered. Of one whose outcome nobody knows, that is still so."""
+    if call.state == "started" or (ticket is not None and ticket.asked_by == "unknown"):
+        why = "its process ended" if call.state == "started" else "nobody said what became of it"
+        return finished(call, interrupted_reply(call, why), "unknown", run, now)
+    return finished(call, reply, outcome, run, now)
 
 
 _HOW: dict[ResumeMode, str] = {
@@ -120,22 +161,31 @@ _HOW: dict[ResumeMode, str] = {
 
 
 def match_decision(
-    decision: Decision, tickets: dict[str, Ticket], closed: dict[str, Ticket]
+    decision: Decision, tickets: dict[str, Ticket], before: dict[str, Ticket]
 ) -> tuple[Ticket, Decision]:
     """The open ticket that a decision answers, by ticket id or call id, and the decision in full form."""
     ticket = tickets.get(decision.ticket_id)
     if ticket is None:
         ticket = next((t for t in tickets.values() if t.call_id == decision.ticket_id), None)
     if ticket is None:
-        was = closed.get(decision.ticket_id)
-        was = was or next((t for t in reversed(closed.values()) if t.call_id == decision.ticket_id), None)
+        was = before.get(decision.ticket_id)
+        was = was or next((t for t in reversed(before.values()) if t.call_id == decision.ticket_id), None)
         if was is not None:
             raise TicketClosed(
                 f"ticket {was.id} for {was.tool} was {was.status} before; nothing was changed", was.id
             )
         waiting = ", ".join(f"{t.id} ({t.tool})" for t in tickets.values()) or "none"
         raise UnknownTicket(f"no open ticket or call {decision.ticket_id!r} (open tickets: {waiting})")
+    if decision.verdict == "reassign":
+        raise InvalidDecision(
+            f"ticket {ticket.id} is reassigned with runtime.reassign(...), which answers nothing"
+        )
     plain = decision.mode is None and decision.verdict == "approve"
+    if plain and ticket.asked_by == "unknown":
+        raise InvalidDecision(
+            f"ticket {ticket.id} asks what became of {ticket.tool}: ticket.result(value) if it took effect, "
+            "ticket.approve() to run it again, ticket.deny() to leave it"
+        )
     if plain and ticket.asked_by not in ("tool", "client") and ticket.accepts[0] == "replay":
         decision = _yes_or_no(ticket, decision)
     if decision.verdict == "approve" and (decision.mode or ticket.accepts[0]) not in ticket.accepts:
@@ -160,31 +210,35 @@ def _yes_or_no(ticket: Ticket, decision: Decision) -> Decision:
     return decision
 
 
-def check_value(tool: Tool | None, ticket: Ticket, decision: Decision) -> None:
-    """Refuse a decision whose value can't be stored, or doesn't fit the tool's arguments."""
+def check_value(tool: Tool | None, ticket: Ticket, decision: Decision) -> Decision:
+    """The decision with its value as it is stored; refused if it can't be, or doesn't fit what was asked for."""
     if decision.verdict == "deny":
-        return
+        return decision
+    about = f"the answer to ticket {ticket.id} for {ticket.tool}"
+    mode = decision.mode or ticket.accepts[0]
     try:
-        encode(decision.value)
-        if (decision.mode or ticket.accepts[0]) == "arguments" and tool is not None:
-            tool.bind(decision.value)
-    except (ToolError, TypeError, UnicodeEncodeError) as error:
-        raise InvalidDecision(f"the answer to ticket {ticket.id} for {ticket.tool}: {error}") from error
+        value = msgspec.json.decode(encode(decision.value))
+        if mode == "arguments" and tool is not None:
+            tool.bind(value)
+    except (ToolError, TypeError, ValueError, RecursionError) as error:
+        raise InvalidDecision(f"{about}: {error}") from error
+    if ticket.schema is not None and mode == ticket.accepts[0]:
+        if (fault := value_fault(value, ticket.schema)) is not None:
+            raise InvalidDecision(f"{about}: {fault}")
+    return replace(decision, value=value)
 
 
 def supersede(draft: Draft, stored: ThreadView, run: RunRecord, now: int) -> list[Message | Event]:
     """Close a waiting run because new input came: what finished stays, what waited is superseded."""
     identity = replace(run.identity, agent_id=run.agent_id)
     log: list[Message | Event] = []
+    tickets = {ticket.id: ticket for ticket in stored.tickets}
     for call in stored.calls:
         if call.state == "finished":
             continue
-        if call.state == "started":
-            change = finished(call, interrupted_reply(call, "its process ended"), "unknown", identity, now)
-        else:
-            text = f"{call.name} did not run: new input came before it was decided."
-            reply = error_reply(call.id, call.name, "superseded", text)
-            change = finished(call, reply, "superseded", identity, now)
+        text = f"{call.name} did not run: new input came before it was decided."
+        reply = error_reply(call.id, call.name, "superseded", text)
+        change = closed(call, tickets.get(call.ticket_id or ""), reply, "superseded", identity, now)
         draft.calls[change.call.id] = change.call
         log.extend(change.log)
     for ticket in stored.tickets:

@@ -22,6 +22,7 @@ __all__ = [
     "Infer",
     "Interrupt",
     "Move",
+    "Overdue",
     "Recover",
     "Rules",
     "RunView",
@@ -120,6 +121,12 @@ class Drop(Struct, frozen=True, gc=False):
     reason: str
 
 
+class Overdue(Struct, frozen=True, gc=False):
+    """Nobody answered these tickets by their deadline: do what they say happens then."""
+
+    tickets: tuple[Ticket, ...]
+
+
 class Take(Struct, frozen=True, gc=False):
     """Take these inbox items in."""
 
@@ -160,6 +167,7 @@ Move = (
     | AfterCalls
     | Interrupt
     | Drop
+    | Overdue
     | Take
     | EndStep
     | SwitchAgent
@@ -177,7 +185,7 @@ def next_move(view: RunView, rules: Rules, now: int) -> Move:
     if run.cancel is not None and not isinstance(run.ending, Cancelled):
         return _close(view, Cancelled(run.cancel))
     if run.stage == "acting":
-        return _act(view, rules)
+        return _act(view, rules, now)
     ending = run.ending
     if ending is None:
         return _go_on(view, rules, now)
@@ -201,12 +209,14 @@ def _go_on(view: RunView, rules: Rules, now: int) -> Move:
     return _INFER
 
 
-def _act(view: RunView, rules: Rules) -> Move:
+def _act(view: RunView, rules: Rules, now: int) -> Move:
     ending = view.run.ending
     if isinstance(ending, Cancelled | Failed):
         return _close(view, ending)
     if view.inbox and (answers := _answers(view)):
         return Take(answers)
+    if view.tickets and ending is None and (late := _overdue(view, now)):
+        return Overdue(late)
     if view.live and len(view.live) == len(view.calls):
         return _AWAIT
     waiting: list[Call] = []
@@ -281,6 +291,10 @@ def _orphans(view: RunView) -> tuple[Call, ...]:
 
 def _open(view: RunView) -> tuple[Call, ...]:
     return tuple([c for c in view.calls.values() if c.state in ("requested", "suspended")])
+
+
+def _overdue(view: RunView, now: int) -> tuple[Ticket, ...]:
+    return tuple([t for t in view.tickets.values() if t.deadline is not None and t.deadline <= now])
 
 
 def _answers(view: RunView) -> tuple[InboxItem, ...]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from msgspec import Struct
 
 from ..state import AnyKey, Command, Snapshot
+from ..tools import Terms, terms_of
 from ..types.content import ToolReply
 from ..types.events import StopReason
 from ..types.messages import Message
 from ..types.runs import Call, CallOutcome, Identity, Principal, Termination, Usage, Waiting
-from ..types.tickets import Decision, ResumeMode
+from ..types.tickets import Decision, Escalation, OnDeadline, ResumeMode, Seconds
 from ._catalog import Catalog
 from ._plan import ContextBook, ContextMessage, PlanEdits, check_context
 
@@ -134,12 +136,28 @@ class Block(Struct, frozen=True):
 
 class Suspend(Struct, frozen=True):
     """A gate's question. Once a person approved, this gate's suspend for the same call is passed over, unless
-    it asks `again`."""
+    it asks `again`. `schema` is a JSON schema or a Python type; the deadline is in seconds or a timedelta."""
 
     message: str = ""
-    schema: dict[str, Any] | None = None
+    schema: Any = None
     accepts: tuple[ResumeMode, ...] = ("replay", "arguments", "result")
     again: bool = False
+    assignee: str | None = None
+    deadline: Seconds | None = None
+    on_deadline: OnDeadline = "deny"
+    escalate: Sequence[Escalation] = ()
+
+    @property
+    def terms(self) -> Terms:
+        """The terms in full; raises `ConfigurationError` if they can't be kept."""
+        return terms_of(
+            tuple(self.accepts),
+            self.schema,
+            assignee=self.assignee,
+            deadline=self.deadline,
+            on_deadline=self.on_deadline,
+            escalate=self.escalate,
+        )
 
 
 class Supply(Struct, frozen=True):
@@ -170,12 +188,17 @@ class GateTool(BeforeTool):
         self,
         message: str = "",
         *,
-        schema: dict[str, Any] | None = None,
+        schema: Any = None,
         accepts: tuple[ResumeMode, ...] = ("replay", "arguments", "result"),
         again: bool = False,
+        assignee: str | None = None,
+        deadline: Seconds | None = None,
+        on_deadline: OnDeadline = "deny",
+        escalate: Sequence[Escalation] = (),
     ) -> Suspend:
-        """Ask a person first."""
-        return Suspend(message, schema, accepts, again)
+        """Ask a person first. At the `deadline` the question goes to the first in `escalate`, and with nobody left
+        `on_deadline` decides: `approve`, `deny` or `Answer(value)`."""
+        return Suspend(message, schema, accepts, again, assignee, deadline, on_deadline, escalate)
 
     def supply(self, value: Any) -> Supply:
         """Answer in the tool's place."""

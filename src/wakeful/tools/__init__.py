@@ -9,6 +9,11 @@ from ._results import ToolResult as ToolResult
 from ._results import error_reply as error_reply
 from ._results import reply_of as reply_of
 from ._schema import Shape as Shape
+from ._schema import value_fault as value_fault
+from ._terms import Terms as Terms
+from ._terms import default_decision as default_decision
+from ._terms import escalated as escalated
+from ._terms import terms_of as terms_of
 from ._threads import ToolThreads as ToolThreads
 from ._tool import ClientTool as ClientTool
 from ._tool import Done as Done

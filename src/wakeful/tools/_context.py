@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 from msgspec import Struct
 
-from ..errors import ToolCancelled, ToolError
+from ..errors import ConfigurationError, ToolCancelled, ToolError
 from ..state import AnyKey, Command, Snapshot
 from ..types.events import ActivityDelta, ActivitySnapshot, LiveEvent, ToolOutput, ToolProgress
 from ..types.runs import Call, Identity, Principal
-from ..types.tickets import Decision, ResumeMode
+from ..types.tickets import Decision, Escalation, OnDeadline, ResumeMode, Seconds
+from ._schema import Shape
+from ._terms import Terms, terms_of
 
 if TYPE_CHECKING:
     from ._tool import Tool
 
 __all__ = ["Asked", "ChildResult", "Services", "ToolContext"]
+
+T = TypeVar("T")
 
 
 class ChildResult(Struct, frozen=True):
@@ -72,17 +77,10 @@ class Services(Protocol):
 class Asked(BaseException):
     """The signal that unwinds a tool which asked a question; not an error, so `except Exception` lets it by."""
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        schema: dict[str, Any] | None,
-        accepts: tuple[ResumeMode, ...],
-    ) -> None:
+    def __init__(self, message: str, terms: Terms) -> None:
         super().__init__(message)
         self.message = message
-        self.schema = schema
-        self.accepts = accepts
+        self.terms = terms
 
 
 class ToolContext(Struct, eq=False):
@@ -169,18 +167,40 @@ class ToolContext(Struct, eq=False):
         self._services.check_agent(agent_id)
         self.command.handoff = agent_id
 
+    @overload
     def ask(
         self,
         message: str,
         *,
-        schema: dict[str, Any] | None = None,
+        schema: type[T],
         mode: ResumeMode = "replay",
-    ) -> Any:
+        assignee: str | None = None,
+        deadline: Seconds | None = None,
+        on_deadline: OnDeadline = "deny",
+        escalate: Sequence[Escalation] = (),
+    ) -> T: ...
+    @overload
+    def ask(
+        self,
+        message: str,
+        *,
+        schema: Any = None,
+        mode: ResumeMode = "replay",
+        assignee: str | None = None,
+        deadline: Seconds | None = None,
+        on_deadline: OnDeadline = "deny",
+        escalate: Sequence[Escalation] = (),
+    ) -> Any: ...
+    def ask(self, message: str, *, schema: Any = None, mode: ResumeMode = "replay", **terms: Any) -> Any:
         """Ask a person and return the answer.
 
         The first time, the tool is unwound here and the run is suspended. When the answer has come, the tool
         runs again from the top, and each `ask` it reaches returns what was answered to it. Code before an
         `ask` runs again too: it must be repeatable.
+
+        `schema` is a JSON schema or a Python type that the answer must fit; with a type, the answer is a value of
+        it. At the `deadline` (seconds or a timedelta) the question goes to the first in `escalate`, and with
+        nobody left `on_deadline` decides: `approve`, `deny` or `Answer(value)`.
         """
         if not self._tool.suspendable:
             raise ToolError(
@@ -190,10 +210,14 @@ class ToolContext(Struct, eq=False):
         answers = [d for d in self._call.decisions if d.asked_by == "tool"]
         if self._asked < len(answers):
             self._asked += 1
-            return answers[self._asked - 1].value
+            value = answers[self._asked - 1].value
+            return value if schema is None or isinstance(schema, dict) else Shape(schema).convert(value)
         # Whoever may edit the arguments may also leave them as they are.
         accepts: tuple[ResumeMode, ...] = ("arguments", "replay") if mode == "arguments" else (mode,)
-        raise Asked(message, schema=schema, accepts=accepts)
+        try:
+            raise Asked(message, terms_of(accepts, schema, **terms))
+        except ConfigurationError as error:
+            raise ToolError(f"{self.name} can't ask {message!r:.80}: {error}") from error
 
     def stream(self, text: str) -> None:
         """Show a piece of output while the tool runs."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial, update_wrapper
 from typing import Any, cast, overload
 
@@ -11,10 +11,12 @@ from msgspec import Struct
 
 from ..errors import ConfigurationError
 from ..types.requests import ToolSpec
-from ..types.runs import Effect
+from ..types.runs import Effect, UnknownPolicy
+from ..types.tickets import Escalation, OnDeadline, Seconds
 from ._context import ToolContext
 from ._results import MAX_RESULT_BYTES
 from ._schema import Parameters, description_of, parameters_of
+from ._terms import Terms, terms_of, terms_problems
 
 __all__ = ["Approval", "ClientTool", "Done", "FunctionTool", "NotDone", "Tool", "UnknownOutcome", "tool"]
 
@@ -40,7 +42,10 @@ class Tool:
     """A tool as an object: subclass it, set what differs from the defaults and define `run`.
 
     `effect` says what the tool does to the world, and so what happens to a call that was started and has no
-    result: `pure` and `idempotent` may run again, `reconcile` asks `check(key)`, `once` never runs again.
+    result: `pure` and `idempotent` may run again, `reconcile` asks `check(key)`, `once` never runs again. Where
+    that leaves the outcome unknown, the model is told so, or with `unknown="ask"` a person is asked.
+
+    `assignee`, `deadline`, `on_deadline` and `escalate` are about the questions that `approval` and `unknown` ask.
     """
 
     name: str = ""
@@ -51,6 +56,11 @@ class Tool:
     resumable: bool = False
     sequential: bool = False
     max_result_bytes: int = MAX_RESULT_BYTES
+    unknown: UnknownPolicy = "tell"
+    assignee: str | None = None
+    deadline: Seconds | None = None
+    on_deadline: OnDeadline = "deny"
+    escalate: Sequence[Escalation] = ()
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """What the tool does, sync or async; its signature is the tool's schema."""
@@ -88,6 +98,24 @@ class Tool:
     def gated(self) -> bool:
         """Whether a call may have to wait for an approval or for a client before it runs."""
         return bool(self.approval)
+
+    @property
+    def approval_terms(self) -> Terms:
+        """Who has to approve a call, by when, and what happens then."""
+        return terms_of(
+            ("replay", "arguments", "result"),
+            assignee=self.assignee,
+            deadline=self.deadline,
+            on_deadline=self.on_deadline,
+            escalate=self.escalate,
+        )
+
+    @property
+    def unknown_terms(self) -> Terms:
+        """Who has to say what became of a call. Nobody's silence makes it run again."""
+        return terms_of(
+            ("result", "replay"), assignee=self.assignee, deadline=self.deadline, escalate=self.escalate
+        )
 
     @property
     def suspendable(self) -> bool:
@@ -136,7 +164,24 @@ class Tool:
             found.append(f"{label}: an approval rule can't be async; decide in a plugin's gate_tool instead")
         if not _valid_name(self.spec.name):
             found.append(f"{label}: a name has 1 to 64 letters, digits, '_' or '-'")
-        return found
+        return found + [f"{label}: {problem}" for problem in self._question_problems()]
+
+    def _question_problems(self) -> list[str]:
+        """What is wrong with what a person is asked about this tool."""
+        if self.unknown not in ("tell", "ask"):
+            return [f"unknown is 'tell' or 'ask', not {self.unknown!r}"]
+        if problems := terms_problems(self.assignee, self.deadline, self.on_deadline, self.escalate):
+            return problems
+        if self.unknown == "ask" and self.effect in ("pure", "idempotent"):
+            return [f"unknown='ask' is for effects whose outcome can be unknown, not {self.effect!r}"]
+        asks = bool(self.approval) or self.unknown == "ask"
+        if not asks and (self.assignee is not None or self.deadline is not None):
+            return ["assignee and deadline are about a person's answer: set approval=... or unknown='ask' as well"]
+        try:
+            _ = self.approval_terms
+        except ConfigurationError as error:
+            return [str(error)]
+        return []
 
 
 class FunctionTool(Tool):
@@ -215,6 +260,11 @@ def tool(
     resumable: bool = False,
     sequential: bool = False,
     max_result_bytes: int = MAX_RESULT_BYTES,
+    unknown: UnknownPolicy = "tell",
+    assignee: str | None = None,
+    deadline: Seconds | None = None,
+    on_deadline: OnDeadline = "deny",
+    escalate: Sequence[Escalation] = (),
 ) -> Callable[[Callable[..., Any]], FunctionTool]: ...
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a tool of a function or a method, sync or async.
@@ -243,6 +293,11 @@ _OPTIONS = (
     "resumable",
     "sequential",
     "max_result_bytes",
+    "unknown",
+    "assignee",
+    "deadline",
+    "on_deadline",
+    "escalate",
 )
 
 

@@ -36,6 +36,7 @@ __all__ = [
     "StopReason",
     "StreamReset",
     "TextDelta",
+    "TicketReassigned",
     "ToolCallCancel",
     "ToolCallDelta",
     "ToolCallDone",
@@ -99,10 +100,13 @@ class Delta(LiveEvent, frozen=True, gc=False):
         return f"{self.seq}.{self.attempt}.{self.offset}"
 
 
-class RunStart(Event, frozen=True, gc=False, tag="run_start"):
-    """An activation of a run begins: its first, or one after a wait or a crash."""
+class RunStart(Event, frozen=True, gc=False, omit_defaults=True, tag="run_start"):
+    """An activation of a run begins: its first, or one after a wait or a crash. `changed` says which of what the
+    run needs is no longer as it was when the run was left: the agent's instructions, model or tools, or the
+    arguments of a tool with an open call."""
 
     trigger: Literal["new", "resume", "wake", "recover", "retry"]
+    changed: tuple[str, ...] = ()
 
 
 class RunFinish(Event, frozen=True, gc=False, omit_defaults=True, tag="run_finish"):
@@ -182,6 +186,14 @@ class ToolCallResumed(Event, frozen=True, gc=False, tag="tool_call_resumed"):
     call_id: str
     decision: Decision
     mode: ResumeMode
+
+
+class TicketReassigned(Event, frozen=True, gc=False, tag="ticket_reassigned"):
+    """Somebody else has to answer a ticket from now on; the decision says who wanted that, and why."""
+
+    call_id: str
+    ticket: Ticket
+    decision: Decision
 
 
 class ToolCallDone(Event, frozen=True, gc=False, omit_defaults=True, tag="tool_call_done"):
@@ -314,6 +326,7 @@ AnyEvent = (
     | ToolCallReady
     | ToolCallSuspended
     | ToolCallResumed
+    | TicketReassigned
     | ToolCallDone
     | ToolCallCancel
     | ToolOutput

@@ -21,6 +21,7 @@ __all__ = [
     "Failed",
     "Identity",
     "NaturalEnd",
+    "Needs",
     "Origin",
     "Outcome",
     "Principal",
@@ -30,6 +31,7 @@ __all__ = [
     "Stopped",
     "TaskRecord",
     "Termination",
+    "UnknownPolicy",
     "Usage",
     "WaitReason",
     "Waiting",
@@ -38,6 +40,7 @@ __all__ = [
 Origin = Literal["user", "subagent", "message", "task", "schedule", "a2a", "mcp", "internal", "unknown"]
 RunStatus = Literal["created", "running", "waiting", "done"]
 Effect = Literal["pure", "idempotent", "reconcile", "once"]
+UnknownPolicy = Literal["tell", "ask"]
 
 
 class Principal(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -165,8 +168,8 @@ CallOutcome = Literal["ok", "error", "blocked", "cancelled", "superseded", "unkn
 class Call(Struct, frozen=True, gc=False, omit_defaults=True):
     """One row of the ledger of tool calls.
 
-    `effect` is the tool's, written down when the call starts, so that what to do about a call without a
-    result never depends on code that changed since. `edited` holds arguments that a person changed; the
+    `effect` and `unknown` are the tool's, written down when the call starts, so that what to do about a call
+    without a result never depends on code that changed since. `edited` holds arguments that a person changed; the
     model's own stay as they are.
     """
 
@@ -188,6 +191,7 @@ class Call(Struct, frozen=True, gc=False, omit_defaults=True):
     hooks_due: bool = False
     started_at: int | None = None
     finished_at: int | None = None
+    unknown: UnknownPolicy = "tell"
 
     @property
     def effective_arguments(self) -> dict[str, Any]:
@@ -212,11 +216,23 @@ class RunOptions(Struct, frozen=True, gc=False, omit_defaults=True):
     client_tools: tuple[ToolSpec, ...] = ()
 
 
+class Needs(Struct, frozen=True, gc=False, omit_defaults=True):
+    """What a run needs of the code to go on after a wait, as digests of how that was when the run was left.
+
+    `agent` has one for its instructions, its model and its tools, `tools` one for the arguments of each tool that
+    has an open call; `keys` are the state keys that the run's agent had values of.
+    """
+
+    agent: dict[str, str] = {}
+    tools: dict[str, str] = {}
+    keys: tuple[str, ...] = ()
+
+
 class RunRecord(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """A run as the store keeps it. `waiting` is there iff it waits, `outcome` and `finished_at` iff it is done.
 
     `stage` says where the current step stands: `between` steps, `inferring` (begun, no answer committed),
-    or `acting` (answered, with calls that may be open).
+    or `acting` (answered, with calls that may be open). `needs` is there once the run has waited.
     """
 
     identity: Identity
@@ -245,6 +261,7 @@ class RunRecord(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True)
     started_at: int | None = None
     finished_at: int | None = None
     updated_at: int = 0
+    needs: Needs | None = None
 
     @property
     def id(self) -> str:

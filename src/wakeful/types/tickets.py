@@ -2,24 +2,62 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any, Literal
 
 from msgspec import Struct, field
 
 from .ids import new_id
 
-__all__ = ["Decision", "ResumeMode", "Ticket", "TicketStatus"]
+__all__ = [
+    "SYSTEM",
+    "Answer",
+    "Decision",
+    "Escalation",
+    "OnDeadline",
+    "ResumeMode",
+    "Seconds",
+    "Ticket",
+    "TicketStatus",
+    "Verdict",
+]
 
 ResumeMode = Literal["replay", "result", "arguments"]
 TicketStatus = Literal["open", "answered", "superseded", "cancelled"]
+Verdict = Literal["approve", "deny", "reassign"]
+Seconds = int | float | timedelta
+
+# Who decided where no person did: a deadline passed. No caller's principal may have this id.
+SYSTEM = "wakeful"
+
+
+class Answer(Struct, frozen=True, gc=False, omit_defaults=True):
+    """What a ticket is answered with at its deadline if nobody did before."""
+
+    value: Any = None
+
+
+OnDeadline = Literal["approve", "deny"] | Answer
+
+
+class Escalation(Struct, frozen=True, gc=False, omit_defaults=True):
+    """Who gets a ticket whose deadline passed, and the deadline that they have: in seconds from then on. Without
+    one the ticket waits for them as long as it takes."""
+
+    to: str
+    deadline: float | timedelta | None = None
 
 
 class Decision(Struct, frozen=True, gc=False, omit_defaults=True):
     """An answer to a ticket. `value` means what the mode says: what `ctx.decision` shows the tool (`replay`),
-    the tool's result (`result`), or its new arguments (`arguments`)."""
+    the tool's result (`result`), or its new arguments (`arguments`).
+
+    `principal_id`, `at` and `reason` say who decided, when and why. With the verdict `reassign` the ticket stays
+    open, and `value` is who has it from then on.
+    """
 
     ticket_id: str
-    verdict: Literal["approve", "deny"] = "approve"
+    verdict: Verdict = "approve"
     mode: ResumeMode | None = None
     value: Any = None
     reason: str = ""
@@ -31,7 +69,12 @@ class Decision(Struct, frozen=True, gc=False, omit_defaults=True):
 
 class Ticket(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """A question that a run waits on. `accepts` lists the modes an approving decision may use; the first is
-    the default. `asked_by` is `approval`, `client`, `tool`, or the name of the plugin whose gate asked."""
+    the default, and `schema` is what a value of that mode must fit. `asked_by` is `approval`, `client`, `tool`,
+    `unknown` (a call that was interrupted, and nobody knows whether it took effect), or the name of the plugin
+    whose gate asked.
+
+    At its `deadline` the ticket goes to the first in `escalate`; with nobody left there, `on_deadline` decides.
+    """
 
     id: str
     run_id: str
@@ -47,9 +90,12 @@ class Ticket(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     assignee: str | None = None
     deadline: int | None = None
     created_at: int = 0
+    on_deadline: OnDeadline = "deny"
+    escalate: tuple[Escalation, ...] = ()
 
     def approve(self, value: Any = None, *, reason: str = "") -> Decision:
-        """Let the call go on as it is; the tool finds `value` in `ctx.decision`."""
+        """Let the call go on as it is; the tool finds `value` in `ctx.decision`. A call of unknown outcome is
+        run again."""
         return Decision(self.id, mode="replay", value=value, reason=reason)
 
     def deny(self, reason: str = "") -> Decision:
@@ -65,5 +111,6 @@ class Ticket(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
         return Decision(self.id, mode="arguments", value=arguments, reason=reason)
 
     def result(self, value: Any, *, reason: str = "") -> Decision:
-        """Give the call's result in the tool's place; the tool doesn't run."""
+        """Give the call's result in the tool's place; the tool doesn't run. A call of unknown outcome did take
+        effect, with this result."""
         return Decision(self.id, mode="result", value=value, reason=reason)

@@ -1,0 +1,117 @@
+"""Parked runs and changed code: whether a run that waits can go on with the present one, and why not."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from msgspec import Struct
+
+from ..agents import Registry
+from ..errors import CannotResume, InvalidArguments, StateError, UnknownAgent, explain
+from ..loop import agent_of
+from ..stores import Store, ThreadView
+from ..types.runs import Call, RunRecord
+from ..types.tickets import Decision
+
+__all__ = ["ParkedProblem", "check_resumable", "parked_problems", "resume_problems"]
+
+PAGE = 100
+
+
+class ParkedProblem(Struct, frozen=True):
+    """A run that waits and that the present code can't go on with, and why."""
+
+    thread_id: str
+    run_id: str
+    agent_id: str
+    reasons: tuple[str, ...]
+
+
+async def parked_problems(registry: Registry, store: Store) -> list[ParkedProblem]:
+    """The runs of a store's tenant that wait and that this code can't go on with, newest first."""
+    found: list[ParkedProblem] = []
+    before: str | None = None
+    while page := await store.runs(status="waiting", before=before, limit=PAGE):
+        for run in page:
+            stored = await store.load(run.thread_id)
+            if stored is None or stored.run is None or stored.run.id != run.id or stored.run.waiting is None:
+                continue  # It went on meanwhile.
+            if reasons := resume_problems(registry, stored, stored.run):
+                found.append(ParkedProblem(run.thread_id, run.id, run.agent_id, tuple(reasons)))
+        before = page[-1].id
+    return found
+
+
+def check_resumable(
+    registry: Registry, stored: ThreadView, run: RunRecord, decisions: Iterable[Decision] = ()
+) -> None:
+    """Raise `CannotResume` if this code can't go on with a run that waits, given what was decided."""
+    if run.waiting is None:
+        return
+    if reasons := resume_problems(registry, stored, run, _settled(stored, decisions)):
+        raise CannotResume(run.id, reasons)
+
+
+def _settled(stored: ThreadView, decisions: Iterable[Decision]) -> set[str]:
+    """The calls that no longer depend on what the model asked for: denied, answered for, or with new arguments."""
+    tickets = {ticket.id: ticket for ticket in stored.tickets}
+    settled: set[str] = set()
+    for decision in decisions:
+        ticket = tickets.get(decision.ticket_id)
+        if ticket is None or decision.verdict == "reassign":
+            continue
+        if decision.verdict == "deny" or (decision.mode or ticket.accepts[0]) in ("result", "arguments"):
+            settled.add(ticket.call_id)
+    return settled
+
+
+def resume_problems(
+    registry: Registry, stored: ThreadView, run: RunRecord, settled: Collection[str] = ()
+) -> list[str]:
+    """All reasons why this code can't go on with a run; `settled` are calls that need nothing of it any more."""
+    reasons: list[str] = []
+    for agent_id in (run.agent_id, run.next_agent):
+        if agent_id is not None and agent_id not in registry.agents:
+            known = ", ".join(sorted(registry.agents))
+            reasons.append(f"agent {agent_id!r} is gone (known: {known})")
+    for call in stored.calls:
+        if call.state in ("requested", "suspended") and call.id not in settled:
+            reasons += _call_problems(registry, run, call)
+    return reasons + _state_problems(registry, stored, run)
+
+
+def _call_problems(registry: Registry, run: RunRecord, call: Call) -> list[str]:
+    try:
+        agent = agent_of(registry, run)
+    except UnknownAgent:
+        return []
+    tool = agent.tools.get(call.name)
+    if tool is None:
+        known = ", ".join(sorted(agent.tools)) or "none"
+        return [f"tool {call.name!r} of call {call.id} is gone (agent {run.agent_id!r} has: {known})"]
+    if call.problem is not None and call.edited is None:
+        return []  # The model is told what is wrong with it, as it would have been before.
+    try:
+        tool.bind(call.effective_arguments)
+    except InvalidArguments as error:
+        return [f"the arguments of call {call.id} no longer fit tool {call.name!r}: {error}"]
+    except Exception as error:  # A type's own code.
+        return [f"the arguments of call {call.id} can't be read by tool {call.name!r}: {explain(error)}"]
+    return []
+
+
+def _state_problems(registry: Registry, stored: ThreadView, run: RunRecord) -> list[str]:
+    keys = registry.catalog.keys
+    needed = () if run.needs is None else run.needs.keys
+    reasons = [
+        f"state key {name!r} is gone: no plugin of agent {run.agent_id!r} and no Runtime(keys=...) brings it"
+        for name in needed
+        if keys.find(name) is None
+    ]
+    for name, data in {**stored.state, **stored.run_state}.items():
+        if (key := keys.find(name)) is not None:
+            try:
+                key.decode(data)
+            except StateError as error:
+                reasons.append(str(error))
+    return reasons

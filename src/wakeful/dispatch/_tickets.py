@@ -1,0 +1,123 @@
+"""Tickets by their id: answering them, leaving an answer for whoever runs, giving them to somebody else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+
+from msgspec.structs import replace
+
+from ..errors import Conflict, TicketClosed, UnknownTicket
+from ..loop import check_value, match_decision, reassigned
+from ..stores import Commit, InboxItem, Store, ThreadView
+from ..types.tickets import Decision, Ticket
+
+__all__ = ["check_pending", "closed_error", "find_ticket", "item_for", "leave_decision", "reassign"]
+
+# How often a run that another process has is looked at, in seconds.
+POLL = 0.1
+
+
+async def find_ticket(store: Store, ticket_id: str) -> Ticket:
+    """The ticket of that id."""
+    ticket = await store.ticket(ticket_id)
+    if ticket is None:
+        raise UnknownTicket(f"no ticket {ticket_id!r} in this store")
+    return ticket
+
+
+def item_for(thread_id: str, decision: Decision) -> InboxItem:
+    """A decision as it waits in its thread's inbox."""
+    return InboxItem(id=decision.id, thread_id=thread_id, kind="decision", decision=decision)
+
+
+async def closed_error(store: Store, ticket: Ticket) -> TicketClosed:
+    """Why a ticket can't be answered any more: who answered it, when and why, or what became of its run."""
+    about = f"ticket {ticket.id} for {ticket.tool}"
+    if ticket.status == "answered":
+        made = [d for d in await store.decisions(ticket.id) if d.verdict != "reassign"]
+        how = f" {_told(made[-1])}" if made else ""
+        return TicketClosed(f"{about} was answered before{how}; nothing was changed", ticket.id)
+    why = "new input took its run's place" if ticket.status == "superseded" else "its run ended"
+    return TicketClosed(f"{about} was {ticket.status}: {why}; nothing was changed", ticket.id)
+
+
+def _told(decision: Decision) -> str:
+    verb = "denied" if decision.verdict == "deny" else "approved"
+    who = f" by {decision.principal_id}" if decision.principal_id else ""
+    when = f" at {datetime.fromtimestamp(decision.at / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC" if decision.at else ""
+    why = f": {decision.reason}" if decision.reason else ""
+    return f"({verb}{who}{when}{why})"
+
+
+def check_pending(stored: ThreadView, ticket: Ticket, decision: Decision) -> None:
+    """Refuse a second answer while the first is in the inbox and not taken in yet."""
+    for first in _pending(stored.inbox):
+        if first.ticket_id == ticket.id and first.id != decision.id:
+            raise TicketClosed(
+                f"ticket {ticket.id} for {ticket.tool} was answered before {_told(first)}, and its run will go on "
+                "with that; nothing was changed",
+                ticket.id,
+            )
+
+
+def _pending(inbox: Sequence[InboxItem]) -> Iterable[Decision]:
+    return [i.decision for i in inbox if i.decision is not None and i.decision.verdict != "reassign"]
+
+
+async def leave_decision(store: Store, decision: Decision, now: int) -> Ticket:
+    """Put an answer into the inbox of the ticket's thread, for whoever has the code to go on with the run."""
+    ticket = await find_ticket(store, decision.ticket_id)
+    stored = await store.load(ticket.thread_id)
+    if ticket.status != "open" or stored is None:
+        if any(d.id == decision.id for d in await store.decisions(ticket.id)):
+            return ticket
+        raise await closed_error(store, ticket)
+    check_pending(stored, ticket, decision)
+    _, full = match_decision(decision, {ticket.id: ticket}, {})
+    full = replace(check_value(None, ticket, full), at=full.at or now)
+    await store.commit(Commit(ticket.thread_id, inbox=[item_for(ticket.thread_id, full)]))
+    return ticket
+
+
+async def reassign(store: Store, decision: Decision, now: int) -> Ticket:
+    """Give a ticket to somebody else.
+
+    Nobody owns the thread of a run that waits: the ticket's row, the decision and the event are one commit on the
+    version that was read. Where somebody does, a sibling of the call still runs: the owner is told through the
+    inbox, as it is of answers, and writes the same.
+    """
+    told = False
+    while True:
+        ticket = await find_ticket(store, decision.ticket_id)
+        done = next((d for d in await store.decisions(ticket.id) if d.id == decision.id), None)
+        if done is not None:
+            return ticket
+        stored = await store.load(ticket.thread_id)
+        run = None if stored is None else stored.run
+        if ticket.status != "open" or stored is None or run is None:
+            raise await closed_error(store, ticket)
+        decision = replace(decision, asked_by=ticket.asked_by, at=decision.at or now)
+        if stored.thread.claimed:
+            if not told:
+                await store.commit(Commit(ticket.thread_id, inbox=[item_for(ticket.thread_id, decision)]))
+                told = True
+            await asyncio.sleep(POLL)
+            continue
+        row = replace(ticket, assignee=decision.value)
+        identity = replace(run.identity, agent_id=run.agent_id)
+        commit = Commit(
+            ticket.thread_id,
+            identity,
+            version=stored.thread.version,
+            log=[reassigned(row, decision, identity, now)],
+            tickets=[row],
+            decisions=[decision],
+            taken=[decision.id] if told else [],
+        )
+        try:
+            await store.commit(commit)
+        except Conflict:
+            continue
+        return row

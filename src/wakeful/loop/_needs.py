@@ -1,0 +1,40 @@
+"""What a run that waits needs of the code, and what of that has changed since."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..agents import Registry, ResolvedAgent, digest
+from ..tools import ClientTool
+from ..types.runs import Call, Needs, RunRecord
+
+__all__ = ["agent_of", "changes_since", "needs_of"]
+
+
+def agent_of(registry: Registry, run: RunRecord) -> ResolvedAgent:
+    """The agent that goes on with a run, with the tools that its client brought."""
+    agent = registry.resolve(run.agent_id)
+    if run.options is None or not run.options.client_tools:
+        return agent
+    own = [ClientTool(s.name, s.description, s.parameters) for s in run.options.client_tools]
+    return agent.with_client_tools(own)
+
+
+def needs_of(agent: ResolvedAgent, calls: Iterable[Call], keys: Iterable[str]) -> Needs:
+    """What a run needs that has these calls, some of them open, and values of these state keys."""
+    names = {call.name for call in calls if call.state != "finished" and call.name in agent.tools}
+    tools = {name: digest(agent.tools[name].spec.parameters) for name in sorted(names)}
+    # What plugins of other agents left behind is theirs.
+    return Needs(agent.digests, tools, tuple([name for name in sorted(keys) if name in agent.keys]))
+
+
+def changes_since(needs: Needs | None, agent: ResolvedAgent) -> tuple[str, ...]:
+    """What of the code that a run needs isn't as it was: parts of its agent, and arguments of tools."""
+    if needs is None:
+        return ()
+    parts = [part for part, was in needs.agent.items() if agent.digests.get(part) != was]
+    for name, was in needs.tools.items():
+        tool = agent.tools.get(name)
+        if tool is None or digest(tool.spec.parameters) != was:
+            parts.append(f"arguments of {name}")
+    return tuple(parts)

@@ -1,0 +1,356 @@
+"""Runs in a file: another process goes on with them, and repeating a request repeats nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loop.helpers import Hold, Scripted, Spy, holding, soon, spying
+from wakeful import Agent, FunctionModel, Limits, Runtime, SqliteStore, call
+from wakeful.errors import ConfigurationError, RunNotFailed, StoreRefused, StoreUnavailable, UnknownRun, UsageError
+from wakeful.models import ModelRequest
+from wakeful.types.runs import Cancelled, Failed, NaturalEnd
+
+Opens = Callable[..., Runtime]
+
+
+@pytest.fixture
+def opens(tmp_path: Path) -> Iterator[Opens]:
+    """Opens runtimes on one file, each as another process would."""
+
+    def open_one(*agents: Agent, **options: Any) -> Runtime:
+        return Runtime(agents, store=SqliteStore(tmp_path / "app.db", synchronous="NORMAL"), **options)
+
+    return open_one
+
+
+def echo(hold: Hold | None = None) -> FunctionModel:
+    async def answer(request: ModelRequest) -> str:
+        if hold is not None and not hold.released.is_set():
+            hold.reached.set()
+            await hold.released.wait()
+        return f"you said {request.messages[-1].text}"
+
+    return FunctionModel(answer)
+
+
+async def die(runtime: Runtime) -> None:
+    """What the store sees when a process ends: its lease is over. What the runtime still does can't be written."""
+    await runtime._shared.keeper._lease.close()
+
+
+# -- stores by name ------------------------------------------------------------------------------------------
+
+
+async def test_a_store_is_given_as_a_path_or_a_url(tmp_path: Path, scripted: Scripted) -> None:
+    for place, given in enumerate([str(tmp_path / "a.db"), tmp_path / "b.db", f"sqlite://{tmp_path}/c.db"]):
+        async with Runtime([Agent("agent", model=scripted(str(place)))], store=given) as runtime:
+            assert (await runtime.run("agent", "go")).text == str(place)
+    assert {p.name for p in tmp_path.glob("*.db")} == {"a.db", "b.db", "c.db"}  # noqa: ASYNC240
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "says"),
+    [
+        ("mysql://host/db", ConfigurationError, "not a 'mysql' address"),
+        ("", ConfigurationError, "path is empty"),
+        (7, ConfigurationError, "must be a Store, a path or a URL"),
+        ("/no/such/folder/app.db", StoreUnavailable, "folder that doesn't exist"),
+        (":memory:", StoreUnavailable, "use MemoryStore"),
+    ],
+)
+def test_a_store_that_cannot_be_is_refused_at_once(given: Any, error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        Runtime([Agent("agent", model=echo())], store=given)
+
+
+def test_a_file_that_is_not_ours_is_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("my notes")
+    with pytest.raises(StoreRefused, match="isn't a SQLite database"):
+        Runtime([Agent("agent", model=echo())], store=path)
+    assert path.read_text() == "my notes"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+# -- going on elsewhere --------------------------------------------------------------------------------------
+
+
+async def test_a_conversation_goes_on_after_a_restart(opens: Opens) -> None:
+    async with opens(Agent("agent", model=echo())) as runtime:
+        await runtime.run("agent", "one", thread="t")
+    async with opens(Agent("agent", model=echo())) as runtime:
+        await runtime.run("agent", "two", thread="t")
+        texts = [m.text for m in await runtime.messages("t")]
+    assert texts == ["one", "you said one", "two", "you said two"]
+
+
+async def test_a_waiting_run_is_answered_by_another_process(opens: Opens, scripted: Scripted) -> None:
+    spy = Spy()
+    tools = [spying(spy, "pay", approval=True)]
+    async with opens(Agent("agent", model=scripted(call("pay")), tools=tools)) as runtime:
+        waiting = await runtime.run("agent", "go", thread="t")
+    async with opens(Agent("agent", model=scripted("paid"), tools=tools)) as runtime:
+        (ticket,) = await runtime.tickets(status="open")
+        assert (await runtime.resume(waiting.run_id, ticket.approve())).text == "paid"
+        (decision,) = await runtime.decisions(ticket.id)
+        assert decision.verdict == "approve"
+    assert spy.ran == ["pay"]
+
+
+async def test_a_run_whose_process_died_is_taken_over_by_one_that_serves(opens: Opens, scripted: Scripted) -> None:
+    hold, spy = Hold(), Spy()
+    tools = [holding(hold), spying(spy, "pay")]
+    first = opens(Agent("agent", model=scripted([call("pay"), call("wait")]), tools=tools))
+    lost = asyncio.create_task(first.run("agent", "go", thread="t"))
+    await soon(hold.reached.wait())
+    await die(first)
+    async with opens(Agent("agent", model=scripted("I will check"), tools=tools)) as second:
+        (run,) = await second.list_runs()
+        result = await soon(second.wait(run.id))
+        assert result.text == "I will check"
+        ledger = await second.ledger(run.id)
+        assert [c.name for c in ledger.finished] == ["pay"]
+        assert [c.name for c in ledger.unknown] == ["wait"]
+        assert spy.ran == ["pay"]
+        hold.released.set()
+        assert (await soon(lost)).text == "I will check"
+        types = [e.type async for e in second.events("t", follow=False)]
+        assert types.count("run_finish") == 1
+        assert await second._env.store.check() == []
+    await first.close()
+
+
+async def test_a_bare_runtime_leaves_other_threads_alone(opens: Opens, scripted: Scripted) -> None:
+    hold = Hold()
+    first = opens(Agent("agent", model=echo(hold)))
+    lost = asyncio.create_task(first.run("agent", "one", thread="one"))
+    await soon(hold.reached.wait())
+    await die(first)
+    second = opens(Agent("agent", model=echo()))
+    assert (await second.run("agent", "two", thread="two")).text == "you said two"
+    (run,) = await second.list_runs(thread="one")
+    assert run.status == "running"
+    assert (await soon(second.wait(run.id))).text == "you said one"
+    hold.released.set()
+    await soon(lost)
+    await second.close()
+    await first.close()
+
+
+async def test_input_that_nobody_took_is_run_by_whoever_serves(opens: Opens) -> None:
+    sender = opens(Agent("agent", model=echo()), execute=False)
+    await sender.send("t", "hello", agent="agent")
+    assert await sender.list_runs() == []
+    handle = await sender.start("agent", "and this", thread="u")
+    async with opens(Agent("agent", model=echo())):
+        assert (await soon(handle.result())).text == "you said and this"
+        while [r.status for r in await sender.list_runs(thread="t")] != ["done"]:
+            await asyncio.sleep(0.01)
+    assert [m.text for m in await sender.messages("t")] == ["hello", "you said hello"]
+    await sender.close()
+
+
+async def test_a_run_is_cancelled_from_another_process_while_it_works(opens: Opens, scripted: Scripted) -> None:
+    hold = Hold()
+    here = opens(Agent("agent", model=scripted([call("wait")]), tools=[holding(hold)]))
+    there = opens(Agent("agent", model=echo()))
+    work = asyncio.create_task(here.run("agent", "go", thread="t"))
+    await soon(hold.reached.wait())
+    (run,) = await there.list_runs()
+    assert await soon(there.cancel(run.id, "enough"))
+    assert (await soon(work)).termination == Cancelled("enough")
+    await there.close()
+    await here.close()
+
+
+async def test_leaving_at_any_event_and_coming_back_elsewhere_yields_the_same_transcript(
+    opens: Opens, scripted: Scripted
+) -> None:
+    agent = Agent("agent", model=scripted(call("look"), "seen"), tools=[spying(Spy(), "look")])
+    async with opens(agent) as runtime:
+        await runtime.run("agent", "go", thread="t")
+        whole = [e async for e in runtime.events("t", follow=False)]
+    async with opens(agent) as runtime:
+        for place, event in enumerate(whole):
+            rest = [e async for e in runtime.events("t", after=event.cursor, follow=False)]
+            assert whole[: place + 1] + rest == whole
+
+
+# -- repeating -----------------------------------------------------------------------------------------------
+
+
+async def test_a_request_that_is_repeated_runs_once(opens: Opens) -> None:
+    async with opens(Agent("agent", model=echo())) as runtime:
+        first = await runtime.run("agent", "one", thread="t", request_id="r1")
+        again = await runtime.run("agent", "one", thread="t", request_id="r1")
+    async with opens(Agent("agent", model=echo())) as runtime:
+        later = await runtime.run("agent", "one", thread="t", request_id="r1")
+        assert len(await runtime.list_runs()) == 1
+    assert first == again == later
+
+
+async def test_a_request_is_repeatable_in_a_thread_of_its_own(opens: Opens) -> None:
+    async with opens(Agent("agent", model=echo())) as runtime:
+        first = await runtime.run("agent", "one", request_id="r1")
+        assert await runtime.run("agent", "one", request_id="r1") == first
+        handle = await runtime.start("agent", "one", request_id="r1")
+        assert handle.run_id == first.run_id
+        assert len(await runtime.threads()) == 1
+
+
+async def test_a_request_that_is_repeated_while_it_runs_or_waits_its_turn_joins_the_first(opens: Opens) -> None:
+    hold = Hold()
+    async with opens(Agent("agent", model=echo(hold))) as runtime:
+        running = asyncio.create_task(runtime.run("agent", "one", thread="t", request_id="r1"))
+        await soon(hold.reached.wait())
+        calls = [runtime.run("agent", "one", thread="t", request_id="r1") for _ in range(2)]
+        calls += [runtime.run("agent", "two", thread="t", request_id="r2") for _ in range(3)]
+        work = [asyncio.create_task(c) for c in calls]
+        while len((await runtime._env.store.load("t")).inbox) < 1:
+            await asyncio.sleep(0.01)
+        hold.released.set()
+        results = [await soon(task) for task in [running, *work]]
+        assert [r.text for r in results] == ["you said one"] * 3 + ["you said two"] * 3
+        assert len({r.run_id for r in results}) == 2
+
+
+async def test_a_request_is_finished_by_repeating_it_after_its_process_died(opens: Opens) -> None:
+    hold = Hold()
+    first = opens(Agent("agent", model=echo(hold)))
+    lost = asyncio.create_task(first.run("agent", "one", thread="t", request_id="r1"))
+    await soon(hold.reached.wait())
+    await die(first)
+    second = opens(Agent("agent", model=echo()))
+    assert (await soon(second.run("agent", "one", thread="t", request_id="r1"))).text == "you said one"
+    assert len(await second.list_runs()) == 1
+    hold.released.set()
+    await soon(lost)
+    await second.close()
+    await first.close()
+
+
+async def test_sending_a_request_twice_leaves_one_message(opens: Opens) -> None:
+    async with opens(Agent("agent", model=echo()), execute=False) as runtime:
+        for _ in range(2):
+            await runtime.send("t", "hello", agent="agent", request_id="m1")
+        view = await runtime._env.store.load("t")
+        assert [i.message.text for i in view.inbox] == ["hello"]
+
+
+async def test_giving_the_same_decision_twice_does_no_harm(opens: Opens, scripted: Scripted) -> None:
+    spy = Spy()
+    async with opens(
+        Agent("agent", model=scripted(call("pay"), "paid"), tools=[spying(spy, "pay", approval=True)])
+    ) as runtime:
+        waiting = await runtime.run("agent", "go", thread="t")
+        decision = waiting.tickets[0].approve()
+        results = [await runtime.resume(waiting.run_id, decision) for _ in range(2)]
+        assert [r.text for r in results] == ["paid", "paid"]
+    assert spy.ran == ["pay"]
+
+
+@pytest.mark.parametrize("wrong", ["", 7, "x" * 201])
+async def test_a_request_id_is_a_short_text(opens: Opens, wrong: Any) -> None:
+    async with opens(Agent("agent", model=echo())) as runtime:
+        with pytest.raises(UsageError, match="request id"):
+            await runtime.run("agent", "go", request_id=wrong)
+
+
+# -- retrying ------------------------------------------------------------------------------------------------
+
+
+def failing_once() -> FunctionModel:
+    state = {"failed": False}
+
+    def answer(request: ModelRequest) -> Any:
+        if request.messages[-1].reply is None:
+            return call("look")
+        if not state["failed"]:
+            state["failed"] = True
+            raise RuntimeError("the vendor is down")
+        return "done"
+
+    return FunctionModel(answer)
+
+
+async def test_a_failed_run_goes_on_from_its_last_committed_step(opens: Opens) -> None:
+    spy, model = Spy(), failing_once()
+    async with opens(Agent("agent", model=model, tools=[spying(spy, "look")])) as runtime:
+        failed = await runtime.run("agent", "go", thread="t")
+        assert isinstance(failed.termination, Failed)
+    async with opens(Agent("agent", model=model, tools=[spying(spy, "look")])) as runtime:
+        result = await runtime.retry(failed.run_id)
+        assert (result.text, result.termination, result.run_id) == ("done", NaturalEnd(), failed.run_id)
+        assert spy.ran == ["look"]
+        starts = [e.trigger async for e in runtime.events("t", follow=False) if e.type == "run_start"]
+        assert starts == ["new", "retry"]
+        assert await runtime._env.store.check() == []
+
+
+async def test_only_a_failed_run_that_is_its_threads_last_can_be_retried(opens: Opens) -> None:
+    async with opens(Agent("agent", model=failing_once(), tools=[spying(Spy(), "look")])) as runtime:
+        failed = await runtime.run("agent", "go", thread="t")
+        done = await runtime.run("agent", "go on", thread="t")
+        with pytest.raises(RunNotFailed, match="hasn't failed"):
+            await runtime.retry(done.run_id)
+        with pytest.raises(RunNotFailed, match="went on with another run"):
+            await runtime.retry(failed.run_id)
+        with pytest.raises(UnknownRun):
+            await runtime.retry("nobody")
+
+
+# -- tenants -------------------------------------------------------------------------------------------------
+
+
+async def test_tenants_share_a_runtime_and_see_nothing_of_each_other(opens: Opens) -> None:
+    async with opens(Agent("agent", model=echo())) as runtime:
+        acme, other = runtime.tenant("acme"), runtime.tenant("other")
+        mine = await acme.run("agent", "secret", thread="t")
+        await other.run("agent", "public", thread="t")
+        assert runtime.tenant("acme") is acme
+        assert [m.text for m in await acme.messages("t")] == ["secret", "you said secret"]
+        assert await runtime.messages("t") == []
+        with pytest.raises(UnknownRun):
+            await other.get_run(mine.run_id)
+        with pytest.raises(UnknownRun):
+            await other.cancel(mine.run_id)
+
+
+async def test_what_is_due_for_a_tenant_is_taken_over_too(opens: Opens) -> None:
+    sender = opens(Agent("agent", model=echo()), execute=False)
+    await sender.tenant("acme").send("t", "hello", agent="agent")
+    async with opens(Agent("agent", model=echo())) as runtime:
+        while [r.status for r in await runtime.tenant("acme").list_runs()] != ["done"]:
+            await asyncio.sleep(0.01)
+    await sender.close()
+
+
+# -- history -------------------------------------------------------------------------------------------------
+
+
+async def test_an_agent_with_a_limit_is_shown_the_last_whole_turns(opens: Opens, scripted: Scripted) -> None:
+    model = scripted("1", call("look"), "2", "3")
+    tools = [spying(Spy(), "look")]
+    agent = Agent("agent", model=model, tools=tools, limits=Limits(history=3))
+    async with opens(agent) as runtime:
+        for text in ("one", "two", "three"):
+            await runtime.run("agent", text, thread="t")
+    shown = [[m.role for m in request.messages] for request in model.requests]
+    assert shown[-1] == ["user", "assistant", "tool", "assistant", "user"]
+    assert model.requests[-1].messages[0].text == "two"
+
+
+async def test_parked_runs_are_in_the_file_and_nowhere_else(opens: Opens, scripted: Scripted) -> None:
+    agent = Agent("agent", model=FunctionModel(lambda r: call("pay")), tools=[spying(Spy(), "pay", approval=True)])
+    async with opens(agent) as runtime:
+        for place in range(20):
+            await runtime.run("agent", "go", thread=f"t{place}")
+        assert not runtime._dispatch.active
+        assert not runtime._dispatch.tasks
+        assert not runtime._bus._channels
+        assert len(await runtime.tickets(status="open")) == 20
