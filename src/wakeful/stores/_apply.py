@@ -183,19 +183,25 @@ def _put_run(write: _Write, thread: _Thread, record: RunRecord, places: dict[str
     answer = places.get(record.answer_id or "")
     payload = write.packer.pack(encode(record), write.blobs)
     acting = int(record.stage == "acting")
-    values = (record.agent_id, record.status, record.steps, acting, answer, record.finished_at, payload)
-    row = write.run(
-        """UPDATE runs SET agent = ?, status = ?, step = ?, acting = ?, answer = coalesce(?, answer),
-           finished_at = ?, payload = ? WHERE tenant = ? AND id = ? RETURNING no""",
-        (*values, write.tenant, run_id),
-    ).fetchone()
+    values = (record.steps, acting, answer, record.finished_at, payload)
+    sql = "SELECT no, agent, status FROM runs WHERE tenant = ? AND id = ?"
+    row = write.run(sql, (write.tenant, run_id)).fetchone()
     if row is None:
         row = write.run(
-            """INSERT INTO runs (agent, status, step, acting, answer, finished_at, payload, tenant, id, thread)
+            """INSERT INTO runs (step, acting, answer, finished_at, payload, tenant, id, thread, agent, status)
                VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING no""",
-            (*values, write.tenant, run_id, thread.no),
+            (*values, write.tenant, run_id, thread.no, record.agent_id, record.status),
         ).fetchone()
         thread.last_run = row[0]
+    else:
+        write.run(
+            """UPDATE runs SET step = ?, acting = ?, answer = coalesce(?, answer), finished_at = ?, payload = ?
+               WHERE no = ?""",
+            (*values, row[0]),
+        )
+        if row[1:] != (record.agent_id, record.status):  # They have indexes, which a step needn't write.
+            sql = "UPDATE runs SET agent = ?, status = ? WHERE no = ?"
+            write.run(sql, (record.agent_id, record.status, row[0]))
     number = write.run_numbers[run_id] = row[0]
     if not done:
         thread.open_run, thread.wakes, write.open = number, wakes_of(record), record
@@ -294,20 +300,13 @@ def _put_state(write: _Write, thread: _Thread) -> None:
 
 def _update(write: _Write, thread: _Thread) -> None:
     write.run(
-        """UPDATE threads SET version = ?, head = ?, epoch = ?, claim = ?, wakes = ?, open_run = ?, last_run = ?,
-           updated_at = ? WHERE no = ?""",
-        (
-            thread.version,
-            thread.head,
-            thread.epoch,
-            thread.claim,
-            thread.wakes,
-            thread.open_run,
-            thread.last_run,
-            write.now,
-            thread.no,
-        ),
+        """UPDATE threads SET version = ?, head = ?, wakes = ?, open_run = ?, last_run = ?, updated_at = ?
+           WHERE no = ?""",
+        (thread.version, thread.head, thread.wakes, thread.open_run, thread.last_run, write.now, thread.no),
     )
+    if write.commit.claim is not None or write.commit.release:
+        sql = "UPDATE threads SET epoch = ?, claim = ? WHERE no = ?"
+        write.run(sql, (thread.epoch, thread.claim, thread.no))
 
 
 def _describe(write: _Write, thread: _Thread) -> None:
