@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from store_suite import STORES, StoreFactory, die, due_threads, identity, item, message, record, step, waiting
 
 from wakeful.errors import Conflict, InboxMoved, Repeated, StaleFence
@@ -22,6 +29,7 @@ entries = st.lists(st.sampled_from(["message", "event"]), max_size=3)
 items = st.lists(st.sampled_from([f"item{n}" for n in range(6)]), max_size=2)
 requests = st.none() | st.sampled_from([f"item{n}" for n in range(6)] + ["ask1", "ask2"])
 policies = st.sampled_from(["queue", "steer"])
+mostly = st.sampled_from([True, True, True, False])
 statuses = st.sampled_from(["running", "waiting on decisions", "waiting on input", "done"])
 
 
@@ -54,6 +62,11 @@ class Model:
             self.due = self.run == "running"
 
 
+def owned(machine: Any) -> bool:
+    """Whether a thread has an owner, alive or dead: without one, what owners do isn't worth trying."""
+    return any(model.claim is not None for model in machine.threads.values())
+
+
 class StoreMachine(RuleBasedStateMachine):
     open_store: StoreFactory
 
@@ -65,6 +78,8 @@ class StoreMachine(RuleBasedStateMachine):
         self.threads = {"t1": Model(), "t2": Model()}
         self.delivered: set[str] = set()
         self.policies: dict[str, str] = {}
+        # Most of what can go wrong happens to owners: begin with one.
+        self.claim_thread("t1", [], right=True, request=None)
 
     def teardown(self) -> None:
         if hasattr(self, "runner"):
@@ -79,6 +94,12 @@ class StoreMachine(RuleBasedStateMachine):
         with pytest.raises(expected):
             self.runner.run(self.store.commit(commit))
         return None
+
+    def owner_of(self, thread_id: str) -> tuple[str, Model]:
+        """This thread if it has an owner, else the one that has."""
+        if self.threads[thread_id].claim is None:
+            thread_id = next(name for name, model in self.threads.items() if model.claim is not None)
+        return thread_id, self.threads[thread_id]
 
     def append(self, thread_id: str, log: list[str]) -> None:
         model = self.threads[thread_id]
@@ -108,8 +129,11 @@ class StoreMachine(RuleBasedStateMachine):
         self.deliver(to, ids, policy)
         assert (done.version, done.inbox_head) == (self.threads[to].version, self.threads[to].inbox_head)
 
-    @rule(thread_id=threads, log=entries, right=st.booleans(), request=requests)
+    @rule(thread_id=threads, log=entries, right=mostly, request=requests)
     def claim(self, thread_id: str, log: list[str], right: bool, request: str | None) -> None:
+        self.claim_thread(thread_id, log, right=right, request=request)
+
+    def claim_thread(self, thread_id: str, log: list[str], *, right: bool, request: str | None) -> None:
         model, token = self.threads[thread_id], new_id()
         expected: type[Exception] | None = None
         if not right or (model.claim is not None and model.alive):
@@ -128,17 +152,19 @@ class StoreMachine(RuleBasedStateMachine):
             if request is not None:
                 self.delivered.add(request)
 
+    @precondition(owned)
     @rule(thread_id=threads)
     def kill_the_owner(self, thread_id: str) -> None:
-        model = self.threads[thread_id]
-        if model.claim is not None:
-            self.runner.run(die(self.store, model.claim.token))
-            model.alive = False
+        _, model = self.owner_of(thread_id)
+        assert model.claim is not None
+        self.runner.run(die(self.store, model.claim.token))
+        model.alive = False
 
+    @precondition(owned)
     @rule(thread_id=threads, status=statuses, release=st.booleans())
     def write_the_run(self, thread_id: str, status: str, release: bool) -> None:
-        model = self.threads[thread_id]
-        if model.claim is None or (status == "done" and model.run is None):
+        thread_id, model = self.owner_of(thread_id)
+        if status == "done" and model.run is None:
             return
         done = self.commit(thread_id, None, fence=model.claim, runs=[_run(thread_id, status)], release=release)
         model.version = done.version
@@ -152,6 +178,7 @@ class StoreMachine(RuleBasedStateMachine):
         model.claim, model.alive = None, False
         model.settle(self.policies, run_written=run_written)
 
+    @precondition(owned)
     @rule(
         thread_id=threads,
         log=entries,
@@ -164,9 +191,7 @@ class StoreMachine(RuleBasedStateMachine):
     def write_as_the_owner(
         self, thread_id: str, log: list[str], to: str, ids: list[str], policy: str, release: bool, take: int
     ) -> None:
-        model = self.threads[thread_id]
-        if model.claim is None:
-            return
+        thread_id, model = self.owner_of(thread_id)
         ids = [i for i in ids if i not in self.delivered]
         taken = model.pending[:take]
         done = self.commit(
@@ -194,7 +219,7 @@ class StoreMachine(RuleBasedStateMachine):
             inbox = [item(i, thread_id) for i in ids]
             self.commit(thread_id, StaleFence, fence=fence, log=_log(log), inbox=inbox, release=True)
 
-    @rule(thread_id=threads, log=entries.filter(len), right=st.booleans())
+    @rule(thread_id=threads, log=entries.filter(len), right=mostly)
     def write_without_a_claim(self, thread_id: str, log: list[str], right: bool) -> None:
         model = self.threads[thread_id]
         expected = None if right and model.claim is None else Conflict
@@ -205,17 +230,17 @@ class StoreMachine(RuleBasedStateMachine):
             self.append(thread_id, log)
             model.settle(self.policies, run_written=False)
 
+    @precondition(owned)
     @rule(thread_id=threads, request=requests.filter(bool))
     def repeat_a_request(self, thread_id: str, request: str) -> None:
-        model = self.threads[thread_id]
-        if request in self.delivered and model.claim is not None:
+        thread_id, model = self.owner_of(thread_id)
+        if request in self.delivered:
             self.commit(thread_id, Repeated, fence=model.claim, log=_log(["event"]), request=request, release=True)
 
-    @rule(thread_id=threads, right=st.booleans())
+    @precondition(owned)
+    @rule(thread_id=threads, right=mostly)
     def finish_on_the_inbox_as_it_was_seen(self, thread_id: str, right: bool) -> None:
-        model = self.threads[thread_id]
-        if model.claim is None:
-            return
+        thread_id, model = self.owner_of(thread_id)
         head = model.inbox_head if right else model.inbox_head + 1
         expected = None if right else InboxMoved
         done = self.commit(

@@ -218,6 +218,20 @@ async def test_a_release_without_the_run_s_record_leaves_due_what_was(open_store
         assert await due_threads(store) == ["t1"]
 
 
+async def test_a_claim_makes_a_waiting_run_due_until_its_record_says_otherwise(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        writer, parked = Writer(store), record(status="waiting", waiting=waiting("decision"))
+        await writer.begin()
+        await writer.release(runs=[parked])
+        assert await due_threads(store) == []
+        await writer.claim()
+        await writer.release(log=[message()])
+        assert await due_threads(store) == ["t1"]
+        await writer.claim()
+        await writer.release(runs=[parked])
+        assert await due_threads(store) == []
+
+
 @pytest.mark.parametrize(
     ("wakes", "arrives", "due"),
     [

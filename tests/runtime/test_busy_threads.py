@@ -369,3 +369,10 @@ async def test_many_callers_at_once() -> None:
     for run in await runtime.list_runs(thread="t"):
         assert run.outcome is not None
         assert run.outcome.termination == NaturalEnd()
+
+
+async def test_input_that_would_be_rejected_on_a_busy_thread_runs_on_a_free_one(scripted: Scripted) -> None:
+    runtime = Runtime([Agent("agent", model=scripted("done"))])
+    await runtime.send("t", "go", agent="agent", policy="reject")
+    await until_idle(runtime)
+    assert [m.text for m in await runtime.messages("t")] == ["go", "done"]

@@ -1,4 +1,4 @@
-"""Many writers on one SQLite file: groups, processes, torn logs, backups; and what it costs to read a view."""
+"""Many writers on one SQLite file: groups, processes, torn logs, backups."""
 
 from __future__ import annotations
 
@@ -16,17 +16,13 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from sqlite_suite import append, raw, run_of, told
+from sqlite_suite import append, run_of, told
 
-from wakeful.errors import Conflict, StaleFence, StoreFull, StoreUnavailable
+from wakeful.errors import Conflict, InboxFull, StaleFence, StoreFull, StoreUnavailable
 from wakeful.stores import Commit, Fence, InboxItem
-from wakeful.stores import _sql as sql
-from wakeful.stores import _sqlite as sqlite
 from wakeful.stores._sqlite import SqliteStore
 from wakeful.types.content import Text
-from wakeful.types.events import StepStart
 from wakeful.types.messages import Message
-from wakeful.types.runs import Call
 
 
 @pytest.fixture
@@ -68,6 +64,9 @@ async def test_what_queues_up_while_the_writer_is_busy_is_one_transaction(path: 
 async def test_in_a_group_what_is_refused_fails_alone(path: Path) -> None:
     store = SqliteStore(path)
     await append(store, "t0", "x")
+    full = [InboxItem(id=f"i{n}", thread_id="full", kind="task") for n in range(1000)]
+    await store.commit(Commit(thread_id="full", inbox=full))
+    more = [InboxItem(id="more", thread_id="full", kind="task")]
     stale = Commit(thread_id="t0", fence=Fence(9, "nobody"), identity=run_of("t0").identity, log=[_message()])
     async with held_back(store):
         before = store.batches[0]
@@ -77,14 +76,15 @@ async def test_in_a_group_what_is_refused_fails_alone(path: Path) -> None:
                 append(store, "t1", "a"),
                 store.commit(stale),
                 append(store, "t2", "b"),
+                append(store, "t3", "finds no room for its item after it was written", inbox=more),
                 append(store, "t2", "on the wrong version"),
                 append(store, "t2", "c", version=1),
             )
         ]
     done = await asyncio.gather(*work, return_exceptions=True)
     assert store.batches[0] - before == 1
-    assert [type(one) for one in done if isinstance(one, Exception)] == [StaleFence, Conflict]
-    assert [await told(store, f"t{n}") for n in range(3)] == [["x"], ["a"], ["b", "c"]]
+    assert [type(one) for one in done if isinstance(one, Exception)] == [StaleFence, InboxFull, Conflict]
+    assert [await told(store, f"t{n}") for n in range(4)] == [["x"], ["a"], ["b", "c"], []]
     await store.close()
 
 
@@ -318,108 +318,3 @@ async def test_a_backup_writes_over_nothing(path: Path) -> None:
         await store.backup(path)
     await append(store, "t1", "x")
     await store.close()
-
-
-# -- what a view costs ---------------------------------------------------------------------------------------
-
-
-async def test_a_view_looks_rows_up_and_walks_through_no_table(path: Path) -> None:
-    store = SqliteStore(path)
-    plan = await store._query(f"EXPLAIN QUERY PLAN {sqlite._sql(sql._VIEW)}", "default", "t1")
-    steps = [row[3] for row in plan]
-    # `t` and `r` are the query's own one-row tables.
-    assert [step for step in steps if step.startswith("SCAN") and step not in ("SCAN t", "SCAN r")] == []
-    assert any(step.startswith("MATERIALIZE t") for step in steps)
-    assert any(step.startswith("MATERIALIZE r") for step in steps)
-    searches = " ".join(step for step in steps if step.startswith("SEARCH"))
-    for lookup in ("(thread=? AND seq=?)", "(run=? AND step=?)", "(run=? AND status=?)", "(thread=? AND run=?)"):
-        assert lookup in searches
-    assert searches.count("(thread=? AND status=?)") == 2
-    assert "(thread=?)" not in searches
-    await store.close()
-
-
-async def long_thread(store: SqliteStore, thread_id: str, length: int) -> None:
-    """A thread with so many entries, calls of older steps and items that were taken, and a run that is open."""
-    run = run_of(thread_id, stage="acting", steps=length, answer_id=f"last-{thread_id}")
-    answer = Message(f"last-{thread_id}", "assistant", (Text("done"),), 7)
-    items = [InboxItem(id=f"{thread_id}-{n}", thread_id=thread_id, kind="input") for n in range(length)]
-    for first in range(0, length, 500):
-        await store.commit(Commit(thread_id=thread_id, inbox=items[first : first + 500]))
-        view = await store.load(thread_id)
-        assert view is not None
-        steps = range(first, min(first + 500, length))
-        await append(
-            store,
-            thread_id,
-            version=view.thread.version,
-            log=[*[StepStart(run.identity, 0, 7, n) for n in steps], answer],
-            runs=[run],
-            calls=[Call(f"c{n}", run.id, n, 0, "look", {}) for n in [*steps, length]],
-            taken=[i.id for i in items[first : first + 500]],
-        )
-
-
-async def opcodes(store: SqliteStore, thread_id: str) -> int:
-    """How many instructions the database takes to read a view."""
-    count = 0
-
-    def tick() -> int:
-        nonlocal count
-        count += 1
-        return 0
-
-    store._database._reading.set_progress_handler(tick, 1)
-    view = await store.load(thread_id)
-    store._database._reading.set_progress_handler(None, 1)
-    assert view is not None
-    assert view.answer is not None
-    assert len(view.calls) == 1
-    return count
-
-
-async def test_the_view_of_a_long_thread_costs_no_more_than_that_of_a_short_one(path: Path) -> None:
-    store = SqliteStore(path, synchronous="NORMAL")
-    await long_thread(store, "short", 50)
-    await long_thread(store, "long", 5_000)
-    short, long = await opcodes(store, "short"), await opcodes(store, "long")
-    assert long < 1.5 * short
-    await store.close()
-
-
-async def test_delivering_to_a_thread_costs_the_same_however_much_it_took(path: Path) -> None:
-    store = SqliteStore(path, synchronous="NORMAL")
-    await long_thread(store, "short", 50)
-    await long_thread(store, "long", 2_000)
-    store._database._writing.execute("ANALYZE")
-
-    async def cost(thread_id: str) -> int:
-        count = 0
-
-        def tick() -> int:
-            nonlocal count
-            count += 1
-            return 0
-
-        store._database._writing.set_progress_handler(tick, 1)
-        item = InboxItem(id=f"new-{thread_id}", thread_id=thread_id, kind="input")
-        await store.commit(Commit(thread_id=thread_id, inbox=[item]))
-        store._database._writing.set_progress_handler(None, 1)
-        return count
-
-    assert await cost("long") < 1.5 * await cost("short")
-    await store.close()
-
-
-async def test_the_file_grows_by_what_was_added(path: Path) -> None:
-    store = SqliteStore(path, synchronous="NORMAL")
-    version, sizes = 0, list[int]()
-    for _ in range(3):
-        for _ in range(50):
-            version = (await append(store, "t1", "x" * 2000, version=version)).version
-        sizes.append((await store.size())["bytes"])
-    await store.close()
-    with raw(path) as db:
-        assert db.execute("SELECT count(*) FROM log").fetchone() == (150,)
-    assert sizes[2] - sizes[1] < 3 * 50 * 2000
-    assert abs((sizes[2] - sizes[1]) - (sizes[1] - sizes[0])) < 100_000

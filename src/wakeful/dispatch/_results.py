@@ -105,7 +105,7 @@ def item_of(new: NewRun, policy: InputPolicy) -> InboxItem:
         thread_id=new.thread_id,
         kind="input",
         message=new.message,
-        policy="queue" if policy == "interrupt" else policy,
+        policy="steer" if policy == "steer" else "queue",
         agent_id=new.agent_id,
         principal=new.principal,
         options=new.options,

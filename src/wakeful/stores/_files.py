@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
-from contextlib import closing
+import time
+from collections.abc import Callable
+from contextlib import closing, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from ..errors import StoreRefused, StoreUnavailable
 from ._schema import APPLICATION_ID, MIN_READER, VERSION, statements
@@ -13,6 +17,8 @@ __all__ = ["open_database"]
 
 # A commit touches a few pages and writes each of them whole: small ones halve what a step writes.
 PAGE_BYTES = 2048
+
+LOOKS, LOOK_AGAIN_SECONDS = 5, 0.05
 
 
 def open_database(path: Path, synchronous: str, busy_seconds: float) -> sqlite3.Connection:
@@ -59,14 +65,38 @@ def _look(path: Path) -> None:
     if int.from_bytes(header[68:72], "big") == APPLICATION_ID:
         return
     # What was just made may still be in the log beside the file.
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
-        try:
-            ours = db.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID
-            empty = not ours and db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
-        except sqlite3.Error as error:
-            raise StoreRefused(f"{path} can't be read ({error}); it was left as it is") from error
-    if not ours and not empty:
+    if not _read(path, _ours_or_empty):
         raise StoreRefused(f"{path} is another program's database; it was left as it is: give another path")
+
+
+def _ours_or_empty(db: sqlite3.Connection) -> bool:
+    if db.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID:
+        return True
+    return db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
+
+
+def _read(path: Path, look: Callable[[sqlite3.Connection], bool]) -> bool:
+    """Look into a file without touching it. The log of a process that was killed has to be recovered first, for
+    which SQLite must write: that is done to a copy, which may be bad while another process does it to the file."""
+    problem: sqlite3.Error | None = None
+    for _ in range(LOOKS):
+        try:
+            with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+                return look(db)
+        except sqlite3.Error:
+            pass
+        with TemporaryDirectory() as folder:
+            copy = Path(folder) / "copy.db"
+            shutil.copyfile(path, copy)
+            with suppress(FileNotFoundError):
+                shutil.copyfile(f"{path}-wal", f"{copy}-wal")
+            try:
+                with closing(sqlite3.connect(copy)) as db:
+                    return look(db)
+            except sqlite3.Error as error:
+                problem = error
+        time.sleep(LOOK_AGAIN_SECONDS)
+    raise StoreRefused(f"{path} can't be read ({problem}); it was left as it is") from problem
 
 
 def _prepare(db: sqlite3.Connection, path: Path) -> None:

@@ -5,6 +5,7 @@ The lock goes with the process, however it ends: its claims can be taken over at
 
 from __future__ import annotations
 
+import glob
 import os
 from pathlib import Path
 
@@ -30,8 +31,13 @@ class Owners:
         """Show that this process is alive, for as long as it is."""
         if fcntl is None or worker_id in self._held:
             return
-        handle = os.open(self._path(worker_id), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path = self._path(worker_id)
+        while True:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            if path.exists() and path.stat().st_ino == os.fstat(handle).st_ino:
+                break
+            os.close(handle)  # Somebody took it for a dead one's, and removed it, before it was locked.
         self._held[worker_id] = handle
 
     def drop(self, worker_id: str) -> None:
@@ -42,22 +48,29 @@ class Owners:
             os.close(handle)
 
     def dead(self, worker_id: str) -> bool:
-        """Whether the worker's process is known to have ended; its file is removed then."""
+        """Whether the worker's process is known to have ended. Its file stays for those who have to see it too."""
         if fcntl is None or worker_id in self._held:
             return False
         try:
             handle = os.open(self._path(worker_id), os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
-            return False  # It never had one, or somebody else saw it first: the lease decides.
+            return False  # It never had one: the lease decides.
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             return False
-        else:
-            self._path(worker_id).unlink(missing_ok=True)
-            return True
         finally:
             os.close(handle)
+        return True
+
+    def sweep(self, leased: set[str]) -> None:
+        """Remove the files of processes that ended, except those of workers who have a lease: until it is taken
+        from them, their file is what says that they are dead."""
+        prefix = f"{self._database.name}-owner-"
+        for path in self._database.parent.glob(f"{glob.escape(prefix)}*"):
+            worker_id = path.name.removeprefix(prefix)
+            if worker_id not in leased and self.dead(worker_id):
+                path.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Let go of all of them."""

@@ -52,6 +52,8 @@ class _Database:
         self._reading = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
         self._reading.execute("PRAGMA query_only = ON")
         self.owners = Owners(path)
+        leased = self._writing.execute("SELECT id FROM workers WHERE until > ?", (now_ms(),)).fetchall()
+        self.owners.sweep({worker_id for (worker_id,) in leased})
         self.batches: list[int] = [0, 0]
         self._writer = JobThread("wakeful-sqlite-writer", self._write_batch)
         self._reader = JobThread("wakeful-sqlite-reader", self._read_batch)

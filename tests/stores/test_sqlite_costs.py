@@ -1,0 +1,124 @@
+"""What reading a view, delivering an item and growing cost on SQLite: never the length of the thread."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sqlite_suite import append, raw, run_of
+
+from wakeful.stores import Commit, InboxItem
+from wakeful.stores import _sql as sql
+from wakeful.stores import _sqlite as sqlite
+from wakeful.stores._sqlite import SqliteStore
+from wakeful.types.content import Text
+from wakeful.types.events import StepStart
+from wakeful.types.messages import Message
+from wakeful.types.runs import Call
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store.db"
+
+
+async def test_a_view_looks_rows_up_and_walks_through_no_table(path: Path) -> None:
+    store = SqliteStore(path)
+    plan = await store._query(f"EXPLAIN QUERY PLAN {sqlite._sql(sql._VIEW)}", "default", "t1")
+    steps = [row[3] for row in plan]
+    # `t` and `r` are the query's own one-row tables.
+    assert [step for step in steps if step.startswith("SCAN") and step not in ("SCAN t", "SCAN r")] == []
+    assert any(step.startswith("MATERIALIZE t") for step in steps)
+    assert any(step.startswith("MATERIALIZE r") for step in steps)
+    searches = " ".join(step for step in steps if step.startswith("SEARCH"))
+    for lookup in ("(thread=? AND seq=?)", "(run=? AND step=?)", "(run=? AND status=?)", "(thread=? AND run=?)"):
+        assert lookup in searches
+    assert searches.count("(thread=? AND status=?)") == 2
+    assert "(thread=?)" not in searches
+    await store.close()
+
+
+async def long_thread(store: SqliteStore, thread_id: str, length: int) -> None:
+    """A thread with so many entries, calls of older steps and items that were taken, and a run that is open."""
+    run = run_of(thread_id, stage="acting", steps=length, answer_id=f"last-{thread_id}")
+    answer = Message(f"last-{thread_id}", "assistant", (Text("done"),), 7)
+    items = [InboxItem(id=f"{thread_id}-{n}", thread_id=thread_id, kind="input") for n in range(length)]
+    for first in range(0, length, 500):
+        await store.commit(Commit(thread_id=thread_id, inbox=items[first : first + 500]))
+        view = await store.load(thread_id)
+        assert view is not None
+        steps = range(first, min(first + 500, length))
+        await append(
+            store,
+            thread_id,
+            version=view.thread.version,
+            log=[*[StepStart(run.identity, 0, 7, n) for n in steps], answer],
+            runs=[run],
+            calls=[Call(f"c{n}", run.id, n, 0, "look", {}) for n in [*steps, length]],
+            taken=[i.id for i in items[first : first + 500]],
+        )
+
+
+async def opcodes(store: SqliteStore, thread_id: str) -> int:
+    """How many instructions the database takes to read a view."""
+    count = 0
+
+    def tick() -> int:
+        nonlocal count
+        count += 1
+        return 0
+
+    store._database._reading.set_progress_handler(tick, 1)
+    view = await store.load(thread_id)
+    store._database._reading.set_progress_handler(None, 1)
+    assert view is not None
+    assert view.answer is not None
+    assert len(view.calls) == 1
+    return count
+
+
+async def test_the_view_of_a_long_thread_costs_no_more_than_that_of_a_short_one(path: Path) -> None:
+    store = SqliteStore(path, synchronous="NORMAL")
+    await long_thread(store, "short", 50)
+    await long_thread(store, "long", 5_000)
+    short, long = await opcodes(store, "short"), await opcodes(store, "long")
+    assert long < 1.5 * short
+    await store.close()
+
+
+async def test_delivering_to_a_thread_costs_the_same_however_much_it_took(path: Path) -> None:
+    store = SqliteStore(path, synchronous="NORMAL")
+    await long_thread(store, "short", 50)
+    await long_thread(store, "long", 2_000)
+    store._database._writing.execute("ANALYZE")
+
+    async def cost(thread_id: str) -> int:
+        count = 0
+
+        def tick() -> int:
+            nonlocal count
+            count += 1
+            return 0
+
+        store._database._writing.set_progress_handler(tick, 1)
+        item = InboxItem(id=f"new-{thread_id}", thread_id=thread_id, kind="input")
+        await store.commit(Commit(thread_id=thread_id, inbox=[item]))
+        store._database._writing.set_progress_handler(None, 1)
+        return count
+
+    assert await cost("long") < 1.5 * await cost("short")
+    await store.close()
+
+
+async def test_the_file_grows_by_what_was_added(path: Path) -> None:
+    store = SqliteStore(path, synchronous="NORMAL")
+    version, sizes = 0, list[int]()
+    for _ in range(3):
+        for _ in range(50):
+            version = (await append(store, "t1", "x" * 2000, version=version)).version
+        sizes.append((await store.size())["bytes"])
+    await store.close()
+    with raw(path) as db:
+        assert db.execute("SELECT count(*) FROM log").fetchone() == (150,)
+    assert sizes[2] - sizes[1] < 3 * 50 * 2000
+    assert abs((sizes[2] - sizes[1]) - (sizes[1] - sizes[0])) < 100_000
