@@ -2,7 +2,7 @@
 PY := .venv/bin/python
 READY := .venv/.ready
 
-.PHONY: demo test test-all lint bench clean
+.PHONY: demo test test-all crash lint bench clean
 
 $(READY): pyproject.toml constraints.txt
 	@if command -v uv >/dev/null 2>&1; then \
@@ -28,6 +28,9 @@ test: lint ## every acceptance row once
 
 test-all: lint ## the long forms too
 	WAKEFUL_EXAMPLES=500 $(PY) -m pytest -n auto
+
+crash: $(READY) ## a few hundred kills at random moments, on both databases; CRASH="--seed 7 --kills 100"
+	@cd tests && ../$(PY) -m crash.soak $(CRASH)
 
 bench: $(READY) ## what we claim about speed, against floors and peers; writes bench.json
 	$(PY) -m benchmarks --json bench.json

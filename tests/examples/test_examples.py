@@ -65,11 +65,38 @@ def test_the_demo_shows_each_thing_in_its_order() -> None:
     text = run("demo")
     in_order(text, "1  A tool call", "→ count_words", "← 6", "That is 6 words.")
     in_order(text, "2  Parallel tools", "s together")
+    in_order(text, "3  A handoff", "desk ⇒ poet", "poet: ")
     in_order(
-        text, "3  An approval", "is waiting; draft.txt exists: True", "ticket ", "is done; draft.txt exists: False"
+        text,
+        "4  A killed process",
+        "asks for charge, send_letter, look_up_stock",
+        "charge: done",
+        "kill -9",
+        "is started in its place",
+        "the run goes on where it stood",
+        "send_letter: nobody knows",
+        "look_up_stock: done",
+        "ship waits for a person",
+        "the run is waiting",
+        "the bank's own book has 1 charge",
     )
-    in_order(text, "4  A handoff", "desk ⇒ poet", "poet: ")
-    in_order(text, "5  The events", "1  run_start", "tool_progress", "text_delta", "run_finish", "misses nothing")
+    in_order(
+        text,
+        "5  An approval",
+        "ticket ",
+        "parcels so far: 0",
+        "answers: yes",
+        "the run is done",
+        "parcels now: 1",
+        "charge         finished; it was started once",
+        "send_letter    unknown; it was started once",
+    )
+    in_order(text, "6  The events", "misses nothing", "charge: done", "the run is done")
+
+
+def test_the_demos_processes_are_three() -> None:
+    processes = re.findall(r"^  process (\d+)", run("demo"), re.MULTILINE)
+    assert len(processes) == len(set(processes)) == 3
 
 
 def test_the_demos_tools_overlap() -> None:
@@ -79,6 +106,6 @@ def test_the_demos_tools_overlap() -> None:
     assert progress[-1] == "tea"
 
 
-@pytest.mark.parametrize("name", [name for name in EXAMPLES if name != "demo"])
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_is_short_enough_to_copy(name) -> None:
     assert len((ROOT / "examples" / f"{name}.py").read_text().splitlines()) < 40
