@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
 from typing import Annotated
 
 import typer
 
 from .. import __version__
-from ..errors import UsageError, WakefulError
 from ..types.codec import encode
 from ..types.events import AnyEvent
 from ..types.ids import new_id
 from ._chat import Chat, choose_agent
 from ._decide import ask_terminal
-from ._exit import ExitCode, exit_code
+from ._exit import exit_code, reported
 from ._render import Renderer
 from ._session import Session, Turn
+from ._store import store_app
 from ._target import load_runtime
+from ._tickets import tickets_app
 
 __all__ = ["app"]
 
@@ -31,6 +30,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(store_app)
+app.add_typer(tickets_app)
 
 Target = Annotated[
     str,
@@ -62,7 +63,7 @@ def run(
     130 cancelled.
     """
     renderer = Renderer()
-    with _reported(renderer):
+    with reported(renderer):
         runtime = load_runtime(target)
         show = _print_json if json else renderer.show
         with Session(runtime, show, lambda: _cancelling(renderer)) as session:
@@ -82,25 +83,12 @@ def chat(
 ) -> None:
     """Talk to an agent, and answer in place what its runs wait for."""
     renderer = Renderer()
-    with _reported(renderer):
+    with reported(renderer):
         runtime = load_runtime(target)
         with Session(runtime, renderer.show, lambda: _cancelling(renderer)) as session:
             last = session.last_run(thread) if thread is not None else None
             chosen = choose_agent(runtime, agent, None if last is None else last.agent_id)
             Chat(session, renderer, ask_terminal, chosen, thread or new_id()).run()
-
-
-@contextmanager
-def _reported(renderer: Renderer) -> Generator[None, None, None]:
-    """Errors of ours as their message and an exit code; others are bugs and keep their traceback."""
-    try:
-        yield
-    except UsageError as error:
-        renderer.error(str(error))
-        raise typer.Exit(ExitCode.USAGE) from error
-    except WakefulError as error:
-        renderer.error(str(error))
-        raise typer.Exit(ExitCode.ERROR) from error
 
 
 def _print_json(event: AnyEvent) -> None:
@@ -120,6 +108,7 @@ def _explain_waiting(renderer: Renderer, turn: Turn, target: str) -> None:
         renderer.ticket(ticket)
     if turn.tickets:
         renderer.note(f"answer with: wakeful chat {shlex.quote(target)} --thread {shlex.quote(turn.thread_id)}")
-        decision = f'Decision("{turn.tickets[0].id}")'
-        renderer.note(f'or from Python: await runtime.resume("{turn.run_id}", {decision})')
+        ticket_id = turn.tickets[0].id
+        renderer.note(f"or with: wakeful tickets approve {shlex.quote(target)} {ticket_id}")
+        renderer.note(f'or from Python: await runtime.answer("{ticket_id}", Decision("{ticket_id}"))')
         renderer.note("(a runtime that keeps its threads in memory has forgotten the run by then)")

@@ -1,13 +1,20 @@
-"""How a run's outcome becomes the command's exit code."""
+"""What a command tells the shell: how a run's outcome, and an error, become its exit code."""
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from enum import IntEnum
 
+import typer
+
+from ..dispatch import RunResult
+from ..errors import UsageError, WakefulError
 from ..types.events import RunFinish
 from ..types.runs import BehaviourRequested, Blocked, Cancelled, NaturalEnd, Stopped
+from ._render import Renderer
 
-__all__ = ["ExitCode", "exit_code"]
+__all__ = ["ExitCode", "exit_code", "reported"]
 
 
 class ExitCode(IntEnum):
@@ -22,7 +29,7 @@ class ExitCode(IntEnum):
     CANCELLED = 130
 
 
-def exit_code(finish: RunFinish | None) -> ExitCode:
+def exit_code(finish: RunFinish | RunResult | None) -> ExitCode:
     """The exit code for the end of a run's activation; an error if it never came to one."""
     if finish is None:
         return ExitCode.ERROR
@@ -39,3 +46,16 @@ def exit_code(finish: RunFinish | None) -> ExitCode:
             return ExitCode.CANCELLED
         case _:
             return ExitCode.ERROR
+
+
+@contextmanager
+def reported(renderer: Renderer) -> Generator[None, None, None]:
+    """Errors of ours as their message and an exit code; others are bugs and keep their traceback."""
+    try:
+        yield
+    except UsageError as error:
+        renderer.error(str(error))
+        raise typer.Exit(ExitCode.USAGE) from error
+    except WakefulError as error:
+        renderer.error(str(error))
+        raise typer.Exit(ExitCode.ERROR) from error

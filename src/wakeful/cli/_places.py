@@ -1,0 +1,74 @@
+"""Where a store is: a file's path, a database's URL, or the runtime that has it; opened for one command."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from ..agents import Agent
+from ..errors import ConfigurationError, UsageError
+from ..models import ScriptedModel
+from ..runtime import Runtime
+from ..types.codec import encode
+from ._exit import reported
+from ._render import Renderer
+from ._target import load_runtime
+
+__all__ = ["PLACE", "Json", "Place", "Tenant", "ask", "is_target", "runtime_of", "show", "with_runtime"]
+
+T = TypeVar("T")
+
+PLACE = "A file's path, postgres://..., or module:runtime."
+
+Place = Annotated[str, typer.Argument(metavar="STORE", help=PLACE, show_default=False)]
+Tenant = Annotated[str | None, typer.Option("--tenant", metavar="NAME", help="The tenant; 'default' by default.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def is_target(place: str) -> bool:
+    """Whether this is `module:runtime`, and not a path or a URL. A file that is there is a file."""
+    return re.fullmatch(r"[^:]{2,}:[A-Za-z_]\w*", place) is not None and not Path(place).exists()
+
+
+def runtime_of(place: str, *, may_be_new: bool = False) -> Runtime:
+    """The runtime that a target names; for a path or a URL, one that runs nothing on that store."""
+    if is_target(place):
+        return load_runtime(place)
+    path = place.removeprefix("sqlite://")
+    if "://" not in path and not may_be_new and not Path(path).exists():
+        raise UsageError(f"there is no file {path!r}; a store is a file's path, postgres://... or module:runtime")
+    try:
+        return Runtime([Agent("nobody", model=ScriptedModel([]))], store=place)  # It must have one, and runs none.
+    except ConfigurationError as error:
+        raise UsageError(str(error)) from error
+
+
+def with_runtime(runtime: Runtime, tenant: str | None, work: Callable[[Runtime], Awaitable[T]]) -> T:
+    """Do something with a runtime, as a tenant, and close it."""
+
+    async def main() -> T:
+        try:
+            return await work(runtime if tenant is None else runtime.tenant(tenant))
+        finally:
+            await runtime.close()
+
+    return asyncio.run(main())
+
+
+def ask(place: str, tenant: str | None, work: Callable[[Runtime], Awaitable[T]], *, may_be_new: bool = False) -> T:
+    """Do something with the store at a place; what goes wrong is said on stderr."""
+    with reported(Renderer()):
+        return with_runtime(runtime_of(place, may_be_new=may_be_new), tenant, work)
+
+
+def show(json: bool, value: Any, text: str) -> None:
+    """Print what came of it, for programs or for people."""
+    if json:
+        typer.echo(encode(value))
+    else:
+        Renderer().line(text)

@@ -1,0 +1,182 @@
+"""`wakeful store`: what a store holds, whether it is well, pruning and backups."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, cast, get_args
+
+import typer
+
+from ..errors import UsageError
+from ..runtime import Runtime
+from ..stores import Pruned, Retention
+from ..types.runs import RunStatus
+from ._exit import ExitCode, reported
+from ._places import PLACE, Json, Place, Tenant, ask, is_target, runtime_of, show, with_runtime
+from ._render import Renderer
+from ._store_threads import delete, export, fork, import_, threads
+
+__all__ = ["store_app"]
+
+store_app = typer.Typer(name="store", help=f"Look after a store. STORE: {PLACE}", no_args_is_help=True)
+
+
+@store_app.command()
+def info(place: Place, tenant: Tenant = None, json: Json = False) -> None:
+    """Show a store's version and size, and how much of each kind a tenant has in it."""
+    found = ask(place, tenant, _info)
+    lines = [f"{key:<18}{found[key]}" for key in ("store", "version") if key in found]
+    lines += [f"{key:<18}{_size(found[key])}" for key in ("bytes", "free") if key in found]
+    lines += [f"{key:<18}{count:,}" for key, count in found["counts"].items()]
+    show(json, found, "\n".join(lines))
+
+
+async def _info(runtime: Runtime) -> dict[str, Any]:
+    store = cast(Any, runtime.store)
+    found: dict[str, Any] = {"store": str(getattr(store, "path", None) or repr(store))}
+    if hasattr(store, "version"):
+        found |= {"version": await store.version(), **(await store.size())}
+    counts: Mapping[str, int] = await store.counts()
+    statuses = get_args(RunStatus)
+    others = {kind: count for kind, count in counts.items() if kind not in statuses}
+    return {**found, "counts": others | {f"{s} runs": counts[s] for s in statuses if s in counts}}
+
+
+def _size(size: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GiB"
+
+
+@store_app.command()
+def check(
+    place: Annotated[str | None, typer.Argument(metavar="STORE", help=PLACE, show_default=False)] = None,
+    target: Annotated[
+        str | None, typer.Option(metavar="MODULE:RUNTIME", help="Whose code parked runs are held against.")
+    ] = None,
+    tenant: Tenant = None,
+    json: Json = False,
+) -> None:
+    """Look for damage, for records that contradict each other, and, given a runtime, for parked runs
+    that its code can't resume.
+
+    The exit code is 1 if anything is wrong.
+    """
+    with reported(Renderer()):
+        if place is None and target is None:
+            raise UsageError("say which store to check: wakeful store check app.db, or module:runtime")
+        if target is None and place is not None and is_target(place):
+            target = place
+        runtime = runtime_of(cast(str, place or target))
+        judge = runtime if target in (place, None) or place is None else runtime_of(target)
+        found = with_runtime(runtime, tenant, lambda opened: _check(opened, judge if target else None))
+    lines: list[str] = [*found["problems"]]
+    for one in found["parked"]:
+        run = f"run {one.run_id} of agent {one.agent_id!r}"
+        lines.append(f"thread {one.thread_id!r}: {run} can't go on: {'; '.join(one.reasons)}")
+    show(json, found, "\n".join(lines) or "all is well")
+    if lines:
+        raise typer.Exit(ExitCode.ERROR)
+
+
+async def _check(runtime: Runtime, judge: Runtime | None) -> dict[str, list[Any]]:
+    store = cast(Any, runtime.store)
+    problems: list[str] = await store.check() if hasattr(store, "check") else []
+    if judge is None or problems:  # What may be damaged can't be judged.
+        return {"problems": problems, "parked": []}
+    return {"problems": problems, "parked": list(await judge.parked_problems(runtime.store))}
+
+
+@store_app.command()
+def prune(
+    place: Place,
+    chunks: Annotated[str, typer.Option(metavar="AGE", help="Pieces of answers that never came.")] = "1d",
+    events: Annotated[str, typer.Option(metavar="AGE", help="Events of finished runs; messages stay.")] = "30d",
+    runs: Annotated[str, typer.Option(metavar="AGE", help="Finished runs; messages stay.")] = "never",
+    runs_kept: Annotated[str, typer.Option(metavar="COUNT", help="Newest runs to keep in a thread.")] = "all",
+    threads: Annotated[str, typer.Option(metavar="AGE", help="Threads that nothing waits on.")] = "never",
+    threads_kept: Annotated[str, typer.Option(metavar="COUNT", help="Newest threads to keep.")] = "all",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how much would be removed.")] = False,
+    tenant: Tenant = None,
+    json: Json = False,
+) -> None:
+    """Remove what is older than an age, such as 30d or 12h, and what is more than a count.
+
+    'never' and 'all' keep it.
+    """
+    with reported(Renderer()):
+        retention = Retention(
+            chunks=_age(chunks, "--chunks"),
+            events=_age(events, "--events"),
+            runs=_age(runs, "--runs"),
+            runs_kept=_count(runs_kept, "--runs-kept"),
+            threads=_age(threads, "--threads"),
+            threads_kept=_count(threads_kept, "--threads-kept"),
+        )
+    done = ask(place, tenant, lambda runtime: _prune(runtime, retention, dry_run))
+    counts = {name: getattr(done, name) for name in done.__struct_fields__}
+    said = ", ".join([f"{count:,} {name}" for name, count in counts.items() if count]) or "nothing"
+    show(json, done, f"{'would remove' if dry_run else 'removed'} {said}")
+
+
+async def _prune(runtime: Runtime, retention: Retention, dry_run: bool) -> Pruned:
+    if not dry_run:
+        return await runtime.prune(retention)
+    if not hasattr(runtime.store, "would_prune"):
+        raise UsageError("this store can't tell beforehand what would be removed; --dry-run is for databases")
+    return await cast(Any, runtime.store).would_prune(retention)
+
+
+_UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 24 * 3_600_000, "w": 7 * 24 * 3_600_000}
+
+
+def _age(text: str, option: str) -> int | None:
+    if text == "never":
+        return None
+    found = re.fullmatch(r"([0-9]{1,9})([smhdw])", text)
+    if found is None:
+        raise UsageError(f"{option} is an age such as 30d, 12h, 15m or 45s, or 'never', not {text!r:.40}")
+    return int(found[1]) * _UNITS[found[2]]
+
+
+def _count(text: str, option: str) -> int | None:
+    if text == "all":
+        return None
+    if not re.fullmatch("[0-9]{1,9}", text):
+        raise UsageError(f"{option} is a number, or 'all', not {text!r:.40}")
+    return int(text)
+
+
+@store_app.command()
+def backup(
+    place: Place,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that isn't there yet.", show_default=False)],
+) -> None:
+    """Copy a SQLite store, with all tenants, while it is in use.
+
+    A plain copy of the file would miss what is still in the log beside it.
+    """
+    with reported(Renderer()):
+        if file.exists() or not file.absolute().parent.is_dir():
+            what = "is there already" if file.exists() else "is in a folder that doesn't exist"
+            raise UsageError(f"{file} {what}; back up into a new file")
+    ask(place, None, lambda runtime: _backup(runtime, file))
+    Renderer().line(f"backed up into {file}")
+
+
+async def _backup(runtime: Runtime, file: Path) -> None:
+    store = cast(Any, runtime.store)
+    if hasattr(store, "backup"):
+        await store.backup(file)
+    elif runtime.store.durable:
+        raise UsageError("Postgres has a tool of its own for this: pg_dump --schema=wakeful, with the store's URL")
+    else:
+        raise UsageError("a store in memory can't be backed up; export its threads")
+
+
+for command in (threads, export, import_, delete, fork):
+    store_app.command(command.__name__.rstrip("_"))(command)

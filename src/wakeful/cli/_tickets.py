@@ -1,0 +1,278 @@
+"""`wakeful tickets`: what people are asked, and answering it, from any shell that reaches the store."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Callable
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from ..dispatch import RunResult, leave_decision
+from ..errors import UnknownTicket, UsageError
+from ..runtime import Runtime
+from ..types.codec import encode
+from ..types.ids import now_ms
+from ..types.runs import Principal
+from ..types.tickets import Answer, Decision, Ticket
+from ._decide import read_value
+from ._exit import exit_code, reported
+from ._places import PLACE, Json, Place, Tenant, ask, is_target, runtime_of, show, with_runtime
+from ._render import Renderer
+from ._text import arguments_text, one_line
+
+__all__ = ["tickets_app"]
+
+tickets_app = typer.Typer(
+    name="tickets",
+    help=f"List and answer what runs ask people. STORE: {PLACE} With module:runtime the run goes on here; "
+    "else the answer is left for whoever runs it.",
+    no_args_is_help=True,
+)
+
+TicketId = Annotated[str, typer.Argument(metavar="TICKET", help="The ticket's id.", show_default=False)]
+Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; it is kept.")]
+Who = Annotated[
+    str | None, typer.Option("--as", metavar="WHO", help="Who decides; the user of this shell by default.")
+]
+
+
+class Status(StrEnum):
+    """Which tickets."""
+
+    open = "open"
+    answered = "answered"
+    superseded = "superseded"
+    cancelled = "cancelled"
+    all = "all"
+
+
+@tickets_app.command("list")
+def list_(
+    place: Place,
+    status: Annotated[Status, typer.Option(help="What became of them.")] = Status.open,
+    assignee: Annotated[str | None, typer.Option(metavar="WHO", help="Who has to answer.")] = None,
+    thread: Annotated[str | None, typer.Option(metavar="ID", help="Of one thread.")] = None,
+    run: Annotated[str | None, typer.Option(metavar="ID", help="Of one run.")] = None,
+    after: Annotated[str | None, typer.Option(metavar="TICKET", help="Only newer ones than this.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many, the oldest first.")] = 100,
+    tenant: Tenant = None,
+    json: Json = False,
+) -> None:
+    """List tickets, oldest first: id, status, who has it, its deadline, the tool, the question."""
+    wanted = None if status is Status.all else status.value
+
+    def look(runtime: Runtime) -> Any:
+        return runtime.tickets(run, thread=thread, status=wanted, assignee=assignee, after=after, limit=limit)
+
+    renderer = Renderer()
+    for ticket in ask(place, tenant, look):
+        if json:
+            typer.echo(encode(ticket))
+            continue
+        by = "-" if ticket.deadline is None else _time(ticket.deadline)
+        words = [ticket.id, f"{ticket.status:<10}", f"{ticket.assignee or '-':<12}", f"{by:<20}", ticket.tool]
+        renderer.line("  ".join([*words, one_line(ticket.message, 80)]).rstrip())
+
+
+@tickets_app.command(name="show")
+def show_(place: Place, ticket_id: TicketId, tenant: Tenant = None, json: Json = False) -> None:
+    """Show a ticket in full, and who decided what about it."""
+
+    async def look(runtime: Runtime) -> tuple[Ticket, list[Decision]]:
+        return await _find(runtime, ticket_id), list(await runtime.decisions(ticket_id))
+
+    ticket, decisions = ask(place, tenant, look)
+    show(json, {"ticket": ticket, "decisions": decisions}, "\n".join(_page(ticket, decisions)))
+
+
+@tickets_app.command()
+def approve(
+    place: Place,
+    ticket_id: TicketId,
+    reason: Reason = "",
+    who: Who = None,
+    tenant: Tenant = None,
+    json: Json = False,
+) -> None:
+    """Let the call go on; a call of unknown outcome is run again."""
+    _answer(place, ticket_id, lambda ticket: ticket.approve(), reason, who, tenant, json)
+
+
+@tickets_app.command()
+def deny(
+    place: Place,
+    ticket_id: TicketId,
+    reason: Reason = "",
+    who: Who = None,
+    tenant: Tenant = None,
+    json: Json = False,
+) -> None:
+    """Say no: the call doesn't run, and the model is told why."""
+    _answer(place, ticket_id, lambda ticket: ticket.deny(), reason, who, tenant, json)
+
+
+@tickets_app.command()
+def answer(
+    place: Place,
+    ticket_id: TicketId,
+    value: Annotated[str, typer.Argument(metavar="VALUE", help="Text, or JSON where that is asked for.")],
+    reason: Reason = "",
+    who: Who = None,
+    tenant: Tenant = None,
+    json: Json = False,
+) -> None:
+    """Answer a question that takes more than yes or no."""
+    _answer(place, ticket_id, lambda ticket: ticket.answer(_value(value, ticket)), reason, who, tenant, json)
+
+
+@tickets_app.command()
+def result(
+    place: Place,
+    ticket_id: TicketId,
+    value: Annotated[str, typer.Argument(metavar="VALUE", help="Text, or a JSON object or list.")],
+    reason: Reason = "",
+    who: Who = None,
+    tenant: Tenant = None,
+    json: Json = False,
+) -> None:
+    """Give the call's result yourself; the tool doesn't run."""
+    _answer(place, ticket_id, lambda ticket: ticket.result(_value(value, ticket)), reason, who, tenant, json)
+
+
+@tickets_app.command()
+def edit(
+    place: Place,
+    ticket_id: TicketId,
+    arguments: Annotated[str, typer.Argument(metavar="JSON", help="The new arguments, an object.")],
+    reason: Reason = "",
+    who: Who = None,
+    tenant: Tenant = None,
+    json: Json = False,
+) -> None:
+    """Run the call with other arguments."""
+    _answer(place, ticket_id, lambda ticket: ticket.edit(_object(arguments)), reason, who, tenant, json)
+
+
+@tickets_app.command()
+def reassign(
+    place: Place,
+    ticket_id: TicketId,
+    to: Annotated[str, typer.Argument(metavar="WHO", help="Who has to answer from now on.")],
+    reason: Reason = "",
+    who: Who = None,
+    tenant: Tenant = None,
+    json: Json = False,
+) -> None:
+    """Give a ticket to somebody else."""
+
+    def give(runtime: Runtime) -> Any:
+        return runtime.reassign(ticket_id, to, reason=reason, principal=Principal(_who(who)))
+
+    ticket = ask(place, tenant, give)
+    show(json, ticket, f"ticket {ticket.id} is with {ticket.assignee} now")
+
+
+# -- how it is done ------------------------------------------------------------------------------------------
+
+
+def _answer(
+    place: str,
+    ticket_id: str,
+    decide: Callable[[Ticket], Decision],
+    reason: str,
+    who: str | None,
+    tenant: str | None,
+    json: bool,
+) -> None:
+    here = is_target(place)
+
+    async def give(runtime: Runtime) -> RunResult | Ticket:
+        ticket = await _find(runtime, ticket_id)
+        principal = _who(who)
+        decision = msgspec.structs.replace(decide(ticket), reason=reason, principal_id=principal)
+        if here:
+            return await runtime.answer(ticket_id, decision)
+        return await leave_decision(runtime.store, decision, now_ms())
+
+    with reported(Renderer()):
+        done = with_runtime(runtime_of(place), tenant, give)
+    if isinstance(done, Ticket):
+        show(
+            json,
+            {"ticket": done.id, "left": True},
+            f"the answer to {done.id} is left for whoever runs {done.tool}",
+        )
+        return
+    renderer = Renderer()
+    if json:
+        typer.echo(encode(done))
+    else:
+        if done.text:
+            renderer.line(done.text)
+        renderer.note(f"run {done.run_id} is {done.status}" + (f": {done.error}" if done.error else ""))
+        for ticket in done.tickets:
+            renderer.ticket(ticket)
+    raise typer.Exit(exit_code(done))
+
+
+async def _find(runtime: Runtime, ticket_id: str) -> Ticket:
+    ticket = await runtime.store.ticket(ticket_id)
+    if ticket is None:
+        raise UnknownTicket(f"no ticket {ticket_id!r} in this store")
+    return ticket
+
+
+def _who(who: str | None) -> str:
+    if who is not None:
+        return who
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError) as error:  # A container's user need not have a name.
+        raise UsageError("nobody knows who you are here: say so with --as WHO") from error
+
+
+def _value(said: str, ticket: Ticket) -> Any:
+    try:
+        return read_value(said, ticket.schema)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def _object(said: str) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(said, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise UsageError(f"the new arguments are a JSON object, such as {{...}}: {error}") from error
+
+
+def _time(at: int) -> str:
+    return f"{datetime.fromtimestamp(at / 1000, UTC):%Y-%m-%d %H:%M:%SZ}"
+
+
+def _page(ticket: Ticket, decisions: list[Decision]) -> list[str]:
+    lines = [
+        ticket.message,
+        f"  ticket {ticket.id}, {ticket.status}, asked by {ticket.asked_by} at {_time(ticket.created_at)}",
+        f"  thread {ticket.thread_id}, run {ticket.run_id}, call {ticket.call_id}",
+        f"  {ticket.tool} {arguments_text(ticket.arguments, indent=2)}",
+        f"  takes {', '.join(ticket.accepts)}, or deny",
+    ]
+    if ticket.schema is not None:
+        lines.append(f"  the answer fits {encode(ticket.schema).decode()}")
+    if ticket.assignee is not None:
+        lines.append(f"  {ticket.assignee} has it")
+    if ticket.deadline is not None:
+        given = ticket.on_deadline
+        then = f"goes to {ticket.escalate[0].to}" if ticket.escalate else f"is decided: {given}"
+        if isinstance(given, Answer) and not ticket.escalate:
+            then = f"is answered with {encode(given.value).decode()}"
+        lines.append(f"  at {_time(ticket.deadline)} it {then}")
+    for decision in decisions:
+        what = f"reassign to {decision.value}" if decision.verdict == "reassign" else decision.verdict
+        why = f": {decision.reason}" if decision.reason else ""
+        lines.append(f"  {_time(decision.at)} {what} by {decision.principal_id or 'somebody'}{why}")
+    return lines

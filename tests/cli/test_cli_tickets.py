@@ -1,0 +1,191 @@
+"""`wakeful tickets`: what is listed, how answers are given and left, what is refused, and the exit codes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from cli_process import command
+from typer.testing import Result
+
+Wakeful = Callable[..., Result]
+
+APP = """
+from wakeful import Agent, FunctionModel, Runtime, ToolContext, call, tool
+
+@tool(approval=True, assignee="ann", deadline=7 * 24 * 3600)
+async def refund(order: str, amount: int = 5) -> str:
+    "Refund an order."
+    return f"refunded {amount} for {order}"
+
+@tool(resumable=True)
+async def size(ctx: ToolContext) -> str:
+    "Ask for a size."
+    return f"size {ctx.ask('Which size?', schema=int) + 1}"
+
+def answer(request):
+    last = request.messages[-1]
+    if last.role == "tool":
+        return f"The tool said: {last.reply.content[0].text}"
+    return call("size") if last.text == "size" else call("refund", order=last.text)
+
+def make():
+    return Runtime([Agent("clerk", model=FunctionModel(answer), tools=[refund, size])], store="app.db")
+"""
+
+
+@pytest.fixture
+def here(wakeful: Wakeful, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A current directory with an application, two of whose runs wait."""
+    monkeypatch.chdir(tmp_path)
+    name = f"tickets_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text(APP)
+    target = f"{name}:make"
+    (tmp_path / "target").write_text(target)
+    for prompt in ("A7", "size"):
+        assert wakeful("run", target, "clerk", prompt, "--thread", prompt).exit_code == 3
+    return tmp_path
+
+
+@pytest.fixture
+def target(here: Path) -> str:
+    return (here / "target").read_text()
+
+
+def tickets(wakeful: Wakeful, place: str, *options: str) -> dict[str, Any]:
+    """The tickets at a place, by their tool."""
+    result = wakeful("tickets", "list", place, "--json", *options)
+    assert result.exit_code == 0
+    rows = [msgspec.json.decode(line) for line in result.stdout.splitlines()]
+    return {row["tool"]: row for row in rows}
+
+
+def test_a_store_alone_is_enough_to_list_and_to_look(wakeful: Wakeful, here: Path, target: str) -> None:
+    found = tickets(wakeful, "app.db")
+    assert found.keys() == {"refund", "size"}
+    assert tickets(wakeful, target) == found
+    shown = wakeful("tickets", "list", "app.db").stdout
+    assert found["refund"]["id"] in shown
+    assert "May refund run?" in shown
+    assert "ann" in shown
+    page = wakeful("tickets", "show", "app.db", found["refund"]["id"]).stdout
+    assert '"order":"A7"' in page
+    assert "ann has it" in page
+    assert "it is decided: deny" in page
+    assert "the answer fits" in wakeful("tickets", "show", "app.db", found["size"]["id"]).stdout
+
+
+def test_lists_are_filtered(wakeful: Wakeful, here: Path) -> None:
+    assert tickets(wakeful, "app.db", "--assignee", "ann").keys() == {"refund"}
+    assert tickets(wakeful, "app.db", "--thread", "size").keys() == {"size"}
+    assert tickets(wakeful, "app.db", "--status", "answered") == {}
+    assert tickets(wakeful, "app.db", "--status", "all").keys() == {"refund", "size"}
+    first = tickets(wakeful, "app.db", "--limit", "1")
+    assert first.keys() == {"refund"}
+    assert tickets(wakeful, "app.db", "--after", first["refund"]["id"]).keys() == {"size"}
+    assert tickets(wakeful, "app.db", "--run", first["refund"]["run_id"]).keys() == {"refund"}
+    assert tickets(wakeful, "app.db", "--tenant", "acme") == {}
+
+
+def test_with_the_code_at_hand_the_run_goes_on(wakeful: Wakeful, target: str) -> None:
+    ticket = tickets(wakeful, target)["refund"]["id"]
+    result = wakeful("tickets", "approve", target, ticket, "--as", "ann", "--reason", "fine")
+    assert result.exit_code == 0
+    assert "The tool said: refunded 5 for A7" in result.stdout
+    shown = msgspec.json.decode(wakeful("tickets", "show", target, ticket, "--json").stdout)
+    assert shown["ticket"]["status"] == "answered"
+    (decision,) = shown["decisions"]
+    assert (decision["principal_id"], decision["reason"], decision["at"] > 0) == ("ann", "fine", True)
+    again = wakeful("tickets", "deny", target, ticket)
+    assert again.exit_code == 2
+    assert "approved by ann" in again.stderr
+
+
+def test_an_answer_is_read_by_the_tickets_schema(wakeful: Wakeful, target: str) -> None:
+    ticket = tickets(wakeful, target)["size"]["id"]
+    for wrong, told in (("large", "takes JSON of type integer"), ("1.5", "$: expected integer, got float")):
+        result = wakeful("tickets", "answer", target, ticket, wrong)
+        assert result.exit_code == 2
+        assert told in result.stderr
+    result = wakeful("tickets", "answer", target, ticket, "41", "--json")
+    assert result.exit_code == 0
+    assert msgspec.json.decode(result.stdout)["text"] == "The tool said: size 42"
+
+
+def test_arguments_are_edited_and_results_given(wakeful: Wakeful, target: str) -> None:
+    ticket = tickets(wakeful, target)["refund"]["id"]
+    assert "JSON object" in wakeful("tickets", "edit", target, ticket, "many").stderr
+    result = wakeful("tickets", "edit", target, ticket, '{"order": "A7", "amount": 1}')
+    assert "refunded 1 for A7" in result.stdout
+    wakeful("run", target, "clerk", "B2", "--thread", "B2")
+    ticket = tickets(wakeful, target)["refund"]["id"]
+    assert "The tool said: by hand" in wakeful("tickets", "result", target, ticket, "by hand").stdout
+
+
+def test_a_store_alone_leaves_the_answer_for_whoever_runs(wakeful: Wakeful, here: Path, target: str) -> None:
+    ticket = tickets(wakeful, "app.db")["refund"]["id"]
+    result = wakeful("tickets", "deny", "app.db", ticket, "--as", "ann", "--reason", "no")
+    assert result.exit_code == 0
+    assert "left for whoever runs refund" in result.stdout
+    assert tickets(wakeful, "app.db").keys() == {"refund", "size"}
+    second = wakeful("tickets", "approve", "app.db", ticket)
+    assert second.exit_code == 2
+    assert "denied by ann" in second.stderr
+
+    async def go_on() -> str:
+        from wakeful.cli._target import load_runtime
+
+        async with load_runtime(target) as runtime:
+            while await runtime.list_runs(thread="A7", status="waiting"):
+                await asyncio.sleep(0.01)
+            return (await runtime.wait((await runtime.list_runs(thread="A7"))[0].id)).text
+
+    assert "refund was denied: no" in asyncio.run(go_on())
+    assert tickets(wakeful, "app.db").keys() == {"size"}
+
+
+def test_a_ticket_is_given_to_somebody_else(wakeful: Wakeful, here: Path) -> None:
+    ticket = tickets(wakeful, "app.db")["refund"]["id"]
+    result = wakeful("tickets", "reassign", "app.db", ticket, "bob", "--as", "ann", "--reason", "holiday")
+    assert result.exit_code == 0
+    assert "is with bob now" in result.stdout
+    assert tickets(wakeful, "app.db", "--assignee", "bob").keys() == {"refund"}
+    assert "reassign to bob by ann: holiday" in wakeful("tickets", "show", "app.db", ticket).stdout
+
+
+def test_what_is_wrong_is_said_and_ends_with_code_2(wakeful: Wakeful, here: Path, target: str) -> None:
+    for arguments, told in (
+        (("approve", target, "nope"), "no ticket 'nope'"),
+        (("approve", "app.db", "nope"), "no ticket 'nope'"),
+        (("show", "app.db", "nope"), "no ticket 'nope'"),
+        (("reassign", "app.db", "nope", "bob"), "no ticket 'nope'"),
+        (("list", "gone.db"), "there is no file 'gone.db'"),
+        (("list", "nowhere:make"), "no module named 'nowhere'"),
+        (("list", "app.db", "--run", "nope"), "no run 'nope'"),
+        (("list", "app.db", "--status", "odd"), "odd"),
+    ):
+        result = wakeful("tickets", *arguments)
+        assert result.exit_code == 2, arguments
+        assert told in result.stderr, arguments
+    ticket = tickets(wakeful, "app.db")["refund"]["id"]
+    other_tenant = wakeful("tickets", "approve", target, ticket, "--tenant", "acme")
+    assert (other_tenant.exit_code, "no ticket" in other_tenant.stderr) == (2, True)
+
+
+def test_code_that_can_not_go_on_is_an_error_with_its_reasons(wakeful: Wakeful, here: Path, target: str) -> None:
+    (here / "changed.py").write_text(APP.replace("refund", "repay"))
+    ticket = tickets(wakeful, "app.db")["refund"]["id"]
+    result = command("-m", "wakeful.cli", "tickets", "approve", "changed:make", ticket, cwd=here)
+    assert result.returncode == 2
+    assert "tool 'refund' of call" in result.stderr
+    assert "refund" in tickets(wakeful, "app.db", "--status", "open")
+
+
+def test_the_command_is_explained(wakeful: Wakeful) -> None:
+    shown = wakeful("tickets", "--help").stdout
+    for name in ("list", "show", "approve", "deny", "answer", "result", "edit", "reassign"):
+        assert name in shown
