@@ -11,8 +11,13 @@ import pytest
 from wakeful import Limits, Runtime, Tool, _checks, tool
 from wakeful.agents import _registry
 from wakeful.bus import _local
+from wakeful.loop._checkpoints import INTERVAL_MS
 from wakeful.loop._phases import MAX_ACTION_ROUNDS
+from wakeful.runtime import RETENTION
 from wakeful.state import MAX_VALUE_BYTES
+from wakeful.stores import LEASE_MS
+from wakeful.stores._rows import BLOB_BYTES
+from wakeful.stores._rules import MAX_PENDING
 from wakeful.tools import ToolThreads
 
 PAGE = Path(__file__).parents[2] / "docs" / "concepts.md"
@@ -27,6 +32,13 @@ def rows() -> dict[str, tuple[str, str]]:
 
 def default_of(function: object, parameter: str) -> object:
     return inspect.signature(function).parameters[parameter].default
+
+
+def days(age: int | None) -> str:
+    if age is None:
+        return "for ever"
+    count = age / (24 * 3600 * 1000)
+    return f"{count:g} day{'' if count == 1 else 's'}"
 
 
 def kib(size: int) -> str:
@@ -45,6 +57,13 @@ CODE = {
     "sync tools at once in a runtime": str(default_of(ToolThreads.__init__, "limit")),
     "rounds of actions in a phase": str(MAX_ACTION_ROUNDS),
     "events that a reader may lag behind": f"{_local.MAX_BACKLOG:,}",
+    "events of finished runs are kept": days(RETENTION.events),
+    "pieces of unfinished answers are kept": days(RETENTION.chunks),
+    "finished runs and threads are kept": days(RETENTION.runs),
+    "lease of a process on its claims": f"{LEASE_MS / 1000:g} s",
+    "pending items in an inbox": f"{MAX_PENDING:,}",
+    "a payload before it becomes a blob": kib(BLOB_BYTES),
+    "time between checkpoints of a streamed answer": f"{INTERVAL_MS} ms",
 }
 
 
@@ -52,6 +71,11 @@ def test_limits_are_documented_one_by_one() -> None:
     limits = Limits()
     stated = {where: default for default, where in rows().values() if where.startswith("Limits.")}
     assert stated == {f"Limits.{name}": str(getattr(limits, name)) for name in limits.__struct_fields__}
+
+
+def test_by_default_runs_and_threads_are_kept_whatever_their_number() -> None:
+    kept = (RETENTION.runs, RETENTION.runs_kept, RETENTION.threads, RETENTION.threads_kept)
+    assert set(kept) == {None}
 
 
 @pytest.mark.parametrize("what", CODE)

@@ -117,7 +117,8 @@ def test_a_block_runs(block: Block, tmp_path: Path) -> None:
     if block.has_tests:
         run_pytest(block, tmp_path)
         return
-    printed = run(block)
+    with contextlib.chdir(tmp_path):  # Some blocks open a store in the current directory.
+        printed = run(block)
     if block.expected:
         assert printed.splitlines() == block.expected
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from configparser import ConfigParser
 from pathlib import Path
 from typing import get_args
 
-from wakeful import ContextMessage, Tool
+from wakeful import ContextMessage, Retention, SqliteStore, Tool
 from wakeful.loop._moves import Move
 from wakeful.plugins import PHASES, Plugin
 from wakeful.types import runs
@@ -66,7 +67,39 @@ def test_the_options_of_a_tool() -> None:
 
 
 def test_the_effects() -> None:
-    assert set(names(section("tools.md", "Effects"))) == set(get_args(runs.Effect))
+    for page in ("tools.md", "tool-effects.md"):
+        assert [name for name in names(section(page, "Effects")) if name in get_args(runs.Effect)] == [
+            *get_args(runs.Effect)
+        ]
+
+
+def test_the_fields_of_retention() -> None:
+    assert tuple(names(section("stores.md", "Retention"))) == Retention.__struct_fields__
+
+
+def test_the_options_of_a_sqlite_store() -> None:
+    listed = names(section("stores.md", "SQLite"))
+    assert sorted(listed) == sorted(set(inspect.signature(SqliteStore).parameters) - {"path"})
+
+
+def test_the_commands_about_a_store() -> None:
+    from wakeful.cli._store import store_app
+
+    listed = re.findall(r"^\| `wakeful store (\w+)", section("cli.md", "`wakeful store`"), re.MULTILINE)
+    assert listed == [command.name or command.callback.__name__ for command in store_app.registered_commands]
+
+
+async def test_sqlite_syncs_as_the_page_says(tmp_path: Path) -> None:
+    levels: dict[str, tuple[str, int]] = {}
+    for synchronous in ("FULL", "NORMAL"):
+        store = SqliteStore(tmp_path / f"{synchronous}.db", synchronous=synchronous)
+        journal = await store._database.write(lambda db: db.execute("PRAGMA journal_mode").fetchone()[0])
+        level = await store._database.write(lambda db: db.execute("PRAGMA synchronous").fetchone()[0])
+        await store.close()
+        levels[synchronous] = (journal, level)
+    assert levels == {"FULL": ("wal", 2), "NORMAL": ("wal", 1)}
+    assert inspect.signature(SqliteStore).parameters["synchronous"].default == "FULL"
+    assert "`journal_mode=WAL` and `synchronous=FULL`" in section("durability.md", "SQLite")
 
 
 def test_the_moves() -> None:
