@@ -10,7 +10,6 @@ from ._checks import decisions_of, instance_of, request_of
 from ._reading import Reading
 from .dispatch import RunResult, answer, reassign
 from .errors import InvalidDecision, UsageError
-from .stores import Store
 from .types.ids import new_id
 from .types.runs import Principal
 from .types.tickets import SYSTEM, Decision, Ticket
@@ -80,7 +79,7 @@ class Deciding(Reading):
             principal_id=who,
             id=request_of(request_id) or new_id(),
         )
-        return await reassign(self._env.store, decision, self._env.clock.now())
+        return await reassign(self._dispatch, decision)
 
 
 def _check_id(ticket_id: Any) -> None:

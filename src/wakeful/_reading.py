@@ -12,7 +12,7 @@ from ._partial import PartialAnswer
 from ._transfer import Lines, export_lines, import_lines
 from .agents import Agent
 from .bus import LocalBus
-from .dispatch import Dispatcher
+from .dispatch import Dispatcher, ParkedProblem, parked_problems
 from .errors import UnknownRun, UnknownThread, UsageError
 from .loop import Environment
 from .state import State
@@ -259,6 +259,10 @@ class Reading:
         """Remove what is older than it has to be kept."""
         instance_of(retention, Retention, "retention")
         return await self._env.store.prune(retention)
+
+    async def parked_problems(self, store: Store | None = None) -> list[ParkedProblem]:
+        """The waiting runs that this runtime's code can't go on with, and why; of its store, or of another."""
+        return await parked_problems(self._env.registry, self._env.store if store is None else store)
 
     @property
     def store(self) -> Store:

@@ -19,6 +19,7 @@ from wakeful.loop._moves import (
     Infer,
     Interrupt,
     Move,
+    Overdue,
     Recover,
     SuspendRun,
     SwitchAgent,
@@ -413,3 +414,42 @@ def test_a_handoff_comes_before_steering_and_limits() -> None:
 
 def test_a_run_that_ends_hands_nothing_over() -> None:
     assert move(between(steps=1, next_agent="b", ending=NaturalEnd())) == Finish(NaturalEnd())
+
+
+# -- deadlines -----------------------------------------------------------------------------------------------
+
+
+def due(view: RunView, **deadlines: int | None) -> RunView:
+    """The same view, with tickets that have these deadlines."""
+    for call_id, deadline in deadlines.items():
+        view.tickets[f"ticket-{call_id}"] = replace(view.tickets[f"ticket-{call_id}"], deadline=deadline)
+    return view
+
+
+def late(found: Move) -> list[str]:
+    """The calls whose tickets a move finds overdue."""
+    assert isinstance(found, Overdue)
+    return [ticket.call_id for ticket in found.tickets]
+
+
+def test_a_ticket_is_overdue_at_its_deadline_and_not_before() -> None:
+    assert isinstance(move(due(acting(a="suspended"), a=NOW + 1)), SuspendRun)
+    assert late(move(due(acting(a="suspended"), a=NOW))) == ["a"]
+
+
+def test_only_the_tickets_whose_time_has_come_are_overdue() -> None:
+    view = acting(a="suspended", b="suspended", c="suspended", d="suspended")
+    assert late(move(due(view, a=NOW - 1, b=NOW + 1, c=NOW, d=None))) == ["a", "c"]
+
+
+def test_an_overdue_ticket_does_not_wait_for_running_siblings() -> None:
+    assert late(move(due(acting(live="b", a="suspended", b="started"), a=NOW))) == ["a"]
+
+
+def test_an_answer_that_came_before_the_deadline_was_acted_on_counts() -> None:
+    assert isinstance(move(due(acting(inbox=(decided("a"),), a="suspended"), a=NOW - 1)), Take)
+
+
+@pytest.mark.parametrize("how", [cancelled, lambda view: ending(view, BehaviourRequested("enough"))])
+def test_a_run_that_ends_asks_nobody_for_a_default(how: Any) -> None:
+    assert isinstance(move(how(due(acting(a="suspended"), a=NOW - 1))), Drop)

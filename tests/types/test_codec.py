@@ -173,6 +173,7 @@ def with_extras(value: Any, extra: Any) -> Any:
 
 # Fields that hold anybody's JSON: what is in there is theirs, and an extra field would be too.
 FREE = {
+    "agent",
     "arguments",
     "changes",
     "claims",
@@ -188,6 +189,7 @@ FREE = {
     "schema",
     "seed",
     "state",
+    "tools",
     "value",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from functools import cache
 from typing import Any
 
@@ -42,6 +43,8 @@ def _strategy(info: Any) -> st.SearchStrategy[Any]:
             return floats
         case shapes.StrType():
             return texts
+        case shapes.TimeDeltaType():
+            return st.timedeltas(timedelta(days=-9999), timedelta(days=9999))
         case shapes.BytesType():
             return st.binary(max_size=8)
         case shapes.RawType():

@@ -38,6 +38,7 @@ class Keeper:
         self._service: asyncio.Task[None] | None = None
         self._active = 0
         self._put_off: dict[tuple[str, str], float] = {}
+        self._looks = asyncio.Event()
 
     # -- while runs are active -------------------------------------------------------------------------------
 
@@ -73,42 +74,49 @@ class Keeper:
     def serve(self, retention: Retention | None) -> None:
         """Begin to look for what is due."""
         if self._service is None:
+            self._looks = asyncio.Event()
             self._service = asyncio.get_running_loop().create_task(self._serve(retention))
 
     async def _serve(self, retention: Retention | None) -> None:
         loop = asyncio.get_running_loop()
         next_prune = loop.time()
         while True:
-            pause = IDLE
+            wait = None
             try:
                 if retention is not None and loop.time() >= next_prune:
                     next_prune = loop.time() + PRUNE_EVERY
                     await self._store.prune(retention)
-                pause = await self._take_due(loop.time())
+                wait = await self._take_due(loop.time())
             except StoreError as error:
                 _log.warning("the store didn't answer: %s", explain(error))
-            await self._pause(pause)
+            await self._pause(wait)
 
-    async def _pause(self, seconds: float) -> None:
-        """Wait so long by the system's time or by the runtime's own clock, whichever is sooner."""
-        over = asyncio.Event()
-        timer = self._clock.call_later(seconds, over.set)
+    def look(self) -> None:
+        """Something will be due: look when."""
+        self._looks.set()
+
+    async def _pause(self, wait: float | None) -> None:
+        """Wait until there is a reason to look again: what is due next, by the runtime's clock; what other
+        processes do, which is looked for now and then; or what this one says."""
+        timer = None if wait is None else self._clock.call_later(wait, self._looks.set)
         try:
-            await asyncio.wait_for(over.wait(), seconds)
+            await asyncio.wait_for(self._looks.wait(), IDLE)
         except TimeoutError:
             pass
         finally:
-            timer.cancel()
+            self._looks.clear()
+            if timer is not None:
+                timer.cancel()
 
-    async def _take_due(self, now: float) -> float:
-        """Start what is due; returns the seconds until there is a reason to look again."""
+    async def _take_due(self, now: float) -> float | None:
+        """Start what is due; returns the seconds until something else is, if that is known."""
         for due in await self._store.due():
             wait = (due.at - self._clock.now()) / 1000
             if wait > 0:
-                return min(wait, IDLE)
+                return wait
             if self._put_off.get((due.tenant, due.thread_id), 0) <= now:
                 await self._start(due, now)
-        return IDLE
+        return None
 
     async def _start(self, due: Due, now: float) -> None:
         dispatcher = self._dispatcher(due.tenant)

@@ -70,6 +70,8 @@ class Dispatcher:
                 f"thread {new.thread_id!r} is running this very call, which would wait for itself; use another "
                 "thread, ctx.run_agent(...), or send(...) to leave the thread a message"
             )
+        if new.request_id is not None and (first := await self._taker(new.request_id)) is not None:
+            return await self._again(first, opened, begun)
         stored = None if fresh else await self.env.store.load(new.thread_id)
         run_id = new.run_id
         while True:
@@ -86,13 +88,26 @@ class Dispatcher:
             except Conflict:
                 stored = await self.env.store.load(new.thread_id)
             except Repeated as repeated:
-                return await self.wait(await self._first(repeated, new))
+                if repeated.run_id is None:
+                    return await self._in_turn(new, begun)
+                return await self._again(repeated.run_id, opened, begun)
             except StaleFence:
                 return await self.wait(run_id)  # Another process took the thread over, and goes on with the run.
 
-    async def _first(self, repeated: Repeated, new: NewRun) -> str:
-        item = None if repeated.run_id else await self.env.store.item(new.request_id or "")
-        return repeated.run_id or (item.run_id if item is not None and item.run_id else new.run_id)
+    async def _taker(self, item_id: str) -> str | None:
+        """The run that took an item or a request in."""
+        item = await self.env.store.item(item_id)
+        return None if item is None else item.taken_by
+
+    async def _again(
+        self, run_id: str, opened: Callable[[str], None] | None, begun: asyncio.Future[None] | None
+    ) -> RunResult:
+        """What became of the run that a request began when it was made first."""
+        if opened is not None:
+            opened(run_id)
+        if begun is not None and not begun.done():
+            begun.set_result(None)
+        return await self.wait(run_id)
 
     async def _in_turn(self, new: NewRun, begun: asyncio.Future[None] | None) -> RunResult:
         """Wait in the thread's inbox for the run that takes this input, and for what it comes to."""
@@ -127,18 +142,13 @@ class Dispatcher:
         await self.deliver(item)
         if begun is not None and not begun.done():
             begun.set_result(None)
-        if new.request_id is not None:
-            first = await self.env.store.item(item.id)
-            run_id = None if first is None else first.taken_by or first.run_id
-            if run_id is not None and run_id != new.run_id:
-                return await self.wait(run_id)
         await self.pump(new.thread_id)
         while not turn.done():
             # While the thread runs here its end is heard of; another process has to be looked at.
             await asyncio.wait({turn}, timeout=1 if new.thread_id in self.active else POLL)
             if not turn.done() and new.thread_id not in self.active:
-                if await self.env.store.run(new.run_id) is not None:
-                    return await self.wait(new.run_id)
+                if (run_id := await self._taker(item.id)) is not None:
+                    return await self.wait(run_id)
                 await self.pump(new.thread_id)
         return turn.result()
 
@@ -163,9 +173,8 @@ class Dispatcher:
     async def deliver(self, item: InboxItem) -> None:
         """Put an item into its thread's inbox, and tell the run if it runs here."""
         committed = await self.env.store.commit(Commit(thread_id=item.thread_id, inbox=[item]))
-        act = self.active.get(item.thread_id)
-        if act is not None:
-            act.deliver([item], committed.inbox_head)
+        # Not the item itself: one of that id may have been taken in long ago, and then there is nothing to hear.
+        await self.hear(item.thread_id, committed.inbox_head)
 
     async def hear(self, thread_id: str, head: int) -> None:
         """Bring a run that runs here what others put into its inbox."""
@@ -275,6 +284,9 @@ class Dispatcher:
             self.bus.release(thread_id)
             if act.view.inbox:
                 self._spawn(self.pump(thread_id))
+            waiting = act.view.run.waiting
+            if waiting is not None and waiting.until is not None:
+                self.keeper.look()
         return self.result(act)
 
     def result(self, act: Activation) -> RunResult:
@@ -297,7 +309,10 @@ class Dispatcher:
             run = await self.env.store.run(run_id)
             act = None if run is None else self.active.get(run.thread_id)
             if run is not None and run.status in ("waiting", "done"):
-                return await self.recall(run_id)
+                result = await self.recall(run_id)
+                if result.status == "waiting" and not result.tickets and await self.env.store.run(run_id) != run:
+                    continue  # It was answered elsewhere between these reads, and goes on.
+                return result
             if act is not None and act.identity.run_id == run_id:
                 await act.ended()
                 continue

@@ -12,11 +12,9 @@ from ..errors import Conflict, TicketClosed, UnknownTicket
 from ..loop import check_value, match_decision, reassigned
 from ..stores import Commit, InboxItem, Store, ThreadView
 from ..types.tickets import Decision, Ticket
+from ._local import POLL, Dispatcher
 
 __all__ = ["check_pending", "closed_error", "find_ticket", "item_for", "leave_decision", "reassign"]
-
-# How often a run that another process has is looked at, in seconds.
-POLL = 0.1
 
 
 async def find_ticket(store: Store, ticket_id: str) -> Ticket:
@@ -81,14 +79,14 @@ async def leave_decision(store: Store, decision: Decision, now: int) -> Ticket:
     return ticket
 
 
-async def reassign(store: Store, decision: Decision, now: int) -> Ticket:
+async def reassign(dispatch: Dispatcher, decision: Decision) -> Ticket:
     """Give a ticket to somebody else.
 
     Nobody owns the thread of a run that waits: the ticket's row, the decision and the event are one commit on the
     version that was read. Where somebody does, a sibling of the call still runs: the owner is told through the
     inbox, as it is of answers, and writes the same.
     """
-    told = False
+    store, now, told = dispatch.env.store, dispatch.env.clock.now(), False
     while True:
         ticket = await find_ticket(store, decision.ticket_id)
         done = next((d for d in await store.decisions(ticket.id) if d.id == decision.id), None)
@@ -101,7 +99,7 @@ async def reassign(store: Store, decision: Decision, now: int) -> Ticket:
         decision = replace(decision, asked_by=ticket.asked_by, at=decision.at or now)
         if stored.thread.claimed:
             if not told:
-                await store.commit(Commit(ticket.thread_id, inbox=[item_for(ticket.thread_id, decision)]))
+                await dispatch.deliver(item_for(ticket.thread_id, decision))
                 told = True
             await asyncio.sleep(POLL)
             continue

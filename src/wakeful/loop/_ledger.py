@@ -222,9 +222,9 @@ def check_value(tool: Tool | None, ticket: Ticket, decision: Decision) -> Decisi
             tool.bind(value)
     except (ToolError, TypeError, ValueError, RecursionError) as error:
         raise InvalidDecision(f"{about}: {error}") from error
-    if ticket.schema is not None and mode == ticket.accepts[0]:
-        if (fault := value_fault(value, ticket.schema)) is not None:
-            raise InvalidDecision(f"{about}: {fault}")
+    schema = ticket.schema if mode == ticket.accepts[0] else None
+    if schema is not None and (fault := value_fault(value, schema)) is not None:
+        raise InvalidDecision(f"{about}: {fault}")
     return replace(decision, value=value)
 
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
-import time
-from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from ..errors import StoreRefused, StoreUnavailable
 from ._schema import APPLICATION_ID, MIN_READER, VERSION, statements
@@ -18,7 +14,10 @@ __all__ = ["open_database"]
 # A commit touches a few pages and writes each of them whole: small ones halve what a step writes.
 PAGE_BYTES = 2048
 
-LOOKS, LOOK_AGAIN_SECONDS = 5, 0.05
+SMALLEST_FILE = 512
+
+_ID = "PRAGMA application_id"
+_TABLES = "SELECT count(*) FROM sqlite_master"
 
 
 def open_database(path: Path, synchronous: str, busy_seconds: float) -> sqlite3.Connection:
@@ -33,6 +32,8 @@ def open_database(path: Path, synchronous: str, busy_seconds: float) -> sqlite3.
     try:
         if path.stat().st_size == 0:
             db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+            # Before there is a log: however this process ends, the file itself says whose it is.
+            db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         db.execute("PRAGMA journal_mode = WAL")
         db.execute(f"PRAGMA synchronous = {'NORMAL' if synchronous == 'NORMAL' else 'FULL'}")
         _prepare(db, path)
@@ -55,48 +56,31 @@ def _connect(path: Path, busy_seconds: float) -> sqlite3.Connection:
 
 
 def _look(path: Path) -> None:
-    """Refuse a file that isn't ours, before anything touches it."""
-    if not path.exists() or path.stat().st_size == 0:
+    """Refuse a file that isn't ours, before anything touches it.
+
+    SQLite itself does the reading. Whoever opens and closes the file in another way lets go of all locks that this
+    process has on it, and then another process may write over what is in use here.
+    """
+    if not path.exists() or (size := path.stat().st_size) == 0:
         return
-    with path.open("rb") as file:
-        header = file.read(100)
-    if header[:16] != b"SQLite format 3\x00":
+    if size < SMALLEST_FILE or (found := _ask(path, _ID, "&immutable=1")) is None:
         raise StoreRefused(f"{path} isn't a SQLite database; it was left as it is: give another path")
-    if int.from_bytes(header[68:72], "big") == APPLICATION_ID:
+    if found == APPLICATION_ID:
         return
-    # What was just made may still be in the log beside the file.
-    if not _read(path, _ours_or_empty):
+    # What was just written may still be in the log beside the file.
+    if _ask(path, _ID) != APPLICATION_ID and _ask(path, _TABLES):
         raise StoreRefused(f"{path} is another program's database; it was left as it is: give another path")
 
 
-def _ours_or_empty(db: sqlite3.Connection) -> bool:
-    if db.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID:
-        return True
-    return db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
-
-
-def _read(path: Path, look: Callable[[sqlite3.Connection], bool]) -> bool:
-    """Look into a file without touching it. The log of a process that was killed has to be recovered first, for
-    which SQLite must write: that is done to a copy, which may be bad while another process does it to the file."""
-    problem: sqlite3.Error | None = None
-    for _ in range(LOOKS):
-        try:
-            with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
-                return look(db)
-        except sqlite3.Error:
-            pass
-        with TemporaryDirectory() as folder:
-            copy = Path(folder) / "copy.db"
-            shutil.copyfile(path, copy)
-            with suppress(FileNotFoundError):
-                shutil.copyfile(f"{path}-wal", f"{copy}-wal")
-            try:
-                with closing(sqlite3.connect(copy)) as db:
-                    return look(db)
-            except sqlite3.Error as error:
-                problem = error
-        time.sleep(LOOK_AGAIN_SECONDS)
-    raise StoreRefused(f"{path} can't be read ({problem}); it was left as it is") from problem
+def _ask(path: Path, sql: str, options: str = "") -> int | None:
+    """A number from the file; None if it isn't a database."""
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro{options}", uri=True)) as db:
+            return db.execute(sql).fetchone()[0]
+    except sqlite3.Error as error:
+        if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
+            return None
+        raise StoreRefused(f"{path} can't be read ({error}); it was left as it is") from error
 
 
 def _prepare(db: sqlite3.Connection, path: Path) -> None:

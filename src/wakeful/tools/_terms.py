@@ -57,7 +57,8 @@ def terms_of(
     if problems:
         raise ConfigurationError(problems)
     within = None if deadline is None else _milliseconds(deadline)
-    terms = Terms(accepts, found, assignee, within, on_deadline, tuple(escalate))
+    levels = [replace(level, deadline=_seconds(level.deadline)) for level in escalate]
+    terms = Terms(accepts, found, assignee, within, on_deadline, tuple(levels))
     if deadline is not None and (fault := _default_fault(terms)) is not None:
         raise ConfigurationError(fault)
     return terms
@@ -98,8 +99,12 @@ def _is_time(value: Any) -> bool:
     return number and 0 < value < float("inf")
 
 
+def _seconds(value: Seconds | None) -> float | None:
+    return value.total_seconds() if isinstance(value, timedelta) else value
+
+
 def _milliseconds(value: Seconds) -> int:
-    return round((value.total_seconds() if isinstance(value, timedelta) else value) * 1000)
+    return round((_seconds(value) or 0) * 1000)
 
 
 def _default_fault(terms: Terms) -> str | None:

@@ -1,0 +1,393 @@
+"""Tickets by their id: answered, refused and given to others, from any process on the store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import Struct
+
+from loop.helpers import Hold, Spy, events_of, holding, replies_on, reply_text, soon, spying
+from wakeful import (
+    Agent,
+    Decision,
+    FunctionModel,
+    GateTool,
+    MemoryStore,
+    Plugin,
+    Principal,
+    Runtime,
+    ScriptedModel,
+    SqliteStore,
+    ToolContext,
+    UsageError,
+    call,
+    tool,
+)
+from wakeful.dispatch import leave_decision
+from wakeful.errors import InvalidDecision, TicketClosed, UnknownTicket
+from wakeful.types.events import TicketReassigned
+
+ANN, BOB = Principal("ann"), Principal("bob")
+Make = Callable[..., Runtime]
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
+    """Makes runtimes that remember nothing but their store, as another process would."""
+    store = MemoryStore()
+
+    def made(*tools: Any, model: Any = None, execute: bool = True, **options: Any) -> Runtime:
+        place: Any = store if request.param == "memory" else SqliteStore(tmp_path / "app.db")
+        model = model or FunctionModel(lambda r: "done" if r.messages[-1].role == "tool" else call("act"))
+        return Runtime([Agent("agent", model=model, tools=tools, **options)], store=place, execute=execute)
+
+    return made
+
+
+@pytest.fixture
+def spy() -> Spy:
+    return Spy()
+
+
+def approved(spy: Spy, name: str = "act") -> Any:
+    return spying(spy, name, approval=True)
+
+
+async def waiting(runtime: Runtime, thread: str = "t") -> Any:
+    """Run until it waits, and end the process; the ticket."""
+    result = await runtime.run("agent", "go", thread=thread)
+    await runtime.close()
+    (ticket,) = result.tickets
+    return ticket
+
+
+# -- answering -----------------------------------------------------------------------------------------------
+
+
+async def test_a_ticket_is_answered_by_its_id_from_another_process(make: Make, spy: Spy) -> None:
+    ticket = await waiting(make(approved(spy)))
+    async with make(approved(spy)) as runtime:
+        result = await runtime.answer(ticket.id, True, principal=ANN, reason="fine")
+        assert (result.run_id, result.status, spy.ran) == (ticket.run_id, "done", ["act"])
+        (decision,) = await runtime.decisions(ticket.id)
+        assert (decision.verdict, decision.principal_id, decision.reason) == ("approve", "ann", "fine")
+        assert decision.at > 0
+        assert decision.asked_by == "approval"
+
+
+async def test_a_denial_is_kept_with_who_when_and_why(make: Make, spy: Spy) -> None:
+    ticket = await waiting(make(approved(spy)))
+    async with make(approved(spy)) as runtime:
+        await runtime.answer(ticket.id, ticket.deny("too much"), principal=BOB)
+        (decision,) = await runtime.decisions(ticket.id)
+        assert (decision.verdict, decision.principal_id, decision.reason) == ("deny", "bob", "too much")
+        assert decision.at > 0
+        assert spy.ran == []
+
+
+async def test_the_same_decision_twice_from_two_processes_is_one(make: Make, spy: Spy) -> None:
+    ticket = await waiting(make(approved(spy)))
+    decision = ticket.approve()
+    async with make(approved(spy)) as one, make(approved(spy)) as other:
+        results = await soon(asyncio.gather(one.answer(ticket.id, decision), other.answer(ticket.id, decision)))
+        again = await one.answer(ticket.id, decision)
+        assert {result.status for result in [*results, again]} == {"done"}
+        assert spy.ran == ["act"]
+        assert len(await one.decisions(ticket.id)) == 1
+
+
+async def test_repeating_a_request_is_making_it_once(make: Make, spy: Spy) -> None:
+    ticket = await waiting(make(approved(spy)))
+    for _ in range(2):
+        async with make(approved(spy)) as runtime:
+            assert (await runtime.answer(ticket.id, True, request_id="r-1")).status == "done"
+            assert len(await runtime.decisions(ticket.id)) == 1
+    assert spy.ran == ["act"]
+
+
+async def test_two_answers_at_once_are_one_answer_and_one_refusal(make: Make, spy: Spy) -> None:
+    ticket = await waiting(make(approved(spy)))
+    async with make(approved(spy)) as one, make(approved(spy)) as other:
+        answers = [one.answer(ticket.id, True, principal=ANN), other.answer(ticket.id, False, principal=BOB)]
+        results = await soon(asyncio.gather(*answers, return_exceptions=True))
+        assert sorted(type(result).__name__ for result in results) == ["RunResult", "TicketClosed"]
+        assert len(await one.decisions(ticket.id)) == 1
+
+
+async def test_a_second_answer_is_told_who_gave_the_first_and_when(make: Make, spy: Spy) -> None:
+    ticket = await waiting(make(approved(spy)))
+    async with make(approved(spy)) as runtime:
+        await runtime.answer(ticket.id, True, principal=ANN, reason="looks fine")
+        told = r"answered before \(approved by ann at \d{4}-\d\d-\d\d .* UTC: looks fine\); nothing was changed"
+        with pytest.raises(TicketClosed, match=told):
+            await runtime.answer(ticket.id, False, principal=BOB)
+        assert len(await runtime.decisions(ticket.id)) == 1
+
+
+async def test_an_answer_to_a_cancelled_or_superseded_ticket_says_what_became_of_it(make: Make, spy: Spy) -> None:
+    cancelled = await waiting(make(approved(spy)), "one")
+    superseded = await waiting(make(approved(spy)), "two")
+    async with make(approved(spy)) as runtime:
+        await runtime.cancel(cancelled.run_id)
+        await runtime.run("agent", "Something else", thread="two")
+        with pytest.raises(TicketClosed, match="was cancelled: its run ended"):
+            await runtime.answer(cancelled.id, True)
+        with pytest.raises(TicketClosed, match="was superseded: new input took its run's place"):
+            await runtime.answer(superseded.id, True)
+        for ticket in (cancelled, superseded):
+            assert list(await runtime.decisions(ticket.id)) == []
+            with pytest.raises(TicketClosed):
+                await runtime.reassign(ticket.id, "bob")
+    assert spy.ran == []
+
+
+async def test_another_tenants_ticket_is_unknown(make: Make, spy: Spy) -> None:
+    ticket = await waiting(make(approved(spy)))
+    async with make(approved(spy)) as runtime:
+        acme = runtime.tenant("acme")
+        with pytest.raises(UnknownTicket, match=ticket.id):
+            await acme.answer(ticket.id, True)
+        with pytest.raises(UnknownTicket, match=ticket.id):
+            await acme.reassign(ticket.id, "bob")
+        assert list(await acme.decisions(ticket.id)) == []
+        assert list(await acme.tickets()) == []
+        assert (await runtime.get_run(ticket.run_id)).status == "waiting"
+
+
+@pytest.mark.parametrize("wrong", [None, 7, "", b"x"])
+async def test_a_ticket_is_named_by_a_text(make: Make, spy: Spy, wrong: Any) -> None:
+    async with make(approved(spy)) as runtime:
+        with pytest.raises(UsageError, match="by its id, a text"):
+            await runtime.answer(wrong, True)
+        with pytest.raises(UnknownTicket, match="nope"):
+            await runtime.answer("nope", True)
+
+
+async def test_a_decision_about_another_ticket_is_refused(make: Make, spy: Spy) -> None:
+    ticket = await waiting(make(approved(spy)))
+    async with make(approved(spy)) as runtime:
+        with pytest.raises(InvalidDecision, match="is about ticket 'other'"):
+            await runtime.answer(ticket.id, Decision("other"))
+        with pytest.raises(InvalidDecision, match="approve"):
+            await runtime.answer(ticket.id, "certainly")
+        with pytest.raises(InvalidDecision, match=r"runtime\.reassign"):
+            await runtime.answer(ticket.id, Decision(ticket.id, "reassign", value="bob"))
+        with pytest.raises(UsageError, match="Principal"):
+            await runtime.answer(ticket.id, True, principal="ann")  # type: ignore[arg-type]
+        assert (await runtime.get_run(ticket.run_id)).status == "waiting"
+
+
+async def test_tickets_are_answered_one_by_one_in_any_order(make: Make, spy: Spy) -> None:
+    tools = [approved(spy, name) for name in ("a", "b", "c")]
+    model = ScriptedModel([[call(name) for name in "abc"], "done"])
+    runtime = make(*tools, model=model)
+    result = await runtime.run("agent", "go", thread="t")
+    await runtime.close()
+    tickets = {ticket.tool: ticket for ticket in result.tickets}
+    for name, left in (("c", ["a", "b"]), ("a", ["b"]), ("b", [])):
+        async with make(*tools, model=model) as runtime:
+            result = await runtime.answer(tickets[name].id, True)
+            assert [ticket.tool for ticket in result.tickets] == left
+    assert (result.status, spy.ran) == ("done", ["c", "a", "b"])
+
+
+# -- typed answers -------------------------------------------------------------------------------------------
+
+
+class Refund(Struct):
+    amount: float
+    on: date
+
+
+@tool(effect="pure", name="act")
+async def typed(ctx: ToolContext) -> str:
+    """Ask for a refund."""
+    refund = ctx.ask("How much, and when?", schema=Refund)
+    return f"{refund.amount:.2f} in {refund.on.year}"
+
+
+async def test_an_answer_is_checked_against_the_type_and_comes_back_as_one(make: Make) -> None:
+    ticket = await waiting(make(typed))
+    assert ticket.schema is not None
+    assert ticket.schema["required"] == ["amount", "on"]
+    async with make(typed) as runtime:
+        before = await runtime.store.load("t")
+        for wrong, told in (
+            ({"amount": "many", "on": "2026-11-16"}, r"\$\.amount: expected number, got str"),
+            ({"amount": 1, "on": "someday"}, r"\$\.on: expected a date"),
+            ({"amount": 1}, r"missing required 'on'"),
+            ("seven", r"\$: expected object, got str"),
+            (None, r"\$: expected object, got null"),
+        ):
+            with pytest.raises(InvalidDecision, match=told):
+                await runtime.answer(ticket.id, wrong)
+        assert await runtime.store.load("t") == before
+        assert list(await runtime.decisions(ticket.id)) == []
+        result = await runtime.answer(ticket.id, {"amount": 5, "on": "2026-11-16"})
+        assert result.status == "done"
+        assert [reply_text(reply) for reply in await replies_on(runtime, "t")] == ["5.00 in 2026"]
+
+
+async def test_a_value_is_stored_as_the_json_it_is(make: Make) -> None:
+    ticket = await waiting(make(typed))
+    async with make(typed) as runtime:
+        await runtime.answer(ticket.id, Refund(5, date(2026, 11, 16)))
+        (decision,) = await runtime.decisions(ticket.id)
+        assert decision.value == {"amount": 5, "on": "2026-11-16"}
+        assert [reply_text(reply) for reply in await replies_on(runtime, "t")] == ["5.00 in 2026"]
+
+
+async def test_a_gates_question_with_a_schema_wants_an_answer_that_fits(make: Make, spy: Spy) -> None:
+    class Limit(Plugin):
+        async def gate_tool(self, ctx: GateTool) -> Any:
+            return ctx.suspend("Up to how much?", schema={"type": "integer", "minimum": 1})
+
+    act = spying(spy, "act")
+    ticket = await waiting(make(act, plugins=[Limit()]))
+    async with make(act, plugins=[Limit()]) as runtime:
+        with pytest.raises(InvalidDecision, match=r"\$: expected integer, got null"):
+            await runtime.answer(ticket.id, ticket.approve())
+        with pytest.raises(InvalidDecision, match=r"\$: expected at least 1, not 0"):
+            await runtime.answer(ticket.id, ticket.approve(0))
+        assert (await runtime.answer(ticket.id, ticket.approve(5))).status == "done"
+    assert spy.ran == ["act"]
+
+
+async def test_the_schema_is_for_the_first_mode_and_for_no_other(make: Make, spy: Spy) -> None:
+    class Limit(Plugin):
+        async def gate_tool(self, ctx: GateTool) -> Any:
+            return ctx.suspend("Up to how much?", schema=int)
+
+    ticket = await waiting(make(spying(spy, "act"), plugins=[Limit()]))
+    async with make(spying(spy, "act"), plugins=[Limit()]) as runtime:
+        assert (await runtime.answer(ticket.id, ticket.result("done by hand"))).status == "done"
+    assert spy.ran == []
+
+
+# -- leaving an answer ---------------------------------------------------------------------------------------
+
+
+async def test_an_answer_that_was_left_is_taken_by_whoever_runs(make: Make, spy: Spy) -> None:
+    ticket = await waiting(make(approved(spy)))
+    runtime = make(approved(spy))
+    await leave_decision(runtime.store, Decision(ticket.id, mode="replay", principal_id="ann"), 5)
+    await runtime.close()
+    assert spy.ran == []
+    async with make(approved(spy)) as runtime:
+        while (await runtime.get_run(ticket.run_id)).status != "done":
+            await asyncio.sleep(0.001)
+        (decision,) = await runtime.decisions(ticket.id)
+        assert (decision.principal_id, decision.at) == ("ann", 5)
+    assert spy.ran == ["act"]
+
+
+async def test_the_first_answer_counts_even_before_anybody_took_it_in(make: Make, spy: Spy) -> None:
+    ticket = await waiting(make(approved(spy)))
+    runtime = make(approved(spy))
+    first = Decision(ticket.id, "deny", principal_id="ann", reason="no")
+    await leave_decision(runtime.store, first, 1_700_000_000_000)
+    await leave_decision(runtime.store, first, 1_700_000_000_000)
+    told = r"denied by ann at 2023-11-14 22:13:20 UTC: no\), and its run will go on with that"
+    with pytest.raises(TicketClosed, match=told):
+        await leave_decision(runtime.store, Decision(ticket.id, mode="replay", principal_id="bob"), 1)
+    with pytest.raises(TicketClosed, match=told):
+        await runtime.answer(ticket.id, True)
+    await runtime.close()
+    assert spy.ran == []
+
+
+async def test_what_is_left_is_checked_first(make: Make) -> None:
+    ticket = await waiting(make(typed))
+    runtime = make(typed)
+    with pytest.raises(InvalidDecision, match=r"\$\.amount"):
+        await leave_decision(runtime.store, ticket.answer({"amount": "x", "on": "2026-11-16"}), 1)
+    with pytest.raises(UnknownTicket):
+        await leave_decision(runtime.store, Decision("nope"), 1)
+    stored = await runtime.store.load("t")
+    assert stored is not None
+    assert stored.inbox == ()
+    await runtime.close()
+
+
+# -- reassigning ---------------------------------------------------------------------------------------------
+
+
+async def test_a_ticket_is_given_to_somebody_else_and_that_is_kept(make: Make, spy: Spy) -> None:
+    ticket = await waiting(make(approved(spy)))
+    async with make(approved(spy)) as runtime:
+        moved = await runtime.reassign(ticket.id, "bob", principal=ANN, reason="on holiday")
+        assert (moved.assignee, moved.status) == ("bob", "open")
+        assert [t.id for t in await runtime.tickets(assignee="bob", status="open")] == [ticket.id]
+        (decision,) = await runtime.decisions(ticket.id)
+        assert (decision.verdict, decision.value) == ("reassign", "bob")
+        assert (decision.principal_id, decision.reason, decision.at > 0) == ("ann", "on holiday", True)
+        (event,) = await events_of(runtime, "t", TicketReassigned)
+        assert (event.ticket, event.decision, event.call_id) == (moved, decision, ticket.call_id)
+        record = await runtime.get_run(ticket.run_id)
+        assert record.status == "waiting"
+        result = await runtime.answer(ticket.id, True, principal=BOB)
+        assert (result.status, spy.ran) == ("done", ["act"])
+        assert [d.verdict for d in await runtime.decisions(ticket.id)] == ["reassign", "approve"]
+        with pytest.raises(TicketClosed, match="approved by bob"):
+            await runtime.reassign(ticket.id, "cy")
+
+
+async def test_repeating_a_reassignment_is_making_it_once(make: Make, spy: Spy) -> None:
+    ticket = await waiting(make(approved(spy)))
+    async with make(approved(spy)) as runtime:
+        for to in ("bob", "cy"):
+            moved = await runtime.reassign(ticket.id, to, request_id="r-1")
+            assert moved.assignee == "bob"
+        assert len(await runtime.decisions(ticket.id)) == 1
+        for wrong in ("", " ", None, 3):
+            with pytest.raises(UsageError, match="by a text"):
+                await runtime.reassign(ticket.id, wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("place", ["here", "elsewhere"])
+async def test_a_ticket_is_reassigned_while_a_sibling_runs(make: Make, spy: Spy, place: str) -> None:
+    hold = Hold()
+    model = ScriptedModel([[call("wait"), call("act")], "done"])
+    tools = [holding(hold), approved(spy)]
+    async with make(*tools, model=model) as owner, make(*tools, model=model) as another:
+        other = another if place == "elsewhere" and owner.store.durable else owner
+        handle = await owner.start("agent", "go", thread="t")
+        await soon(hold.reached.wait())
+        while not (tickets := await other.tickets(handle.run_id)):
+            await asyncio.sleep(0.001)
+        stored = await other.store.load("t")
+        assert stored is not None
+        assert stored.thread.claimed
+        moved = await soon(other.reassign(tickets[0].id, "bob", principal=ANN))
+        assert moved.assignee == "bob"
+        assert [d.principal_id for d in await owner.decisions(moved.id)] == ["ann"]
+        hold.released.set()
+        result = await soon(handle.result())
+        assert [ticket.assignee for ticket in result.tickets] == ["bob"]
+        assert (await other.answer(moved.id, True)).status == "done"
+
+
+async def test_reassigning_does_not_touch_the_deadline(make: Make, spy: Spy) -> None:
+    act = spying(spy, "act", approval=True, deadline=3600)
+    ticket = await waiting(make(act))
+    async with make(act) as runtime:
+        moved = await runtime.reassign(ticket.id, "bob")
+        assert moved.deadline == ticket.deadline is not None
+        record = await runtime.get_run(ticket.run_id)
+        assert record.waiting is not None
+        assert record.waiting.until == ticket.deadline
+        (due,) = await runtime.store.due()
+        assert due.at == ticket.deadline
+
+
+async def test_a_runtime_that_executes_nothing_answers_for_one_that_does(make: Make, spy: Spy) -> None:
+    ticket = await waiting(make(approved(spy)))
+    async with make(approved(spy)) as worker, make(approved(spy), execute=False) as front:
+        result = await soon(front.answer(ticket.id, True, principal=ANN))
+        assert (result.status, spy.ran) == ("done", ["act"])
+        assert [d.principal_id for d in await worker.decisions(ticket.id)] == ["ann"]

@@ -1,0 +1,376 @@
+"""Tickets with a deadline: default decisions and escalations, whoever runs when the time comes."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loop.helpers import Hold, Spy, events_of, holding, replies_on, reply_text, soon, spying
+from wakeful import (
+    Agent,
+    Answer,
+    Escalation,
+    FunctionModel,
+    GateTool,
+    MemoryStore,
+    Plugin,
+    Principal,
+    Runtime,
+    ScriptedModel,
+    ToolContext,
+    UsageError,
+    call,
+    tool,
+)
+from wakeful.errors import ConfigurationError, TicketClosed
+from wakeful.testing import FakeClock
+from wakeful.types.events import TicketReassigned, ToolCallResumed
+
+HOUR = 3600
+Make = Callable[..., Runtime]
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def make(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Make:
+    """Makes runtimes that remember nothing but their store, as another process would."""
+    store = MemoryStore()
+
+    def made(*tools: Any, model: Any = None, **options: Any) -> Runtime:
+        place: Any = store if request.param == "memory" else tmp_path / "app.db"
+        model = model or FunctionModel(lambda r: "done" if r.messages[-1].role == "tool" else call("act"))
+        return Runtime([Agent("agent", model=model, tools=tools, **options)], store=place, clock=clock)
+
+    return made
+
+
+async def left_waiting(runtime: Runtime) -> Any:
+    """Run until it waits, and end the process."""
+    result = await runtime.run("agent", "go", thread="t")
+    await runtime.close()
+    assert result.status == "waiting"
+    return result
+
+
+async def finished(runtime: Runtime, run_id: str) -> str:
+    """Look until the run is done; what the model was told about its call."""
+    async with runtime:
+        while (await runtime.get_run(run_id)).status != "done":
+            await until_looked()
+        (reply,) = await replies_on(runtime, "t")
+        return reply_text(reply)
+
+
+async def until_looked() -> None:
+    await asyncio.sleep(0.001)
+
+
+# -- the default ---------------------------------------------------------------------------------------------
+
+
+async def test_the_record_of_a_waiting_run_says_when_its_first_deadline_is(make: Make, clock: FakeClock) -> None:
+    one = spying(Spy(), "one", approval=True, deadline=2 * HOUR, assignee="ann")
+    two = spying(Spy(), "two", approval=True, deadline=timedelta(hours=1), on_deadline="approve")
+    three = spying(Spy(), "three", approval=True)
+    model = ScriptedModel([[call("one"), call("two"), call("three")]])
+    runtime = make(one, two, three, model=model)
+    result = await runtime.run("agent", "go", thread="t")
+    record = await runtime.get_run(result.run_id)
+    assert record.waiting is not None
+    assert record.waiting.until == clock.now() + HOUR * 1000
+    tickets = {ticket.tool: ticket for ticket in await runtime.tickets(status="open")}
+    assert (tickets["one"].assignee, tickets["one"].deadline) == ("ann", clock.now() + 2 * HOUR * 1000)
+    assert (tickets["two"].on_deadline, tickets["three"].deadline) == ("approve", None)
+    assert [t.tool for t in await runtime.tickets(assignee="ann")] == ["one"]
+    await runtime.close()
+
+
+async def test_a_process_that_runs_at_the_deadline_denies_in_nobodys_name(make: Make, clock: FakeClock) -> None:
+    spy = Spy()
+    async with make(spying(spy, "act", approval=True, deadline=HOUR)) as runtime:
+        result = await runtime.run("agent", "go", thread="t")
+        await clock.advance(HOUR - 1)
+        assert (await runtime.get_run(result.run_id)).status == "waiting"
+        await clock.advance(1)
+        due = clock.now()
+        assert (await soon(_done(runtime, result.run_id))).text == "done"
+        assert spy.ran == []
+        (reply,) = await replies_on(runtime, "t")
+        assert reply.error == "denied"
+        assert "nobody answered in time" in reply_text(reply)
+        (decision,) = await runtime.decisions(result.tickets[0].id)
+        assert (decision.verdict, decision.principal_id, decision.at) == ("deny", "wakeful", due)
+        assert decision.reason == "nobody answered in time"
+        (ticket,) = await runtime.tickets(result.run_id)
+        assert ticket.status == "answered"
+
+
+async def _done(runtime: Runtime, run_id: str) -> Any:
+    while (await runtime.get_run(run_id)).status != "done":
+        await until_looked()
+    return await runtime.wait(run_id)
+
+
+async def test_a_deadline_that_nobody_was_there_for_is_kept_when_somebody_is(make: Make, clock: FakeClock) -> None:
+    spy = Spy()
+    act = spying(spy, "act", approval=True, deadline=HOUR, on_deadline="approve")
+    result = await left_waiting(make(act))
+    await clock.advance(100 * HOUR)
+    assert spy.ran == []
+    assert await soon(finished(make(act), result.run_id)) == "act 0"
+    assert spy.ran == ["act"]
+
+
+async def test_a_late_answer_counts_while_the_default_was_not_applied(make: Make, clock: FakeClock) -> None:
+    spy = Spy()
+    act = spying(spy, "act", approval=True, deadline=HOUR)
+    result = await left_waiting(make(act))
+    await clock.advance(2 * HOUR)
+    runtime = make(act)
+    done = await runtime.answer(result.tickets[0].id, True, principal=Principal("ann"))
+    assert (done.status, spy.ran) == ("done", ["act"])
+    assert [d.principal_id for d in await runtime.decisions(result.tickets[0].id)] == ["ann"]
+    await runtime.close()
+
+
+async def test_resuming_one_ticket_keeps_the_deadline_of_another(make: Make, clock: FakeClock) -> None:
+    spy = Spy()
+    tools = [spying(spy, "a", approval=True, deadline=HOUR), spying(spy, "b", approval=True)]
+    model = ScriptedModel([[call("a"), call("b")], "done"])
+    first = make(*tools, model=model)
+    result = await left_waiting(first)
+    await clock.advance(2 * HOUR)
+    runtime = make(*tools, model=model)
+    _, b = result.tickets
+    result = await runtime.answer(b.id, True)
+    assert (result.status, spy.ran) == ("done", ["b"])
+    assert {reply.name: reply.error for reply in await replies_on(runtime, "t")} == {"a": "denied", "b": None}
+    await runtime.close()
+
+
+async def test_a_question_is_answered_with_its_default(make: Make, clock: FakeClock) -> None:
+    @tool(effect="pure")
+    async def act(ctx: ToolContext) -> str:
+        """Ask."""
+        size = ctx.ask("How many?", schema=int, deadline=HOUR, on_deadline=Answer(7))
+        return f"{size + 1}"
+
+    result = await left_waiting(make(act))
+    await clock.advance(HOUR)
+    assert await soon(finished(make(act), result.run_id)) == "8"
+
+
+async def test_a_gate_gives_its_question_a_deadline(make: Make, clock: FakeClock) -> None:
+    class Gate(Plugin):
+        async def gate_tool(self, ctx: GateTool) -> Any:
+            return ctx.suspend(
+                "Fill in", accepts=("result",), deadline=HOUR, on_deadline=Answer({"by": "default"})
+            )
+
+    spy = Spy()
+    result = await left_waiting(make(spying(spy, "act"), plugins=[Gate()]))
+    await clock.advance(HOUR)
+    text = await soon(finished(make(spying(spy, "act"), plugins=[Gate()]), result.run_id))
+    assert (text, spy.ran) == ('{"by":"default"}', [])
+
+
+async def test_a_deadline_passes_while_a_sibling_runs(make: Make, clock: FakeClock) -> None:
+    hold = Hold()
+    tools = [holding(hold), spying(Spy(), "act", approval=True, deadline=HOUR)]
+    async with make(*tools, model=ScriptedModel([[call("wait"), call("act")], "done"])) as runtime:
+        handle = await runtime.start("agent", "go", thread="t")
+        await soon(hold.reached.wait())
+        while not await runtime.tickets(handle.run_id):
+            await until_looked()
+        await clock.advance(HOUR)
+        while not await events_of(runtime, "t", ToolCallResumed):
+            await until_looked()
+        hold.released.set()
+        await soon(_done(runtime, handle.run_id))
+        assert {reply.name: reply.error for reply in await replies_on(runtime, "t")} == {
+            "act": "denied",
+            "wait": None,
+        }
+
+
+async def test_two_processes_at_the_deadline_decide_once(make: Make, clock: FakeClock) -> None:
+    spy = Spy()
+    act = spying(spy, "act", approval=True, deadline=HOUR, on_deadline="approve")
+    result = await left_waiting(make(act))
+    await clock.advance(HOUR)
+    async with make(act) as one, make(act) as other:
+        await soon(_done(one, result.run_id))
+        assert (await other.get_run(result.run_id)).status == "done"
+        assert spy.ran == ["act"]
+        assert len(await one.decisions(result.tickets[0].id)) == 1
+
+
+# -- escalation ----------------------------------------------------------------------------------------------
+
+
+async def test_an_unanswered_ticket_goes_up_level_by_level_and_then_the_default_decides(
+    make: Make, clock: FakeClock
+) -> None:
+    levels = [Escalation("lead", deadline=2 * HOUR), Escalation("boss", deadline=timedelta(hours=3))]
+    act = spying(Spy(), "act", approval=True, assignee="ann", deadline=HOUR, escalate=levels)
+    async with make(act) as runtime:
+        result = await runtime.run("agent", "go", thread="t")
+        (ticket,) = result.tickets
+        seen: list[tuple[str | None, int]] = []
+        for who, hours in (("lead", 2), ("boss", 3)):
+            assert ticket.deadline is not None
+            await clock.advance((ticket.deadline - clock.now()) / 1000)
+            ticket = await soon(_with(runtime, ticket.id, who))
+            assert ticket.deadline == clock.now() + hours * HOUR * 1000
+            seen.append((ticket.assignee, len(ticket.escalate)))
+            while (record := await runtime.get_run(result.run_id)).status != "waiting":
+                await until_looked()
+            assert record.waiting is not None
+            assert record.waiting.until == ticket.deadline
+        assert seen == [("lead", 1), ("boss", 0)]
+        await clock.advance(3 * HOUR)
+        await soon(_done(runtime, result.run_id))
+        decisions = await runtime.decisions(ticket.id)
+        assert [(d.verdict, d.value, d.principal_id) for d in decisions] == [
+            ("reassign", "lead", "wakeful"),
+            ("reassign", "boss", "wakeful"),
+            ("deny", None, "wakeful"),
+        ]
+        assert all(d.reason and d.at for d in decisions)
+        moved = await events_of(runtime, "t", TicketReassigned)
+        assert [event.ticket.assignee for event in moved] == ["lead", "boss"]
+
+
+async def _with(runtime: Runtime, ticket_id: str, who: str) -> Any:
+    while True:
+        (ticket,) = [t for t in await runtime.tickets() if t.id == ticket_id]
+        if ticket.assignee == who:
+            return ticket
+        await until_looked()
+
+
+async def test_whoever_a_ticket_went_to_has_their_time_from_then_on(make: Make, clock: FakeClock) -> None:
+    act = spying(Spy(), "act", approval=True, deadline=HOUR, escalate=[Escalation("lead", deadline=HOUR)])
+    result = await left_waiting(make(act))
+    await clock.advance(50 * HOUR)
+    async with make(act) as runtime:
+        ticket = await soon(_with(runtime, result.tickets[0].id, "lead"))
+        assert ticket.deadline == clock.now() + HOUR * 1000
+        assert ticket.status == "open"
+
+
+async def test_the_last_level_may_wait_for_ever(make: Make, clock: FakeClock) -> None:
+    act = spying(Spy(), "act", approval=True, deadline=HOUR, escalate=[Escalation("boss")])
+    async with make(act) as runtime:
+        result = await runtime.run("agent", "go", thread="t")
+        await clock.advance(HOUR)
+        ticket = await soon(_with(runtime, result.tickets[0].id, "boss"))
+        assert ticket.deadline is None
+        while (await runtime.get_run(result.run_id)).status != "waiting":
+            await until_looked()
+        await clock.advance(10_000 * HOUR)
+        assert (await runtime.answer(ticket.id, True)).status == "done"
+
+
+# -- what can't be ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"deadline": 0}, "deadline is in seconds or a timedelta, and positive"),
+        ({"deadline": -1}, "deadline is in seconds"),
+        ({"deadline": "soon"}, "deadline is in seconds"),
+        ({"deadline": True}, "deadline is in seconds"),
+        ({"deadline": float("inf")}, "deadline is in seconds"),
+        ({"deadline": timedelta(0)}, "deadline is in seconds"),
+        ({"deadline": 1, "on_deadline": "maybe"}, "on_deadline is 'approve', 'deny' or Answer"),
+        ({"on_deadline": "approve"}, "give deadline=... as well"),
+        ({"escalate": [Escalation("a")]}, "give deadline=... as well"),
+        ({"deadline": 1, "escalate": ["lead"]}, "list of Escalation"),
+        ({"deadline": 1, "escalate": "lead"}, "list of Escalation"),
+        ({"deadline": 1, "escalate": [Escalation("")]}, "list of Escalation"),
+        ({"deadline": 1, "escalate": [Escalation("a"), Escalation("b")]}, "never goes further"),
+        ({"deadline": 1, "escalate": [Escalation("a", deadline=-1)]}, "positive"),
+        ({"assignee": ""}, "assignee is a text"),
+        ({"approval": False, "deadline": 1}, "set approval=... or unknown='ask'"),
+        ({"approval": False, "assignee": "ann"}, "set approval=... or unknown='ask'"),
+        ({"unknown": "guess"}, "unknown is 'tell' or 'ask'"),
+        ({"unknown": "ask", "effect": "pure"}, "effects whose outcome can be unknown"),
+    ],
+)
+def test_terms_that_make_no_sense_are_refused_when_the_runtime_is_made(options: Any, told: str) -> None:
+    act = spying(Spy(), "act", **{"approval": True, **options})
+    with pytest.raises(ConfigurationError, match="act") as caught:
+        Runtime([Agent("agent", model=ScriptedModel([]), tools=[act])])
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"deadline": -1}, "positive"),
+        ({"schema": {"if": {}}}, "can't be checked"),
+        ({"schema": object()}, "no JSON form"),
+        ({"schema": int, "deadline": 1, "on_deadline": Answer("x")}, r"\$: expected integer, got str"),
+        ({"schema": int, "deadline": 1, "on_deadline": "approve"}, r"\$: expected integer, got null"),
+        ({"mode": "result", "deadline": 1, "on_deadline": "approve"}, "needs 'replay'"),
+        ({"deadline": 1, "on_deadline": Answer(object())}, "can't be stored"),
+        ({"mode": "guess"}, "accepts lists"),
+    ],
+)
+async def test_a_question_that_can_not_be_asked_tells_the_model_why(options: Any, told: str) -> None:
+    @tool(effect="pure")
+    async def act(ctx: ToolContext) -> str:
+        """Ask."""
+        return str(ctx.ask("Which?", **options))
+
+    async with Runtime([Agent("agent", model=ScriptedModel([call("act"), "done"]), tools=[act])]) as runtime:
+        await runtime.run("agent", "go", thread="t")
+        (reply,) = await replies_on(runtime, "t")
+    assert reply.error == "failed"
+    assert re.search(told, reply_text(reply))
+
+
+async def test_a_gate_whose_question_can_not_be_asked_fails_the_run() -> None:
+    class Gate(Plugin):
+        async def gate_tool(self, ctx: GateTool) -> Any:
+            return ctx.suspend("Well?", deadline=-1)
+
+    agent = Agent("agent", model=ScriptedModel([call("act")]), tools=[spying(Spy(), "act")], plugins=[Gate()])
+    async with Runtime([agent]) as runtime:
+        result = await runtime.run("agent", "go")
+    assert result.error is not None
+    assert "HookFailed" in result.error
+    assert "positive" in result.error
+
+
+async def test_a_ticket_that_the_deadline_answered_says_so(make: Make, clock: FakeClock) -> None:
+    act = spying(Spy(), "act", approval=True, deadline=HOUR)
+    result = await left_waiting(make(act))
+    await clock.advance(HOUR)
+    await soon(finished(make(act), result.run_id))
+    runtime = make(act)
+    with pytest.raises(TicketClosed, match=r"denied by wakeful at .* UTC: nobody answered in time"):
+        await runtime.answer(result.tickets[0].id, True)
+    await runtime.close()
+
+
+async def test_nobody_can_answer_in_the_systems_name(make: Make) -> None:
+    runtime = make(spying(Spy(), "act", approval=True))
+    result = await runtime.run("agent", "go", thread="t")
+    with pytest.raises(UsageError, match="no principal may have that id"):
+        await runtime.answer(result.tickets[0].id, True, principal=Principal("wakeful"))
+    with pytest.raises(UsageError, match="no principal may have that id"):
+        await runtime.reassign(result.tickets[0].id, "bob", principal=Principal("wakeful"))
+    await runtime.close()

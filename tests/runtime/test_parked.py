@@ -1,0 +1,318 @@
+"""Runs that wait while their code changes: what goes on, what is refused and why, and what is found beforehand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loop.helpers import events_of, replies_on, reply_text, soon
+from wakeful import (
+    Agent,
+    ClientTool,
+    Decision,
+    FunctionModel,
+    MemoryStore,
+    Plugin,
+    Runtime,
+    ScriptedModel,
+    SqliteStore,
+    StateKey,
+    ToolContext,
+    UsageError,
+    call,
+    tool,
+)
+from wakeful.dispatch import leave_decision, parked_problems
+from wakeful.errors import CannotResume
+from wakeful.types.events import RunStart
+
+Make = Callable[..., Runtime]
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
+    """Makes runtimes of any code on one store."""
+    store = MemoryStore()
+
+    def made(*tools: Any, name: str = "agent", keys: Any = (), more: Any = (), **options: Any) -> Runtime:
+        place: Any = store if request.param == "memory" else SqliteStore(tmp_path / "app.db")
+        options.setdefault("model", FunctionModel(asking))
+        return Runtime([Agent(name, tools=tools, **options), *more], store=place, keys=keys)
+
+    return made
+
+
+def asking(request: Any) -> Any:
+    return "done" if request.messages[-1].role == "tool" else call("refund", order="A7", amount=5)
+
+
+class Total(StateKey[int, int]):
+    name, scope, default = "total", "thread", 0
+
+
+class Counting(Plugin):
+    keys = (Total,)
+
+
+@tool(approval=True)
+async def refund(order: str, amount: int, ctx: ToolContext) -> str:
+    """Refund an order."""
+    return f"refunded {amount} for {order}"
+
+
+@tool(approval=True, name="refund")
+async def refund_in(order: str, amount: int, currency: str = "EUR") -> str:
+    """Refund an order in a currency."""
+    return f"refunded {amount} {currency} for {order}"
+
+
+@tool(approval=True, name="refund")
+async def refund_stranger(order: int, reason: str) -> str:
+    """Refund an order."""
+    return f"refunded {order}: {reason}"
+
+
+@tool
+async def other() -> str:
+    """Something else."""
+    return "else"
+
+
+async def parked(runtime: Runtime, **options: Any) -> Any:
+    """Run until it waits, and end the process; the ticket."""
+    result = await runtime.run("agent", "go", thread="t", **options)
+    await runtime.close()
+    (ticket,) = result.tickets
+    return ticket
+
+
+async def refused(runtime: Runtime, ticket: Any, answer: Any = True) -> tuple[str, ...]:
+    """The reasons why the run can't be resumed; nothing may have changed."""
+    async with runtime:
+        before = await runtime.store.load("t")
+        with pytest.raises(CannotResume) as caught:
+            await runtime.answer(ticket.id, answer)
+        with pytest.raises(CannotResume):
+            await runtime.resume(ticket.run_id, Decision(ticket.id, mode="replay"))
+        assert await runtime.store.load("t") == before
+        assert list(await runtime.decisions(ticket.id)) == []
+        assert [t.status for t in await runtime.tickets()] == ["open"]
+        found = await runtime.parked_problems()
+        assert [(p.thread_id, p.run_id, p.reasons) for p in found] == [("t", ticket.run_id, caught.value.reasons)]
+        assert all(reason in str(caught.value) for reason in caught.value.reasons)
+    return caught.value.reasons
+
+
+# -- what a run needs ----------------------------------------------------------------------------------------
+
+
+async def test_a_run_that_waits_records_what_it_needs(make: Make) -> None:
+    @tool(approval=True, name="refund")
+    async def counting(order: str, amount: int) -> str:
+        """Refund."""
+        return "ok"
+
+    class Writing(Counting):
+        async def run_start(self, ctx: Any) -> None:
+            ctx.update(Total, 1)
+
+    runtime = make(counting, other, plugins=[Writing()])
+    ticket = await parked(runtime)
+    again = make(counting, other, plugins=[Writing()])
+    needs = (await again.get_run(ticket.run_id)).needs
+    assert needs is not None
+    assert sorted(needs.agent) == ["instructions", "model", "tools"]
+    assert list(needs.tools) == ["refund"]
+    assert needs.keys == ("total",)
+    assert await again.parked_problems() == []
+    await again.close()
+
+
+async def test_a_run_that_never_waited_needs_nothing(make: Make) -> None:
+    async with make(other, model=ScriptedModel(["done"])) as runtime:
+        result = await runtime.run("agent", "go", thread="t")
+        assert (await runtime.get_run(result.run_id)).needs is None
+
+
+# -- code that changed and still checks ----------------------------------------------------------------------
+
+
+async def test_unchanged_code_says_nothing(make: Make) -> None:
+    ticket = await parked(make(refund))
+    async with make(refund) as runtime:
+        assert (await runtime.answer(ticket.id, True)).status == "done"
+        assert [event.changed for event in await events_of(runtime, "t", RunStart)] == [(), ()]
+
+
+@pytest.mark.parametrize(
+    ("tools", "options", "changed"),
+    [
+        ((refund,), {"instructions": "Be kind."}, ("instructions",)),
+        ((refund,), {"model": FunctionModel(asking, name="other")}, ("model",)),
+        ((refund, other), {}, ("tools",)),
+        ((refund_in,), {}, ("tools", "arguments of refund")),
+    ],
+)
+async def test_changed_code_that_still_checks_goes_on_and_the_log_says_so(
+    make: Make, tools: Any, options: Any, changed: tuple[str, ...]
+) -> None:
+    ticket = await parked(make(refund))
+    async with make(*tools, **options) as runtime:
+        assert await runtime.parked_problems() == []
+        assert (await runtime.answer(ticket.id, True)).status == "done"
+        assert [event.changed for event in await events_of(runtime, "t", RunStart)] == [(), changed]
+        (reply,) = await replies_on(runtime, "t")
+        assert "refunded 5" in reply_text(reply)
+
+
+# -- code that can't go on -----------------------------------------------------------------------------------
+
+
+async def test_an_agent_that_is_gone(make: Make) -> None:
+    ticket = await parked(make(refund))
+    assert await refused(make(refund, name="clerk"), ticket) == ("agent 'agent' is gone (known: clerk)",)
+
+
+async def test_a_tool_that_is_gone(make: Make) -> None:
+    ticket = await parked(make(refund))
+    (reason,) = await refused(make(other), ticket)
+    assert reason == f"tool 'refund' of call {ticket.call_id} is gone (agent 'agent' has: other)"
+
+
+async def test_arguments_that_are_no_longer_valid(make: Make) -> None:
+    ticket = await parked(make(refund))
+    (reason,) = await refused(make(refund_stranger), ticket)
+    assert "no longer fit tool 'refund'" in reason
+    assert "$.order: expected int, got str" in reason
+    assert "missing required argument 'reason'" in reason
+
+
+class Writing(Counting):
+    async def run_start(self, ctx: Any) -> None:
+        ctx.update(Total, 1)
+
+
+async def test_a_state_key_that_is_gone(make: Make) -> None:
+    ticket = await parked(make(refund, plugins=[Writing()]))
+    (reason,) = await refused(make(refund), ticket)
+    assert reason.startswith("state key 'total' is gone")
+
+
+async def test_a_state_key_that_reads_otherwise_now(make: Make) -> None:
+    class Words(StateKey[list[str], str]):
+        name, scope, default = "total", "thread", ()
+
+    ticket = await parked(make(refund, plugins=[Writing()]))
+    (reason,) = await refused(make(refund, keys=[Words]), ticket)
+    assert "state key 'total': the stored value can't be read" in reason
+
+
+async def test_all_reasons_are_listed(make: Make) -> None:
+    ticket = await parked(make(refund, plugins=[Writing()]))
+    reasons = await refused(make(other), ticket)
+    assert [reason.split()[0] for reason in reasons] == ["tool", "state"]
+
+
+async def test_a_key_of_a_plugin_that_the_agent_does_not_have_may_go(make: Make) -> None:
+    writer = Agent("writer", model=FunctionModel(lambda r: "written"), plugins=[Writing()])
+    runtime = make(refund, more=[writer])
+    await runtime.run("writer", "go", thread="t")
+    ticket = await parked(runtime)
+    async with make(refund) as runtime:
+        assert await runtime.parked_problems() == []
+        assert (await runtime.answer(ticket.id, True)).status == "done"
+
+
+async def test_a_key_that_is_registered_elsewhere_still_counts(make: Make) -> None:
+    ticket = await parked(make(refund, plugins=[Writing()]))
+    async with make(refund, keys=[Total]) as runtime:
+        assert (await runtime.answer(ticket.id, True)).status == "done"
+        assert await runtime.state("t") == {"total": 1}
+
+
+async def test_tools_that_the_client_brought_are_the_runs_own(make: Make) -> None:
+    model = FunctionModel(lambda r: "done" if r.messages[-1].role == "tool" else call("locate"))
+    ticket = await parked(make(model=model), client_tools=[ClientTool("locate")])
+    async with make(model=model) as runtime:
+        assert await runtime.parked_problems() == []
+        assert (await runtime.answer(ticket.id, "Rome")).status == "done"
+
+
+# -- ways out ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "how", [lambda t: t.deny("gone"), lambda t: t.result("done by hand")], ids=["deny", "result"]
+)
+async def test_a_person_may_settle_a_call_whose_tool_is_gone(make: Make, how: Any) -> None:
+    ticket = await parked(make(refund))
+    async with make(other) as runtime:
+        assert (await runtime.answer(ticket.id, how(ticket))).status == "done"
+
+
+async def test_a_person_may_give_arguments_that_fit_the_new_code(make: Make) -> None:
+    ticket = await parked(make(refund))
+    async with make(refund_stranger) as runtime:
+        result = await runtime.answer(ticket.id, ticket.edit({"order": 7, "reason": "late"}))
+        assert result.status == "done"
+        (reply,) = await replies_on(runtime, "t")
+        assert reply_text(reply).startswith("refunded 7: late")
+
+
+async def test_a_run_that_can_not_go_on_can_be_cancelled_or_superseded(make: Make) -> None:
+    ticket = await parked(make(refund))
+    async with make(other) as runtime:
+        assert await runtime.cancel(ticket.run_id)
+        assert await runtime.parked_problems() == []
+    async with make(refund) as runtime:
+        await runtime.run("agent", "go", thread="u")
+    async with make(other, model=FunctionModel(lambda r: "hello")) as runtime:
+        assert (await runtime.run("agent", "Something else", thread="u")).text == "hello"
+
+
+# -- in the background ---------------------------------------------------------------------------------------
+
+
+async def test_a_decision_that_waits_for_code_stays_until_the_code_is_back(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    ticket = await parked(make(refund))
+    runtime = make(other)
+    await leave_decision(runtime.store, ticket.approve(), 1)
+    async with runtime:
+        while "can't go on" not in caplog.text:
+            await asyncio.sleep(0.001)
+        await runtime._dispatch.pump("t")
+        assert caplog.text.count("can't go on") == 1
+        assert (await runtime.get_run(ticket.run_id)).status == "waiting"
+        assert [t.status for t in await runtime.tickets()] == ["open"]
+    async with make(refund) as runtime:
+
+        async def done() -> None:
+            while (await runtime.get_run(ticket.run_id)).status != "done":
+                await asyncio.sleep(0.001)
+
+        await soon(done())
+
+
+async def test_all_parked_runs_are_looked_at_page_by_page(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wakeful.dispatch._parked.PAGE", 2)
+    runtime = make(refund)
+    for number in range(5):
+        await runtime.run("agent", "go", thread=f"t{number}")
+    await runtime.close()
+    async with make(other) as runtime:
+        found = await parked_problems(runtime._env.registry, runtime.store)
+    assert [problem.thread_id for problem in found] == ["t4", "t3", "t2", "t1", "t0"]
+    assert {problem.agent_id for problem in found} == {"agent"}
+
+
+def test_the_error_is_one_of_usage_and_lists_its_reasons() -> None:
+    error = CannotResume("r1", ["a", "b"])
+    assert isinstance(error, UsageError)
+    assert (error.run_id, error.reasons) == ("r1", ("a", "b"))
+    assert str(error) == "run r1 can't go on with the present code; nothing was changed:\n  - a\n  - b"
