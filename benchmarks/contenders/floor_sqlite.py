@@ -11,13 +11,11 @@ PACKAGES = ("msgspec",)
 
 _TABLES = """
 CREATE TABLE runs (no INTEGER PRIMARY KEY, payload BLOB NOT NULL);
-CREATE TABLE messages (no INTEGER PRIMARY KEY, payload BLOB NOT NULL);
+CREATE TABLE messages (run INTEGER, seq INTEGER, payload BLOB NOT NULL, PRIMARY KEY (run, seq));
 """
 _RUN = "INSERT INTO runs VALUES (?, ?) ON CONFLICT (no) DO UPDATE SET payload = excluded.payload"
-_MESSAGE = "INSERT INTO messages VALUES (?, ?)"
-_NEWEST = "SELECT payload FROM messages WHERE no BETWEEN ? AND ? ORDER BY no DESC LIMIT ?"
-# A message's number has its run's in it, so that it needs no index.
-_RUN_BITS = 32
+_MESSAGE = "INSERT INTO messages VALUES (?, ?, ?)"
+_NEWEST = "SELECT payload FROM messages WHERE run = ? ORDER BY seq DESC LIMIT ?"
 
 
 def _open(address: str, synchronous: str) -> sqlite3.Connection:
@@ -31,7 +29,7 @@ def _open(address: str, synchronous: str) -> sqlite3.Connection:
 def _save(db: sqlite3.Connection) -> floor.Save:
     async def save(run: int, first: int, messages: list[bytes], row: bytes) -> None:
         db.execute("BEGIN IMMEDIATE")
-        db.executemany(_MESSAGE, enumerate(messages, (run << _RUN_BITS) + first))
+        db.executemany(_MESSAGE, [(run, seq, message) for seq, message in enumerate(messages, first)])
         db.execute(_RUN, (run, row))
         db.execute("COMMIT")
 
@@ -53,7 +51,6 @@ async def growth(plan: Plan, tally: Tally, address: str) -> AsyncIterator[Turn]:
     with closing(_open(address, "FULL")) as db:
 
         async def load(run: int, newest: int) -> list[bytes]:
-            rows = db.execute(_NEWEST, (run << _RUN_BITS, (run + 1) << _RUN_BITS, newest)).fetchall()
-            return [payload for (payload,) in reversed(rows)]
+            return [payload for (payload,) in reversed(db.execute(_NEWEST, (run, newest)).fetchall())]
 
         yield floor.turns(plan, tally, _save(db), load)
