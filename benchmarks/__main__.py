@@ -50,7 +50,16 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         if not any(measure.answers_to(name) for measure in MEASURES):
             parser.error(f"unknown measure {name!r}; there are {', '.join(measures)}")
     arguments.measure = [measure for measure in MEASURES if any(measure.answers_to(name) for name in wanted)]
+    arguments.contender = _able(arguments.contender, arguments.measure)
+    if not arguments.contender:
+        parser.error("none of these contenders can be measured so: databases have measures of their own")
     return arguments
+
+
+def _able(contenders: list[str], measures: list[Measure]) -> dict[str, set[str]]:
+    """The contenders that take part in at least one of the measures, with what they define."""
+    found = {name: _envs.entries(name) for name in contenders}
+    return {name: own for name, own in found.items() if any(measure.entry in own for measure in measures)}
 
 
 def _measured(python: Path, contender: str, measure: Measure, timeout: float) -> dict[str, Any]:
@@ -84,10 +93,12 @@ def _environment(contender: str) -> Path | str:
 def main(argv: list[str] | None = None) -> None:
     arguments = _arguments(argv)
     pythons = {contender: _environment(contender) for contender in arguments.contender}
-    rows = []
+    rows: list[dict[str, Any]] = []
     # Contenders within measures, so that those compared with each other run close in time.
     for measure in arguments.measure:
         for contender, python in pythons.items():
+            if measure.entry not in arguments.contender[contender]:
+                continue
             print(f"{measure.name} {contender} ...", file=sys.stderr, flush=True)
             if isinstance(python, Path):
                 result = _measured(python, contender, measure, arguments.timeout)

@@ -1,5 +1,6 @@
 """Makes and keeps an environment of its own for each contender."""
 
+import ast
 import os
 import shutil
 import subprocess
@@ -12,8 +13,9 @@ ENVS = HERE / ".envs"
 REQUIREMENTS = HERE / "requirements"
 CONTENDERS = HERE / "contenders"
 
-OURS = "wakeful"
-FLOORS = ("floor-msgspec", "floor-json")
+OURS = ("wakeful", "wakeful-sqlite", "wakeful-postgres")
+FLOORS = ("floor-msgspec", "floor-json", "floor-sqlite", "floor-postgres")
+DATABASES = ("sqlite", "postgres")
 
 # Tracing and telemetry off for everyone: what is measured is the library, not its exporters.
 QUIET = {
@@ -41,9 +43,36 @@ def last_line(text: str) -> str:
 
 def contenders() -> list[str]:
     """The names of all contenders: floors, ours, then the peers."""
-    found = {path.stem.replace("_", "-") for path in CONTENDERS.glob("*.py") if path.stem != "__init__"}
-    first = [name for name in (*FLOORS, OURS) if name in found]
+    found = {path.stem.replace("_", "-") for path in CONTENDERS.glob("*.py") if path.stem[0] != "_"}
+    first = [name for name in (*FLOORS, *OURS) if name in found]
     return first + sorted(found.difference(first))
+
+
+def entries(name: str) -> set[str]:
+    """The names that a contender's file defines, which say what can be measured; read, as importing it needs its
+    environment."""
+    found: set[str] = set()
+    for node in ast.parse((CONTENDERS / f"{name.replace('-', '_')}.py").read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Assign):
+            found.update(target.id for target in node.targets if isinstance(target, ast.Name))
+    return found
+
+
+def database(name: str) -> str:
+    """The database that a contender writes to, or nothing."""
+    last = name.rpartition("-")[2]
+    return last if last in DATABASES else ""
+
+
+def environment(name: str) -> str:
+    """The name of a contender's environment: those of one library with their databases share one."""
+    if not database(name):
+        return name
+    base = name.rpartition("-")[0]
+    stores = f"{base}-stores"
+    return stores if (REQUIREMENTS / f"{stores}.txt").exists() else base
 
 
 def worker_environ() -> dict[str, str]:
@@ -64,19 +93,23 @@ def _run(command: list[str]) -> None:
 
 
 def _wanted(name: str) -> tuple[list[str], str]:
-    """What to install for a contender, and a text that changes whenever that does."""
-    if name == OURS:
-        return ["-e", str(ROOT)], (ROOT / "pyproject.toml").read_text()
+    """What to install into an environment, and a text that changes whenever that does."""
+    if name == "wakeful":
+        return ["-e", str(ROOT)], f"{ROOT}\n{(ROOT / 'pyproject.toml').read_text()}"
     path = REQUIREMENTS / f"{name}.txt"
     if not path.exists():
         raise EnvError(f"no requirements/{path.name}")
     text = path.read_text()
     packages = [line for line in text.splitlines() if line and not line.startswith("#")]
+    if name == "wakeful-stores":
+        packages += ["-e", f"{ROOT}[postgres]"]
+        text += f"{ROOT}\n{(ROOT / 'pyproject.toml').read_text()}"
     return packages, text
 
 
 def ensure(name: str) -> Path:
     """The interpreter of a contender's environment, made anew where its requirements have changed."""
+    name = environment(name)
     packages, text = _wanted(name)
     home = ENVS / name
     python, stamp = home / "bin" / "python", home / "installed.txt"

@@ -1,14 +1,26 @@
 """What is measured: the script the model plays in each measure, and what a result is divided by."""
 
+import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 PROMPT = "Go."
 INSTRUCTIONS = "Answer the question."
 
 # One run from prompt to answer: the final text, or for a stream the text deltas its consumer read.
 Run = Callable[[], Awaitable[str | list[str]]]
+
+# One turn of a conversation: what the user says, and what the agent answers.
+Turn = Callable[[str], Awaitable[str]]
+
+
+class Durable(NamedTuple):
+    """Runs on a database, each on a thread of its own."""
+
+    run: Run
+    # How many transactions there were so far, and how many commits they held together, where that is known.
+    batches: Callable[[], tuple[int, int]] | None = None
 
 
 class Call(NamedTuple):
@@ -36,12 +48,13 @@ class Plan:
     calls: int = 1
     deltas: int = 1
     latency: float = 0.0
+    answer: str = ""
     parts: list[str] = field(init=False, repr=False)
     text: str = field(init=False, repr=False)
     script: tuple[tuple[Call, ...], ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        parts = [f"word-{index} " for index in range(self.deltas)]
+        parts = [self.answer] if self.answer else [f"word-{index} " for index in range(self.deltas)]
         numbers = [range(turn * self.calls, (turn + 1) * self.calls) for turn in range(self.turns)]
         asked = tuple(
             tuple(Call(f"call_{n}", n, {"n": n}, f'{{"n": {n}}}') for n in turn_numbers)
@@ -57,6 +70,20 @@ class Plan:
         The turn follows from the result, because one model object serves many runs at once.
         """
         return self.script[0 if result is None else int(result) // self.calls + 1]
+
+
+def words(size: int, seed: int = 0) -> str:
+    """So many bytes of text that no database can make much smaller."""
+    return random.Random(seed).randbytes(size // 2 + 1).hex()[:size]
+
+
+class Target(NamedTuple):
+    """What one of our values must come to: by itself, or as a share of the floor's or the fastest peer's."""
+
+    key: str
+    limit: float
+    of: Literal["", "floor", "peer"] = ""
+    at_least: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,6 +104,9 @@ class Measure:
     group: str = ""
     rounds: int = 50
     budget_s: float = 3.0
+    # What a row has besides its times: the columns' heads by the row's keys.
+    columns: dict[str, str] = field(default_factory=dict)
+    targets: tuple[Target, ...] = ()
 
     def answers_to(self, name: str) -> bool:
         return name in (self.name, self.group)
@@ -111,5 +141,80 @@ MEASURES: tuple[Measure, ...] = (
         at_once=1000,
         rounds=5,
         budget_s=15.0,
+    ),
+    Measure(
+        "durable-step",
+        "20 turns of one tool call, then text, on a store, one run at a time, full sync",
+        "µs/step",
+        entry="durable",
+        plan=Plan(turns=20),
+        per=20,
+        budget_s=8.0,
+        columns={"bytes_per_step": "bytes/step", "transactions_per_step": "tx/step"},
+        targets=(
+            Target("median_us", 2.5, "floor"),
+            Target("median_us", 0.2, "peer"),
+            Target("bytes_per_step", 2, "floor"),
+        ),
+    ),
+    Measure(
+        "durable-step-normal",
+        "the same with synchronous=NORMAL: safe against a killed process, not against a power loss",
+        "µs/step",
+        entry="relaxed",
+        plan=Plan(turns=20),
+        per=20,
+        budget_s=8.0,
+        columns={"bytes_per_step": "bytes/step", "transactions_per_step": "tx/step"},
+        targets=(Target("median_us", 4, "floor"),),
+    ),
+    Measure(
+        "durable-throughput",
+        "100 such runs at once against one at a time",
+        "µs/step",
+        entry="throughput",
+        plan=Plan(turns=20),
+        per=20 * 100,
+        at_once=100,
+        rounds=15,
+        budget_s=12.0,
+        columns={
+            "alone_us": "one at a time",
+            "speedup": "x faster",
+            "batch": "commits/tx",
+            "batch_alone": "alone",
+        },
+        targets=(Target("speedup", 5, at_least=True),),
+    ),
+    Measure(
+        "growth",
+        "2,000 turns of 2 KB on one thread, the model is shown the last 20 messages",
+        "µs/turn",
+        entry="growth",
+        plan=Plan(answer=words(1024)),
+        rounds=2000,
+        budget_s=100.0,
+        columns={
+            "turns": "turns",
+            "payload_ratio_50": "x payload at 50",
+            "payload_ratio_400": "at 400",
+            "payload_ratio_2000": "at 2,000",
+            "turn_ratio": "x turn 100",
+        },
+        targets=(
+            Target("payload_ratio_50", 3),
+            Target("payload_ratio_400", 3),
+            Target("payload_ratio_2000", 3),
+            Target("turn_ratio", 1.3),
+        ),
+    ),
+    Measure(
+        "resume",
+        "a run that waits at the end of 2,000 messages, fresh process: from the answer to the next model call",
+        "µs/answer",
+        entry="answer",
+        rounds=11,
+        columns={"view_us": "its view", "ratio": "x view", "ratio_opening": "with opening the store"},
+        targets=(Target("ratio", 3),),
     ),
 )

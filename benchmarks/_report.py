@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
-from benchmarks._envs import FLOORS, OURS
-from benchmarks._measures import MEASURES, Measure
+from benchmarks._envs import DATABASES, FLOORS, OURS, database
+from benchmarks._measures import MEASURES, Measure, Target
 
 Row = dict[str, Any]
 
@@ -28,7 +28,7 @@ def _floor(rows: Iterable[Row]) -> Row | None:
 
 
 def _fastest_peer(rows: Iterable[Row]) -> Row | None:
-    peers = [row for row in rows if row["contender"] not in (*FLOORS, OURS)]
+    peers = [row for row in rows if row["contender"] not in (*FLOORS, *OURS)]
     return min(peers, key=lambda row: row["median_us"], default=None)
 
 
@@ -43,12 +43,46 @@ def _lines(rows: list[list[str]]) -> list[str]:
     ]
 
 
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,}" if isinstance(value, int) else _time(value)
+
+
+def _verdict(target: Target, ours: Row, base: Row | None) -> str | None:
+    """One line on a target: what it came to, and whether that is enough."""
+    value = ours.get(target.key)
+    if value is None or (target.of and (base is None or base.get(target.key) is None)):
+        return None
+    whose = ""
+    if target.of and base is not None:
+        value, whose = value / base[target.key], f" x {base['contender']}"
+    met = value >= target.limit if target.at_least else value <= target.limit
+    sign = ">=" if target.at_least else "<="
+    return (
+        f"{ours['contender']}: {target.key} {value:.2f}{whose}, target {sign} {target.limit:g}: "
+        f"{'met' if met else 'MISSED'}"
+    )
+
+
+def _verdicts(measure: Measure, timed: list[Row], floor: Row | None, peer: Row | None) -> list[str]:
+    bases = {"": None, "floor": floor, "peer": peer}
+    found = [
+        _verdict(target, row, bases[target.of])
+        for row in timed
+        if row["contender"] in OURS
+        for target in measure.targets
+    ]
+    return [line for line in found if line]
+
+
 def table(measure: Measure, rows: list[Row], best_pace: float | None) -> str:
-    """One measure's table, the fastest first and what failed last."""
+    """One measure's table, the fastest first and what failed last, and what became of our targets."""
     timed = sorted((row for row in rows if "error" not in row), key=lambda row: row["median_us"])
     floor, peer = _floor(timed), _fastest_peer(timed)
     floor_us, peer_us = (row["median_us"] if row else None for row in (floor, peer))
     head = ["contender", measure.unit, "p10", "p90", "n", "MB", "pace", "x floor", "x fastest peer"]
+    head += measure.columns.values()
     body = [
         [
             row["contender"] + (f" ({row['variant']})" if "variant" in row else ""),
@@ -60,12 +94,14 @@ def table(measure: Measure, rows: list[Row], best_pace: float | None) -> str:
             _ratio(row["pace_us"], best_pace),
             _ratio(row["median_us"], floor_us),
             _ratio(row["median_us"], peer_us),
+            *[_cell(row.get(key)) for key in measure.columns],
         ]
         for row in timed
     ]
     bases = f"floor: {floor['contender'] if floor else '-'}, fastest peer: {peer['contender'] if peer else '-'}"
     lines = [f"{measure.name}: {measure.title} ({bases})", *_lines([head, *body])]
     lines += [f"{row['contender']}  error: {row['error']}" for row in rows if "error" in row]
+    lines += _verdicts(measure, timed, floor, peer)
     return "\n".join(lines)
 
 
@@ -75,9 +111,10 @@ def report(rows: list[Row]) -> str:
     best_pace = min((row["pace_us"] for row in rows if "pace_us" in row), default=None)
     tables = []
     for measure in MEASURES:
-        of_measure = [row for row in rows if row["measure"] == measure.name]
-        if of_measure:
-            tables.append(table(measure, of_measure, best_pace))
+        for kind in ("", *DATABASES):  # What is on one database is compared with what is on the same.
+            group = [row for row in rows if row["measure"] == measure.name and database(row["contender"]) == kind]
+            if group:
+                tables.append(table(measure, group, best_pace))
     versions = {row["contender"]: row["versions"] for row in rows if row.get("versions")}
     lines = [
         f"{name}: {', '.join(f'{package} {version}' for package, version in found.items())}"

@@ -55,7 +55,7 @@ class Scripted(Model):
         return response
 
 
-def run(plan: Plan, tally: Tally) -> Run:
+def agent_of(plan: Plan, tally: Tally, **options: Any) -> Agent:
     @tool
     async def step(n: int) -> str:
         """Do one step."""
@@ -64,7 +64,11 @@ def run(plan: Plan, tally: Tally) -> Run:
 
     model = Scripted(id="scripted", plan=plan, tally=tally)
     tools = [step] if plan.turns else None
-    agent = Agent(model=model, instructions=INSTRUCTIONS, tools=tools, telemetry=False)
+    return Agent(model=model, instructions=INSTRUCTIONS, tools=tools, telemetry=False, **options)
+
+
+def run(plan: Plan, tally: Tally) -> Run:
+    agent = agent_of(plan, tally)
 
     async def once() -> str:
         output = await agent.arun(PROMPT)

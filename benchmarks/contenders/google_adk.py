@@ -61,7 +61,7 @@ class Scripted(BaseLlm):
         yield _answer(parts or [types.Part(text=plan.text)])
 
 
-def _runner(plan: Plan, tally: Tally) -> Runner:
+def runner_of(plan: Plan, tally: Tally, sessions: Any) -> Runner:
     async def step(n: int) -> str:
         """Do one step."""
         tally.tools += 1
@@ -73,7 +73,7 @@ def _runner(plan: Plan, tally: Tally) -> Runner:
         instruction=INSTRUCTIONS,
         tools=[step] if plan.turns else [],
     )
-    return Runner(agent=agent, app_name="bench", session_service=InMemorySessionService())
+    return Runner(agent=agent, app_name="bench", session_service=sessions)
 
 
 def _events(runner: Runner, config: RunConfig) -> Any:
@@ -93,7 +93,8 @@ def _events(runner: Runner, config: RunConfig) -> Any:
 
 
 def run(plan: Plan, tally: Tally) -> Run:
-    events = _events(_runner(plan, tally), RunConfig(max_llm_calls=plan.turns + 10, telemetry=QUIET))
+    config = RunConfig(max_llm_calls=plan.turns + 10, telemetry=QUIET)
+    events = _events(runner_of(plan, tally, InMemorySessionService()), config)
 
     async def once() -> str:
         text = ""
@@ -106,7 +107,10 @@ def run(plan: Plan, tally: Tally) -> Run:
 
 
 def stream(plan: Plan, tally: Tally) -> Run:
-    events = _events(_runner(plan, tally), RunConfig(streaming_mode=StreamingMode.SSE, telemetry=QUIET))
+    events = _events(
+        runner_of(plan, tally, InMemorySessionService()),
+        RunConfig(streaming_mode=StreamingMode.SSE, telemetry=QUIET),
+    )
 
     async def once() -> list[str]:
         return [event.content.parts[0].text async for event in events() if event.partial]

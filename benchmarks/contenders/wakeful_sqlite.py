@@ -1,0 +1,36 @@
+"""wakeful on a SQLite file, which is its embedded default."""
+
+from functools import partial
+
+from benchmarks._measures import Plan, Tally
+from benchmarks.contenders import _wakeful_stores as stores
+from wakeful import SqliteStore
+
+PACKAGES = ("wakeful", "msgspec")
+
+
+def durable(plan: Plan, tally: Tally, address: str):
+    return stores.durable(SqliteStore(address), plan, tally)
+
+
+throughput = durable
+
+
+def relaxed(plan: Plan, tally: Tally, address: str):
+    return stores.durable(SqliteStore(address, synchronous="NORMAL"), plan, tally)
+
+
+def growth(plan: Plan, tally: Tally, address: str):
+    return stores.growth(SqliteStore(address), plan, tally)
+
+
+async def park(address: str, messages: int):
+    return await stores.park(SqliteStore(address), messages)
+
+
+async def view(address: str):
+    return await stores.view(partial(SqliteStore, address))
+
+
+async def answer(address: str, run_id: str, ticket_id: str):
+    return await stores.answer(partial(SqliteStore, address), run_id, ticket_id)
