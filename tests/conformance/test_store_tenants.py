@@ -131,3 +131,12 @@ async def test_deleting_and_pruning_leave_other_tenants_alone(open_store: StoreF
         assert await store.delete("t1") == 1
         assert await everything(other) == before
         assert await other.item("i1") is not None
+
+
+async def test_the_tenants_that_have_threads_are_known(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        assert await store.tenants() == []
+        await fill(store, "one")
+        await fill(store.tenant("acme"), "other")
+        store.tenant("nobody")
+        assert await store.tenants() == ["acme", "default"]

@@ -35,7 +35,7 @@ class Visits(StateKey[int, int]):
 async def until(condition: Callable[[], bool]) -> None:
     """Let the event loop run until something holds."""
     async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 (nothing tells when)
+        while not condition():
             await asyncio.sleep(0)
 
 

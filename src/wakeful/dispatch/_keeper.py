@@ -85,7 +85,8 @@ class Keeper:
             try:
                 if retention is not None and loop.time() >= next_prune:
                     next_prune = loop.time() + PRUNE_EVERY
-                    await self._store.prune(retention)
+                    for tenant in await self._store.tenants():
+                        await self._store.tenant(tenant).prune(retention)
                 wait = await self._take_due(loop.time())
             except StoreError as error:
                 _log.warning("the store didn't answer: %s", explain(error))

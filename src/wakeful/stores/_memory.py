@@ -419,6 +419,10 @@ class MemoryStore:
         """Keep the claims of this worker alive until the lease is closed."""
         return MemoryLease(self._all, worker_id)
 
+    async def tenants(self) -> list[str]:
+        """The tenants that have threads in this store."""
+        return self._all.names()
+
     def tenant(self, name: str) -> MemoryStore:
         """A handle on the same store for another tenant."""
         other = type(self).__new__(type(self))

@@ -38,6 +38,10 @@ class Everything:
         self.workers: dict[str, float] = {}
         self.dispatches: dict[Thread, tuple[str, int]] = {}
 
+    def names(self) -> list[str]:
+        """The tenants that have threads."""
+        return sorted(name for name, tenant in self._tenants.items() if tenant.threads)
+
     def tenant(self, name: str) -> Tenant:
         """What a tenant has."""
         return self._tenants.setdefault(name, Tenant(name))

@@ -365,6 +365,10 @@ class Store(Protocol):
         """Keep the claims of this worker alive until the lease is closed."""
         ...
 
+    async def tenants(self) -> list[str]:
+        """The tenants that have threads in this store."""
+        ...
+
     def tenant(self, name: str) -> Store:
         """A handle on the same store for another tenant."""
         ...

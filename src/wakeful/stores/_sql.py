@@ -395,6 +395,10 @@ class SqlStore:
                  ORDER BY d.due_at, d.thread LIMIT ?"""
         return [Due(*row) for row in await self._query(sql, limit)]
 
+    async def tenants(self) -> list[str]:
+        """The tenants that have threads in this store."""
+        return [row[0] for row in await self._query("SELECT DISTINCT tenant FROM threads ORDER BY tenant")]
+
     async def claims(self, worker_id: str) -> list[tuple[str, str, int]]:
         """The threads that a worker has claimed, of all tenants: tenant, thread, and its inbox's head."""
         rows = await self._query("SELECT tenant, id, inbox_head FROM threads WHERE claim = ?", worker_id)
