@@ -179,6 +179,15 @@ async def work(site: CrashSite) -> None:
             await asyncio.sleep(0.02)
 
 
+async def paperwork(site: CrashSite) -> None:
+    """One thing after the other: an approval, then three inputs."""
+    runtime = office(site)
+    await signed(runtime)
+    for request_id, (text, _) in MAIL.items():
+        await runtime.run("reader", text, thread="mail", request_id=request_id)
+    await runtime.close()
+
+
 async def signed(runtime: Runtime) -> None:
     result = await runtime.run("boss", "Sign", thread="boss", request_id="boss")
     if result.status == "waiting":

@@ -31,7 +31,7 @@ from . import office
 SCENARIO = f"{office.__name__}:work"
 TIMEOUT = 60.0
 # A process needs about so long for all of it, in seconds: kills are spread over that.
-SPAN = 0.4
+SPANS = {"sqlite": 0.4, "postgres": 0.8}
 
 
 class Round(Struct):
@@ -54,7 +54,7 @@ def play(sites: Sites, launchers: Launchers, seed: int, keep: Path | None = None
                 time.sleep(0.002)
             for child in children:
                 # Not always both at once: one may have to take over what the other one had.
-                if child.ended(dice.uniform(0, SPAN)) and child.code != 0:
+                if child.ended(dice.uniform(0, SPANS[sites.kind])) and child.code != 0:
                     result.problems.append(child.problem(0) or "")
                     return result
                 result.ended += child.code == 0

@@ -8,6 +8,7 @@ from postgres_server import server
 from wakeful.stores import Store
 from wakeful.testing import CrashSite, crash_matrix
 
+from . import office
 from .places import Place, until
 from .shop import EFFECTS, SCENARIOS, Bank
 
@@ -116,6 +117,40 @@ def every_commit(store: str, effect: str, points: int) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("effect", EFFECTS)
-def test_every_commit_and_every_one_of_the_process_that_goes_on(database: str, effect: str) -> None:
-    report = crash_matrix(SCENARIOS[effect], store=database, check=charged_once, twice=True)
+def test_every_commit_and_every_one_of_the_process_that_goes_on(effect: str) -> None:
+    report = crash_matrix(SCENARIOS[effect], check=charged_once, twice=True)
     assert report.kills > 100
+
+
+@pytest.mark.long
+def test_every_commit_and_every_one_of_the_process_that_goes_on_on_postgres() -> None:
+    report = crash_matrix(
+        SCENARIOS["once"],
+        store=server().url(),
+        check=charged_once,
+        points=["inside", "between"],
+        twice=True,
+    )
+    assert report.kills > 50
+
+
+# -- other things that wait ----------------------------------------------------------------------------------
+
+
+async def signed_and_read(site: CrashSite, store: Store) -> None:
+    """The approved call ran at most once, and every input was taken in once."""
+    runs = await store.runs()
+    (sign,) = [call for run in runs for call in await store.calls(run.id) if call.name == "sign"]
+    assert len(office.Books(site.folder).lines("sign")) == 1 or sign.outcome == "unknown"
+    said = [message.text for message in await store.messages("mail") if message.role == "user"]
+    assert said == ["one", "two", "three"]
+
+
+def test_every_commit_of_an_approval_and_of_queued_input() -> None:
+    report = crash_matrix(office.paperwork, check=signed_and_read)
+    assert sum(row.reached for row in report.rows) >= 30
+
+
+@pytest.mark.long
+def test_every_commit_of_an_approval_and_of_queued_input_on_postgres() -> None:
+    crash_matrix(office.paperwork, store=server().url(), check=signed_and_read)

@@ -152,6 +152,7 @@ async def test_a_run_that_is_being_cancelled_asks_nobody(scripted: Scripted) -> 
     assert result.status == "done"
     ((_, error, _),) = await scene.told()
     assert error == "interrupted"
+    assert list(await scene.runtime.tickets()) == []
 
 
 async def test_without_unknown_ask_the_model_is_told(scripted: Scripted) -> None:

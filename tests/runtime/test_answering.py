@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from msgspec import Struct
+from msgspec.structs import replace
 
 from loop.helpers import Hold, Spy, events_of, holding, replies_on, reply_text, soon, spying
 from wakeful import (
@@ -370,6 +371,30 @@ async def test_a_ticket_is_reassigned_while_a_sibling_runs(make: Make, spy: Spy,
         result = await soon(handle.result())
         assert [ticket.assignee for ticket in result.tickets] == ["bob"]
         assert (await other.answer(moved.id, True)).status == "done"
+
+
+async def test_a_reassignment_whose_owner_left_is_written_and_taken_back_from_the_inbox(spy: Spy) -> None:
+    class Claimed(MemoryStore):
+        """Says once that somebody owns the thread."""
+
+        claimed = 0
+
+        async def load(self, thread_id: str) -> Any:
+            view = await super().load(thread_id)
+            if view is None or not self.claimed:
+                return view
+            self.claimed -= 1
+            return replace(view, thread=replace(view.thread, claimed=True))
+
+    store = Claimed()
+    runtime = Runtime([Agent("agent", model=ScriptedModel([call("act")]), tools=[approved(spy)])], store=store)
+    result = await runtime.run("agent", "go", thread="t")
+    store.claimed = 1
+    moved = await soon(runtime.reassign(result.tickets[0].id, "bob"))
+    stored = await store.load("t")
+    assert stored is not None
+    assert (moved.assignee, stored.inbox, stored.tickets) == ("bob", (), (moved,))
+    assert len(await runtime.decisions(moved.id)) == 1
 
 
 async def test_reassigning_does_not_touch_the_deadline(make: Make, spy: Spy) -> None:

@@ -190,7 +190,7 @@ class Dispatcher:
         if self.closed or not self.execute or thread_id in self.active:
             return
         stored = await self.env.store.load(thread_id)
-        if stored is None or stored.thread.claimed:
+        if stored is None or stored.thread.claimed or self.closed:
             return
         run = stored.run
         if run is None:

@@ -195,10 +195,7 @@ class _Matrix:
             commits = [entry.what for entry in read_journal(place / "journal") if isinstance(entry, Wrote)]
             problems = [problem] if problem else verify(place, site, self._check)
             if not problems:
-                if not commits:
-                    problems = [f"it commits nothing to {site.store}: open the runtime on site.store"]
-                else:
-                    problems = self._repeated(place, site)
+                problems = self._repeated(place, site)
         if problems:
             report = CrashReport(self._scenario, self._sites.kind, tuple(commits), ())
             text = "\n".join(f"  {problem}" for problem in problems)
@@ -207,6 +204,8 @@ class _Matrix:
 
     def _repeated(self, place: Path, site: CrashSite) -> list[str]:
         before = asyncio.run(_counted(site))
+        if not before:
+            return ["it has no run in its store: open the runtime on site.store, and start something"]
         problem = self._run(place, site)
         if problem:
             return [f"when it is run again: {problem}"]

@@ -11,7 +11,6 @@ import os
 import pkgutil
 import runpy
 import signal
-import sqlite3
 import sys
 import time
 import traceback
@@ -19,7 +18,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import msgspec
 from msgspec import Struct
@@ -29,6 +28,9 @@ from ..stores import Commit, Committed
 from ..types.events import RunFinish, RunStart, ToolCallSuspended
 from ..types.messages import Message
 from ..types.runs import Call
+
+if TYPE_CHECKING:
+    import sqlite3
 
 __all__ = [
     "Asked",

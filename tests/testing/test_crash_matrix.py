@@ -1,0 +1,154 @@
+"""`crash_matrix`: what it covers, what it finds, and what it says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import crash_samples
+import pytest
+
+from wakeful import UsageError
+from wakeful.stores import Store
+from wakeful.testing import CrashFailed, CrashSite, crash_matrix
+from wakeful.testing._crash_child import Asked
+from wakeful.testing._crash_rules import _bought_twice, _call_problems, _pairing
+from wakeful.types.content import Text, ToolCall, ToolReply
+from wakeful.types.messages import Message
+from wakeful.types.runs import Call, Identity, RunRecord
+
+
+def test_the_report_shows_every_boundary_of_every_commit(capsys: pytest.CaptureFixture[str]) -> None:
+    report = crash_matrix(crash_samples.good)
+    assert report.commits == ("run starts, input", "answer, note starts", "note: ok", "answer, run done")
+    assert [(row.commit, row.point) for row in report.rows] == [
+        (commit, point) for commit in (1, 2, 3, 4) for point in ("before", "inside", "after")
+    ]
+    assert all(row.reached for row in report.rows)
+    assert report.kills == 12
+    assert capsys.readouterr().out == f"{report}\n"
+    assert str(report).splitlines() == [
+        "crash_samples:good on sqlite: 4 commits, 12 boundaries, 12 kills: all held",
+        "  commit                   before   inside   after",
+        "   1  run starts, input    ok       ok       ok",
+        "   2  answer, note starts  ok       ok       ok",
+        "   3  note: ok             ok       ok       ok",
+        "   4  answer, run done     ok       ok       ok",
+    ]
+
+
+def test_the_process_that_goes_on_is_killed_too() -> None:
+    report = crash_matrix("crash_samples:good", points=["after"], twice=True)
+    assert {row.point for row in report.rows} == {"after"}
+    thens = {row.commit: [r.then for r in report.rows if r.commit == row.commit and r.then] for row in report.rows}
+    assert thens[1] == [(number, "after") for number in (1, 2, 3, 4)]
+    assert thens[4] == []
+    assert report.kills == 4 + 2 * sum(len(each) for each in thens.values())
+
+
+def noted_once(site: CrashSite, store: Store) -> None:
+    assert (site.folder / "notes").read_text() == "noted\n"
+
+
+def test_a_check_that_fails_is_reported_with_its_boundaries() -> None:
+    with pytest.raises(CrashFailed, match=r"before commit 3 \(note: ok\).*your check: AssertionError") as caught:
+        crash_matrix(crash_samples.careless, check=noted_once)
+    broken = {(row.commit, row.point) for row in caught.value.report.rows if row.problems}
+    assert broken == {(3, "before"), (3, "inside")}
+    assert "BROKEN" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "told"),
+    [
+        (
+            crash_samples.not_repeatable,
+            "it had 1 runs, and 2 when it was run again: give what it starts a request_id",
+        ),
+        (crash_samples.elsewhere, "open the runtime on site.store"),
+        (crash_samples.silent, "open the runtime on site.store"),
+        (crash_samples.fails, "ValueError: the shop is closed"),
+    ],
+)
+def test_a_scenario_that_is_no_good_is_told_so_before_anything_is_killed(scenario: Any, told: str) -> None:
+    with pytest.raises(CrashFailed, match=told) as caught:
+        crash_matrix(scenario)
+    assert caught.value.report.rows == ()
+
+
+def test_a_process_that_hangs_is_ended_and_says_where_it_hung() -> None:
+    with pytest.raises(CrashFailed, match=r"did not come to its end in 0.5 s(.|\n)*crash_samples.py"):
+        crash_matrix(crash_samples.hangs, timeout=0.5)
+
+
+def test_what_is_no_scenario_is_refused() -> None:
+    async def inner(site: CrashSite) -> None: ...
+
+    with pytest.raises(UsageError, match="put it at the top of a module"):
+        crash_matrix(inner)
+    with pytest.raises(UsageError, match="async function"):
+        crash_matrix(noted_once)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="module:function"):
+        crash_matrix("crash_samples")
+    with pytest.raises(UsageError, match="'sqlite' or a postgres:// URL"):
+        crash_matrix(crash_samples.good, store="app.db")
+
+
+async def test_it_can_be_called_where_a_loop_runs() -> None:
+    assert crash_matrix(crash_samples.good, points=["inside"]).kills == 4
+
+
+# -- the rules -----------------------------------------------------------------------------------------------
+
+
+def said(role: Any, *content: Any, at: int = 0) -> Message:
+    return Message(f"m{at}", role, content, at, seq=at)
+
+
+ASKS = said("assistant", ToolCall("c1", "look", {}), ToolCall("c2", "look", {}), at=2)
+
+
+def result(call_id: str, at: int) -> Message:
+    return said("tool", ToolReply(call_id, "look", (Text("seen"),)), at=at)
+
+
+@pytest.mark.parametrize(
+    ("messages", "waiting", "problems"),
+    [
+        ([ASKS, result("c2", 3), result("c1", 4), said("user", Text("and"), at=5)], False, []),
+        ([ASKS, result("c1", 3)], True, []),
+        ([ASKS, result("c1", 3)], False, ["it ends without the results of c2"]),
+        ([ASKS, result("c1", 3), result("c1", 4)], True, ["message 4 is a result of call c1, which isn't open"]),
+        (
+            [ASKS, result("c1", 3), said("user", Text("and"), at=4)],
+            True,
+            ["message 4 comes before the results of c2"],
+        ),
+    ],
+)
+def test_every_call_has_one_result(messages: list[Message], waiting: bool, problems: list[str]) -> None:
+    assert _pairing(messages, waiting=waiting) == problems
+
+
+def test_an_answer_that_is_in_the_log_is_not_bought_again() -> None:
+    messages = [said("user", Text("go"), at=1), said("assistant", Text("gone"), at=10)]
+    assert _bought_twice(messages, [Asked(5, ("m1",)), Asked(8, ("m1",)), Asked(20, ("m1", "m10"))]) == []
+    assert _bought_twice(messages, [Asked(12, ("m1",))]) == ["answer 10 was bought again, 2 ms after it was given"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "problems"),
+    [
+        ({"state": "finished", "outcome": "ok", "attempt": 1}, []),
+        ({"state": "finished", "outcome": "ok", "attempt": 2, "effect": "pure"}, []),
+        ({"state": "finished", "outcome": "ok", "attempt": 2}, ["it may run once and was started 2 times"]),
+        ({"state": "started", "attempt": 1}, ["its run is done and it is still started"]),
+        ({"state": "requested"}, ["its run is done and it is still requested"]),
+        (
+            {"state": "finished", "outcome": "unknown"},
+            ["its outcome is reported as unknown, but it was never started"],
+        ),
+    ],
+)
+def test_the_ledger_keeps_its_promises(fields: dict[str, Any], problems: list[str]) -> None:
+    run = RunRecord(identity=Identity("r", "t", "a", "r"), status="done", agent_id="a", created_at=1)
+    assert _call_problems(run, Call("c", "r", 1, 0, "look", {}, **fields)) == problems
