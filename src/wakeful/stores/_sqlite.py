@@ -275,7 +275,8 @@ class SqliteLease:
         self._over = threading.Event()
         database.owners.hold(worker_id)
         self._renew()
-        threading.Thread(target=self._serve, name="wakeful-lease", daemon=True).start()
+        self._thread = threading.Thread(target=self._serve, name="wakeful-lease", daemon=True)
+        self._thread.start()
 
     def beat(self) -> None:
         """The event loop is alive."""
@@ -304,6 +305,7 @@ class SqliteLease:
         if not database.closed:
             await database.write(lambda db: db.execute("DELETE FROM workers WHERE id = ?", (worker_id,)))
         database.owners.drop(worker_id)
+        await asyncio.to_thread(self._thread.join)
 
 
 def _run_script(db: sqlite3.Connection, script: Script[T]) -> T:
