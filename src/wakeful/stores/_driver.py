@@ -99,8 +99,9 @@ def broken(error: BaseException, *, ever_connected: bool = True) -> bool:
         return state in _STARTING
     if state:
         return state.startswith("08") or state in _BROKEN
-    # The driver raises an error of its own for what is asked of a closed connection.
-    return isinstance(error, OSError | EOFError | TimeoutError) or type(error).__name__ == "InterfaceError"
+    # The driver raises errors of its own for what is asked of a connection that is closed, or being closed.
+    own = type(error).__name__ in ("InterfaceError", "InternalClientError")
+    return own or isinstance(error, OSError | EOFError | TimeoutError)
 
 
 def clashed(error: BaseException) -> bool:

@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 Synchronous = Literal["FULL", "NORMAL"]
 
-_NOW = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"
+_NOW = "now_ms()"  # One clock for what is written and what is asked: SQLite's own rounds otherwise.
 _queries: dict[str, str] = {}
 
 
@@ -51,6 +51,8 @@ class _Database:
         self._writing = open_database(path, synchronous, busy_seconds)
         self._reading = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
         self._reading.execute("PRAGMA query_only = ON")
+        for db in (self._writing, self._reading):
+            db.create_function("now_ms", 0, now_ms)
         self.owners = Owners(path)
         leased = self._writing.execute("SELECT id FROM workers WHERE until > ?", (now_ms(),)).fetchall()
         self.owners.sweep({worker_id for (worker_id,) in leased})
