@@ -101,7 +101,8 @@ class Keeper:
         processes do, which is looked for now and then; or what this one says."""
         timer = None if wait is None else self._clock.call_later(wait, self._looks.set)
         try:
-            await asyncio.wait_for(self._looks.wait(), IDLE)
+            async with asyncio.timeout(IDLE):  # Not `wait_for`, which may swallow the cancellation that ends this.
+                await self._looks.wait()
         except TimeoutError:
             pass
         finally:

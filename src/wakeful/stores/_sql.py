@@ -7,17 +7,17 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec.structs import force_setattr, replace
+from msgspec.structs import replace
 
 from ..errors import CorruptRow
-from ..types.codec import decode
 from ..types.events import Event
 from ..types.messages import Message
 from ..types.runs import Call, Identity, RunRecord, RunStatus, TaskRecord
 from ..types.tickets import Decision, Ticket, TicketStatus
 from . import _upkeep
 from ._protocol import ChildPolicy, Chunk, Due, InboxItem, Pruned, Retention, ThreadRecord, ThreadView
-from ._rows import Packer, call_of, event_of, message_of
+from ._reader import Reader, thread_of
+from ._rows import Packer
 
 __all__ = ["Row", "Script", "SqlStore"]
 
@@ -106,7 +106,7 @@ class SqlStore:
             return None
         no = parts["thread"][0][1]
         blobs = await self._blobs(no, [p for row in rows for p in row[17:]])
-        read = _Reader(self._packer, blobs, f"thread {thread_id!r}")
+        read = Reader(self._packer, blobs, f"thread {thread_id!r}")
         run = next((read.json(r[17], RunRecord, "run") for r in parts["run"]), None)
         answer = next((read.message(r[1], r[17]) for r in parts["answer"]), None)
         calls = [
@@ -114,7 +114,7 @@ class SqlStore:
             for r in sorted(parts["call"], key=lambda r: r[2])
         ]
         return ThreadView(
-            thread=_thread_of(parts["thread"][0], read),
+            thread=thread_of(parts["thread"][0], read),
             run=run,
             calls=tuple(calls),
             tickets=tuple([read.json(r[17], Ticket, f"ticket {r[10]}") for r in _by_id(parts["ticket"])]),
@@ -177,12 +177,12 @@ class SqlStore:
                 break
         return found[::-1]
 
-    async def _readers(self, thread_id: str, rows: list[tuple[int, Row]]) -> list[tuple[Row, _Reader]]:
+    async def _readers(self, thread_id: str, rows: list[tuple[int, Row]]) -> list[tuple[Row, Reader]]:
         """Each row with what it takes to read it."""
-        readers: dict[int, _Reader] = {}
+        readers: dict[int, Reader] = {}
         for no in {no for no, _ in rows}:
             blobs = await self._blobs(no, [row[6] for at, row in rows if at == no])
-            readers[no] = _Reader(self._packer, blobs, f"thread {thread_id!r}")
+            readers[no] = Reader(self._packer, blobs, f"thread {thread_id!r}")
         return [(row, readers[no]) for no, row in rows]
 
     async def events(self, thread_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
@@ -218,7 +218,7 @@ class SqlStore:
         for no, ref in {(no, row[5]) for no, row in rows if row[5] is not None}:
             sql = "SELECT payload FROM log WHERE thread = ? AND seq = ?"
             for (payload,) in await self._query(sql, no, ref):
-                read = _Reader(self._packer, await self._blobs(no, [payload]), "an answer")
+                read = Reader(self._packer, await self._blobs(no, [payload]), "an answer")
                 found[no, ref] = read.payload(payload, f"message {ref}")
         return found
 
@@ -234,7 +234,7 @@ class SqlStore:
                  WHERE t.tenant = ? AND t.id = ? ORDER BY c.number"""
         rows = await self._query(sql, self._tenant, thread_id)
         blobs = await self._blobs(rows[0][0], [row[1] for row in rows]) if rows else {}
-        read = _Reader(self._packer, blobs, f"thread {thread_id!r}")
+        read = Reader(self._packer, blobs, f"thread {thread_id!r}")
         return [read.json(row[1], Chunk, "chunk") for row in rows]
 
     # -- runs and what hangs off them ------------------------------------------------------------------------
@@ -270,14 +270,14 @@ class SqlStore:
         return [await self._one(row[0], row[2], RunRecord, f"run {row[1]}") for row in rows]
 
     async def _one(self, thread: int, payload: bytes, kind: type[T], name: str) -> T:
-        return _Reader(self._packer, await self._blobs(thread, [payload]), name).json(payload, kind, name)
+        return Reader(self._packer, await self._blobs(thread, [payload]), name).json(payload, kind, name)
 
     async def answer(self, run_id: str) -> Message | None:
         """The last answer of a run."""
         sql = """SELECT l.thread, l.seq, l.payload FROM runs r
                  JOIN log l ON l.thread = r.thread AND l.seq = r.answer WHERE r.tenant = ? AND r.id = ?"""
         for thread, seq, payload in await self._query(sql, self._tenant, run_id):
-            return _Reader(self._packer, await self._blobs(thread, [payload]), f"run {run_id}").message(
+            return Reader(self._packer, await self._blobs(thread, [payload]), f"run {run_id}").message(
                 seq, payload
             )
         return None
@@ -292,7 +292,7 @@ class SqlStore:
         answers = await self._answers([(thread, (0, 0, 0, 0, 0, ref, 0)) for thread, ref in refs])
         calls: list[Call] = []
         for thread, step, place, call_id, name, ref, arguments, payload in rows:
-            read = _Reader(self._packer, await self._blobs(thread, [arguments, payload]), f"run {run_id}")
+            read = Reader(self._packer, await self._blobs(thread, [arguments, payload]), f"run {run_id}")
             answer = None if ref is None else read.answer(ref, answers.get((thread, ref)))
             calls.append(read.call(run_id, step, place, call_id, name, arguments, answer, payload))
         return calls
@@ -371,8 +371,8 @@ class SqlStore:
         rows = await self._query(f"{_THREAD} WHERE t.tenant = ? AND {where}", self._tenant, *args)
         found: list[ThreadRecord] = []
         for row in rows:
-            read = _Reader(self._packer, await self._blobs(row[1], [row[17]]), f"thread {row[10]!r}")
-            found.append(_thread_of(row, read))
+            read = Reader(self._packer, await self._blobs(row[1], [row[17]]), f"thread {row[10]!r}")
+            found.append(thread_of(row, read))
         return found
 
     async def counts(self) -> Mapping[str, int]:
@@ -427,85 +427,5 @@ class SqlStore:
             return undone.pruned
 
 
-class _Reader:
-    """Reads the payloads of one thread's rows, and names the row that can't be read."""
-
-    def __init__(self, packer: Packer, blobs: dict[str, bytes], where: str) -> None:
-        self._packer = packer
-        self._blobs = blobs
-        self._where = where
-
-    def _try(self, name: str, work: Callable[[], T]) -> T:
-        try:
-            return work()
-        except (msgspec.DecodeError, CorruptRow, UnicodeDecodeError, TypeError) as error:
-            raise CorruptRow(
-                f"{self._where}: {name} can't be read ({error}); restore it from a backup, or delete the thread"
-            ) from error
-
-    def payload(self, data: bytes, name: str) -> bytes:
-        return self._try(name, lambda: self._packer.unpack(data, self._blobs))
-
-    def json(self, data: bytes, kind: type[T], name: str) -> T:
-        return self._try(name, lambda: decode(self._packer.unpack(data, self._blobs), kind))
-
-    def message(self, seq: int, data: bytes) -> Message:
-        return self._try(f"message {seq}", lambda: message_of(seq, self._packer.unpack(data, self._blobs)))
-
-    def answer(self, seq: int, data: bytes | None) -> Message:
-        return self._try(f"message {seq}", lambda: decode(data or b"", Message))
-
-    def event(self, kind: str, run: Identity, seq: int, at: int, data: bytes, answer: bytes | None) -> Event:
-        unpack = self._packer.unpack
-        return self._try(f"event {seq}", lambda: event_of(kind, run, seq, at, unpack(data, self._blobs), answer))
-
-    def item(self, data: bytes, item_id: str, position: int) -> InboxItem:
-        item = self.json(data, InboxItem, f"item {item_id}")
-        force_setattr(item, "position", position)
-        return item
-
-    def call(
-        self,
-        run_id: str,
-        step: int,
-        place: int,
-        call_id: str,
-        name: str,
-        arguments: bytes | None,
-        answer: Message | None,
-        data: bytes,
-    ) -> Call:
-        unpack = self._packer.unpack
-
-        def read() -> Call:
-            given = None if arguments is None else unpack(arguments, self._blobs)
-            return call_of(run_id, step, place, call_id, name, given, answer, unpack(data, self._blobs))
-
-        return self._try(f"call {call_id}", read)
-
-
 def _by_id(rows: list[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: row[10])
-
-
-def _thread_of(row: Row, read: _Reader) -> ThreadRecord:
-    _, _, version, head, epoch, inbox_head, base_seq, created_at, updated_at, claimed, *rest = row
-    thread_id, open_run, last_run, last_agent, parent, base, title, metadata, _ = rest
-    return ThreadRecord(
-        id=thread_id,
-        version=version,
-        head=head,
-        epoch=epoch,
-        claimed=bool(claimed),
-        inbox_head=inbox_head,
-        open_run_id=open_run,
-        last_run_id=last_run,
-        last_agent_id=last_agent,
-        parent_id=parent,
-        base_id=base,
-        base_seq=base_seq,
-        title=title,
-        metadata={} if metadata is None else read.json(metadata, dict[str, Any], "metadata"),
-        created_at=created_at,
-        updated_at=updated_at,
-    )

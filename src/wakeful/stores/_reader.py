@@ -1,0 +1,102 @@
+"""Reading rows back: what a table holds of a message, an event, a call or a thread, as the struct it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import force_setattr
+
+from ..errors import CorruptRow
+from ..types.codec import decode
+from ..types.events import Event
+from ..types.messages import Message
+from ..types.runs import Call, Identity
+from ._protocol import InboxItem, ThreadRecord
+from ._rows import Packer, call_of, event_of, message_of
+
+__all__ = ["Reader", "thread_of"]
+
+T = TypeVar("T")
+
+
+class Reader:
+    """Reads the payloads of one thread's rows, and names the row that can't be read."""
+
+    def __init__(self, packer: Packer, blobs: dict[str, bytes], where: str) -> None:
+        self._packer = packer
+        self._blobs = blobs
+        self._where = where
+
+    def _try(self, name: str, work: Callable[[], T]) -> T:
+        try:
+            return work()
+        except (msgspec.DecodeError, CorruptRow, UnicodeDecodeError, TypeError) as error:
+            raise CorruptRow(
+                f"{self._where}: {name} can't be read ({error}); restore it from a backup, or delete the thread"
+            ) from error
+
+    def payload(self, data: bytes, name: str) -> bytes:
+        return self._try(name, lambda: self._packer.unpack(data, self._blobs))
+
+    def json(self, data: bytes, kind: type[T], name: str) -> T:
+        return self._try(name, lambda: decode(self._packer.unpack(data, self._blobs), kind))
+
+    def message(self, seq: int, data: bytes) -> Message:
+        return self._try(f"message {seq}", lambda: message_of(seq, self._packer.unpack(data, self._blobs)))
+
+    def answer(self, seq: int, data: bytes | None) -> Message:
+        return self._try(f"message {seq}", lambda: decode(data or b"", Message))
+
+    def event(self, kind: str, run: Identity, seq: int, at: int, data: bytes, answer: bytes | None) -> Event:
+        unpack = self._packer.unpack
+        return self._try(f"event {seq}", lambda: event_of(kind, run, seq, at, unpack(data, self._blobs), answer))
+
+    def item(self, data: bytes, item_id: str, position: int) -> InboxItem:
+        item = self.json(data, InboxItem, f"item {item_id}")
+        force_setattr(item, "position", position)
+        return item
+
+    def call(
+        self,
+        run_id: str,
+        step: int,
+        place: int,
+        call_id: str,
+        name: str,
+        arguments: bytes | None,
+        answer: Message | None,
+        data: bytes,
+    ) -> Call:
+        unpack = self._packer.unpack
+
+        def read() -> Call:
+            given = None if arguments is None else unpack(arguments, self._blobs)
+            return call_of(run_id, step, place, call_id, name, given, answer, unpack(data, self._blobs))
+
+        return self._try(f"call {call_id}", read)
+
+
+def thread_of(row: tuple[Any, ...], read: Reader) -> ThreadRecord:
+    """A thread's record, from the row that a view begins with."""
+    _, _, version, head, epoch, inbox_head, base_seq, created_at, updated_at, claimed, *rest = row
+    thread_id, open_run, last_run, last_agent, parent, base, title, metadata, _ = rest
+    return ThreadRecord(
+        id=thread_id,
+        version=version,
+        head=head,
+        epoch=epoch,
+        claimed=bool(claimed),
+        inbox_head=inbox_head,
+        open_run_id=open_run,
+        last_run_id=last_run,
+        last_agent_id=last_agent,
+        parent_id=parent,
+        base_id=base,
+        base_seq=base_seq,
+        title=title,
+        metadata={} if metadata is None else read.json(metadata, dict[str, Any], "metadata"),
+        created_at=created_at,
+        updated_at=updated_at,
+    )
