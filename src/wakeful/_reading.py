@@ -105,6 +105,14 @@ class Reading:
         for delta in partial.grown(chunks, after, self._env.clock.now()):
             yield delta
 
+    async def _logged_of(self, thread: str, after: int, roots: set[str]) -> AsyncIterator[AnyEvent]:
+        """What the log of a thread has of these runs, which another process may have written."""
+        first = [run.first_seq for run in [await self._env.store.run(root) for root in roots] if run is not None]
+        if first:
+            async for event in self._logged(thread, max(after, min(first) - 1)):
+                if event.run.root_run_id in roots:
+                    yield event
+
     async def _logged(self, thread: str, after: int) -> AsyncIterator[AnyEvent]:
         while page := await self._env.store.events(thread, after=after):
             for event in page:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from ._checks import agents_of, decisions_of, instance_of, message_of, one_of, request_of, thread_of
 from ._deciding import Deciding
+from ._reading import POLL
 from .agents import Agent, Registry, Toolish
 from .bus import LocalBus
 from .clock import Clock, SystemClock
@@ -243,6 +244,9 @@ class Runtime(Deciding):
                     event = queue.popleft()
                     if event is end:
                         task.result()
+                        if not last:
+                            async for event in self._logged_of(new.thread_id, last, roots):
+                                yield event
                         return
                     if event.run.root_run_id not in roots:
                         continue
@@ -251,7 +255,10 @@ class Runtime(Deciding):
                             continue
                         last = max(last, event.seq)
                     yield cast(AnyEvent, event)
-                await subscription.wait()
+                if not await subscription.wait(None if self._runs_here(new.thread_id) else POLL):
+                    async for event in self._logged_of(new.thread_id, last, roots):
+                        last = reread = event.seq
+                        yield event
         finally:
             subscription.close()
 

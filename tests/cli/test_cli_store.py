@@ -229,10 +229,10 @@ def test_a_store_that_is_well_says_so(wakeful: Wakeful, db: str) -> None:
 
 def test_what_contradicts_itself_is_listed(wakeful: Wakeful, db: str) -> None:
     with closing(sqlite3.connect(db, isolation_level=None)) as broken:
-        broken.execute("UPDATE threads SET head = head + 3 WHERE id = 'old'")
+        broken.execute("UPDATE threads SET head = head - 3 WHERE id = 'old'")
     result = wakeful("store", "check", db)
     assert result.exit_code == 1
-    assert lines(result) == ["thread 'old': the log ends at 10, but its last entry is 7"]
+    assert lines(result) == ["thread 'old': the log ends at 4, but its last entry is 7"]
     assert msgspec.json.decode(wakeful("store", "check", db, "--json").stdout)["problems"] == lines(result)
 
 

@@ -374,3 +374,14 @@ async def test_nobody_can_answer_in_the_systems_name(make: Make) -> None:
     with pytest.raises(UsageError, match="no principal may have that id"):
         await runtime.reassign(result.tickets[0].id, "bob", principal=Principal("wakeful"))
     await runtime.close()
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_a_runtime_closes_though_something_falls_due_at_that_moment(make: Make, turns: int) -> None:
+    runtime = await make(spying(Spy(), "act")).__aenter__()
+    for _ in range(20):
+        await until_looked()
+    runtime._shared.keeper.look()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    await soon(runtime.close())

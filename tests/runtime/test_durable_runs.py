@@ -11,7 +11,15 @@ import pytest
 
 from loop.helpers import Hold, Scripted, Spy, holding, soon, spying
 from wakeful import Agent, FunctionModel, Limits, Runtime, SqliteStore, call
-from wakeful.errors import ConfigurationError, RunNotFailed, StoreRefused, StoreUnavailable, UnknownRun, UsageError
+from wakeful.errors import (
+    ConfigurationError,
+    RunNotFailed,
+    RunNotWaiting,
+    StoreRefused,
+    StoreUnavailable,
+    UnknownRun,
+    UsageError,
+)
 from wakeful.models import ModelRequest
 from wakeful.types.runs import Cancelled, Failed, NaturalEnd
 
@@ -354,3 +362,54 @@ async def test_parked_runs_are_in_the_file_and_nowhere_else(opens: Opens, script
         assert not runtime._dispatch.tasks
         assert not runtime._bus._channels
         assert len(await runtime.tickets(status="open")) == 20
+
+
+async def test_an_answer_that_was_accepted_counts_before_new_input(opens: Opens, scripted: Scripted) -> None:
+    spy = Spy()
+    agent = Agent("agent", model=scripted(call("pay"), "paid", "hello"), tools=[spying(spy, "pay", approval=True)])
+    async with opens(agent) as runtime:
+        waiting = await runtime.run("agent", "go", thread="t")
+        ticket = waiting.tickets[0]
+    left = opens(agent, execute=False)
+    answer = asyncio.create_task(left.resume(waiting.run_id, ticket.approve()))
+    while not (await left.store.load("t")).inbox:
+        await asyncio.sleep(0.01)
+    runtime = opens(agent)
+    assert (await soon(runtime.run("agent", "hi", thread="t"))).text == "hello"
+    assert (await soon(answer)).text == "paid"
+    assert spy.ran == ["pay"]
+    await left.close()
+    await runtime.close()
+
+
+async def test_a_stream_follows_a_run_that_another_process_executes(opens: Opens) -> None:
+    async with opens(Agent("agent", model=echo())):
+        left = opens(Agent("agent", model=echo()), execute=False)
+        for text in ("one", "two"):
+            events = [e async for e in left.stream("agent", text, thread="t")]
+            assert next(e.type for e in events if e.durable) == "run_start"
+            assert [e.type for e in events if e.durable][-1] == "run_finish"
+            assert len({e.run_id for e in events}) == 1
+            assert len({e.seq for e in events if e.durable}) == sum(e.durable for e in events)
+        await left.close()
+
+
+async def test_a_run_goes_on_with_the_answer_that_was_left_when_it_is_answered_again(
+    opens: Opens, scripted: Scripted
+) -> None:
+    spy = Spy()
+    agent = Agent("agent", model=scripted(call("pay"), "paid"), tools=[spying(spy, "pay", approval=True)])
+    async with opens(agent) as runtime:
+        waiting = await runtime.run("agent", "go", thread="t")
+        ticket = waiting.tickets[0]
+    left = opens(agent, execute=False)
+    answer = asyncio.create_task(left.resume(waiting.run_id, ticket.approve()))
+    while not (await left.store.load("t")).inbox:
+        await asyncio.sleep(0.01)
+    runtime = opens(agent)
+    with pytest.raises(RunNotWaiting):
+        await soon(runtime.resume(waiting.run_id, ticket.deny("too late")))
+    assert (await soon(answer)).text == "paid"
+    assert spy.ran == ["pay"]
+    await left.close()
+    await runtime.close()

@@ -342,6 +342,6 @@ def _message() -> Message:
 
 
 async def test_a_check_tells_what_does_not_fit(path: Path) -> None:
-    store = await damaged(path, "UPDATE threads SET head = 9, title = ? WHERE id = 't1'", b"x")
-    assert await store.check() == ["thread 't1': the log ends at 9, but its last entry is 2"]
+    store = await damaged(path, "UPDATE threads SET head = 0, title = ? WHERE id = 't1'", b"x")
+    assert await store.check() == ["thread 't1': the log ends at 0, but its last entry is 2"]
     await store.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 
 from msgspec.structs import replace
 
@@ -70,6 +71,12 @@ async def resume(dispatch: Dispatcher, run_id: str, decisions: Sequence[Decision
     dispatch.check_open()
     while True:
         run, stored = await _find(dispatch, run_id)
+        free = not stored.thread.claimed and run.thread_id not in dispatch.active
+        if free and dispatch.execute and stored.run is run and dispatch.is_answered(stored, run):
+            # An answer was left for whoever runs it: that one counts first.
+            with suppress(Conflict, StaleFence):
+                await dispatch.drive(await dispatch.opener.reopen(stored, run, "wake"), run.thread_id)
+            continue
         try:
             new = await _match(dispatch, run, stored, decisions)
         except UsageError as error:

@@ -253,6 +253,8 @@ class Dispatcher:
         if stored.thread.claimed:
             return None
         open_run = stored.run
+        if open_run is not None and self.is_answered(stored, open_run):
+            return None
         if open_run is None or (open_run.waiting is not None and "input" not in open_run.waiting.wakes):
             return self.opener.new(new, stored, await self.opener.history(new.thread_id, new.agent_id))
         if open_run.waiting is None:
@@ -266,6 +268,17 @@ class Dispatcher:
         act.log(new.message)
         act.set_run(ending=None)
         return act
+
+    def is_answered(self, stored: ThreadView, run: RunRecord) -> bool:
+        """Whether a run that waits has an answer in its inbox that it can go on with. An answer that was accepted
+        counts: new input doesn't take the run's place any more."""
+        if run.waiting is None or all(item.kind != "decision" for item in stored.inbox):
+            return False
+        try:
+            check_resumable(self.env.registry, stored, run)
+        except CannotResume:
+            return False
+        return True
 
     async def drive(self, act: Activation, thread_id: str) -> RunResult:
         """Run an activation to its end here, in the caller's task."""
