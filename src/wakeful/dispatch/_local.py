@@ -272,10 +272,11 @@ class Dispatcher:
     def is_answered(self, stored: ThreadView, run: RunRecord) -> bool:
         """Whether a run that waits has an answer in its inbox that it can go on with. An answer that was accepted
         counts: new input doesn't take the run's place any more."""
-        if run.waiting is None or all(item.kind != "decision" for item in stored.inbox):
+        decisions = [item.decision for item in stored.inbox if item.decision is not None]
+        if run.waiting is None or not decisions:
             return False
         try:
-            check_resumable(self.env.registry, stored, run)
+            check_resumable(self.env.registry, stored, run, decisions)
         except CannotResume:
             return False
         return True
