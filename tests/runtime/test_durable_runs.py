@@ -15,6 +15,7 @@ from wakeful.errors import (
     ConfigurationError,
     RunNotFailed,
     RunNotWaiting,
+    StoreFull,
     StoreRefused,
     StoreUnavailable,
     UnknownRun,
@@ -412,4 +413,19 @@ async def test_a_run_goes_on_with_the_answer_that_was_left_when_it_is_answered_a
     assert (await soon(answer)).text == "paid"
     assert spy.ran == ["pay"]
     await left.close()
+    await runtime.close()
+
+
+async def test_a_full_disk_fails_the_call_and_the_thread_goes_on_once_there_is_room(opens: Opens) -> None:
+    runtime = opens(Agent("agent", model=FunctionModel(lambda r: "x" * 500_000)))
+    await runtime.run("agent", "one", thread="warm")
+    writing = runtime.store._database._writing
+    (pages,) = writing.execute("PRAGMA page_count").fetchone()
+    writing.execute(f"PRAGMA max_page_count = {pages + 60}")
+    with pytest.raises(StoreFull, match="no room left"):
+        await runtime.run("agent", "two", thread="t")
+    writing.execute("PRAGMA max_page_count = 1073741823")
+    result = await soon(runtime.run("agent", "three", thread="t"))
+    assert result.status == "done"
+    assert await runtime.store.check() == []
     await runtime.close()

@@ -10,7 +10,18 @@ from contextvars import ContextVar
 from typing import Any
 
 from ..bus import LocalBus
-from ..errors import CannotResume, Conflict, Repeated, RuntimeClosed, StaleFence, UnknownRun, UsageError
+from ..errors import (
+    CannotResume,
+    Conflict,
+    Repeated,
+    RuntimeClosed,
+    StaleFence,
+    StoreError,
+    StoreFull,
+    StoreUnavailable,
+    UnknownRun,
+    UsageError,
+)
 from ..loop import Activation, Environment
 from ..stores import Commit, InboxItem, ThreadView
 from ..types.runs import RunRecord
@@ -291,6 +302,9 @@ class Dispatcher:
         inside = _inside.set((*_inside.get(), thread_id))
         try:
             await act.drive()
+        except (StoreFull, StoreUnavailable):
+            self._spawn(self._hand_back(act))
+            raise
         finally:
             _inside.reset(inside)
             self.keeper.rest()
@@ -302,6 +316,21 @@ class Dispatcher:
             if waiting is not None and waiting.until is not None:
                 self.keeper.look()
         return self.result(act)
+
+    async def _hand_back(self, act: Activation) -> None:
+        """Give a thread back whose run could not be written: whoever comes next goes on from the last commit."""
+        fence, thread_id = act.draft.fence, act.identity.thread_id
+        for pause in (0, 0.1, 0.5, 2, 5, 10):
+            await asyncio.sleep(pause)
+            if fence is None or self.closed:
+                return
+            try:
+                await self.env.store.commit(Commit(thread_id, act.identity, fence, release=True))
+            except (StoreFull, StoreUnavailable):
+                continue
+            except StoreError:
+                pass  # Somebody else has it.
+            return
 
     def result(self, act: Activation) -> RunResult:
         """What an activation came to."""
