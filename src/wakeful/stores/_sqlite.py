@@ -157,7 +157,7 @@ class _Database:
 class SqliteStore(SqlStore):
     """Threads, runs and everything else in one file. The file is made if it isn't there.
 
-    `synchronous="FULL"` loses nothing that was committed, whatever happens. `"NORMAL"` is several times faster and
+    `synchronous="FULL"` loses nothing that was committed, whatever happens. `"NORMAL"` is faster and
     safe against a killed process, but after a power loss the last commits may be gone. `codec` stands between
     payloads and the disk. The handle sees what belongs to `tenant`.
     """
