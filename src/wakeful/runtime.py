@@ -19,14 +19,14 @@ from .agents import Agent, Registry, Toolish
 from .bus import LocalBus
 from .clock import Clock, SystemClock
 from .delegation import DelegateTool
-from .dispatch import Dispatcher, Keeper, NewRun, RunResult, cancel, resume, retry, run_child, send
+from .dispatch import Dispatcher, Keeper, NewRun, RunResult, cancel, measure, resume, retry, run_child, send
 from .errors import ConfigurationError, UsageError
 from .loop import Activation, Environment
 from .models import Model, VendorFactory
 from .plugins import Plugin
 from .state import AnyKey
 from .stores import InputPolicy, Retention, Store, open_store
-from .tools import ChildResult, ClientTool, ToolContext, ToolThreads
+from .tools import ChildRequest, ChildResult, ClientTool, ToolContext, ToolThreads
 from .types.content import Content
 from .types.events import AnyEvent, Event
 from .types.ids import new_id
@@ -127,7 +127,13 @@ class Runtime(Deciding):
         """Be the handle of one tenant."""
         self._shared = shared
         self._bus = LocalBus()
-        self._env = replace(shared.env, store=store, run_child=self._run_child)
+        self._env = replace(
+            shared.env,
+            store=store,
+            run_child=self._run_child,
+            wake=self._wake,
+            measure=self._measure,
+        )
         self._dispatch = Dispatcher(self._env, self._bus, shared.keeper, shared.owner, execute=shared.execute)
         shared.tenants[tenant] = self
 
@@ -142,8 +148,14 @@ class Runtime(Deciding):
             found._join(self._shared, self._shared.env.store.tenant(name), name)
         return found
 
-    async def _run_child(self, act: Activation, ctx: ToolContext, agent_id: str, prompt: str) -> ChildResult:
-        return await run_child(self._dispatch, act, ctx, agent_id, prompt)
+    async def _run_child(self, act: Activation, ctx: ToolContext, request: ChildRequest) -> ChildResult:
+        return await run_child(self._dispatch, act, ctx, request)
+
+    def _wake(self, thread_id: str) -> None:
+        self._dispatch.wake(thread_id)
+
+    async def _measure(self, act: Activation) -> None:
+        await measure(self._env.store, act)
 
     # -- running ---------------------------------------------------------------------------------------------
 

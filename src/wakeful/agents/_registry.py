@@ -54,6 +54,7 @@ class ResolvedAgent:
         keys: frozenset[str] = frozenset(),
     ) -> None:
         self.agent = agent
+        self.backend: Any = None
         self.configs = configs
         self.keys = keys
         self.id = agent.id

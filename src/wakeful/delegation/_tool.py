@@ -13,6 +13,8 @@ class DelegateTool(Tool):
 
     def __init__(self, agent_id: str, description: str) -> None:
         self.agent_id = agent_id
+        self.effect = "idempotent"
+        self.one_child = True
         self.name = f"agent_run_{agent_id}"
         about = f": {description}" if description else "."
         self.description = f"Give a task to the agent {agent_id}{about}"

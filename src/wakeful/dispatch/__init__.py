@@ -14,3 +14,4 @@ from ._results import NewRun as NewRun
 from ._results import RunResult as RunResult
 from ._tickets import leave_decision as leave_decision
 from ._tickets import reassign as reassign
+from ._trees import measure as measure

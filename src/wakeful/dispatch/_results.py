@@ -14,22 +14,25 @@ from ..types.messages import Message
 from ..types.runs import (
     BehaviourRequested,
     Failed,
+    Identity,
     NaturalEnd,
     Principal,
     RunOptions,
     RunRecord,
     Stopped,
+    TaskRef,
     Termination,
     Usage,
 )
 from ..types.tickets import Ticket
 
-__all__ = ["NewRun", "RunResult", "item_of", "new_run_of", "result_of"]
+__all__ = ["NewRun", "RunResult", "item_of", "new_run_of", "output_of", "result_of"]
 
 
 class RunResult(Struct, frozen=True, gc=False, kw_only=True):
-    """What a run came to so far. With status `waiting`, `tickets` are the questions it waits on; with `done`,
-    `termination` says how it ended. `text` is the last answer, `output` the typed one."""
+    """What a run came to so far. With status `waiting`, `tickets` are the questions that it and the runs below it
+    wait on, and `tasks` what it waits for itself; with `done`, `termination` says how it ended. `text` is the last
+    answer, `output` the typed one."""
 
     run_id: str
     thread_id: str
@@ -41,6 +44,7 @@ class RunResult(Struct, frozen=True, gc=False, kw_only=True):
     tickets: tuple[Ticket, ...] = ()
     usage: Usage = Usage()
     steps: int = 0
+    tasks: tuple[str, ...] = ()
 
     @property
     def error(self) -> str | None:
@@ -74,28 +78,38 @@ class NewRun(Struct, frozen=True, gc=False, kw_only=True):
     seed: dict[str, bytes] = {}
     item_id: str | None = None
     request_id: str | None = None
+    lineage: Identity | None = None
+    task: TaskRef | None = None
+    history: tuple[Message, ...] = ()
 
 
 def result_of(
     registry: Registry, run: RunRecord, answer: Message | None, tickets: tuple[Ticket, ...]
 ) -> RunResult:
     """What a run came to so far."""
-    outcome, output = run.outcome, None
-    if outcome is not None and isinstance(outcome.output, Raw):
-        shape = registry.resolve(run.agent_id).shape
-        output = None if shape is None else shape.decode(bytes(outcome.output))
+    outcome = run.outcome
     return RunResult(
         run_id=run.id,
         thread_id=run.thread_id,
         agent_id=run.agent_id,
         status=run.status,
         text=answer.text if answer is not None else "",
-        output=output,
+        output=output_of(registry, run),
         termination=outcome.termination if outcome is not None else None,
         tickets=tickets,
         usage=run.usage + run.descendants if run.descendants.total_tokens else run.usage,
         steps=run.steps,
+        tasks=() if run.waiting is None else run.waiting.tasks,
     )
+
+
+def output_of(registry: Registry, run: RunRecord) -> Any:
+    """The typed output of a run that is done, if its agent declares one."""
+    outcome = run.outcome
+    if outcome is None or not isinstance(outcome.output, Raw):
+        return None
+    shape = registry.resolve(run.agent_id).shape
+    return None if shape is None else shape.decode(bytes(outcome.output))
 
 
 def item_of(new: NewRun, policy: InputPolicy) -> InboxItem:
@@ -127,4 +141,7 @@ def new_run_of(item: InboxItem) -> NewRun:
         options=item.options,
         seed=item.seed,
         item_id=item.id,
+        lineage=item.lineage,
+        task=item.task,
+        history=item.history,
     )

@@ -2,6 +2,7 @@
 
 from ._activation import Activation as Activation
 from ._activation import Environment as Environment
+from ._activation import rules_of as rules_of
 from ._ledger import check_value as check_value
 from ._ledger import match_decision as match_decision
 from ._ledger import reassigned as reassigned
@@ -12,3 +13,5 @@ from ._moves import next_move as next_move
 from ._needs import agent_of as agent_of
 from ._needs import changes_since as changes_since
 from ._policies import Tree as Tree
+from ._tasks import end_task as end_task
+from ._tasks import outcome_of as outcome_of

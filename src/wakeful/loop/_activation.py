@@ -21,7 +21,7 @@ from ..errors import StoreError, explain
 from ..plugins import ActionQueue, HookContext, Step
 from ..state import Command, SentNotice, State
 from ..stores import InboxItem, Store, number
-from ..tools import ChildResult, ToolContext, ToolThreads
+from ..tools import ChildRequest, ChildResult, ToolContext, ToolThreads
 from ..types.events import ErrorRaised, Event, MessageAdded
 from ..types.messages import Message, Producer, user_message
 from ..types.runs import (
@@ -58,6 +58,7 @@ from ._moves import (
 from ._needs import agent_of
 from ._phases import run_actions, run_hooks
 from ._services import CallServices
+from ._tasks import stop_task
 
 __all__ = ["Activation", "Children", "Environment"]
 
@@ -67,7 +68,15 @@ MAX_TROUBLES = 8
 
 _ACTIONS = ActionQueue.name
 
-Children = Callable[["Activation", ToolContext, str, str], Awaitable[ChildResult]]
+Children = Callable[["Activation", ToolContext, ChildRequest], Awaitable[ChildResult]]
+
+
+def _nobody(thread_id: str) -> None:
+    """Where nothing runs, nobody is to be woken."""
+
+
+async def _as_it_is(act: Activation) -> None:
+    """Where nothing runs elsewhere, what the tree used is known."""
 
 
 class Environment(Struct):
@@ -80,7 +89,16 @@ class Environment(Struct):
     abandoned: set[Any]
     grace: float
     run_child: Children
+    wake: Callable[[str], None] = _nobody
+    measure: Callable[[Activation], Awaitable[None]] = _as_it_is
     rules: dict[str, Rules] = {}
+
+
+def rules_of(env: Environment, agent: ResolvedAgent) -> Rules:
+    """What an agent allows."""
+    alone = frozenset(name for name, tool in agent.tools.items() if tool.sequential)
+    made = Rules(agent.agent.limits, tuple(agent.agent.stop), agent.agent.sequential, alone)
+    return env.rules.setdefault(agent.id, made)
 
 
 class Activation:
@@ -100,6 +118,8 @@ class Activation:
         "_troubles",
         "_watchers",
         "agent",
+        "apart",
+        "attached",
         "channel",
         "clock",
         "draft",
@@ -135,6 +155,10 @@ class Activation:
         self.inbox_head = 0
         self.output: Raw | UnsetType = UNSET
         self.interrupted: dict[str, str] = {}
+        # Whether a call of another run waits for this one in this process, and so will see what it comes to.
+        self.attached = False
+        # Whether runs of the tree may run elsewhere: what the tree used is read from the store then.
+        self.apart = False
         self.agent: ResolvedAgent
         self.rules: Rules
         self._above: Rules | None = None
@@ -180,6 +204,8 @@ class Activation:
                 except BaseException as error:
                     self._trouble(error)
             while not self.left:
+                if self.apart and self.view.run.stage == "between":
+                    await self.env.measure(self)
                 now = self.now = self.clock.now()
                 move = next_move(self.view, self.rules, now)
                 try:
@@ -313,6 +339,9 @@ class Activation:
         """Write a call's transition."""
         call = change.call
         self.view.calls[call.id] = self.draft.calls[call.id] = call
+        if call.state == "finished" and self.view.tasks:
+            for task in [t for t in self.view.tasks if t.call_id == call.id and not t.background]:
+                stop_task(self, task, f"the call of {call.name} is over")
         self.log(*change.log)
         if (ticket := change.ticket) is not None:
             self.draft.put_ticket(ticket)
@@ -344,6 +373,8 @@ class Activation:
         committed = await self.env.store.commit(commit)
         draft.clear(commit, committed)
         self.head = committed.head
+        for item in commit.inbox:
+            self.env.wake(item.thread_id)
         if committed.inbox_head > self.inbox_head and not release:
             await self.catch_up()
         if self.channel.watched():
@@ -449,14 +480,7 @@ class Activation:
     def use_agent(self, agent_id: str) -> None:
         """Go on as this agent."""
         agent = self.agent = agent_of(self.env.registry, self.view.run)
-        rules = self.env.rules.get(agent_id)
-        if rules is None:
-            rules = self.env.rules[agent_id] = Rules(
-                agent.agent.limits,
-                tuple(agent.agent.stop),
-                agent.agent.sequential,
-                frozenset(name for name, tool in agent.tools.items() if tool.sequential),
-            )
+        rules = self.env.rules.get(agent_id) or rules_of(self.env, agent)
         self.rules = rules if self._above is None else rules.under(self._above)
         if self.identity.agent_id != agent_id:
             self.identity = self.draft.identity = replace(self.identity, agent_id=agent_id)
@@ -465,7 +489,6 @@ class Activation:
         """Read what others put into the thread's inbox."""
         stored = await self.env.store.load(self.identity.thread_id)
         if stored is not None:
-            self.view.tasks = tuple([t for t in stored.tasks if t.run_id == self.view.run.id])
             self.view.inbox = {}
             self.deliver(list(stored.inbox), stored.thread.inbox_head)
 

@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from ..state import AnyKey, Command
-from ..tools import ChildResult, ToolContext
+from ..tools import ChildRequest, ChildResult, ToolContext
 from ..types.events import LiveEvent
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class CallServices:
         """Put an action into the command."""
         self._act.env.registry.catalog.schedule(command, name, payload, phase)
 
-    async def run_agent(self, context: ToolContext, agent_id: str, prompt: str) -> ChildResult:
+    async def run_agent(self, context: ToolContext, request: ChildRequest) -> ChildResult:
         """Run another agent as a child of this call."""
-        self.check_agent(agent_id)
-        return await self._act.env.run_child(self._act, context, agent_id, prompt)
+        self.check_agent(request.agent_id)
+        return await self._act.env.run_child(self._act, context, request)

@@ -23,6 +23,8 @@ class Tenant:
         self.thread_of_run: dict[str, Thread] = {}
         self.thread_of_ticket: dict[str, Thread] = {}
         self.items: dict[str, InboxItem] = {}
+        # The runs below a run, by the root of their tree.
+        self.trees: dict[str, list[str]] = {}
 
     def children(self, thread_id: str) -> list[Thread]:
         """The threads of runs that were delegated from this one."""
@@ -112,6 +114,7 @@ def _remove(everything: Everything, tenant: Tenant, thread: Thread) -> None:
     index = thread.index()
     for run_id in index.runs:
         tenant.thread_of_run.pop(run_id, None)
+        tenant.trees.pop(run_id, None)
     for ticket_id in index.tickets:
         tenant.thread_of_ticket.pop(ticket_id, None)
     for item_id in [item.id for item in tenant.items.values() if item.thread_id == thread.id]:
