@@ -37,6 +37,7 @@ def test_wakeful() -> None:
         "ContextMessage",
         "CostBudget",
         "Decision",
+        "Delegate",
         "Document",
         "Done",
         "Escalation",

@@ -18,15 +18,15 @@ from ._reading import POLL
 from .agents import Agent, Registry, Toolish
 from .bus import LocalBus
 from .clock import Clock, SystemClock
-from .delegation import DelegateTool
-from .dispatch import Dispatcher, Keeper, NewRun, RunResult, cancel, measure, resume, retry, run_child, send
+from .delegation import delegation_tools, tools_inside_tasks
+from .dispatch import ChildRuns, Dispatcher, Keeper, NewRun, RunResult, cancel, resume, retry, send
 from .errors import ConfigurationError, UsageError
-from .loop import Activation, Environment
+from .loop import Environment
 from .models import Model, VendorFactory
 from .plugins import Plugin
 from .state import AnyKey
 from .stores import InputPolicy, Retention, Store, open_store
-from .tools import ChildRequest, ChildResult, ClientTool, ToolContext, ToolThreads
+from .tools import ClientTool, ToolThreads
 from .types.content import Content
 from .types.events import AnyEvent, Event
 from .types.ids import new_id
@@ -115,10 +115,12 @@ class Runtime(Deciding):
             plugins=plugins,
             models=models,
             keys=keys,
-            delegate_tool=lambda agent: DelegateTool(agent.id, agent.description),
+            delegation=delegation_tools,
+            inside_tasks=tools_inside_tasks(),
         )
         root, clock, owner = open_store(store), clock or SystemClock(), new_id()
-        env = Environment(registry, root, clock, ToolThreads(), set(), cancel_grace, self._run_child)
+        children = ChildRuns(lambda: self._dispatch)
+        env = Environment(registry, root, clock, ToolThreads(), set(), cancel_grace, children)
         keeper = Keeper(root, owner, clock, lambda tenant: self.tenant(tenant)._dispatch)
         self._own_loop: asyncio.AbstractEventLoop | None = None
         self._join(_Shared(env, keeper, owner, execute, retention), root, "default")
@@ -127,13 +129,7 @@ class Runtime(Deciding):
         """Be the handle of one tenant."""
         self._shared = shared
         self._bus = LocalBus()
-        self._env = replace(
-            shared.env,
-            store=store,
-            run_child=self._run_child,
-            wake=self._wake,
-            measure=self._measure,
-        )
+        self._env = replace(shared.env, store=store, children=ChildRuns(lambda: self._dispatch))
         self._dispatch = Dispatcher(self._env, self._bus, shared.keeper, shared.owner, execute=shared.execute)
         shared.tenants[tenant] = self
 
@@ -147,15 +143,6 @@ class Runtime(Deciding):
             found._own_loop = None
             found._join(self._shared, self._shared.env.store.tenant(name), name)
         return found
-
-    async def _run_child(self, act: Activation, ctx: ToolContext, request: ChildRequest) -> ChildResult:
-        return await run_child(self._dispatch, act, ctx, request)
-
-    def _wake(self, thread_id: str) -> None:
-        self._dispatch.wake(thread_id)
-
-    async def _measure(self, act: Activation) -> None:
-        await measure(self._env.store, act)
 
     # -- running ---------------------------------------------------------------------------------------------
 

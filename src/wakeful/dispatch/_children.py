@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from msgspec.structs import replace
 
@@ -13,16 +14,43 @@ from ..stores import Commit, InboxItem
 from ..tools import ChildRequest, ChildResult, Parked, ToolContext
 from ..types.content import ToolCall
 from ..types.ids import new_id
-from ..types.messages import Message
+from ..types.messages import Message, user_message
 from ..types.runs import Identity, RunRecord, TaskRecord, TaskRef
 from ._local import Dispatcher
 from ._results import output_of
-from ._trees import POLL
+from ._trees import POLL, measure, open_below
 
-__all__ = ["run_child"]
+__all__ = ["ChildRuns"]
 
 
-async def run_child(
+class ChildRuns:
+    """What the runs of one tenant have below them."""
+
+    def __init__(self, dispatcher: Callable[[], Dispatcher]) -> None:
+        self._dispatcher = dispatcher
+
+    async def run(self, act: Activation, context: ToolContext, request: ChildRequest) -> ChildResult:
+        """Run an agent below a call."""
+        return await _run(self._dispatcher(), act, context, request)
+
+    async def resume(self, act: Activation, context: ToolContext, task: TaskRecord, prompt: str) -> TaskRecord:
+        """Let a stopped task go on."""
+        return await _resume(self._dispatcher(), act, context, task, prompt)
+
+    async def below(self, thread_id: str, run_id: str) -> int:
+        """How many open tasks a run has below it, at any depth."""
+        return len(await open_below(self._dispatcher().env.store, thread_id, run_id))
+
+    async def measure(self, act: Activation) -> None:
+        """Read what the run's whole tree used."""
+        await measure(self._dispatcher().env.store, act)
+
+    def wake(self, thread_id: str) -> None:
+        """Something was put into a thread's inbox."""
+        self._dispatcher().wake(thread_id)
+
+
+async def _run(
     dispatch: Dispatcher, parent: Activation, context: ToolContext, request: ChildRequest
 ) -> ChildResult:
     """Run an agent below a tool call. A call that is made again finds the child that it began before."""
@@ -92,14 +120,49 @@ async def _begin(
         durable=durable,
         created_at=parent.clock.now(),
     )
-    inbox = [_input(parent, context, task, request)] if durable else []
-    fence = parent.draft.fence
-    await dispatch.env.store.commit(Commit(above.thread_id, parent.identity, fence, tasks=[task], inbox=inbox))
-    parent.view.tasks = (*parent.view.tasks, task)
-    if durable:
-        parent.apart = True
-        dispatch.wake(thread_id)
+    await _write(dispatch, parent, task, [_input(parent, context, task, request)] if durable else [])
     return task
+
+
+async def _write(dispatch: Dispatcher, parent: Activation, task: TaskRecord, inbox: list[InboxItem]) -> None:
+    commit = Commit(task.thread_id, parent.identity, parent.draft.fence, tasks=[task], inbox=inbox)
+    await dispatch.env.store.commit(commit)
+    parent.view.tasks = (*parent.view.tasks, task)
+    if task.durable:
+        parent.apart = True
+        dispatch.wake(task.target_thread)
+
+
+class InvalidState(ToolError):
+    """The task isn't in a state that allows this."""
+
+    kind = "invalid_state"
+
+
+async def _resume(
+    dispatch: Dispatcher, parent: Activation, context: ToolContext, task: TaskRecord, prompt: str
+) -> TaskRecord:
+    """Let a stopped task go on, as a new run on the same thread: what comes of the old one counts no more."""
+    if task.status != "cancelled":
+        return task
+    if dispatch.env.registry.resolve(task.agent_id).backend is not None:
+        raise InvalidState(f"Run '{task.id}' is remote and cannot be resumed; start a new run with agent_id")
+    again = replace(
+        task,
+        status="running",
+        run_id=context.run.run_id,
+        target=new_id(),
+        call_id=context.call_id,
+        epoch=task.epoch + 1,
+        background=True,
+        durable=True,
+        error=None,
+        finished_at=None,
+    )
+    message = user_message(prompt.strip() or "Go on with your task.", at=parent.clock.now())
+    request = ChildRequest(task.agent_id, message, background=True)
+    await _write(dispatch, parent, again, [_input(parent, context, again, request)])
+    return again
 
 
 _RESERVED = ("parent", "self", "all", "broadcast")

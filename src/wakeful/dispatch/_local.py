@@ -401,24 +401,9 @@ class Dispatcher:
         return result_of(self.env.registry, run, await store.answer(run_id), tickets)
 
     async def wait(self, run_id: str) -> RunResult:
-        """Wait until a run waits or is done, whoever runs it; one that nobody runs any more goes on here."""
-        while True:
-            self.check_open()
-            run = await self.env.store.run(run_id)
-            act = None if run is None else self.active.get(run.thread_id)
-            if run is not None and waits_for_tasks(run):
-                return await settle(self, run_id)
-            if run is not None and run.status in ("waiting", "done"):
-                result = await self.recall(run_id)
-                if result.status == "waiting" and not result.tickets and await self.env.store.run(run_id) != run:
-                    continue  # It was answered elsewhere between these reads, and goes on.
-                return result
-            if act is not None and act.identity.run_id == run_id:
-                await act.ended()
-                continue
-            if run is not None:
-                await self.pump(run.thread_id)
-            await asyncio.sleep(POLL)
+        """Wait until a run is done, or waits and nothing works for it any more without a person; whoever runs it.
+        What nobody runs any more goes on here."""
+        return await settle(self, run_id)
 
     # -- lifetime --------------------------------------------------------------------------------------------
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from ..errors import UnknownRun
 from ..stores import Store
 from ..types.runs import RunRecord, TaskRecord, Usage
 from ..types.tickets import Ticket
@@ -65,12 +64,14 @@ async def settle(dispatch: Dispatcher, run_id: str) -> RunResult:
     while True:
         dispatch.check_open()
         run = await store.run(run_id)
-        if run is None:
-            raise UnknownRun(f"no run {run_id!r} in this store")
-        if run.status == "done" or (run.status == "waiting" and not waits_for_tasks(run)):
+        if run is None:  # It is to be begun by input that waits its turn.
+            await asyncio.sleep(POLL)
+            continue
+        if run.status == "done":
             return await dispatch.recall(run_id)
-        threads = [run.thread_id, *[t.target_thread for t in await open_below(store, run.thread_id, run_id)]]
-        if not await _busy(dispatch, threads) and await store.run(run_id) == run:
+        below = await open_below(store, run.thread_id, run_id) if waits_for_tasks(run) else []
+        busy = await _busy(dispatch, [run.thread_id, *[task.target_thread for task in below]])
+        if not busy and run.status == "waiting" and await store.run(run_id) == run:
             return await dispatch.recall(run_id)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
@@ -29,6 +29,7 @@ from ..types.runs import (
     Failed,
     Identity,
     RunRecord,
+    TaskRecord,
 )
 from ..types.tickets import Decision, Ticket
 from . import _boundaries, _calls, _inference
@@ -68,15 +69,29 @@ MAX_TROUBLES = 8
 
 _ACTIONS = ActionQueue.name
 
-Children = Callable[["Activation", ToolContext, ChildRequest], Awaitable[ChildResult]]
 
+class Children(Protocol):
+    """What runs have below them, as dispatch provides it."""
 
-def _nobody(thread_id: str) -> None:
-    """Where nothing runs, nobody is to be woken."""
+    async def run(self, act: Activation, context: ToolContext, request: ChildRequest) -> ChildResult:
+        """Run an agent below a call."""
+        ...
 
+    async def resume(self, act: Activation, context: ToolContext, task: TaskRecord, prompt: str) -> TaskRecord:
+        """Let a stopped task go on."""
+        ...
 
-async def _as_it_is(act: Activation) -> None:
-    """Where nothing runs elsewhere, what the tree used is known."""
+    async def below(self, thread_id: str, run_id: str) -> int:
+        """How many open tasks a run has below it, at any depth."""
+        ...
+
+    async def measure(self, act: Activation) -> None:
+        """Read what the run's whole tree used."""
+        ...
+
+    def wake(self, thread_id: str) -> None:
+        """Something was put into a thread's inbox."""
+        ...
 
 
 class Environment(Struct):
@@ -88,9 +103,7 @@ class Environment(Struct):
     threads: ToolThreads
     abandoned: set[Any]
     grace: float
-    run_child: Children
-    wake: Callable[[str], None] = _nobody
-    measure: Callable[[Activation], Awaitable[None]] = _as_it_is
+    children: Children
     rules: dict[str, Rules] = {}
 
 
@@ -205,7 +218,7 @@ class Activation:
                     self._trouble(error)
             while not self.left:
                 if self.apart and self.view.run.stage == "between":
-                    await self.env.measure(self)
+                    await self.env.children.measure(self)
                 now = self.now = self.clock.now()
                 move = next_move(self.view, self.rules, now)
                 try:
@@ -374,7 +387,7 @@ class Activation:
         draft.clear(commit, committed)
         self.head = committed.head
         for item in commit.inbox:
-            self.env.wake(item.thread_id)
+            self.env.children.wake(item.thread_id)
         if committed.inbox_head > self.inbox_head and not release:
             await self.catch_up()
         if self.channel.watched():

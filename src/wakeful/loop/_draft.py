@@ -25,7 +25,6 @@ class Draft:
         "_decisions",
         "_items",
         "_taken",
-        "_tasks",
         "_tickets",
         "begun",
         "calls",
@@ -37,6 +36,7 @@ class Draft:
         "request",
         "run",
         "state",
+        "tasks",
         "version",
     )
 
@@ -56,7 +56,7 @@ class Draft:
         self._tickets: dict[str, Ticket] = {}
         self._decisions: tuple[Decision, ...] = ()
         self._taken: tuple[str, ...] = ()
-        self._tasks: dict[str, TaskRecord] = {}
+        self.tasks: dict[str, TaskRecord] = {}
         self._items: tuple[InboxItem, ...] = ()
 
     def put_closed(self, run: RunRecord) -> None:
@@ -73,7 +73,7 @@ class Draft:
 
     def put_task(self, task: TaskRecord) -> None:
         """Write a task."""
-        self._tasks[task.id] = task
+        self.tasks[task.id] = task
 
     def put_item(self, item: InboxItem) -> None:
         """Put an item into another thread's inbox."""
@@ -81,11 +81,11 @@ class Draft:
 
     def aside(self) -> tuple[dict[str, TaskRecord], tuple[InboxItem, ...]]:
         """What is said about tasks and to other threads so far, to go back to."""
-        return dict(self._tasks), self._items
+        return dict(self.tasks), self._items
 
     def go_back(self, aside: tuple[dict[str, TaskRecord], tuple[InboxItem, ...]]) -> None:
         """Take back what was said about tasks and to other threads since."""
-        self._tasks, self._items = aside
+        self.tasks, self._items = aside
 
     def take(self, item_id: str) -> None:
         """Mark an inbox item as taken in."""
@@ -98,7 +98,7 @@ class Draft:
             or self.calls
             or self._tickets
             or self._taken
-            or self._tasks
+            or self.tasks
             or self._items
             or self.state.changes
             or self.notices
@@ -119,8 +119,8 @@ class Draft:
         if self._tickets or self._decisions or self._taken:
             commit.tickets = tuple(self._tickets.values())
             commit.decisions, commit.taken = self._decisions, self._taken
-        if self._tasks or self._items:
-            commit.tasks, commit.inbox = tuple(self._tasks.values()), self._items
+        if self.tasks or self._items:
+            commit.tasks, commit.inbox = tuple(self.tasks.values()), self._items
         return commit
 
     def clear(self, commit: Commit, committed: Committed) -> None:
@@ -132,9 +132,9 @@ class Draft:
         self.notices = ()
         if self._tickets or self._decisions or self._taken:
             self._tickets, self._decisions, self._taken = {}, (), self._taken[len(commit.taken) :]
-        if self._tasks or self._items:
+        if self.tasks or self._items:
             self._items = self._items[len(commit.inbox) :]
-            self._tasks = {k: v for k, v in self._tasks.items() if all(v is not done for done in commit.tasks)}
+            self.tasks = {k: v for k, v in self.tasks.items() if all(v is not done for done in commit.tasks)}
         if self.state.changes:
             self.state.changes = {}
         if self.claim is not None:

@@ -12,7 +12,7 @@ from ..state import AnyKey, Command, Snapshot
 from ..types.content import Content
 from ..types.events import ActivityDelta, ActivitySnapshot, LiveEvent, ToolOutput, ToolProgress
 from ..types.messages import Message, user_message
-from ..types.runs import Call, Identity, Principal
+from ..types.runs import Call, Identity, Principal, TaskRecord, TaskRef
 from ..types.tickets import Decision, Escalation, OnDeadline, ResumeMode, Seconds
 from ._schema import Shape
 from ._terms import Terms, terms_of
@@ -92,6 +92,30 @@ class Services(Protocol):
 
     async def run_agent(self, context: ToolContext, request: ChildRequest) -> ChildResult:
         """Run another agent as a child of this call."""
+        ...
+
+    def task(self) -> TaskRef | None:
+        """The task that the run is, if it is one."""
+        ...
+
+    async def tasks(self) -> Sequence[TaskRecord]:
+        """The tasks of the run's thread, oldest first."""
+        ...
+
+    async def task_output(self, task: TaskRecord) -> str:
+        """The last answer of a task's agent."""
+        ...
+
+    async def cancel_task(self, task: TaskRecord, reason: str) -> int:
+        """Stop a task with all below it, once this call's result is committed; how many runs that are."""
+        ...
+
+    async def cancel_self(self, reason: str) -> tuple[str, int]:
+        """Stop the run with all below it, once this call has returned: the task it is, or its id, and how many."""
+        ...
+
+    async def resume_task(self, context: ToolContext, task: TaskRecord, prompt: str) -> TaskRecord:
+        """Let a stopped task go on; the task as it is then."""
         ...
 
 
@@ -297,9 +321,57 @@ class ToolContext(Struct, eq=False):
         a person or runs elsewhere, and runs again from the top once it is done; any other waits in memory.
         """
         seed = {key.name: self._seeded(key, value) for key, value in (state or {}).items()}
-        message = user_message(prompt, at=self._services.now())
-        request = ChildRequest(agent_id, message, durable=durable, fork=fork, state=seed)
+        message = user_message(prompt, at=self.now)
+        return await self.begin(ChildRequest(agent_id, message, durable=durable, fork=fork, state=seed))
+
+    async def spawn(
+        self,
+        agent_id: str,
+        prompt: str | list[Content] | tuple[Content, ...],
+        *,
+        name: str | None = None,
+        state: Mapping[AnyKey, Any] | None = None,
+    ) -> TaskRecord:
+        """Let another agent work in the background. It is written down before this returns; the run is told when
+        it is done, and a tool that runs again finds the task that it began before."""
+        seed = {key.name: self._seeded(key, value) for key, value in (state or {}).items()}
+        message = user_message(prompt, at=self.now)
+        child = await self.begin(ChildRequest(agent_id, message, background=True, name=name, state=seed))
+        return next(task for task in await self.tasks() if task.id == child.task_id)
+
+    async def begin(self, request: ChildRequest) -> ChildResult:
+        """Run another agent as a child of this call."""
         return await self._services.run_agent(self, request)
+
+    @property
+    def now(self) -> int:
+        """The time in milliseconds, by the runtime's clock."""
+        return self._services.now()
+
+    @property
+    def task(self) -> TaskRef | None:
+        """The task that the run is, if another one began it."""
+        return self._services.task()
+
+    async def tasks(self) -> Sequence[TaskRecord]:
+        """The tasks of this thread, oldest first, those that are over too."""
+        return await self._services.tasks()
+
+    async def task_output(self, task: TaskRecord) -> str:
+        """The last answer of a task's agent."""
+        return await self._services.task_output(task)
+
+    async def cancel_task(self, task: TaskRecord, reason: str = "") -> int:
+        """Stop a task with all that works for it, once this call's result is committed; how many runs that are."""
+        return await self._services.cancel_task(task, reason)
+
+    async def cancel_self(self, reason: str = "") -> tuple[str, int]:
+        """Stop this run with all that works for it, once this call has returned."""
+        return await self._services.cancel_self(reason)
+
+    async def resume_task(self, task: TaskRecord, prompt: str = "") -> TaskRecord:
+        """Let a task go on that was stopped; the task as it is then."""
+        return await self._services.resume_task(self, task, prompt)
 
     def _seeded(self, key: AnyKey, value: Any) -> bytes:
         self._services.check_key(key)
