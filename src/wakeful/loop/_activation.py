@@ -516,6 +516,7 @@ class Activation:
             del self.view.inbox[item.id]
             self.take(item.id)
             if item.run_id == self.identity.run_id:
+                self.attached |= item.task_id is not None  # Its owner knows.
                 self.cancel(item.reason, interrupt=asyncio.current_task() is not self._task)
         if self.view.live:
             self.executor.nudge()

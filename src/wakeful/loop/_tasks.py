@@ -63,8 +63,15 @@ def outcome_of(run: RunRecord, answer: Message | None) -> TaskOutcome:
 
 
 def cancel_item(task: TaskRecord, reason: str) -> InboxItem:
-    """What tells a task's run to stop, whoever runs it."""
-    return InboxItem(id=new_id(), thread_id=task.target_thread, kind="cancel", run_id=task.target, reason=reason)
+    """What its owner tells a task's run to stop with, whoever runs it."""
+    return InboxItem(
+        id=new_id(),
+        thread_id=task.target_thread,
+        kind="cancel",
+        run_id=task.target,
+        reason=reason,
+        task_id=task.id,
+    )
 
 
 def hear_of_task(act: Activation, item: InboxItem) -> None:
