@@ -13,9 +13,16 @@ from ..tools import Tool
 from ..types.limits import Limits, StopPolicy
 from ..types.requests import ModelSettings
 
-__all__ = ["Agent", "Toolish"]
+__all__ = ["Agent", "BackendConfig", "Toolish"]
 
 Toolish = Tool | Callable[..., Any] | str
+
+
+class BackendConfig(Struct, frozen=True):
+    """A backend as data: the name of its factory, and the endpoint that the factory builds it for."""
+
+    name: str
+    endpoint: Mapping[str, Any] = {}
 
 
 class Agent(Struct, frozen=True):
@@ -25,10 +32,13 @@ class Agent(Struct, frozen=True):
     tools given to the runtime (`*` matches any part of a name). `delegates` are agents it can call as tools,
     `handoffs` agents it can hand the conversation to. `output` is the type its final answer must have.
     `config` has a section for each plugin that wants one, by the plugin's name.
+
+    An agent with a `backend`, an object or its config, is executed by that and not by the loop: it needs no
+    model, and `model` is only a name that its events show.
     """
 
     id: str
-    model: str | Model
+    model: str | Model = ""
     instructions: str = ""
     tools: Sequence[Toolish] = ()
     delegates: Sequence[str] = ()
@@ -41,3 +51,4 @@ class Agent(Struct, frozen=True):
     stop: Sequence[StopPolicy] = ()
     sequential: bool = False
     config: Mapping[str, Any] = {}
+    backend: Any = None

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ..agents import BackendConfig as BackendConfig
     from ..errors import AgentNotFound as AgentNotFound
     from ..errors import BackendError as BackendError
     from ..errors import ExecutionFailed as ExecutionFailed
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from ._contract import check_delegate as check_delegate
     from ._contract import check_root as check_root
     from ._contract import is_cooperative as is_cooperative
+    from ._local import LocalBackend as LocalBackend
+    from ._local import backend_of as backend_of
     from ._status import BackendStatus as BackendStatus
     from ._status import CancelledStatus as CancelledStatus
     from ._status import Completed as Completed
@@ -44,11 +47,13 @@ if TYPE_CHECKING:
     from ._status import label as label
 
 _HOMES = {
+    "..agents": "BackendConfig",
     "..errors": "AgentNotFound BackendError ExecutionFailed InvalidConfig RemoteError",
     "..types.content": "Artifact",
     "._contract": "AbortRequest BackendFactory BackendOutput BackendResult Cancellation Capabilities Control "
     "DelegatePolicy DelegateRequest ExecutionBackend Parent RootRequest can_abort check_delegate check_root "
     "is_cooperative",
+    "._local": "LocalBackend backend_of",
     "._status": "BackendStatus CancelledStatus Completed FailedStatus Suspended TimedOut WaitingAuth WaitingInput "
     "durable_reason durable_status label",
 }

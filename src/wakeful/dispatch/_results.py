@@ -9,6 +9,7 @@ from msgspec import Raw, Struct, field
 from ..agents import Registry
 from ..errors import RunFailed
 from ..stores import InboxItem, InputPolicy
+from ..types.content import Artifact
 from ..types.ids import new_id
 from ..types.messages import Message
 from ..types.runs import (
@@ -29,7 +30,8 @@ __all__ = ["NewRun", "RunResult", "item_of", "new_run_of", "result_of"]
 
 class RunResult(Struct, frozen=True, gc=False, kw_only=True):
     """What a run came to so far. With status `waiting`, `tickets` are the questions it waits on; with `done`,
-    `termination` says how it ended. `text` is the last answer, `output` the typed one."""
+    `termination` says how it ended. `text` is the last answer, `output` the typed one.
+    Of an agent with a backend, `artifacts`, `raw` and `status_reason` are what the backend gave besides."""
 
     run_id: str
     thread_id: str
@@ -41,6 +43,9 @@ class RunResult(Struct, frozen=True, gc=False, kw_only=True):
     tickets: tuple[Ticket, ...] = ()
     usage: Usage = Usage()
     steps: int = 0
+    artifacts: tuple[Artifact, ...] = ()
+    raw: Any = None
+    status_reason: str = ""
 
     @property
     def error(self) -> str | None:
@@ -84,6 +89,7 @@ def result_of(
     if outcome is not None and isinstance(outcome.output, Raw):
         shape = registry.resolve(run.agent_id).shape
         output = None if shape is None else shape.decode(bytes(outcome.output))
+    end = run.backend
     return RunResult(
         run_id=run.id,
         thread_id=run.thread_id,
@@ -95,6 +101,9 @@ def result_of(
         tickets=tickets,
         usage=run.usage + run.descendants if run.descendants.total_tokens else run.usage,
         steps=run.steps,
+        artifacts=() if end is None else end.artifacts,
+        raw=None if end is None else end.raw,
+        status_reason="" if end is None else end.reason,
     )
 
 

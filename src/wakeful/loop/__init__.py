@@ -2,13 +2,17 @@
 
 from ._activation import Activation as Activation
 from ._activation import Environment as Environment
+from ._answer import Answer as Answer
+from ._checkpoints import Checkpoints as Checkpoints
 from ._ledger import check_value as check_value
 from ._ledger import match_decision as match_decision
 from ._ledger import reassigned as reassigned
 from ._ledger import supersede as supersede
+from ._ledger import suspended as suspended
 from ._moves import Rules as Rules
 from ._moves import RunView as RunView
 from ._moves import next_move as next_move
 from ._needs import agent_of as agent_of
 from ._needs import changes_since as changes_since
 from ._policies import Tree as Tree
+from ._policies import judge as judge

@@ -69,6 +69,9 @@ _ACTIONS = ActionQueue.name
 
 Children = Callable[["Activation", ToolContext, str, str], Awaitable[ChildResult]]
 
+# Given the message and attempt to stream next, where an answer was cut off.
+RemoteExecution = Callable[["Activation", "tuple[str, int] | None"], Awaitable[None]]
+
 
 class Environment(Struct):
     """What activations share: one of these for each runtime."""
@@ -80,6 +83,8 @@ class Environment(Struct):
     abandoned: set[Any]
     grace: float
     run_child: Children
+    execute_remote: RemoteExecution
+    abort_remote: Callable[[Activation], Awaitable[None]]
     rules: dict[str, Rules] = {}
 
 
@@ -99,6 +104,7 @@ class Activation:
         "_task",
         "_troubles",
         "_watchers",
+        "aborted",
         "agent",
         "channel",
         "clock",
@@ -144,6 +150,7 @@ class Activation:
         self._pending = 0
         self._caller_cancelled = False
         self._raises: BaseException | None = None
+        self.aborted = False
         self.run_end_due = True
         self.left = False
         self._over = False
