@@ -12,6 +12,7 @@ from ..plugins import Plugin
 from ..tools import Tool
 from ..types.limits import Limits, StopPolicy
 from ..types.requests import ModelSettings
+from ..types.runs import Effect
 
 __all__ = ["Agent", "BackendConfig", "Toolish"]
 
@@ -52,3 +53,27 @@ class Agent(Struct, frozen=True):
     sequential: bool = False
     config: Mapping[str, Any] = {}
     backend: Any = None
+
+    @classmethod
+    def remote(
+        cls,
+        id: str,
+        *,
+        a2a: str,
+        auth: Any = None,
+        effect: Effect = "once",
+        description: str = "",
+        timeout: float | None = None,
+        allow_private: bool = False,
+        output: Any = None,
+        **endpoint: Any,
+    ) -> Agent:
+        """An agent that answers behind A2A at this address. Nothing is loaded or asked before the agent is used.
+
+        `effect` says what becomes of a request whose fate nobody knows, as a tool's does: by default it is never
+        sent again. `allow_private` lets it be on this host or network. Other options are the endpoint's.
+        """
+        given = {"auth": auth, "timeout": timeout, "allow_private": allow_private or None, **endpoint}
+        kept = {name: value for name, value in given.items() if value is not None}
+        config = BackendConfig("a2a", {"url": a2a, "effect": effect, **kept})
+        return cls(id, description=description, output=output, backend=config)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["abort_remote", "build_backend", "execute_remote"]
 
 # The factories that come with wakeful, and where they are.
-_BUILT_IN = {"a2a": "._a2a:A2AFactory"}
+_BUILT_IN = {"a2a": ".a2a:A2AFactory"}
 
 
 async def execute_remote(act: Activation, cut_off: tuple[str, int] | None) -> None:
@@ -38,7 +38,10 @@ def build_backend(config: BackendConfig, factories: Sequence[BackendFactory]) ->
     found = next((factory for factory in factories if factory.name == config.name), None)
     if found is None and (home := _BUILT_IN.get(config.name)) is not None:
         module, _, name = home.partition(":")
-        found = getattr(import_module(module, __package__), name)()
+        try:
+            found = getattr(import_module(module, __package__), name)()
+        except ImportError as error:
+            raise InvalidConfig(f"it can't be loaded ({error}); install what it needs") from error
     if found is None:
         known = ", ".join(sorted({*_BUILT_IN, *[factory.name for factory in factories]}))
         raise InvalidConfig(f"no factory of that name (known: {known}); give it to Runtime(backends=[...])")

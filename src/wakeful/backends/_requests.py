@@ -103,8 +103,13 @@ def _unanswered(history: Sequence[Message], agent_id: str) -> tuple[Message, ...
 
 def _continues(new: Sequence[Message], run_id: str) -> bool:
     """Whether one of these answers a question that the backend asked in this run."""
-    mine = [m.reply for m in new if m.producer is not None and m.producer.run_id == run_id]
-    return any(reply is not None and reply.name in QUESTIONS for reply in mine)
+    mine = [m for m in new if m.producer is not None and m.producer.run_id == run_id]
+    return any(m.reply is not None and m.reply.name in QUESTIONS and not _dropped(m) for m in mine)
+
+
+def _dropped(message: Message) -> bool:
+    """Whether it says that a question was never answered: new input or the run's end came first."""
+    return message.reply is not None and message.reply.error in ("superseded", "cancelled")
 
 
 def _transcript(
@@ -119,7 +124,7 @@ def _transcript(
 
 def _prompt(new: tuple[Message, ...]) -> tuple[Message, ...]:
     """All that was said since the last answer as one message; other parts than text stay as they are."""
-    said = [m for m in new if m.role == "user" or m.reply is not None]
+    said = [m for m in new if m.role == "user" or (m.reply is not None and not _dropped(m))]
     if len(said) == 1 and said[0].role == "user":
         return (said[0],)
     texts = [m.text if m.reply is None else text_of(m.reply.content) for m in said]
