@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ..agents import QUESTIONS, BackendHandles
 from ..errors import StateError
 from ..types.content import Text, text_of
-from ..types.messages import Message, user_message
+from ..types.messages import Message
 from ..types.requests import ModelSettings
 from ._contract import AbortRequest, Capabilities, Control, DelegateRequest, Parent, RootRequest
 
@@ -130,4 +130,5 @@ def _prompt(new: tuple[Message, ...]) -> tuple[Message, ...]:
     texts = [m.text if m.reply is None else text_of(m.reply.content) for m in said]
     others = [p for m in said if m.reply is None for p in m.content if type(p) is not Text]
     content = (Text("\n\n".join(text for text in texts if text)), *others)
-    return (user_message(content, at=said[-1].created_at),) if said else ()
+    # The id of the last one, so that it is the same after a crash.
+    return (Message(said[-1].id, "user", content, said[-1].created_at),) if said else ()
