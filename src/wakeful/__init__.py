@@ -124,7 +124,7 @@ _HOMES = {
     ".types.tickets": "Answer Decision Escalation Ticket",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
-_MODULES = ("errors", "events", "models", "plugins", "stores", "testing", "tools", "types")
+_MODULES = ("backends", "errors", "events", "models", "plugins", "stores", "testing", "tools", "types")
 
 
 def __getattr__(name: str) -> Any:

@@ -2,7 +2,8 @@
 
     WakefulError                  anything of ours
     ├── ConfigurationError        agents, tools or plugins that can't work together: fix the code
-    │   └── ShapeError            a type or signature that has no JSON schema
+    │   ├── ShapeError            a type or signature that has no JSON schema
+    │   └── InvalidConfig         data from which no backend can be built
     ├── UsageError                a call that can't be carried out as it was made
     │   ├── UnknownAgent          no agent of that id
     │   ├── UnknownModel          no model or vendor of that name
@@ -29,6 +30,10 @@
     ├── ModelError                the model could not answer
     │   ├── ScriptError           a scripted model ran out of turns, or kept some
     │   └── LiveModelForbidden    a test forbids calls to real models
+    ├── BackendError              a backend could not carry out what it was asked
+    │   ├── AgentNotFound         it knows no such agent
+    │   ├── ExecutionFailed       it could not, or can't do what was asked for
+    │   └── RemoteError           what it talks to failed
     ├── StoreError                the store refused or failed
     │   ├── StaleFence            the writer no longer owns the thread
     │   ├── Conflict              somebody else wrote to the thread first
@@ -55,20 +60,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 __all__ = [
+    "AgentNotFound",
+    "BackendError",
     "CannotResume",
     "ConfigurationError",
     "Conflict",
     "CorruptRow",
+    "ExecutionFailed",
     "HasChildren",
     "HookFailed",
     "InboxFull",
     "InboxMoved",
     "InvalidArguments",
+    "InvalidConfig",
     "InvalidDecision",
     "InvalidExport",
     "InvalidInput",
     "LiveModelForbidden",
     "ModelError",
+    "RemoteError",
     "Repeated",
     "RunFailed",
     "RunNotFailed",
@@ -130,6 +140,10 @@ class ConfigurationError(WakefulError):
 
 class ShapeError(ConfigurationError, TypeError):
     """A type or signature from which no JSON schema can be drawn."""
+
+
+class InvalidConfig(ConfigurationError):
+    """Data from which no backend can be built; the message is all there is."""
 
 
 class UsageError(WakefulError):
@@ -251,6 +265,34 @@ class ScriptError(ModelError):
 
 class LiveModelForbidden(ModelError):
     """A call to a real model where tests forbid them."""
+
+
+class BackendError(WakefulError):
+    """A backend could not carry out what it was asked. `detail` is what went wrong, without the kind."""
+
+    kind: str = "backend error"
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(f"{self.kind}: {detail}")
+        self.detail = detail
+
+
+class AgentNotFound(BackendError):
+    """The backend knows no such agent."""
+
+    kind = "agent not found"
+
+
+class ExecutionFailed(BackendError):
+    """The backend could not carry it out, or can't do what was asked for."""
+
+    kind = "execution failed"
+
+
+class RemoteError(BackendError):
+    """What the backend talks to failed."""
+
+    kind = "remote error"
 
 
 class StoreError(WakefulError):

@@ -7,7 +7,7 @@ import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,6 +16,7 @@ from ._checks import agents_of, decisions_of, instance_of, message_of, one_of, r
 from ._deciding import Deciding
 from ._reading import POLL
 from .agents import Agent, Registry, Toolish
+from .backends._entry import abort_remote, build_backend, execute_remote
 from .bus import LocalBus
 from .clock import Clock, SystemClock
 from .delegation import delegation_tools, tools_inside_tasks
@@ -33,6 +34,9 @@ from .types.ids import new_id
 from .types.requests import ModelSettings
 from .types.runs import Principal, RunOptions
 from .types.tickets import Decision
+
+if TYPE_CHECKING:
+    from .backends import BackendFactory
 
 __all__ = ["Receipt", "RunHandle", "Runtime"]
 
@@ -88,8 +92,9 @@ class Runtime(Deciding):
 
     Everything is checked here, and one error lists all that is wrong. `tools` are tools that agents refer to by
     name, `plugins` those that every agent has, `models` models and vendors by name, `keys` state keys that no
-    plugin brings. `store` is a file's path, a database's URL or a Store; by default threads live in memory. With
-    `execute=False` runs are left to other processes on the same store. Under `async with` it also goes on with
+    plugin brings, `backends` factories of the backends that agents name. `store` is a file's path, a database's
+    URL or a Store; by default threads live in memory. With `execute=False` runs are left to other processes on
+    the same store. Under `async with` it also goes on with
     what is due: runs whose process died, input that nobody took, deadlines; and prunes by `retention`.
     """
 
@@ -101,6 +106,7 @@ class Runtime(Deciding):
         plugins: Sequence[Plugin] = (),
         models: Mapping[str, Model | VendorFactory] | None = None,
         keys: Sequence[AnyKey] = (),
+        backends: Sequence[BackendFactory] = (),
         store: Store | str | Path | None = None,
         clock: Clock | None = None,
         cancel_grace: float = CANCEL_GRACE,
@@ -117,10 +123,13 @@ class Runtime(Deciding):
             keys=keys,
             delegation=delegation_tools,
             inside_tasks=tools_inside_tasks(),
+            build_backend=lambda config: build_backend(config, backends),
         )
         root, clock, owner = open_store(store), clock or SystemClock(), new_id()
-        children = ChildRuns(lambda: self._dispatch)
-        env = Environment(registry, root, clock, ToolThreads(), set(), cancel_grace, children)
+        threads, children = ToolThreads(), ChildRuns(lambda: self._dispatch)
+        env = Environment(
+            registry, root, clock, threads, set(), cancel_grace, children, execute_remote, abort_remote
+        )
         keeper = Keeper(root, owner, clock, lambda tenant: self.tenant(tenant)._dispatch)
         self._own_loop: asyncio.AbstractEventLoop | None = None
         self._join(_Shared(env, keeper, owner, execute, retention), root, "default")

@@ -12,8 +12,9 @@ from ..plugins import Plugin
 from ..tools import Tool
 from ..types.limits import Limits, StopPolicy
 from ..types.requests import ModelSettings
+from ..types.runs import Effect
 
-__all__ = ["Agent", "Delegate", "Toolish"]
+__all__ = ["Agent", "BackendConfig", "Delegate", "Toolish"]
 
 Toolish = Tool | Callable[..., Any] | str
 
@@ -29,6 +30,13 @@ class Delegate(Struct, frozen=True):
     fork: bool = False
 
 
+class BackendConfig(Struct, frozen=True):
+    """A backend as data: the name of its factory, and the endpoint that the factory builds it for."""
+
+    name: str
+    endpoint: Mapping[str, Any] = {}
+
+
 class Agent(Struct, frozen=True):
     """An agent: data, resolved afresh for each run.
 
@@ -37,10 +45,13 @@ class Agent(Struct, frozen=True):
     `handoffs` agents it can hand the conversation to. `output` is the type its final answer must have, `input` the
     type of what it is given as a delegate, where that isn't a text.
     `config` has a section for each plugin that wants one, by the plugin's name.
+
+    An agent with a `backend`, an object or its config, is executed by that and not by the loop: it needs no
+    model, and `model` is only a name that its events show.
     """
 
     id: str
-    model: str | Model
+    model: str | Model = ""
     instructions: str = ""
     tools: Sequence[Toolish] = ()
     delegates: Sequence[str | Delegate] = ()
@@ -54,3 +65,28 @@ class Agent(Struct, frozen=True):
     sequential: bool = False
     config: Mapping[str, Any] = {}
     input: Any = None
+    backend: Any = None
+
+    @classmethod
+    def remote(
+        cls,
+        id: str,
+        *,
+        a2a: str,
+        auth: Any = None,
+        effect: Effect = "once",
+        description: str = "",
+        timeout: float | None = None,
+        allow_private: bool = False,
+        output: Any = None,
+        **endpoint: Any,
+    ) -> Agent:
+        """An agent that answers behind A2A at this address. Nothing is loaded or asked before the agent is used.
+
+        `effect` says what becomes of a request whose fate nobody knows, as a tool's does: by default it is never
+        sent again. `allow_private` lets it be on this host or network. Other options are the endpoint's.
+        """
+        given = {"auth": auth, "timeout": timeout, "allow_private": allow_private or None, **endpoint}
+        kept = {name: value for name, value in given.items() if value is not None}
+        config = BackendConfig("a2a", {"url": a2a, "effect": effect, **kept})
+        return cls(id, description=description, output=output, backend=config)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..errors import ToolDenied
 from ..tools import Tool, ToolContext
 from ..types.runs import Effect
 
@@ -13,8 +14,9 @@ class HandoffTool(Tool):
 
     effect: Effect = "pure"
 
-    def __init__(self, agent_id: str, description: str) -> None:
+    def __init__(self, agent_id: str, description: str, refusal: str | None = None) -> None:
         self.agent_id = agent_id
+        self._refusal = refusal
         self.name = f"handoff_to_{agent_id}"
         about = f": {description}" if description else "."
         self.description = f"Hand the conversation over to {agent_id}{about}"
@@ -25,5 +27,7 @@ class HandoffTool(Tool):
         Args:
             reason: Why the other agent is the right one.
         """
+        if self._refusal is not None:
+            raise ToolDenied(self._refusal)
         ctx.handoff(self.agent_id)
         return f"Handed over to {self.agent_id}."

@@ -19,7 +19,15 @@ from ..tools import Shape, Tool
 from ..tools import tool as as_tool
 from ..types.limits import ConsecutiveErrors, ContentMatch, LoopDetection
 from ..types.requests import OutputSpec, ToolSpec
-from ._agent import Agent, Delegate, Toolish
+from ._agent import Agent, BackendConfig, Delegate, Toolish
+from ._backend import (
+    LOCAL_PHASES,
+    Backend,
+    BackendHandles,
+    BackendOutputs,
+    handoff_refusal,
+    remote_problems,
+)
 from ._handoff import HandoffTool
 
 __all__ = ["Hook", "Registry", "ResolvedAgent", "digest"]
@@ -52,9 +60,10 @@ class ResolvedAgent:
         hooks: Mapping[str, tuple[Hook, ...]],
         configs: Mapping[str, Any],
         keys: frozenset[str] = frozenset(),
+        backend: Backend | None = None,
     ) -> None:
         self.agent = agent
-        self.backend: Any = None
+        self.backend = backend
         self.configs = configs
         self.keys = keys
         self.id = agent.id
@@ -86,7 +95,8 @@ class ResolvedAgent:
         if not tools:
             return self
         extra = [tool for tool in tools if tool.name not in self.tools]
-        return ResolvedAgent(self.agent, [*self.tools.values(), *extra], self.hooks, self.configs, self.keys)
+        every = [*self.tools.values(), *extra]
+        return ResolvedAgent(self.agent, every, self.hooks, self.configs, self.keys, self.backend)
 
 
 class Registry:
@@ -101,12 +111,15 @@ class Registry:
         models: Mapping[str, Model | VendorFactory] | None = None,
         keys: Sequence[AnyKey] = (),
         delegation: Callable[[Sequence[tuple[Agent, Delegate]]], list[Tool]],
+        build_backend: Callable[[BackendConfig], Backend],
         inside_tasks: Sequence[Tool] = (),
     ) -> None:
         self._problems: list[str] = []
         self._delegation = delegation
+        self._build_backend = build_backend
         self.inside_tasks = inside_tasks
         self._agents = self._unique(list(agents))
+        self._backends = {a.id: self._backend_of(a) for a in self._agents.values() if a.backend is not None}
         self.models = ModelRegistry(models)
         plugins = self._plugins(plugins, "Runtime(plugins=...)")
         self._own = {a.id: self._plugins(a.plugins, f"agent {a.id!r}") for a in self._agents.values()}
@@ -152,7 +165,7 @@ class Registry:
         return [plugin for plugin in plugins if isinstance(plugin, Plugin)]
 
     def _catalog(self, keys: Sequence[AnyKey], plugins: Sequence[Plugin]) -> Catalog:
-        catalog = Catalog((ActionQueue, ContextBook), self._agents)
+        catalog = Catalog((ActionQueue, ContextBook, BackendHandles, BackendOutputs), self._agents)
         seen: set[int] = set()
         everywhere = [*plugins, *[plugin for own in self._own.values() for plugin in own]]
         for key in [*keys, *[key for plugin in everywhere for key in plugin.keys]]:
@@ -198,13 +211,16 @@ class Registry:
     def _resolve(self, agent: Agent, shared: Sequence[Plugin]) -> ResolvedAgent | None:
         where, before = f"agent {agent.id!r}", len(self._problems)
         plugins = [*shared, *[p for p in self._own[agent.id] if all(p is not s for s in shared)]]
-        tools = self._tools_of(agent, plugins, where)
         configs = self._configs_of(agent, plugins, where)
         hooks = self._hooks_of(plugins, configs)
-        try:
-            self.models.check(agent.model)
-        except UnknownModel as error:
-            self._problems.append(f"{where}: {error}")
+        if agent.backend is None:
+            tools = self._tools_of(agent, plugins, where)
+            self._check_model(agent, where)
+        else:
+            tools: dict[str, Tool] = {}
+            own = {plugin.label: plugin for plugin in self._own[agent.id]}
+            self._problems += [f"{where}: {problem}" for problem in remote_problems(agent, own)]
+            hooks = {phase: () if phase in LOCAL_PHASES else found for phase, found in hooks.items()}
         self._check_numbers(agent, where)
         if len(self._problems) > before:
             if agent.output is not None:
@@ -212,7 +228,27 @@ class Registry:
             return None
         keys = frozenset([*self._keys, *[key.name for plugin in plugins for key in plugin.keys]])
         made = list(tools.values())
-        return self._try(lambda: ResolvedAgent(agent, made, hooks, configs, keys), f"{where}: output: ")
+        backend = self._backends.get(agent.id)
+        return self._try(lambda: ResolvedAgent(agent, made, hooks, configs, keys, backend), f"{where}: output: ")
+
+    def _backend_of(self, agent: Agent) -> Backend | None:
+        where, backend = f"agent {agent.id!r}", agent.backend
+        if isinstance(backend, BackendConfig):
+            config = backend
+            backend = self._try(lambda: self._build_backend(config), f"{where}: backend {config.name!r}: ")
+        elif isinstance(backend, type) or not hasattr(backend, "execute_root"):
+            self._problems.append(f"{where}: {backend!r:.80} is no backend; give an ExecutionBackend object")
+            return None
+        return backend
+
+    def _check_model(self, agent: Agent, where: str) -> None:
+        if agent.model == "":
+            self._problems.append(f"{where}: it has neither a model nor a backend; give it one of them")
+            return
+        try:
+            self.models.check(agent.model)
+        except UnknownModel as error:
+            self._problems.append(f"{where}: {error}")
 
     def _tools_of(self, agent: Agent, plugins: Sequence[Plugin], where: str) -> dict[str, Tool]:
         found: dict[str, Tool] = {}
@@ -230,7 +266,8 @@ class Registry:
             if (other := self._agents.get(target)) is None:
                 self._problems.append(f"{where}: handoff {target!r} is not an agent of this runtime")
             else:
-                self._add(found, HandoffTool(other.id, other.description), where)
+                refusal = handoff_refusal(other.id, self._backends.get(other.id))
+                self._add(found, HandoffTool(other.id, other.description, refusal), where)
         return found
 
     def _delegates_of(self, agent: Agent, where: str) -> list[tuple[Agent, Delegate]]:

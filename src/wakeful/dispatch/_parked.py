@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 
 from msgspec import Struct
 
-from ..agents import Registry
+from ..agents import QUESTIONS, Registry
 from ..errors import CannotResume, InvalidArguments, StateError, UnknownAgent, explain
 from ..loop import agent_of
 from ..stores import Store, ThreadView
@@ -85,6 +85,8 @@ def _call_problems(registry: Registry, run: RunRecord, call: Call) -> list[str]:
         agent = agent_of(registry, run)
     except UnknownAgent:
         return []
+    if agent.backend is not None and call.name in QUESTIONS:
+        return []  # The answer goes to the backend as it is.
     tool = agent.tools.get(call.name)
     if tool is None:
         known = ", ".join(sorted(agent.tools)) or "none"

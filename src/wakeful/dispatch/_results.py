@@ -9,6 +9,7 @@ from msgspec import Raw, Struct, field
 from ..agents import Registry
 from ..errors import RunFailed
 from ..stores import InboxItem, InputPolicy
+from ..types.content import Artifact
 from ..types.ids import new_id
 from ..types.messages import Message
 from ..types.runs import (
@@ -32,7 +33,8 @@ __all__ = ["NewRun", "RunResult", "item_of", "new_run_of", "output_of", "result_
 class RunResult(Struct, frozen=True, gc=False, kw_only=True):
     """What a run came to so far. With status `waiting`, `tickets` are the questions that it and the runs below it
     wait on, and `tasks` what it waits for itself; with `done`, `termination` says how it ended. `text` is the last
-    answer, `output` the typed one."""
+    answer, `output` the typed one. Of an agent with a backend, `artifacts`, `raw` and `status_reason` are what the
+    backend gave besides."""
 
     run_id: str
     thread_id: str
@@ -45,6 +47,9 @@ class RunResult(Struct, frozen=True, gc=False, kw_only=True):
     usage: Usage = Usage()
     steps: int = 0
     tasks: tuple[str, ...] = ()
+    artifacts: tuple[Artifact, ...] = ()
+    raw: Any = None
+    status_reason: str = ""
 
     @property
     def error(self) -> str | None:
@@ -87,7 +92,7 @@ def result_of(
     registry: Registry, run: RunRecord, answer: Message | None, tickets: tuple[Ticket, ...]
 ) -> RunResult:
     """What a run came to so far."""
-    outcome = run.outcome
+    outcome, end = run.outcome, run.backend
     return RunResult(
         run_id=run.id,
         thread_id=run.thread_id,
@@ -100,6 +105,9 @@ def result_of(
         usage=run.usage + run.descendants if run.descendants.total_tokens else run.usage,
         steps=run.steps,
         tasks=() if run.waiting is None else run.waiting.tasks,
+        artifacts=() if end is None else end.artifacts,
+        raw=None if end is None else end.raw,
+        status_reason="" if end is None else end.reason,
     )
 
 

@@ -94,6 +94,10 @@ class Children(Protocol):
         ...
 
 
+# Given the message and attempt to stream next, where an answer was cut off.
+RemoteExecution = Callable[["Activation", "tuple[str, int] | None"], Awaitable[None]]
+
+
 class Environment(Struct):
     """What activations share: one of these for each runtime."""
 
@@ -104,6 +108,8 @@ class Environment(Struct):
     abandoned: set[Any]
     grace: float
     children: Children
+    execute_remote: RemoteExecution
+    abort_remote: Callable[[Activation], Awaitable[None]]
     rules: dict[str, Rules] = {}
 
 
@@ -130,6 +136,7 @@ class Activation:
         "_task",
         "_troubles",
         "_watchers",
+        "aborted",
         "agent",
         "apart",
         "attached",
@@ -181,6 +188,7 @@ class Activation:
         self._pending = 0
         self._caller_cancelled = False
         self._raises: BaseException | None = None
+        self.aborted = False
         self.run_end_due = True
         self.left = False
         self._over = False

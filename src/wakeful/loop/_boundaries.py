@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from ..agents import handoff_refusal
 from ..errors import InboxMoved, WakefulError
 from ..plugins import RunEnd, Step
 from ..tools import default_decision, escalated
@@ -109,6 +110,10 @@ async def switch_agent(act: Activation, move: SwitchAgent) -> None:
         act.set_run(next_agent=None, ending=Stopped("max_handoffs", detail))
         return
     old, new = act.agent, act.env.registry.resolve(move.agent_id)
+    if (refusal := handoff_refusal(new.id, new.backend)) is not None:
+        act.set_run(next_agent=None)
+        act.note(refusal, "handoff")
+        return
     await act.phase("deactivate", [h for h in old.hooks["deactivate"] if h.plugin not in new.configs], Step)
     act.set_run(agent_id=move.agent_id, next_agent=None, handoffs=run.handoffs + 1)
     act.use_agent(move.agent_id)
@@ -123,7 +128,10 @@ async def suspend(act: Activation, move: SuspendRun) -> None:
     kinds = {act.view.tickets[t].asked_by for t in move.tickets}
     asks = "user_input" if kinds <= {"tool", "client", "unknown"} else "tool_permission"
     reason: WaitReason = asks if move.tickets else "awaiting_tasks"
-    waiting = Waiting(reason, act.now, wakes, move.tickets, until=_until(act), tasks=tasks)
+    detail = ""
+    if "remote" in kinds and (end := act.view.run.backend) is not None and end.wait is not None:
+        reason, detail = end.wait, end.reason
+    waiting = Waiting(reason, act.now, wakes, move.tickets, detail, _until(act), tasks)
     await _leave(act, "waiting", None, waiting)
 
 
@@ -136,6 +144,9 @@ async def wait_for_tasks(act: Activation, move: WaitForTasks) -> None:
 
 async def finish(act: Activation, move: Finish) -> None:
     """The run is over."""
+    if act.agent.backend is not None and act.view.run.cancel is not None and not act.aborted:
+        act.aborted = True
+        await act.env.abort_remote(act)
     if act.view.run.stage != "between":
         _close_step(act)
     if act.agent.shape is not None and act.output is UNSET and type(move.termination) is NaturalEnd:
@@ -170,7 +181,7 @@ async def _leave(
         run = replace(run, outcome=Outcome(termination, act.output), finished_at=now, ending=None)
         end_with_run(act, run)
     act.put_run(run)
-    finish = RunFinish(act.identity, 0, now, status, termination, waiting, run.usage, run.steps)
+    finish = RunFinish(act.identity, 0, now, status, termination, waiting, run.usage, run.steps, run.backend)
     act.log(finish)
     try:
         await act.flush(release=True, inbox_head=act.inbox_head)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from asyncio import Future
 
-from ..state import SentNotice, State
+from ..state import OWN_NAMES, SentNotice, State
 from ..stores import Commit, Committed, Fence, InboxItem, StateWrite
 from ..types.events import Event, StateDelta
 from ..types.messages import Message
@@ -150,7 +150,7 @@ class Draft:
         shown = {
             key.name: self.state.values[key.name]
             for key in self.state.changes
-            if key.persistent and not key.name.startswith("wakeful.")
+            if key.persistent and not key.name.startswith(OWN_NAMES)
         }
         # A commit that was refused keeps its draft, so the event may be there already.
         if shown and not (self.log and type(self.log[-1]) is StateDelta):

@@ -49,6 +49,9 @@ async def infer(act: Activation, move: Infer) -> None:
         act.draft.log.append(StepStart(act.identity, 0, act.now, run.steps))
         if not act.quiet("step_start"):
             await act.phase("step_start", act.agent.hooks["step_start"], Step)
+    if act.agent.backend is not None:
+        await act.env.execute_remote(act, cut_off)
+        return
     book: Book | None = None
     if act.quiet("before_inference") and ContextBook.name not in act.state.values:
         model, request = _plain_request(act)

@@ -1,6 +1,7 @@
 """State: typed keys, frozen snapshots, and commands as the only way to write."""
 
 from ._keys import MAX_VALUE_BYTES as MAX_VALUE_BYTES
+from ._keys import OWN_NAMES as OWN_NAMES
 from ._keys import AnyKey as AnyKey
 from ._keys import KeyRegistry as KeyRegistry
 from ._keys import StateKey as StateKey

@@ -9,12 +9,15 @@ import msgspec
 
 from ..errors import ConfigurationError, StateError, StateTooLarge, UnknownStateKey
 
-__all__ = ["MAX_VALUE_BYTES", "AnyKey", "KeyRegistry", "StateKey"]
+__all__ = ["MAX_VALUE_BYTES", "OWN_NAMES", "AnyKey", "KeyRegistry", "StateKey"]
 
 V = TypeVar("V")
 U = TypeVar("U")
 
 MAX_VALUE_BYTES = 256 * 1024
+
+# Keys whose names begin with these are wakeful's own, and no observer is shown them.
+OWN_NAMES = ("wakeful.", "__runtime_")
 
 
 class StateKey(Generic[V, U]):
@@ -99,8 +102,9 @@ class KeyRegistry:
         name = getattr(key, "name", "")
         if not name or not isinstance(name, str):
             raise ConfigurationError(f"state key {key.__qualname__}: it needs a name, such as name = 'calls'")
-        if name.startswith("wakeful.") and not key.__module__.startswith("wakeful."):
-            raise ConfigurationError(f"state key {name!r}: names that begin with 'wakeful.' are wakeful's own")
+        own = next((start for start in OWN_NAMES if name.startswith(start)), None)
+        if own is not None and not key.__module__.startswith("wakeful."):
+            raise ConfigurationError(f"state key {name!r}: names that begin with {own!r} are wakeful's own")
         if key.scope not in ("run", "thread") or key.merge not in ("exclusive", "commutative"):
             raise ConfigurationError(
                 f"state key {name!r}: scope is 'run' or 'thread' and merge is 'exclusive' or 'commutative', "

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from msgspec import Raw, Struct
 
 from ..errors import UnknownStateKey
-from ._keys import AnyKey, KeyRegistry, StateKey
+from ._keys import OWN_NAMES, AnyKey, KeyRegistry, StateKey
 
 __all__ = ["Command", "ScheduledAction", "SentNotice", "Snapshot", "State", "conflicts"]
 
@@ -128,5 +128,5 @@ class State:
 
     def export(self) -> dict[str, Any]:
         """The persistent values by name, without wakeful's own."""
-        found = ((name, self._keys.find(name)) for name in self.values if not name.startswith("wakeful."))
+        found = ((name, self._keys.find(name)) for name in self.values if not name.startswith(OWN_NAMES))
         return {name: self.values[name] for name, key in found if key is not None and key.persistent}

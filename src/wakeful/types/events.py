@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 from msgspec import Struct
 
 from .messages import Message
-from .runs import CallOutcome, Identity, Termination, Usage, Waiting
+from .runs import BackendEnd, CallOutcome, Identity, Termination, Usage, Waiting
 from .tickets import Decision, ResumeMode, Ticket
 
 __all__ = [
@@ -110,13 +110,15 @@ class RunStart(Event, frozen=True, gc=False, omit_defaults=True, tag="run_start"
 
 
 class RunFinish(Event, frozen=True, gc=False, omit_defaults=True, tag="run_finish"):
-    """An activation ends. With status `waiting` the run goes on later; with `done` it has its outcome."""
+    """An activation ends. With status `waiting` the run goes on later; with `done` it has its outcome. `backend`
+    says how a non-local agent's backend left it."""
 
     status: Literal["waiting", "done"]
     termination: Termination | None = None
     waiting: Waiting | None = None
     usage: Usage = Usage()
     steps: int = 0
+    backend: BackendEnd | None = None
 
 
 class StepStart(Event, frozen=True, gc=False, tag="step_start"):

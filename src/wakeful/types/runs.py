@@ -6,11 +6,12 @@ from typing import Any, Literal
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from .content import Unknown
+from .content import Artifact, Unknown
 from .requests import ModelSettings, ToolSpec
 from .tickets import Decision
 
 __all__ = [
+    "BackendEnd",
     "BehaviourRequested",
     "Blocked",
     "Call",
@@ -167,6 +168,17 @@ class Waiting(Struct, frozen=True, gc=False, omit_defaults=True):
     tasks: tuple[str, ...] = ()
 
 
+class BackendEnd(Struct, frozen=True, gc=False, omit_defaults=True):
+    """How the backend of a non-local agent left a run: its word for the status, why, and what it made besides
+    text. `wait` is what the run waits for, if it does."""
+
+    status: str
+    reason: str = ""
+    artifacts: tuple[Artifact, ...] = ()
+    raw: Any = None
+    wait: WaitReason | None = None
+
+
 CallState = Literal["requested", "started", "suspended", "finished"]
 CallOutcome = Literal["ok", "error", "blocked", "cancelled", "superseded", "unknown"]
 
@@ -274,8 +286,8 @@ class RunRecord(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True)
     """A run as the store keeps it. `waiting` is there iff it waits, `outcome` and `finished_at` iff it is done.
 
     `stage` says where the current step stands: `between` steps, `inferring` (begun, no answer committed),
-    or `acting` (answered, with calls that may be open). `needs` is there once the run has waited. A run that
-    another one waits for, or that works in the background for one, is its `task`.
+    or `acting` (answered, with calls that may be open). `needs` is there once the run has waited, `backend` once
+    a backend came back. A run that another one waits for, or that works in the background for one, is its `task`.
     """
 
     identity: Identity
@@ -307,6 +319,7 @@ class RunRecord(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True)
     updated_at: int = 0
     needs: Needs | None = None
     task: TaskRef | None = None
+    backend: BackendEnd | None = None
 
     @property
     def id(self) -> str:

@@ -1,0 +1,48 @@
+"""What the runtime wires into the loop. Nothing of it is loaded before an agent has a backend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from ..errors import InvalidConfig
+
+if TYPE_CHECKING:
+    from ..agents import Backend, BackendConfig
+    from ..loop import Activation
+    from ._contract import BackendFactory
+
+__all__ = ["abort_remote", "build_backend", "execute_remote"]
+
+# The factories that come with wakeful, and where they are.
+_BUILT_IN = {"a2a": ".a2a:A2AFactory"}
+
+
+async def execute_remote(act: Activation, cut_off: tuple[str, int] | None) -> None:
+    """Have the agent's backend carry out the step."""
+    from ._remote import execute_remote
+
+    await execute_remote(act, cut_off)
+
+
+async def abort_remote(act: Activation) -> None:
+    """Stop what the backend of a cancelled run began elsewhere."""
+    from ._remote import abort_remote
+
+    await abort_remote(act)
+
+
+def build_backend(config: BackendConfig, factories: Sequence[BackendFactory]) -> Backend:
+    """The backend that a config describes, by the application's factories or by wakeful's own."""
+    found = next((factory for factory in factories if factory.name == config.name), None)
+    if found is None and (home := _BUILT_IN.get(config.name)) is not None:
+        module, _, name = home.partition(":")
+        try:
+            found = getattr(import_module(module, __package__), name)()
+        except ImportError as error:
+            raise InvalidConfig(f"it can't be loaded ({error}); install what it needs") from error
+    if found is None:
+        known = ", ".join(sorted({*_BUILT_IN, *[factory.name for factory in factories]}))
+        raise InvalidConfig(f"no factory of that name (known: {known}); give it to Runtime(backends=[...])")
+    return found.build(config.endpoint)

@@ -1,0 +1,217 @@
+"""What a backend's result means for its run: the answer, the question, the ending, and what is kept of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast, get_args
+
+import msgspec
+from msgspec.structs import replace
+
+from ..agents import BackendHandles, BackendOutputs
+from ..errors import BackendError, ExecutionFailed, StateTooLarge, explain
+from ..loop import judge, suspended
+from ..state import MAX_VALUE_BYTES
+from ..tools import Terms
+from ..types.content import Artifact, Audio, Base64, Content, Document, Image, Text, ToolCall, Url, Video
+from ..types.events import InferenceComplete, ToolCallReady
+from ..types.ids import new_id
+from ..types.messages import Message, Producer
+from ..types.runs import BackendEnd, BehaviourRequested, Call, Cancelled, Failed, NaturalEnd, Termination
+from ._contract import BackendOutput, BackendResult, Capabilities
+from ._status import (
+    BackendStatus,
+    CancelledStatus,
+    Completed,
+    FailedStatus,
+    Suspended,
+    TimedOut,
+    WaitingAuth,
+    WaitingInput,
+    durable_reason,
+    durable_status,
+    label,
+    wait_reason,
+)
+
+if TYPE_CHECKING:
+    from ..loop import Activation
+
+__all__ = ["accept", "failure_of", "well_formed"]
+
+_STATUSES = get_args(BackendStatus)
+
+
+def well_formed(result: Any, capabilities: Capabilities) -> BackendResult:
+    """The result, or the error that it is: not a result at all, or one that the capabilities rule out."""
+    if not isinstance(result, BackendResult):
+        raise ExecutionFailed(f"the backend returned {type(result).__name__}, not a BackendResult")
+    if not isinstance(cast(Any, result.status), _STATUSES):
+        raise ExecutionFailed(f"the backend returned the status {result.status!r:.80}, which is none")
+    if not isinstance(cast(Any, result.text), str):
+        raise ExecutionFailed(f"the backend returned {result.text!r:.80} as its text")
+    try:
+        msgspec.json.encode((result.output, result.state))
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise ExecutionFailed(f"the backend returned what can't be stored as JSON: {error}") from error
+    waits = capabilities.waits.split("_and_")
+    match result.status:
+        case WaitingInput() if "input" not in waits:
+            undeclared = "waits: input"
+        case WaitingAuth() if "auth" not in waits:
+            undeclared = "waits: auth"
+        case Suspended() if capabilities.continuation == "none":
+            undeclared = "continuation"
+        case _:
+            return result
+    raise ExecutionFailed(f"the backend returned {result.status}, and its capabilities don't declare {undeclared}")
+
+
+def failure_of(agent_id: str, error: Exception) -> BackendResult:
+    """The result that an error of a backend is: its bare message."""
+    if isinstance(error, TimeoutError):
+        text = str(error) or "timeout"
+        return BackendResult(agent_id, TimedOut(), Failed("TimedOut", text))
+    text = error.detail if isinstance(error, BackendError) else explain(error).partition(": ")[2]
+    text = text or type(error).__name__
+    return BackendResult(agent_id, FailedStatus(text), Failed(type(error).__name__, text))
+
+
+def accept(act: Activation, result: BackendResult, message_id: str, text: str, started: int) -> None:
+    """Write into the draft what a result means."""
+    status, run, now = result.status, act.view.run, act.now
+    termination = _termination_of(result)
+    output = result.output if result.output.text or not text else replace(result.output, text=text)
+    waits = durable_status(status, termination) == "waiting"
+    parts: list[Content] = [Text(text)] if text else []
+    parts += [part for artifact in output.artifacts if (part := _part_of(artifact)) is not None]
+    question = _question(act, result, text) if waits else None
+    if question is not None:
+        parts.append(ToolCall(question.id, question.name, question.arguments))
+    reason = result.status_reason or durable_reason(status, termination)
+    end = BackendEnd(
+        label(status, termination), reason, output.artifacts, output.raw, wait_reason(reason) if waits else None
+    )
+    _keep(act, result, output)
+    run = replace(run, failures=0, ending=None if waits else termination, backend=_fitting(end), updated_at=now)
+    message: Message | None = None
+    if parts:
+        producer = Producer(run.identity.run_id, run.steps, act.agent.id)
+        message = act.view.answer = Message(message_id, "assistant", tuple(parts), now, producer)
+        run = replace(run, stage="acting", answer_id=message.id)
+        act.log(message)
+    act.put_run(run)
+    if not waits and isinstance(termination, NaturalEnd | BehaviourRequested):
+        _complete(act, message, message_id, started, termination)
+    if question is not None:
+        _ask(act, question)
+
+
+def _termination_of(result: BackendResult) -> Termination | None:
+    """How the run ends: the status beats a termination that says otherwise."""
+    given = cast("Termination | None", result.termination)
+    match result.status:
+        case Completed():
+            return given
+        case FailedStatus(message):
+            ends_well = given is None or isinstance(given, NaturalEnd | BehaviourRequested | Cancelled)
+            return Failed("ExecutionFailed", message) if ends_well else given
+        case CancelledStatus():
+            own = isinstance(given, Cancelled) and given.reason
+            return given if own else Cancelled("its backend cancelled it")
+        case TimedOut():
+            return given if isinstance(given, Failed) else Failed("TimedOut", "timeout")
+        case _:
+            return None
+
+
+def _complete(
+    act: Activation, message: Message | None, message_id: str, started: int, termination: Termination
+) -> None:
+    agent, run, now = act.agent, act.view.run, act.now
+    name = str(agent.agent.model) or agent.id
+    act.log(InferenceComplete(act.identity, 0, now, name, message_id, "end_turn", duration_ms=now - started))
+    if message is None:
+        # There is no message to look at, so the step is closed as it stands.
+        act.set_run(stage="acting")
+    if agent.shape is None or not isinstance(termination, NaturalEnd):
+        return
+    limits = act.rules.limits
+    if agent.backend is not None and agent.backend.capabilities.continuation == "none":
+        limits = replace(limits, repairs=0)  # It would know nothing of the answer that it should correct.
+    answer = message or Message(message_id, "assistant", (), now)
+    verdict = judge(
+        answer, (), "end_turn", False, run, limits, act.rules.stop, {}, agent.shape, act.view.tree, now
+    )
+    act.set_run(ending=verdict.ending, repairs=run.repairs + verdict.repaired)
+    act.output = verdict.output
+    if verdict.hint is not None:
+        act.hint(verdict.hint)
+
+
+_NAMES: dict[type, str] = {WaitingInput: "input_required", WaitingAuth: "auth_required"}
+
+
+def _question(act: Activation, result: BackendResult, text: str) -> Call:
+    """The call that stands for what the backend asks; its result will be the answer."""
+    message = getattr(result.status, "message", None) or text
+    arguments: dict[str, Any] = {"message": message}
+    if result.output.raw is not None:
+        arguments["data"] = result.output.raw
+    name = _NAMES.get(type(result.status), "suspended")
+    run = act.view.run
+    return Call(new_id(), run.id, run.steps, 0, name, arguments)
+
+
+def _ask(act: Activation, call: Call) -> None:
+    act.log(ToolCallReady(act.identity, 0, act.now, call.id, call.name, call.arguments))
+    message = call.arguments["message"] or f"Agent {act.agent.id} waits: {call.name}"
+    terms = Terms(("result",))
+    act.change(suspended(call, act.identity, act.now, message=message, asked_by="remote", terms=terms))
+
+
+# -- what is kept --------------------------------------------------------------------------------------------
+
+
+def _keep(act: Activation, result: BackendResult, output: BackendOutput) -> None:
+    """Put what the backend saved and made into the thread's state."""
+    if result.state is not None:
+        act.state.apply([(BackendHandles, (act.agent.id, result.state))])
+    if output == BackendOutput():
+        return
+    for kept in (output, _without_contents(output)):
+        try:
+            act.state.apply([(BackendOutputs, msgspec.to_builtins(kept))])
+        except StateTooLarge as error:
+            act.note(error, "backend")
+        else:
+            return
+
+
+def _without_contents(output: BackendOutput) -> BackendOutput:
+    """What fits where the whole of it doesn't: what was made, without what is in it. The message has the rest."""
+    return BackendOutput(artifacts=tuple([replace(a, content=None) for a in output.artifacts]))
+
+
+def _fitting(end: BackendEnd) -> BackendEnd:
+    if not (end.artifacts or end.raw) or len(msgspec.json.encode(end)) <= MAX_VALUE_BYTES:
+        return end
+    return replace(end, raw=None, artifacts=tuple([replace(a, content=None) for a in end.artifacts]))
+
+
+_PARTS: dict[str, type[Image] | type[Audio] | type[Video]] = {"image": Image, "audio": Audio, "video": Video}
+
+
+def _part_of(artifact: Artifact) -> Content | None:
+    """The message's part that a file is; other artifacts are for the application."""
+    content, media = artifact.content, artifact.media_type
+    source = content if isinstance(content, Base64 | Url) else None
+    if isinstance(content, dict) and media is not None:
+        fields = cast(dict[str, Any], content)
+        if isinstance(data := fields.get("bytes"), str):
+            source = Base64(media, data)
+        elif isinstance(url := fields.get("uri", fields.get("url")), str):
+            source = Url(url)
+    if source is None:
+        return None
+    kind = _PARTS.get((media or getattr(source, "media_type", "")).partition("/")[0])
+    return Document(source, artifact.name) if kind is None else kind(source)

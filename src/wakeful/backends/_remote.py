@@ -1,0 +1,264 @@
+"""A step that a backend carries out in the place of a model: asking it, following it, stopping it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from ..agents import Backend, BackendHandles
+from ..errors import ExecutionFailed, StoreError, explain
+from ..loop import Answer, Checkpoints
+from ..models import TextChunk
+from ..types.content import clean_text
+from ..types.messages import Message, Producer
+from ..types.runs import BackendEnd
+from ._contract import (
+    Capabilities,
+    Control,
+    DelegateRequest,
+    can_abort,
+    check_delegate,
+    check_root,
+    is_cooperative,
+)
+from ._outcomes import accept, failure_of, well_formed
+from ._requests import Request, abort_request, request_of, saved_state
+from ._status import CancelledStatus, FailedStatus, TimedOut
+
+if TYPE_CHECKING:
+    from ..loop import Activation
+
+__all__ = ["abort_remote", "execute_remote"]
+
+_log = logging.getLogger("wakeful")
+
+
+async def execute_remote(act: Activation, cut_off: tuple[str, int] | None = None) -> None:
+    """Have the agent's backend carry out the step, and commit what it came to before the step is closed."""
+    if act.view.run.ending is not None or act.view.run.cancel is not None:
+        return
+    await act.flush()
+    act.aborted = False
+    exchange = _Exchange(act, cut_off)
+    started = act.now
+    try:
+        result = well_formed(await exchange.run(), exchange.capabilities)
+    except Exception as error:
+        result = failure_of(act.agent.id, error)
+    except BaseException:
+        await exchange.close()
+        exchange.keep_partial()
+        raise
+    await exchange.close()
+    act.now = act.clock.now()
+    failed = isinstance(result.status, FailedStatus | CancelledStatus | TimedOut)
+    message_id, text = exchange.settle(clean_text(result.text), failed)
+    accept(act, result, message_id, text, started)
+    await act.flush()
+
+
+async def abort_remote(act: Activation) -> None:
+    """Stop what the backend of a cancelled run began elsewhere, if it can, within the grace. A failure is only
+    logged: the run is over either way."""
+    act.set_run(backend=BackendEnd("cancelled", "cancelled"))
+    backend = act.agent.backend
+    if backend is None or not can_abort(backend.capabilities.cancellation):
+        return
+    try:
+        await _within(act, backend.abort(abort_request(act)))
+    except Exception as error:
+        _log.warning("agent %r: aborting run %s failed: %s", act.agent.id, act.identity.run_id, explain(error))
+
+
+async def _within(act: Activation, work: Coroutine[Any, Any, None]) -> None:
+    """Do some work, and let go of it when the grace is over or the caller leaves."""
+    task = asyncio.get_running_loop().create_task(work)
+    if not await _wait(act, task, act.env.grace):
+        _let_go(act, task)
+        raise TimeoutError(f"it took longer than the grace of {act.env.grace:g} s")
+    task.result()
+
+
+async def _wait(act: Activation, task: asyncio.Task[Any], seconds: float | None) -> bool:
+    """Wait for a task at most this long by the runtime's clock; whether it is done."""
+    if seconds is None:
+        await asyncio.wait({task})
+        return True
+    late: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    timer = act.clock.call_later(seconds, _resolve, late)
+    try:
+        await asyncio.wait({task, late}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        timer.cancel()
+        late.cancel()
+    return task.done()
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _let_go(act: Activation, task: asyncio.Task[Any]) -> None:
+    """Stop waiting for a task that doesn't stop; it is counted until it ends."""
+    if not task.cancelling():
+        task.cancel()
+    act.env.abandoned.add(task)
+    task.add_done_callback(act.env.abandoned.discard)
+    task.add_done_callback(_heard)
+
+
+def _heard(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled():
+        task.exception()
+
+
+class _Exchange:
+    """One request to a backend, from asking to its result."""
+
+    def __init__(self, act: Activation, cut_off: tuple[str, int] | None) -> None:
+        self._act = act
+        self._backend = cast(Backend, act.agent.backend)
+        self.capabilities = cast(Capabilities, self._backend.capabilities)
+        self._answer = self._fresh(*(cut_off or (None, 0)))
+        self._cancelled = asyncio.Event()
+        self._checkpoints = Checkpoints(act) if act.env.store.durable else None
+        self._writer: asyncio.Task[None] | None = None
+        self._saving = asyncio.Lock()
+        self._pieces: list[str] = []
+        self._broken: StoreError | None = None
+        self._over = False
+
+    def _fresh(self, message_id: str | None, attempt: int) -> Answer:
+        act = self._act
+        answer = Answer(act.identity, act.head, act.channel, act.clock.now)
+        if message_id is not None:
+            answer.message_id, answer.attempt = message_id, attempt
+        return answer
+
+    async def run(self) -> Any:
+        """Ask the backend, and wait for its result, its time limit or the run's cancellation."""
+        cooperative = is_cooperative(self.capabilities.cancellation)
+        control = Control(self._cancelled if cooperative else None)
+        request = request_of(self._act, self.capabilities, control, self.emit, self.save)
+        task = asyncio.get_running_loop().create_task(self._ask(request))
+        try:
+            if await _wait(self._act, task, self._backend.timeout):
+                return task.result()
+        except asyncio.CancelledError:
+            if task.done() and task.cancelled() and not self._act.being_cancelled():
+                raise ExecutionFailed("the backend was cancelled, and nobody cancelled the run") from None
+            await self._stop(task, cooperative)
+            raise
+        await self._stop(task, cooperative)
+        await self._abort_late()
+        raise TimeoutError(f"the backend took longer than its timeout of {self._backend.timeout:g} s")
+
+    async def _ask(self, request: Request) -> Any:
+        if isinstance(request, DelegateRequest):
+            check_delegate(self.capabilities, request)
+            return await self._backend.execute_delegate(request)
+        check_root(self.capabilities, request)
+        return await self._backend.execute_root(request)
+
+    async def _stop(self, task: asyncio.Task[Any], cooperative: bool) -> None:
+        """Tell the backend to stop: one that watches for it may come back by itself, another is interrupted."""
+        self._cancelled.set()
+        grace = self._act.env.grace / (2 if cooperative else 1)
+        try:
+            if not (cooperative and await _wait(self._act, task, grace)):
+                task.cancel()
+                await _wait(self._act, task, grace)
+        finally:
+            if task.done():
+                _heard(task)
+            else:
+                _let_go(self._act, task)
+
+    async def _abort_late(self) -> None:
+        if not can_abort(self.capabilities.cancellation):
+            return
+        try:
+            await _within(self._act, self._backend.abort(abort_request(self._act)))
+        except Exception as error:
+            _log.warning("agent %r: aborting after its timeout failed: %s", self._act.agent.id, explain(error))
+
+    # -- what the backend does meanwhile ----------------------------------------------------------------------
+
+    def emit(self, text: str) -> None:
+        """Show a piece of the answer to whoever reads along."""
+        if self._over:
+            raise ExecutionFailed("the request is over; emit before the backend returns")
+        if not isinstance(cast(Any, text), str):
+            raise ExecutionFailed(f"emit takes a text, not {type(text).__name__}")
+        if not text:
+            return
+        self._pieces.append(text)
+        self._answer.add(TextChunk(text))
+        if self._checkpoints is not None and (self._writer is None or self._writer.done()):
+            self._writer = asyncio.get_running_loop().create_task(self._checkpoints.pass_by())
+
+    async def save(self, state: dict[str, Any]) -> None:
+        """Keep what the backend needs to find its work again; it is durable when this returns."""
+        async with self._saving:
+            if self._over:
+                raise ExecutionFailed("the request is over; save before the backend returns")
+            act = self._act
+            if not isinstance(cast(Any, state), dict):
+                raise ExecutionFailed(f"save takes a JSON object, not {type(state).__name__}")
+            if saved_state(act) == state:
+                return
+            state = msgspec.json.decode(msgspec.json.encode(state))
+            act.now = act.clock.now()
+            act.state.apply([(BackendHandles, (act.agent.id, state))])
+            try:
+                await act.flush()
+            except StoreError as error:
+                self._broken = error
+                raise
+
+    # -- the end ----------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Take nothing more from the backend, and let what is being written be written."""
+        self._over = True
+        if self._saving.locked():
+            async with self._saving:
+                pass
+        if self._checkpoints is not None:
+            self._checkpoints.close()
+        if self._writer is not None:
+            await asyncio.wait({self._writer})
+            self._writer.result()
+        if self._broken is not None:
+            raise self._broken  # Whatever the backend made of it: what can't be written can't go on.
+
+    def settle(self, text: str, failed: bool) -> tuple[str, str]:
+        """The answer's message id and text. What readers were shown is completed, or withdrawn if the backend
+        says something else in the end."""
+        shown = clean_text("".join(self._pieces))
+        answer = self._answer
+        if shown and (failed or text) and not text.startswith(shown):
+            answer.withdraw("the backend failed" if failed else "the backend's final answer is another one")
+            answer = self._fresh(answer.message_id, answer.attempt + 1)
+            shown = ""
+        if rest := text[len(shown) :]:
+            answer.add(TextChunk(rest))
+        return answer.message_id, text or shown
+
+    def keep_partial(self) -> None:
+        """What was shown before a cancellation stays in the conversation."""
+        act, text = self._act, clean_text("".join(self._pieces))
+        if not text:
+            return
+        run = act.view.run
+        act.now = act.clock.now()
+        producer = Producer(run.identity.run_id, run.steps, act.agent.id)
+        message = Message(self._answer.message_id, "assistant", self._answer.content(), act.now, producer)
+        act.view.answer = message
+        act.log(message)
+        act.set_run(stage="acting", answer_id=message.id)

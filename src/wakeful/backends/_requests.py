@@ -1,0 +1,134 @@
+"""What a backend is asked: a run's conversation, as much of it as the backend takes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from ..agents import QUESTIONS, BackendHandles
+from ..errors import StateError
+from ..types.content import Text, text_of
+from ..types.messages import Message
+from ..types.requests import ModelSettings
+from ._contract import AbortRequest, Capabilities, Control, DelegateRequest, Parent, RootRequest
+
+if TYPE_CHECKING:
+    from ..loop import Activation
+
+__all__ = ["abort_request", "request_of", "saved_state"]
+
+Request = RootRequest | DelegateRequest
+Save = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+def request_of(
+    act: Activation, capabilities: Capabilities, control: Control, emit: Callable[[str], None], save: Save
+) -> Request:
+    """The request for a run as it stands: a child's if it is one, else one of its own."""
+    agent_id, identity = act.agent.id, act.identity
+    new = _unanswered(act.history, agent_id)
+    messages, new_messages = _transcript(act.history, new, capabilities)
+    again, state = _continues(new, identity.run_id), saved_state(act)
+    if identity.parent_run_id is not None:
+        return DelegateRequest(
+            agent_id=agent_id,
+            messages=messages,
+            identity=identity,
+            parent=_parent_of(act),
+            new_messages=new_messages,
+            control=control,
+            is_continuation=again,
+            state=state,
+            emit=emit,
+            save=save,
+        )
+    options = act.view.run.options
+    settings = None if options is None or options.settings == ModelSettings() else options.settings
+    return RootRequest(
+        agent_id=agent_id,
+        messages=messages,
+        identity=identity,
+        new_messages=new_messages,
+        control=control,
+        overrides=settings,
+        frontend_tools=() if options is None else options.client_tools,
+        is_continuation=again,
+        state=state,
+        emit=emit,
+        save=save,
+    )
+
+
+def abort_request(act: Activation) -> AbortRequest:
+    """The request to stop what a run's backend began."""
+    return AbortRequest(
+        agent_id=act.agent.id,
+        identity=act.identity,
+        parent=None if act.identity.parent_run_id is None else _parent_of(act),
+        state=saved_state(act),
+        is_continuation=_continues(_unanswered(act.history, act.agent.id), act.identity.run_id),
+    )
+
+
+def saved_state(act: Activation) -> dict[str, Any] | None:
+    """What the agent's backend saved on the thread. What can't be read is an error: a fresh start would forget
+    what runs elsewhere."""
+    found: Any = act.state.snapshot()[BackendHandles]
+    state: Any = found
+    if isinstance(found, dict):
+        state = cast(dict[str, Any], found).get(act.agent.id)
+        if state is None:
+            return None
+    if not isinstance(state, dict):
+        raise StateError(
+            f"state key {BackendHandles.name!r}: what the backend of agent {act.agent.id!r} saved on thread "
+            f"{act.identity.thread_id!r} can't be read: {state!r:.80} is no object"
+        )
+    return cast(dict[str, Any], state)
+
+
+def _parent_of(act: Activation) -> Parent:
+    identity = act.identity
+    return Parent(identity.parent_run_id, identity.parent_thread_id, identity.parent_call_id or None)
+
+
+def _unanswered(history: Sequence[Message], agent_id: str) -> tuple[Message, ...]:
+    """The messages behind the agent's last answer: what its backend wasn't sent yet, or didn't answer."""
+    for place in range(len(history) - 1, -1, -1):
+        message = history[place]
+        if message.role == "assistant" and message.producer and message.producer.agent_id == agent_id:
+            return tuple(history[place + 1 :])
+    return tuple(history)
+
+
+def _continues(new: Sequence[Message], run_id: str) -> bool:
+    """Whether one of these answers a question that the backend asked in this run."""
+    mine = [m for m in new if m.producer is not None and m.producer.run_id == run_id]
+    return any(m.reply is not None and m.reply.name in QUESTIONS and not _dropped(m) for m in mine)
+
+
+def _dropped(message: Message) -> bool:
+    """Whether it says that a question was never answered: new input or the run's end came first."""
+    return message.reply is not None and message.reply.error in ("superseded", "cancelled")
+
+
+def _transcript(
+    history: Sequence[Message], new: tuple[Message, ...], capabilities: Capabilities
+) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
+    if capabilities.transcript == "full":
+        return tuple(history), new
+    if capabilities.transcript == "single_prompt":
+        new = _prompt(new)
+    return new, new
+
+
+def _prompt(new: tuple[Message, ...]) -> tuple[Message, ...]:
+    """All that was said since the last answer as one message; other parts than text stay as they are."""
+    said = [m for m in new if m.role == "user" or (m.reply is not None and not _dropped(m))]
+    if len(said) == 1 and said[0].role == "user":
+        return (said[0],)
+    texts = [m.text if m.reply is None else text_of(m.reply.content) for m in said]
+    others = [p for m in said if m.reply is None for p in m.content if type(p) is not Text]
+    content = (Text("\n\n".join(text for text in texts if text)), *others)
+    # The id of the last one, so that it is the same after a crash.
+    return (Message(said[-1].id, "user", content, said[-1].created_at),) if said else ()
