@@ -228,14 +228,16 @@ class Retention(Struct, frozen=True, kw_only=True):
     """What `prune` removes, by age in milliseconds and by count; None keeps it for ever.
 
     `events` are those of finished runs (messages stay), `runs` finished runs with their ledger (messages stay),
-    `threads` whole threads that nothing waits on. `runs_kept` and `threads_kept` are the newest ones that stay
-    whatever their age would allow, per thread and per tenant.
+    `children` whole threads of delegated runs, `threads` all threads: of both only what nothing waits on.
+    `runs_kept` and `threads_kept` are the newest ones that stay whatever their age would allow, per thread and per
+    tenant.
     """
 
     chunks: int | None = _DAY
     events: int | None = 30 * _DAY
     runs: int | None = None
     runs_kept: int | None = None
+    children: int | None = 30 * _DAY
     threads: int | None = None
     threads_kept: int | None = None
 
