@@ -152,6 +152,8 @@ class MemoryStore:
                 self._put_run(thread, record)
         for ticket in commit.tickets:
             self._mine.thread_of_ticket[ticket.id] = thread
+        for decision in commit.decisions:
+            self._mine.thread_of_decision.setdefault(decision.id, thread)
         if commit.taken:
             self._take(commit, thread)
         if commit.request is not None:
@@ -348,6 +350,11 @@ class MemoryStore:
         thread = self._mine.thread_of_ticket.get(ticket_id)
         found = [d for d in thread.index().decisions.values() if d.ticket_id == ticket_id] if thread else []
         return sorted(found, key=lambda decision: (decision.at, decision.id))
+
+    async def decision(self, decision_id: str) -> Decision | None:
+        """One decision."""
+        thread = self._mine.thread_of_decision.get(decision_id)
+        return thread.index().decisions.get(decision_id) if thread else None
 
     async def item(self, item_id: str) -> InboxItem | None:
         """An inbox item or a request, whatever became of it."""

@@ -22,6 +22,7 @@ class Tenant:
         self.threads: dict[str, Thread] = {}
         self.thread_of_run: dict[str, Thread] = {}
         self.thread_of_ticket: dict[str, Thread] = {}
+        self.thread_of_decision: dict[str, Thread] = {}
         self.items: dict[str, InboxItem] = {}
 
     def children(self, thread_id: str) -> list[Thread]:
@@ -114,6 +115,8 @@ def _remove(everything: Everything, tenant: Tenant, thread: Thread) -> None:
         tenant.thread_of_run.pop(run_id, None)
     for ticket_id in index.tickets:
         tenant.thread_of_ticket.pop(ticket_id, None)
+    for decision_id in index.decisions:
+        tenant.thread_of_decision.pop(decision_id, None)
     for item_id in [item.id for item in tenant.items.values() if item.thread_id == thread.id]:
         del tenant.items[item_id]
     everything.dispatches.pop(thread, None)

@@ -325,6 +325,10 @@ class Store(Protocol):
         """Who answered a ticket, and how, in order."""
         ...
 
+    async def decision(self, decision_id: str) -> Decision | None:
+        """One decision."""
+        ...
+
     async def item(self, item_id: str) -> InboxItem | None:
         """An inbox item or a request, whatever became of it."""
         ...

@@ -339,6 +339,13 @@ class SqlStore:
         rows = await self._query(sql, self._tenant, ticket_id)
         return [await self._one(row[0], row[2], Decision, f"decision {row[1]}") for row in rows]
 
+    async def decision(self, decision_id: str) -> Decision | None:
+        """One decision."""
+        sql = "SELECT thread, payload FROM decisions WHERE tenant = ? AND id = ?"
+        for thread, payload in await self._query(sql, self._tenant, decision_id):
+            return await self._one(thread, payload, Decision, f"decision {decision_id}")
+        return None
+
     async def item(self, item_id: str) -> InboxItem | None:
         """An inbox item or a request, whatever became of it."""
         sql = """SELECT i.thread, t.id, i.kind, i.position, i.status, i.taken_by, i.payload
