@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ._rules import IDLE_WAKES, MAX_PENDING
 
-__all__ = ["ROUTINES_1"]
+__all__ = ["COMMIT_1", "ROUTINES_1"]
 
 # Row locks serialise writers of threads that are there. One that isn't is locked by its name, and all names are
 # locked before any row, so that two batches never wait for each other.
@@ -350,7 +350,7 @@ $wakeful$
 
 # `tenants` and `ids` name the threads that a batch of more than one writes to; `firsts` says behind which of the
 # payloads each commit's begin. A commit that may be refused after its first write has a savepoint of its own.
-_COMMIT = """
+COMMIT_1 = """
 CREATE FUNCTION commit_v1(commits jsonb, p bytea[], firsts int[], tenants text[], ids text[]) RETURNS jsonb
 LANGUAGE plpgsql AS $wakeful$
 DECLARE
@@ -401,5 +401,5 @@ ROUTINES_1 = (
     _SETTLE,
     _APPEND,
     _COMMIT_ONE,
-    _COMMIT,
+    COMMIT_1,
 )

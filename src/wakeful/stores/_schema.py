@@ -9,6 +9,7 @@ never taken away in the version that stops needing it; `min_reader` says from wh
 from __future__ import annotations
 
 from ._routines import ROUTINES_1
+from ._routines_2 import ROUTINES_2
 
 __all__ = ["APPLICATION_ID", "MIGRATIONS", "MIN_READER", "VERSION", "statements"]
 
@@ -204,7 +205,30 @@ CREATE TABLE workers (
 ) {rowless};
 """
 
-MIGRATIONS: tuple[str, ...] = (_FIRST,)
+# What is on its way out of the store; and which run a pending input will be.
+_SECOND = """
+CREATE TABLE relays (
+    tenant {text} NOT NULL,
+    id {text} NOT NULL,
+    thread {int} NOT NULL,
+    run {text},
+    kind {text} NOT NULL,
+    status {text} NOT NULL,
+    cursor {int} NOT NULL,
+    due_at {int} NOT NULL,
+    until {int} NOT NULL,
+    revision {int} NOT NULL,
+    payload {bytes} NOT NULL,
+    PRIMARY KEY (tenant, id)
+) {rowless};
+CREATE INDEX relays_due ON relays (tenant, status, due_at);
+CREATE INDEX relays_thread ON relays (thread);
+
+ALTER TABLE inbox ADD COLUMN run {text};
+CREATE INDEX inbox_run ON inbox (tenant, run) WHERE run IS NOT NULL;
+"""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _SECOND)
 VERSION = len(MIGRATIONS)
 
 _DIALECTS = {
@@ -225,7 +249,7 @@ _DIALECTS = {
 }
 
 # What a dialect has of its own in a version, behind the tables.
-_OWN: dict[tuple[str, int], tuple[str, ...]] = {("postgres", 1): ROUTINES_1}
+_OWN: dict[tuple[str, int], tuple[str, ...]] = {("postgres", 1): ROUTINES_1, ("postgres", 2): ROUTINES_2}
 
 
 def statements(version: int, dialect: str) -> list[str]:
