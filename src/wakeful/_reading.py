@@ -12,7 +12,7 @@ from ._partial import PartialAnswer
 from ._transfer import Lines, export_lines, import_lines
 from .agents import Agent
 from .bus import LocalBus
-from .dispatch import Dispatcher, ParkedProblem, parked_problems
+from .dispatch import Dispatcher, ParkedProblem, RunResult, parked_problems
 from .errors import UnknownRun, UnknownThread, UsageError
 from .loop import Environment
 from .state import State
@@ -20,6 +20,7 @@ from .stores import About, ChildPolicy, Commit, Pruned, Retention, Store, Thread
 from .types.events import AnyEvent, MessagesSnapshot, StateSnapshot
 from .types.ids import new_id
 from .types.messages import Message
+from .types.requests import ToolSpec
 from .types.runs import Call, Identity, RunRecord, RunStatus
 from .types.tickets import Decision, Ticket, TicketStatus
 
@@ -152,6 +153,10 @@ class Reading:
             raise UnknownRun(f"no run {run_id!r} in this store")
         return run
 
+    async def result(self, run_id: str) -> RunResult:
+        """What a run came to so far, without waiting for more."""
+        return await self._dispatch.recall(run_id)
+
     async def list_runs(
         self,
         *,
@@ -281,6 +286,10 @@ class Reading:
     def agents(self) -> Mapping[str, Agent]:
         """The agents by id."""
         return self._env.registry.agents
+
+    def tools_of(self, agent: str) -> Sequence[ToolSpec]:
+        """What an agent's model is offered: its tools, as data."""
+        return self._env.registry.resolve(agent).specs
 
     @property
     def abandoned(self) -> int:
