@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -52,3 +52,41 @@ class Agent(Struct, frozen=True):
     sequential: bool = False
     config: Mapping[str, Any] = {}
     backend: Any = None
+
+    @staticmethod
+    def remote(
+        id: str,
+        *,
+        a2a: str,
+        auth: Any = None,
+        effect: Literal["pure", "idempotent", "once"] = "once",
+        timeout: float = 300.0,
+        allow_private: bool = False,
+        description: str = "",
+        output: Any = None,
+        plugins: Sequence[Plugin] = (),
+        limits: Limits = Limits(),
+        stop: Sequence[StopPolicy] = (),
+    ) -> Agent:
+        """An agent that runs elsewhere, behind A2A: `a2a` is its base URL, or the URL of its card.
+
+        `auth` is a `Bearer`, an `ApiKey` or an `OAuth2` of `wakeful.backends.a2a`. `effect` says what becomes of a
+        message whose fate isn't known after a crash: `once` never sends it again. `timeout` are the seconds for
+        an exchange. Addresses that aren't public are refused unless `allow_private` is set.
+        """
+        endpoint = {
+            "url": a2a,
+            "auth": auth,
+            "effect": effect,
+            "timeout": timeout,
+            "allow_private": allow_private,
+        }
+        return Agent(
+            id,
+            description=description,
+            output=output,
+            plugins=plugins,
+            limits=limits,
+            stop=stop,
+            backend=BackendConfig("a2a", endpoint),
+        )

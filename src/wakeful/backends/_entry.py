@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["abort_remote", "build_backend", "execute_remote"]
 
 # The factories that come with wakeful, and where they are.
-_BUILT_IN = {"a2a": "._a2a:A2AFactory"}
+_BUILT_IN = {"a2a": ".a2a:A2AFactory"}
 
 
 async def execute_remote(act: Activation, cut_off: tuple[str, int] | None) -> None:
