@@ -65,7 +65,7 @@ class Agent(Struct, frozen=True):
         description: str = "",
         output: Any = None,
         plugins: Sequence[Plugin] = (),
-        limits: Limits = Limits(),
+        limits: Limits | None = None,
         stop: Sequence[StopPolicy] = (),
     ) -> Agent:
         """An agent that runs elsewhere, behind A2A: `a2a` is its base URL, or the URL of its card.
@@ -86,7 +86,7 @@ class Agent(Struct, frozen=True):
             description=description,
             output=output,
             plugins=plugins,
-            limits=limits,
+            limits=limits or Limits(),
             stop=stop,
             backend=BackendConfig("a2a", endpoint),
         )

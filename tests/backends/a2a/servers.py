@@ -1,4 +1,4 @@
-"""Remote agents for tests: servers made with the official SDK alone, each on a loopback socket and a thread of its own."""
+"""Remote agents for tests: servers made with the official SDK alone, each on a loopback socket and a thread."""
 
 from __future__ import annotations
 

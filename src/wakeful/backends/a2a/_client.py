@@ -140,9 +140,12 @@ class A2AClient:
         return self._result(agent_id, progress, state) if progress.settled else None
 
     async def _task_of(self, wire: Wire, state: RemoteState) -> RemoteTask | None:
-        if state.task_id is None:
-            return await patiently(lambda: find_task(wire, state))
         task_id = state.task_id
+        if task_id is None:
+            found = await patiently(lambda: find_task(wire, state))
+            if found is None:
+                return None
+            task_id = found.id
         return await patiently(lambda: wire.get(task_id))
 
     async def _cancel(self, wire: Wire, state: RemoteState) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from msgspec import structs
 
@@ -27,6 +26,8 @@ LONGEST_PAUSE = 10.0
 PATIENCE = 6
 # The longest that a remote's own wish to be left alone is heeded.
 LONGEST_WISH = 60.0
+# How long a stream may take to end once all is said.
+LINGER = 0.25
 
 
 def pause_after(failures: int, fault: Fault | None = None) -> float:
@@ -124,8 +125,12 @@ class Session:
                     if fault.begun:
                         return await self._find_out(parts, str(fault))
                     continue
-            except Fault:
+            except Refused:
                 if self.state.stage == "intent":
+                    raise
+            except Fault:
+                # It may have begun a task all the same, which then tells what went wrong.
+                if self.state.stage == "intent" and not await self._adopt():
                     raise
             return await self._follow()
 
@@ -139,9 +144,7 @@ class Session:
 
     async def _find_out(self, parts: tuple[RemotePart, ...], doubt: str) -> None:
         """Adopt what the remote made of a message that may have reached it; else the effect decides."""
-        task = await self._adoptable()
-        if task is not None:
-            await self._take(task)
+        if await self._adopt():
             return await self._follow()
         if self._exact:
             return await self._deliver(parts)
@@ -151,10 +154,18 @@ class Session:
             "the agent the effect 'idempotent' if a message may be taken twice"
         )
 
+    async def _adopt(self) -> bool:
+        task = await self._adoptable()
+        if task is not None:
+            await self._take(task)
+        return task is not None
+
     async def _adoptable(self) -> RemoteTask | None:
         if self.state.task_id is None:
-            return await patiently(lambda: find_task(self._wire, self.state))
-        task = await self._get()
+            found = await patiently(lambda: find_task(self._wire, self.state))
+            # What is listed lacks the artifacts.
+            return None if found is None else await self._get(found.id)
+        task = await self._get(self.state.task_id)
         # A task that no longer waits with the question has its answer.
         taken = task.status.state not in INTERRUPTED or task.status.mark != self.state.asked
         return task if taken or _heard(task, self.state) else None
@@ -162,7 +173,7 @@ class Session:
     async def _follow(self) -> None:
         rounds = 0
         while not self.progress.settled:
-            await self._take(await self._get())
+            await self._take(await self._get(self._task_id))
             if self._streams and not self.progress.settled and await self._resubscribe():
                 rounds = 0
             if not self.progress.settled:
@@ -179,12 +190,12 @@ class Session:
             pass
         return False
 
-    async def _get(self) -> RemoteTask:
+    async def _get(self, task_id: str) -> RemoteTask:
         try:
-            return await patiently(lambda: self._wire.get(self._task_id))
+            return await patiently(lambda: self._wire.get(task_id))
         except NoSuchTask:
             raise ExecutionFailed(
-                f"outcome unknown: the remote no longer knows task {self._task_id}, which it had begun"
+                f"outcome unknown: the remote no longer knows task {task_id}, which it had begun"
             ) from None
 
     @property
@@ -192,13 +203,32 @@ class Session:
         return self.state.task_id or ""
 
     async def _read(self, events: AsyncIterator[Event]) -> int:
-        heard = 0
-        async with aclosing(cast(Any, events)):
-            async for event in events:
-                heard += 1
-                await self._take(event)
-                if self.progress.settled:
-                    break
+        """Take in a stream, and a little longer than until all is said; returns how much was heard.
+
+        The SDK's streams are generators in generators. Only an end, or a cancellation from within, closes them
+        all at once; leaving the loop would leave them to the garbage collector.
+        """
+        heard, failure = 0, None
+        now = asyncio.get_running_loop().time
+        linger = asyncio.timeout(None)
+        try:
+            async with linger:
+                async for event in events:
+                    if failure is not None:
+                        continue
+                    heard += 1
+                    try:
+                        await self._take(event)
+                    except BaseException as error:
+                        failure = error
+                        linger.reschedule(now())
+                    else:
+                        linger.reschedule(now() + LINGER if self.progress.settled else None)
+        except TimeoutError:
+            if not linger.expired():
+                raise
+        if failure is not None:
+            raise failure
         return heard
 
     async def _take(self, event: Event) -> None:

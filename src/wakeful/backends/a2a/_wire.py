@@ -65,9 +65,10 @@ class Wire:
         # The task's id is wanted at once; the rest is asked for. A remote may take its time all the same.
         request.configuration.return_immediately = True
         call = self._plain.send_message(request, context=await self._context(self._timeout))
-        async for event in _events(call):
-            return event
-        raise Errored("it answers a message with neither a task nor a message")
+        found = [event async for event in _events(call)]
+        if not found:
+            raise Errored("it answers a message with neither a task nor a message")
+        return found[0]
 
     async def subscribe(self, task_id: str) -> AsyncIterator[Event]:
         """Follow a task from here on."""
