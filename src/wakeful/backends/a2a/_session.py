@@ -11,7 +11,16 @@ from msgspec import structs
 
 from ...errors import ExecutionFailed, RemoteError
 from ._faults import Errored, Fault, NoSuchTask, NotOffered, Refused, Unreachable
-from ._objects import INTERRUPTED, ArtifactUpdate, Event, RemoteMessage, RemotePart, RemoteTask, StatusUpdate
+from ._objects import (
+    INTERRUPTED,
+    TERMINAL,
+    ArtifactUpdate,
+    Event,
+    RemoteMessage,
+    RemotePart,
+    RemoteTask,
+    StatusUpdate,
+)
 from ._progress import Progress
 from ._state import RemoteState
 from ._wire import Wire
@@ -28,6 +37,9 @@ PATIENCE = 6
 LONGEST_WISH = 60.0
 # How long a stream may take to end once all is said.
 LINGER = 0.25
+BETWEEN_LOOKS = 0.25
+
+SETTLED = TERMINAL | INTERRUPTED
 
 
 def pause_after(failures: int, fault: Fault | None = None) -> float:
@@ -93,6 +105,7 @@ class Session:
         # Whether the same message may be sent again: the remote dedupes, or the work may be repeated.
         self._exact = exact
         self._failures = 0
+        self._look_at = 0.0
         self.state = state
         self.progress = Progress(emit, state.asked)
 
@@ -136,7 +149,7 @@ class Session:
 
     async def _send(self, message: RemoteMessage) -> None:
         if self._streams:
-            await self._read(self._wire.stream(message))
+            await self._read(self._wire.stream(message), self._take)
         else:
             await self._take(await self._wire.send(message))
         if self.state.stage == "intent" and not self.progress.settled:
@@ -162,7 +175,7 @@ class Session:
 
     async def _adoptable(self) -> RemoteTask | None:
         if self.state.task_id is None:
-            found = await patiently(lambda: find_task(self._wire, self.state))
+            found = await patiently(lambda: find_task(self._wire, self.state), patience=3)
             # What is listed lacks the artifacts.
             return None if found is None else await self._get(found.id)
         task = await self._get(self.state.task_id)
@@ -183,7 +196,7 @@ class Session:
     async def _resubscribe(self) -> bool:
         """Follow the task's stream while it lasts; returns whether it said anything."""
         try:
-            return await self._read(self._wire.subscribe(self._task_id)) > 0
+            return await self._read(self._wire.subscribe(self._task_id), self._glimpse) > 0
         except Refused:  # Not offered, or the task is over by now: asking for it tells.
             self._streams = False
         except Fault:
@@ -202,7 +215,7 @@ class Session:
     def _task_id(self) -> str:
         return self.state.task_id or ""
 
-    async def _read(self, events: AsyncIterator[Event]) -> int:
+    async def _read(self, events: AsyncIterator[Event], take: Callable[[Event], Awaitable[None]]) -> int:
         """Take in a stream, and a little longer than until all is said; returns how much was heard.
 
         The SDK's streams are generators in generators. Only an end, or a cancellation from within, closes them
@@ -218,7 +231,7 @@ class Session:
                         continue
                     heard += 1
                     try:
-                        await self._take(event)
+                        await take(event)
                     except BaseException as error:
                         failure = error
                         linger.reschedule(now())
@@ -230,6 +243,17 @@ class Session:
         if failure is not None:
             raise failure
         return heard
+
+    async def _glimpse(self, event: Event) -> None:
+        """Take in an event of a stream that was taken up again. What it adds may be in a snapshot already, so the
+        task itself is asked for, now and then and at the end."""
+        settles = isinstance(event, StatusUpdate) and event.status.state in SETTLED
+        now = asyncio.get_running_loop().time()
+        if not settles and not isinstance(event, ArtifactUpdate):
+            await self._take(event)
+        elif settles or now >= self._look_at:
+            self._look_at = now + BETWEEN_LOOKS
+            await self._take(await self._get(self._task_id))
 
     async def _take(self, event: Event) -> None:
         if self.state.stage == "intent" and (named := _ids(event)) is not None:
