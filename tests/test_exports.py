@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 
 import wakeful
+import wakeful.backends
 import wakeful.testing
 
 
@@ -105,6 +106,7 @@ def test_wakeful() -> None:
 
 def test_wakeful_testing() -> None:
     assert public(wakeful.testing) == [
+        "BackendCheck",
         "CrashFailed",
         "CrashReport",
         "CrashRow",
@@ -116,7 +118,49 @@ def test_wakeful_testing() -> None:
         "Recorder",
         "ScriptedModel",
         "Turn",
+        "backend_checks",
         "call",
         "crash_matrix",
         "forbid_live_models",
+    ]
+
+
+def test_wakeful_backends() -> None:
+    assert public(wakeful.backends) == [
+        "AbortRequest",
+        "AgentNotFound",
+        "Artifact",
+        "BackendConfig",
+        "BackendError",
+        "BackendFactory",
+        "BackendOutput",
+        "BackendResult",
+        "BackendStatus",
+        "Cancellation",
+        "CancelledStatus",
+        "Capabilities",
+        "Completed",
+        "Control",
+        "DelegatePolicy",
+        "DelegateRequest",
+        "ExecutionBackend",
+        "ExecutionFailed",
+        "FailedStatus",
+        "InvalidConfig",
+        "LocalBackend",
+        "Parent",
+        "RemoteError",
+        "RootRequest",
+        "Suspended",
+        "TimedOut",
+        "WaitingAuth",
+        "WaitingInput",
+        "backend_of",
+        "can_abort",
+        "check_delegate",
+        "check_root",
+        "durable_reason",
+        "durable_status",
+        "is_cooperative",
+        "label",
     ]

@@ -53,40 +53,29 @@ class Agent(Struct, frozen=True):
     config: Mapping[str, Any] = {}
     backend: Any = None
 
-    @staticmethod
+    @classmethod
     def remote(
+        cls,
         id: str,
         *,
         a2a: str,
         auth: Any = None,
         effect: Literal["pure", "idempotent", "once"] = "once",
-        timeout: float = 300.0,
-        allow_private: bool = False,
         description: str = "",
+        timeout: float | None = None,
+        allow_private: bool = False,
         output: Any = None,
         plugins: Sequence[Plugin] = (),
-        limits: Limits | None = None,
         stop: Sequence[StopPolicy] = (),
     ) -> Agent:
-        """An agent that runs elsewhere, behind A2A: `a2a` is its base URL, or the URL of its card.
+        """An agent that answers behind A2A: `a2a` is its base URL, or the URL of its card. Nothing is loaded or
+        asked before the agent is used.
 
         `auth` is a `Bearer`, an `ApiKey` or an `OAuth2` of `wakeful.backends.a2a`. `effect` says what becomes of a
-        message whose fate isn't known after a crash: `once` never sends it again. `timeout` are the seconds for
-        an exchange. Addresses that aren't public are refused unless `allow_private` is set.
+        message whose fate nobody knows, as a tool's does: by default it is never sent again. `timeout` are the
+        seconds for an exchange, 300 by default. `allow_private` lets it be on this host or network.
         """
-        endpoint = {
-            "url": a2a,
-            "auth": auth,
-            "effect": effect,
-            "timeout": timeout,
-            "allow_private": allow_private,
-        }
-        return Agent(
-            id,
-            description=description,
-            output=output,
-            plugins=plugins,
-            limits=limits or Limits(),
-            stop=stop,
-            backend=BackendConfig("a2a", endpoint),
-        )
+        given = {"auth": auth, "timeout": timeout, "allow_private": allow_private or None}
+        kept = {name: value for name, value in given.items() if value is not None}
+        config = BackendConfig("a2a", {"url": a2a, "effect": effect, **kept})
+        return cls(id, description=description, output=output, plugins=plugins, stop=stop, backend=config)

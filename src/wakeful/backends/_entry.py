@@ -38,7 +38,10 @@ def build_backend(config: BackendConfig, factories: Sequence[BackendFactory]) ->
     found = next((factory for factory in factories if factory.name == config.name), None)
     if found is None and (home := _BUILT_IN.get(config.name)) is not None:
         module, _, name = home.partition(":")
-        found = getattr(import_module(module, __package__), name)()
+        try:
+            found = getattr(import_module(module, __package__), name)()
+        except ImportError as error:
+            raise InvalidConfig(f"it can't be loaded ({error}); install what it needs") from error
     if found is None:
         known = ", ".join(sorted({*_BUILT_IN, *[factory.name for factory in factories]}))
         raise InvalidConfig(f"no factory of that name (known: {known}); give it to Runtime(backends=[...])")

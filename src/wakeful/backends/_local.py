@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, cast
 
 from ..errors import ExecutionFailed
+from ..loop import match_decision
+from ..stores import InboxItem
+from ..types.ids import new_id
 from ..types.runs import Blocked, Cancelled, Failed, Stopped, Termination
+from ..types.tickets import Decision
 from ._contract import (
     BackendOutput,
     BackendResult,
     Capabilities,
+    Control,
     DelegateRequest,
     ExecutionBackend,
     RootRequest,
@@ -51,10 +57,36 @@ class LocalBackend(ExecutionBackend):
 
 async def _drive(request: RootRequest | DelegateRequest) -> BackendResult:
     act = cast("Activation", request.local)
-    for decision in getattr(request, "decisions", ()):
-        act.decide(decision)
-    await act.drive()
+    if isinstance(request, RootRequest):
+        # All of them are looked at before one is applied.
+        for _, decision in [match_decision(d, act.view.tickets, {}) for d in request.decisions]:
+            act.decide(decision)
+    watchers = _watch(act, request.control)
+    try:
+        await act.drive()
+    finally:
+        for watcher in watchers:
+            watcher.cancel()
+        await asyncio.gather(*watchers, return_exceptions=True)
     return local_result(act, request.agent_id)
+
+
+def _watch(act: Activation, control: Control) -> list[asyncio.Task[None]]:
+    """Tasks that bring the activation what comes in while it runs."""
+
+    async def cancelled(event: asyncio.Event) -> None:
+        await event.wait()
+        act.cancel("cancelled by request")
+
+    async def decided(queue: asyncio.Queue[Decision]) -> None:
+        while True:
+            _, decision = match_decision(await queue.get(), act.view.tickets, {})
+            item = InboxItem(id=new_id(), thread_id=act.identity.thread_id, kind="decision", decision=decision)
+            act.deliver([item], act.inbox_head)
+
+    loop = asyncio.get_running_loop()
+    watchers = [] if control.cancelled is None else [loop.create_task(cancelled(control.cancelled))]
+    return watchers if control.decisions is None else [*watchers, loop.create_task(decided(control.decisions))]
 
 
 def local_result(act: Activation, agent_id: str) -> BackendResult:

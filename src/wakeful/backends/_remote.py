@@ -105,7 +105,8 @@ def _resolve(future: asyncio.Future[None]) -> None:
 
 def _let_go(act: Activation, task: asyncio.Task[Any]) -> None:
     """Stop waiting for a task that doesn't stop; it is counted until it ends."""
-    task.cancel()
+    if not task.cancelling():
+        task.cancel()
     act.env.abandoned.add(task)
     task.add_done_callback(act.env.abandoned.discard)
     task.add_done_callback(_heard)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ..agents import QUESTIONS, BackendHandles
 from ..errors import StateError
 from ..types.content import Text, text_of
-from ..types.messages import Message, user_message
+from ..types.messages import Message
 from ..types.requests import ModelSettings
 from ._contract import AbortRequest, Capabilities, Control, DelegateRequest, Parent, RootRequest
 
@@ -103,8 +103,13 @@ def _unanswered(history: Sequence[Message], agent_id: str) -> tuple[Message, ...
 
 def _continues(new: Sequence[Message], run_id: str) -> bool:
     """Whether one of these answers a question that the backend asked in this run."""
-    mine = [m.reply for m in new if m.producer is not None and m.producer.run_id == run_id]
-    return any(reply is not None and reply.name in QUESTIONS for reply in mine)
+    mine = [m for m in new if m.producer is not None and m.producer.run_id == run_id]
+    return any(m.reply is not None and m.reply.name in QUESTIONS and not _dropped(m) for m in mine)
+
+
+def _dropped(message: Message) -> bool:
+    """Whether it says that a question was never answered: new input or the run's end came first."""
+    return message.reply is not None and message.reply.error in ("superseded", "cancelled")
 
 
 def _transcript(
@@ -119,10 +124,11 @@ def _transcript(
 
 def _prompt(new: tuple[Message, ...]) -> tuple[Message, ...]:
     """All that was said since the last answer as one message; other parts than text stay as they are."""
-    said = [m for m in new if m.role == "user" or m.reply is not None]
+    said = [m for m in new if m.role == "user" or (m.reply is not None and not _dropped(m))]
     if len(said) == 1 and said[0].role == "user":
         return (said[0],)
     texts = [m.text if m.reply is None else text_of(m.reply.content) for m in said]
     others = [p for m in said if m.reply is None for p in m.content if type(p) is not Text]
     content = (Text("\n\n".join(text for text in texts if text)), *others)
-    return (user_message(content, at=said[-1].created_at),) if said else ()
+    # The id of the last one, so that it is the same after a crash.
+    return (Message(said[-1].id, "user", content, said[-1].created_at),) if said else ()

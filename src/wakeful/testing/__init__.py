@@ -1,4 +1,5 @@
-"""What tests of agents need: scripted models, a clock that a test moves, a recorder of events, crashes, fixtures.
+"""What tests of agents need: scripted models, a clock that a test moves, a recorder of events, crashes, checks for
+backends, fixtures.
 
 The fixtures come with the pytest plugin, which is active wherever wakeful is installed: `scripted`,
 `fake_clock`, `no_leaks` and `no_live_models`.
@@ -9,6 +10,8 @@ from ..models import ScriptedModel as ScriptedModel
 from ..models import Turn as Turn
 from ..models import call as call
 from ..models import forbid_live_models as forbid_live_models
+from ._backends import BackendCheck as BackendCheck
+from ._backends import backend_checks as backend_checks
 from ._clock import FakeClock as FakeClock
 from ._crash import CrashFailed as CrashFailed
 from ._crash import CrashReport as CrashReport

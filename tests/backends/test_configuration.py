@@ -1,0 +1,126 @@
+"""Agents with a backend: what they may have, and what is said of what they can't."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from wakeful import (
+    Agent,
+    BeforeInference,
+    ConfigurationError,
+    FunctionModel,
+    ModelSettings,
+    Plugin,
+    Runtime,
+    StateKey,
+    Step,
+    tool,
+)
+from wakeful.backends import BackendConfig, BackendFactory, ExecutionBackend, InvalidConfig
+
+from .helpers import Scripted
+
+
+@tool
+async def look() -> str:
+    """Look."""
+    return "seen"
+
+
+class Plans(Plugin):
+    """Has a say in model calls."""
+
+    async def before_inference(self, ctx: BeforeInference) -> None: ...
+
+
+class Brings(Plugin):
+    """Brings a tool."""
+
+    def tools(self) -> list[Any]:
+        return [look]
+
+
+class Notes(Plugin):
+    """Only follows runs and steps."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    async def run_start(self, ctx: Step) -> None:
+        self.seen.append("run_start")
+
+    async def step_start(self, ctx: Step) -> None:
+        self.seen.append("step_start")
+
+    async def step_end(self, ctx: Step) -> None:
+        self.seen.append("step_end")
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({}, "agent 'far': it has neither a model nor a backend; give it one of them"),
+        ({"backend": ExecutionBackend}, "is no backend; give an ExecutionBackend object"),
+        ({"backend": "a2a"}, "'a2a' is no backend; give an ExecutionBackend object"),
+        ({"backend": Scripted(), "model": FunctionModel(lambda _: "x")}, "it has a backend and a model object"),
+        ({"backend": Scripted(), "tools": [look]}, "it has a backend and tools; give those to what"),
+        ({"backend": Scripted(), "delegates": ["far"]}, "it has a backend and delegates; give those to what"),
+        ({"backend": Scripted(), "handoffs": ["far"]}, "it has a backend and handoffs; give those to what"),
+        ({"backend": Scripted(), "instructions": "Be brief."}, "it has a backend and instructions; give those to"),
+        ({"backend": Scripted(), "settings": ModelSettings(temperature=1)}, "it has a backend and settings"),
+        (
+            {"backend": Scripted(), "plugins": [Plans()]},
+            "plugin 'Plans' has hooks that a backend's runs never reach: before_inference",
+        ),
+        ({"backend": Scripted(), "plugins": [Brings()]}, "plugin 'Brings' brings tools"),
+    ],
+)
+def test_one_clear_problem_for_each(fields: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        Runtime([Agent("far", **fields)])
+    (problem,) = error.value.problems
+    assert text in problem
+
+
+async def test_plugins_follow_the_runs_of_a_backend_and_shared_ones_with_other_hooks_do_no_harm() -> None:
+    notes = Notes()
+    runtime = Runtime([Agent("far", backend=Scripted("hi"), plugins=[notes])], plugins=[Plans(), Brings()])
+    assert (await runtime.run("far", "hi")).text == "hi"
+    assert notes.seen == ["run_start", "step_start", "step_end"]
+
+
+class Greeter(BackendFactory):
+    """Backends that greet."""
+
+    name = "greeter"
+
+    def build(self, endpoint: Mapping[str, Any]) -> ExecutionBackend:
+        if not isinstance(endpoint.get("word"), str):
+            raise InvalidConfig("a greeter needs a word")
+        return Scripted(f"{endpoint['word']}!")
+
+
+async def test_an_agent_may_name_its_backend_as_data() -> None:
+    agent = Agent("far", backend=BackendConfig("greeter", {"word": "hello"}))
+    assert (await Runtime([agent], backends=[Greeter()]).run("far", "hi")).text == "hello!"
+    with pytest.raises(ConfigurationError, match=r"^agent 'far': backend 'greeter': a greeter needs a word$"):
+        Runtime([Agent("far", backend=BackendConfig("greeter"))], backends=[Greeter()])
+
+
+def test_a_remote_agent_is_data_until_it_is_used() -> None:
+    agent = Agent.remote("far", a2a="https://far.example.com", description="Far away.", timeout=9)
+    assert agent.backend == BackendConfig(
+        "a2a", {"url": "https://far.example.com", "effect": "once", "timeout": 9}
+    )
+    assert (agent.id, agent.model, agent.description) == ("far", "", "Far away.")
+
+
+def test_the_names_of_our_own_state_keys_are_ours() -> None:
+    class Mine(StateKey[int, int]):
+        name = "__runtime_mine"
+
+    with pytest.raises(ConfigurationError, match="'__runtime_' are wakeful's own"):
+        Runtime([Agent("far", backend=Scripted())], keys=[Mine])

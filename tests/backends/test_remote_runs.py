@@ -1,0 +1,519 @@
+"""What else holds for a run that a backend carries out: streaming, crashes, waits, children, handoffs, outputs."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from loop.helpers import (
+    Hold,
+    assert_settled,
+    assert_valid_history,
+    events_of,
+    replies_on,
+    reply_text,
+    soon,
+    until,
+    until_idle,
+)
+from loop.helpers import Scripted as Models
+from wakeful import (
+    Agent,
+    Artifact,
+    Document,
+    Image,
+    Limits,
+    MemoryStore,
+    Runtime,
+    SqliteStore,
+    ToolContext,
+    Url,
+    call,
+    tool,
+)
+from wakeful.backends import (
+    BackendOutput,
+    BackendResult,
+    CancelledStatus,
+    Capabilities,
+    FailedStatus,
+    Suspended,
+    TimedOut,
+    WaitingAuth,
+    WaitingInput,
+)
+from wakeful.errors import ExecutionFailed, StaleFence, TicketClosed
+from wakeful.testing import FakeClock
+from wakeful.types.content import Base64
+from wakeful.types.events import (
+    ErrorRaised,
+    Handoff,
+    InferenceComplete,
+    MessageAdded,
+    RunStart,
+    StreamReset,
+    TextDelta,
+)
+from wakeful.types.runs import Cancelled, Failed, NaturalEnd, Stopped
+
+from .helpers import REMOTE, Scripted, recorded, serving
+
+FULL = msgspec.structs.replace(REMOTE, transcript="full")
+
+
+def saying(*pieces: str, then: str | None = None) -> Any:
+    async def say(request: Any) -> BackendResult:
+        for piece in pieces:
+            request.emit(piece)
+            await asyncio.sleep(0)
+        return BackendResult("far", response=then)
+
+    return say
+
+
+# -- streaming -----------------------------------------------------------------------------------------------
+
+
+async def test_pieces_are_shown_as_they_come_with_their_offsets() -> None:
+    seen = await recorded(serving(Scripted(saying("one ", "", "two", then="one two three"))))
+    deltas = seen.of(TextDelta)
+    assert [(d.offset, d.delta, d.attempt) for d in deltas] == [(0, "one ", 0), (4, "two", 0), (7, " three", 0)]
+    answer = seen.of(MessageAdded)[-1].message
+    assert {d.message_id for d in deltas} == {answer.id}
+    assert answer.text == "one two three"
+
+
+async def test_pieces_are_the_answer_where_the_result_has_none() -> None:
+    seen = await recorded(serving(Scripted(saying("one ", "two"))))
+    assert seen.of(MessageAdded)[-1].message.text == "one two"
+    assert seen.text == "one two"
+
+
+async def test_another_answer_in_the_end_withdraws_the_pieces() -> None:
+    seen = await recorded(serving(Scripted(saying("a draft", then="the answer"))))
+    reset = seen.one(StreamReset)
+    assert [(d.attempt, d.offset, d.delta) for d in seen.of(TextDelta)] == [
+        (0, 0, "a draft"),
+        (1, 0, "the answer"),
+    ]
+    assert reset.attempt == 0
+    assert seen.of(MessageAdded)[-1].message.text == "the answer"
+
+
+async def test_what_was_streamed_before_a_cancellation_stays() -> None:
+    hold = Hold()
+
+    async def say(request: Any) -> BackendResult:
+        request.emit("half an ans")
+        await hold.here()
+        return BackendResult("far")
+
+    runtime = serving(Scripted(say))
+    handle = await runtime.start("far", "hi", thread="t")
+    await soon(hold.reached.wait())
+    await handle.cancel()
+    result = await handle.result()
+    assert (result.text, type(result.termination)) == ("half an ans", Cancelled)
+    assert await events_of(runtime, "t", InferenceComplete) == []
+    await until_idle(runtime)
+    await assert_settled(runtime, "t")
+
+
+def opened(path: Path, backend: Scripted, clock: FakeClock) -> Runtime:
+    return serving(backend, SqliteStore(path, synchronous="NORMAL"), clock=clock)
+
+
+async def test_a_run_whose_process_died_goes_on_with_what_its_backend_saved(tmp_path: Path) -> None:
+    clock, hold = FakeClock(), Hold()
+
+    async def begin(request: Any) -> BackendResult:
+        await request.save({"task": "T1"})
+        request.emit("one ")
+        await clock.advance(0.3)
+        request.emit("two ")
+        await asyncio.sleep(0)
+        await hold.here()
+        await request.save({"task": "never"})
+        return BackendResult("far", response="from the dead")
+
+    def adopt(request: Any) -> BackendResult:
+        return BackendResult("far", response="eins zwei")
+
+    before, after = Scripted(begin, capabilities=REMOTE), Scripted(adopt, capabilities=REMOTE)
+    first = opened(tmp_path / "a.db", before, clock)
+    work = asyncio.create_task(first.run("far", "hi", thread="t"))
+    await soon(hold.reached.wait())
+    while not (chunks := await first._env.store.chunks("t")):
+        await asyncio.sleep(0)
+    assert "one two ".startswith("".join(chunk.delta for chunk in chunks))
+    await first._shared.keeper._lease.close()  # Its owner dies.
+    second = opened(tmp_path / "a.db", after, clock)
+    (run,) = await second.list_runs()
+    result = await soon(second.wait(run.id))
+    assert result.text == "eins zwei"
+    (request,) = after.requests
+    assert (request.state, request.is_continuation) == ({"task": "T1"}, False)
+    assert [m.text for m in request.new_messages] == ["hi"]
+    assert [e.trigger for e in await events_of(second, "t", RunStart)] == ["new", "recover"]
+    answer = (await second.messages("t"))[-1]
+    assert answer.id == chunks[0].message_id
+    hold.released.set()
+    assert (await soon(work)).text == "eins zwei"  # The dead one wrote nothing more.
+    assert await second._env.store.chunks("t") == []
+    await first.close()
+    await second.close()
+
+
+async def test_a_save_that_cant_be_written_ends_it_whatever_the_backend_makes_of_it() -> None:
+    class Fenced(MemoryStore):
+        async def commit(self, commit: Any) -> Any:
+            if commit.state:
+                raise StaleFence("somebody else has it")
+            return await super().commit(commit)
+
+    async def careless(request: Any) -> BackendResult:
+        try:
+            await request.save({"task": "T1"})
+        except StaleFence:
+            pass
+        return BackendResult("far", response="all is well")
+
+    runtime = serving(Scripted(careless), Fenced())
+    runtime._bind()
+    act = runtime._dispatch.opener.new(runtime._new("far", "hi", "t", None, None, (), None, None), None, [])
+    # The run belongs to another process by now, and is not this one's to end.
+    with pytest.raises(StaleFence):
+        await runtime._dispatch.drive(act, "t")
+
+
+async def test_nothing_is_taken_from_a_request_that_is_over() -> None:
+    kept: list[Any] = []
+
+    def keep(request: Any) -> BackendResult:
+        kept.append(request)
+        return BackendResult("far", response="done")
+
+    await serving(Scripted(keep)).run("far", "hi")
+    with pytest.raises(ExecutionFailed, match="the request is over"):
+        await kept[0].save({})
+    with pytest.raises(ExecutionFailed, match="the request is over"):
+        kept[0].emit("more")
+
+
+# -- waiting -------------------------------------------------------------------------------------------------
+
+
+async def test_a_question_is_answered_in_another_process_and_the_answer_goes_to_the_backend() -> None:
+    asked = BackendResult("far", WaitingInput("Which colour?"), output=BackendOutput(raw={"form": 1}))
+    backend = Scripted(asked, "Red it is.", capabilities=REMOTE)
+    store = MemoryStore()
+    result = await serving(backend, store).run("far", "paint it", thread="t")
+    assert (result.status, result.status_reason) == ("waiting", "input_required")
+    (ticket,) = result.tickets
+    assert (ticket.tool, ticket.arguments) == ("input_required", {"message": "Which colour?", "data": {"form": 1}})
+    assert_valid_history(await serving(backend, store).messages("t"), [ticket.call_id])
+    assert await serving(backend, store).parked_problems() == []
+    runtime = serving(backend, store)
+    result = await runtime.resume(result.run_id, ticket.answer("red"))
+    assert (result.text, result.termination) == ("Red it is.", NaturalEnd())
+    request = backend.requests[1]
+    assert request.is_continuation
+    assert [reply_text(m.reply) for m in request.new_messages] == ["red"]
+    assert request.messages == request.new_messages
+    await assert_settled(runtime, "t")
+
+
+@pytest.mark.parametrize(
+    ("status", "name"),
+    [(WaitingAuth(), "auth_required"), (Suspended(), "suspended"), (WaitingInput(), "input_required")],
+)
+async def test_a_question_may_be_denied(status: Any, name: str) -> None:
+    backend = Scripted(BackendResult("far", status), "as you wish", capabilities=REMOTE)
+    runtime = serving(backend)
+    result = await runtime.run("far", "hi", thread="t")
+    assert result.tickets[0].tool == name
+    result = await runtime.resume(result.run_id, result.tickets[0].deny("no"))
+    assert result.text == "as you wish"
+    (reply,) = await replies_on(runtime, "t")
+    assert (reply.name, reply.error) == (name, "denied")
+
+
+async def test_new_input_takes_the_place_of_a_question() -> None:
+    asked = BackendResult("far", WaitingInput("Which?"), state={"task": "T1"})
+    backend = Scripted(asked, "never mind then", capabilities=REMOTE)
+    runtime = serving(backend)
+    first = await runtime.run("far", "hi", thread="t")
+    second = await runtime.run("far", "forget it", thread="t")
+    assert second.text == "never mind then"
+    request = backend.requests[1]
+    # The backend knows its task and goes on with it, or not: nothing is aborted under it.
+    assert (request.state, request.is_continuation, backend.aborts) == ({"task": "T1"}, False, [])
+    with pytest.raises(TicketClosed):
+        await runtime.answer(first.tickets[0].id, "red")
+    await assert_settled(runtime, "t")
+
+
+@pytest.mark.parametrize(
+    ("status", "capabilities", "missing"),
+    [
+        (WaitingInput(), Capabilities.remote_stateless_text(), "waits: input"),
+        (WaitingAuth(), msgspec.structs.replace(REMOTE, waits="input"), "waits: auth"),
+        (Suspended(), Capabilities.remote_stateless_text(), "continuation"),
+    ],
+)
+async def test_a_wait_that_isnt_declared_fails_the_run(status: Any, capabilities: Any, missing: str) -> None:
+    result = await serving(Scripted(BackendResult("far", status), capabilities=capabilities)).run("far", "hi")
+    text = f"the backend returned {status}, and its capabilities don't declare {missing}"
+    assert result.termination == Failed("ExecutionFailed", text)
+
+
+# -- ends ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("result", "ending", "reason"),
+    [
+        (BackendResult("far", FailedStatus("boom")), Failed("ExecutionFailed", "boom"), "error"),
+        (BackendResult("far", FailedStatus("boom"), NaturalEnd()), Failed("ExecutionFailed", "boom"), "error"),
+        (BackendResult("far", FailedStatus("m"), Stopped("budget")), Stopped("budget"), "error"),
+        (BackendResult("far", CancelledStatus()), Cancelled("its backend cancelled it"), "cancelled"),
+        (BackendResult("far", TimedOut()), Failed("TimedOut", "timeout"), "timeout"),
+    ],
+)
+async def test_how_a_run_ends_by_its_backends_status(result: BackendResult, ending: Any, reason: str) -> None:
+    backend = Scripted(result, capabilities=REMOTE)
+    runtime = serving(backend)
+    ended = await runtime.run("far", "hi", thread="t")
+    assert (ended.termination, ended.status_reason, backend.aborts) == (ending, reason, [])
+    await assert_settled(runtime, "t")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ("hello", "returned str, not a BackendResult"),
+        (BackendResult("far", status="odd"), "returned the status 'odd', which is none"),  # type: ignore[arg-type]
+        (BackendResult("far", response=7), "returned 7 as its text"),  # type: ignore[arg-type]
+        (BackendResult("far", state={"x": object()}), "can't be stored as JSON"),
+    ],
+)
+async def test_what_is_no_result_fails_the_run(wrong: Any, text: str) -> None:
+    result = await serving(Scripted(lambda request: wrong)).run("far", "hi")
+    assert isinstance(result.termination, Failed)
+    assert text in result.termination.message
+
+
+async def test_a_backend_that_takes_too_long_is_stopped_and_aborted(fake_clock: FakeClock) -> None:
+    hold = Hold()
+
+    async def dawdle(request: Any) -> BackendResult:
+        await hold.here()
+        return BackendResult("far")
+
+    backend = Scripted(dawdle, capabilities=REMOTE)
+    backend.timeout = 30
+    runtime = serving(backend, clock=fake_clock)
+    handle = await runtime.start("far", "hi", thread="t")
+    await soon(hold.reached.wait())
+    await fake_clock.advance(31)
+    result = await soon(handle.result())
+    text = "the backend took longer than its timeout of 30 s"
+    assert (result.termination, result.status_reason) == (Failed("TimedOut", text), "timeout")
+    assert len(backend.aborts) == 1
+
+
+async def test_a_backend_that_doesnt_stop_is_let_go_of() -> None:
+    hold, release = Hold(), asyncio.Event()
+
+    async def stubborn(request: Any) -> BackendResult:
+        try:
+            await hold.here()
+        except asyncio.CancelledError:
+            await release.wait()
+        return BackendResult("far")
+
+    runtime = serving(Scripted(stubborn), cancel_grace=0.02)
+    handle = await runtime.start("far", "hi")
+    await soon(hold.reached.wait())
+    assert await soon(handle.cancel())
+    assert isinstance((await handle.result()).termination, Cancelled)
+    assert len(runtime._env.abandoned) == 1
+    release.set()
+    await until(lambda: not runtime._env.abandoned)
+
+
+async def test_something_that_a_backend_awaits_may_be_cancelled_without_the_run() -> None:
+    async def cancelled(request: Any) -> BackendResult:
+        raise asyncio.CancelledError
+
+    result = await serving(Scripted(cancelled)).run("far", "hi")
+    assert result.termination == Failed(
+        "ExecutionFailed", "the backend was cancelled, and nobody cancelled the run"
+    )
+
+
+async def test_a_failed_run_may_be_retried_with_what_was_saved() -> None:
+    async def fail(request: Any) -> BackendResult:
+        await request.save({"task": "T1"})
+        raise ExecutionFailed("boom")
+
+    backend = Scripted(fail, "better", capabilities=REMOTE)
+    runtime = serving(backend)
+    failed = await runtime.run("far", "hi", thread="t")
+    result = await runtime.retry(failed.run_id)
+    assert (result.text, result.status_reason) == ("better", "natural_end")
+    assert backend.requests[1].state == {"task": "T1"}
+
+
+# -- what is sent, and what comes back ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("transcript", "messages"),
+    [("full", ["one", "answer 1", "two"]), ("incremental", ["two"]), ("single_prompt", ["two"])],
+)
+async def test_what_a_backend_is_sent_of_a_conversation(transcript: Any, messages: list[str]) -> None:
+    capabilities = msgspec.structs.replace(REMOTE, transcript=transcript)
+    backend = Scripted("answer 1", "answer 2", capabilities=capabilities)
+    runtime = serving(backend)
+    for text in ("one", "two"):
+        await runtime.run("far", text, thread="t")
+    assert [m.text for m in backend.requests[1].messages] == messages
+    assert [m.text for m in backend.requests[1].new_messages] == ["two"]
+
+
+async def test_a_single_prompt_is_all_that_wasnt_answered() -> None:
+    backend = Scripted(ExecutionFailed("boom"), "ok")
+    runtime = serving(backend)
+    for text in ("one", "two"):
+        await runtime.run("far", text, thread="t")
+    (prompt,) = backend.requests[1].messages
+    assert (prompt.role, prompt.text) == ("user", "one\n\ntwo")
+
+
+async def test_files_become_parts_of_the_message_and_all_of_it_is_in_the_result() -> None:
+    made = (
+        Artifact({"bytes": "aGk="}, name="pic", media_type="image/png"),
+        Artifact({"uri": "https://x/y.pdf"}, name="paper", media_type="application/pdf"),
+        Artifact(Url("https://x/z.png"), media_type="image/png"),
+        Artifact({"n": 1}, id="data"),
+    )
+    runtime = serving(Scripted(BackendResult("far", response="here", output=BackendOutput(artifacts=made))))
+    result = await runtime.run("far", "hi", thread="t")
+    assert list((await runtime.messages("t"))[-1].content)[1:] == [
+        Image(Base64("image/png", "aGk=")),
+        Document(Url("https://x/y.pdf"), "paper"),
+        Image(Url("https://x/z.png")),
+    ]
+    assert [a.name or a.id for a in result.artifacts] == ["pic", "paper", None, "data"]
+
+
+async def test_an_output_that_is_too_large_for_the_state_fails_nothing() -> None:
+    big = Artifact({"bytes": "x" * 300_000}, name="big", media_type="image/png")
+    runtime = serving(Scripted(BackendResult("far", response="here", output=BackendOutput(artifacts=(big,)))))
+    result = await runtime.run("far", "hi", thread="t")
+    assert result.termination == NaturalEnd()
+    assert [(a.name, a.content) for a in result.artifacts] == [("big", None)]
+    assert isinstance((await runtime.messages("t"))[-1].content[1], Image)  # The message has it whole.
+    assert [e.source for e in await events_of(runtime, "t", ErrorRaised)] == ["backend"]
+
+
+class Colour(msgspec.Struct):
+    """A colour."""
+
+    name: str
+
+
+async def test_a_typed_answer_is_read_from_the_text_and_asked_for_again_if_it_doesnt_fit() -> None:
+    backend = Scripted("red", '{"name": "red"}', capabilities=REMOTE)
+    runtime = Runtime([Agent("far", backend=backend, output=Colour)])
+    result = await runtime.run("far", "which?", thread="t")
+    assert (result.output, result.termination) == (Colour("red"), NaturalEnd())
+    assert "doesn't fit the required output" in backend.requests[1].new_messages[0].text
+    assert (await runtime.wait(result.run_id)).output == Colour("red")
+
+
+async def test_a_backend_without_memory_is_not_asked_to_correct_itself() -> None:
+    backend = Scripted("red")
+    result = await Runtime([Agent("far", backend=backend, output=Colour)]).run("far", "which?")
+    assert isinstance(result.termination, Failed)
+    assert result.termination.error == "OutputInvalid"
+
+
+# -- other agents --------------------------------------------------------------------------------------------
+
+
+async def test_a_child_is_a_delegate_request_that_knows_its_parent(scripted: Models) -> None:
+    backend = Scripted("42")
+    lead = Agent("lead", scripted(call("agent_run_far", prompt="6 x 7?"), "It is 42."), delegates=["far"])
+    runtime = Runtime([lead, Agent("far", backend=backend)])
+    result = await runtime.run("lead", "go", thread="t")
+    assert result.text == "It is 42."
+    (request,) = backend.delegated
+    (made,) = await runtime.calls(result.run_id)
+    assert request.parent.run_id == result.run_id
+    assert (request.parent.thread_id, request.parent.call_id) == ("t", made.id)
+    assert [m.text for m in request.messages] == ["6 x 7?"]
+    (reply,) = await replies_on(runtime, "t")
+    assert reply_text(reply) == "42"
+
+
+async def test_a_tool_may_run_an_agent_with_a_backend(scripted: Models) -> None:
+    @tool
+    async def ask(ctx: ToolContext) -> str:
+        """Ask far."""
+        return (await ctx.run_agent("far", "6 x 7?")).text
+
+    near = Agent("near", scripted(call("ask"), "done"), tools=[ask])
+    runtime = Runtime([near, Agent("far", backend=Scripted("42"))])
+    await runtime.run("near", "go", thread="t")
+    assert [reply_text(r) for r in await replies_on(runtime, "t")] == ["42"]
+
+
+@pytest.mark.parametrize("capabilities", [REMOTE, FULL])
+async def test_a_conversation_is_handed_to_an_agent_with_a_backend(
+    scripted: Models, capabilities: Capabilities
+) -> None:
+    backend = Scripted("I have it", capabilities=capabilities)
+    near = Agent("near", scripted(call("handoff_to_far")), handoffs=["far"])
+    runtime = Runtime([near, Agent("far", backend=backend)])
+    result = await runtime.run("near", "go", thread="t")
+    assert (result.agent_id, result.text) == ("far", "I have it")
+    assert [m.role for m in backend.requests[0].messages] == ["user", "assistant", "tool"]
+    await assert_settled(runtime, "t")
+
+
+async def test_a_conversation_isnt_handed_to_an_agent_that_would_see_nothing_of_it(scripted: Models) -> None:
+    @tool
+    async def pass_on(ctx: ToolContext) -> str:
+        """Hand over without asking."""
+        ctx.handoff("far")
+        return "passed on"
+
+    backend = Scripted()
+    model = scripted(call("handoff_to_far"), call("pass_on"), "I go on myself")
+    runtime = Runtime([Agent("near", model, handoffs=["far"], tools=[pass_on]), Agent("far", backend=backend)])
+    result = await runtime.run("near", "go", thread="t")
+    assert (result.agent_id, result.text) == ("near", "I go on myself")
+    refused, _ = await replies_on(runtime, "t")
+    assert refused.error == "denied"
+    assert "its backend takes a single prompt" in reply_text(refused)
+    assert await events_of(runtime, "t", Handoff) == []
+    assert backend.requests == []
+    (noted,) = await events_of(runtime, "t", ErrorRaised)
+    assert noted.source == "handoff"
+
+
+async def test_limits_hold_for_an_agent_with_a_backend() -> None:
+    ask = BackendResult("far", WaitingInput("Which?"))
+    agent = Agent("far", backend=Scripted(ask, ask, capabilities=REMOTE), limits=Limits(steps=2))
+    runtime = Runtime([agent])
+    result = await runtime.run("far", "hi")
+    for _ in range(2):
+        result = await runtime.resume(result.run_id, result.tickets[0].answer("x"))
+    assert isinstance(result.termination, Stopped)
+    assert result.termination.policy == "max_steps"
