@@ -66,7 +66,7 @@ class Turn:
 Behaviour = Callable[[Turn], Awaitable[None]]
 
 
-class _Executor(AgentExecutor):
+class Executor(AgentExecutor):
     def __init__(self, remote: Remote) -> None:
         self._remote = remote
 
@@ -90,6 +90,7 @@ class Remote:
         self.card = AgentCard()
         self.messages: list[str] = []
         self.cancelled: list[str] = []
+        self.heard: list[str] = []
         self.requests: list[tuple[str, str, dict[str, str]]] = []
         self._events: dict[str, threading.Event] = {}
 
@@ -183,7 +184,7 @@ def serving(
     with listening(remote.app(late)) as url:
         remote.url = url
         card = remote.card = card_for(url, streaming=streaming, bindings=bindings, dedupes=dedupes)
-        handler = DefaultRequestHandler(_Executor(remote), InMemoryTaskStore(), card)
+        handler = DefaultRequestHandler(Executor(remote), InMemoryTaskStore(), card)
         legacy = any(version.startswith("0.3") for _, version in bindings)
         routes += create_agent_card_routes(card)
         routes += create_jsonrpc_routes(handler, "/rpc", enable_v0_3_compat=legacy)

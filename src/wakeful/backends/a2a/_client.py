@@ -105,7 +105,12 @@ class A2AClient:
 
     async def abort(self, agent_id: str, run_id: str, stored: dict[str, Any] | None) -> None:
         """Cancel what a run began, if anything; a task that is over or unknown by now is no error."""
-        state = load_state(stored, agent_id)
+        try:
+            state = load_state(stored, agent_id)
+        except ExecutionFailed as error:
+            # There is nothing to stop by it, and the run is over either way.
+            _log.warning("agent %r: run %s could not be stopped there: %s", agent_id, run_id, error.detail)
+            return
         if state is None or state.run_id != run_id or state.stage == "done" or state.url != self._settings.url:
             return
         async with self._faults_told(), self._speak() as (wire, _):

@@ -27,6 +27,8 @@ def parts_of(messages: Iterable[Message]) -> tuple[RemotePart, ...]:
 
 
 def _reply(reply: ToolReply) -> Iterator[RemotePart]:
+    if reply.error == "superseded":
+        return  # Nobody answered; what was said instead comes by itself.
     if reply.data is not UNSET:
         data = msgspec.json.decode(reply.data)
         if not isinstance(data, str):

@@ -53,7 +53,7 @@ class RemoteState(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
 
     def dump(self) -> dict[str, Any]:
         """As JSON."""
-        return msgspec.to_builtins(self)
+        return msgspec.json.decode(msgspec.json.encode(self))
 
 
 def load_state(stored: dict[str, Any] | None, agent_id: str) -> RemoteState | None:
