@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -12,7 +12,6 @@ from ..plugins import Plugin
 from ..tools import Tool
 from ..types.limits import Limits, StopPolicy
 from ..types.requests import ModelSettings
-from ..types.runs import Effect
 
 __all__ = ["Agent", "BackendConfig", "Delegate", "Toolish"]
 
@@ -74,19 +73,22 @@ class Agent(Struct, frozen=True):
         *,
         a2a: str,
         auth: Any = None,
-        effect: Effect = "once",
+        effect: Literal["pure", "idempotent", "once"] = "once",
         description: str = "",
         timeout: float | None = None,
         allow_private: bool = False,
         output: Any = None,
-        **endpoint: Any,
+        plugins: Sequence[Plugin] = (),
+        stop: Sequence[StopPolicy] = (),
     ) -> Agent:
-        """An agent that answers behind A2A at this address. Nothing is loaded or asked before the agent is used.
+        """An agent that answers behind A2A: `a2a` is its base URL, or the URL of its card. Nothing is loaded or
+        asked before the agent is used.
 
-        `effect` says what becomes of a request whose fate nobody knows, as a tool's does: by default it is never
-        sent again. `allow_private` lets it be on this host or network. Other options are the endpoint's.
+        `auth` is a `Bearer`, an `ApiKey` or an `OAuth2` of `wakeful.backends.a2a`. `effect` says what becomes of a
+        message whose fate nobody knows, as a tool's does: by default it is never sent again. `timeout` are the
+        seconds for an exchange, 300 by default. `allow_private` lets it be on this host or network.
         """
-        given = {"auth": auth, "timeout": timeout, "allow_private": allow_private or None, **endpoint}
+        given = {"auth": auth, "timeout": timeout, "allow_private": allow_private or None}
         kept = {name: value for name, value in given.items() if value is not None}
         config = BackendConfig("a2a", {"url": a2a, "effect": effect, **kept})
-        return cls(id, description=description, output=output, backend=config)
+        return cls(id, description=description, output=output, plugins=plugins, stop=stop, backend=config)

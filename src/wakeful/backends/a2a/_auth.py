@@ -1,0 +1,80 @@
+"""Who we are to a remote agent: a bearer token, an API key, or OAuth2 client credentials."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Awaitable, Callable, Sequence
+
+from msgspec import Struct
+
+from ...errors import ConfigurationError
+
+__all__ = ["ApiKey", "Auth", "Bearer", "Env", "OAuth2", "Secret", "reveal"]
+
+
+class Env(Struct, frozen=True):
+    """A secret that an environment variable holds, read whenever it is needed."""
+
+    name: str
+
+
+# As it is, from the environment, or from a function that may be async: definitions of agents need not hold it.
+Secret = str | Env | Callable[[], str | Awaitable[str]]
+
+
+def _hidden(secret: Secret) -> str:
+    return repr(secret) if isinstance(secret, Env) else "***"
+
+
+class Bearer(Struct, frozen=True):
+    """`Authorization: Bearer <token>`."""
+
+    token: Secret
+
+    def __repr__(self) -> str:
+        return f"Bearer({_hidden(self.token)})"
+
+
+class ApiKey(Struct, frozen=True):
+    """A key in a header of its own, such as `X-API-Key`."""
+
+    header: str
+    key: Secret
+
+    def __repr__(self) -> str:
+        return f"ApiKey({self.header!r}, {_hidden(self.key)})"
+
+
+class OAuth2(Struct, frozen=True):
+    """OAuth2 client credentials: tokens come from `token_url` and are renewed before they expire."""
+
+    token_url: str
+    client_id: str
+    client_secret: Secret
+    scopes: Sequence[str] = ()
+
+    def __repr__(self) -> str:
+        secret = _hidden(self.client_secret)
+        return f"OAuth2({self.token_url!r}, {self.client_id!r}, {secret}, {tuple(self.scopes)!r})"
+
+
+Auth = Bearer | ApiKey | OAuth2
+
+
+async def reveal(secret: Secret) -> str:
+    """The secret itself."""
+    if isinstance(secret, str):
+        value = secret
+    elif isinstance(secret, Env):
+        value = os.environ.get(secret.name, "")
+        if not value:
+            raise ConfigurationError(f"the environment variable {secret.name!r} holds no secret: set it")
+    else:
+        found = secret()
+        value = await found if inspect.isawaitable(found) else found
+    # What a file or a shell adds at the end is no part of a secret, and no header can carry it.
+    value = value.strip()
+    if not value or not value.isascii() or not value.isprintable():
+        raise ConfigurationError("a remote agent's secret is empty, or no header can carry it: check its source")
+    return value

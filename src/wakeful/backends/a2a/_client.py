@@ -1,0 +1,239 @@
+"""A remote agent as wakeful uses it: exchanges that any process can take up, stop or look after."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+from msgspec import structs
+
+from ...errors import BackendError, ExecutionFailed, RemoteError
+from ...types.ids import new_id
+from ...types.runs import Failed
+from .._contract import BackendOutput, BackendResult, DelegateRequest, RootRequest
+from .._status import CancelledStatus, Completed, FailedStatus, TimedOut, WaitingAuth, WaitingInput
+from ._card import Endpoint, connect, discover
+from ._credentials import Credentials
+from ._faults import Fault, NoSuchTask, NotCancelable, Refused
+from ._guard import open_http
+from ._objects import INTERRUPTED, RemoteTask
+from ._parts import parts_of
+from ._progress import Progress
+from ._session import Session, find_task, patiently
+from ._settings import Settings
+from ._state import RemoteState, load_state, next_message
+from ._wire import CALL_TIMEOUT, Wire
+
+__all__ = ["A2AClient"]
+
+# Seconds that a card is taken to be true, and that a farewell may take.
+_CARD_LIFE = 300.0
+_GRACE = 5.0
+
+_UNSAID = {
+    "TASK_STATE_FAILED": "remote run failed",
+    "TASK_STATE_REJECTED": "the remote agent rejected the message",
+}
+
+_log = logging.getLogger("wakeful")
+
+
+class A2AClient:
+    """Speaks to one remote agent. It keeps the card and the tokens; connections last as long as an exchange."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._credentials = Credentials(settings.auth, self._open_http)
+        self._endpoint: tuple[float, Endpoint] | None = None
+
+    async def execute(self, request: RootRequest | DelegateRequest) -> BackendResult:
+        """Say what is new to the remote and follow it, or take up what another activation left."""
+        async with self._faults_told():
+            return await self._execute(request)
+
+    async def _execute(self, request: RootRequest | DelegateRequest) -> BackendResult:
+        state = load_state(request.state, request.agent_id)
+        parts = parts_of(request.new_messages or request.messages)
+        if not parts:
+            raise ExecutionFailed("no user message content to send")
+        again = state is not None and state.under_way and state.run_id == request.identity.run_id
+        if again and state is not None and state.url != self._settings.url:
+            raise ExecutionFailed(
+                f"outcome unknown: the message went to {state.url}, and agent '{request.agent_id}' is now at "
+                f"{self._settings.url}"
+            )
+        async with self._speak() as (wire, endpoint):
+            if state is None or not again:
+                state = await self._intend(wire, state, request.identity.run_id)
+            session = Session(
+                wire,
+                state,
+                save=request.save,
+                emit=request.emit,
+                streams=endpoint.streams,
+                exact=endpoint.dedupes or self._settings.effect != "once",
+            )
+            limit = asyncio.timeout(self._settings.timeout)
+            try:
+                async with limit:
+                    await (session.take_up(parts) if again else session.begin(parts))
+            except TimeoutError:
+                if not limit.expired():
+                    raise
+                return await self._give_up(wire, session, request.agent_id)
+            except Refused as fault:
+                # Nothing was begun, so nothing is left to be taken up.
+                over = structs.replace(session.state, stage="done")
+                return self._failed(request.agent_id, str(fault), over)
+        return self._result(request.agent_id, session.progress, session.state)
+
+    async def _intend(self, wire: Wire, state: RemoteState | None, run_id: str) -> RemoteState:
+        if state is not None and state.stage == "waiting" and state.run_id != run_id and state.task_id is not None:
+            # Another run's question: the task may have been cancelled with that run.
+            task_id = state.task_id
+            try:
+                waits = (await patiently(lambda: wire.get(task_id))).status.state in INTERRUPTED
+            except Refused:
+                waits = False
+            state = state if waits else structs.replace(state, stage="done")
+        return next_message(state, url=self._settings.url, run_id=run_id, message_id=new_id(), context_id=new_id())
+
+    async def abort(self, agent_id: str, run_id: str, stored: dict[str, Any] | None) -> None:
+        """Cancel what a run began, if anything; a task that is over or unknown by now is no error."""
+        try:
+            state = load_state(stored, agent_id)
+        except ExecutionFailed as error:
+            # There is nothing to stop by it, and the run is over either way.
+            _log.warning("agent %r: run %s could not be stopped there: %s", agent_id, run_id, error.detail)
+            return
+        if state is None or state.run_id != run_id or state.stage == "done" or state.url != self._settings.url:
+            return
+        async with self._faults_told(), self._speak() as (wire, _):
+            await self._cancel(wire, state)
+
+    async def refresh(self, agent_id: str, stored: dict[str, Any]) -> BackendResult | None:
+        """What a stored handle's task has come to, without waiting for it; None while the remote is at work."""
+        async with self._faults_told(), self._speak() as (wire, _):
+            return await self._fetch(wire, agent_id, load_state(stored, agent_id))
+
+    async def stop(self, agent_id: str, stored: dict[str, Any]) -> BackendResult | None:
+        """Cancel a stored handle's task, and say what it has come to; None if the remote is still at work."""
+        state = load_state(stored, agent_id)
+        async with self._faults_told(), self._speak() as (wire, _):
+            if state is not None:
+                await self._cancel(wire, state)
+            return await self._fetch(wire, agent_id, state)
+
+    async def _fetch(self, wire: Wire, agent_id: str, state: RemoteState | None) -> BackendResult | None:
+        if state is None or state.url != self._settings.url:
+            raise ExecutionFailed(f"agent '{agent_id}' at {self._settings.url} has no task there")
+        task = await self._task_of(wire, state)
+        if task is None:
+            raise ExecutionFailed(
+                f"outcome unknown: the remote can't tell whether it took message {state.message_id}"
+            )
+        progress = Progress(_unseen)
+        progress.take(task)
+        state = structs.replace(
+            state, stage="sent", task_id=task.id, context_id=task.context_id or state.context_id
+        )
+        return self._result(agent_id, progress, state) if progress.settled else None
+
+    async def _task_of(self, wire: Wire, state: RemoteState) -> RemoteTask | None:
+        task_id = state.task_id
+        if task_id is None:
+            found = await patiently(lambda: find_task(wire, state))
+            if found is None:
+                return None
+            task_id = found.id
+        return await patiently(lambda: wire.get(task_id))
+
+    async def _cancel(self, wire: Wire, state: RemoteState) -> None:
+        task_id = state.task_id
+        if task_id is None:
+            task = await find_task(wire, state)
+            if task is None:
+                return
+            task_id = task.id
+        try:
+            await wire.cancel(task_id)
+        except (NoSuchTask, NotCancelable):
+            pass
+
+    async def _give_up(self, wire: Wire, session: Session, agent_id: str) -> BackendResult:
+        try:
+            async with asyncio.timeout(_GRACE):
+                await self._cancel(wire, session.state)
+        except (Fault, BackendError, TimeoutError) as error:
+            _log.warning(
+                "agent %r: its task could not be cancelled: %s", agent_id, self._credentials.redact(str(error))
+            )
+        # The state stays as it is: whoever retries the run asks for this task, which may have come to something.
+        late = Failed("TimedOut", "polling timeout exceeded")
+        return BackendResult(agent_id, TimedOut(), late, state=session.state.dump())
+
+    def _failed(self, agent_id: str, reason: str, state: RemoteState) -> BackendResult:
+        text = self._credentials.redact(reason)
+        return BackendResult(agent_id, FailedStatus(text), Failed("RemoteError", text), state=state.dump())
+
+    def _result(self, agent_id: str, progress: Progress, state: RemoteState) -> BackendResult:
+        if progress.waits:
+            state = structs.replace(state, stage="waiting", asked=progress.status.mark)
+            asks = WaitingInput if progress.status.state == "TASK_STATE_INPUT_REQUIRED" else WaitingAuth
+            output = BackendOutput(progress.made or None, progress.artifacts, progress.asked or None)
+            return BackendResult(agent_id, asks(progress.said or None), output=output, state=state.dump())
+        state = structs.replace(state, stage="done", asked="")
+        if progress.reply is None and progress.status.state in ("TASK_STATE_FAILED", "TASK_STATE_REJECTED"):
+            said = progress.said or _UNSAID[progress.status.state]
+            return self._failed(agent_id, said, state)
+        cancelled = progress.reply is None and progress.status.state == "TASK_STATE_CANCELED"
+        output = BackendOutput(progress.answer or None, progress.artifacts)
+        status = CancelledStatus() if cancelled else Completed()
+        return BackendResult(agent_id, status, output=output, steps=1, state=state.dump())
+
+    # The connection.
+
+    @asynccontextmanager
+    async def _speak(self) -> AsyncGenerator[tuple[Wire, Endpoint], None]:
+        endpoint = await self._found()
+        settings = self._settings
+        async with connect(
+            endpoint, self._credentials, allow_private=settings.allow_private, timeout=settings.timeout
+        ) as wire:
+            yield wire, endpoint
+
+    async def _found(self) -> Endpoint:
+        now = time.monotonic()
+        if self._endpoint is None or now - self._endpoint[0] > _CARD_LIFE:
+            self._endpoint = (now, await patiently(self._discover, patience=3))
+        return self._endpoint[1]
+
+    async def _discover(self) -> Endpoint:
+        settings = self._settings
+        try:
+            async with asyncio.timeout(CALL_TIMEOUT):
+                return await discover(settings.url, self._credentials, allow_private=settings.allow_private)
+        except TimeoutError:
+            raise RemoteError(f"no agent card at {settings.url}: it took longer than {CALL_TIMEOUT:g} s") from None
+
+    def _open_http(self) -> httpx.AsyncClient:
+        return open_http(allow_private=self._settings.allow_private, timeout=CALL_TIMEOUT)
+
+    @asynccontextmanager
+    async def _faults_told(self) -> AsyncGenerator[None, None]:
+        """Faults become errors of ours, without any secret."""
+        try:
+            yield
+        except Fault as fault:
+            raise RemoteError(self._credentials.redact(str(fault))) from None
+        except BackendError as error:
+            raise type(error)(self._credentials.redact(error.detail)) from None
+
+
+def _unseen(text: str) -> None:
+    """Nobody reads along."""

@@ -1,0 +1,113 @@
+"""The protocol's objects as plain data."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from msgspec import UNSET, Struct, UnsetType
+
+__all__ = [
+    "INTERRUPTED",
+    "TERMINAL",
+    "ArtifactUpdate",
+    "Event",
+    "RemoteArtifact",
+    "RemoteMessage",
+    "RemotePart",
+    "RemoteTask",
+    "StatusUpdate",
+    "TaskState",
+    "TaskStatus",
+]
+
+TaskState = Literal[
+    "TASK_STATE_UNSPECIFIED",
+    "TASK_STATE_SUBMITTED",
+    "TASK_STATE_WORKING",
+    "TASK_STATE_COMPLETED",
+    "TASK_STATE_FAILED",
+    "TASK_STATE_CANCELED",
+    "TASK_STATE_INPUT_REQUIRED",
+    "TASK_STATE_REJECTED",
+    "TASK_STATE_AUTH_REQUIRED",
+]
+
+
+class RemotePart(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One part of a message or an artifact: text, bytes (as Base64), a URL, or JSON."""
+
+    text: str | None = None
+    raw: str | None = None
+    url: str | None = None
+    data: Any | UnsetType = UNSET
+    filename: str | None = None
+    media_type: str | None = None
+    metadata: dict[str, Any] = {}
+
+
+class RemoteMessage(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One message of the conversation."""
+
+    message_id: str = ""
+    role: Literal["ROLE_UNSPECIFIED", "ROLE_USER", "ROLE_AGENT"] = "ROLE_UNSPECIFIED"
+    parts: tuple[RemotePart, ...] = ()
+    context_id: str = ""
+    task_id: str = ""
+    metadata: dict[str, Any] = {}
+
+
+class TaskStatus(Struct, frozen=True, rename="camel"):
+    """Where a task stands, and what it says to that."""
+
+    state: TaskState = "TASK_STATE_UNSPECIFIED"
+    message: RemoteMessage | None = None
+    timestamp: str = ""
+
+    @property
+    def mark(self) -> str:
+        """What tells this status from another with the same state."""
+        return f"{self.timestamp} {'' if self.message is None else self.message.message_id}".strip()
+
+
+class RemoteArtifact(Struct, frozen=True, rename="camel"):
+    """Something the remote made."""
+
+    artifact_id: str = ""
+    name: str | None = None
+    parts: tuple[RemotePart, ...] = ()
+
+
+class RemoteTask(Struct, frozen=True, rename="camel"):
+    """A task as a whole."""
+
+    id: str = ""
+    context_id: str = ""
+    status: TaskStatus = TaskStatus()
+    artifacts: tuple[RemoteArtifact, ...] = ()
+    history: tuple[RemoteMessage, ...] = ()
+    metadata: dict[str, Any] = {}
+
+
+class StatusUpdate(Struct, frozen=True, rename="camel"):
+    """A task stands elsewhere."""
+
+    task_id: str = ""
+    context_id: str = ""
+    status: TaskStatus = TaskStatus()
+
+
+class ArtifactUpdate(Struct, frozen=True, rename="camel"):
+    """A task made something, or more of it."""
+
+    artifact: RemoteArtifact
+    task_id: str = ""
+    context_id: str = ""
+    append: bool = False
+
+
+Event = RemoteTask | RemoteMessage | StatusUpdate | ArtifactUpdate
+
+TERMINAL: frozenset[TaskState] = frozenset(
+    {"TASK_STATE_COMPLETED", "TASK_STATE_FAILED", "TASK_STATE_CANCELED", "TASK_STATE_REJECTED"}
+)
+INTERRUPTED: frozenset[TaskState] = frozenset({"TASK_STATE_INPUT_REQUIRED", "TASK_STATE_AUTH_REQUIRED"})

@@ -1,0 +1,284 @@
+"""One exchange with a remote agent: a message is sent once, as far as that can be known, and its task followed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeVar
+
+from msgspec import structs
+
+from ...errors import ExecutionFailed, RemoteError
+from ._faults import Errored, Fault, NoSuchTask, NotOffered, Refused, Unreachable
+from ._objects import (
+    INTERRUPTED,
+    TERMINAL,
+    ArtifactUpdate,
+    Event,
+    RemoteMessage,
+    RemotePart,
+    RemoteTask,
+    StatusUpdate,
+)
+from ._progress import Progress
+from ._state import RemoteState
+from ._wire import Wire
+
+__all__ = ["Session", "find_task", "patiently"]
+
+T = TypeVar("T")
+
+# The first pause and the longest, in seconds, and how many failures in a row are too many.
+FIRST_PAUSE = 0.25
+LONGEST_PAUSE = 10.0
+PATIENCE = 6
+# The longest that a remote's own wish to be left alone is heeded.
+LONGEST_WISH = 60.0
+# How long a stream may take to end once all is said.
+LINGER = 0.25
+BETWEEN_LOOKS = 0.25
+
+SETTLED = TERMINAL | INTERRUPTED
+
+
+def pause_after(failures: int, fault: Fault | None = None) -> float:
+    """Seconds to wait: what the remote asks for, or else longer each time and never the same for all clients."""
+    wish = fault.retry_after if isinstance(fault, Unreachable) else None
+    if wish is not None:
+        return min(wish, LONGEST_WISH)
+    return min(FIRST_PAUSE * 1.6**failures, LONGEST_PAUSE) * random.uniform(0.5, 1.0)
+
+
+async def patiently(call: Callable[[], Awaitable[T]], patience: int = PATIENCE) -> T:
+    """Make a call that changes nothing; a few failures in a row don't end it."""
+    failures = 0
+    while True:
+        try:
+            return await call()
+        except (Unreachable, Errored) as fault:
+            failures += 1
+            if failures >= patience:
+                raise RemoteError(f"given up after {failures} failures in a row, the last: {fault}") from None
+            await asyncio.sleep(pause_after(failures - 1, fault))
+
+
+async def find_task(wire: Wire, state: RemoteState) -> RemoteTask | None:
+    """The task that a message led to whose answer we never saw, if the remote can tell."""
+    try:
+        tasks = await wire.list(state.context_id, pages=4)
+        mine = [task for task in tasks if _heard(task, state)]
+        if not mine and not tasks:
+            # A remote may have chosen another context.
+            mine = [task for task in await wire.list(None, pages=2) if _heard(task, state)]
+    except Refused:
+        return None
+    if not mine:
+        # Histories are the remote's to keep or not; a new task of our own conversation can only be this one.
+        new = [task for task in tasks if task.id not in state.known]
+        mine = [task for task in new if not any(message.role == "ROLE_USER" for message in task.history)]
+        if len(new) > 1:
+            return None
+    return mine[0] if mine else None
+
+
+def _heard(task: RemoteTask, state: RemoteState) -> bool:
+    return any(message.message_id == state.message_id for message in task.history)
+
+
+class Session:
+    """Carries out what a state says, and keeps the state as that goes on."""
+
+    def __init__(
+        self,
+        wire: Wire,
+        state: RemoteState,
+        *,
+        save: Callable[[dict[str, Any]], Awaitable[None]],
+        emit: Callable[[str], None],
+        streams: bool,
+        exact: bool,
+    ) -> None:
+        self._wire = wire
+        self._save = save
+        self._streams = streams
+        # Whether the same message may be sent again: the remote dedupes, or the work may be repeated.
+        self._exact = exact
+        self._failures = 0
+        self._look_at = 0.0
+        self.state = state
+        self.progress = Progress(emit, state.asked)
+
+    async def begin(self, parts: tuple[RemotePart, ...]) -> None:
+        """Send a message, whose intent is saved first, and follow its task."""
+        await self._save(self.state.dump())
+        await self._deliver(parts)
+
+    async def take_up(self, parts: tuple[RemotePart, ...]) -> None:
+        """Go on where another activation stopped; nothing is sent that may have been sent."""
+        if self.state.stage == "sent":
+            await self._follow()
+        else:
+            await self._find_out(parts, "the process stopped while it sent the message")
+
+    async def _deliver(self, parts: tuple[RemotePart, ...]) -> None:
+        state = self.state
+        message = RemoteMessage(state.message_id, "ROLE_USER", parts, state.context_id, state.task_id or "")
+        while True:
+            try:
+                await self._send(message)
+            except NotOffered:
+                if not self._streams:
+                    raise
+                self._streams = False  # The card promises streams, and the server has none.
+                continue
+            except Unreachable as fault:
+                if self.state.stage == "intent":
+                    await self._pause(fault)
+                    if fault.begun:
+                        return await self._find_out(parts, str(fault))
+                    continue
+            except Refused:
+                if self.state.stage == "intent":
+                    raise
+            except Fault:
+                # It may have begun a task all the same, which then tells what went wrong.
+                if self.state.stage == "intent" and not await self._adopt():
+                    raise
+            return await self._follow()
+
+    async def _send(self, message: RemoteMessage) -> None:
+        if self._streams:
+            await self._read(self._wire.stream(message), self._take)
+        else:
+            await self._take(await self._wire.send(message))
+        if self.state.stage == "intent" and not self.progress.settled:
+            raise Unreachable("the answer ended before it named a task", begun=True)
+
+    async def _find_out(self, parts: tuple[RemotePart, ...], doubt: str) -> None:
+        """Adopt what the remote made of a message that may have reached it; else the effect decides."""
+        if await self._adopt():
+            return await self._follow()
+        if self._exact:
+            return await self._deliver(parts)
+        raise ExecutionFailed(
+            f"outcome unknown: {doubt}, and the remote can't tell whether it took message "
+            f"{self.state.message_id}. It isn't sent again, for the agent's effect is 'once': look there, or give "
+            "the agent the effect 'idempotent' if a message may be taken twice"
+        )
+
+    async def _adopt(self) -> bool:
+        task = await self._adoptable()
+        if task is not None:
+            await self._take(task)
+        return task is not None
+
+    async def _adoptable(self) -> RemoteTask | None:
+        if self.state.task_id is None:
+            found = await patiently(lambda: find_task(self._wire, self.state), patience=3)
+            # What is listed lacks the artifacts.
+            return None if found is None else await self._get(found.id)
+        task = await self._get(self.state.task_id)
+        # A task that no longer waits with the question has its answer.
+        taken = task.status.state not in INTERRUPTED or task.status.mark != self.state.asked
+        return task if taken or _heard(task, self.state) else None
+
+    async def _follow(self) -> None:
+        rounds = 0
+        while not self.progress.settled:
+            await self._take(await self._get(self._task_id))
+            if self._streams and not self.progress.settled and await self._resubscribe():
+                rounds = 0
+            if not self.progress.settled:
+                await asyncio.sleep(pause_after(rounds))
+                rounds += 1
+
+    async def _resubscribe(self) -> bool:
+        """Follow the task's stream while it lasts; returns whether it said anything."""
+        try:
+            return await self._read(self._wire.subscribe(self._task_id), self._glimpse) > 0
+        except Refused:  # Not offered, or the task is over by now: asking for it tells.
+            self._streams = False
+        except Fault:
+            pass
+        return False
+
+    async def _get(self, task_id: str) -> RemoteTask:
+        try:
+            return await patiently(lambda: self._wire.get(task_id))
+        except NoSuchTask:
+            raise ExecutionFailed(
+                f"outcome unknown: the remote no longer knows task {task_id}, which it had begun"
+            ) from None
+
+    @property
+    def _task_id(self) -> str:
+        return self.state.task_id or ""
+
+    async def _read(self, events: AsyncIterator[Event], take: Callable[[Event], Awaitable[None]]) -> int:
+        """Take in a stream, and a little longer than until all is said; returns how much was heard.
+
+        The SDK's streams are generators in generators. Only an end, or a cancellation from within, closes them
+        all at once; leaving the loop would leave them to the garbage collector.
+        """
+        heard, failure = 0, None
+        now = asyncio.get_running_loop().time
+        linger = asyncio.timeout(None)
+        try:
+            async with linger:
+                async for event in events:
+                    if failure is not None:
+                        continue
+                    heard += 1
+                    try:
+                        await take(event)
+                    except BaseException as error:
+                        failure = error
+                        linger.reschedule(now())
+                    else:
+                        linger.reschedule(now() + LINGER if self.progress.settled else None)
+        except TimeoutError:
+            if not linger.expired():
+                raise
+        if failure is not None:
+            raise failure
+        return heard
+
+    async def _glimpse(self, event: Event) -> None:
+        """Take in an event of a stream that was taken up again. What it adds may be in a snapshot already, so the
+        task itself is asked for, now and then and at the end."""
+        settles = isinstance(event, StatusUpdate) and event.status.state in SETTLED
+        now = asyncio.get_running_loop().time()
+        if not settles and not isinstance(event, ArtifactUpdate):
+            await self._take(event)
+        elif settles or now >= self._look_at:
+            self._look_at = now + BETWEEN_LOOKS
+            await self._take(await self._get(self._task_id))
+
+    async def _take(self, event: Event) -> None:
+        if self.state.stage == "intent" and (named := _ids(event)) is not None:
+            task_id, context_id = named
+            context_id = context_id or self.state.context_id
+            self.state = structs.replace(self.state, stage="sent", task_id=task_id, context_id=context_id)
+            await self._save(self.state.dump())
+        elif isinstance(event, RemoteMessage) and event.context_id:
+            self.state = structs.replace(self.state, context_id=event.context_id)
+        self.progress.take(event)
+
+    async def _pause(self, fault: Unreachable) -> None:
+        self._failures += 1
+        if self._failures >= PATIENCE:
+            raise RemoteError(f"given up after {self._failures} attempts to send the message, the last: {fault}")
+        await asyncio.sleep(pause_after(self._failures - 1, fault))
+
+
+def _ids(event: Event) -> tuple[str, str] | None:
+    match event:
+        case RemoteTask(id=task_id, context_id=context_id) if task_id:
+            return task_id, context_id
+        case StatusUpdate(task_id=task_id, context_id=context_id) if task_id:
+            return task_id, context_id
+        case ArtifactUpdate(task_id=task_id, context_id=context_id) if task_id:
+            return task_id, context_id
+        case _:
+            return None

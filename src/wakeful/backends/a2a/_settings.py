@@ -1,0 +1,78 @@
+"""Where a remote agent is and how it is spoken to, as the definition of an agent says it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any, Literal, cast, get_args
+
+from msgspec import Struct
+
+from ...errors import InvalidConfig, RemoteError
+from ._auth import ApiKey, Auth, Bearer, Env, OAuth2
+from ._urls import check_url
+
+__all__ = ["Effect", "Settings", "settings_of"]
+
+Effect = Literal["pure", "idempotent", "once"]
+
+
+class Settings(Struct, frozen=True):
+    """One remote agent's."""
+
+    url: str
+    auth: Auth | None = None
+    effect: Effect = "once"
+    timeout: float = 300.0
+    allow_private: bool = False
+
+
+def settings_of(endpoint: Mapping[str, Any]) -> Settings:
+    """The settings that an endpoint holds, checked; `auth` may be data too."""
+    unknown = sorted(set(endpoint) - set(Settings.__struct_fields__))
+    if unknown:
+        raise InvalidConfig(
+            f"unknown setting {unknown[0]!r}: an A2A endpoint has {', '.join(Settings.__struct_fields__)}"
+        )
+    given: dict[str, Any] = {"url": "", **endpoint, "auth": _auth_of(endpoint.get("auth"))}
+    settings = Settings(**given)
+    try:
+        check_url(settings.url, "the agent's address")
+    except RemoteError as error:
+        raise InvalidConfig(error.detail) from None
+    if settings.effect not in get_args(Effect):
+        raise InvalidConfig(
+            f"effect={settings.effect!r} can't be kept with a remote agent: {', '.join(get_args(Effect))} can"
+        )
+    if not settings.timeout > 0:
+        raise InvalidConfig(f"timeout={settings.timeout!r} leaves no time: give seconds")
+    for package in ("a2a", "httpx"):
+        if find_spec(package) is None:
+            raise InvalidConfig(f"agents behind A2A need the package {package!r}: pip install 'wakeful[a2a]'")
+    return settings
+
+
+_AUTH: dict[str, type[Auth]] = {"bearer": Bearer, "api_key": ApiKey, "oauth2": OAuth2}
+
+
+def _auth_of(given: Any) -> Auth | None:
+    """The auth itself, or the one that data describes: `{"type": "bearer", "token": {"env": "NAME"}}`."""
+    if given is None or isinstance(given, Bearer | ApiKey | OAuth2):
+        return given
+    if not isinstance(given, Mapping):
+        raise InvalidConfig(f"auth must be a Bearer, an ApiKey or an OAuth2, not a {type(given).__name__}")
+    fields = dict(cast(Mapping[str, Any], given))
+    kind = _AUTH.get(str(fields.pop("type", "")))
+    if kind is None:
+        raise InvalidConfig(f"auth needs a type: one of {', '.join(_AUTH)}")
+    try:
+        return kind(**{name: _secret_of(value) for name, value in fields.items()})
+    except TypeError as error:
+        raise InvalidConfig(f"auth of type {kind.__name__}: {error}") from None
+
+
+def _secret_of(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    fields = cast(Mapping[str, Any], value)
+    return Env(str(fields["env"])) if set(fields) == {"env"} else fields

@@ -1,0 +1,61 @@
+"""Requests to a backend without a runtime: what it saves and shows is there to look at."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from wakeful.backends import AbortRequest, BackendResult, RootRequest
+from wakeful.backends.a2a import A2ABackend, A2AFactory
+from wakeful.types.messages import Message, user_message
+from wakeful.types.runs import Identity
+
+
+class Crash(BaseException):
+    """The process ends here."""
+
+
+class Thread:
+    """A thread with one remote agent: what a runtime would keep between two requests."""
+
+    def __init__(self, backend: A2ABackend) -> None:
+        self.backend = backend
+        self.state: dict[str, Any] | None = None
+        self.saved: list[dict[str, Any]] = []
+        self.shown: list[str] = []
+        self.crash_at: str | None = None
+
+    async def save(self, state: dict[str, Any]) -> None:
+        self.state = state
+        self.saved.append(state)
+        if self.crash_at == state["stage"]:
+            self.crash_at = None
+            raise Crash
+
+    async def ask(self, *said: str | Message, run: str = "run-1") -> BackendResult:
+        """Say something to the agent, and keep what a runtime would keep."""
+        messages = tuple([user_message(each) if isinstance(each, str) else each for each in said])
+        request = RootRequest(
+            agent_id="analyst",
+            messages=messages,
+            new_messages=messages,
+            identity=identity(run),
+            state=self.state,
+            emit=self.shown.append,
+            save=self.save,
+        )
+        result = await self.backend.execute_root(request)
+        self.state = result.state or self.state
+        return result
+
+    async def abort(self, run: str = "run-1") -> None:
+        await self.backend.abort(AbortRequest(agent_id="analyst", identity=identity(run), state=self.state))
+
+
+def identity(run: str) -> Identity:
+    return Identity(run, "thread-1", "analyst", run)
+
+
+def thread(url: str, **settings: Any) -> Thread:
+    """A thread with the agent at a URL, which may be private and has ten seconds."""
+    endpoint = {"url": url, "allow_private": True, "timeout": 10.0, **settings}
+    return Thread(A2AFactory().build(endpoint))

@@ -1,0 +1,208 @@
+"""Remote agents for tests: servers made with the official SDK alone, each on a loopback socket and a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+from a2a.helpers import new_task_from_user_message, new_text_part
+from a2a.server.agent_execution import AgentExecutor, RequestContext
+from a2a.server.events import EventQueue
+from a2a.server.request_handlers import DefaultRequestHandler
+from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes, create_rest_routes
+from a2a.server.tasks import InMemoryTaskStore, TaskUpdater
+from a2a.types import AgentCapabilities, AgentCard, AgentExtension, AgentInterface, AgentSkill, Part
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+Scope, Receive, Send = Any, Any, Any
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Wrap = Callable[[App, Scope, Receive, Send], Awaitable[None]]
+
+
+class Turn:
+    """One message that the remote agent received, and the means to answer it."""
+
+    def __init__(self, context: RequestContext, queue: EventQueue, remote: Remote) -> None:
+        self.context = context
+        self.queue = queue
+        self.remote = remote
+        self.text = context.get_user_input()
+        self.parts: list[Part] = list(context.message.parts) if context.message else []
+        self.updater = TaskUpdater(queue, context.task_id or "", context.context_id or "")
+
+    @property
+    def is_new(self) -> bool:
+        return self.context.current_task is None
+
+    async def open(self) -> TaskUpdater:
+        """Make it a task, and say that work has begun."""
+        if self.is_new:
+            assert self.context.message is not None
+            await self.queue.enqueue_event(new_task_from_user_message(self.context.message))
+        await self.updater.start_work()
+        return self.updater
+
+    def says(self, text: str, *parts: Part) -> Any:
+        return self.updater.new_agent_message([new_text_part(text), *parts])
+
+    async def write(self, text: str, *, id: str = "answer", append: bool = False, last: bool = False) -> None:
+        await self.updater.add_artifact([new_text_part(text)], artifact_id=id, append=append, last_chunk=last)
+
+    async def reached(self, name: str) -> None:
+        """Tell the test that this point is reached, and wait until it lets us go on."""
+        self.remote.at(name).set()
+        while not self.remote.gate(name).is_set():
+            await asyncio.sleep(0.005)
+
+
+Behaviour = Callable[[Turn], Awaitable[None]]
+
+
+class Executor(AgentExecutor):
+    def __init__(self, remote: Remote) -> None:
+        self._remote = remote
+
+    async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
+        assert context.message is not None
+        self._remote.messages.append(context.message.message_id)
+        await self._remote.behaviour(Turn(context, event_queue, self._remote))
+
+    async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
+        self._remote.cancelled.append(context.task_id or "")
+        await TaskUpdater(event_queue, context.task_id or "", context.context_id or "").cancel()
+
+
+class Remote:
+    """A running server. `messages` are the ids that reached the agent, `requests` what reached the socket."""
+
+    def __init__(self, behaviour: Behaviour, wrap: Wrap | None) -> None:
+        self.behaviour = behaviour
+        self.wrap = wrap
+        self.url = ""
+        self.card = AgentCard()
+        self.messages: list[str] = []
+        self.cancelled: list[str] = []
+        self.heard: list[str] = []
+        self.requests: list[tuple[str, str, dict[str, str]]] = []
+        self._events: dict[str, threading.Event] = {}
+
+    def at(self, name: str) -> threading.Event:
+        return self._events.setdefault(f"at {name}", threading.Event())
+
+    def gate(self, name: str) -> threading.Event:
+        return self._events.setdefault(f"gate {name}", threading.Event())
+
+    async def wait(self, name: str) -> None:
+        """Wait until the agent reached a point."""
+        assert await asyncio.to_thread(self.at(name).wait, 10), f"never reached {name!r}"
+
+    def calls(self, path: str) -> int:
+        return sum(1 for _, seen, _ in self.requests if seen == path)
+
+    def app(self, inner: App) -> App:
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] != "http":
+                return
+            headers = {k.decode(): v.decode() for k, v in scope["headers"]}
+            self.requests.append((scope["method"], scope["path"], headers))
+            if self.wrap is None:
+                await inner(scope, receive, send)
+            else:
+                await self.wrap(inner, scope, receive, send)
+
+        return app
+
+
+def card_for(
+    url: str,
+    *,
+    streaming: bool = True,
+    bindings: Sequence[tuple[str, str]] = (("JSONRPC", "1.0"),),
+    dedupes: bool = False,
+) -> AgentCard:
+    paths = {"JSONRPC": "/rpc", "HTTP+JSON": "/rest"}
+    extensions = [AgentExtension(uri="urn:wakeful:a2a:message-id-dedupe")] if dedupes else []
+    return AgentCard(
+        name="remote",
+        description="A remote agent",
+        version="1",
+        supported_interfaces=[
+            AgentInterface(url=url + paths.get(binding, ""), protocol_binding=binding, protocol_version=version)
+            for binding, version in bindings
+        ],
+        capabilities=AgentCapabilities(streaming=streaming, extensions=extensions),
+        default_input_modes=["text/plain"],
+        default_output_modes=["text/plain"],
+        skills=[AgentSkill(id="talk", name="talk", description="talks", tags=["talk"])],
+    )
+
+
+@contextmanager
+def listening(app: App) -> Iterator[str]:
+    """Serve an ASGI app on a free port of the loopback, on a thread of its own."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        sock.listen(64)
+        config = uvicorn.Config(app, log_config=None, lifespan="off", ws="none", timeout_graceful_shutdown=1)
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, args=([sock],), name="remote", daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{sock.getsockname()[1]}"
+        finally:
+            server.should_exit = server.force_exit = True
+            thread.join(10)
+            assert not thread.is_alive()
+
+
+@contextmanager
+def serving(
+    behaviour: Behaviour,
+    *,
+    streaming: bool = True,
+    bindings: Sequence[tuple[str, str]] = (("JSONRPC", "1.0"),),
+    dedupes: bool = False,
+    wrap: Wrap | None = None,
+) -> Iterator[Remote]:
+    """A remote agent that behaves so."""
+    remote = Remote(behaviour, wrap)
+    # The card names the port, which is known once the socket is there.
+    routes: list[Any] = []
+
+    async def late(scope: Scope, receive: Receive, send: Send) -> None:
+        await inner[0](scope, receive, send)
+
+    inner: list[App] = []
+    with listening(remote.app(late)) as url:
+        remote.url = url
+        card = remote.card = card_for(url, streaming=streaming, bindings=bindings, dedupes=dedupes)
+        handler = DefaultRequestHandler(Executor(remote), InMemoryTaskStore(), card)
+        legacy = any(version.startswith("0.3") for _, version in bindings)
+        routes += create_agent_card_routes(card)
+        routes += create_jsonrpc_routes(handler, "/rpc", enable_v0_3_compat=legacy)
+        routes += create_rest_routes(handler, path_prefix="/rest", enable_v0_3_compat=legacy)
+        inner.append(Starlette(routes=routes))
+        yield remote
+
+
+@contextmanager
+def tokens(lifetime: float = 3600, status: int = 200) -> Iterator[tuple[str, list[dict[str, str]]]]:
+    """An OAuth2 token endpoint; yields its URL and the forms it was sent, tokens are `token-1`, `token-2`, …"""
+    seen: list[dict[str, str]] = []
+
+    async def endpoint(request: Request) -> JSONResponse:
+        form = (await request.body()).decode()
+        seen.append({"form": form, "authorization": request.headers.get("authorization", "")})
+        token = {"access_token": f"token-{len(seen)}", "token_type": "Bearer", "expires_in": lifetime}
+        return JSONResponse(token if status == 200 else {"error": "denied"}, status_code=status)
+
+    with listening(Starlette(routes=[Route("/token", endpoint, methods=["POST"])])) as url:
+        yield f"{url}/token", seen

@@ -1,0 +1,147 @@
+"""Who we are to a remote agent, and that nobody else learns of it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+from typing import Any
+
+import pytest
+
+from wakeful.backends import FailedStatus
+from wakeful.backends.a2a import ApiKey, Bearer, Env, OAuth2
+from wakeful.errors import BackendError, ConfigurationError
+
+from .requests import thread
+from .servers import App, Receive, Scope, Send, Turn, Wrap, serving, tokens
+
+SECRET = "s3cr3t-value"
+
+
+async def answers(turn: Turn) -> None:
+    await turn.open()
+    await turn.updater.complete(turn.says("Hello."))
+
+
+def requiring(header: str, *values: str) -> Wrap:
+    """Answer 401, quoting what was sent, to all who lack the header."""
+
+    async def wrap(app: App, scope: Scope, receive: Receive, send: Send) -> None:
+        sent = dict(scope["headers"]).get(header.encode(), b"")
+        if scope["path"] != "/rpc" or sent.decode() in values:
+            return await app(scope, receive, send)
+        await receive()
+        await send({"type": "http.response.start", "status": 401, "headers": []})
+        return await send({"type": "http.response.body", "body": b"bad credentials: " + sent})
+
+    return wrap
+
+
+async def function() -> str:
+    return SECRET
+
+
+@pytest.mark.parametrize("secret", [SECRET, Env("ANALYST_TOKEN"), lambda: SECRET, function, f"{SECRET}\n"])
+async def test_a_bearer_token_is_sent(secret: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANALYST_TOKEN", SECRET)
+    with serving(answers, wrap=requiring("authorization", f"Bearer {SECRET}")) as remote:
+        assert (await thread(remote.url, auth=Bearer(secret)).ask("hi")).text == "Hello."
+
+
+async def test_an_api_key_has_its_own_header() -> None:
+    with serving(answers, wrap=requiring("x-api-key", SECRET)) as remote:
+        assert (await thread(remote.url, auth=ApiKey("X-API-Key", SECRET)).ask("hi")).text == "Hello."
+
+
+async def test_auth_may_be_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANALYST_TOKEN", SECRET)
+    auth = {"type": "bearer", "token": {"env": "ANALYST_TOKEN"}}
+    with serving(answers, wrap=requiring("authorization", f"Bearer {SECRET}")) as remote:
+        assert (await thread(remote.url, auth=auth).ask("hi")).text == "Hello."
+
+
+async def test_a_missing_secret_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ANALYST_TOKEN", raising=False)
+    with serving(answers) as remote:
+        with pytest.raises(ConfigurationError, match="'ANALYST_TOKEN' holds no secret: set it"):
+            await thread(remote.url, auth=Bearer(Env("ANALYST_TOKEN"))).ask("hi")
+        with pytest.raises(ConfigurationError, match="secret is empty"):
+            await thread(remote.url, auth=Bearer(lambda: "a\r\nb")).ask("hi")
+
+
+async def test_oauth2_tokens_are_fetched_once_and_shared() -> None:
+    with tokens() as (url, seen), serving(answers, wrap=requiring("authorization", "Bearer token-1")) as remote:
+        talks = [thread(remote.url, auth=OAuth2(url, "me", SECRET, ["read", "write"]))]
+        talks += [type(talks[0])(talks[0].backend) for _ in range(4)]
+        results = await asyncio.gather(*[talk.ask("hi") for talk in talks])
+    assert [result.text for result in results] == ["Hello."] * 5
+    assert len(seen) == 1
+    assert seen[0]["form"] == "grant_type=client_credentials&scope=read+write"
+    assert seen[0]["authorization"] == "Basic " + base64.b64encode(f"me:{SECRET}".encode()).decode()
+
+
+async def test_an_oauth2_token_is_renewed_before_it_expires() -> None:
+    with tokens(lifetime=0.0) as (url, seen), serving(answers) as remote:
+        assert (await thread(remote.url, auth=OAuth2(url, "me", SECRET)).ask("hi")).text == "Hello."
+        used = [headers["authorization"] for _, _, headers in remote.requests]
+    assert used == [f"Bearer token-{n}" for n in range(1, len(seen) + 1)]
+    assert len(used) > 1
+
+
+async def test_a_refused_token_is_replaced_once() -> None:
+    with tokens() as (url, seen), serving(answers, wrap=requiring("authorization", "Bearer token-2")) as remote:
+        assert (await thread(remote.url, auth=OAuth2(url, "me", SECRET)).ask("hi")).text == "Hello."
+        assert len(seen) == 2
+    assert len(remote.messages) == 1
+    with tokens() as (url, seen), serving(answers, wrap=requiring("authorization", "never")) as remote:
+        result = await thread(remote.url, auth=OAuth2(url, "me", SECRET)).ask("hi")
+        assert "check the agent's `auth`" in str(result.status)
+        assert len(seen) == 2
+
+
+async def test_no_token_is_a_clear_error() -> None:
+    with tokens(status=401) as (url, _), serving(answers) as remote, pytest.raises(BackendError) as failure:
+        await thread(remote.url, auth=OAuth2(url, "me", SECRET)).ask("hi")
+    assert failure.value.detail == f"no token from {url}: HTTP 401; check the client's id and secret"
+
+
+@pytest.mark.parametrize(
+    "auth",
+    [
+        Bearer(SECRET),
+        Bearer(lambda: SECRET),
+        ApiKey("X-API-Key", SECRET),
+        OAuth2("https://t.example", "me", SECRET),
+    ],
+)
+async def test_secrets_are_in_no_error_repr_log_or_state(auth: Any, caplog: pytest.LogCaptureFixture) -> None:
+    async def quotes(turn: Turn) -> None:
+        await turn.open()
+        headers = turn.remote.requests[-1][2]
+        quoted = headers.get("authorization", "") + headers.get("x-api-key", "")
+        await turn.updater.failed(turn.says(f"I don't know {quoted}"))
+
+    caplog.set_level(logging.DEBUG)
+    with tokens() as (url, _):
+        if isinstance(auth, OAuth2):
+            auth = OAuth2(url, "me", SECRET)
+        secret = "token-1" if isinstance(auth, OAuth2) else SECRET
+        with serving(quotes) as remote:
+            talk = thread(remote.url, auth=auth)
+            result = await talk.ask("hi")
+        with serving(quotes, wrap=requiring("authorization")) as remote:
+            refused = await thread(remote.url, auth=auth).ask("hi")
+    assert isinstance(result.status, FailedStatus)
+    assert result.status.message.replace("Bearer ", "") == "I don't know ***"
+    seen = [repr(auth), repr(talk.backend), repr(result), repr(refused), repr(talk.saved)]
+    loggers = ("wakeful", "httpx", "httpcore", "a2a.client")  # The server's are here too.
+    ours = [record.getMessage() for record in caplog.records if record.name.startswith(loggers)]
+    for text in [*seen, *ours]:
+        assert SECRET not in text
+        assert secret not in text
+
+
+def test_an_environment_variables_name_is_no_secret() -> None:
+    assert repr(Bearer(Env("ANALYST_TOKEN"))) == "Bearer(Env(name='ANALYST_TOKEN'))"
+    assert repr(OAuth2("https://t", "me", SECRET, ["a"])) == "OAuth2('https://t', 'me', ***, ('a',))"

@@ -1,0 +1,294 @@
+"""Finding a remote agent by its card, and what is refused on the way."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from google.protobuf.json_format import MessageToDict
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from wakeful.agents import Agent
+from wakeful.backends.a2a import A2AFactory
+from wakeful.errors import BackendError, ConfigurationError, InvalidConfig, RemoteError
+from wakeful.runtime import Runtime
+
+from .requests import thread
+from .servers import App, Receive, Scope, Send, Turn, card_for, listening, serving
+
+
+async def answers(turn: Turn) -> None:
+    await turn.open()
+    await turn.updater.complete(turn.says("Hello."))
+
+
+@contextmanager
+def card_at(answer: Callable[[Request], Response]) -> Iterator[str]:
+    """A server that has nothing but a card, or what passes for one."""
+
+    async def endpoint(request: Request) -> Response:
+        return answer(request)
+
+    with listening(Starlette(routes=[Route("/.well-known/agent-card.json", endpoint)])) as url:
+        yield url
+
+
+async def refusal(url: str, **settings: Any) -> str:
+    with pytest.raises(BackendError) as failure:
+        await thread(url, **settings).ask("hi")
+    return failure.value.detail
+
+
+@pytest.mark.parametrize("suffix", ["", "/", "/.well-known/agent-card.json"])
+async def test_a_base_url_and_a_cards_url_lead_to_the_agent(suffix: str) -> None:
+    with serving(answers) as remote:
+        assert (await thread(remote.url + suffix).ask("hi")).text == "Hello."
+
+
+async def test_the_card_is_fetched_once_for_many_runs() -> None:
+    with serving(answers) as remote:
+        talk = thread(remote.url)
+        for run in ("run-1", "run-2", "run-3"):
+            await talk.ask("hi", run=run)
+    assert remote.calls("/.well-known/agent-card.json") == 1
+
+
+async def test_version_1_is_preferred_and_the_servers_order_decides_the_binding() -> None:
+    bindings = [("JSONRPC", "0.3"), ("HTTP+JSON", "1.0"), ("JSONRPC", "1.0")]
+    with serving(answers, bindings=bindings) as remote:
+        await thread(remote.url).ask("hi")
+    assert remote.calls("/rest/message:stream") == 1
+
+
+async def test_an_oversize_card_is_refused_whatever_its_headers_say() -> None:
+    async def endless() -> Any:
+        yield b'{"name": "'
+        for _ in range(100):
+            yield b"x" * 65536
+
+    with card_at(lambda _: StreamingResponse(endless(), media_type="application/json")) as url:
+        assert "answers with more than 262,144 bytes" in await refusal(url)
+
+
+async def test_a_redirecting_card_is_refused() -> None:
+    with card_at(lambda _: RedirectResponse("https://example.com/card.json")) as url:
+        assert "redirects aren't followed: give the address that it leads to" in await refusal(url)
+
+
+async def test_what_is_no_card_is_refused() -> None:
+    for body in (b"<html>", b"[1]", b"[" * 200_000, b'{"capabilities": 7}'):
+        with card_at(lambda _, body=body: Response(body, media_type="application/json")) as url:  # type: ignore[misc]
+            assert f"no agent card at {url}" in await refusal(url) or "no interface" in await refusal(url)
+
+
+async def test_a_missing_card_is_refused_with_its_address() -> None:
+    with listening(Starlette()) as url:
+        assert await refusal(url) == (
+            f"no agent card at {url}/.well-known/agent-card.json: HTTP 404 from {url}/.well-known/agent-card.json"
+        )
+
+
+@pytest.mark.parametrize("interface", [("JSONRPC", "0.2"), ("JSONRPC", "2.0"), ("SOAP", "1.0")])
+async def test_a_card_of_other_versions_or_bindings_is_a_clear_error(interface: tuple[str, str]) -> None:
+    card = MessageToDict(card_for("http://127.0.0.1:9", bindings=[interface]))
+    with card_at(lambda _: JSONResponse(card)) as url:
+        refused = await refusal(url)
+    assert f"offers no interface that we speak ({' '.join(interface)})" in refused
+    assert "JSONRPC, HTTP+JSON" in refused
+
+
+async def test_private_addresses_are_refused_by_default() -> None:
+    with serving(answers) as remote:
+        assert "isn't a public address" in await refusal(remote.url, allow_private=False)
+        assert "isn't a public address" in await refusal(
+            remote.url.replace("127.0.0.1", "localhost"), allow_private=False
+        )
+        assert remote.requests == []
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "10.1.2.3",
+        "169.254.169.254",
+        "192.168.0.1",
+        "0.0.0.0",
+        "100.64.0.1",
+        "224.0.0.1",
+        "2130706433",
+        "0x7f.1",
+        "[::1]",
+        "[fd00::1]",
+        "[::ffff:127.0.0.1]",
+        "[64:ff9b::7f00:1]",
+        "[2002:7f00:1::]",
+    ],
+)
+async def test_an_address_is_private_in_all_its_spellings(address: str) -> None:
+    assert "isn't a public address" in await refusal(f"http://{address}:1", allow_private=False)
+
+
+async def test_one_private_address_among_public_ones_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    def resolves(*_: Any, **__: Any) -> list[Any]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (at, 80)) for at in ("93.184.216.34", "10.0.0.1")]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolves)
+    assert "'example.com' is at 10.0.0.1" in await refusal("http://example.com", allow_private=False)
+
+
+async def test_the_connection_goes_to_the_address_that_was_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that means another address the next time doesn't get there."""
+    asked: list[str] = []
+    real = socket.getaddrinfo
+
+    def resolves(host: Any, port: Any, *rest: Any, **more: Any) -> Any:
+        if host != "agent.test":
+            return real(host, port, *rest, **more)
+        asked.append(host)
+        return real("127.0.0.1", port, *rest, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolves)
+    with serving(answers) as remote:
+        url = remote.url.replace("127.0.0.1", "agent.test")
+        monkeypatch.setattr(remote, "card", None)
+        await thread(url).ask("hi")
+        hosts = {headers["host"].partition(":")[0] for _, _, headers in remote.requests}
+    # Once for the card; the interface of this card is at the address itself.
+    assert asked == ["agent.test"]
+    assert hosts == {"agent.test", "127.0.0.1"}
+
+
+async def test_a_public_card_may_not_point_inside(monkeypatch: pytest.MonkeyPatch) -> None:
+    import wakeful.backends.a2a._card as module
+
+    checked: list[str] = []
+    card = MessageToDict(card_for("http://169.254.169.254"))
+    with card_at(lambda _: JSONResponse(card)) as url:
+        real = module.addresses_of
+
+        async def addresses(host: str, port: int, *, allow_private: bool) -> list[str]:
+            checked.append(host)
+            return await real(host, port, allow_private=False)
+
+        # The card itself is on the loopback here, which only the transport is allowed to reach.
+        monkeypatch.setattr(module, "addresses_of", addresses)
+        assert "'169.254.169.254' is at 169.254.169.254, which isn't a public address" in await refusal(url)
+    assert checked == ["169.254.169.254"]
+
+
+async def test_a_redirected_call_is_refused() -> None:
+    async def wrap(app: App, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] != "/rpc":
+            return await app(scope, receive, send)
+        headers = [(b"location", b"http://169.254.169.254/")]
+        await send({"type": "http.response.start", "status": 307, "headers": headers})
+        return await send({"type": "http.response.body", "body": b""})
+
+    with serving(answers, wrap=wrap) as remote:
+        result = await thread(remote.url).ask("hi")
+    assert "redirects aren't followed" in str(result.status)
+
+
+def replaced(path: str, kind: bytes, *chunks: bytes, encoding: bytes | None = None) -> Any:
+    """Answer a path with these bytes instead."""
+
+    async def wrap(app: App, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] != path:
+            return await app(scope, receive, send)
+        await receive()
+        headers = [(b"content-type", kind)] + ([(b"content-encoding", encoding)] if encoding else [])
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        for chunk in chunks:
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        return await send({"type": "http.response.body", "body": b""})
+
+    return wrap
+
+
+async def test_bodies_and_streams_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    import wakeful.backends.a2a._guard as guard
+
+    monkeypatch.setattr(guard, "BODY_LIMIT", 100_000)
+    monkeypatch.setattr(guard, "LINE_LIMIT", 100_000)
+    flood = [b"x" * 50_000] * 3
+    for streaming, kind in ((False, b"application/json"), (True, b"text/event-stream")):
+        with serving(answers, streaming=streaming, wrap=replaced("/rpc", kind, *flood)) as remote:
+            assert "answers with more than 100,000 bytes" in await refusal(remote.url)
+
+
+async def test_a_compressed_answer_is_refused() -> None:
+    wrap = replaced("/rpc", b"application/json", b"x", encoding=b"gzip")
+    with serving(answers, wrap=wrap) as remote:
+        assert "answers compressed" in await refusal(remote.url)
+
+
+def event(**update: Any) -> bytes:
+    body = {"jsonrpc": "2.0", "id": "1", "result": update}
+    return b"data: " + json.dumps(body, ensure_ascii=False).encode() + b"\r\n\r\n"
+
+
+async def test_characters_may_be_split_over_chunks_and_lines_end_at_newlines_only() -> None:
+    text = "Zürich, 東京\u2028next\x85line \u2029🌍"
+    task = {"id": "t", "contextId": "c", "status": {"state": "TASK_STATE_WORKING"}}
+    artifact = {"artifactId": "a", "parts": [{"text": text}]}
+    update = {"taskId": "t", "contextId": "c"}
+    stream = event(task=task) + event(artifactUpdate={**update, "artifact": artifact})
+    stream += event(statusUpdate={**update, "status": {"state": "TASK_STATE_COMPLETED"}})
+    chunks = [stream[at : at + 1] for at in range(len(stream))]
+    with serving(answers, wrap=replaced("/rpc", b"text/event-stream", *chunks)) as remote:
+        talk = thread(remote.url)
+        result = await talk.ask("hi")
+    assert result.text == text
+    assert "".join(talk.shown) == text
+
+
+async def test_what_is_not_a2a_is_an_error_that_says_so() -> None:
+    for body in (b"hello", b"[]", b'{"jsonrpc": "2.0", "result": {"task": 7}}', b'{"jsonrpc": "2.0"}'):
+        with serving(answers, streaming=False, wrap=replaced("/rpc", b"application/json", body)) as remote:
+            refused = await refusal(remote.url)
+        assert "doesn't answer as A2A does" in refused or "given up" in refused
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "problem"),
+    [
+        ({}, "the agent's address isn't an https or http URL: ''"),
+        ({"url": "ftp://example.com"}, "the agent's address isn't an https or http URL"),
+        ({"url": "https://me:secret@example.com"}, "carries a password"),
+        ({"url": "https://example.com:port"}, "isn't a URL"),
+        (
+            {"url": "https://example.com", "effect": "reconcile"},
+            "effect='reconcile' can't be kept",
+        ),
+        ({"url": "https://example.com", "timeout": 0}, "timeout=0 leaves no time"),
+        ({"url": "https://example.com", "retries": 3}, "unknown setting 'retries'"),
+        ({"url": "https://example.com", "auth": "token"}, "auth must be a Bearer"),
+        ({"url": "https://example.com", "auth": {"type": "basic"}}, "auth needs a type"),
+        ({"url": "https://example.com", "auth": {"type": "bearer"}}, "auth of type Bearer"),
+    ],
+)
+def test_a_bad_endpoint_is_refused_when_the_runtime_is_made(endpoint: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InvalidConfig) as failure:
+        A2AFactory().validate(endpoint)
+    assert problem in str(failure.value)
+    assert "me:secret" not in str(failure.value)
+
+
+def test_agent_remote_is_checked_with_the_runtime() -> None:
+    with pytest.raises(ConfigurationError, match="agent 'analyst': backend 'a2a': the agent's address"):
+        Runtime([Agent.remote("analyst", a2a="nowhere")])
+
+
+async def test_an_interface_may_not_fall_back_to_plain_http() -> None:
+    from wakeful.backends.a2a._card import _check_interface
+
+    card = card_for("http://93.184.216.34")
+    with pytest.raises(RemoteError, match="isn't encrypted, though the card came by HTTPS"):
+        await _check_interface(card.supported_interfaces[0], "https://example.com", allow_private=True)

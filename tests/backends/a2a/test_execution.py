@@ -1,0 +1,322 @@
+"""A run at a remote agent: streaming, polling, questions, failures, artifacts."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from a2a.helpers import new_data_part, new_raw_part, new_text_message, new_url_part
+from a2a.types import Role
+
+from wakeful.backends import CancelledStatus, Completed, FailedStatus, TimedOut, WaitingAuth, WaitingInput
+from wakeful.errors import ExecutionFailed
+from wakeful.types.content import Artifact, Base64, Image, Text, ToolReply
+from wakeful.types.ids import new_id
+from wakeful.types.messages import Message
+
+from .requests import thread
+from .servers import Turn, serving
+
+BINDINGS = [("JSONRPC", "1.0"), ("HTTP+JSON", "1.0"), ("JSONRPC", "0.3"), ("HTTP+JSON", "0.3")]
+
+
+async def streams(turn: Turn) -> None:
+    await turn.open()
+    await turn.write("Sunny ")
+    await turn.write("in ", append=True)
+    await turn.write(f"{turn.text}.", append=True, last=True)
+    await turn.updater.complete()
+
+
+@pytest.mark.parametrize("binding", BINDINGS)
+async def test_streamed_text_is_shown_as_it_comes(binding: tuple[str, str]) -> None:
+    with serving(streams, bindings=[binding]) as remote:
+        talk = thread(remote.url)
+        result = await talk.ask("Paris")
+    assert result.status == Completed()
+    assert result.text == "Sunny in Paris."
+    assert talk.shown == ["Sunny ", "in ", "Paris."]
+    assert [saved["stage"] for saved in talk.saved] == ["intent", "sent"]
+    assert result.state is not None
+    assert result.state["stage"] == "done"
+    assert len(remote.messages) == 1
+
+
+@pytest.mark.parametrize("binding", BINDINGS)
+async def test_a_remote_without_streams_is_polled_for_the_same_text(binding: tuple[str, str]) -> None:
+    with serving(streams, bindings=[binding], streaming=False) as remote:
+        talk = thread(remote.url)
+        result = await talk.ask("Paris")
+    assert result.text == "Sunny in Paris."
+    assert "".join(talk.shown) == "Sunny in Paris."
+    assert [saved["stage"] for saved in talk.saved] == ["intent", "sent"]
+    assert len(remote.messages) == 1
+
+
+async def test_polling_goes_on_until_the_task_is_over() -> None:
+    async def slow(turn: Turn) -> None:
+        await turn.open()
+        await turn.reached("work")
+        await turn.updater.complete(turn.says("done"))
+
+    with serving(slow, streaming=False) as remote:
+        talk = thread(remote.url)
+
+        async def save(state: dict[str, object]) -> None:
+            if state["stage"] == "sent":
+                remote.gate("work").set()
+
+        talk.save = save  # type: ignore[method-assign]
+        result = await talk.ask("go")
+    assert result.text == "done"
+    assert talk.shown == ["done"]
+
+
+async def test_a_direct_message_is_a_whole_answer() -> None:
+    async def replies(turn: Turn) -> None:
+        await turn.queue.enqueue_event(
+            new_text_message("Hello!", context_id=turn.context.context_id, role=Role.ROLE_AGENT)
+        )
+
+    for streaming in (True, False):
+        with serving(replies, streaming=streaming) as remote:
+            talk = thread(remote.url)
+            result = await talk.ask("hi")
+        assert result.status == Completed()
+        assert result.text == "Hello!"
+        assert talk.shown == ["Hello!"]
+        assert result.state is not None
+        assert result.state["stage"] == "done"
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+async def test_a_question_waits_and_its_answer_goes_into_the_same_task(streaming: bool) -> None:
+    async def asks(turn: Turn) -> None:
+        updater = await turn.open()
+        if turn.is_new:
+            options = new_data_part({"options": ["Paris", "Rome"]})
+            await updater.requires_input(turn.says("Which city?", options))
+        else:
+            await turn.write(f"Sunny in {turn.text}.")
+            await updater.complete()
+
+    with serving(asks, streaming=streaming) as remote:
+        talk = thread(remote.url)
+        asked = await talk.ask("Weather?")
+        assert asked.status == WaitingInput("Which city?")
+        assert asked.output.raw == {"data": [{"options": ["Paris", "Rome"]}]}
+        assert asked.output.text is None
+        assert talk.shown == []
+        assert talk.state is not None
+        task = talk.state["task_id"]
+        answered = await talk.ask(reply("Rome"))
+        assert answered.text == "Sunny in Rome."
+        assert talk.state["task_id"] == task
+    assert len(remote.messages) == 2
+
+
+def reply(text: str, data: object = None) -> Message:
+    """The answer to a ticket, as the loop hands it on."""
+    raw = {} if data is None else {"data": msgspec.Raw(msgspec.json.encode(data))}
+    content = ToolReply("call-1", "input_required", (Text(text),), **raw)  # type: ignore[arg-type]
+    return Message(new_id(), "tool", (content,), 0)
+
+
+async def test_an_answer_may_be_json() -> None:
+    async def asks(turn: Turn) -> None:
+        updater = await turn.open()
+        if turn.is_new:
+            await updater.requires_input(turn.says("Approve?"))
+        else:
+            (part,) = turn.parts
+            await updater.complete(turn.says(f"approved={part.data.struct_value['approved']}"))
+
+    with serving(asks) as remote:
+        talk = thread(remote.url)
+        await talk.ask("Refund")
+        result = await talk.ask(reply('{"approved": true}', {"approved": True}))
+    assert result.text == "approved=True"
+
+
+async def test_authorization_is_waited_for() -> None:
+    async def asks(turn: Turn) -> None:
+        updater = await turn.open()
+        if turn.is_new:
+            await updater.requires_auth(turn.says("Log in at https://example.com"))
+        else:
+            await updater.complete(turn.says("Thanks."))
+
+    with serving(asks) as remote:
+        talk = thread(remote.url)
+        assert (await talk.ask("go")).status == WaitingAuth("Log in at https://example.com")
+        assert (await talk.ask(reply("done"))).text == "Thanks."
+
+
+async def test_a_finished_task_is_not_reused_and_its_context_is() -> None:
+    with serving(streams) as remote:
+        talk = thread(remote.url)
+        await talk.ask("Paris")
+        first = talk.state
+        await talk.ask("Rome", run="run-2")
+        second = talk.state
+    assert first is not None
+    assert second is not None
+    assert first["context_id"] == second["context_id"]
+    assert first["task_id"] != second["task_id"]
+
+
+async def test_a_question_that_was_given_up_is_not_answered_by_the_next_run() -> None:
+    async def asks(turn: Turn) -> None:
+        updater = await turn.open()
+        if turn.text == "first":
+            await updater.requires_input(turn.says("Which?"))
+        else:
+            await updater.complete(turn.says(f"new task: {turn.is_new}"))
+
+    with serving(asks) as remote:
+        talk = thread(remote.url)
+        await talk.ask("first")
+        await talk.abort()
+        assert len(remote.cancelled) == 1
+        assert (await talk.ask("second", run="run-2")).text == "new task: True"
+
+
+@pytest.mark.parametrize("ending", ["failed", "reject"])
+async def test_a_failure_carries_the_remotes_words(ending: str) -> None:
+    async def fails(turn: Turn) -> None:
+        updater = await turn.open()
+        await getattr(updater, ending)(turn.says("The data is gone."))
+
+    with serving(fails) as remote:
+        talk = thread(remote.url)
+        result = await talk.ask("go")
+    assert result.status == FailedStatus("The data is gone.")
+    assert result.state is not None  # The handle stays.
+    assert result.state["task_id"]
+
+
+@pytest.mark.parametrize(
+    ("ending", "words"), [("failed", "remote run failed"), ("reject", "the remote agent rejected the message")]
+)
+async def test_a_failure_without_words_gets_some(ending: str, words: str) -> None:
+    async def fails(turn: Turn) -> None:
+        updater = await turn.open()
+        await getattr(updater, ending)()
+
+    with serving(fails, streaming=False) as remote:
+        assert (await thread(remote.url).ask("go")).status == FailedStatus(words)
+
+
+async def test_an_agent_that_raises_is_a_failure() -> None:
+    async def raises(turn: Turn) -> None:
+        await turn.open()
+        raise RuntimeError("no luck")
+
+    with serving(raises) as remote:
+        result = await thread(remote.url).ask("go")
+    assert isinstance(result.status, FailedStatus)
+
+
+async def test_a_task_that_the_remote_cancels_is_cancelled() -> None:
+    async def stops(turn: Turn) -> None:
+        updater = await turn.open()
+        await updater.cancel()
+
+    with serving(stops) as remote:
+        assert (await thread(remote.url).ask("go")).status == CancelledStatus()
+
+
+async def test_the_deadline_cancels_the_remote_task() -> None:
+    async def hangs(turn: Turn) -> None:
+        await turn.open()
+        await turn.reached("never")
+
+    for streaming in (True, False):
+        with serving(hangs, streaming=streaming) as remote:
+            talk = thread(remote.url, timeout=0.5)
+            result = await talk.ask("go")
+            assert result.status == TimedOut()
+            assert result.termination is not None
+            assert getattr(result.termination, "message", "") == "polling timeout exceeded"
+            assert len(remote.cancelled) == 1
+
+
+async def test_status_messages_give_way_to_artifacts() -> None:
+    async def reports(turn: Turn) -> None:
+        updater = await turn.open()
+        await updater.start_work(turn.says("Looking it up."))
+        await turn.write("Sunny.")
+        await updater.complete(turn.says("Done."))
+
+    for streaming in (True, False):
+        with serving(reports, streaming=streaming) as remote:
+            talk = thread(remote.url)
+            assert (await talk.ask("Paris")).text == "Sunny."
+            assert "".join(talk.shown) == "Sunny."
+
+
+async def test_the_newest_message_of_the_history_is_the_last_resort() -> None:
+    async def reports(turn: Turn) -> None:
+        updater = await turn.open()
+        await updater.start_work(turn.says("First."))
+        await updater.start_work(turn.says("Second."))
+        await updater.complete()
+
+    for streaming in (True, False):
+        with serving(reports, streaming=streaming) as remote:
+            assert (await thread(remote.url).ask("Paris")).text == "Second."
+
+
+async def test_several_artifacts_and_a_replaced_one_read_as_polling_reads_them() -> None:
+    async def makes(turn: Turn) -> None:
+        updater = await turn.open()
+        await turn.write("draft", id="a")
+        await turn.write("one", id="b")
+        await turn.write("final", id="a")
+        await turn.write(" more", id="b", append=True)
+        await updater.complete()
+
+    texts: list[str] = []
+    for streaming in (True, False):
+        with serving(makes, streaming=streaming) as remote:
+            texts.append((await thread(remote.url).ask("go")).text)
+    assert texts == ["final\n\none more"] * 2
+
+
+async def test_files_and_data_are_artifacts() -> None:
+    async def makes(turn: Turn) -> None:
+        updater = await turn.open()
+        parts = [
+            new_raw_part(b"\x89PNG", media_type="image/png", filename="plot.png"),
+            new_url_part("https://example.com/report.pdf", media_type="application/pdf"),
+            new_data_part({"rows": 3}),
+        ]
+        await updater.add_artifact(parts, artifact_id="report", name="Report")
+        await updater.complete(turn.says("Here it is."))
+
+    for streaming in (True, False):
+        with serving(makes, streaming=streaming) as remote:
+            result = await thread(remote.url).ask("go")
+        assert result.text == "Here it is."
+        assert result.output.artifacts == (
+            Artifact({"bytes": "iVBORw=="}, "report", "plot.png", "image/png"),
+            Artifact({"url": "https://example.com/report.pdf"}, "report", "Report", "application/pdf"),
+            Artifact({"rows": 3}, "report", "Report", "application/json"),
+        )
+
+
+async def test_media_goes_out_as_files() -> None:
+    async def counts(turn: Turn) -> None:
+        updater = await turn.open()
+        text, file = turn.parts
+        await updater.complete(turn.says(f"{text.text}: {len(file.raw)} bytes of {file.media_type}"))
+
+    with serving(counts) as remote:
+        content = (Text("A picture"), Image(Base64("image/png", "iVBORw==")))
+        message = Message(new_id(), "user", content, 0)
+        assert (await thread(remote.url).ask(message)).text == "A picture: 4 bytes of image/png"
+
+
+async def test_without_anything_to_say_nothing_is_sent() -> None:
+    with serving(streams) as remote, pytest.raises(ExecutionFailed, match="no user message content to send"):
+        await thread(remote.url).ask(Message(new_id(), "user", (), 0))
+    assert remote.requests == []

@@ -1,0 +1,411 @@
+"""Nothing is sent twice: crashes between any two steps, broken streams, doubtful sends, aborts."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from wakeful.backends import CancelledStatus, Completed, FailedStatus, WaitingInput
+from wakeful.errors import ExecutionFailed, RemoteError
+
+from .requests import Crash, Thread, thread
+from .servers import App, Receive, Remote, Scope, Send, Turn, Wrap, serving
+
+
+async def answers(turn: Turn) -> None:
+    await turn.open()
+    await turn.write("Sunny ")
+    await turn.write("in Paris.", append=True, last=True)
+    await turn.updater.complete()
+
+
+async def crashes(talk: Thread, stage: str, said: str = "Paris") -> None:
+    talk.crash_at = stage
+    with pytest.raises(Crash):
+        await talk.ask(said)
+
+
+def breaking(path: str, after: int, *, times: int = 1, seen: bool = True) -> Wrap:
+    """Break the connection of the first requests to a path after so many chunks of the answer."""
+    left = [times]
+
+    async def wrap(app: App, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] != path or left[0] == 0:
+            return await app(scope, receive, send)
+        left[0] -= 1
+        chunks = 0
+
+        async def counting(message: Any) -> None:
+            nonlocal chunks
+            if after:
+                await send(message)
+            chunks += message["type"] == "http.response.body"
+            if chunks >= after:
+                raise ConnectionAbortedError
+
+        if seen:
+            await app(scope, receive, counting)
+        raise ConnectionAbortedError
+
+    return wrap
+
+
+async def test_with_a_handle_the_task_is_followed_and_nothing_sent() -> None:
+    with serving(answers) as remote:
+        talk = thread(remote.url)
+        await crashes(talk, "sent")
+        again = Thread(thread(remote.url).backend)
+        again.state = talk.state
+        result = await again.ask("Paris")
+    assert result.text == "Sunny in Paris."
+    assert "".join(again.shown) == "Sunny in Paris."
+    assert len(remote.messages) == 1
+
+
+async def test_a_message_that_arrived_is_found_by_its_context() -> None:
+    with serving(answers) as remote:
+        talk = thread(remote.url)
+        await crashes(talk, "sent")
+        assert talk.state is not None
+        # As if the process had died before it saw the task's id.
+        talk.state = {**talk.saved[0]}
+        result = await talk.ask("Paris")
+    assert result.text == "Sunny in Paris."
+    assert len(remote.messages) == 1
+
+
+async def test_a_message_of_unknown_fate_is_not_sent_again() -> None:
+    with serving(answers) as remote:
+        talk = thread(remote.url)
+        await crashes(talk, "intent")
+        with pytest.raises(ExecutionFailed, match="outcome unknown") as failure:
+            await talk.ask("Paris")
+        assert "effect is 'once'" in failure.value.detail
+        assert remote.messages == []
+        # Another run on the thread is another message.
+        assert (await talk.ask("Paris", run="run-2")).text == "Sunny in Paris."
+
+
+@pytest.mark.parametrize("settings", [{"effect": "idempotent"}, {"effect": "pure"}, {}])
+async def test_it_is_sent_again_with_the_same_id_where_that_does_no_harm(settings: dict[str, Any]) -> None:
+    # Without an effect that allows it, the remote's own promise to dedupe does.
+    with serving(answers, dedupes=not settings) as remote:
+        talk = thread(remote.url, **settings)
+        await crashes(talk, "intent")
+        assert talk.state is not None
+        sent = talk.state["message_id"]
+        assert (await talk.ask("Paris")).text == "Sunny in Paris."
+    assert remote.messages == [sent]
+
+
+async def test_where_tasks_are_not_listed_the_effect_decides() -> None:
+    with serving(answers, bindings=[("JSONRPC", "0.3")]) as remote:
+        talk = thread(remote.url)
+        await crashes(talk, "sent")
+        talk.state = {**talk.saved[0]}
+        with pytest.raises(ExecutionFailed, match="outcome unknown"):
+            await talk.ask("Paris")
+        talk.backend = thread(remote.url, effect="idempotent").backend
+        assert (await talk.ask("Paris")).text == "Sunny in Paris."
+    assert remote.messages[0] == remote.messages[1]
+
+
+async def asks(turn: Turn) -> None:
+    updater = await turn.open()
+    if turn.is_new:
+        await updater.requires_input(turn.says("Which city?"))
+    else:
+        await updater.complete(turn.says(f"Sunny in {turn.text}."))
+
+
+async def test_an_answer_that_arrived_is_not_given_again() -> None:
+    with serving(asks) as remote:
+        talk = thread(remote.url)
+        await talk.ask("Weather?")
+        await crashes(talk, "sent", "Rome")
+        talk.state = {**talk.saved[-2]}
+        assert talk.state["stage"] == "intent"
+        assert (await talk.ask("Rome")).text == "Sunny in Rome."
+    assert len(remote.messages) == 2
+
+
+async def test_an_answer_of_unknown_fate_is_not_given_again() -> None:
+    with serving(asks) as remote:
+        talk = thread(remote.url)
+        await talk.ask("Weather?")
+        await crashes(talk, "intent", "Rome")
+        with pytest.raises(ExecutionFailed, match="outcome unknown"):
+            await talk.ask("Rome")
+        talk.backend = thread(remote.url, effect="idempotent").backend
+        assert (await talk.ask("Rome")).text == "Sunny in Rome."
+    assert len(remote.messages) == 2
+
+
+@pytest.mark.parametrize("path", ["/rpc", "/rest/message:stream"])
+async def test_a_broken_stream_is_taken_up_again(path: str) -> None:
+    async def slow(turn: Turn) -> None:
+        await turn.open()
+        await turn.write("Sunny ")
+        await turn.reached("half")
+        await turn.write("in Paris.", append=True)
+        await turn.updater.complete()
+
+    binding = "JSONRPC" if path == "/rpc" else "HTTP+JSON"
+    with serving(slow, bindings=[(binding, "1.0")], wrap=breaking(path, after=3)) as remote:
+        talk = thread(remote.url)
+        asking = asyncio.create_task(talk.ask("Paris"))
+        await remote.wait("half")
+        while not again(remote, path):
+            await asyncio.sleep(0.01)
+        remote.gate("half").set()
+        result = await asking
+    assert result.text == "Sunny in Paris."
+    assert "".join(talk.shown) == "Sunny in Paris."
+    assert len(remote.messages) == 1
+
+
+def again(remote: Remote, path: str) -> bool:
+    """Whether the client has come back after its stream broke."""
+    return remote.calls(path) > 1 if path == "/rpc" else any("/tasks/" in seen for _, seen, _ in remote.requests)
+
+
+async def test_without_resubscription_a_broken_stream_is_polled() -> None:
+    async def slow(turn: Turn) -> None:
+        await turn.open()
+        await turn.write("Sunny ")
+        await turn.reached("half")
+        await turn.write("in Paris.", append=True)
+        await turn.updater.complete()
+
+    breaks = breaking("/rest/message:stream", after=3)
+
+    async def wrap(app: App, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"].endswith(":subscribe"):
+            remote.gate("half").set()
+            await send({"type": "http.response.start", "status": 405, "headers": []})
+            return await send({"type": "http.response.body", "body": b""})
+        return await breaks(app, scope, receive, send)
+
+    with serving(slow, bindings=[("HTTP+JSON", "1.0")], wrap=wrap) as remote:
+        talk = thread(remote.url)
+        result = await talk.ask("Paris")
+    assert result.text == "Sunny in Paris."
+    assert "".join(talk.shown) == "Sunny in Paris."
+    assert len(remote.messages) == 1
+
+
+async def test_a_stream_that_breaks_before_it_names_the_task_leads_to_it_all_the_same() -> None:
+    with serving(answers, wrap=breaking("/rpc", after=0)) as remote:
+        talk = thread(remote.url)
+        result = await talk.ask("Paris")
+    assert result.text == "Sunny in Paris."
+    assert len(remote.messages) == 1
+
+
+async def test_a_send_that_may_have_arrived_is_in_doubt() -> None:
+    with serving(answers, wrap=breaking("/rpc", after=0, seen=False)) as remote:
+        talk = thread(remote.url)
+        with pytest.raises(ExecutionFailed, match="outcome unknown"):
+            await talk.ask("Paris")
+    assert remote.messages == []
+
+
+async def test_a_server_without_the_streams_that_its_card_promises_is_polled() -> None:
+    async def wrap(app: App, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/rest/message:stream":
+            await send({"type": "http.response.start", "status": 501, "headers": []})
+            return await send({"type": "http.response.body", "body": b""})
+        return await app(scope, receive, send)
+
+    with serving(answers, bindings=[("HTTP+JSON", "1.0")], wrap=wrap) as remote:
+        assert (await thread(remote.url).ask("Paris")).text == "Sunny in Paris."
+    assert len(remote.messages) == 1
+
+
+def failing(path: str, status: int, times: int) -> Wrap:
+    """Answer the first requests to a path with an error."""
+    left = [times]
+
+    async def wrap(app: App, scope: Scope, receive: Receive, send: Send) -> None:
+        if not scope["path"].startswith(path) or left[0] == 0:
+            return await app(scope, receive, send)
+        left[0] -= 1
+        headers = [(b"retry-after", b"0")] if status in (429, 503) else []
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        return await send({"type": "http.response.body", "body": b""})
+
+    return wrap
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_a_busy_remote_is_asked_again(status: int) -> None:
+    with serving(answers, wrap=failing("/rpc", status, times=2)) as remote:
+        assert (await thread(remote.url).ask("Paris")).text == "Sunny in Paris."
+    assert len(remote.messages) == 1
+
+
+async def test_a_few_failed_polls_do_not_end_a_run() -> None:
+    wrap = failing("/rest/tasks/", 502, times=2)
+    with serving(answers, streaming=False, bindings=[("HTTP+JSON", "1.0")], wrap=wrap) as remote:
+        talk = thread(remote.url)
+        assert (await talk.ask("Paris")).text == "Sunny in Paris."
+
+
+async def test_many_failed_polls_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wakeful.backends.a2a._session.FIRST_PAUSE", 0.001)
+
+    async def works(turn: Turn) -> None:
+        await turn.open()
+        await turn.reached("never")
+
+    wrap = failing("/rest/tasks/", 502, times=1000)
+    with serving(works, streaming=False, bindings=[("HTTP+JSON", "1.0")], wrap=wrap) as remote:
+        talk = thread(remote.url)
+        with pytest.raises(RemoteError, match="given up after 6 failures in a row, the last: HTTP 502"):
+            await talk.ask("Paris")
+        assert talk.state is not None  # The handle stays, so the task can still be looked after.
+        assert talk.state["task_id"]
+
+
+async def test_a_refused_message_leaves_nothing_in_doubt() -> None:
+    with serving(answers, wrap=failing("/rpc", 400, times=1)) as remote:
+        talk = thread(remote.url)
+        result = await talk.ask("Paris")
+        assert isinstance(result.status, FailedStatus)
+        assert "HTTP 400" in result.status.message
+        assert result.state is not None
+        assert result.state["stage"] == "done"
+
+
+async def test_abort_cancels_the_task_by_its_handle() -> None:
+    async def works(turn: Turn) -> None:
+        await turn.open()
+        await turn.reached("never")
+
+    with serving(works) as remote:
+        talk = thread(remote.url)
+        await crashes(talk, "sent")
+        await talk.abort()
+        assert talk.state is not None
+        assert remote.cancelled == [talk.state["task_id"]]
+        await talk.abort()  # It is over by now, which is no error.
+        assert (await talk.ask("Paris")).status == CancelledStatus()
+
+
+async def test_abort_finds_the_task_of_an_intent() -> None:
+    async def works(turn: Turn) -> None:
+        await turn.open()
+        await turn.reached("never")
+
+    with serving(works) as remote:
+        talk = thread(remote.url)
+        await crashes(talk, "sent")
+        talk.state = {**talk.saved[0]}
+        await talk.abort()
+        assert len(remote.cancelled) == 1
+
+
+async def test_abort_leaves_alone_what_is_not_the_runs() -> None:
+    with serving(answers) as remote:
+        talk = thread(remote.url)
+        await talk.abort()  # Nothing was begun.
+        await crashes(talk, "intent")
+        await talk.abort()  # Nothing arrived.
+        await talk.ask("Paris", run="run-2")
+        before = len(remote.requests)
+        await talk.abort("run-2")  # It is over.
+        await talk.abort("run-3")  # It began nothing.
+        assert len(remote.requests) == before
+    assert remote.cancelled == []
+
+
+async def test_abort_of_a_task_that_the_remote_forgot_is_no_error() -> None:
+    with serving(answers) as remote:
+        talk = thread(remote.url)
+        await crashes(talk, "sent")
+        assert talk.state is not None
+        talk.state = {**talk.state, "task_id": "gone"}
+        await talk.abort()
+        with pytest.raises(ExecutionFailed, match="no longer knows task gone"):
+            await talk.ask("Paris")
+
+
+async def test_a_cancelled_request_stops_at_once() -> None:
+    async def works(turn: Turn) -> None:
+        await turn.open()
+        await turn.reached("work")
+
+    with serving(works) as remote:
+        asking = asyncio.create_task(thread(remote.url).ask("Paris"))
+        await remote.wait("work")
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {},
+        {"task_id": "t"},
+        {"url": "u", "context_id": "c", "run_id": "r", "message_id": "m", "stage": "sent"},
+        {"url": "u", "context_id": "", "run_id": "r", "message_id": "m", "stage": "done"},
+        {"url": "u", "context_id": "c", "run_id": "r", "message_id": "m", "stage": "lost"},
+        {"url": "u", "context_id": "c", "run_id": "r", "message_id": "m", "stage": "done", "version": 2},
+    ],
+)
+async def test_a_state_that_cannot_be_read_is_no_fresh_start(state: dict[str, Any]) -> None:
+    with serving(answers) as remote:
+        talk = thread(remote.url)
+        talk.state = state
+        await talk.abort()  # There is nothing to stop by it.
+        for attempt in (talk.ask("Paris"), talk.backend.refresh("analyst", state)):
+            with pytest.raises(ExecutionFailed, match="stored state of remote agent 'analyst' can't be read"):
+                await attempt
+    assert remote.messages == remote.cancelled == []
+
+
+async def test_an_agent_that_moved_does_not_take_up_what_was_under_way() -> None:
+    with serving(answers) as before, serving(answers) as after:
+        talk = thread(before.url)
+        await crashes(talk, "sent")
+        talk.backend = thread(after.url).backend
+        with pytest.raises(ExecutionFailed, match="outcome unknown: the message went to"):
+            await talk.ask("Paris")
+        await talk.abort()
+        assert after.messages == []
+        assert (await talk.ask("Paris", run="run-2")).text == "Sunny in Paris."
+
+
+async def test_refresh_tells_how_a_task_stands_without_waiting() -> None:
+    async def works(turn: Turn) -> None:
+        updater = await turn.open()
+        await turn.reached("work")
+        await updater.requires_input(turn.says("Which?"))
+
+    with serving(works) as remote:
+        talk = thread(remote.url)
+        await crashes(talk, "sent")
+        assert talk.state is not None
+        assert await talk.backend.refresh("analyst", talk.state) is None
+        remote.gate("work").set()
+        while (found := await talk.backend.refresh("analyst", talk.state)) is None:
+            await asyncio.sleep(0.01)
+        assert found.status == WaitingInput("Which?")
+        stopped = await talk.backend.stop("analyst", talk.state)
+        assert stopped is not None
+        assert stopped.status == CancelledStatus()
+        with pytest.raises(RemoteError):
+            await talk.backend.refresh("analyst", {**talk.state, "task_id": "gone"})
+
+
+async def test_refresh_tells_what_a_finished_task_came_to() -> None:
+    with serving(answers) as remote:
+        talk = thread(remote.url)
+        await talk.ask("Paris")
+        assert talk.state is not None
+        found = await talk.backend.refresh("analyst", talk.state)
+    assert found is not None
+    assert (found.status, found.text) == (Completed(), "Sunny in Paris.")
