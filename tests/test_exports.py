@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 
 import wakeful
+import wakeful.server
 import wakeful.testing
 
 
@@ -101,6 +102,10 @@ def test_wakeful() -> None:
         "notice",
         "tool",
     ]
+
+
+def test_wakeful_server() -> None:
+    assert public(wakeful.server) == ["Auth", "ServerLimits", "Webhooks", "app", "lifespan"]
 
 
 def test_wakeful_testing() -> None:
