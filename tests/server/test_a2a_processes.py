@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
@@ -17,6 +18,7 @@ from a2a.types import a2a_pb2 as pb
 from a2a_serving import answer_of, connect, get, said, send, state, states, stream, text_of, until
 from typer.testing import CliRunner
 
+from wakeful import SqliteStore
 from wakeful.cli._app import app
 
 HERE = Path(__file__).parent
@@ -107,6 +109,23 @@ async def test_a_waiting_task_is_answered_by_the_next_process(tmp_path: Path, pr
     async with connect(second.url, "HTTP+JSON", streaming=False, headers=headers) as client:
         done = await send(client, said("approve", task_id=task.id))
         assert (state(done), answer_of(done)) == ("completed", "It is done: refunded 7.")
+
+
+async def test_it_stops_with_streams_open(tmp_path: Path, processes: list[Served]) -> None:
+    served = Served(tmp_path, "--agents", "helper")
+    processes.append(served)
+    async with connect(served.url) as client:
+        watching = aiter(client.send_message(pb.SendMessageRequest(message=said("Go"))))
+        task = (await anext(watching)).task
+        await until((tmp_path / "reached").exists)
+        assert await asyncio.to_thread(served.stop, signal.SIGTERM) == 0
+        assert "Traceback" not in "".join(served.told)
+        await watching.aclose()
+    store = SqliteStore(tmp_path / "app.db")
+    run = await store.run(task.id)
+    await store.close()
+    assert run is not None
+    assert run.status == "done"
 
 
 def test_it_tells_where_everything_is_and_stops_on_a_signal(tmp_path: Path, processes: list[Served]) -> None:

@@ -201,15 +201,9 @@ async def test_two_servers_on_one_store_tell_each_thing_once(tmp_path: Path) -> 
 )
 async def test_configurations_are_made_read_listed_and_deleted(binding: str, version: str) -> None:
     gate = Gate()
-
-    @tool
-    async def slow() -> str:
-        await gate.wait()
-        return "done"
-
     async with (
         receiving() as receiver,
-        serve(assistant(call("slow"), "ok", tools=[slow]), webhooks=OPEN) as url,
+        serve(assistant(call("slow"), "ok", tools=[gate.slow]), webhooks=OPEN) as url,
         connect(url, binding, streaming=False) as sender,
         connect(url, binding, version=version, streaming=False) as client,
     ):

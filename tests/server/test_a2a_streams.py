@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from a2a.client import Client
 from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import TaskNotCancelableError
 from a2a_serving import BINDINGS, Gate, answer_of, connect, get, said, send, serve, state, states, text_of, until
 
-from wakeful import Agent, FunctionModel, ModelRequest, Runtime, ScriptedModel, call, tool
+from wakeful import Agent, FunctionModel, Model, ModelRequest, Runtime, ScriptedModel, call
 from wakeful.models import Chunk, StopChunk, TextChunk
 
 
@@ -68,17 +70,23 @@ async def test_a_late_reader_is_given_what_was_streamed_before(tmp_path: Path) -
         assert text_of(seen) == "Once upon a time."
 
 
-async def test_a_process_shows_what_another_one_streams(tmp_path: Path) -> None:
-    gate = Gate()
-    model = halting(["Once ", "upon ", gate, "a time."])
-    here = Runtime([Agent("assistant", model=model)], store=tmp_path / "a.db")
-    there = Runtime([Agent("assistant", model=model)], store=tmp_path / "a.db")
+@asynccontextmanager
+async def two_servers(model: Model, path: Path) -> AsyncIterator[tuple[Client, Client]]:
+    """Two servers on one store: a client of the one, that doesn't stream, and a client of the other."""
+    runtimes = [Runtime([Agent("assistant", model=model)], store=path) for _ in range(2)]
     async with (
-        serve(here) as url,
-        serve(there) as other,
+        serve(runtimes[0]) as url,
+        serve(runtimes[1]) as other,
         connect(url, streaming=False) as sender,
         connect(other) as client,
     ):
+        yield sender, client
+
+
+async def test_a_process_shows_what_another_one_streams(tmp_path: Path) -> None:
+    gate = Gate()
+    model = halting(["Once ", "upon ", gate, "a time."])
+    async with two_servers(model, tmp_path / "a.db") as (sender, client):
         task = await send(sender, "Tell", return_immediately=True)
         await gate.reached.wait()
         assert state(await get(client, task.id)) == "working"
@@ -92,14 +100,7 @@ async def test_a_process_shows_what_another_one_streams(tmp_path: Path) -> None:
 async def test_a_process_cancels_what_another_one_runs(tmp_path: Path) -> None:
     gate = Gate()
     model = halting(["Once ", gate])
-    here = Runtime([Agent("assistant", model=model)], store=tmp_path / "a.db")
-    there = Runtime([Agent("assistant", model=model)], store=tmp_path / "a.db")
-    async with (
-        serve(here) as url,
-        serve(there) as other,
-        connect(url, streaming=False) as sender,
-        connect(other) as client,
-    ):
+    async with two_servers(model, tmp_path / "a.db") as (sender, client):
         task = await send(sender, "Tell", return_immediately=True)
         await gate.reached.wait()
         assert state(await client.cancel_task(pb.CancelTaskRequest(id=task.id))) == "canceled"
@@ -111,14 +112,8 @@ async def test_a_process_cancels_what_another_one_runs(tmp_path: Path) -> None:
 
 async def test_a_message_to_a_busy_context_is_a_task_that_waits_its_turn(tmp_path: Path) -> None:
     gate = Gate()
-
-    @tool
-    async def slow() -> str:
-        await gate.wait()
-        return "done"
-
     model = ScriptedModel([call("slow"), "First.", "Second."])
-    runtime = Runtime([Agent("assistant", model=model, tools=[slow])], store=tmp_path / "a.db")
+    runtime = Runtime([Agent("assistant", model=model, tools=[gate.slow])], store=tmp_path / "a.db")
     async with serve(runtime) as url, connect(url, streaming=False) as client, connect(url) as watcher:
         first = await send(client, said("a", context_id="c"), return_immediately=True)
         await gate.reached.wait()
@@ -141,14 +136,8 @@ async def test_a_message_to_a_busy_context_is_a_task_that_waits_its_turn(tmp_pat
 
 async def test_a_message_that_waits_its_turn_is_waited_for() -> None:
     gate = Gate()
-
-    @tool
-    async def slow() -> str:
-        await gate.wait()
-        return "done"
-
     model = ScriptedModel([call("slow"), "First.", "Second."])
-    runtime = Runtime([Agent("assistant", model=model, tools=[slow])])
+    runtime = Runtime([Agent("assistant", model=model, tools=[gate.slow])])
     async with serve(runtime) as url, connect(url, streaming=False) as client, connect(url) as watcher:
         await send(client, said("a", context_id="c"), return_immediately=True)
         await gate.reached.wait()

@@ -46,7 +46,7 @@ def app(
 
     guards = [Middleware(BodyLimit, body_bytes=serving.limits.body_bytes)]
     if auth is not None:
-        guards.append(Middleware(AuthMiddleware, auth=auth))
+        guards.append(Middleware(AuthMiddleware, auth=auth, public=a2a.public(serving)))
     return Starlette(routes=a2a.routes(serving), middleware=guards, lifespan=alive)
 
 

@@ -19,7 +19,7 @@ from ._card import card_of
 from ._handler import Handler
 from ._push import Push
 
-__all__ = ["routes"]
+__all__ = ["public", "routes"]
 
 CARD = "/.well-known/agent-card.json"
 
@@ -32,6 +32,11 @@ def routes(serving: Serving) -> Sequence[BaseRoute]:
     if len(serving.agents) == 1:
         served.append((serving.agents[0], ""))
     return [route for agent, prefix in served for route in _agent_routes(serving, push, agent, prefix)]
+
+
+def public(serving: Serving) -> frozenset[str]:
+    """What anybody may read: an agent's card says how to authenticate."""
+    return frozenset([CARD, *[f"/a2a/{agent.id}{CARD}" for agent in serving.agents]])
 
 
 def _agent_routes(serving: Serving, push: Push, agent: Agent, prefix: str) -> list[BaseRoute]:

@@ -67,7 +67,7 @@ async def _start(
     runtime = serving.runtime
     thread_id = message.context_id or new_id()
     if message.context_id:
-        await _check_context(serving, thread_id, agent_id, principal)
+        await _check_context(serving, thread_id, principal)
     if await runtime.store.item(request_id) is not None:
         return await _joined(serving, await _taker(serving, request_id))
     head = await runtime.store.head(thread_id)
@@ -96,10 +96,10 @@ async def _joined(serving: Serving, run: RunRecord) -> Begun:
     return Begun(await store.run(run.id) or run, await follower.listen())
 
 
-async def _check_context(serving: Serving, thread_id: str, agent_id: str, principal: Principal | None) -> None:
-    """A context is its maker's, as tasks are."""
+async def _check_context(serving: Serving, thread_id: str, principal: Principal | None) -> None:
+    """A context is its maker's, as tasks are; other agents of the same server may be called in it."""
     for run in await serving.runtime.list_runs(thread=thread_id, limit=1):
-        if not belongs(run, agent_id, principal):
+        if not belongs(run, run.identity.agent_id, principal):
             raise InvalidParamsError(
                 f"context {thread_id!r:.80} can't be used here; leave the context out to begin a new one"
             )
