@@ -13,7 +13,7 @@ from a2a.client import A2ACardResolver, Client, ClientConfig, ClientFactory
 from a2a.types import a2a_pb2 as pb
 from google.protobuf.json_format import MessageToDict
 
-from wakeful import Runtime
+from wakeful import Runtime, Tool, tool
 from wakeful.server import app
 
 __all__ = [
@@ -87,7 +87,7 @@ async def connect(
     headers: dict[str, str] | None = None,
 ) -> AsyncIterator[Client]:
     """The SDK's client, with the card's interface of that binding and version."""
-    async with httpx.AsyncClient(headers=headers, timeout=20) as http:
+    async with httpx.AsyncClient(headers=headers, timeout=60) as http:
         card = await A2ACardResolver(http, url).get_agent_card()
         kept = [
             i for i in card.supported_interfaces if (i.protocol_binding, i.protocol_version) == (binding, version)
@@ -179,7 +179,7 @@ def tickets_in(task: pb.Task) -> list[dict[str, Any]]:
     return MessageToDict(data)["tickets"]
 
 
-async def until(condition: Callable[[], Any | Awaitable[Any]], seconds: float = 10) -> Any:
+async def until(condition: Callable[[], Any | Awaitable[Any]], seconds: float = 30) -> Any:
     """Wait until something is so, and no longer than this."""
     async with asyncio.timeout(seconds):
         while True:
@@ -192,7 +192,7 @@ async def until(condition: Callable[[], Any | Awaitable[Any]], seconds: float = 
 
 
 class Gate:
-    """Something that a tool or a model waits at until a test opens it."""
+    """Something that a tool or a model waits at until a test opens it; `slow` is such a tool."""
 
     def __init__(self) -> None:
         self.reached = asyncio.Event()
@@ -201,3 +201,12 @@ class Gate:
     async def wait(self) -> None:
         self.reached.set()
         await self.opened.wait()
+
+    @property
+    def slow(self) -> Tool:
+        @tool
+        async def slow() -> str:
+            await self.wait()
+            return "done"
+
+        return slow

@@ -177,13 +177,7 @@ async def test_pages_and_histories_have_a_limit() -> None:
 @pytest.mark.parametrize("binding", BINDINGS)
 async def test_so_many_streams_are_open_at_once(binding: str) -> None:
     gate = Gate()
-
-    @tool
-    async def slow() -> str:
-        await gate.wait()
-        return "done"
-
-    runtime = assistant(call("slow"), "ok", "ok", tools=[slow])
+    runtime = assistant(call("slow"), "ok", "ok", tools=[gate.slow])
     limits = ServerLimits(streams=1)
     async with serve(runtime, limits=limits) as url, connect(url, binding) as client:
         first = aiter(client.send_message(pb.SendMessageRequest(message=said("Go"))))
@@ -245,3 +239,29 @@ async def test_the_application_mounts_into_another() -> None:
     outer = Starlette(routes=[Mount("/agents", app=agents)], lifespan=lambda _: lifespan(agents))
     async with serve_app(outer) as url, connect(f"{url}/agents", streaming=False) as client:
         assert state(await send(client, "Hi")) == "completed"
+
+
+async def test_mounted_elsewhere_the_cards_are_public_and_nothing_else() -> None:
+    agents = app(assistant(), auth=AUTH)
+    outer = Starlette(routes=[Mount("/agents", app=agents)], lifespan=lambda _: lifespan(agents))
+    async with serve_app(outer) as url, httpx.AsyncClient() as http:
+        base = f"{url}/agents"
+        assert (await http.get(f"{base}/.well-known/agent-card.json")).status_code == 200
+        assert (await http.get(f"{base}/a2a/assistant/.well-known/agent-card.json")).status_code == 200
+        for path in ("/tasks", "/tasks/.well-known/agent-card.json", "/a2a/nobody/.well-known/agent-card.json"):
+            assert (await http.get(f"{base}{path}")).status_code == 401
+        async with connect(base, streaming=False, headers=ALICE) as client:
+            assert state(await send(client, "Hi")) == "completed"
+
+
+async def test_a_context_may_be_shared_by_agents_of_one_server() -> None:
+    runtime = Runtime([Agent(name, model=ScriptedModel([name])) for name in ("ann", "bob")])
+    async with (
+        serve(runtime) as url,
+        connect(f"{url}/a2a/ann", streaming=False) as ann,
+        connect(f"{url}/a2a/bob", streaming=False) as bob,
+    ):
+        first = await send(ann, said("Hi", context_id="c"))
+        assert answer_of(await send(bob, said("Hi", context_id="c"))) == "bob"
+        with pytest.raises(TaskNotFoundError):
+            await get(bob, first.id)

@@ -100,14 +100,8 @@ async def test_a_context_goes_on_with_its_conversation(binding: str) -> None:
 
 async def test_a_message_need_not_be_waited_for(binding: str) -> None:
     gate = Gate()
-
-    @tool
-    async def slow() -> str:
-        await gate.wait()
-        return "done"
-
     async with (
-        serve(assistant(call("slow"), "Ready.", tools=[slow])) as url,
+        serve(assistant(call("slow"), "Ready.", tools=[gate.slow])) as url,
         connect(url, binding, streaming=False) as client,
         connect(url, binding) as watcher,
     ):
@@ -202,13 +196,7 @@ async def test_a_message_sent_twice_is_one_task_that_runs_once(binding: str) -> 
 
 async def test_a_message_that_is_sent_again_while_it_runs_joins_in(binding: str) -> None:
     gate = Gate()
-
-    @tool
-    async def slow() -> str:
-        await gate.wait()
-        return "done"
-
-    async with serve(assistant(call("slow"), "Once.", tools=[slow])) as url, connect(url, binding) as client:
+    async with serve(assistant(call("slow"), "Once.", tools=[gate.slow])) as url, connect(url, binding) as client:
         message = said("Go", message_id="same")
         request = pb.SendMessageRequest(message=message)
         request.configuration.return_immediately = True
@@ -324,13 +312,7 @@ async def test_a_failure_is_the_status_message(binding: str) -> None:
 
 async def test_a_running_task_is_cancelled(binding: str) -> None:
     gate = Gate()
-
-    @tool
-    async def slow() -> str:
-        await gate.wait()
-        return "never"
-
-    async with serve(assistant(call("slow"), tools=[slow])) as url, connect(url, binding) as client:
+    async with serve(assistant(call("slow"), tools=[gate.slow])) as url, connect(url, binding) as client:
         events = aiter(client.send_message(pb.SendMessageRequest(message=said("Go"))))
         task = (await anext(events)).task
         await gate.reached.wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
@@ -15,6 +16,10 @@ import pytest
 from a2a.client import A2AClientError
 from a2a.types import a2a_pb2 as pb
 from a2a_serving import answer_of, connect, get, said, send, state, states, stream, text_of, until
+from typer.testing import CliRunner
+
+from wakeful import SqliteStore
+from wakeful.cli._app import app
 
 HERE = Path(__file__).parent
 
@@ -106,6 +111,23 @@ async def test_a_waiting_task_is_answered_by_the_next_process(tmp_path: Path, pr
         assert (state(done), answer_of(done)) == ("completed", "It is done: refunded 7.")
 
 
+async def test_it_stops_with_streams_open(tmp_path: Path, processes: list[Served]) -> None:
+    served = Served(tmp_path, "--agents", "helper")
+    processes.append(served)
+    async with connect(served.url) as client:
+        watching = aiter(client.send_message(pb.SendMessageRequest(message=said("Go"))))
+        task = (await anext(watching)).task
+        await until((tmp_path / "reached").exists)
+        assert await asyncio.to_thread(served.stop, signal.SIGTERM) == 0
+        assert "Traceback" not in "".join(served.told)
+        await watching.aclose()
+    store = SqliteStore(tmp_path / "app.db")
+    run = await store.run(task.id)
+    await store.close()
+    assert run is not None
+    assert run.status == "done"
+
+
 def test_it_tells_where_everything_is_and_stops_on_a_signal(tmp_path: Path, processes: list[Served]) -> None:
     served = Served(tmp_path)
     processes.append(served)
@@ -126,8 +148,10 @@ def test_it_tells_where_everything_is_and_stops_on_a_signal(tmp_path: Path, proc
         (["--agents", "nobody"], "no agent 'nobody'"),
     ],
 )
-def test_what_cannot_be_served_is_refused(tmp_path: Path, arguments: list[str], why: str) -> None:
-    served = Served(tmp_path, *arguments)
-    output, _ = served.process.communicate(timeout=30)
-    assert why in " ".join(output.split())
-    assert served.process.returncode in (1, 2)
+def test_what_cannot_be_served_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: list[str], why: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["serve", "a2a_sample:runtime", *arguments])
+    assert why in " ".join(result.output.split())
+    assert result.exit_code in (1, 2)

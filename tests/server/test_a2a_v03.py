@@ -47,14 +47,8 @@ async def test_a_task_waits_and_goes_on(binding: str) -> None:
 
 async def test_a_task_is_cancelled_and_subscribed_to(binding: str) -> None:
     gate = Gate()
-
-    @tool
-    async def slow() -> str:
-        await gate.wait()
-        return "never"
-
     async with (
-        serve(assistant(call("slow"), tools=[slow])) as url,
+        serve(assistant(call("slow"), tools=[gate.slow])) as url,
         connect(url, binding, version="0.3") as client,
     ):
         events = aiter(client.send_message(pb.SendMessageRequest(message=said("Go"))))

@@ -38,6 +38,9 @@ def serve(
         typer.Option(metavar="[WHO=]NAME", help="A variable that holds an API key, and whose it is."),
     ] = None,
     public_url: Annotated[str | None, typer.Option(metavar="URL", help="Where callers reach it.")] = None,
+    private_webhooks: Annotated[
+        bool, typer.Option("--private-webhooks", help="Push to private addresses and over plain HTTP too.")
+    ] = False,
     no_auth: Annotated[bool, typer.Option("--no-auth", help="Let everybody in who reaches the address.")] = False,
 ) -> None:
     """Serve agents over A2A, until SIGTERM or ctrl-C.
@@ -55,8 +58,9 @@ def serve(
                 "--api-key-env NAME, listen on 127.0.0.1, or say --no-auth if everybody may call"
             )
         runtime = load_runtime(target)
+        webhooks = server.Webhooks(allow_private=private_webhooks)
         names = [name.strip() for name in agents.split(",") if name.strip()] or None
-        served = server.app(runtime, agents=names, auth=auth, public_url=public_url)
+        served = server.app(runtime, agents=names, auth=auth, public_url=public_url, webhooks=webhooks)
         _run(renderer, served, host, port, names or list(runtime.agents), auth)
 
 

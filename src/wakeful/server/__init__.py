@@ -5,5 +5,6 @@ from __future__ import annotations
 from ._app import app, lifespan
 from ._auth import Auth
 from ._limits import ServerLimits
+from ._webhooks import Webhooks
 
-__all__ = ["Auth", "ServerLimits", "app", "lifespan"]
+__all__ = ["Auth", "ServerLimits", "Webhooks", "app", "lifespan"]

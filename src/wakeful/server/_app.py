@@ -15,6 +15,7 @@ from . import a2a
 from ._auth import Auth, AuthMiddleware
 from ._limits import BodyLimit, ServerLimits
 from ._serving import Serving
+from ._webhooks import Webhooks
 
 __all__ = ["app", "lifespan"]
 
@@ -26,14 +27,17 @@ def app(
     auth: Auth | None = None,
     limits: ServerLimits | None = None,
     public_url: str | None = None,
+    webhooks: Webhooks | None = None,
 ) -> Starlette:
     """An ASGI application that serves these agents of the runtime, all of them by default, over A2A.
 
     Without `auth` everybody who reaches it may call. `public_url` is where callers reach it, for the agents'
-    cards; by default that is what a request says. It holds the runtime open while it lives; where it is mounted
-    into another application, that one's lifespan has to enter `lifespan(app)`.
+    cards; by default that is what a request says. `webhooks` says where push notifications may go. The application
+    holds the runtime open while it lives; where it is mounted into another one, that one's lifespan has to enter
+    `lifespan(app)`.
     """
-    serving = Serving(runtime, _chosen(runtime, agents), auth, limits or ServerLimits(), _checked(public_url))
+    chosen, url = _chosen(runtime, agents), _checked(public_url)
+    serving = Serving(runtime, chosen, auth, limits or ServerLimits(), url, webhooks or Webhooks())
 
     @asynccontextmanager
     async def alive(_: Starlette) -> AsyncGenerator[None]:
@@ -42,7 +46,7 @@ def app(
 
     guards = [Middleware(BodyLimit, body_bytes=serving.limits.body_bytes)]
     if auth is not None:
-        guards.append(Middleware(AuthMiddleware, auth=auth))
+        guards.append(Middleware(AuthMiddleware, auth=auth, public=a2a.public(serving)))
     return Starlette(routes=a2a.routes(serving), middleware=guards, lifespan=alive)
 
 

@@ -13,13 +13,9 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..errors import ConfigurationError
-from ..types.runs import Principal
 from ..types.tickets import SYSTEM
 
 __all__ = ["Auth", "AuthMiddleware"]
-
-# What anybody may read: an agent's card says how to authenticate.
-PUBLIC = "/.well-known/agent-card.json"
 
 
 class Auth(Struct, frozen=True, eq=False, repr_omit_defaults=True):
@@ -64,14 +60,15 @@ def _find(secrets: Mapping[str, str], given: str) -> str | None:
 
 
 class AuthMiddleware:
-    """Lets in whoever has a principal; the request's user is that principal from then on."""
+    """Lets in whoever has a principal, which is the request's user from then on; everybody to what is public."""
 
-    def __init__(self, app: ASGIApp, auth: Auth) -> None:
+    def __init__(self, app: ASGIApp, auth: Auth, public: frozenset[str]) -> None:
         self._app = app
         self._auth = auth
+        self._public = public
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or (scope["method"] in ("GET", "HEAD") and scope["path"].endswith(PUBLIC)):
+        if scope["type"] != "http" or self._is_public(scope):
             await self._app(scope, receive, send)
             return
         principal = self._auth.principal(Headers(scope=scope))
@@ -80,6 +77,10 @@ class AuthMiddleware:
             return
         scope["user"] = SimpleUser(principal)
         await self._app(scope, receive, send)
+
+    def _is_public(self, scope: Scope) -> bool:
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        return scope["method"] in ("GET", "HEAD") and path in self._public
 
 
 def _refused(auth: Auth) -> JSONResponse:
@@ -92,8 +93,3 @@ def _refused(auth: Auth) -> JSONResponse:
     }
     headers = {"WWW-Authenticate": "Bearer"} if auth.tokens else {}
     return JSONResponse({"error": error}, 401, headers)
-
-
-def principal_named(name: str | None) -> Principal | None:
-    """The principal of a caller, by its id."""
-    return None if name is None else Principal(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Coroutine, Generator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
@@ -13,6 +13,7 @@ from ..errors import UsageError, WakefulError, explain
 from ..runtime import Runtime
 from ._auth import Auth
 from ._limits import ServerLimits
+from ._webhooks import Webhooks
 
 __all__ = ["Serving", "TooManyStreams"]
 
@@ -35,12 +36,15 @@ class Serving:
         auth: Auth | None,
         limits: ServerLimits,
         public_url: str | None,
+        webhooks: Webhooks,
     ) -> None:
         self.runtime = runtime
         self.agents = agents
         self.auth = auth
         self.limits = limits
         self.public_url = public_url
+        self.webhooks = webhooks
+        self.services: list[Callable[[], Coroutine[Any, Any, None]]] = []
         self._work: set[asyncio.Task[Any]] = set()
         self._streams = 0
 
@@ -74,6 +78,12 @@ class Serving:
     async def open(self) -> AsyncGenerator[None]:
         """The server's lifetime: runs that are due go on, and when it ends all is brought to rest."""
         async with self.runtime:
-            yield
+            services = [asyncio.get_running_loop().create_task(service()) for service in self.services]
+            try:
+                yield
+            finally:
+                for service in services:
+                    service.cancel()
+                await asyncio.gather(*services, return_exceptions=True)
         if self._work:
             await asyncio.wait(self._work)

@@ -17,22 +17,30 @@ from ...agents import Agent
 from .._serving import Serving
 from ._card import card_of
 from ._handler import Handler
+from ._push import Push
 
-__all__ = ["routes"]
+__all__ = ["public", "routes"]
 
 CARD = "/.well-known/agent-card.json"
 
 
 def routes(serving: Serving) -> Sequence[BaseRoute]:
     """Each agent under a path of its own; a single one at the root too."""
-    found = [route for agent in serving.agents for route in _agent_routes(serving, agent, f"/a2a/{agent.id}")]
+    push = Push(serving)
+    serving.services.append(push.deliverer.serve)
+    served = [(agent, f"/a2a/{agent.id}") for agent in serving.agents]
     if len(serving.agents) == 1:
-        found += _agent_routes(serving, serving.agents[0], "")
-    return found
+        served.append((serving.agents[0], ""))
+    return [route for agent, prefix in served for route in _agent_routes(serving, push, agent, prefix)]
 
 
-def _agent_routes(serving: Serving, agent: Agent, prefix: str) -> list[BaseRoute]:
-    handler, builder = Handler(serving, agent), _ContextBuilder(serving, prefix)
+def public(serving: Serving) -> frozenset[str]:
+    """What anybody may read: an agent's card says how to authenticate."""
+    return frozenset([CARD, *[f"/a2a/{agent.id}{CARD}" for agent in serving.agents]])
+
+
+def _agent_routes(serving: Serving, push: Push, agent: Agent, prefix: str) -> list[BaseRoute]:
+    handler, builder = Handler(serving, push, agent), _ContextBuilder(serving, prefix)
 
     async def card(request: Request) -> JSONResponse:
         url = _url(serving, request, prefix)

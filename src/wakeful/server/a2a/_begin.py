@@ -10,9 +10,10 @@ from a2a.utils.errors import InvalidParamsError, UnsupportedOperationError
 from msgspec import Struct
 
 from ...dispatch import RunResult
-from ...types.events import MessageAdded, RunStart, ToolCallResumed
+from ...stores import InboxItem
+from ...types.events import RunStart, ToolCallResumed
 from ...types.ids import new_id
-from ...types.runs import Principal, RunRecord
+from ...types.runs import Identity, Principal, RunRecord
 from ...types.tickets import Decision
 from .._serving import Serving
 from ._errors import no_task
@@ -21,7 +22,9 @@ from ._tasks import INTERRUPTED, TERMINAL, state_of
 from ._tickets import decisions_of
 from ._wire import content_of
 
-__all__ = ["Begun", "begin", "belongs"]
+__all__ = ["Begun", "begin", "belongs", "find"]
+
+POLL = 0.01
 
 
 class Begun(Struct, frozen=True, eq=False):
@@ -64,7 +67,9 @@ async def _start(
     runtime = serving.runtime
     thread_id = message.context_id or new_id()
     if message.context_id:
-        await _check_context(serving, thread_id, agent_id, principal)
+        await _check_context(serving, thread_id, principal)
+    if await runtime.store.item(request_id) is not None:
+        return await _joined(serving, await _taker(serving, request_id))
     head = await runtime.store.head(thread_id)
     follower = await Follower(runtime, thread_id, head).listen()
     try:
@@ -74,40 +79,60 @@ async def _start(
             )
         )
         handle = await asyncio.shield(started)
-        run = await runtime.store.run(handle.run_id) or await _turn(serving, follower, request_id)
+        run = await runtime.store.run(handle.run_id) or await _taker(serving, request_id)
         if run.thread_id == thread_id:
-            return Begun(run, follower, fresh=run.first_seq > head)
-        # The message was sent before, without a context: it has the one that it was given then.
-        again = Follower(runtime, run.thread_id, await runtime.store.head(run.thread_id))
+            return Begun(run, follower, fresh=run.first_seq > head or run.status == "created")
     except BaseException:
         await follower.close()
         raise
     await follower.close()
-    return Begun(run, await again.listen())
+    return await _joined(serving, run)
 
 
-async def _check_context(serving: Serving, thread_id: str, agent_id: str, principal: Principal | None) -> None:
-    """A context is its maker's, as tasks are."""
+async def _joined(serving: Serving, run: RunRecord) -> Begun:
+    """A run that a message began when it was sent before, in the context that it was given then."""
+    store = serving.runtime.store
+    follower = Follower(serving.runtime, run.thread_id, await store.head(run.thread_id))
+    return Begun(await store.run(run.id) or run, await follower.listen())
+
+
+async def _check_context(serving: Serving, thread_id: str, principal: Principal | None) -> None:
+    """A context is its maker's, as tasks are; other agents of the same server may be called in it."""
     for run in await serving.runtime.list_runs(thread=thread_id, limit=1):
-        if not belongs(run, agent_id, principal):
+        if not belongs(run, run.identity.agent_id, principal):
             raise InvalidParamsError(
                 f"context {thread_id!r:.80} can't be used here; leave the context out to begin a new one"
             )
 
 
-async def _turn(serving: Serving, follower: Follower, request_id: str) -> RunRecord:
-    """The run that takes a message in which has to wait its turn, behind another run of its context."""
+async def _taker(serving: Serving, request_id: str) -> RunRecord:
+    """The run that took a message in, or will when it has its turn, behind another run of its context."""
     store = serving.runtime.store
     while True:
         item = await store.item(request_id)
-        run_id = None if item is None else item.taken_by
-        if run_id is not None and (run := await store.run(run_id)) is not None:
+        if item is not None and item.taken_by is None:
+            return _to_come(item)
+        run = None if item is None else await store.run(item.taken_by or "")
+        if run is not None:
             return run
-        event = await follower.peek()
-        while event is not None and not isinstance(event, RunStart | MessageAdded):
-            event = await follower.peek()
-        if event is None:
-            raise UnsupportedOperationError("the server is stopping; send the message again, with the same id")
+        await asyncio.sleep(POLL)  # It is being taken in at this very moment.
+
+
+async def find(serving: Serving, task_id: str) -> RunRecord | None:
+    """The run of a task, also of one that waits its turn and is a run to come."""
+    run = await serving.runtime.store.run(task_id)
+    if run is not None or (item := await serving.runtime.store.item_of_run(task_id)) is None:
+        return run
+    if item.taken_by is not None:
+        return await serving.runtime.store.run(item.taken_by)
+    return _to_come(item) if item.status == "pending" else None
+
+
+def _to_come(item: InboxItem) -> RunRecord:
+    run_id, agent_id = item.run_id or item.id, item.agent_id or ""
+    at = item.message.created_at if item.message is not None else 0
+    identity = Identity(run_id, item.thread_id, agent_id, run_id)
+    return RunRecord(identity=identity, agent_id=agent_id, principal=item.principal, created_at=at)
 
 
 # -- answers -------------------------------------------------------------------------------------------------
@@ -117,13 +142,15 @@ async def _answer(
     serving: Serving, agent_id: str, message: pb.Message, principal: Principal | None, request_id: str
 ) -> Begun:
     runtime = serving.runtime
-    run = await runtime.store.run(message.task_id)
+    run = await find(serving, message.task_id)
     if run is None or not belongs(run, agent_id, principal):
         raise no_task(message.task_id)
     if message.context_id and message.context_id != run.thread_id:
         raise InvalidParamsError(f"task {run.id} is of context {run.thread_id!r}, not {message.context_id!r:.80}")
     follower = await Follower(runtime, run.thread_id, await runtime.store.head(run.thread_id)).listen()
     try:
+        if run.status == "created":
+            raise UnsupportedOperationError(f"task {run.id} waits its turn, and for no answer; subscribe to it")
         fresh = await runtime.store.decision(f"{request_id}:0") is None
         if fresh:
             result = await runtime.result(run.id)

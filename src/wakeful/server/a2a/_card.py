@@ -28,7 +28,7 @@ def card_of(serving: Serving, agent: Agent, url: str, *, extended: bool = False)
         ],
         capabilities=pb.AgentCapabilities(
             streaming=True,
-            push_notifications=False,
+            push_notifications=True,
             extended_agent_card=serving.auth is not None,
         ),
         default_input_modes=INPUT_MODES,

@@ -67,7 +67,7 @@ class Follower:
         """Stop listening."""
         if self._next is not None:
             self._next.cancel()
-            await asyncio.wait({self._next})
+            await asyncio.gather(self._next, return_exceptions=True)
         await cast(AsyncGenerator[AnyEvent], self._events).aclose()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from typing import NoReturn
 
 from a2a.server.context import ServerCallContext
 from a2a.server.events.event_queue import Event
@@ -14,7 +13,6 @@ from a2a.utils.errors import (
     ContentTypeNotSupportedError,
     ExtendedAgentCardNotConfiguredError,
     InvalidParamsError,
-    PushNotificationNotSupportedError,
     TaskNotCancelableError,
     UnsupportedOperationError,
 )
@@ -22,11 +20,13 @@ from a2a.utils.errors import (
 from ...agents import Agent
 from ...types.runs import Principal, RunRecord
 from .._serving import Serving
-from ._begin import Begun, begin, belongs
+from .._webhooks import check_url
+from ._begin import Begun, begin, belongs, find
 from ._card import card_of
 from ._errors import no_task, told
 from ._follow import Follower, updates
 from ._listing import list_runs
+from ._push import Push
 from ._tasks import INTERRUPTED, TERMINAL, fresh_task, task_of
 
 __all__ = ["Handler"]
@@ -35,8 +35,9 @@ __all__ = ["Handler"]
 class Handler(RequestHandler):
     """One agent, as its callers over A2A see it."""
 
-    def __init__(self, serving: Serving, agent: Agent) -> None:
+    def __init__(self, serving: Serving, push: Push, agent: Agent) -> None:
         self._serving = serving
+        self._push = push
         self._runtime = serving.runtime
         self._agent = agent
 
@@ -98,7 +99,17 @@ class Handler(RequestHandler):
         offered = {"text/plain", "text/*", "*/*", "application/json" if self._agent.output is not None else ""}
         if modes and not offered.intersection(modes):
             raise ContentTypeNotSupportedError(f"{self._agent.id} answers with text/plain, not {', '.join(modes)}")
-        return await begin(self._serving, self._agent.id, params.message, self._principal(context))
+        target = params.configuration.task_push_notification_config
+        if target.url:
+            await check_url(target.url, self._serving.webhooks)
+        begun = await begin(self._serving, self._agent.id, params.message, self._principal(context))
+        if target.url:
+            try:
+                await self._push.create(begun.run, target)
+            except BaseException:
+                await begun.follower.close()
+                raise
+        return begun
 
     # -- tasks -----------------------------------------------------------------------------------------------
 
@@ -123,13 +134,15 @@ class Handler(RequestHandler):
         """Cancel a task with everything it does."""
         with told():
             run = await self._run(params.id, context)
+            if run.status == "created":
+                raise TaskNotCancelableError(f"task {run.id} waits its turn; cancel it once it works")
             work = self._serving.detach(self._runtime.cancel(run.id, "cancelled by its caller"))
             if not await asyncio.shield(work):
                 raise TaskNotCancelableError(f"task {run.id} is over; there is nothing left to cancel")
             return await task_of(self._runtime, await self._runtime.get_run(run.id), 0)
 
     async def _run(self, task_id: str, context: ServerCallContext) -> RunRecord:
-        run = await self._runtime.store.run(task_id)
+        run = await find(self._serving, task_id)
         if run is None or not belongs(run, self._agent.id, self._principal(context)):
             raise no_task(task_id)
         return run
@@ -161,25 +174,27 @@ class Handler(RequestHandler):
         self, params: pb.TaskPushNotificationConfig, context: ServerCallContext
     ) -> pb.TaskPushNotificationConfig:
         """Have a task's updates sent to an address."""
-        self._no_push()
+        with told():
+            return await self._push.create(await self._run(params.task_id, context), params)
 
     async def on_get_task_push_notification_config(
         self, params: pb.GetTaskPushNotificationConfigRequest, context: ServerCallContext
     ) -> pb.TaskPushNotificationConfig:
         """One of a task's push configurations."""
-        self._no_push()
+        with told():
+            return await self._push.get(await self._run(params.task_id, context), params.id)
 
     async def on_list_task_push_notification_configs(
         self, params: pb.ListTaskPushNotificationConfigsRequest, context: ServerCallContext
     ) -> pb.ListTaskPushNotificationConfigsResponse:
         """A task's push configurations."""
-        self._no_push()
+        with told():
+            configs = await self._push.list(await self._run(params.task_id, context))
+            return pb.ListTaskPushNotificationConfigsResponse(configs=configs)
 
     async def on_delete_task_push_notification_config(
         self, params: pb.DeleteTaskPushNotificationConfigRequest, context: ServerCallContext
     ) -> None:
         """Stop sending a task's updates to an address."""
-        self._no_push()
-
-    def _no_push(self) -> NoReturn:
-        raise PushNotificationNotSupportedError("this server sends no push notifications; subscribe to the task")
+        with told():
+            await self._push.delete(await self._run(params.task_id, context), params.id)

@@ -97,6 +97,9 @@ async def artifacts_of(runtime: Runtime, run: RunRecord) -> list[pb.Artifact]:
 
 async def task_of(runtime: Runtime, run: RunRecord, history: int, *, artifacts: bool = True) -> pb.Task:
     """A run as a task, with the last so many messages of its own conversation."""
+    if run.status == "created":  # It waits its turn: there is nothing more of it.
+        status = pb.TaskStatus(state=state_of(run, ()), timestamp=timestamp_of(run.created_at))
+        return pb.Task(id=run.id, context_id=run.thread_id, status=status)
     status, _ = await status_of(runtime, run)
     task = pb.Task(id=run.id, context_id=run.thread_id, status=status)
     if artifacts:

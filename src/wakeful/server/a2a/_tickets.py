@@ -29,7 +29,9 @@ def asking_parts(tickets: Sequence[Ticket]) -> list[pb.Part]:
 
 
 def _in_words(ticket: Ticket, *, several: bool) -> str:
-    asked = ticket.message or f"May {ticket.tool} run with {msgspec.json.encode(ticket.arguments).decode()}?"
+    asked = ticket.message or f"May {ticket.tool} run?"
+    if is_yes_or_no(ticket):
+        asked = f"{asked} {ticket.tool} {msgspec.json.encode(ticket.arguments).decode()}"
     how = "approve or deny" if is_yes_or_no(ticket) else "answer with text or data"
     return f"{asked} [ticket {ticket.id}: {how}]" if several else f"{asked} [{how}]"
 
