@@ -170,8 +170,11 @@ async def test_a_run_whose_process_died_goes_on_with_what_its_backend_saved(tmp_
 
 async def test_a_save_that_cant_be_written_ends_it_whatever_the_backend_makes_of_it() -> None:
     class Fenced(MemoryStore):
+        saves = 0
+
         async def commit(self, commit: Any) -> Any:
-            if commit.state:
+            self.saves += bool(commit.state)
+            if commit.state and self.saves == 1:
                 raise StaleFence("somebody else has it")
             return await super().commit(commit)
 
@@ -299,6 +302,7 @@ async def test_how_a_run_ends_by_its_backends_status(result: BackendResult, endi
         (BackendResult("far", status="odd"), "returned the status 'odd', which is none"),  # type: ignore[arg-type]
         (BackendResult("far", response=7), "returned 7 as its text"),  # type: ignore[arg-type]
         (BackendResult("far", state={"x": object()}), "can't be stored as JSON"),
+        (BackendResult("far", FailedStatus("half a pair: \ud83d")), "can't be stored as JSON"),
     ],
 )
 async def test_what_is_no_result_fails_the_run(wrong: Any, text: str) -> None:

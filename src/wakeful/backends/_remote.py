@@ -42,7 +42,6 @@ async def execute_remote(act: Activation, cut_off: tuple[str, int] | None = None
     if act.view.run.ending is not None or act.view.run.cancel is not None:
         return
     await act.flush()
-    act.aborted = False
     exchange = _Exchange(act, cut_off)
     started = act.now
     try:
@@ -199,7 +198,8 @@ class _Exchange:
             return
         self._pieces.append(text)
         self._answer.add(TextChunk(text))
-        if self._checkpoints is not None and (self._writer is None or self._writer.done()):
+        idle = self._writer is None or self._writer.done()
+        if self._checkpoints is not None and idle and self._checkpoints.due():
             self._writer = asyncio.get_running_loop().create_task(self._checkpoints.pass_by())
 
     async def save(self, state: dict[str, Any]) -> None:
