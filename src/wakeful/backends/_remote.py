@@ -64,6 +64,10 @@ async def abort_remote(act: Activation) -> None:
     """Stop what the backend of a cancelled run began elsewhere, if it can, within the grace. A failure is only
     logged: the run is over either way."""
     act.set_run(backend=BackendEnd("cancelled", "cancelled"))
+    await _abort(act)
+
+
+async def _abort(act: Activation) -> None:
     backend = act.agent.backend
     if backend is None or not can_abort(backend.capabilities.cancellation):
         return
@@ -154,7 +158,7 @@ class _Exchange:
             await self._stop(task, cooperative)
             raise
         await self._stop(task, cooperative)
-        await self._abort_late()
+        await _abort(self._act)
         raise TimeoutError(f"the backend took longer than its timeout of {self._backend.timeout:g} s")
 
     async def _ask(self, request: Request) -> Any:
@@ -177,14 +181,6 @@ class _Exchange:
                 _heard(task)
             else:
                 _let_go(self._act, task)
-
-    async def _abort_late(self) -> None:
-        if not can_abort(self.capabilities.cancellation):
-            return
-        try:
-            await _within(self._act, self._backend.abort(abort_request(self._act)))
-        except Exception as error:
-            _log.warning("agent %r: aborting after its timeout failed: %s", self._act.agent.id, explain(error))
 
     # -- what the backend does meanwhile ----------------------------------------------------------------------
 
