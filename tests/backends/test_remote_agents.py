@@ -221,12 +221,29 @@ async def test_cancelling_a_run_reaches_the_backend_of_its_child(scripted: Model
     assert {type(run.outcome.termination) for run in await runtime.list_runs() if run.outcome} == {Cancelled}
 
 
-async def test_a_child_that_asks_is_given_up_and_aborted(scripted: Models) -> None:
+def asking_child(scripted: Models, *turns: Any) -> tuple[Runtime, Scripted]:
     asked = BackendResult("far", WaitingInput("Which?"), state={"task": "T1"})
-    backend = Scripted(asked, capabilities=REMOTE)
-    lead = Agent("lead", scripted(call("agent_run_far", prompt="go"), "I can't say."), delegates=["far"])
-    runtime = Runtime([lead, Agent("far", backend=backend)])
-    assert (await runtime.run("lead", "go", thread="t")).text == "I can't say."
+    backend = Scripted(asked, *turns[:1], capabilities=REMOTE)
+    lead = Agent("lead", scripted(call("agent_run_far", prompt="go"), *turns[1:]), delegates=["far"])
+    return Runtime([lead, Agent("far", backend=backend)]), backend
+
+
+async def test_a_childs_question_is_answered_from_above(scripted: Models) -> None:
+    runtime, backend = asking_child(scripted, "Red it is.", "It will be red.")
+    result = await runtime.run("lead", "go", thread="t")
+    (ticket,) = result.tickets
+    assert (result.status, ticket.asked_by, ticket.message) == ("waiting", "remote", "Which?")
+    result = await runtime.resume(result.run_id, ticket.answer("red"))
+    assert result.text == "It will be red."
+    again = backend.delegated[1]
+    assert (again.is_continuation, again.state) == (True, {"task": "T1"})
+    assert [reply_text(r) for r in await replies_on(runtime, "t")] == ["Red it is."]
+
+
+async def test_cancelling_a_run_aborts_a_child_that_waits(scripted: Models) -> None:
+    runtime, backend = asking_child(scripted)
+    result = await runtime.run("lead", "go", thread="t")
+    assert await runtime.cancel(result.run_id)
     assert [abort.state for abort in backend.aborts] == [{"task": "T1"}]
 
 
