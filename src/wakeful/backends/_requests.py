@@ -10,7 +10,15 @@ from ..errors import StateError
 from ..types.content import Text, text_of
 from ..types.messages import Message
 from ..types.requests import ModelSettings
-from ._contract import AbortRequest, Capabilities, Control, DelegateRequest, Parent, RootRequest
+from ._contract import (
+    AbortRequest,
+    Capabilities,
+    Control,
+    DelegatePolicy,
+    DelegateRequest,
+    Parent,
+    RootRequest,
+)
 
 if TYPE_CHECKING:
     from ..loop import Activation
@@ -40,7 +48,10 @@ def request_of(
         "save": save,
     }
     if identity.parent_run_id is not None:
-        return DelegateRequest(parent=_parent_of(act), **shared)
+        task = act.view.run.task
+        durable = task is not None and task.durable
+        policy = DelegatePolicy("durable" if durable else "ephemeral")
+        return DelegateRequest(parent=_parent_of(act), policy=policy, **shared)
     if options is None:
         return RootRequest(**shared)
     settings = None if options.settings == ModelSettings() else options.settings

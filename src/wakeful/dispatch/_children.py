@@ -201,7 +201,7 @@ def _input(parent: Activation, context: ToolContext, task: TaskRecord, request: 
         run_id=task.target,
         seed=_seed(parent, request),
         lineage=_identity(context, task),
-        task=TaskRef(task.id, task.epoch, task.background),
+        task=TaskRef(task.id, task.epoch, task.background, durable=True),
         history=_visible(parent) if request.fork else (),
     )
 

@@ -251,6 +251,7 @@ class TaskRef(Struct, frozen=True, gc=False, omit_defaults=True):
     id: str
     epoch: int = 1
     background: bool = False
+    durable: bool = False
 
 
 class TaskOutcome(Struct, frozen=True, gc=False, omit_defaults=True):
