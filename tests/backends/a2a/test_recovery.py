@@ -279,6 +279,29 @@ async def test_a_refused_message_leaves_nothing_in_doubt() -> None:
         assert result.state["stage"] == "done"
 
 
+async def test_a_refused_answer_leaves_the_question_open() -> None:
+    refuse = failing("/rest/message:stream", 400, times=1)
+
+    async def through(app: App, scope: Scope, receive: Receive, send: Send) -> None:
+        await (refuse(app, scope, receive, send) if len(remote.messages) == 1 else app(scope, receive, send))
+
+    with serving(asks, bindings=[("HTTP+JSON", "1.0")], wrap=through) as remote:
+        talk = thread(remote.url)
+        await talk.ask("Weather?")
+        assert isinstance((await talk.ask("Rome")).status, FailedStatus)
+        assert (await talk.ask("Rome", run="run-2")).text == "Sunny in Rome."
+
+
+async def test_a_task_that_may_not_be_looked_at_is_not_forgotten() -> None:
+    wrap = failing("/rest/tasks/", 403, times=1)
+    with serving(answers, streaming=False, bindings=[("HTTP+JSON", "1.0")], wrap=wrap) as remote:
+        talk = thread(remote.url)
+        refused = await talk.ask("Paris")
+        assert "doesn't accept our credentials" in str(refused.status)
+        assert (await talk.ask("Paris")).text == "Sunny in Paris."  # The run is retried.
+    assert len(remote.messages) == 1
+
+
 async def test_abort_cancels_the_task_by_its_handle() -> None:
     async def works(turn: Turn) -> None:
         await turn.open()

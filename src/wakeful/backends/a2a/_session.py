@@ -127,25 +127,27 @@ class Session:
         while True:
             try:
                 await self._send(message)
-            except NotOffered:
-                if not self._streams:
-                    raise
-                self._streams = False  # The card promises streams, and the server has none.
-                continue
-            except Unreachable as fault:
+            except Fault as fault:
+                # A task that is known tells how it stands. Without one, it matters what was begun.
                 if self.state.stage == "intent":
-                    await self._pause(fault)
-                    if fault.begun:
+                    if isinstance(fault, Unreachable) and fault.begun:
+                        await self._pause(fault)
                         return await self._find_out(parts, str(fault))
-                    continue
-            except Refused:
-                if self.state.stage == "intent":
-                    raise
-            except Fault:
-                # It may have begun a task all the same, which then tells what went wrong.
-                if self.state.stage == "intent" and not await self._adopt():
-                    raise
+                    if await self._may_send_again(fault):
+                        continue
+                    if isinstance(fault, Refused) or not await self._adopt():
+                        raise
             return await self._follow()
+
+    async def _may_send_again(self, fault: Fault) -> bool:
+        """Whether nothing was begun, and another attempt may go better."""
+        if isinstance(fault, Unreachable):
+            await self._pause(fault)
+            return True
+        if isinstance(fault, NotOffered) and self._streams:
+            self._streams = False  # The card promises streams, and the server has none.
+            return True
+        return False
 
     async def _send(self, message: RemoteMessage) -> None:
         if self._streams:
