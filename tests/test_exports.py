@@ -38,6 +38,7 @@ def test_wakeful() -> None:
         "ContextMessage",
         "CostBudget",
         "Decision",
+        "Delegate",
         "Document",
         "Done",
         "Escalation",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ._reading import Ledger as Ledger
     from .agents import Agent as Agent
+    from .agents import Delegate as Delegate
     from .clock import Clock as Clock
     from .dispatch import RunResult as RunResult
     from .errors import ConfigurationError as ConfigurationError
@@ -98,7 +99,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "._reading": "Ledger",
-    ".agents": "Agent",
+    ".agents": "Agent Delegate",
     ".clock": "Clock",
     ".dispatch": "RunResult",
     ".errors": "ConfigurationError InvalidArguments ModelError RunFailed StoreError ToolDenied ToolError "

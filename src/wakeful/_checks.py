@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from .agents import Agent
+from .agents import Agent, Delegate
 from .errors import ConfigurationError, InvalidDecision, InvalidInput, UsageError
 from .types.codec import encode
 from .types.content import Content, Text, clean_text
@@ -101,9 +101,10 @@ def _fields_of(agent: Agent) -> list[str]:
             msgspec.convert(msgspec.to_builtins(value), type(value))
         except msgspec.ValidationError as error:
             wrong.append(f"{where}: {type(value).__name__}: {error}")
+    delegates = [other.agent if isinstance(other, Delegate) else other for other in agent.delegates or ()]
     wrong += [
         f"{where}: delegates and handoffs are agents' ids, not {other!r:.80}"
-        for other in (*(agent.delegates or ()), *(agent.handoffs or ()))
+        for other in (*delegates, *(agent.handoffs or ()))
         if _odd(other)
     ]
     return wrong

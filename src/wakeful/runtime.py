@@ -19,15 +19,15 @@ from .agents import Agent, Registry, Toolish
 from .backends._entry import abort_remote, build_backend, execute_remote
 from .bus import LocalBus
 from .clock import Clock, SystemClock
-from .delegation import DelegateTool
-from .dispatch import Dispatcher, Keeper, NewRun, RunResult, cancel, resume, retry, run_child, send
+from .delegation import delegation_tools, tools_inside_tasks
+from .dispatch import ChildRuns, Dispatcher, Keeper, NewRun, RunResult, cancel, resume, retry, send
 from .errors import ConfigurationError, UsageError
-from .loop import Activation, Environment
+from .loop import Environment
 from .models import Model, VendorFactory
 from .plugins import Plugin
 from .state import AnyKey
 from .stores import InputPolicy, Retention, Store, open_store
-from .tools import ChildResult, ClientTool, ToolContext, ToolThreads
+from .tools import ClientTool, ToolThreads
 from .types.content import Content
 from .types.events import AnyEvent, Event
 from .types.ids import new_id
@@ -121,12 +121,15 @@ class Runtime(Deciding):
             plugins=plugins,
             models=models,
             keys=keys,
-            delegate_tool=lambda agent: DelegateTool(agent.id, agent.description),
+            delegation=delegation_tools,
+            inside_tasks=tools_inside_tasks(),
             build_backend=lambda config: build_backend(config, backends),
         )
         root, clock, owner = open_store(store), clock or SystemClock(), new_id()
-        threads, child = ToolThreads(), self._run_child
-        env = Environment(registry, root, clock, threads, set(), cancel_grace, child, execute_remote, abort_remote)
+        threads, children = ToolThreads(), ChildRuns(lambda: self._dispatch)
+        env = Environment(
+            registry, root, clock, threads, set(), cancel_grace, children, execute_remote, abort_remote
+        )
         keeper = Keeper(root, owner, clock, lambda tenant: self.tenant(tenant)._dispatch)
         self._own_loop: asyncio.AbstractEventLoop | None = None
         self._join(_Shared(env, keeper, owner, execute, retention), root, "default")
@@ -135,7 +138,7 @@ class Runtime(Deciding):
         """Be the handle of one tenant."""
         self._shared = shared
         self._bus = LocalBus()
-        self._env = replace(shared.env, store=store, run_child=self._run_child)
+        self._env = replace(shared.env, store=store, children=ChildRuns(lambda: self._dispatch))
         self._dispatch = Dispatcher(self._env, self._bus, shared.keeper, shared.owner, execute=shared.execute)
         shared.tenants[tenant] = self
 
@@ -149,9 +152,6 @@ class Runtime(Deciding):
             found._own_loop = None
             found._join(self._shared, self._shared.env.store.tenant(name), name)
         return found
-
-    async def _run_child(self, act: Activation, ctx: ToolContext, agent_id: str, prompt: str) -> ChildResult:
-        return await run_child(self._dispatch, act, ctx, agent_id, prompt)
 
     # -- running ---------------------------------------------------------------------------------------------
 

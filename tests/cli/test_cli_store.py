@@ -17,6 +17,7 @@ from typer.testing import Result
 
 from postgres_server import server
 from wakeful import Agent, FunctionModel, ModelRequest, Retention, Runtime, SqliteStore, call, tool
+from wakeful.stores._schema import VERSION
 
 Wakeful = Callable[..., Result]
 
@@ -450,7 +451,7 @@ def test_the_same_on_postgres(wakeful: Wakeful, here: Path) -> None:
     asyncio.run(fill(url))
     assert lines(wakeful("store", "check", url)) == ["all is well"]
     found = msgspec.json.decode(wakeful("store", "info", url, "--json").stdout)
-    assert (found["version"], found["counts"]["waiting runs"]) == (1, 1)
+    assert (found["version"], found["counts"]["waiting runs"]) == (VERSION, 1)
     assert lines(wakeful("store", "prune", url, "--runs", "0s", "--dry-run")) == ["would remove 3 runs"]
     assert wakeful("store", "export", url, "parked", "t.jsonl").exit_code == 0
     assert lines(wakeful("store", "import", url, "t.jsonl", "--as", "copy")) == ["imported thread 'copy'"]

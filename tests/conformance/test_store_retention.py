@@ -32,7 +32,7 @@ from wakeful.types.tickets import Decision
 
 DAY = 24 * 3_600_000
 LATER = -60_000  # Keeping things for minus a minute is pruning a minute later.
-NEVER = Retention(chunks=None, events=None)
+NEVER = Retention(chunks=None, events=None, children=None)
 
 
 def keep(**kept: int) -> Retention:
@@ -334,6 +334,26 @@ async def test_old_threads_go_whole(open_store: StoreFactory) -> None:
         assert await store.prune(keep(threads=LATER)) == Pruned(threads=2)
         assert await rows_left(store) == {}
         assert not any((await store.counts()).values())
+
+
+async def test_threads_of_delegated_runs_go_before_others(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        await finished(store)
+        await child_of(store, "t1", "kid")
+        assert await store.prune(keep(children=DAY)) == Pruned()
+        assert await store.prune(keep(children=LATER)) == Pruned(threads=1)
+        assert [thread.id for thread in await store.threads()] == ["t1"]
+        assert await store.thread("kid") is None
+
+
+async def test_a_child_stays_while_the_run_that_began_it_may_ask_for_it(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        writer = Writer(store)
+        await writer.begin()
+        await writer.release(runs=[record(status="waiting", waiting=waiting("task"))])
+        await child_of(store, "t1", "kid")
+        assert await store.prune(keep(children=LATER, threads=LATER)) == Pruned()
+        assert await store.thread("kid") is not None
 
 
 async def test_the_newest_threads_stay(open_store: StoreFactory) -> None:

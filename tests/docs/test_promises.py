@@ -119,17 +119,15 @@ async def test_a_call_for_a_tool_that_was_not_offered_does_not_run(scripted) -> 
     assert reply.error == "not_found"
 
 
-async def test_a_delegate_that_asks_a_person_is_cancelled_and_its_caller_told(scripted) -> None:
-    lead = Agent("lead", model=scripted(call("agent_run_ops", prompt="Reboot"), "It can't."), delegates=["ops"])
-    ops = Agent("ops", model=scripted(call("reboot", host="a")), tools=[reboot])
+async def test_a_delegate_that_asks_a_person_is_answered_at_the_root(scripted) -> None:
+    lead = Agent("lead", model=scripted(call("agent_run_ops", prompt="Reboot"), "It is up."), delegates=["ops"])
+    ops = Agent("ops", model=scripted(call("reboot", host="a"), "Rebooted."), tools=[reboot])
     async with Runtime([lead, ops]) as runtime:
-        result = await runtime.run(lead, "Reboot", thread="t1")
-        reply = (await runtime.messages("t1"))[2].reply
-        child = next(run for run in await runtime.list_runs() if run.agent_id == "ops")
-    assert result.text == "It can't."
-    assert reply is not None
-    assert "a delegate can't wait for one" in reply.content[0].text
-    assert child.status == "done"
+        waiting = await runtime.run(lead, "Reboot", thread="t1")
+        (ticket,) = waiting.tickets
+        assert (ticket.tool, ticket.run_id == waiting.run_id) == ("reboot", False)
+        result = await runtime.resume(waiting.run_id, ticket.approve())
+    assert result.text == "It is up."
 
 
 async def test_queued_input_runs_when_the_waiting_run_is_done(scripted) -> None:

@@ -88,16 +88,21 @@ async def test_a_delegate_that_fails_is_an_error_result_and_the_parent_goes_on(s
     assert "no route" in reply_text(reply)
 
 
-async def test_a_delegate_that_wants_a_person_is_told_apart_and_leaves_nothing_open(scripted: Scripted) -> None:
+async def test_a_delegate_that_wants_a_person_suspends_its_parent(
+    scripted: Scripted,
+) -> None:
     spy = Spy()
-    runtime = family(scripted(ASK, "done"), scripted(call("pay")), spying(spy, "pay", approval=True))
+    runtime = family(scripted(ASK, "done"), scripted(call("pay"), "paid"), spying(spy, "pay", approval=True))
     result = await soon(runtime.run("agent", "go", thread="t"))
-    assert result.status == "done"
+    assert result.status == "waiting"
+    (ticket,) = result.tickets
+    assert (ticket.tool, ticket.run_id != result.run_id, spy.ran) == ("pay", True, [])
+    result = await soon(runtime.resume(result.run_id, ticket.approve()))
+    assert (result.text, result.status, spy.ran) == ("done", "done", ["pay"])
     (reply,) = await replies_on(runtime, "t")
-    assert "a delegate can't wait for one" in reply_text(reply)
-    assert spy.ran == []
-    child = next(r for r in await runtime.list_runs() if r.identity.depth)
-    await assert_cancelled(runtime, child.thread_id)
+    assert reply_text(reply) == "paid"
+    await assert_settled(runtime, "t")
+    await assert_settled(runtime, ticket.thread_id)
 
 
 async def test_delegates_side_by_side(scripted: Scripted) -> None:

@@ -21,6 +21,7 @@ from wakeful.errors import (
 )
 from wakeful.stores import Commit, Fence, StateWrite
 from wakeful.stores._postgres import PostgresStore
+from wakeful.stores._schema import VERSION
 
 # -- batches -------------------------------------------------------------------------------------------------
 
@@ -164,7 +165,8 @@ async def test_a_newer_version_is_refused_unless_it_says_that_we_may_read_it() -
         async with beside(store) as other:
             with pytest.raises(StoreRefused, match=r"newer version.*upgrade"):
                 await other.head("t1")
-        await connection.execute("UPDATE meta SET value = '1'  WHERE name IN ('version', 'min_reader')")
+        await connection.execute("UPDATE meta SET value = $1 WHERE name = 'version'", str(VERSION))
+        await connection.execute("UPDATE meta SET value = '1' WHERE name = 'min_reader'")
 
 
 @pytest.mark.parametrize("table", ["threads (no int)", "meta (name text, value text)", "meta (id int)"])

@@ -2,6 +2,7 @@
 
 from ._agent import Agent as Agent
 from ._agent import BackendConfig as BackendConfig
+from ._agent import Delegate as Delegate
 from ._agent import Toolish as Toolish
 from ._backend import QUESTIONS as QUESTIONS
 from ._backend import Backend as Backend

@@ -15,11 +15,11 @@ from ..errors import ConfigurationError, UnknownAgent, UnknownModel, WakefulErro
 from ..models import Model, ModelRegistry, VendorFactory
 from ..plugins import PHASES, ActionQueue, Catalog, ContextBook, Plugin
 from ..state import AnyKey
-from ..tools import ClientTool, Shape, Tool
+from ..tools import Shape, Tool
 from ..tools import tool as as_tool
 from ..types.limits import ConsecutiveErrors, ContentMatch, LoopDetection
 from ..types.requests import OutputSpec, ToolSpec
-from ._agent import Agent, BackendConfig, Toolish
+from ._agent import Agent, BackendConfig, Delegate, Toolish
 from ._backend import (
     LOCAL_PHASES,
     Backend,
@@ -90,8 +90,8 @@ class ResolvedAgent:
             "tools": digest(self.specs),
         }
 
-    def with_client_tools(self, tools: Sequence[ClientTool]) -> ResolvedAgent:
-        """The same agent with tools that one run's client brings; its own tools win over those."""
+    def with_tools(self, tools: Sequence[Tool]) -> ResolvedAgent:
+        """The same agent with tools that one run brings; its own tools win over those."""
         if not tools:
             return self
         extra = [tool for tool in tools if tool.name not in self.tools]
@@ -110,12 +110,14 @@ class Registry:
         plugins: Sequence[Plugin] = (),
         models: Mapping[str, Model | VendorFactory] | None = None,
         keys: Sequence[AnyKey] = (),
-        delegate_tool: Callable[[Agent], Tool],
+        delegation: Callable[[Sequence[tuple[Agent, Delegate]]], list[Tool]],
         build_backend: Callable[[BackendConfig], Backend],
+        inside_tasks: Sequence[Tool] = (),
     ) -> None:
         self._problems: list[str] = []
-        self._delegate_tool = delegate_tool
+        self._delegation = delegation
         self._build_backend = build_backend
+        self.inside_tasks = inside_tasks
         self._agents = self._unique(list(agents))
         self._backends = {a.id: self._backend_of(a) for a in self._agents.values() if a.backend is not None}
         self.models = ModelRegistry(models)
@@ -258,16 +260,24 @@ class Registry:
             for tool in plugin.tools():
                 if (made := self._as_tool(tool, f"{where}, plugin {plugin.label!r}")) is not None:
                     self._add(found, made, where)
-        for kind, ids in (("delegate", agent.delegates), ("handoff", agent.handoffs)):
-            for target in ids:
-                other = self._agents.get(target)
-                if other is None:
-                    self._problems.append(f"{where}: {kind} {target!r} is not an agent of this runtime")
-                elif kind == "delegate":
-                    self._add(found, self._delegate_tool(other), where)
-                else:
-                    refusal = handoff_refusal(other.id, self._backends.get(other.id))
-                    self._add(found, HandoffTool(other.id, other.description, refusal), where)
+        for tool in self._delegation(self._delegates_of(agent, where)) if agent.delegates else ():
+            self._add(found, tool, where)
+        for target in agent.handoffs:
+            if (other := self._agents.get(target)) is None:
+                self._problems.append(f"{where}: handoff {target!r} is not an agent of this runtime")
+            else:
+                refusal = handoff_refusal(other.id, self._backends.get(other.id))
+                self._add(found, HandoffTool(other.id, other.description, refusal), where)
+        return found
+
+    def _delegates_of(self, agent: Agent, where: str) -> list[tuple[Agent, Delegate]]:
+        found: list[tuple[Agent, Delegate]] = []
+        for entry in agent.delegates:
+            how = Delegate(entry) if isinstance(entry, str) else entry
+            if (other := self._agents.get(how.agent)) is None:
+                self._problems.append(f"{where}: delegate {how.agent!r} is not an agent of this runtime")
+            elif self._try(lambda other=other: other.input in (None, str) or Shape(other.input), f"{where}: "):
+                found.append((other, how))
         return found
 
     def _shared_tools(self, pattern: str, where: str) -> list[Tool]:

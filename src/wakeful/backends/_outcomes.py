@@ -12,11 +12,32 @@ from ..errors import BackendError, ExecutionFailed, StateTooLarge, explain
 from ..loop import judge, suspended
 from ..state import MAX_VALUE_BYTES
 from ..tools import Terms
-from ..types.content import Artifact, Audio, Base64, Content, Document, Image, Text, ToolCall, Url, Video
+from ..types.content import (
+    Artifact,
+    Audio,
+    Base64,
+    Content,
+    Document,
+    Image,
+    Text,
+    ToolCall,
+    Url,
+    Video,
+    clean_text,
+)
 from ..types.events import InferenceComplete, ToolCallReady
 from ..types.ids import new_id
 from ..types.messages import Message, Producer
-from ..types.runs import BackendEnd, BehaviourRequested, Call, Cancelled, Failed, NaturalEnd, Termination
+from ..types.runs import (
+    BackendEnd,
+    BehaviourRequested,
+    Call,
+    Cancelled,
+    Failed,
+    NaturalEnd,
+    Termination,
+    WaitReason,
+)
 from ._contract import BackendOutput, BackendResult, Capabilities
 from ._status import (
     BackendStatus,
@@ -50,7 +71,7 @@ def well_formed(result: Any, capabilities: Capabilities) -> BackendResult:
     if not isinstance(cast(Any, result.text), str):
         raise ExecutionFailed(f"the backend returned {result.text!r:.80} as its text")
     try:
-        msgspec.json.encode((result.output, result.state))
+        msgspec.json.encode((result.output, result.state, result.status, result.status_reason, result.termination))
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise ExecutionFailed(f"the backend returned what can't be stored as JSON: {error}") from error
     waits = capabilities.waits.split("_and_")
@@ -69,10 +90,10 @@ def well_formed(result: Any, capabilities: Capabilities) -> BackendResult:
 def failure_of(agent_id: str, error: Exception) -> BackendResult:
     """The result that an error of a backend is: its bare message."""
     if isinstance(error, TimeoutError):
-        text = str(error) or "timeout"
+        text = clean_text(str(error)) or "timeout"
         return BackendResult(agent_id, TimedOut(), Failed("TimedOut", text))
     text = error.detail if isinstance(error, BackendError) else explain(error).partition(": ")[2]
-    text = text or type(error).__name__
+    text = clean_text(text) or type(error).__name__
     return BackendResult(agent_id, FailedStatus(text), Failed(type(error).__name__, text))
 
 
@@ -88,11 +109,9 @@ def accept(act: Activation, result: BackendResult, message_id: str, text: str, s
     if question is not None:
         parts.append(ToolCall(question.id, question.name, question.arguments))
     reason = result.status_reason or durable_reason(status, termination)
-    end = BackendEnd(
-        label(status, termination), reason, output.artifacts, output.raw, wait_reason(reason) if waits else None
-    )
+    end = _end(label(status, termination), reason, output, wait_reason(reason) if waits else None)
     _keep(act, result, output)
-    run = replace(run, failures=0, ending=None if waits else termination, backend=_fitting(end), updated_at=now)
+    run = replace(run, failures=0, ending=None if waits else termination, backend=end, updated_at=now)
     message: Message | None = None
     if parts:
         producer = Producer(run.identity.run_id, run.steps, act.agent.id)
@@ -192,10 +211,12 @@ def _without_contents(output: BackendOutput) -> BackendOutput:
     return BackendOutput(artifacts=tuple([replace(a, content=None) for a in output.artifacts]))
 
 
-def _fitting(end: BackendEnd) -> BackendEnd:
-    if not (end.artifacts or end.raw) or len(msgspec.json.encode(end)) <= MAX_VALUE_BYTES:
-        return end
-    return replace(end, raw=None, artifacts=tuple([replace(a, content=None) for a in end.artifacts]))
+def _end(status: str, reason: str, output: BackendOutput, wait: WaitReason | None) -> BackendEnd:
+    """What the record says of it: the output as it will be read back, or without its contents if it is large."""
+    if len(msgspec.json.encode(output)) > MAX_VALUE_BYTES:
+        output = _without_contents(output)
+    made = tuple([replace(a, content=msgspec.to_builtins(a.content)) for a in output.artifacts])
+    return BackendEnd(status, reason, made, msgspec.to_builtins(output.raw), wait)
 
 
 _PARTS: dict[str, type[Image] | type[Audio] | type[Video]] = {"image": Image, "audio": Audio, "video": Video}

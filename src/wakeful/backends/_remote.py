@@ -42,7 +42,6 @@ async def execute_remote(act: Activation, cut_off: tuple[str, int] | None = None
     if act.view.run.ending is not None or act.view.run.cancel is not None:
         return
     await act.flush()
-    act.aborted = False
     exchange = _Exchange(act, cut_off)
     started = act.now
     try:
@@ -65,6 +64,10 @@ async def abort_remote(act: Activation) -> None:
     """Stop what the backend of a cancelled run began elsewhere, if it can, within the grace. A failure is only
     logged: the run is over either way."""
     act.set_run(backend=BackendEnd("cancelled", "cancelled"))
+    await _abort(act)
+
+
+async def _abort(act: Activation) -> None:
     backend = act.agent.backend
     if backend is None or not can_abort(backend.capabilities.cancellation):
         return
@@ -155,7 +158,7 @@ class _Exchange:
             await self._stop(task, cooperative)
             raise
         await self._stop(task, cooperative)
-        await self._abort_late()
+        await _abort(self._act)
         raise TimeoutError(f"the backend took longer than its timeout of {self._backend.timeout:g} s")
 
     async def _ask(self, request: Request) -> Any:
@@ -179,14 +182,6 @@ class _Exchange:
             else:
                 _let_go(self._act, task)
 
-    async def _abort_late(self) -> None:
-        if not can_abort(self.capabilities.cancellation):
-            return
-        try:
-            await _within(self._act, self._backend.abort(abort_request(self._act)))
-        except Exception as error:
-            _log.warning("agent %r: aborting after its timeout failed: %s", self._act.agent.id, explain(error))
-
     # -- what the backend does meanwhile ----------------------------------------------------------------------
 
     def emit(self, text: str) -> None:
@@ -199,7 +194,8 @@ class _Exchange:
             return
         self._pieces.append(text)
         self._answer.add(TextChunk(text))
-        if self._checkpoints is not None and (self._writer is None or self._writer.done()):
+        idle = self._writer is None or self._writer.done()
+        if self._checkpoints is not None and idle and self._checkpoints.due():
             self._writer = asyncio.get_running_loop().create_task(self._checkpoints.pass_by())
 
     async def save(self, state: dict[str, Any]) -> None:

@@ -25,38 +25,26 @@ def request_of(
     act: Activation, capabilities: Capabilities, control: Control, emit: Callable[[str], None], save: Save
 ) -> Request:
     """The request for a run as it stands: a child's if it is one, else one of its own."""
-    agent_id, identity = act.agent.id, act.identity
-    new = _unanswered(act.history, agent_id)
+    identity, options = act.identity, act.view.run.options
+    new = _unanswered(act.history, act.agent.id)
     messages, new_messages = _transcript(act.history, new, capabilities)
-    again, state = _continues(new, identity.run_id), saved_state(act)
+    shared: dict[str, Any] = {
+        "agent_id": act.agent.id,
+        "messages": messages,
+        "new_messages": new_messages,
+        "identity": identity,
+        "control": control,
+        "is_continuation": _continues(new, identity.run_id),
+        "state": saved_state(act),
+        "emit": emit,
+        "save": save,
+    }
     if identity.parent_run_id is not None:
-        return DelegateRequest(
-            agent_id=agent_id,
-            messages=messages,
-            identity=identity,
-            parent=_parent_of(act),
-            new_messages=new_messages,
-            control=control,
-            is_continuation=again,
-            state=state,
-            emit=emit,
-            save=save,
-        )
-    options = act.view.run.options
-    settings = None if options is None or options.settings == ModelSettings() else options.settings
-    return RootRequest(
-        agent_id=agent_id,
-        messages=messages,
-        identity=identity,
-        new_messages=new_messages,
-        control=control,
-        overrides=settings,
-        frontend_tools=() if options is None else options.client_tools,
-        is_continuation=again,
-        state=state,
-        emit=emit,
-        save=save,
-    )
+        return DelegateRequest(parent=_parent_of(act), **shared)
+    if options is None:
+        return RootRequest(**shared)
+    settings = None if options.settings == ModelSettings() else options.settings
+    return RootRequest(overrides=settings, frontend_tools=options.client_tools, **shared)
 
 
 def abort_request(act: Activation) -> AbortRequest:

@@ -118,6 +118,10 @@ class LocalBus:
         self._holders[thread_id] = self._holders.get(thread_id, 0) + 1
         return channel
 
+    def find(self, thread_id: str) -> Channel | None:
+        """The thread's channel, if somebody holds or watches it."""
+        return self._channels.get(thread_id)
+
     def release(self, thread_id: str) -> None:
         """Let go of a held channel."""
         left = self._holders[thread_id] - 1

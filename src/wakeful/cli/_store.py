@@ -98,6 +98,7 @@ def prune(
     events: Annotated[str, typer.Option(metavar="AGE", help="Events of finished runs; messages stay.")] = "30d",
     runs: Annotated[str, typer.Option(metavar="AGE", help="Finished runs; messages stay.")] = "never",
     runs_kept: Annotated[str, typer.Option(metavar="COUNT", help="Newest runs to keep in a thread.")] = "all",
+    children: Annotated[str, typer.Option(metavar="AGE", help="Threads of delegated runs.")] = "30d",
     threads: Annotated[str, typer.Option(metavar="AGE", help="Threads that nothing waits on.")] = "never",
     threads_kept: Annotated[str, typer.Option(metavar="COUNT", help="Newest threads to keep.")] = "all",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how much would be removed.")] = False,
@@ -114,6 +115,7 @@ def prune(
             events=_age(events, "--events"),
             runs=_age(runs, "--runs"),
             runs_kept=_count(runs_kept, "--runs-kept"),
+            children=_age(children, "--children"),
             threads=_age(threads, "--threads"),
             threads_kept=_count(threads_kept, "--threads-kept"),
         )

@@ -5,7 +5,7 @@ from ._answering import cancel as cancel
 from ._answering import resume as resume
 from ._answering import retry as retry
 from ._answering import send as send
-from ._children import run_child as run_child
+from ._children import ChildRuns as ChildRuns
 from ._keeper import Keeper as Keeper
 from ._local import Dispatcher as Dispatcher
 from ._parked import ParkedProblem as ParkedProblem

@@ -24,10 +24,11 @@ from ..stores import InboxItem, InputPolicy, ThreadView
 from ..types.ids import new_id
 from ..types.runs import Failed, RunRecord, Stopped
 from ..types.tickets import Decision
-from ._local import POLL, Dispatcher
+from ._local import Dispatcher
 from ._parked import check_resumable
 from ._results import NewRun, RunResult, item_of
 from ._tickets import check_pending, closed_error, find_ticket, item_for
+from ._trees import POLL, is_below, settle, tickets_below, until_quiet, waits_for_tasks
 
 __all__ = ["answer", "cancel", "resume", "retry", "send"]
 
@@ -57,18 +58,49 @@ async def answer(dispatch: Dispatcher, decision: Decision) -> RunResult:
         ticket = await find_ticket(store, decision.ticket_id)
         if ticket.status != "open":
             if any(d.id == decision.id for d in await store.decisions(ticket.id)):
-                return await dispatch.wait(ticket.run_id)
+                return await dispatch.wait(await _root_of(dispatch, ticket.run_id))
             raise await closed_error(store, ticket)
         try:
-            return await resume(dispatch, ticket.run_id, [decision])
+            return await resume(dispatch, await _root_of(dispatch, ticket.run_id), [decision])
         except RunNotWaiting:
             if await store.ticket(ticket.id) == ticket:
                 raise  # It isn't that the ticket was closed meanwhile.
 
 
+async def _root_of(dispatch: Dispatcher, run_id: str) -> str:
+    run = await dispatch.env.store.run(run_id)
+    return run_id if run is None else run.identity.root_run_id
+
+
 async def resume(dispatch: Dispatcher, run_id: str, decisions: Sequence[Decision]) -> RunResult:
-    """Answer tickets of a run and go on with it. A decision that was taken in before does nothing."""
+    """Answer tickets of a run and of those below it, and go on with them; nothing is changed if one doesn't fit. A
+    decision that was taken in before does nothing."""
     dispatch.check_open()
+    groups = await _by_run(dispatch, run_id, decisions)
+    if not any(one != run_id for one in groups):
+        return await dispatch.whole(await _resume(dispatch, run_id, decisions))
+    for one, given in groups.items():
+        await _match(dispatch, *await _find(dispatch, one), given)
+    await asyncio.gather(*[_resume(dispatch, one, given) for one, given in groups.items()])
+    return await settle(dispatch, run_id)
+
+
+async def _by_run(dispatch: Dispatcher, run_id: str, decisions: Sequence[Decision]) -> dict[str, list[Decision]]:
+    """The decisions by the run whose ticket they answer: this one, or one below it."""
+    store, groups = dispatch.env.store, dict[str, list[Decision]]()
+    run = await store.run(run_id)
+    below = await tickets_below(store, run) if run is not None and waits_for_tasks(run) else []
+    for decision in decisions:
+        ticket = next((t for t in below if decision.ticket_id in (t.id, t.call_id)), None)
+        ticket = ticket or await store.ticket(decision.ticket_id)
+        owner = run_id if ticket is None else ticket.run_id
+        if owner != run_id and not await is_below(store, owner, run_id):
+            owner = run_id  # It is told that it has no such ticket.
+        groups.setdefault(owner, []).append(decision)
+    return groups
+
+
+async def _resume(dispatch: Dispatcher, run_id: str, decisions: Sequence[Decision]) -> RunResult:
     while True:
         run, stored = await _find(dispatch, run_id)
         free = not stored.thread.claimed and run.thread_id not in dispatch.active
@@ -163,11 +195,13 @@ async def cancel(dispatch: Dispatcher, run_id: str, reason: str) -> bool:
     while True:
         run, stored = await _find(dispatch, run_id)
         if run.status == "done":
+            await until_quiet(dispatch, run)
             return told
         act = dispatch.active.get(run.thread_id)
         if act is not None and act.view.run.id == run_id:
             act.cancel(reason)
             await act.ended()
+            await until_quiet(dispatch, run)
             return True
         if stored.thread.claimed or act is not None or not dispatch.execute:
             if not told:
@@ -182,6 +216,7 @@ async def cancel(dispatch: Dispatcher, run_id: str, reason: str) -> bool:
             await dispatch.drive(act, run.thread_id)
         except (Conflict, StaleFence):
             continue
+        await until_quiet(dispatch, run)
         return True
 
 
@@ -204,7 +239,7 @@ async def retry(dispatch: Dispatcher, run_id: str) -> RunResult:
         act = await dispatch.opener.reopen(stored, fresh, "retry")
         act.view.answer = await dispatch.env.store.answer(run_id)
         try:
-            return await dispatch.drive(act, run.thread_id)
+            return await dispatch.whole(await dispatch.drive(act, run.thread_id))
         except (Conflict, StaleFence):
             continue
 

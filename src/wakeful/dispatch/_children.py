@@ -1,63 +1,332 @@
-"""Children: agents that a tool call runs and waits for."""
+"""Children: agents that a tool call runs and waits for, or leaves to work in the background."""
 
 from __future__ import annotations
 
-from ..errors import ToolError
-from ..loop import Activation
-from ..tools import ChildResult, ToolContext
-from ..types.runs import BehaviourRequested, Failed, NaturalEnd, Stopped
-from ._answering import cancel
+import asyncio
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from ..errors import InvalidArguments, ToolError
+from ..loop import Activation, end_task, outcome_of
+from ..state import Snapshot, State
+from ..stores import Commit, InboxItem
+from ..tools import ChildRequest, ChildResult, Parked, ToolContext
+from ..types.content import ToolCall
+from ..types.ids import new_id
+from ..types.messages import Message, user_message
+from ..types.runs import Identity, RunRecord, TaskRecord, TaskRef
 from ._local import Dispatcher
-from ._results import RunResult
+from ._results import output_of
+from ._trees import POLL, measure, open_below
 
-__all__ = ["run_child"]
+__all__ = ["ChildRuns"]
 
 
-async def run_child(
-    dispatch: Dispatcher, parent: Activation, context: ToolContext, agent_id: str, prompt: str
+class ChildRuns:
+    """What the runs of one tenant have below them."""
+
+    def __init__(self, dispatcher: Callable[[], Dispatcher]) -> None:
+        self._dispatcher = dispatcher
+
+    async def run(self, act: Activation, context: ToolContext, request: ChildRequest) -> ChildResult:
+        """Run an agent below a call."""
+        return await _run(self._dispatcher(), act, context, request)
+
+    async def resume(self, act: Activation, context: ToolContext, task: TaskRecord, prompt: str) -> TaskRecord:
+        """Let a stopped task go on."""
+        return await _resume(self._dispatcher(), act, context, task, prompt)
+
+    async def below(self, thread_id: str, run_id: str) -> int:
+        """How many open tasks a run has below it, at any depth."""
+        return len(await open_below(self._dispatcher().env.store, thread_id, run_id))
+
+    async def measure(self, act: Activation) -> None:
+        """Read what the run's whole tree used."""
+        await measure(self._dispatcher().env.store, act)
+
+    def wake(self, thread_id: str) -> None:
+        """Something was put into a thread's inbox."""
+        self._dispatcher().wake(thread_id)
+
+
+async def _run(
+    dispatch: Dispatcher, parent: Activation, context: ToolContext, request: ChildRequest
 ) -> ChildResult:
-    """Run an agent as a child of a tool call: a thread and a state of its own, the parent's budget."""
-    above = context.run
+    """Run an agent below a tool call. A call that is made again finds the child that it began before."""
+    place = context.next_place()
+    task = await _recorded(dispatch, parent, context, place) if context.attempt > 1 else None
+    fresh = task is None
+    if task is None:
+        task = await _begin(dispatch, parent, context, place, request)
+    if request.background:
+        return ChildResult(task.target, task.agent_id, "running", "", 0, task_id=task.id)
+    if task.status == "running" and not task.durable:
+        act = await _activation(dispatch, parent, context, task, request, fresh=fresh)
+        if act is not None and (result := await _attend(dispatch, parent, context, task, act)) is not None:
+            return result
+    while True:
+        run = await dispatch.env.store.run(task.target)
+        if run is not None and run.status == "done":
+            return await _collect(dispatch, parent, task, run)
+        if context.suspendable:
+            context.parking = True
+            raise Parked(task.id)
+        await _look(dispatch, task)
+
+
+async def _recorded(
+    dispatch: Dispatcher, parent: Activation, context: ToolContext, place: int
+) -> TaskRecord | None:
+    """The task that an earlier attempt at the call began here."""
+    tasks = [*parent.view.tasks, *await dispatch.env.store.tasks(parent.identity.thread_id)]
+    return next((t for t in tasks if t.call_id == context.call_id and t.place == place), None)
+
+
+# -- beginning -----------------------------------------------------------------------------------------------
+
+
+async def _begin(
+    dispatch: Dispatcher, parent: Activation, context: ToolContext, place: int, request: ChildRequest
+) -> TaskRecord:
+    """Write down that the call has a child, with a durable one's input: one commit under the parent's fence."""
+    above, agent_id = context.run, request.agent_id
     if above.depth >= parent.rules.limits.depth:
         raise ToolError(
             f"agent {agent_id} can't be called here: runs are nested {above.depth} deep and the limit is "
             f"{parent.rules.limits.depth}"
         )
-    act = dispatch.opener.child(parent, context, agent_id, prompt)
+    if parent.view.run.cancel is not None or parent.left:
+        raise ToolError(f"parent run '{above.run_id}' has already been cancelled")
+    remote = dispatch.env.registry.resolve(agent_id).backend is not None
+    if remote and request.state:
+        raise InvalidArguments("remote agents do not support seeded local state")
+    if remote and request.fork:
+        raise InvalidArguments("fork_context is only supported for hosted local agents")
+    _check_name(parent, request.name)
+    run_id, durable = new_id(), request.durable or request.background
+    thread_id = f"sub-agent-{run_id}" if durable or remote else run_id
+    task = TaskRecord(
+        id=run_id,
+        thread_id=above.thread_id,
+        run_id=above.run_id,
+        name=request.name,
+        agent_id=agent_id,
+        target=run_id,
+        target_thread=thread_id,
+        call_id=context.call_id,
+        place=place,
+        background=request.background,
+        durable=durable,
+        created_at=parent.clock.now(),
+    )
+    await _write(dispatch, parent, task, [_input(parent, context, task, request)] if durable else [])
+    return task
+
+
+async def _write(dispatch: Dispatcher, parent: Activation, task: TaskRecord, inbox: list[InboxItem]) -> None:
+    commit = Commit(task.thread_id, parent.identity, parent.draft.fence, tasks=[task], inbox=inbox)
+    await dispatch.env.store.commit(commit)
+    parent.view.tasks = (*parent.view.tasks, task)
+    if task.durable:
+        parent.apart = True
+        dispatch.wake(task.target_thread)
+
+
+class InvalidState(ToolError):
+    """The task isn't in a state that allows this."""
+
+    kind = "invalid_state"
+
+
+async def _resume(
+    dispatch: Dispatcher, parent: Activation, context: ToolContext, task: TaskRecord, prompt: str
+) -> TaskRecord:
+    """Let a stopped task go on, as a new run on the same thread: what comes of the old one counts no more."""
+    if task.status != "cancelled":
+        return task
+    if dispatch.env.registry.resolve(task.agent_id).backend is not None:
+        raise InvalidState(f"Run '{task.id}' is remote and cannot be resumed; start a new run with agent_id")
+    again = replace(
+        task,
+        status="running",
+        run_id=context.run.run_id,
+        target=new_id(),
+        call_id=context.call_id,
+        epoch=task.epoch + 1,
+        background=True,
+        durable=True,
+        error=None,
+        finished_at=None,
+    )
+    message = user_message(prompt.strip() or "Go on with your task.", at=parent.clock.now())
+    request = ChildRequest(task.agent_id, message, background=True)
+    await _write(dispatch, parent, again, [_input(parent, context, again, request)])
+    return again
+
+
+_RESERVED = ("parent", "self", "all", "broadcast")
+
+
+def _check_name(parent: Activation, name: str | None) -> None:
+    if name in _RESERVED:
+        raise InvalidArguments(f"'{name}' is a reserved name")
+    if name is not None and any(task.name == name for task in parent.view.tasks):
+        raise InvalidArguments(f"a running task named '{name}' already exists")
+
+
+def _identity(context: ToolContext, task: TaskRecord) -> Identity:
+    above = context.run
+    return Identity(
+        task.target,
+        task.target_thread,
+        task.agent_id,
+        above.root_run_id,
+        above.run_id,
+        above.thread_id,
+        context.call_id.strip() or None,
+        "subagent",
+        above.depth + 1,
+    )
+
+
+def _input(parent: Activation, context: ToolContext, task: TaskRecord, request: ChildRequest) -> InboxItem:
+    return InboxItem(
+        id=task.target,
+        thread_id=task.target_thread,
+        kind="input",
+        message=request.message,
+        agent_id=task.agent_id,
+        principal=parent.view.run.principal,
+        run_id=task.target,
+        seed=_seed(parent, request),
+        lineage=_identity(context, task),
+        task=TaskRef(task.id, task.epoch, task.background),
+        history=_visible(parent) if request.fork else (),
+    )
+
+
+def _seed(parent: Activation, request: ChildRequest) -> dict[str, bytes]:
+    return {**parent.state.export(), **request.state} if request.fork else request.state
+
+
+def _visible(parent: Activation) -> tuple[Message, ...]:
+    """What a person has seen of the caller's conversation: without calls that have no result yet."""
+    shown = [m for m in parent.history if m.visibility == "all" and m.role != "system"]
+    replied = {m.reply.call_id for m in shown if m.reply is not None}
+    asked = {call.id for m in shown for call in m.calls}
+    kept: list[Message] = []
+    for message in shown:
+        if message.reply is not None and message.reply.call_id not in asked:
+            continue
+        open_calls = [call for call in message.calls if call.id not in replied]
+        if open_calls:
+            parts = [p for p in message.content if not (type(p) is ToolCall and p in open_calls)]
+            message = replace(message, content=tuple(parts))
+        if message.content:
+            kept.append(replace(message, id=new_id(), seq=0))
+    return tuple(kept)
+
+
+# -- while it runs -------------------------------------------------------------------------------------------
+
+
+async def _attend(
+    dispatch: Dispatcher, parent: Activation, context: ToolContext, task: TaskRecord, act: Activation
+) -> ChildResult | None:
+    """Run the child here, as far as it goes; what it came to, if it is done."""
+    act.attached = True
     children = parent.executor.children
     children[context.call_id] = children.get(context.call_id, 0) + 1
     try:
-        await dispatch.drive(act, act.identity.thread_id)
+        if context.one_child:
+            await dispatch.drive(act, task.target_thread)
+        else:
+            await _beside(dispatch, act, context, task)
     finally:
         children[context.call_id] -= 1
-        run = act.view.run
-        used = parent.view.run.descendants + run.usage + run.descendants
-        parent.set_run(descendants=used, tree_calls=parent.view.tree.calls)
-    if run.status == "waiting":
-        await cancel(dispatch, run.id, "a delegate can't wait for a person")
-        error = "it asked for a person's answer, and a delegate can't wait for one"
-        return ChildResult(run.id, agent_id, "waiting", "", run.steps, error)
-    result = dispatch.result(act)
-    return ChildResult(run.id, agent_id, *_child_status(result), run.steps, _child_error(result))
+        done = act.left and act.view.run.status == "done"
+        if done and _is_open(parent, task):
+            end_task(parent, task, outcome_of(act.view.run, act.view.answer))
+    if not done:
+        return None
+    return _result(dispatch, task, act.view.run, act.view.answer, act.state.snapshot())
 
 
-def _child_status(result: RunResult) -> tuple[str, str]:
-    match result.termination:
-        case NaturalEnd() | BehaviourRequested():
-            return "completed", result.text
-        case Stopped() | Failed():
-            return "failed", result.text
-        case _:
-            return "cancelled", result.text
+async def _beside(dispatch: Dispatcher, act: Activation, context: ToolContext, task: TaskRecord) -> None:
+    """Run the child beside the tool: a tool that is unwound because it waits for another child leaves this one."""
+    running = asyncio.get_running_loop().create_task(dispatch.drive(act, task.target_thread))
+    dispatch.track(running, heard=True)
+    try:
+        await asyncio.shield(running)
+    except asyncio.CancelledError:
+        if running.done():
+            raise
+        if context.parking:
+            act.attached = False
+            raise
+        act.cancel("the call that waited for it was stopped")
+        await asyncio.wait({running})
+        raise
 
 
-def _child_error(result: RunResult) -> str | None:
-    match result.termination:
-        case NaturalEnd() | BehaviourRequested():
-            return None
-        case Stopped(policy, detail):
-            return f"stopped: {policy}: {detail}"
-        case Failed(_, message):
-            return message
-        case other:
-            return f"{type(other).__name__.lower()}: {getattr(other, 'reason', '')}"
+async def _activation(
+    dispatch: Dispatcher,
+    parent: Activation,
+    context: ToolContext,
+    task: TaskRecord,
+    request: ChildRequest,
+    *,
+    fresh: bool,
+) -> Activation | None:
+    """What runs the child here; None if it runs already, is done, or waits for somebody."""
+    stored = None if fresh else await dispatch.env.store.load(task.target_thread)
+    if stored is None:  # Or the process died before the child's first commit.
+        ref = TaskRef(task.id, task.epoch)
+        history = _visible(parent) if request.fork else ()
+        seed = _seed(parent, request)
+        return dispatch.opener.child(parent, _identity(context, task), ref, request.message, seed, history)
+    run = stored.run
+    busy = task.target_thread in dispatch.active or stored.thread.claimed
+    if busy or run is None or run.waiting is not None:
+        return None
+    return await dispatch.opener.reopen(stored, run, "recover", parent)
+
+
+async def _look(dispatch: Dispatcher, task: TaskRecord) -> None:
+    """Wait a while for a child that this process doesn't attend to."""
+    dispatch.check_open()
+    await dispatch.pump(task.target_thread)
+    act = dispatch.active.get(task.target_thread)
+    if act is None:
+        await asyncio.sleep(POLL)
+    else:
+        await act.ended()
+
+
+# -- what came of it -----------------------------------------------------------------------------------------
+
+
+def _is_open(parent: Activation, task: TaskRecord) -> bool:
+    return any(t.id == task.id for t in parent.view.tasks)
+
+
+async def _collect(dispatch: Dispatcher, parent: Activation, task: TaskRecord, run: RunRecord) -> ChildResult:
+    """What a child came to that was done elsewhere, or before."""
+    store = dispatch.env.store
+    answer = await store.answer(run.id)
+    if _is_open(parent, task):
+        end_task(parent, task, outcome_of(run, answer))
+    stored = await store.load(run.thread_id)
+    state = State(dispatch.env.registry.catalog.keys, {} if stored is None else stored.state)
+    return _result(dispatch, task, run, answer, state.snapshot())
+
+
+def _result(
+    dispatch: Dispatcher, task: TaskRecord, run: RunRecord, answer: Message | None, state: Snapshot
+) -> ChildResult:
+    outcome = outcome_of(run, answer)
+    output = output_of(dispatch.env.registry, run)
+    return ChildResult(
+        run.id, task.agent_id, outcome.status, outcome.text, run.steps, outcome.error, output, state, task.id
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from contextvars import ContextVar
@@ -29,13 +30,11 @@ from ._keeper import Keeper
 from ._opening import Opener
 from ._parked import check_resumable
 from ._results import NewRun, RunResult, item_of, new_run_of, result_of
+from ._trees import POLL, open_below, settle, tickets_below, waits_for_tasks
 
 __all__ = ["Dispatcher"]
 
 _log = logging.getLogger("wakeful")
-
-# How often a thread that another process runs is looked at, in seconds.
-POLL = 0.1
 
 # How long a run that the present code can't go on with is left alone, in seconds.
 PUT_OFF = 30.0
@@ -57,6 +56,8 @@ class Dispatcher:
         self.tasks: set[asyncio.Task[Any]] = set()
         self._turns: dict[str, asyncio.Future[RunResult]] = {}
         self._stuck: dict[str, float] = {}
+        # Threads that something was begun for which doesn't run yet.
+        self.waking: set[str] = set()
         self.closed = False
         self.opener = Opener(env, bus, owner)
 
@@ -95,7 +96,7 @@ class Dispatcher:
                     opened(new.run_id if act is None else act.identity.root_run_id)
                 if act is None:
                     return await self._in_turn(new, begun)
-                return await self.drive(act, new.thread_id)
+                return await self.whole(await self.drive(act, new.thread_id))
             except Conflict:
                 stored = await self.env.store.load(new.thread_id)
             except Repeated as repeated:
@@ -141,7 +142,7 @@ class Dispatcher:
             self._turns.pop(item.id, None)
         if not turn.done():
             turn.set_result(result)
-        return result
+        return await self.whole(result)
 
     async def _turn_of(
         self,
@@ -196,22 +197,54 @@ class Dispatcher:
         if stored is not None and self.active.get(thread_id) is act:
             act.deliver(list(stored.inbox), stored.thread.inbox_head)
 
-    async def pump(self, thread_id: str) -> None:
-        """Go on with a thread that nobody runs: what waits in its inbox, a run whose owner died, a timer."""
-        if self.closed or not self.execute or thread_id in self.active:
-            return
+    def wake(self, thread_id: str) -> None:
+        """Something was put into a thread's inbox: whoever runs it here hears of it, or it is gone on with."""
+        if not self.closed:
+            self._spawn(self._nudge(thread_id))
+
+    async def _nudge(self, thread_id: str) -> None:
+        try:
+            if thread_id in self.active:
+                await self.hear(thread_id, sys.maxsize)
+            else:
+                await self.pump(thread_id)
+        except StoreError as error:
+            _log.warning("thread %r could not be looked at, and will be later: %s", thread_id, error)
+
+    async def pump(self, thread_id: str) -> bool:
+        """Go on with a thread that nobody runs: what waits in its inbox, a run whose owner died, a timer. True if
+        something goes on there, or will."""
+        if thread_id in self.active or thread_id in self.waking:
+            return True
         stored = await self.env.store.load(thread_id)
-        if stored is None or stored.thread.claimed or self.closed:
-            return
+        if stored is None or self.closed:
+            return False
+        if stored.thread.claimed or thread_id in self.active or thread_id in self.waking:
+            return True
         run = stored.run
         if run is None:
             item = next((i for i in stored.inbox if i.kind == "input" and i.message is not None), None)
-            if item is not None:
-                self._spawn(self._turn(item))
+            work = None if item is None else self._turn(item)
         elif run.waiting is None:
-            self._spawn(self._wake(stored, run, "recover"))
+            work = self._wake(stored, run, "recover")
         elif _due(stored, run, self.env.clock.now()) and not self._is_stuck(stored, run):
-            self._spawn(self._wake(stored, run, "wake"))
+            work = self._wake(stored, run, "wake")
+        else:
+            work = None
+        if work is None:
+            return False
+        if not self.execute:
+            work.close()
+            return True
+        self.waking.add(thread_id)
+        self._spawn(self._go_on(thread_id, work))
+        return True
+
+    async def _go_on(self, thread_id: str, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        finally:
+            self.waking.discard(thread_id)
 
     def _is_stuck(self, stored: ThreadView, run: RunRecord) -> bool:
         """Whether the present code can't go on with a run that waits; that is said once in a while."""
@@ -267,7 +300,12 @@ class Dispatcher:
         if open_run is not None and self.is_answered(stored, open_run):
             return None
         if open_run is None or (open_run.waiting is not None and "input" not in open_run.waiting.wakes):
-            return self.opener.new(new, stored, await self.opener.history(new.thread_id, new.agent_id))
+            if open_run is not None and await self._works_for(open_run):
+                return None
+            act = self.opener.new(new, stored, await self.opener.history(new.thread_id, new.agent_id))
+            if new.lineage is not None:
+                await self.opener.join_tree(act)
+            return act
         if open_run.waiting is None:
             # Nobody runs it: it goes on from where it stood, and takes the input when its step is closed.
             await self.deliver(item_of(new, "steer"))
@@ -279,6 +317,14 @@ class Dispatcher:
         act.log(new.message)
         act.set_run(ending=None)
         return act
+
+    async def _works_for(self, run: RunRecord) -> bool:
+        """Whether something works for a run that waits: new input waits then too. One that waits for nothing but a
+        person gives way to it."""
+        if not waits_for_tasks(run) or await tickets_below(self.env.store, run):
+            return False
+        below = await open_below(self.env.store, run.thread_id, run.id)
+        return any([await self.pump(task.target_thread) for task in below])
 
     def is_answered(self, stored: ThreadView, run: RunRecord) -> bool:
         """Whether a run that waits has an answer in its inbox that it can go on with. An answer that was accepted
@@ -298,6 +344,7 @@ class Dispatcher:
             self.bus.release(thread_id)
             raise Conflict(f"thread {thread_id!r} was taken by another run of this process")
         self.active[thread_id] = act
+        self.waking.discard(thread_id)
         self.keeper.hold()
         inside = _inside.set((*_inside.get(), thread_id))
         try:
@@ -311,7 +358,7 @@ class Dispatcher:
             del self.active[thread_id]
             self.bus.release(thread_id)
             if act.view.inbox:
-                self._spawn(self.pump(thread_id))
+                self.wake(thread_id)
             waiting = act.view.run.waiting
             if waiting is not None and waiting.until is not None:
                 self.keeper.look()
@@ -336,6 +383,12 @@ class Dispatcher:
         """What an activation came to."""
         return result_of(self.env.registry, act.view.run, act.view.answer, tuple(act.view.tickets.values()))
 
+    async def whole(self, result: RunResult) -> RunResult:
+        """What a run came to once nothing works for it any more; at once, if nothing does."""
+        if result.status != "waiting" or result.tasks == ():
+            return result
+        return await settle(self, result.run_id)
+
     async def recall(self, run_id: str) -> RunResult:
         """What a run came to so far, from the store alone."""
         store = self.env.store
@@ -343,25 +396,14 @@ class Dispatcher:
         if run is None:
             raise UnknownRun(f"no run {run_id!r} in this store")
         tickets = tuple(await store.tickets(run_id, status="open"))
+        if waits_for_tasks(run):
+            tickets += tuple(await tickets_below(store, run))
         return result_of(self.env.registry, run, await store.answer(run_id), tickets)
 
     async def wait(self, run_id: str) -> RunResult:
-        """Wait until a run waits or is done, whoever runs it; one that nobody runs any more goes on here."""
-        while True:
-            self.check_open()
-            run = await self.env.store.run(run_id)
-            act = None if run is None else self.active.get(run.thread_id)
-            if run is not None and run.status in ("waiting", "done"):
-                result = await self.recall(run_id)
-                if result.status == "waiting" and not result.tickets and await self.env.store.run(run_id) != run:
-                    continue  # It was answered elsewhere between these reads, and goes on.
-                return result
-            if act is not None and act.identity.run_id == run_id:
-                await act.ended()
-                continue
-            if run is not None:
-                await self.pump(run.thread_id)
-            await asyncio.sleep(POLL)
+        """Wait until a run is done, or waits and nothing works for it any more without a person; whoever runs it.
+        What nobody runs any more goes on here."""
+        return await settle(self, run_id)
 
     # -- lifetime --------------------------------------------------------------------------------------------
 
@@ -407,5 +449,5 @@ def _due(stored: ThreadView, run: RunRecord, now: int) -> bool:
     waiting = run.waiting
     if waiting is None:
         return False
-    wakes = ["steer" if kind == "input" else kind for kind in waiting.wakes]
+    wakes = ["cancel", *["steer" if kind == "input" else kind for kind in waiting.wakes]]
     return (waiting.until is not None and waiting.until <= now) or any(i.wake in wakes for i in stored.inbox)

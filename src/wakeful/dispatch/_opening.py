@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from msgspec.structs import replace
 
-from ..bus import LocalBus
-from ..loop import Activation, Environment, RunView, Tree, changes_since, supersede
+from ..bus import Channel, LocalBus
+from ..errors import UnknownAgent
+from ..loop import Activation, Environment, Rules, RunView, Tree, changes_since, rules_of, supersede
 from ..state import State
 from ..stores import ThreadView
-from ..tools import ToolContext
 from ..types.events import RunStart
-from ..types.ids import new_id
-from ..types.messages import Message, user_message
-from ..types.runs import Identity, RunRecord
+from ..types.messages import Message
+from ..types.runs import Identity, RunRecord, TaskRef
 from ._results import NewRun
 
 __all__ = ["Opener"]
@@ -45,7 +45,7 @@ class Opener:
     def new(self, new: NewRun, stored: ThreadView | None, history: list[Message]) -> Activation:
         """An activation for a new run; a run that waits on the thread is superseded."""
         now = self.env.clock.now()
-        identity = Identity(new.run_id, new.thread_id, new.agent_id, new.run_id)
+        identity = new.lineage or Identity(new.run_id, new.thread_id, new.agent_id, new.run_id)
         run = RunRecord(
             identity=identity,
             status="running",
@@ -56,12 +56,13 @@ class Opener:
             started_at=now,
             updated_at=now,
             first_seq=(stored.thread.head if stored else 0) + 1,
+            task=new.task,
         )
         keys = self.env.registry.catalog.keys
         state = State(keys, stored.state if stored else None)
         state.seed(new.seed)
         view = RunView(run, tree=Tree(started_at=now))
-        act = Activation(self.env, view, state, history, self.bus.hold(new.thread_id))
+        act = Activation(self.env, view, state, history, self._channel(identity))
         self._claim(act, stored)
         if stored is not None:
             view.inbox = {i.id: i for i in stored.inbox if i.id != new.item_id}
@@ -70,7 +71,7 @@ class Opener:
                     act.log(entry)
             act.deliver([], act.inbox_head)
         act.draft.run = run
-        act.log(RunStart(identity, 0, now, "new"))
+        act.log(*new.history, RunStart(identity, 0, now, "new"))
         act.log(new.message)
         if new.item_id is not None:
             act.take(new.item_id)
@@ -85,12 +86,27 @@ class Opener:
         act.inbox_head = stored.thread.inbox_head if stored else 0
         act.head = stored.thread.head if stored else 0
 
-    async def reopen(self, stored: ThreadView, run: RunRecord, trigger: Any) -> Activation:
-        """An activation that goes on with a run that the store holds."""
+    def _channel(self, identity: Identity) -> Channel:
+        """Where a run publishes its events; those who watch the runs above it see them too."""
+        above = identity.parent_thread_id
+        return self.bus.hold(identity.thread_id, None if above is None else self.bus.find(above))
+
+    async def reopen(
+        self, stored: ThreadView, run: RunRecord, trigger: Any, parent: Activation | None = None
+    ) -> Activation:
+        """An activation that goes on with a run that the store holds; below `parent`, if a call of that attends to
+        it."""
         history = await self.history(run.thread_id, run.agent_id)
         view = RunView.of(stored, replace(run, status="running", waiting=None))
         state = State(self.env.registry.catalog.keys, {**stored.state, **stored.run_state})
-        act = Activation(self.env, view, state, history, self.bus.hold(run.thread_id))
+        act = Activation(self.env, view, state, history, self._channel(run.identity))
+        if parent is not None:
+            view.tree = parent.view.tree
+            act.keep_under(parent.rules)
+        elif run.identity.parent_run_id is not None:
+            await self.join_tree(act)
+        elif view.tasks:
+            act.apart = True
         self._claim(act, stored)
         act.set_run()
         changed = changes_since(run.needs, act.agent)
@@ -98,36 +114,50 @@ class Opener:
         act.deliver([], act.inbox_head)
         return act
 
-    def child(self, parent: Activation, context: ToolContext, agent_id: str, prompt: str) -> Activation:
+    def child(
+        self,
+        parent: Activation,
+        identity: Identity,
+        task: TaskRef,
+        message: Message,
+        seed: dict[str, bytes],
+        history: tuple[Message, ...],
+    ) -> Activation:
         """An activation for a child of a tool call: a thread and a state of its own, the parent's budget."""
-        now, run_id, above = self.env.clock.now(), new_id(), context.run
-        identity = Identity(
-            run_id,
-            run_id,
-            agent_id,
-            above.root_run_id,
-            above.run_id,
-            above.thread_id,
-            context.call_id,
-            "subagent",
-            above.depth + 1,
-        )
+        now, thread_id = self.env.clock.now(), identity.thread_id
         run = RunRecord(
             identity=identity,
             status="running",
-            agent_id=agent_id,
+            agent_id=identity.agent_id,
             principal=parent.view.run.principal,
             created_at=now,
             started_at=now,
             updated_at=now,
             first_seq=1,
+            task=task,
         )
         view = RunView(run, tree=parent.view.tree)
-        channel = self.bus.hold(run_id, parent.channel)
-        act = Activation(self.env, view, State(self.env.registry.catalog.keys), [], channel)
+        channel = self.bus.hold(thread_id, parent.channel)
+        state = State(self.env.registry.catalog.keys)
+        if seed:
+            state.seed(seed)
+        act = Activation(self.env, view, state, [], channel)
         act.keep_under(parent.rules)
         self._claim(act, None)
         act.draft.run = run
-        act.log(RunStart(identity, 0, now, "new"))
-        act.log(user_message(prompt, at=now))
+        act.log(*history, RunStart(identity, 0, now, "new"), message)
         return act
+
+    async def join_tree(self, act: Activation) -> None:
+        """Keep a run to what the runs above it allow their tree, where none of them runs it here."""
+        rules, above = list[Rules](), act.identity.parent_run_id
+        while above is not None and (run := await self.env.store.run(above)) is not None:
+            with suppress(UnknownAgent):  # Another process knows it, and what it allows.
+                rules.append(rules_of(self.env, self.env.registry.resolve(run.agent_id)))
+            above = run.identity.parent_run_id
+        if rules:
+            allowed = rules.pop()
+            while rules:
+                allowed = rules.pop().under(allowed)
+            act.keep_under(allowed)
+        act.apart = True

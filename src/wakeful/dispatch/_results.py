@@ -15,23 +15,26 @@ from ..types.messages import Message
 from ..types.runs import (
     BehaviourRequested,
     Failed,
+    Identity,
     NaturalEnd,
     Principal,
     RunOptions,
     RunRecord,
     Stopped,
+    TaskRef,
     Termination,
     Usage,
 )
 from ..types.tickets import Ticket
 
-__all__ = ["NewRun", "RunResult", "item_of", "new_run_of", "result_of"]
+__all__ = ["NewRun", "RunResult", "item_of", "new_run_of", "output_of", "result_of"]
 
 
 class RunResult(Struct, frozen=True, gc=False, kw_only=True):
-    """What a run came to so far. With status `waiting`, `tickets` are the questions it waits on; with `done`,
-    `termination` says how it ended. `text` is the last answer, `output` the typed one.
-    Of an agent with a backend, `artifacts`, `raw` and `status_reason` are what the backend gave besides."""
+    """What a run came to so far. With status `waiting`, `tickets` are the questions that it and the runs below it
+    wait on, and `tasks` what it waits for itself; with `done`, `termination` says how it ended. `text` is the last
+    answer, `output` the typed one. Of an agent with a backend, `artifacts`, `raw` and `status_reason` are what the
+    backend gave besides."""
 
     run_id: str
     thread_id: str
@@ -43,6 +46,7 @@ class RunResult(Struct, frozen=True, gc=False, kw_only=True):
     tickets: tuple[Ticket, ...] = ()
     usage: Usage = Usage()
     steps: int = 0
+    tasks: tuple[str, ...] = ()
     artifacts: tuple[Artifact, ...] = ()
     raw: Any = None
     status_reason: str = ""
@@ -79,32 +83,41 @@ class NewRun(Struct, frozen=True, gc=False, kw_only=True):
     seed: dict[str, bytes] = {}
     item_id: str | None = None
     request_id: str | None = None
+    lineage: Identity | None = None
+    task: TaskRef | None = None
+    history: tuple[Message, ...] = ()
 
 
 def result_of(
     registry: Registry, run: RunRecord, answer: Message | None, tickets: tuple[Ticket, ...]
 ) -> RunResult:
     """What a run came to so far."""
-    outcome, output = run.outcome, None
-    if outcome is not None and isinstance(outcome.output, Raw):
-        shape = registry.resolve(run.agent_id).shape
-        output = None if shape is None else shape.decode(bytes(outcome.output))
-    end = run.backend
+    outcome, end = run.outcome, run.backend
     return RunResult(
         run_id=run.id,
         thread_id=run.thread_id,
         agent_id=run.agent_id,
         status=run.status,
         text=answer.text if answer is not None else "",
-        output=output,
+        output=output_of(registry, run),
         termination=outcome.termination if outcome is not None else None,
         tickets=tickets,
         usage=run.usage + run.descendants if run.descendants.total_tokens else run.usage,
         steps=run.steps,
+        tasks=() if run.waiting is None else run.waiting.tasks,
         artifacts=() if end is None else end.artifacts,
         raw=None if end is None else end.raw,
         status_reason="" if end is None else end.reason,
     )
+
+
+def output_of(registry: Registry, run: RunRecord) -> Any:
+    """The typed output of a run that is done, if its agent declares one."""
+    outcome = run.outcome
+    if outcome is None or not isinstance(outcome.output, Raw):
+        return None
+    shape = registry.resolve(run.agent_id).shape
+    return None if shape is None else shape.decode(bytes(outcome.output))
 
 
 def item_of(new: NewRun, policy: InputPolicy) -> InboxItem:
@@ -136,4 +149,7 @@ def new_run_of(item: InboxItem) -> NewRun:
         options=item.options,
         seed=item.seed,
         item_id=item.id,
+        lineage=item.lineage,
+        task=item.task,
+        history=item.history,
     )

@@ -12,7 +12,8 @@ from ..errors import Conflict, TicketClosed, UnknownTicket
 from ..loop import check_value, match_decision, reassigned
 from ..stores import Commit, InboxItem, Store, ThreadView
 from ..types.tickets import Decision, Ticket
-from ._local import POLL, Dispatcher
+from ._local import Dispatcher
+from ._trees import POLL
 
 __all__ = ["check_pending", "closed_error", "find_ticket", "item_for", "leave_decision", "reassign"]
 

@@ -2,6 +2,7 @@
 
 from ._activation import Activation as Activation
 from ._activation import Environment as Environment
+from ._activation import rules_of as rules_of
 from ._answer import Answer as Answer
 from ._checkpoints import Checkpoints as Checkpoints
 from ._ledger import check_value as check_value
@@ -16,3 +17,5 @@ from ._needs import agent_of as agent_of
 from ._needs import changes_since as changes_since
 from ._policies import Tree as Tree
 from ._policies import judge as judge
+from ._tasks import end_task as end_task
+from ._tasks import outcome_of as outcome_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
@@ -21,7 +21,7 @@ from ..errors import StoreError, explain
 from ..plugins import ActionQueue, HookContext, Step
 from ..state import Command, SentNotice, State
 from ..stores import InboxItem, Store, number
-from ..tools import ChildResult, ToolContext, ToolThreads
+from ..tools import ChildRequest, ChildResult, ToolContext, ToolThreads
 from ..types.events import ErrorRaised, Event, MessageAdded
 from ..types.messages import Message, Producer, user_message
 from ..types.runs import (
@@ -29,6 +29,7 @@ from ..types.runs import (
     Failed,
     Identity,
     RunRecord,
+    TaskRecord,
 )
 from ..types.tickets import Decision, Ticket
 from . import _boundaries, _calls, _inference
@@ -58,6 +59,7 @@ from ._moves import (
 from ._needs import agent_of
 from ._phases import run_actions, run_hooks
 from ._services import CallServices
+from ._tasks import stop_task
 
 __all__ = ["Activation", "Children", "Environment"]
 
@@ -67,7 +69,30 @@ MAX_TROUBLES = 8
 
 _ACTIONS = ActionQueue.name
 
-Children = Callable[["Activation", ToolContext, str, str], Awaitable[ChildResult]]
+
+class Children(Protocol):
+    """What runs have below them, as dispatch provides it."""
+
+    async def run(self, act: Activation, context: ToolContext, request: ChildRequest) -> ChildResult:
+        """Run an agent below a call."""
+        ...
+
+    async def resume(self, act: Activation, context: ToolContext, task: TaskRecord, prompt: str) -> TaskRecord:
+        """Let a stopped task go on."""
+        ...
+
+    async def below(self, thread_id: str, run_id: str) -> int:
+        """How many open tasks a run has below it, at any depth."""
+        ...
+
+    async def measure(self, act: Activation) -> None:
+        """Read what the run's whole tree used."""
+        ...
+
+    def wake(self, thread_id: str) -> None:
+        """Something was put into a thread's inbox."""
+        ...
+
 
 # Given the message and attempt to stream next, where an answer was cut off.
 RemoteExecution = Callable[["Activation", "tuple[str, int] | None"], Awaitable[None]]
@@ -82,10 +107,17 @@ class Environment(Struct):
     threads: ToolThreads
     abandoned: set[Any]
     grace: float
-    run_child: Children
+    children: Children
     execute_remote: RemoteExecution
     abort_remote: Callable[[Activation], Awaitable[None]]
     rules: dict[str, Rules] = {}
+
+
+def rules_of(env: Environment, agent: ResolvedAgent) -> Rules:
+    """What an agent allows."""
+    alone = frozenset(name for name, tool in agent.tools.items() if tool.sequential)
+    made = Rules(agent.agent.limits, tuple(agent.agent.stop), agent.agent.sequential, alone)
+    return env.rules.setdefault(agent.id, made)
 
 
 class Activation:
@@ -106,6 +138,8 @@ class Activation:
         "_watchers",
         "aborted",
         "agent",
+        "apart",
+        "attached",
         "channel",
         "clock",
         "draft",
@@ -141,6 +175,10 @@ class Activation:
         self.inbox_head = 0
         self.output: Raw | UnsetType = UNSET
         self.interrupted: dict[str, str] = {}
+        # Whether a call of another run waits for this one in this process, and so will see what it comes to.
+        self.attached = False
+        # Whether runs of the tree may run elsewhere: what the tree used is read from the store then.
+        self.apart = False
         self.agent: ResolvedAgent
         self.rules: Rules
         self._above: Rules | None = None
@@ -187,6 +225,8 @@ class Activation:
                 except BaseException as error:
                     self._trouble(error)
             while not self.left:
+                if self.apart and self.view.run.stage == "between":
+                    await self.env.children.measure(self)
                 now = self.now = self.clock.now()
                 move = next_move(self.view, self.rules, now)
                 try:
@@ -320,6 +360,9 @@ class Activation:
         """Write a call's transition."""
         call = change.call
         self.view.calls[call.id] = self.draft.calls[call.id] = call
+        if call.state == "finished" and self.view.tasks:
+            for task in [t for t in self.view.tasks if t.call_id == call.id and not t.background]:
+                stop_task(self, task, f"the call of {call.name} is over")
         self.log(*change.log)
         if (ticket := change.ticket) is not None:
             self.draft.put_ticket(ticket)
@@ -351,6 +394,8 @@ class Activation:
         committed = await self.env.store.commit(commit)
         draft.clear(commit, committed)
         self.head = committed.head
+        for item in commit.inbox:
+            self.env.children.wake(item.thread_id)
         if committed.inbox_head > self.inbox_head and not release:
             await self.catch_up()
         if self.channel.watched():
@@ -456,14 +501,7 @@ class Activation:
     def use_agent(self, agent_id: str) -> None:
         """Go on as this agent."""
         agent = self.agent = agent_of(self.env.registry, self.view.run)
-        rules = self.env.rules.get(agent_id)
-        if rules is None:
-            rules = self.env.rules[agent_id] = Rules(
-                agent.agent.limits,
-                tuple(agent.agent.stop),
-                agent.agent.sequential,
-                frozenset(name for name, tool in agent.tools.items() if tool.sequential),
-            )
+        rules = self.env.rules.get(agent_id) or rules_of(self.env, agent)
         self.rules = rules if self._above is None else rules.under(self._above)
         if self.identity.agent_id != agent_id:
             self.identity = self.draft.identity = replace(self.identity, agent_id=agent_id)
@@ -472,7 +510,6 @@ class Activation:
         """Read what others put into the thread's inbox."""
         stored = await self.env.store.load(self.identity.thread_id)
         if stored is not None:
-            self.view.tasks = tuple([t for t in stored.tasks if t.run_id == self.view.run.id])
             self.view.inbox = {}
             self.deliver(list(stored.inbox), stored.thread.inbox_head)
 
@@ -487,6 +524,7 @@ class Activation:
             del self.view.inbox[item.id]
             self.take(item.id)
             if item.run_id == self.identity.run_id:
+                self.attached |= item.task_id is not None  # Its owner knows.
                 self.cancel(item.reason, interrupt=asyncio.current_task() is not self._task)
         if self.view.live:
             self.executor.nudge()

@@ -12,11 +12,12 @@ from ..errors import InboxMoved, WakefulError
 from ..plugins import RunEnd, Step
 from ..tools import default_decision, escalated
 from ..types.events import Handoff, RunFinish, StepEnd
-from ..types.runs import NaturalEnd, Outcome, Stopped, Termination, Waiting
+from ..types.runs import NaturalEnd, Outcome, Stopped, Termination, Waiting, WaitReason
 from ._calls import settle_arrivals
 from ._moves import Take, next_move
 from ._needs import needs_of
 from ._policies import output_of
+from ._tasks import end_with_run, hear_of_task
 
 if TYPE_CHECKING:
     from ._activation import Activation
@@ -80,6 +81,8 @@ async def take(act: Activation, move: Take) -> None:
         act.take(item.id)
         if item.decision is not None:
             act.answer(item)
+        elif item.kind == "task":
+            hear_of_task(act, item)
         elif item.message is not None:
             act.log(item.message)
             act.set_run(ending=None)
@@ -119,18 +122,23 @@ async def switch_agent(act: Activation, move: SwitchAgent) -> None:
 
 
 async def suspend(act: Activation, move: SuspendRun) -> None:
-    """Wait for answers."""
+    """Wait for answers, and for the tasks that calls wait for."""
+    tasks = tuple([c.task_id for c in act.view.calls.values() if c.state == "suspended" and c.task_id])
+    wakes = (*(("decision",) if move.tickets else ()), *(("task",) if tasks else ()))
     kinds = {act.view.tickets[t].asked_by for t in move.tickets}
-    reason, detail = "user_input" if kinds <= {"tool", "client", "unknown"} else "tool_permission", ""
+    asks = "user_input" if kinds <= {"tool", "client", "unknown"} else "tool_permission"
+    reason: WaitReason = asks if move.tickets else "awaiting_tasks"
+    detail = ""
     if "remote" in kinds and (end := act.view.run.backend) is not None and end.wait is not None:
         reason, detail = end.wait, end.reason
-    waiting = Waiting(reason, act.now, ("decision",), move.tickets, detail, _until(act))
+    waiting = Waiting(reason, act.now, wakes, move.tickets, detail, _until(act), tasks)
     await _leave(act, "waiting", None, waiting)
 
 
 async def wait_for_tasks(act: Activation, move: WaitForTasks) -> None:
     """Wait for tasks."""
-    waiting = Waiting("awaiting_tasks", act.now, ("task", "input"))
+    tasks = tuple([task.id for task in act.view.tasks])
+    waiting = Waiting("awaiting_tasks", act.now, ("task", "input"), tasks=tasks)
     await _leave(act, "waiting", NaturalEnd(), waiting)
 
 
@@ -165,12 +173,13 @@ async def _leave(
             return  # What came in meanwhile is for this run: it doesn't end yet.
     if act.draft.notices:
         await act.flush()  # So that one which fails is noted while the log is still open.
-    before, now = act.view.run, act.now
+    before, tasks, aside, now = act.view.run, act.view.tasks, act.draft.aside(), act.now
     run = replace(before, status=status, waiting=waiting, updated_at=now)
     if status == "waiting":
         run = replace(run, needs=needs_of(act.agent, act.view.calls.values(), act.state.export()))
     elif termination is not None:
         run = replace(run, outcome=Outcome(termination, act.output), finished_at=now, ending=None)
+        end_with_run(act, run)
     act.put_run(run)
     finish = RunFinish(act.identity, 0, now, status, termination, waiting, run.usage, run.steps, run.backend)
     act.log(finish)
@@ -178,6 +187,8 @@ async def _leave(
         await act.flush(release=True, inbox_head=act.inbox_head)
     except InboxMoved:
         act.draft.log.remove(finish)
+        act.draft.go_back(aside)
+        act.view.tasks = tasks
         act.put_run(before)
         await act.catch_up()
         return

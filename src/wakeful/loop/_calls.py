@@ -232,6 +232,8 @@ def _settle(act: Activation, arrival: Arrival) -> None:
             act.change(
                 suspended(call, act.identity, act.now, message=asked.message, asked_by="tool", terms=asked.terms)
             )
+        case "parked":
+            act.change(Change(replace(call, state="suspended", task_id=arrival.task_id), ()))
         case _:
             # No result: what to do is the effect's question, and `recover` answers it.
             act.interrupted[call.id] = arrival.ended

@@ -27,6 +27,10 @@ class Checkpoints:
         self._reader: Subscription = act.channel.watch()
         self._last = act.clock.now()
 
+    def due(self) -> bool:
+        """Whether it is time to write."""
+        return self._act.clock.now() - self._last >= INTERVAL_MS
+
     async def pass_by(self) -> None:
         """Write down what came, if it is time."""
         now = self._act.clock.now()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from asyncio import Future
 
 from ..state import OWN_NAMES, SentNotice, State
-from ..stores import Commit, Committed, Fence, StateWrite
+from ..stores import Commit, Committed, Fence, InboxItem, StateWrite
 from ..types.events import Event, StateDelta
 from ..types.messages import Message
-from ..types.runs import Call, Identity, RunRecord
+from ..types.runs import Call, Identity, RunRecord, TaskRecord
 from ..types.tickets import Decision, Ticket
 
 __all__ = ["Draft"]
@@ -23,6 +23,7 @@ class Draft:
     __slots__ = (
         "_closed",
         "_decisions",
+        "_items",
         "_taken",
         "_tickets",
         "begun",
@@ -35,6 +36,7 @@ class Draft:
         "request",
         "run",
         "state",
+        "tasks",
         "version",
     )
 
@@ -54,6 +56,8 @@ class Draft:
         self._tickets: dict[str, Ticket] = {}
         self._decisions: tuple[Decision, ...] = ()
         self._taken: tuple[str, ...] = ()
+        self.tasks: dict[str, TaskRecord] = {}
+        self._items: tuple[InboxItem, ...] = ()
 
     def put_closed(self, run: RunRecord) -> None:
         """Write the record of a run that this one supersedes."""
@@ -67,6 +71,22 @@ class Draft:
         """Write a decision."""
         self._decisions = (*self._decisions, decision)
 
+    def put_task(self, task: TaskRecord) -> None:
+        """Write a task."""
+        self.tasks[task.id] = task
+
+    def put_item(self, item: InboxItem) -> None:
+        """Put an item into another thread's inbox."""
+        self._items = (*self._items, item)
+
+    def aside(self) -> tuple[dict[str, TaskRecord], tuple[InboxItem, ...]]:
+        """What is said about tasks and to other threads so far, to go back to."""
+        return dict(self.tasks), self._items
+
+    def go_back(self, aside: tuple[dict[str, TaskRecord], tuple[InboxItem, ...]]) -> None:
+        """Take back what was said about tasks and to other threads since."""
+        self.tasks, self._items = aside
+
     def take(self, item_id: str) -> None:
         """Mark an inbox item as taken in."""
         self._taken = (*self._taken, item_id)
@@ -78,6 +98,8 @@ class Draft:
             or self.calls
             or self._tickets
             or self._taken
+            or self.tasks
+            or self._items
             or self.state.changes
             or self.notices
         )
@@ -97,6 +119,8 @@ class Draft:
         if self._tickets or self._decisions or self._taken:
             commit.tickets = tuple(self._tickets.values())
             commit.decisions, commit.taken = self._decisions, self._taken
+        if self.tasks or self._items:
+            commit.tasks, commit.inbox = tuple(self.tasks.values()), self._items
         return commit
 
     def clear(self, commit: Commit, committed: Committed) -> None:
@@ -108,6 +132,9 @@ class Draft:
         self.notices = ()
         if self._tickets or self._decisions or self._taken:
             self._tickets, self._decisions, self._taken = {}, (), self._taken[len(commit.taken) :]
+        if self.tasks or self._items:
+            self._items = self._items[len(commit.inbox) :]
+            self.tasks = {k: v for k, v in self.tasks.items() if all(v is not done for done in commit.tasks)}
         if self.state.changes:
             self.state.changes = {}
         if self.claim is not None:

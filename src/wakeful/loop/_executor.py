@@ -10,14 +10,14 @@ from msgspec import Struct
 
 from ..clock import Clock, Timer
 from ..errors import ToolError, explain
-from ..tools import Asked, Tool, ToolContext, ToolThreads, error_reply, reply_of
+from ..tools import Asked, Parked, Tool, ToolContext, ToolThreads, error_reply, reply_of
 from ..types.content import ToolReply
 from ..types.runs import Call
 from ._inline import Inline, LeftBehind
 
 __all__ = ["Arrival", "Ended", "Executor", "Running"]
 
-Ended = Literal["ok", "error", "asked", "timeout", "interrupted"]
+Ended = Literal["ok", "error", "asked", "parked", "timeout", "interrupted"]
 
 
 class Arrival(Struct, eq=False):
@@ -29,6 +29,7 @@ class Arrival(Struct, eq=False):
     context: ToolContext
     reply: ToolReply | None = None
     asked: Asked | None = None
+    task_id: str | None = None
 
 
 class Running(Struct, eq=False):
@@ -171,6 +172,8 @@ class Executor:
             raise error
         if isinstance(error, Asked):
             return Arrival(call.id, "asked", context, asked=error)
+        if isinstance(error, Parked):
+            return Arrival(call.id, "parked", context, task_id=error.task_id)
         if isinstance(error, asyncio.CancelledError):
             task = running.task or running.awaiter
             if task is None or task.cancelling() > running.pending:

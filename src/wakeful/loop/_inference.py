@@ -204,6 +204,7 @@ def _accept(
         failures=0,
         answer_id=message.id if message.content else run.answer_id,
         usage=usage,
+        calls=run.calls + len(calls),
         tree_calls=tree.calls if calls else run.tree_calls,
         signatures=signatures,
         ending=ending,

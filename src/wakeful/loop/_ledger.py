@@ -27,6 +27,7 @@ from ..types.messages import Message, Producer
 from ..types.runs import Call, CallOutcome, Cancelled, Identity, Outcome, RunRecord
 from ..types.tickets import SYSTEM, Decision, ResumeMode, Ticket
 from ._draft import Draft
+from ._tasks import cancel_item
 
 __all__ = [
     "Change",
@@ -243,6 +244,10 @@ def supersede(draft: Draft, stored: ThreadView, run: RunRecord, now: int) -> lis
         log.extend(change.log)
     for ticket in stored.tickets:
         draft.put_ticket(replace(ticket, status="superseded"))
+    for task in [task for task in stored.tasks if task.run_id == run.id]:
+        draft.put_task(replace(task, status="cancelled", error="superseded by new input", finished_at=now))
+        if task.target_thread:
+            draft.put_item(cancel_item(task, "superseded by new input"))
     if run.stage != "between":
         log.append(StepEnd(identity, 0, now, run.steps))
     ending = Cancelled("superseded by new input")

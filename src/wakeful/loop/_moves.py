@@ -144,7 +144,7 @@ class SwitchAgent(Struct, frozen=True, gc=False):
 
 
 class SuspendRun(Struct, frozen=True, gc=False):
-    """Nothing can go on before a ticket is answered: wait."""
+    """Nothing can go on before a ticket is answered or a task is done: wait."""
 
     tickets: tuple[str, ...]
 
@@ -298,7 +298,15 @@ def _overdue(view: RunView, now: int) -> tuple[Ticket, ...]:
 
 
 def _answers(view: RunView) -> tuple[InboxItem, ...]:
-    return tuple([i for i in view.inbox.values() if i.kind == "decision"])
+    """What open calls wait for: decisions, and the ends of tasks."""
+    waited = {call.task_id for call in view.calls.values() if call.state == "suspended"}
+    return tuple(
+        [
+            i
+            for i in view.inbox.values()
+            if i.kind == "decision" or (i.kind == "task" and i.task_id is not None and i.task_id in waited)
+        ]
+    )
 
 
 def _steering(view: RunView) -> tuple[InboxItem, ...]:

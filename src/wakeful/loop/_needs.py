@@ -12,12 +12,14 @@ __all__ = ["agent_of", "changes_since", "needs_of"]
 
 
 def agent_of(registry: Registry, run: RunRecord) -> ResolvedAgent:
-    """The agent that goes on with a run, with the tools that its client brought."""
+    """The agent that goes on with a run, with the tools that its client brought, and those that work in the
+    background has."""
     agent = registry.resolve(run.agent_id)
+    if run.task is not None and run.task.background:
+        agent = agent.with_tools(registry.inside_tasks)
     if run.options is None or not run.options.client_tools:
         return agent
-    own = [ClientTool(s.name, s.description, s.parameters) for s in run.options.client_tools]
-    return agent.with_client_tools(own)
+    return agent.with_tools([ClientTool(s.name, s.description, s.parameters) for s in run.options.client_tools])
 
 
 def needs_of(agent: ResolvedAgent, calls: Iterable[Call], keys: Iterable[str]) -> Needs:

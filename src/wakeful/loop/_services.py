@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..state import AnyKey, Command
-from ..tools import ChildResult, ToolContext
+from ..tools import ChildRequest, ChildResult, ToolContext
 from ..types.events import LiveEvent
+from ..types.runs import TaskRecord, TaskRef
+from ._tasks import stop_task
 
 if TYPE_CHECKING:
     from ._activation import Activation
@@ -60,7 +63,41 @@ class CallServices:
         """Put an action into the command."""
         self._act.env.registry.catalog.schedule(command, name, payload, phase)
 
-    async def run_agent(self, context: ToolContext, agent_id: str, prompt: str) -> ChildResult:
+    async def run_agent(self, context: ToolContext, request: ChildRequest) -> ChildResult:
         """Run another agent as a child of this call."""
-        self.check_agent(agent_id)
-        return await self._act.env.run_child(self._act, context, agent_id, prompt)
+        self.check_agent(request.agent_id)
+        return await self._act.env.children.run(self._act, context, request)
+
+    def task(self) -> TaskRef | None:
+        """The task that the run is, if it is one."""
+        return self._act.view.run.task
+
+    async def tasks(self) -> Sequence[TaskRecord]:
+        """The tasks of the run's thread, oldest first."""
+        stored = await self._act.env.store.tasks(self._act.identity.thread_id)
+        return [self._act.draft.tasks.get(task.id, task) for task in stored]
+
+    async def task_output(self, task: TaskRecord) -> str:
+        """The last answer of a task's agent."""
+        answer = await self._act.env.store.answer(task.target)
+        return "" if answer is None else answer.text
+
+    async def cancel_task(self, task: TaskRecord, reason: str) -> int:
+        """Stop a task with all below it, once this call's result is committed; how many runs that are."""
+        if task.status != "running":
+            return 0
+        below = await self._act.env.children.below(task.target_thread, task.target)
+        stop_task(self._act, task, reason)
+        return 1 + below
+
+    async def cancel_self(self, reason: str) -> tuple[str, int]:
+        """Stop the run with all below it, once this call has returned: the task it is, or its id, and how many."""
+        act = self._act
+        below = await act.env.children.below(act.identity.thread_id, act.identity.run_id)
+        act.set_run(cancel=reason)
+        ref = act.view.run.task
+        return act.identity.run_id if ref is None else ref.id, 1 + below
+
+    async def resume_task(self, context: ToolContext, task: TaskRecord, prompt: str) -> TaskRecord:
+        """Let a stopped task go on; the task as it is then."""
+        return await self._act.env.children.resume(self._act, context, task, prompt)

@@ -15,7 +15,7 @@ from ..types.ids import now_ms
 from ..types.runs import RunRecord
 from ._protocol import Commit, Committed, InboxItem
 from ._rows import Packer, call_body, entries_of
-from ._rules import IDLE_WAKES, MAX_PENDING, answers, due_time, wakes_of, woken, writes
+from ._rules import IDLE_WAKES, MAX_PENDING, answers, due_time, root_of, wakes_of, woken, writes
 
 __all__ = ["apply"]
 
@@ -188,9 +188,10 @@ def _put_run(write: _Write, thread: _Thread, record: RunRecord, places: dict[str
     row = write.run(sql, (write.tenant, run_id)).fetchone()
     if row is None:
         row = write.run(
-            """INSERT INTO runs (step, acting, answer, finished_at, payload, tenant, id, thread, agent, status)
-               VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING no""",
-            (*values, write.tenant, run_id, thread.no, record.agent_id, record.status),
+            """INSERT INTO runs
+               (step, acting, answer, finished_at, payload, tenant, id, thread, agent, status, root)
+               VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING no""",
+            (*values, write.tenant, run_id, thread.no, record.agent_id, record.status, root_of(record)),
         ).fetchone()
         thread.last_run = row[0]
     else:
@@ -323,7 +324,8 @@ def _deliver(write: _Write, item: InboxItem, own: _Thread) -> None:
     if seen is not None:
         return
     at_home = item.thread_id == write.commit.thread_id
-    thread = own if at_home else _find(write, item.thread_id) or _create(write, item.thread_id)
+    parent = item.lineage.parent_thread_id if item.lineage is not None else None
+    thread = own if at_home else _find(write, item.thread_id) or _create(write, item.thread_id, parent)
     sql = "SELECT count(*) FROM inbox WHERE thread = ? AND status = 'pending'"
     if write.run(sql, (thread.no,)).fetchone()[0] >= MAX_PENDING:
         raise InboxFull(

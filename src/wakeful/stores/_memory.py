@@ -17,7 +17,7 @@ from ..types.codec import encode
 from ..types.events import Event
 from ..types.ids import now_ms
 from ..types.messages import Message
-from ..types.runs import Call, RunRecord, RunStatus
+from ..types.runs import Call, RunRecord, RunStatus, TaskRecord, TaskStatus
 from ..types.tickets import Decision, Ticket, TicketStatus
 from . import _memory_upkeep as upkeep
 from ._journal import RunIndex, Thread, behind
@@ -36,7 +36,7 @@ from ._protocol import (
     ThreadRecord,
     ThreadView,
 )
-from ._rules import MAX_PENDING, due_time, wakes_of, woken, writes
+from ._rules import MAX_PENDING, due_time, root_of, wakes_of, woken, writes
 
 __all__ = ["MemoryLease", "MemoryStore"]
 
@@ -165,6 +165,8 @@ class MemoryStore:
         if run_id not in self._thread_of:
             self._thread_of[run_id] = thread
             thread.last_run_id = run_id
+            if (root := root_of(record)) is not None:
+                self._mine.trees.setdefault(root, []).append(run_id)
         if record.status != "done":
             thread.open = record
         elif thread.open is not None and thread.open.identity.run_id == run_id:
@@ -184,7 +186,8 @@ class MemoryStore:
                 continue
             thread = self._threads.get(item.thread_id)
             if thread is None:
-                thread = self._all.new_thread(self._mine, item.thread_id, None)
+                parent = item.lineage.parent_thread_id if item.lineage is not None else None
+                thread = self._all.new_thread(self._mine, item.thread_id, parent)
             thread.inbox_head += 1
             force_setattr(item, "position", thread.inbox_head)
             thread.inbox[item.id] = self._mine.items[item.id] = item
@@ -287,12 +290,16 @@ class MemoryStore:
         thread_id: str | None = None,
         status: RunStatus | None = None,
         agent_id: str | None = None,
+        root_run_id: str | None = None,
         before: str | None = None,
         limit: int = 100,
     ) -> list[RunRecord]:
-        """Run records, newest first, older than the run `before`."""
+        """Run records, newest first, older than the run `before`; with `root_run_id` those below that run."""
         thread = self._threads.get(thread_id) if thread_id is not None else None
         known = thread.index().runs if thread else self._thread_of if thread_id is None else ()
+        if root_run_id is not None:
+            below = self._mine.trees.get(root_run_id, ())
+            known = [run_id for run_id in below if run_id in known]
         found: list[RunRecord] = []
         for run_id in sorted(known, reverse=True):
             if len(found) >= limit:
@@ -342,6 +349,12 @@ class MemoryStore:
         """One ticket."""
         thread = self._mine.thread_of_ticket.get(ticket_id)
         return thread.index().tickets[ticket_id] if thread else None
+
+    async def tasks(self, thread_id: str, *, status: TaskStatus | None = None) -> Sequence[TaskRecord]:
+        """The tasks that a thread owns, oldest first."""
+        thread = self._threads.get(thread_id)
+        found = sorted(thread.index().tasks.items()) if thread else []
+        return [task for _, task in found if status in (None, task.status)]
 
     async def decisions(self, ticket_id: str) -> Sequence[Decision]:
         """Who answered a ticket, and how, in order."""

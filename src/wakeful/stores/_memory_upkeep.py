@@ -23,6 +23,8 @@ class Tenant:
         self.thread_of_run: dict[str, Thread] = {}
         self.thread_of_ticket: dict[str, Thread] = {}
         self.items: dict[str, InboxItem] = {}
+        # The runs below a run, by the root of their tree.
+        self.trees: dict[str, list[str]] = {}
 
     def children(self, thread_id: str) -> list[Thread]:
         """The threads of runs that were delegated from this one."""
@@ -112,6 +114,7 @@ def _remove(everything: Everything, tenant: Tenant, thread: Thread) -> None:
     index = thread.index()
     for run_id in index.runs:
         tenant.thread_of_run.pop(run_id, None)
+        tenant.trees.pop(run_id, None)
     for ticket_id in index.tickets:
         tenant.thread_of_ticket.pop(ticket_id, None)
     for item_id in [item.id for item in tenant.items.values() if item.thread_id == thread.id]:
@@ -130,6 +133,10 @@ def prune(everything: Everything, tenant: Tenant, retention: Retention) -> Prune
         if retention.events is not None:
             events += _prune_events(thread, now - retention.events)
         runs += _prune_runs(tenant, thread, retention, now)
+    if retention.children is not None:
+        cut = now - retention.children
+        kids = [t for t in tenant.threads.values() if t.parent is not None and t.updated_at < cut]
+        threads += _prune_threads(everything, tenant, kids)
     if retention.threads is not None:
         cut = now - retention.threads
         threads += _prune_threads(everything, tenant, [t for t in tenant.threads.values() if t.updated_at < cut])
@@ -200,7 +207,11 @@ def _emptied(item: InboxItem) -> InboxItem:
 def _prune_threads(everything: Everything, tenant: Tenant, threads: Iterable[Thread]) -> int:
     removed = 0
     for thread in threads:
-        if thread.id in tenant.threads and all(_idle(everything, one) for one in _tree(tenant, thread)):
+        if thread.id not in tenant.threads:
+            continue
+        above = tenant.threads.get(thread.parent) if thread.parent is not None else None
+        asked = above is not None and above.open is not None  # It may still ask what came of the child.
+        if not asked and all(_idle(everything, one) for one in _tree(tenant, thread)):
             removed += delete(everything, tenant, thread.id, "cascade")
     return removed
 

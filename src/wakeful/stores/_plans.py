@@ -18,7 +18,7 @@ from ..types.ids import new_id
 from ..types.runs import RunRecord
 from ._protocol import Commit, Committed
 from ._rows import Packer, call_body, entries_of
-from ._rules import MAX_PENDING, answers, wakes_of, writes
+from ._rules import MAX_PENDING, answers, root_of, wakes_of, writes
 
 __all__ = ["ESCAPE", "Plan", "escaped", "outcome", "plan_of", "unescaped"]
 
@@ -64,6 +64,7 @@ class _Run(Struct, gc=False, omit_defaults=True):
     wakes: str
     answer: int | None = None
     finished_at: int | None = None
+    root: str | None = None
 
 
 class _Entry(Struct, gc=False, omit_defaults=True):
@@ -253,6 +254,7 @@ class _Planner:
                     wakes_of(record),
                     places.get(record.answer_id or ""),
                     record.finished_at,
+                    root_of(record),
                 )
             )
         if open_run is not None:
@@ -303,6 +305,8 @@ class _Planner:
                 "agent": item.agent_id,
                 "i": self._put(self._packer.pack(encode(item), blobs)),
             }
+            if item.lineage is not None:
+                row["parent"] = item.lineage.parent_thread_id
             if blobs:
                 row["blobs"] = self._stored(blobs)
             control.inbox.append(row)

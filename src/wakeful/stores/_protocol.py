@@ -10,7 +10,18 @@ from msgspec.structs import force_setattr
 
 from ..types.events import Event
 from ..types.messages import Message
-from ..types.runs import Call, Identity, Principal, RunOptions, RunRecord, RunStatus, TaskRecord
+from ..types.runs import (
+    Call,
+    Identity,
+    Principal,
+    RunOptions,
+    RunRecord,
+    RunStatus,
+    TaskOutcome,
+    TaskRecord,
+    TaskRef,
+    TaskStatus,
+)
 from ..types.tickets import Decision, Ticket, TicketStatus
 
 __all__ = [
@@ -51,7 +62,8 @@ class Fence(Struct, frozen=True, gc=False):
 
 class InboxItem(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """Something the outside tells a thread: input, a decision, a task's result, to cancel its run. A request is
-    what remains of input that a run took in at once."""
+    what remains of input that a run took in at once. Input for a child has the `lineage` of the run that it
+    begins, the `task` that this run is, and the `history` that it begins with."""
 
     id: str
     thread_id: str
@@ -69,6 +81,10 @@ class InboxItem(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True)
     position: int = 0
     status: Literal["pending", "taken", "retracted"] = "pending"
     taken_by: str | None = None
+    lineage: Identity | None = None
+    task: TaskRef | None = None
+    outcome: TaskOutcome | None = None
+    history: tuple[Message, ...] = ()
 
     @property
     def wake(self) -> str:
@@ -212,14 +228,16 @@ class Retention(Struct, frozen=True, kw_only=True):
     """What `prune` removes, by age in milliseconds and by count; None keeps it for ever.
 
     `events` are those of finished runs (messages stay), `runs` finished runs with their ledger (messages stay),
-    `threads` whole threads that nothing waits on. `runs_kept` and `threads_kept` are the newest ones that stay
-    whatever their age would allow, per thread and per tenant.
+    `children` whole threads of delegated runs, `threads` all threads: of both only what nothing waits on.
+    `runs_kept` and `threads_kept` are the newest ones that stay whatever their age would allow, per thread and per
+    tenant.
     """
 
     chunks: int | None = _DAY
     events: int | None = 30 * _DAY
     runs: int | None = None
     runs_kept: int | None = None
+    children: int | None = 30 * _DAY
     threads: int | None = None
     threads_kept: int | None = None
 
@@ -290,10 +308,15 @@ class Store(Protocol):
         thread_id: str | None = None,
         status: RunStatus | None = None,
         agent_id: str | None = None,
+        root_run_id: str | None = None,
         before: str | None = None,
         limit: int = 100,
     ) -> list[RunRecord]:
-        """Run records, newest first, older than the run `before`."""
+        """Run records, newest first, older than the run `before`; with `root_run_id` those below that run."""
+        ...
+
+    async def tasks(self, thread_id: str, *, status: TaskStatus | None = None) -> Sequence[TaskRecord]:
+        """The tasks that a thread owns, oldest first."""
         ...
 
     async def answer(self, run_id: str) -> Message | None:

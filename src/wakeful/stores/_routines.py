@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from ._rules import IDLE_WAKES, MAX_PENDING
 
-__all__ = ["ROUTINES_1"]
+__all__ = ["ROUTINES_2"]
 
 # Row locks serialise writers of threads that are there. One that isn't is locked by its name, and all names are
 # locked before any row, so that two batches never wait for each other.
 _LOCK_NAME = """
-CREATE FUNCTION lock_name_v1(v_tenant text, v_id text) RETURNS void LANGUAGE sql AS $wakeful$
+CREATE FUNCTION lock_name_v2(v_tenant text, v_id text) RETURNS void LANGUAGE sql AS $wakeful$
     SELECT pg_advisory_xact_lock(hashtextextended(concat_ws(E'\\n', current_schema(), v_tenant, v_id), 0))
 $wakeful$
 """
 
 _DISPATCH = """
-CREATE FUNCTION dispatch_v1(v_thread bigint, v_agent text, v_due bigint) RETURNS void LANGUAGE plpgsql AS $wakeful$
+CREATE FUNCTION dispatch_v2(v_thread bigint, v_agent text, v_due bigint) RETURNS void LANGUAGE plpgsql AS $wakeful$
 BEGIN
     INSERT INTO dispatches AS d (thread, agent, due_at) VALUES (v_thread, v_agent, v_due)
     ON CONFLICT (thread) DO UPDATE SET due_at = excluded.due_at,
@@ -30,7 +30,7 @@ $wakeful$
 """
 
 _PUT_RARE = """
-CREATE FUNCTION put_rare_v1(c jsonb, p bytea[], v_first int, v_no bigint, v_numbers bigint[], v_now bigint)
+CREATE FUNCTION put_rare_v2(c jsonb, p bytea[], v_first int, v_no bigint, v_numbers bigint[], v_now bigint)
 RETURNS void LANGUAGE plpgsql AS $wakeful$
 DECLARE
     v_tenant text := c->>'tenant';
@@ -64,7 +64,7 @@ $wakeful$
 
 # What a commit delivers, other threads' inboxes included. The recipients' rows are locked.
 _DELIVER = f"""
-CREATE FUNCTION deliver_v1(c jsonb, p bytea[], v_first int, v_now bigint) RETURNS jsonb
+CREATE FUNCTION deliver_v2(c jsonb, p bytea[], v_first int, v_now bigint) RETURNS jsonb
 LANGUAGE plpgsql AS $wakeful$
 DECLARE
     v_tenant text := c->>'tenant';
@@ -75,7 +75,7 @@ DECLARE
 BEGIN
     FOR e IN
         SELECT * FROM jsonb_to_recordset(c->'inbox')
-        AS x(id text, thread text, kind text, wake text, agent text, i int, blobs jsonb)
+        AS x(id text, thread text, parent text, kind text, wake text, agent text, i int, blobs jsonb)
     LOOP
         SELECT i.position INTO v_place FROM inbox i WHERE i.tenant = v_tenant AND i.id = e.id;
         IF FOUND THEN
@@ -84,8 +84,8 @@ BEGIN
         END IF;
         SELECT * INTO t FROM threads WHERE tenant = v_tenant AND id = e.thread FOR UPDATE;
         IF NOT FOUND THEN
-            INSERT INTO threads (tenant, id, created_at, updated_at) VALUES (v_tenant, e.thread, v_now, v_now)
-            RETURNING * INTO t;
+            INSERT INTO threads (tenant, id, parent, created_at, updated_at)
+                VALUES (v_tenant, e.thread, e.parent, v_now, v_now) RETURNING * INTO t;
         END IF;
         IF (SELECT count(*) FROM inbox WHERE thread = t.no AND status = 'pending') >= {MAX_PENDING} THEN
             RAISE EXCEPTION USING ERRCODE = 'WK001', MESSAGE = jsonb_build_array('inbox_full', e.thread)::text;
@@ -100,10 +100,10 @@ BEGIN
         v_positions := v_positions || jsonb_build_array(t.inbox_head + 1);
         UPDATE threads SET inbox_head = inbox_head + 1 WHERE no = t.no;
         IF e.blobs IS NOT NULL THEN
-            PERFORM put_blobs_v1(e.blobs, p, v_first, t.no);
+            PERFORM put_blobs_v2(e.blobs, p, v_first, t.no);
         END IF;
         IF t.claim IS NULL AND e.wake = ANY (string_to_array(t.wakes, ' ')) THEN
-            PERFORM dispatch_v1(t.no, coalesce(e.agent, ''), v_now);
+            PERFORM dispatch_v2(t.no, coalesce(e.agent, ''), v_now);
         END IF;
     END LOOP;
     RETURN v_positions;
@@ -112,7 +112,7 @@ $wakeful$
 """
 
 _PUT_BLOBS = """
-CREATE FUNCTION put_blobs_v1(v_blobs jsonb, p bytea[], v_first int, v_no bigint) RETURNS void
+CREATE FUNCTION put_blobs_v2(v_blobs jsonb, p bytea[], v_first int, v_no bigint) RETURNS void
 LANGUAGE sql AS $wakeful$
     INSERT INTO blobs (thread, digest, payload)
     SELECT v_no, e.digest, p[v_first + e.i] FROM jsonb_to_recordset(v_blobs) AS e(digest text, i int)
@@ -122,7 +122,7 @@ $wakeful$
 
 # What is due on a thread that nobody owns.
 _SETTLE = """
-CREATE FUNCTION settle_v1(c jsonb, t threads, v_now bigint) RETURNS void LANGUAGE plpgsql AS $wakeful$
+CREATE FUNCTION settle_v2(c jsonb, t threads, v_now bigint) RETURNS void LANGUAGE plpgsql AS $wakeful$
 DECLARE
     v_due bigint;
 BEGIN
@@ -139,7 +139,7 @@ BEGIN
     IF v_due IS NULL THEN
         DELETE FROM dispatches WHERE thread = t.no;
     ELSE
-        PERFORM dispatch_v1(t.no, coalesce(c->'open'->>'agent', ''), v_due);
+        PERFORM dispatch_v2(t.no, coalesce(c->'open'->>'agent', ''), v_due);
     END IF;
 END
 $wakeful$
@@ -147,7 +147,7 @@ $wakeful$
 
 # The thread as it is after the commit's own writes.
 _APPEND = f"""
-CREATE FUNCTION append_v1(c jsonb, p bytea[], v_first int, t threads, v_now bigint) RETURNS threads
+CREATE FUNCTION append_v2(c jsonb, p bytea[], v_first int, t threads, v_now bigint) RETURNS threads
 LANGUAGE plpgsql AS $wakeful$
 DECLARE
     v_tenant text := c->>'tenant';
@@ -173,10 +173,11 @@ BEGIN
             finished_at = (r->>'finished_at')::bigint, payload = p[v_first + (r->>'i')::int]
             WHERE tenant = v_tenant AND id = r->>'id' RETURNING no INTO v_no;
         IF NOT FOUND THEN
-            INSERT INTO runs (tenant, id, thread, agent, status, step, acting, answer, finished_at, payload)
+            INSERT INTO runs
+                (tenant, id, thread, agent, status, step, acting, answer, finished_at, payload, root)
                 VALUES (v_tenant, r->>'id', t.no, r->>'agent', v_status, (r->>'step')::bigint,
                     (r->>'acting')::bigint, v_base + (r->>'answer')::int, (r->>'finished_at')::bigint,
-                    p[v_first + (r->>'i')::int])
+                    p[v_first + (r->>'i')::int], r->>'root')
                 RETURNING no INTO v_no;
             t.last_run := v_no;
         END IF;
@@ -214,7 +215,7 @@ BEGIN
             ON CONFLICT (run, step, place) DO UPDATE SET payload = excluded.payload;
     END IF;
     IF c ? 'rare' THEN
-        PERFORM put_rare_v1(c, p, v_first, t.no, v_numbers, v_now);
+        PERFORM put_rare_v2(c, p, v_first, t.no, v_numbers, v_now);
     END IF;
     FOR n IN 0 .. coalesce(jsonb_array_length(c->'state'), 0) - 1 LOOP
         r := c->'state'->n;
@@ -234,7 +235,7 @@ $wakeful$
 """
 
 _COMMIT_ONE = f"""
-CREATE FUNCTION commit_one_v1(c jsonb, p bytea[], v_first int) RETURNS jsonb LANGUAGE plpgsql AS $wakeful$
+CREATE FUNCTION commit_one_v2(c jsonb, p bytea[], v_first int) RETURNS jsonb LANGUAGE plpgsql AS $wakeful$
 DECLARE
     v_tenant text := c->>'tenant';
     v_id text := c->>'thread';
@@ -249,7 +250,7 @@ DECLARE
 BEGIN
     SELECT * INTO t FROM threads WHERE tenant = v_tenant AND id = v_id FOR UPDATE;
     IF NOT FOUND THEN
-        PERFORM lock_name_v1(v_tenant, v_id);
+        PERFORM lock_name_v2(v_tenant, v_id);
         SELECT * INTO t FROM threads WHERE tenant = v_tenant AND id = v_id FOR UPDATE;
     END IF;
     v_now := (extract(epoch FROM clock_timestamp()) * 1000)::bigint;
@@ -313,10 +314,10 @@ BEGIN
             INSERT INTO workers (id, until, started_at) VALUES (v_worker, v_now + v_lease, v_now)
                 ON CONFLICT (id) DO UPDATE SET until = excluded.until;
         END IF;
-        PERFORM dispatch_v1(t.no, coalesce(c->>'agent', ''), v_now);
+        PERFORM dispatch_v2(t.no, coalesce(c->>'agent', ''), v_now);
     END IF;
     IF c ? 'changes' THEN
-        t := append_v1(c, p, v_first, t, v_now);
+        t := append_v2(c, p, v_first, t, v_now);
     END IF;
     IF c ? 'release' THEN
         t.claim := NULL;
@@ -334,14 +335,14 @@ BEGIN
         UPDATE threads SET metadata = p[v_first + (c->>'metadata')::int] WHERE no = t.no;
     END IF;
     IF c ? 'inbox' THEN
-        v_positions := deliver_v1(c, p, v_first, v_now);
+        v_positions := deliver_v2(c, p, v_first, v_now);
         SELECT coalesce(max(inbox_head), 0) INTO t.inbox_head FROM threads WHERE no = t.no;
     END IF;
     IF (c ? 'changes' OR c ? 'release') AND t.claim IS NULL AND t.no > 0 THEN
-        PERFORM settle_v1(c, t, v_now);
+        PERFORM settle_v2(c, t, v_now);
     END IF;
     IF c ? 'blobs' THEN
-        PERFORM put_blobs_v1(c->'blobs', p, v_first, t.no);
+        PERFORM put_blobs_v2(c->'blobs', p, v_first, t.no);
     END IF;
     RETURN jsonb_build_array('ok', t.version, t.head, t.epoch, t.inbox_head, v_positions);
 END
@@ -351,7 +352,7 @@ $wakeful$
 # `tenants` and `ids` name the threads that a batch of more than one writes to; `firsts` says behind which of the
 # payloads each commit's begin. A commit that may be refused after its first write has a savepoint of its own.
 _COMMIT = """
-CREATE FUNCTION commit_v1(commits jsonb, p bytea[], firsts int[], tenants text[], ids text[]) RETURNS jsonb
+CREATE FUNCTION commit_v2(commits jsonb, p bytea[], firsts int[], tenants text[], ids text[]) RETURNS jsonb
 LANGUAGE plpgsql AS $wakeful$
 DECLARE
     c jsonb;
@@ -365,7 +366,7 @@ BEGIN
             WHERE NOT EXISTS (SELECT 1 FROM threads t WHERE t.tenant = w.tenant AND t.id = w.id)
             ORDER BY w.tenant COLLATE "C", w.id COLLATE "C"
         LOOP
-            PERFORM lock_name_v1(e.tenant, e.id);
+            PERFORM lock_name_v2(e.tenant, e.id);
         END LOOP;
         PERFORM 1 FROM threads t JOIN unnest(tenants, ids) AS w(tenant, id) ON t.tenant = w.tenant AND t.id = w.id
             ORDER BY t.tenant, t.id FOR UPDATE OF t;
@@ -374,7 +375,7 @@ BEGIN
         c := commits->(n - 1);
         IF c ? 'inbox' OR c ? 'request' THEN
             BEGIN
-                v_verdict := commit_one_v1(c, p, firsts[n]);
+                v_verdict := commit_one_v2(c, p, firsts[n]);
             EXCEPTION WHEN SQLSTATE 'WK001' THEN
                 v_verdict := SQLERRM::jsonb;
                 IF v_verdict->>0 = 'repeated' THEN
@@ -383,7 +384,7 @@ BEGIN
                 END IF;
             END;
         ELSE
-            v_verdict := commit_one_v1(c, p, firsts[n]);
+            v_verdict := commit_one_v2(c, p, firsts[n]);
         END IF;
         v_verdicts := v_verdicts || jsonb_build_array(v_verdict);
     END LOOP;
@@ -392,7 +393,7 @@ END
 $wakeful$
 """
 
-ROUTINES_1 = (
+ROUTINES_2 = (
     _LOCK_NAME,
     _DISPATCH,
     _PUT_BLOBS,

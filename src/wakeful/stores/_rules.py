@@ -9,7 +9,7 @@ from ..types.messages import Message
 from ..types.runs import RunRecord
 from ._protocol import Commit
 
-__all__ = ["IDLE_WAKES", "MAX_PENDING", "answers", "due_time", "wakes_of", "woken", "writes"]
+__all__ = ["IDLE_WAKES", "MAX_PENDING", "answers", "due_time", "root_of", "wakes_of", "woken", "writes"]
 
 MAX_PENDING = 1000
 IDLE_WAKES = "queue steer"
@@ -46,7 +46,13 @@ def wakes_of(run: RunRecord | None) -> str:
         return IDLE_WAKES
     if run.waiting is None:
         return ""
-    return " ".join(["steer" if kind == "input" else kind for kind in run.waiting.wakes])
+    return " ".join([*["steer" if kind == "input" else kind for kind in run.waiting.wakes], "cancel"])
+
+
+def root_of(run: RunRecord) -> str | None:
+    """The run that this one is below of."""
+    root = run.identity.root_run_id
+    return None if root == run.identity.run_id else root
 
 
 def woken(wakes: str, pending: Iterable[str]) -> bool:

@@ -8,7 +8,7 @@ never taken away in the version that stops needing it; `min_reader` says from wh
 
 from __future__ import annotations
 
-from ._routines import ROUTINES_1
+from ._routines import ROUTINES_2
 
 __all__ = ["APPLICATION_ID", "MIGRATIONS", "MIN_READER", "VERSION", "statements"]
 
@@ -204,7 +204,12 @@ CREATE TABLE workers (
 ) {rowless};
 """
 
-MIGRATIONS: tuple[str, ...] = (_FIRST,)
+_SECOND = """
+ALTER TABLE runs ADD COLUMN root {text};
+CREATE INDEX runs_root ON runs (tenant, root, id) WHERE root IS NOT NULL;
+"""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _SECOND)
 VERSION = len(MIGRATIONS)
 
 _DIALECTS = {
@@ -225,7 +230,7 @@ _DIALECTS = {
 }
 
 # What a dialect has of its own in a version, behind the tables.
-_OWN: dict[tuple[str, int], tuple[str, ...]] = {("postgres", 1): ROUTINES_1}
+_OWN: dict[tuple[str, int], tuple[str, ...]] = {("postgres", 2): ROUTINES_2}
 
 
 def statements(version: int, dialect: str) -> list[str]:

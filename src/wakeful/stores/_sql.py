@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from ..errors import CorruptRow
 from ..types.events import Event
 from ..types.messages import Message
-from ..types.runs import Call, Identity, RunRecord, RunStatus, TaskRecord
+from ..types.runs import Call, Identity, RunRecord, RunStatus, TaskRecord, TaskStatus
 from ..types.tickets import Decision, Ticket, TicketStatus
 from . import _upkeep
 from ._protocol import ChildPolicy, Chunk, Due, InboxItem, Pruned, Retention, ThreadRecord, ThreadView
@@ -250,15 +250,17 @@ class SqlStore:
         thread_id: str | None = None,
         status: RunStatus | None = None,
         agent_id: str | None = None,
+        root_run_id: str | None = None,
         before: str | None = None,
         limit: int = 100,
     ) -> list[RunRecord]:
-        """Run records, newest first, older than the run `before`."""
+        """Run records, newest first, older than the run `before`; with `root_run_id` those below that run."""
         sql, args = "", list[Any]()
         if thread_id is not None:
             sql += " AND r.thread = (SELECT no FROM threads WHERE tenant = ? AND id = ?)"
             args += [self._tenant, thread_id]
-        for column, value in (("r.status =", status), ("r.agent =", agent_id), ("r.id <", before)):
+        wanted = (("r.status =", status), ("r.agent =", agent_id), ("r.root =", root_run_id), ("r.id <", before))
+        for column, value in wanted:
             if value is not None:
                 sql += f" AND {column} ?"
                 args.append(value)
@@ -332,6 +334,16 @@ class SqlStore:
         for thread, payload in await self._query(sql, self._tenant, ticket_id):
             return await self._one(thread, payload, Ticket, f"ticket {ticket_id}")
         return None
+
+    async def tasks(self, thread_id: str, *, status: TaskStatus | None = None) -> Sequence[TaskRecord]:
+        """The tasks that a thread owns, oldest first."""
+        sql = """SELECT k.thread, k.id, k.payload FROM threads t JOIN tasks k ON k.thread = t.no
+                 WHERE t.tenant = ? AND t.id = ?"""
+        args: list[Any] = [self._tenant, thread_id]
+        if status is not None:
+            sql, args = f"{sql} AND k.status = ?", [*args, status]
+        rows = await self._query(f"{sql} ORDER BY k.id", *args)
+        return [await self._one(row[0], row[2], TaskRecord, f"task {row[1]}") for row in rows]
 
     async def decisions(self, ticket_id: str) -> Sequence[Decision]:
         """Who answered a ticket, and how, in order."""

@@ -137,6 +137,9 @@ def prune(tenant: str, retention: Retention) -> Script[Pruned]:
                  row_number() OVER (PARTITION BY thread ORDER BY no DESC) AS place FROM runs WHERE tenant = ?) AS r
                  WHERE status = 'done' AND place > ?"""
         runs += yield from _remove_runs((yield sql, (tenant, retention.runs_kept)))
+    if retention.children is not None:
+        old = ("parent IS NOT NULL AND updated_at < ?", (now - retention.children,))
+        threads += yield from _remove_idle(tenant, *old)
     if retention.threads is not None:
         threads += yield from _remove_idle(tenant, "updated_at < ?", (now - retention.threads,))
     if retention.threads_kept is not None:
@@ -163,7 +166,8 @@ def prune_and_undo(tenant: str, retention: Retention) -> Script[Pruned]:
 
 
 def _remove_idle(tenant: str, which: str, args: Sequence[Any]) -> Script[int]:
-    """Remove threads that nothing runs on or waits for, neither on them nor on their children."""
+    """Remove threads that nothing runs on or waits for, neither on them nor on their children; and not a child's
+    while the run that began it may ask what came of it."""
     idle = f"""t.tenant = ? AND t.open_run IS NULL AND NOT {_ALIVE}
                AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.thread = t.no AND i.status = 'pending')"""
     busy = f"""WITH RECURSIVE tree(id) AS (
@@ -171,7 +175,8 @@ def _remove_idle(tenant: str, which: str, args: Sequence[Any]) -> Script[int]:
                    UNION SELECT k.id FROM tree JOIN threads k ON k.parent = tree.id AND k.tenant = ?)
                SELECT 1 FROM tree JOIN threads t ON t.tenant = ? AND t.id = tree.id WHERE NOT ({idle}) LIMIT 1"""
     removed = 0
-    sql = f"SELECT id FROM threads t WHERE {idle} AND {which} FOR_UPDATE IF_FREE"
+    asked = "SELECT 1 FROM threads p WHERE p.tenant = t.tenant AND p.id = t.parent AND p.open_run IS NOT NULL"
+    sql = f"SELECT id FROM threads t WHERE {idle} AND NOT EXISTS ({asked}) AND {which} FOR_UPDATE IF_FREE"
     for (thread_id,) in (yield sql, (tenant, *args)):
         if not (yield busy, (tenant, thread_id, tenant, tenant, tenant)):
             removed += yield from delete(tenant, thread_id, "cascade")

@@ -1,7 +1,9 @@
 """Tools: functions with a schema, the context they run in, and what becomes of their results."""
 
 from ._context import Asked as Asked
+from ._context import ChildRequest as ChildRequest
 from ._context import ChildResult as ChildResult
+from ._context import Parked as Parked
 from ._context import Services as Services
 from ._context import ToolContext as ToolContext
 from ._results import MAX_RESULT_BYTES as MAX_RESULT_BYTES

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload
 
 from msgspec import Struct
 
 from ..errors import ConfigurationError, ToolCancelled, ToolError
 from ..state import AnyKey, Command, Snapshot
+from ..types.content import Content
 from ..types.events import ActivityDelta, ActivitySnapshot, LiveEvent, ToolOutput, ToolProgress
-from ..types.runs import Call, Identity, Principal
+from ..types.messages import Message, user_message
+from ..types.runs import Call, Identity, Principal, TaskRecord, TaskRef
 from ..types.tickets import Decision, Escalation, OnDeadline, ResumeMode, Seconds
 from ._schema import Shape
 from ._terms import Terms, terms_of
@@ -18,20 +20,39 @@ from ._terms import Terms, terms_of
 if TYPE_CHECKING:
     from ._tool import Tool
 
-__all__ = ["Asked", "ChildResult", "Services", "ToolContext"]
+__all__ = ["Asked", "ChildRequest", "ChildResult", "Parked", "Services", "ToolContext"]
 
 T = TypeVar("T")
 
 
+ChildStatus = Literal["running", "completed", "failed", "cancelled"]
+
+
+class ChildRequest(Struct, frozen=True):
+    """An agent to run below a call. `state` is what it begins with, by the keys' names, as JSON."""
+
+    agent_id: str
+    message: Message
+    durable: bool = False
+    background: bool = False
+    name: str | None = None
+    fork: bool = False
+    state: dict[str, bytes] = {}
+
+
 class ChildResult(Struct, frozen=True):
-    """What a child agent's run came to."""
+    """What a child agent's run came to. `output` is its typed output, if its agent declares one, and `state` what
+    its run left behind; with the status `running` it works in the background as the task `task_id`."""
 
     run_id: str
     agent_id: str
-    status: str
+    status: ChildStatus
     text: str
     steps: int
     error: str | None = None
+    output: Any = None
+    state: Snapshot | None = None
+    task_id: str = ""
 
 
 class Services(Protocol):
@@ -69,8 +90,32 @@ class Services(Protocol):
         """Put an action into the command."""
         ...
 
-    async def run_agent(self, context: ToolContext, agent_id: str, prompt: str) -> ChildResult:
+    async def run_agent(self, context: ToolContext, request: ChildRequest) -> ChildResult:
         """Run another agent as a child of this call."""
+        ...
+
+    def task(self) -> TaskRef | None:
+        """The task that the run is, if it is one."""
+        ...
+
+    async def tasks(self) -> Sequence[TaskRecord]:
+        """The tasks of the run's thread, oldest first."""
+        ...
+
+    async def task_output(self, task: TaskRecord) -> str:
+        """The last answer of a task's agent."""
+        ...
+
+    async def cancel_task(self, task: TaskRecord, reason: str) -> int:
+        """Stop a task with all below it, once this call's result is committed; how many runs that are."""
+        ...
+
+    async def cancel_self(self, reason: str) -> tuple[str, int]:
+        """Stop the run with all below it, once this call has returned: the task it is, or its id, and how many."""
+        ...
+
+    async def resume_task(self, context: ToolContext, task: TaskRecord, prompt: str) -> TaskRecord:
+        """Let a stopped task go on; the task as it is then."""
         ...
 
 
@@ -81,6 +126,14 @@ class Asked(BaseException):
         super().__init__(message)
         self.message = message
         self.terms = terms
+
+
+class Parked(BaseException):
+    """The signal that unwinds a tool which waits for a task; not an error, so `except Exception` lets it by."""
+
+    def __init__(self, task_id: str) -> None:
+        super().__init__(task_id)
+        self.task_id = task_id
 
 
 class ToolContext(Struct, eq=False):
@@ -100,7 +153,10 @@ class ToolContext(Struct, eq=False):
     _tool: Tool
     # What the tool wants changed, if anything.
     changes: Command | None = None
+    # Whether the tool is being unwound because it waits for a task.
+    parking: bool = False
     _asked: int = 0
+    _places: int = 0
     _cancelled: bool = False
 
     @property
@@ -248,9 +304,93 @@ class ToolContext(Struct, eq=False):
         if (at := self._moment()) is not None:
             self._services.publish(ActivityDelta(self.run, *at, self.call_id, name, patch))
 
-    async def run_agent(self, agent_id: str, prompt: str) -> ChildResult:
-        """Run another agent as a child of this call and wait for what it comes to."""
-        return await self._services.run_agent(self, agent_id, prompt)
+    async def run_agent(
+        self,
+        agent_id: str,
+        prompt: str | list[Content] | tuple[Content, ...],
+        *,
+        durable: bool = False,
+        fork: bool = False,
+        state: Mapping[AnyKey, Any] | None = None,
+    ) -> ChildResult:
+        """Run another agent as a child of this call and wait for what it comes to.
+
+        A `durable` child has a thread that any process can run. With `fork` the child is shown this conversation
+        before the prompt. `state` is what a local child's state begins with; the result has what it left behind.
+        A tool that may run again (`resumable=True`, or any effect but `once`) is unwound while the child waits for
+        a person or runs elsewhere, and runs again from the top once it is done; any other waits in memory.
+        """
+        seed = {key.name: self._seeded(key, value) for key, value in (state or {}).items()}
+        message = user_message(prompt, at=self.now)
+        return await self.begin(ChildRequest(agent_id, message, durable=durable, fork=fork, state=seed))
+
+    async def spawn(
+        self,
+        agent_id: str,
+        prompt: str | list[Content] | tuple[Content, ...],
+        *,
+        name: str | None = None,
+        state: Mapping[AnyKey, Any] | None = None,
+    ) -> TaskRecord:
+        """Let another agent work in the background. It is written down before this returns; the run is told when
+        it is done, and a tool that runs again finds the task that it began before."""
+        seed = {key.name: self._seeded(key, value) for key, value in (state or {}).items()}
+        message = user_message(prompt, at=self.now)
+        child = await self.begin(ChildRequest(agent_id, message, background=True, name=name, state=seed))
+        return next(task for task in await self.tasks() if task.id == child.task_id)
+
+    async def begin(self, request: ChildRequest) -> ChildResult:
+        """Run another agent as a child of this call."""
+        return await self._services.run_agent(self, request)
+
+    @property
+    def now(self) -> int:
+        """The time in milliseconds, by the runtime's clock."""
+        return self._services.now()
+
+    @property
+    def task(self) -> TaskRef | None:
+        """The task that the run is, if another one began it."""
+        return self._services.task()
+
+    async def tasks(self) -> Sequence[TaskRecord]:
+        """The tasks of this thread, oldest first, those that are over too."""
+        return await self._services.tasks()
+
+    async def task_output(self, task: TaskRecord) -> str:
+        """The last answer of a task's agent."""
+        return await self._services.task_output(task)
+
+    async def cancel_task(self, task: TaskRecord, reason: str = "") -> int:
+        """Stop a task with all that works for it, once this call's result is committed; how many runs that are."""
+        return await self._services.cancel_task(task, reason)
+
+    async def cancel_self(self, reason: str = "") -> tuple[str, int]:
+        """Stop this run with all that works for it, once this call has returned."""
+        return await self._services.cancel_self(reason)
+
+    async def resume_task(self, task: TaskRecord, prompt: str = "") -> TaskRecord:
+        """Let a task go on that was stopped; the task as it is then."""
+        return await self._services.resume_task(self, task, prompt)
+
+    def _seeded(self, key: AnyKey, value: Any) -> bytes:
+        self._services.check_key(key)
+        return key.encode(value)
+
+    @property
+    def suspendable(self) -> bool:
+        """Whether the tool may be unwound and run again from the top."""
+        return self._tool.suspendable
+
+    @property
+    def one_child(self) -> bool:
+        """Whether the tool awaits one child, and nothing beside it."""
+        return self._tool.one_child
+
+    def next_place(self) -> int:
+        """The number of the next thing that the call waits for: the same in every attempt at it."""
+        self._places += 1
+        return self._places
 
     def _moment(self) -> tuple[int, int] | None:
         return (self._services.head(), self._services.now()) if self._services.watched() else None

@@ -54,6 +54,7 @@ class Tool:
     approval: Approval = False
     timeout: float | None = None
     resumable: bool = False
+    one_child = False
     sequential: bool = False
     max_result_bytes: int = MAX_RESULT_BYTES
     unknown: UnknownPolicy = "tell"

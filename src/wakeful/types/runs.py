@@ -30,7 +30,10 @@ __all__ = [
     "RunRecord",
     "RunStatus",
     "Stopped",
+    "TaskOutcome",
     "TaskRecord",
+    "TaskRef",
+    "TaskStatus",
     "Termination",
     "UnknownPolicy",
     "Usage",
@@ -42,6 +45,7 @@ Origin = Literal["user", "subagent", "message", "task", "schedule", "a2a", "mcp"
 RunStatus = Literal["created", "running", "waiting", "done"]
 Effect = Literal["pure", "idempotent", "reconcile", "once"]
 UnknownPolicy = Literal["tell", "ask"]
+TaskStatus = Literal["running", "completed", "failed", "cancelled"]
 
 
 class Principal(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -152,7 +156,8 @@ WaitReason = Literal[
 
 
 class Waiting(Struct, frozen=True, gc=False, omit_defaults=True):
-    """What a waiting run waits for: the kinds of inbox items that wake it, and the time that does."""
+    """What a waiting run waits for: the kinds of inbox items that wake it, and the time that does. `tasks` are
+    those that its calls wait for."""
 
     reason: WaitReason
     since: int
@@ -160,6 +165,7 @@ class Waiting(Struct, frozen=True, gc=False, omit_defaults=True):
     tickets: tuple[str, ...] = ()
     detail: str = ""
     until: int | None = None
+    tasks: tuple[str, ...] = ()
 
 
 class BackendEnd(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -182,7 +188,7 @@ class Call(Struct, frozen=True, gc=False, omit_defaults=True):
 
     `effect` and `unknown` are the tool's, written down when the call starts, so that what to do about a call
     without a result never depends on code that changed since. `edited` holds arguments that a person changed; the
-    model's own stay as they are.
+    model's own stay as they are. A suspended call waits for the answer to a ticket, or for the task `task_id`.
     """
 
     id: str
@@ -204,6 +210,7 @@ class Call(Struct, frozen=True, gc=False, omit_defaults=True):
     started_at: int | None = None
     finished_at: int | None = None
     unknown: UnknownPolicy = "tell"
+    task_id: str | None = None
 
     @property
     def effective_arguments(self) -> dict[str, Any]:
@@ -212,13 +219,48 @@ class Call(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class TaskRecord(Struct, frozen=True, gc=False, omit_defaults=True):
-    """Work that a thread owns besides its run."""
+    """Work that a thread owns besides its run: the run `target` of an agent on a thread of its own.
+
+    `run_id` is the run that it ends with, and `call_id` the tool call that began it, the `place`-th thing that the
+    call waited for. What comes of an older `epoch` counts no more. A `background` task tells its owner when it is
+    done; any other is waited for by its call. A `durable` one has dispatches of its own, so that any process runs
+    it.
+    """
 
     id: str
     thread_id: str
     run_id: str | None = None
     name: str | None = None
-    status: Literal["running", "completed", "failed", "cancelled"] = "running"
+    status: TaskStatus = "running"
+    agent_id: str = ""
+    target: str = ""
+    target_thread: str = ""
+    call_id: str | None = None
+    place: int = 0
+    epoch: int = 1
+    background: bool = False
+    durable: bool = False
+    error: str | None = None
+    created_at: int = 0
+    finished_at: int | None = None
+
+
+class TaskRef(Struct, frozen=True, gc=False, omit_defaults=True):
+    """The task that a run is: its id and epoch on the owner's thread."""
+
+    id: str
+    epoch: int = 1
+    background: bool = False
+
+
+class TaskOutcome(Struct, frozen=True, gc=False, omit_defaults=True):
+    """What a task came to, as its owner is told."""
+
+    epoch: int
+    status: TaskStatus
+    text: str = ""
+    error: str | None = None
+    usage: Usage = Usage()
 
 
 class RunOptions(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -245,7 +287,7 @@ class RunRecord(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True)
 
     `stage` says where the current step stands: `between` steps, `inferring` (begun, no answer committed),
     or `acting` (answered, with calls that may be open). `needs` is there once the run has waited, `backend` once
-    a backend came back.
+    a backend came back. A run that another one waits for, or that works in the background for one, is its `task`.
     """
 
     identity: Identity
@@ -258,6 +300,7 @@ class RunRecord(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True)
     answer_id: str | None = None
     usage: Usage = Usage()
     descendants: Usage = Usage()
+    calls: int = 0
     tree_calls: int = 0
     failures: int = 0
     handoffs: int = 0
@@ -275,6 +318,7 @@ class RunRecord(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True)
     finished_at: int | None = None
     updated_at: int = 0
     needs: Needs | None = None
+    task: TaskRef | None = None
     backend: BackendEnd | None = None
 
     @property

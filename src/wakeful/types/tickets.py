@@ -70,8 +70,8 @@ class Decision(Struct, frozen=True, gc=False, omit_defaults=True):
 class Ticket(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """A question that a run waits on. `accepts` lists the modes an approving decision may use; the first is
     the default, and `schema` is what a value of that mode must fit. `asked_by` is `approval`, `client`, `tool`,
-    `unknown` (a call that was interrupted, and nobody knows whether it took effect), or the name of the plugin
-    whose gate asked.
+    `remote` (an agent's backend), `unknown` (a call that was interrupted, and nobody knows whether it took
+    effect), or the name of the plugin whose gate asked.
 
     At its `deadline` the ticket goes to the first in `escalate`; with nobody left there, `on_deadline` decides.
     """

@@ -1,0 +1,131 @@
+"""The tool by which a model gives work to another agent, and waits for the answer or lets it work on."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, cast
+
+import msgspec
+
+from ..agents import Agent, Delegate
+from ..errors import InvalidArguments, ToolError
+from ..tools import ChildRequest, ChildResult, Shape, Tool, ToolContext, ToolResult
+from ..types.messages import user_message
+from ..types.requests import ToolSpec
+from ..types.runs import Effect
+
+__all__ = ["DelegateTool"]
+
+_PROMPT = {"type": "string", "description": "The whole task; the agent sees nothing else of this conversation."}
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "background": {
+        "type": "boolean",
+        "default": False,
+        "description": "Don't wait: go on at once, and be told when it is done.",
+    },
+    "name": {"type": "string", "description": "What to call work in the background, to find it again."},
+    "fork_context": {
+        "type": "boolean",
+        "default": False,
+        "description": "Show the agent this conversation before the task.",
+    },
+}
+
+
+class DelegateTool(Tool):
+    """Offered as `agent_run_<id>` for each agent in `delegates`. A call that is made again finds its child."""
+
+    effect: Effect = "idempotent"
+    one_child = True
+    is_async = True  # pyright: ignore[reportAssignmentType]
+
+    def __init__(self, agent: Agent, how: Delegate) -> None:
+        self.agent_id = agent.id
+        self.name = f"agent_run_{agent.id}"
+        about = f": {agent.description}" if agent.description else "."
+        self.description = f"Give a task to the agent {agent.id}{about}"
+        self._how = how
+        self._shape = None if agent.input in (None, str) else Shape(agent.input)
+        self._options = ["background", "name"] * how.background + ["fork_context"] * how.fork
+
+    @cached_property
+    def spec(self) -> ToolSpec:
+        """What the model is told about the tool."""
+        task = {"prompt": _PROMPT} if self._shape is None else {"input": dict(self._shape.schema)}
+        properties = {**task, **{name: _OPTIONS[name] for name in self._options}}
+        schema: dict[str, Any] = {
+            "type": "object",
+            "properties": properties,
+            "required": list(task),
+            "additionalProperties": False,
+        }
+        if "input" in task and (defs := cast(dict[str, Any], task["input"]).pop("$defs", None)) is not None:
+            schema["$defs"] = defs
+        return ToolSpec(self.name, self.description, schema)
+
+    def bind(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The arguments, checked; raises `InvalidArguments`."""
+        if unknown := [name for name in arguments if name not in self.spec.parameters["properties"]]:
+            raise InvalidArguments(f"unknown field {unknown[0]!r}")
+        for name, kind in (("background", bool), ("fork_context", bool), ("name", str)):
+            if name in arguments and not isinstance(arguments[name], kind):
+                raise InvalidArguments(f"{name} must be a {'string' if kind is str else 'boolean'}")
+        return {**arguments, "prompt": self._prompt(arguments)}
+
+    def _prompt(self, arguments: dict[str, Any]) -> str:
+        field = "prompt" if self._shape is None else "input"
+        if field not in arguments:
+            raise InvalidArguments(f'missing required field "{field}"')
+        value = arguments[field]
+        if self._shape is not None:
+            self._shape.convert(value)
+            return msgspec.json.encode(value).decode()
+        if not isinstance(value, str):
+            raise InvalidArguments("prompt must be a string")
+        if not value.strip():
+            raise InvalidArguments("prompt must not be empty")
+        return value
+
+    def call(self, arguments: dict[str, Any], context: ToolContext) -> Any:
+        """Run the agent."""
+        return self._delegate(context, **arguments)
+
+    async def _delegate(
+        self,
+        ctx: ToolContext,
+        prompt: str,
+        background: bool = False,
+        name: str | None = None,
+        fork_context: bool = False,
+        input: Any = None,
+    ) -> ToolResult:
+        child = await ctx.begin(
+            ChildRequest(
+                self.agent_id,
+                user_message(prompt, at=ctx.now),
+                durable=self._how.durable,
+                background=background,
+                name=name,
+                fork=fork_context,
+            )
+        )
+        if child.error is not None:
+            raise ToolError(f"agent {self.agent_id} did not complete ({child.status}): {child.error}")
+        return _shown(child)
+
+    def problems(self) -> list[str]:
+        """What is wrong with the tool's definition: nothing that its agent's isn't."""
+        return []
+
+
+def _shown(child: ChildResult) -> ToolResult:
+    data: dict[str, Any] = {"agent_id": child.agent_id, "status": child.status}
+    if child.status == "running":
+        data["task_id"] = child.task_id
+        text = f"{child.agent_id} works on it in the background as task {child.task_id}; you will be told."
+    else:
+        data |= {"response": child.text, "steps": child.steps}
+        if child.output is not None:
+            data["output"] = msgspec.to_builtins(child.output, enc_hook=lambda v: v.model_dump(mode="json"))
+        text = child.text
+    return ToolResult(data=data, message=text, metadata={"child_run_id": child.run_id})

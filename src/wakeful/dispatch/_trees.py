@@ -1,0 +1,121 @@
+"""Trees of runs: what is open below a run, whom it waits for, what it used, and when it is quiet."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from ..stores import Store
+from ..types.runs import RunRecord, TaskRecord, Usage
+from ..types.tickets import Ticket
+
+if TYPE_CHECKING:
+    from ..loop import Activation
+    from ._local import Dispatcher
+    from ._results import RunResult
+
+__all__ = ["is_below", "measure", "open_below", "settle", "tickets_below", "until_quiet", "waits_for_tasks"]
+
+# How often a thread that another process runs is looked at, in seconds.
+POLL = 0.1
+
+MAX_TREE = 10_000
+
+
+async def open_below(store: Store, thread_id: str, run_id: str) -> list[TaskRecord]:
+    """The tasks that a run and all below it wait for or have in the background, those nearest to it first."""
+    found: list[TaskRecord] = []
+    level = [(thread_id, run_id)]
+    while level:
+        tasks: list[TaskRecord] = []
+        for thread, run in level:
+            tasks += [task for task in await store.tasks(thread, status="running") if task.run_id == run]
+        found += tasks
+        level = [(task.target_thread, task.target) for task in tasks if task.target_thread]
+    return found
+
+
+async def tickets_below(store: Store, run: RunRecord) -> list[Ticket]:
+    """The questions that the runs below a run wait on, oldest first."""
+    found: list[Ticket] = []
+    for task in await open_below(store, run.thread_id, run.id):
+        found += await store.tickets(task.target, status="open")
+    return sorted(found, key=lambda ticket: ticket.id)
+
+
+async def is_below(store: Store, run_id: str, root_id: str) -> bool:
+    """Whether a run is below another one."""
+    run = await store.run(run_id)
+    while run is not None and run.identity.parent_run_id is not None:
+        if run.identity.parent_run_id == root_id:
+            return True
+        run = await store.run(run.identity.parent_run_id)
+    return False
+
+
+def waits_for_tasks(run: RunRecord) -> bool:
+    """Whether a run waits for others."""
+    return run.waiting is not None and bool(run.waiting.tasks)
+
+
+async def settle(dispatch: Dispatcher, run_id: str) -> RunResult:
+    """Wait until a run is done, or waits and nothing below it goes on any more without a person."""
+    store = dispatch.env.store
+    while True:
+        dispatch.check_open()
+        run = await store.run(run_id)
+        if run is None:  # It is to be begun by input that waits its turn.
+            await asyncio.sleep(POLL)
+            continue
+        if run.status == "done":
+            return await dispatch.recall(run_id)
+        below = await open_below(store, run.thread_id, run_id) if waits_for_tasks(run) else []
+        busy = await _busy(dispatch, [run.thread_id, *[task.target_thread for task in below]])
+        if not busy and run.status == "waiting" and await store.run(run_id) == run:
+            return await dispatch.recall(run_id)
+
+
+async def _busy(dispatch: Dispatcher, threads: list[str]) -> bool:
+    """Whether something goes on on one of these threads, or may; if so, wait for a while."""
+    busy = [thread for thread in threads if thread and await dispatch.pump(thread)]
+    if not busy:
+        return False
+    ends = [act.ended() for thread in busy if (act := dispatch.active.get(thread)) is not None]
+    if ends:
+        await asyncio.wait(ends, timeout=POLL, return_when=asyncio.FIRST_COMPLETED)
+    else:
+        await asyncio.sleep(0.001 if any(thread in dispatch.waking for thread in busy) else POLL)
+    return True
+
+
+async def until_quiet(dispatch: Dispatcher, run: RunRecord) -> None:
+    """Wait until all that was below a run which ended has ended too."""
+    store = dispatch.env.store
+    while True:
+        below = await store.runs(root_run_id=run.identity.root_run_id, limit=MAX_TREE)
+        by_id = {one.id: one for one in below}
+        left = [one for one in below if one.status != "done" and _under(one, run.id, by_id)]
+        if not left or not await _busy(dispatch, [one.thread_id for one in left]):
+            return
+
+
+def _under(run: RunRecord, root_id: str, runs: dict[str, RunRecord]) -> bool:
+    one: RunRecord | None = run
+    while one is not None:
+        parent = one.identity.parent_run_id
+        if parent == root_id:
+            return True
+        one = None if parent is None else runs.get(parent)
+    return False
+
+
+async def measure(store: Store, act: Activation) -> None:
+    """Read what a whole tree used so far: each run's record has what it used, written with its last answer."""
+    root_id, tree = act.identity.root_run_id, act.view.tree
+    root = act.view.run if act.identity.run_id == root_id else await store.run(root_id)
+    if root is None:
+        return
+    runs = [root, *await store.runs(root_run_id=root_id, limit=MAX_TREE)]
+    tree.usage = sum([run.usage for run in runs], Usage())
+    tree.calls = sum(run.calls for run in runs)
+    tree.started_at = root.started_at or root.created_at

@@ -1,0 +1,224 @@
+"""Children that wait: for people, for each other, over restarts; answered at the root, in any order."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from loop.helpers import Scripted, Spy, assert_settled, replies_on, reply_text, soon, spying
+from wakeful import Agent, Delegate, Runtime, ScriptedModel, ToolContext, call, tool
+from wakeful.errors import UnknownTicket
+from wakeful.types.runs import Cancelled, NaturalEnd
+
+from .conftest import Place
+
+HOW = [Delegate("child"), Delegate("child", durable=True)]
+
+
+def ask(child: str = "child", **arguments: Any) -> Any:
+    return call(f"agent_run_{child}", **({"prompt": "do it"} | arguments))
+
+
+def family(*agents: Agent, store: Any) -> Runtime:
+    return Runtime(list(agents), store=store)
+
+
+@pytest.mark.parametrize("how", HOW, ids=["ephemeral", "durable"])
+async def test_a_child_is_answered_at_the_root_after_a_restart(
+    how: Delegate, place: Place, scripted: Scripted
+) -> None:
+    spy = Spy()
+    parent = Agent("parent", model=scripted(ask(), "done"), delegates=[how])
+    child = Agent("child", model=scripted(call("pay"), "paid"), tools=[spying(spy, "pay", approval=True)])
+    first = family(parent, child, store=place())
+    result = await soon(first.run("parent", "go", thread="t"))
+    (ticket,) = result.tickets
+    assert (result.status, ticket.tool) == ("waiting", "pay")
+    assert not first._dispatch.active
+    await first.close()
+    second = family(parent, child, store=place())
+    assert (await second.wait(result.run_id)).tickets == (ticket,)
+    result = await soon(second.resume(result.run_id, ticket.approve()))
+    assert (result.text, result.termination, spy.ran) == ("done", NaturalEnd(), ["pay"])
+    (reply,) = await replies_on(second, "t")
+    assert reply_text(reply) == "paid"
+    await assert_settled(second, "t")
+    await assert_settled(second, ticket.thread_id)
+    await second.close()
+
+
+@pytest.mark.parametrize("how", HOW, ids=["ephemeral", "durable"])
+async def test_a_grandchild_is_answered_at_the_root(how: Delegate, place: Place, scripted: Scripted) -> None:
+    spy = Spy()
+    agents = [
+        Agent("top", model=scripted(ask("parent"), "all done"), delegates=["parent"]),
+        Agent("parent", model=scripted(ask(), "done"), delegates=[how]),
+        Agent("child", model=scripted(call("pay"), "paid"), tools=[spying(spy, "pay", approval=True)]),
+    ]
+    async with family(*agents, store=place()) as first:
+        result = await soon(first.run("top", "go", thread="t"))
+        assert [t.tool for t in result.tickets] == ["pay"]
+    async with family(*agents, store=place()) as second:
+        result = await soon(second.resume(result.run_id, result.tickets[0].approve()))
+        assert (result.text, spy.ran) == ("all done", ["pay"])
+        assert {run.status for run in await second.list_runs()} == {"done"}
+
+
+@pytest.mark.parametrize("how", HOW, ids=["ephemeral", "durable"])
+async def test_answers_come_one_by_one_and_in_any_order(how: Delegate, place: Place, scripted: Scripted) -> None:
+    spy = Spy()
+    agents = [
+        Agent(
+            "parent",
+            model=scripted([ask(), ask(), call("own")], "done"),
+            delegates=[how],
+            tools=[spying(spy, "own", approval=True)],
+        ),
+        Agent(
+            "child",
+            model=ScriptedModel([call("pay"), call("pay"), "paid", "paid"]),
+            tools=[spying(spy, "pay", approval=True)],
+        ),
+    ]
+    runtime = family(*agents, store=place())
+    result = await soon(runtime.run("parent", "go", thread="t"))
+    assert sorted(t.tool for t in result.tickets) == ["own", "pay", "pay"]
+    for left, tool_name in ((2, "pay"), (1, "own"), (0, "pay")):
+        ticket = next(t for t in reversed(result.tickets) if t.tool == tool_name)
+        result = await soon(runtime.resume(result.run_id, ticket.approve()))
+        assert len(result.tickets) == left
+    assert (result.text, result.status, sorted(spy.ran)) == ("done", "done", ["own", "pay", "pay"])
+    await assert_settled(runtime, "t")
+    await runtime.close()
+
+
+async def test_answers_to_several_runs_at_once(place: Place, scripted: Scripted) -> None:
+    spy = Spy()
+    agents = [
+        Agent("parent", model=scripted([ask(), ask()], "done"), delegates=["child"]),
+        Agent(
+            "child",
+            model=ScriptedModel([call("pay"), call("pay"), "paid", "paid"]),
+            tools=[spying(spy, "pay", approval=True)],
+        ),
+    ]
+    runtime = family(*agents, store=place())
+    result = await soon(runtime.run("parent", "go", thread="t"))
+    one, two = result.tickets
+    result = await soon(runtime.resume(result.run_id, one.deny("no"), answers={two.call_id: True}))
+    assert (result.text, spy.ran) == ("done", ["pay"])
+    await runtime.close()
+
+
+async def test_a_bad_answer_among_good_ones_changes_nothing(place: Place, scripted: Scripted) -> None:
+    spy = Spy()
+    agents = [
+        Agent("parent", model=scripted(ask(), "done"), delegates=["child"]),
+        Agent("child", model=scripted(call("pay"), "paid"), tools=[spying(spy, "pay", approval=True)]),
+    ]
+    runtime = family(*agents, store=place())
+    result = await soon(runtime.run("parent", "go", thread="t"))
+    with pytest.raises(UnknownTicket):
+        await runtime.resume(result.run_id, result.tickets[0].approve(), answers={"nope": True})
+    assert spy.ran == []
+    assert (await soon(runtime.resume(result.run_id, result.tickets[0].approve()))).text == "done"
+    await runtime.close()
+
+
+async def test_answering_by_the_tickets_id_goes_on_up_to_the_root(place: Place, scripted: Scripted) -> None:
+    agents = [
+        Agent("parent", model=scripted(ask(), "done"), delegates=["child"]),
+        Agent("child", model=scripted(call("pay"), "paid"), tools=[spying(Spy(), "pay", approval=True)]),
+    ]
+    runtime = family(*agents, store=place())
+    waiting = await soon(runtime.run("parent", "go", thread="t"))
+    decision = waiting.tickets[0].approve()
+    result = await soon(runtime.answer(waiting.tickets[0].id, decision))
+    assert (result.run_id, result.text) == (waiting.run_id, "done")
+    assert (await soon(runtime.answer(waiting.tickets[0].id, decision))).run_id == waiting.run_id
+    await runtime.close()
+
+
+async def test_new_input_takes_the_place_of_a_run_whose_child_waits_for_a_person(
+    place: Place, scripted: Scripted
+) -> None:
+    agents = [
+        Agent("parent", model=scripted(ask(), "never mind"), delegates=["child"]),
+        Agent("child", model=scripted(call("pay")), tools=[spying(Spy(), "pay", approval=True)]),
+    ]
+    runtime = family(*agents, store=place())
+    waiting = await soon(runtime.run("parent", "go", thread="t"))
+    result = await soon(runtime.run("parent", "forget it", thread="t"))
+    assert result.text == "never mind"
+    child = await soon(runtime.wait(waiting.tickets[0].run_id))
+    assert isinstance(child.termination, Cancelled)
+    await assert_settled(runtime, "t")
+    await runtime.close()
+
+
+async def test_cancelling_the_root_cancels_a_waiting_grandchild(place: Place, scripted: Scripted) -> None:
+    agents = [
+        Agent("top", model=scripted(ask("parent")), delegates=["parent"]),
+        Agent("parent", model=scripted(ask()), delegates=[Delegate("child", durable=True)]),
+        Agent("child", model=scripted(call("pay")), tools=[spying(Spy(), "pay", approval=True)]),
+    ]
+    runtime = family(*agents, store=place())
+    waiting = await soon(runtime.run("top", "go", thread="t"))
+    assert len(waiting.tickets) == 1
+    assert await soon(runtime.cancel(waiting.run_id, "enough"))
+    runs = await runtime.list_runs()
+    assert len(runs) == 3
+    assert all(run.outcome is not None and isinstance(run.outcome.termination, Cancelled) for run in runs)
+    assert await runtime.tickets(status="open") == []
+    await runtime.close()
+
+
+# -- in tools ------------------------------------------------------------------------------------------------
+
+
+async def test_a_resumable_tool_runs_again_and_finds_its_children(place: Place, scripted: Scripted) -> None:
+    tries: list[int] = []
+
+    @tool(resumable=True)
+    async def survey(ctx: ToolContext) -> str:
+        tries.append(ctx.attempt)
+        found = await asyncio.gather(ctx.run_agent("child", "one"), ctx.run_agent("other", "two"))
+        last = await ctx.run_agent("other", "three")
+        return " ".join([*[child.text for child in found], last.text])
+
+    spy = Spy()
+    agents = [
+        Agent("parent", model=scripted(call("survey"), "done"), tools=[survey]),
+        Agent("child", model=scripted(call("pay"), "paid"), tools=[spying(spy, "pay", approval=True)]),
+        Agent("other", model=scripted("two", "three")),
+    ]
+    runtime = family(*agents, store=place())
+    result = await soon(runtime.run("parent", "go", thread="t"))
+    assert [t.tool for t in result.tickets] == ["pay"]
+    result = await soon(runtime.resume(result.run_id, result.tickets[0].approve()))
+    assert (result.text, spy.ran, tries) == ("done", ["pay"], [1, 2])
+    (reply,) = await replies_on(runtime, "t")
+    assert reply_text(reply) == "paid two three"
+    assert {run.status for run in await runtime.list_runs()} == {"done"}
+    await runtime.close()
+
+
+async def test_a_tool_that_must_not_run_again_waits_in_memory(place: Place, scripted: Scripted) -> None:
+    @tool
+    async def survey(ctx: ToolContext) -> str:
+        return (await ctx.run_agent("child", "one")).text
+
+    agents = [
+        Agent("parent", model=scripted(call("survey"), "done"), tools=[survey]),
+        Agent("child", model=scripted(call("pay"), "paid"), tools=[spying(Spy(), "pay", approval=True)]),
+    ]
+    runtime = family(*agents, store=place())
+    handle = await runtime.start("parent", "go", thread="t")
+    while not (open_tickets := await runtime.tickets(status="open")):
+        await asyncio.sleep(0.01)
+    assert (await runtime.get_run(handle.run_id)).status == "running"
+    result = await soon(runtime.answer(open_tickets[0].id, True))
+    assert (result.run_id, result.text) == (handle.run_id, "done")
+    await runtime.close()
