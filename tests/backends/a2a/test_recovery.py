@@ -21,6 +21,12 @@ async def answers(turn: Turn) -> None:
     await turn.updater.complete()
 
 
+async def works(turn: Turn) -> None:
+    """Takes forever."""
+    await turn.open()
+    await turn.reached("never")
+
+
 async def crashes(talk: Thread, stage: str, said: str = "Paris") -> None:
     talk.crash_at = stage
     with pytest.raises(Crash):
@@ -256,10 +262,6 @@ async def test_a_few_failed_polls_do_not_end_a_run() -> None:
 async def test_many_failed_polls_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wakeful.backends.a2a._session.FIRST_PAUSE", 0.001)
 
-    async def works(turn: Turn) -> None:
-        await turn.open()
-        await turn.reached("never")
-
     wrap = failing("/rest/tasks/", 502, times=1000)
     with serving(works, streaming=False, bindings=[("HTTP+JSON", "1.0")], wrap=wrap) as remote:
         talk = thread(remote.url)
@@ -303,10 +305,6 @@ async def test_a_task_that_may_not_be_looked_at_is_not_forgotten() -> None:
 
 
 async def test_abort_cancels_the_task_by_its_handle() -> None:
-    async def works(turn: Turn) -> None:
-        await turn.open()
-        await turn.reached("never")
-
     with serving(works) as remote:
         talk = thread(remote.url)
         await crashes(talk, "sent")
@@ -318,10 +316,6 @@ async def test_abort_cancels_the_task_by_its_handle() -> None:
 
 
 async def test_abort_finds_the_task_of_an_intent() -> None:
-    async def works(turn: Turn) -> None:
-        await turn.open()
-        await turn.reached("never")
-
     with serving(works) as remote:
         talk = thread(remote.url)
         await crashes(talk, "sent")
