@@ -20,7 +20,7 @@ from typing import Any
 import asyncpg
 
 from wakeful.stores._postgres import PostgresStore
-from wakeful.stores._schema import statements
+from wakeful.stores._schema import VERSION, statements
 
 __all__ = ["PostgresServer", "fresh_store", "server"]
 
@@ -116,7 +116,8 @@ def server() -> PostgresServer:
     return started
 
 
-_TABLES = [s.split()[2] for s in statements(1, "postgres") if s.startswith("CREATE TABLE")]
+_STATEMENTS = [statement for version in range(1, VERSION + 1) for statement in statements(version, "postgres")]
+_TABLES = [statement.split()[2] for statement in _STATEMENTS if statement.startswith("CREATE TABLE")]
 _EMPTY = ";".join([f"DELETE FROM {table}" for table in _TABLES if table != "meta"])
 _free: list[str] = []
 _made = 0

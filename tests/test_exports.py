@@ -6,6 +6,7 @@ from types import ModuleType
 
 import wakeful
 import wakeful.backends
+import wakeful.server
 import wakeful.testing
 
 
@@ -103,6 +104,10 @@ def test_wakeful() -> None:
         "notice",
         "tool",
     ]
+
+
+def test_wakeful_server() -> None:
+    assert public(wakeful.server) == ["Auth", "ServerLimits", "Webhooks", "app", "lifespan"]
 
 
 def test_wakeful_testing() -> None:

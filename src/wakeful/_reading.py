@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, cast, get_args
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ._checks import count_of, cursor_of, instance_of, one_of, thread_of
 from ._partial import PartialAnswer
 from ._transfer import Lines, export_lines, import_lines
 from .agents import Agent
 from .bus import LocalBus
-from .dispatch import Dispatcher, ParkedProblem, parked_problems
-from .errors import UnknownRun, UnknownThread, UsageError
+from .clock import Clock
+from .dispatch import Dispatcher, ParkedProblem, RunResult, parked_problems
+from .errors import Conflict, UnknownRun, UnknownThread, UsageError
 from .loop import Environment
 from .state import State
-from .stores import About, ChildPolicy, Commit, Pruned, Retention, Store, ThreadRecord
+from .stores import (
+    About,
+    ChildPolicy,
+    Commit,
+    Pruned,
+    Relay,
+    RelayStatus,
+    Retention,
+    Store,
+    ThreadRecord,
+)
 from .types.events import AnyEvent, MessagesSnapshot, StateSnapshot
 from .types.ids import new_id
 from .types.messages import Message
+from .types.requests import ToolSpec
 from .types.runs import Call, Identity, RunRecord, RunStatus
 from .types.tickets import Decision, Ticket, TicketStatus
 
@@ -152,6 +166,10 @@ class Reading:
             raise UnknownRun(f"no run {run_id!r} in this store")
         return run
 
+    async def result(self, run_id: str) -> RunResult:
+        """What a run came to so far, without waiting for more."""
+        return await self._dispatch.recall(run_id)
+
     async def list_runs(
         self,
         *,
@@ -206,6 +224,35 @@ class Reading:
     async def decisions(self, ticket_id: str) -> Sequence[Decision]:
         """Who answered a ticket, when, how and why."""
         return await self._env.store.decisions(ticket_id)
+
+    async def relays(
+        self,
+        *,
+        thread: str | None = None,
+        run_id: str | None = None,
+        status: RelayStatus | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> Sequence[Relay]:
+        """What is on its way to recipients outside the store, and what got stuck: `status="dead"`."""
+        one_of(status, get_args(RelayStatus), "status")
+        return await self._env.store.relays(
+            thread_id=thread, run_id=run_id, status=status, after=after, limit=count_of(limit, "limit")
+        )
+
+    async def replay(self, relay_id: str) -> Relay:
+        """Try a relay again that was given up, from where it stood."""
+        while True:
+            relay = await self._env.store.relay(relay_id)
+            if relay is None or relay.status != "dead":
+                found = "there is none of that id" if relay is None else f"it is {relay.status}"
+                raise UsageError(f"relay {relay_id!r} can't be replayed: {found}; see relays(status='dead')")
+            again = replace(
+                relay, status="live", attempts=0, due_at=self._env.clock.now(), revision=relay.revision + 1
+            )
+            with suppress(Conflict):
+                await self._env.store.commit(Commit(relay.thread_id, relays=[again]))
+                return again
 
     # -- threads ---------------------------------------------------------------------------------------------
 
@@ -278,9 +325,18 @@ class Reading:
         return self._env.store
 
     @property
+    def clock(self) -> Clock:
+        """What time it is to this runtime."""
+        return self._env.clock
+
+    @property
     def agents(self) -> Mapping[str, Agent]:
         """The agents by id."""
         return self._env.registry.agents
+
+    def tools_of(self, agent: str) -> Sequence[ToolSpec]:
+        """What an agent's model is offered: its tools, as data."""
+        return self._env.registry.resolve(agent).specs
 
     @property
     def abandoned(self) -> int:

@@ -183,3 +183,15 @@ async def test_paging_through_runs_misses_none_in_whatever_order_they_began(
         while found := await store.runs(before=seen[-1] if seen else None, limit=page):
             seen += [run.id for run in found]
         assert seen == ids[::-1]
+
+
+async def test_a_decision_is_found_by_its_id(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        writer = Writer(store)
+        decision = Decision("k1", id="d1")
+        await writer.begin(tickets=[ticket("k1")], decisions=[decision])
+        assert (await store.decision("d1"), await store.decision("d2")) == (decision, None)
+        assert await store.tenant("other").decision("d1") is None
+        await writer.release()
+        await store.delete("t1")
+        assert await store.decision("d1") is None

@@ -165,8 +165,8 @@ async def test_a_newer_version_is_refused_unless_it_says_that_we_may_read_it() -
         async with beside(store) as other:
             with pytest.raises(StoreRefused, match=r"newer version.*upgrade"):
                 await other.head("t1")
-        await connection.execute("UPDATE meta SET value = $1 WHERE name = 'version'", str(VERSION))
         await connection.execute("UPDATE meta SET value = '1' WHERE name = 'min_reader'")
+        await connection.execute(f"UPDATE meta SET value = '{VERSION}' WHERE name = 'version'")
 
 
 @pytest.mark.parametrize("table", ["threads (no int)", "meta (name text, value text)", "meta (id int)"])

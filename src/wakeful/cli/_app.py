@@ -16,6 +16,7 @@ from ._chat import Chat, choose_agent
 from ._decide import ask_terminal
 from ._exit import exit_code, reported
 from ._render import Renderer
+from ._serve import serve
 from ._session import Session, Turn
 from ._store import store_app
 from ._target import load_runtime
@@ -32,6 +33,7 @@ app = typer.Typer(
 )
 app.add_typer(store_app)
 app.add_typer(tickets_app)
+app.command()(serve)
 
 Target = Annotated[
     str,

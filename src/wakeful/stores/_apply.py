@@ -14,6 +14,7 @@ from ..types.codec import encode
 from ..types.ids import now_ms
 from ..types.runs import RunRecord
 from ._protocol import Commit, Committed, InboxItem
+from ._relays import Relay, check_revision
 from ._rows import Packer, call_body, entries_of
 from ._rules import IDLE_WAKES, MAX_PENDING, answers, due_time, root_of, wakes_of, woken, writes
 
@@ -56,9 +57,9 @@ def apply(
     thread = _find(write, commit.thread_id)
     _check(write, thread, changes, alive)
     if thread is None:
-        if not (changes or commit.claim or commit.inbox or commit.about):
+        if not (changes or commit.claim or commit.inbox or commit.about or commit.relays):
             return Committed(0, 0, 0, 0)
-        if not (changes or commit.claim or commit.about) and all(
+        if not (changes or commit.claim or commit.about or commit.relays) and all(
             i.thread_id != commit.thread_id for i in commit.inbox
         ):
             thread = _Thread(0, 0, 0, 0, None, 0, IDLE_WAKES, None, None)
@@ -74,6 +75,8 @@ def apply(
         _update(write, thread)
     if commit.about is not None:
         _describe(write, thread)
+    for relay in commit.relays:
+        _put_relay(write, thread, relay)
     for item in commit.inbox:
         _deliver(write, item, thread)
     if (changes or commit.release) and thread.claim is None and thread.no:
@@ -113,6 +116,10 @@ def _check(write: _Write, thread: _Thread | None, changes: bool, alive: Callable
         sql = "SELECT taken_by FROM inbox WHERE tenant = ? AND id = ?"
         if (row := write.run(sql, (write.tenant, commit.request)).fetchone()) is not None:
             raise Repeated(f"request {commit.request!r} was made before", row[0])
+    for relay in commit.relays:
+        sql = "SELECT revision FROM relays WHERE tenant = ? AND id = ?"
+        row = write.run(sql, (write.tenant, relay.id)).fetchone()
+        check_revision(relay, None if row is None else row[0])
 
 
 def _create(write: _Write, thread_id: str, parent: str | None = None) -> _Thread:
@@ -319,6 +326,29 @@ def _describe(write: _Write, thread: _Thread) -> None:
         write.run("UPDATE threads SET metadata = ? WHERE no = ?", (payload, thread.no))
 
 
+def _put_relay(write: _Write, thread: _Thread, relay: Relay) -> None:
+    write.run(
+        """INSERT INTO relays (tenant, id, thread, run, kind, status, cursor, due_at, until, revision, payload)
+           VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+           ON CONFLICT (tenant, id) DO UPDATE SET status = excluded.status, cursor = excluded.cursor,
+           due_at = excluded.due_at, until = excluded.until, revision = excluded.revision,
+           payload = excluded.payload""",
+        (
+            write.tenant,
+            relay.id,
+            thread.no,
+            relay.run_id,
+            relay.kind,
+            relay.status,
+            relay.cursor,
+            relay.due_at,
+            relay.until,
+            relay.revision,
+            write.packer.pack(encode(relay), write.blobs),
+        ),
+    )
+
+
 def _deliver(write: _Write, item: InboxItem, own: _Thread) -> None:
     seen = write.run("SELECT 1 FROM inbox WHERE tenant = ? AND id = ?", (write.tenant, item.id)).fetchone()
     if seen is not None:
@@ -335,8 +365,8 @@ def _deliver(write: _Write, item: InboxItem, own: _Thread) -> None:
     force_setattr(item, "position", thread.inbox_head)
     blobs: dict[str, bytes] = {}
     write.run(
-        """INSERT INTO inbox (tenant, id, thread, kind, wake, position, status, payload)
-           VALUES (?, ?, ?, ?, ?, ?, 'pending', ?)""",
+        """INSERT INTO inbox (tenant, id, thread, kind, wake, position, run, status, payload)
+           VALUES (?, ?, ?, ?, ?, ?, ?, 'pending', ?)""",
         (
             write.tenant,
             item.id,
@@ -344,6 +374,7 @@ def _deliver(write: _Write, item: InboxItem, own: _Thread) -> None:
             item.kind,
             item.wake,
             thread.inbox_head,
+            item.run_id,
             write.packer.pack(encode(item), blobs),
         ),
     )

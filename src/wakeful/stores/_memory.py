@@ -36,6 +36,7 @@ from ._protocol import (
     ThreadRecord,
     ThreadView,
 )
+from ._relays import Relay, RelayStatus, check_revision, wanted
 from ._rules import MAX_PENDING, due_time, root_of, wakes_of, woken, writes
 
 __all__ = ["MemoryLease", "MemoryStore"]
@@ -74,6 +75,9 @@ class MemoryStore:
             raise InboxMoved(f"thread {commit.thread_id!r} has new items in its inbox")
         if commit.request is not None and (item := self._mine.items.get(commit.request)) is not None:
             raise Repeated(f"request {commit.request!r} was made before", item.taken_by)
+        for relay in commit.relays:
+            stored = self._mine.relays.get(relay.id)
+            check_revision(relay, None if stored is None else stored.revision)
         if commit.inbox:
             self._check_room(commit)
         # From here on nothing can fail.
@@ -90,6 +94,8 @@ class MemoryStore:
             thread.claim = None
         if commit.about is not None:
             _describe(thread, commit.about)
+        for relay in commit.relays:
+            self._mine.relays[relay.id] = relay
         if commit.inbox:
             self._deliver(commit.inbox)
         if thread.claim is None and (changes or commit.release):
@@ -122,7 +128,7 @@ class MemoryStore:
 
     def _make_for(self, commit: Commit, changes: bool) -> Thread | None:
         """The thread that the commit begins, unless it is about others only."""
-        own = changes or commit.claim is not None or commit.about is not None
+        own = changes or commit.claim is not None or commit.about is not None or commit.relays
         if not own and all(item.thread_id != commit.thread_id for item in commit.inbox):
             return None
         parent = commit.identity.parent_thread_id if commit.identity is not None else None
@@ -152,6 +158,8 @@ class MemoryStore:
                 self._put_run(thread, record)
         for ticket in commit.tickets:
             self._mine.thread_of_ticket[ticket.id] = thread
+        for decision in commit.decisions:
+            self._mine.thread_of_decision.setdefault(decision.id, thread)
         if commit.taken:
             self._take(commit, thread)
         if commit.request is not None:
@@ -191,6 +199,8 @@ class MemoryStore:
             thread.inbox_head += 1
             force_setattr(item, "position", thread.inbox_head)
             thread.inbox[item.id] = self._mine.items[item.id] = item
+            if item.run_id is not None:
+                self._mine.item_of_run[item.run_id] = item.id
             if thread.claim is None and woken(wakes_of(thread.open), [item.wake]):
                 self._all.dispatch(thread, item.agent_id or "", now_ms())
 
@@ -362,9 +372,47 @@ class MemoryStore:
         found = [d for d in thread.index().decisions.values() if d.ticket_id == ticket_id] if thread else []
         return sorted(found, key=lambda decision: (decision.at, decision.id))
 
+    async def decision(self, decision_id: str) -> Decision | None:
+        """One decision."""
+        thread = self._mine.thread_of_decision.get(decision_id)
+        return thread.index().decisions.get(decision_id) if thread else None
+
     async def item(self, item_id: str) -> InboxItem | None:
         """An inbox item or a request, whatever became of it."""
         return self._mine.items.get(item_id)
+
+    async def item_of_run(self, run_id: str) -> InboxItem | None:
+        """The input that this run is of, if it had to wait its turn; the run may not be there yet."""
+        return self._mine.items.get(self._mine.item_of_run.get(run_id, ""))
+
+    # -- relays ----------------------------------------------------------------------------------------------
+
+    async def relay(self, relay_id: str) -> Relay | None:
+        """One relay."""
+        return self._mine.relays.get(relay_id)
+
+    async def relays(
+        self,
+        *,
+        thread_id: str | None = None,
+        run_id: str | None = None,
+        kind: str | None = None,
+        status: RelayStatus | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> Sequence[Relay]:
+        """Relays, oldest first, from behind the relay `after`."""
+        relays = [relay for relay in self._mine.relays.values() if after is None or relay.id > after]
+        return wanted(relays, thread_id=thread_id, run_id=run_id, kind=kind, status=status)[:limit]
+
+    async def due_relays(self, kind: str, now: int, *, limit: int = 100) -> Sequence[Relay]:
+        """Live relays of that kind which are due, have something behind their cursor, and nobody delivers."""
+        due = [
+            relay
+            for relay in await self.relays(kind=kind, status="live")
+            if relay.due_at <= now and relay.until <= now and self._threads[relay.thread_id].head > relay.cursor
+        ]
+        return sorted(due, key=lambda relay: (relay.due_at, relay.id))[:limit]
 
     # -- threads ---------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from ..errors import HasChildren, ThreadBusy, ThreadExists, UnknownThread, Usage
 from ..types.ids import now_ms
 from ._journal import Thread
 from ._protocol import ChildPolicy, InboxItem, Pruned, Retention
+from ._relays import Relay
 
 __all__ = ["Everything", "Tenant", "delete", "fork", "prune"]
 
@@ -22,6 +23,9 @@ class Tenant:
         self.threads: dict[str, Thread] = {}
         self.thread_of_run: dict[str, Thread] = {}
         self.thread_of_ticket: dict[str, Thread] = {}
+        self.thread_of_decision: dict[str, Thread] = {}
+        self.item_of_run: dict[str, str] = {}
+        self.relays: dict[str, Relay] = {}
         self.items: dict[str, InboxItem] = {}
         # The runs below a run, by the root of their tree.
         self.trees: dict[str, list[str]] = {}
@@ -117,8 +121,11 @@ def _remove(everything: Everything, tenant: Tenant, thread: Thread) -> None:
         tenant.trees.pop(run_id, None)
     for ticket_id in index.tickets:
         tenant.thread_of_ticket.pop(ticket_id, None)
+    for decision_id in index.decisions:
+        tenant.thread_of_decision.pop(decision_id, None)
     for item_id in [item.id for item in tenant.items.values() if item.thread_id == thread.id]:
-        del tenant.items[item_id]
+        tenant.item_of_run.pop(tenant.items.pop(item_id).run_id or "", None)
+    tenant.relays = {k: relay for k, relay in tenant.relays.items() if relay.thread_id != thread.id}
     everything.dispatches.pop(thread, None)
     del tenant.threads[thread.id]
 
@@ -184,6 +191,7 @@ def _prune_runs(tenant: Tenant, thread: Thread, retention: Retention, now: int) 
         tenant.thread_of_run.pop(run_id, None)
         if thread.last_run_id == run_id:
             thread.last_run_id = None
+        tenant.relays = {k: relay for k, relay in tenant.relays.items() if relay.run_id != run_id}
     for ticket_id in [k for k, at in tenant.thread_of_ticket.items() if at is thread and k not in index.tickets]:
         del tenant.thread_of_ticket[ticket_id]
     for item in [i for i in tenant.items.values() if i.thread_id == thread.id and i.taken_by in gone]:

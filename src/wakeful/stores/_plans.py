@@ -17,6 +17,7 @@ from ..types.codec import encode
 from ..types.ids import new_id
 from ..types.runs import RunRecord
 from ._protocol import Commit, Committed
+from ._relays import Relay
 from ._rows import Packer, call_body, entries_of
 from ._rules import MAX_PENDING, answers, root_of, wakes_of, writes
 
@@ -123,6 +124,7 @@ class _Control(Struct, omit_defaults=True, kw_only=True):
     title: str | None = None
     metadata: int | None = None
     inbox: list[dict[str, Any]] = []
+    relays: list[dict[str, Any]] = []
     blobs: list[dict[str, Any]] = []
 
 
@@ -158,26 +160,28 @@ class _Planner:
         self._names: dict[str, int] = {}
 
     def plan(self) -> Plan:
-        commit, own = self._commit, (self._tenant, self._commit.thread_id)
+        commit, home = self._commit, (self._tenant, self._commit.thread_id)
         control = self._conditions()
         if control.changes:
             try:
                 self._append(control)
             except ValueError as problem:
                 control.invalid = True
-                return Plan(commit, own, frozenset([own]), _json(control), [], 0, problem)
-        control.creates = bool(control.changes or commit.claim is not None or commit.about is not None)
+                return Plan(commit, home, frozenset([home]), _json(control), [], 0, problem)
+        own = commit.claim is not None or commit.about is not None or commit.relays
+        control.creates = bool(control.changes or own)
         if (about := commit.about) is not None:
             control.title = about.title
             if about.metadata is not None:
                 control.metadata = self._pack(encode(about.metadata))
-        threads = {own}
+        control.relays = [self._relay(relay) for relay in commit.relays]
+        threads = {home}
         if commit.inbox:
             self._deliver(control, threads)
         control.blobs = self._stored(self._blobs)
         control.names = list(self._names)
         size = sum(map(len, self._payloads))
-        return Plan(commit, own, frozenset(threads), _json(control), self._payloads, size)
+        return Plan(commit, home, frozenset(threads), _json(control), self._payloads, size)
 
     def _conditions(self) -> _Control:
         """What the commit depends on, and what it does to the thread's claim."""
@@ -292,6 +296,19 @@ class _Planner:
         control.chunks = kept
         control.attempt = max([chunk.attempt for chunk in commit.chunks]) if commit.chunks else UNSET
 
+    def _relay(self, relay: Relay) -> dict[str, Any]:
+        return {
+            "id": relay.id,
+            "run": relay.run_id,
+            "kind": relay.kind,
+            "status": relay.status,
+            "cursor": relay.cursor,
+            "due_at": relay.due_at,
+            "until": relay.until,
+            "revision": relay.revision,
+            "i": self._pack(encode(relay)),
+        }
+
     def _deliver(self, control: _Control, threads: set[tuple[str, str]]) -> None:
         for item in self._commit.inbox:
             threads.add((self._tenant, item.thread_id))
@@ -303,6 +320,7 @@ class _Planner:
                 "kind": item.kind,
                 "wake": item.wake,
                 "agent": item.agent_id,
+                "run": item.run_id,
                 "i": self._put(self._packer.pack(encode(item), blobs)),
             }
             if item.lineage is not None:
@@ -332,6 +350,8 @@ def outcome(plan: Plan, verdict: list[Any]) -> Committed:
             raise Conflict(f"thread {name!r} is at version {version}, not {commit.version}")
         case ["inbox_moved"]:
             raise InboxMoved(f"thread {name!r} has new items in its inbox")
+        case ["relay_moved", relay_id, now, wanted]:
+            raise Conflict(f"relay {unescaped(relay_id)!r} is at revision {now}, not {wanted - 1}")
         case ["repeated", run_id]:
             found = None if run_id is None else unescaped(run_id)
             raise Repeated(f"request {commit.request!r} was made before", found)

@@ -23,6 +23,7 @@ from ..types.runs import (
     TaskStatus,
 )
 from ..types.tickets import Decision, Ticket, TicketStatus
+from ._relays import Relay, RelayStatus
 
 __all__ = [
     "LEASE_MS",
@@ -128,6 +129,7 @@ class Commit(Struct, gc=False):
     a `MessageAdded`. The store may keep the sequences it is given: they are not changed afterwards. `inbox_head`
     makes the commit fail with `InboxMoved` if items arrived that the writer hasn't seen; `request` makes it fail
     with `Repeated` if a commit or an item had that id before. `chunks` are dropped with the answer they belong to.
+    `relays` need neither fence nor version: one whose revision isn't the next is refused with `Conflict`.
     """
 
     thread_id: str
@@ -150,6 +152,7 @@ class Commit(Struct, gc=False):
     chunks: Sequence[Chunk] = ()
     about: About | None = None
     lease: int = LEASE_MS
+    relays: Sequence[Relay] = ()
 
 
 class Committed(Struct, frozen=True, gc=False):
@@ -348,8 +351,37 @@ class Store(Protocol):
         """Who answered a ticket, and how, in order."""
         ...
 
+    async def decision(self, decision_id: str) -> Decision | None:
+        """One decision."""
+        ...
+
     async def item(self, item_id: str) -> InboxItem | None:
         """An inbox item or a request, whatever became of it."""
+        ...
+
+    async def item_of_run(self, run_id: str) -> InboxItem | None:
+        """The input that this run is of, if it had to wait its turn; the run may not be there yet."""
+        ...
+
+    async def relay(self, relay_id: str) -> Relay | None:
+        """One relay."""
+        ...
+
+    async def relays(
+        self,
+        *,
+        thread_id: str | None = None,
+        run_id: str | None = None,
+        kind: str | None = None,
+        status: RelayStatus | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> Sequence[Relay]:
+        """Relays, oldest first, from behind the relay `after`."""
+        ...
+
+    async def due_relays(self, kind: str, now: int, *, limit: int = 100) -> Sequence[Relay]:
+        """Live relays of that kind which are due, have something behind their cursor, and nobody delivers."""
         ...
 
     async def thread(self, thread_id: str) -> ThreadRecord | None:

@@ -7,6 +7,7 @@ them, so that a client of that version still finds its own beside a newer one's.
 
 from __future__ import annotations
 
+from ._relay_routines import RELAY_ROUTINES
 from ._rules import IDLE_WAKES, MAX_PENDING
 
 __all__ = ["ROUTINES_2"]
@@ -75,7 +76,7 @@ DECLARE
 BEGIN
     FOR e IN
         SELECT * FROM jsonb_to_recordset(c->'inbox')
-        AS x(id text, thread text, parent text, kind text, wake text, agent text, i int, blobs jsonb)
+        AS x(id text, thread text, parent text, kind text, wake text, agent text, run text, i int, blobs jsonb)
     LOOP
         SELECT i.position INTO v_place FROM inbox i WHERE i.tenant = v_tenant AND i.id = e.id;
         IF FOUND THEN
@@ -90,8 +91,8 @@ BEGIN
         IF (SELECT count(*) FROM inbox WHERE thread = t.no AND status = 'pending') >= {MAX_PENDING} THEN
             RAISE EXCEPTION USING ERRCODE = 'WK001', MESSAGE = jsonb_build_array('inbox_full', e.thread)::text;
         END IF;
-        INSERT INTO inbox (tenant, id, thread, kind, wake, position, status, payload)
-            VALUES (v_tenant, e.id, t.no, e.kind, e.wake, t.inbox_head + 1, 'pending', p[v_first + e.i])
+        INSERT INTO inbox (tenant, id, thread, kind, wake, position, run, status, payload)
+            VALUES (v_tenant, e.id, t.no, e.kind, e.wake, t.inbox_head + 1, e.run, 'pending', p[v_first + e.i])
             ON CONFLICT DO NOTHING;
         IF NOT FOUND THEN -- It went to another thread in the meantime.
             v_positions := v_positions || '[null]';
@@ -245,6 +246,7 @@ DECLARE
     v_lease bigint;
     v_now bigint;
     v_text text;
+    v_moved jsonb;
     v_last text[]; -- the last commit; the last one before the thread changed hands, with what came of it
     t threads%ROWTYPE;
 BEGIN
@@ -292,6 +294,12 @@ BEGIN
     IF c ? 'invalid' THEN
         RETURN '["invalid"]';
     END IF;
+    IF c ? 'relays' THEN
+        v_moved := moved_relay_v2(c, p, v_first);
+        IF v_moved IS NOT NULL THEN
+            RETURN v_moved;
+        END IF;
+    END IF;
 
     IF c ? 'claim' OR t.claim IS NULL THEN
         v_last := ARRAY[c->>'id', coalesce(v_last[1], '-'), t.version::text, t.head::text, t.epoch::text];
@@ -333,6 +341,9 @@ BEGIN
     END IF;
     IF c ? 'metadata' THEN
         UPDATE threads SET metadata = p[v_first + (c->>'metadata')::int] WHERE no = t.no;
+    END IF;
+    IF c ? 'relays' THEN
+        PERFORM put_relays_v2(c, p, v_first);
     END IF;
     IF c ? 'inbox' THEN
         v_positions := deliver_v2(c, p, v_first, v_now);
@@ -398,6 +409,7 @@ ROUTINES_2 = (
     _DISPATCH,
     _PUT_BLOBS,
     _PUT_RARE,
+    *RELAY_ROUTINES,
     _DELIVER,
     _SETTLE,
     _APPEND,

@@ -204,7 +204,28 @@ CREATE TABLE workers (
 ) {rowless};
 """
 
+# What is on its way out of the store; which run a pending input will be; and which runs are below one.
 _SECOND = """
+CREATE TABLE relays (
+    tenant {text} NOT NULL,
+    id {text} NOT NULL,
+    thread {int} NOT NULL,
+    run {text},
+    kind {text} NOT NULL,
+    status {text} NOT NULL,
+    cursor {int} NOT NULL,
+    due_at {int} NOT NULL,
+    until {int} NOT NULL,
+    revision {int} NOT NULL,
+    payload {bytes} NOT NULL,
+    PRIMARY KEY (tenant, id)
+) {rowless};
+CREATE INDEX relays_due ON relays (tenant, status, due_at);
+CREATE INDEX relays_thread ON relays (thread);
+
+ALTER TABLE inbox ADD COLUMN run {text};
+CREATE INDEX inbox_run ON inbox (tenant, run) WHERE run IS NOT NULL;
+
 ALTER TABLE runs ADD COLUMN root {text};
 CREATE INDEX runs_root ON runs (tenant, root, id) WHERE root IS NOT NULL;
 """

@@ -18,6 +18,7 @@ from . import _upkeep
 from ._protocol import ChildPolicy, Chunk, Due, InboxItem, Pruned, Retention, ThreadRecord, ThreadView
 from ._reader import Reader, thread_of
 from ._rows import Packer
+from ._sql_relays import SqlRelays
 
 __all__ = ["Row", "Script", "SqlStore"]
 
@@ -76,7 +77,7 @@ WITH RECURSIVE chain(no, base, low, high) AS (
 _LOG = "SELECT seq, kind, run, agent, at, ref, payload FROM log WHERE thread = ? AND seq > ? AND seq <= ?"
 
 
-class SqlStore:
+class SqlStore(SqlRelays):
     """A store of one tenant, in terms of queries and transactions."""
 
     durable = True
@@ -351,12 +352,26 @@ class SqlStore:
         rows = await self._query(sql, self._tenant, ticket_id)
         return [await self._one(row[0], row[2], Decision, f"decision {row[1]}") for row in rows]
 
+    async def decision(self, decision_id: str) -> Decision | None:
+        """One decision."""
+        sql = "SELECT thread, payload FROM decisions WHERE tenant = ? AND id = ?"
+        for thread, payload in await self._query(sql, self._tenant, decision_id):
+            return await self._one(thread, payload, Decision, f"decision {decision_id}")
+        return None
+
     async def item(self, item_id: str) -> InboxItem | None:
         """An inbox item or a request, whatever became of it."""
-        sql = """SELECT i.thread, t.id, i.kind, i.position, i.status, i.taken_by, i.payload
-                 FROM inbox i JOIN threads t ON t.no = i.thread WHERE i.tenant = ? AND i.id = ?"""
-        for thread, thread_id, kind, position, status, taken_by, payload in await self._query(
-            sql, self._tenant, item_id
+        return await self._item("i.id = ?", item_id)
+
+    async def item_of_run(self, run_id: str) -> InboxItem | None:
+        """The input that this run is of, if it had to wait its turn; the run may not be there yet."""
+        return await self._item("i.run = ?", run_id)
+
+    async def _item(self, where: str, value: str) -> InboxItem | None:
+        sql = f"""SELECT i.id, i.thread, t.id, i.kind, i.position, i.status, i.taken_by, i.payload
+                  FROM inbox i JOIN threads t ON t.no = i.thread WHERE i.tenant = ? AND {where}"""
+        for item_id, thread, thread_id, kind, position, status, taken_by, payload in await self._query(
+            sql, self._tenant, value
         ):
             item = InboxItem(id=item_id, thread_id=thread_id, kind=kind)
             if payload is not None:

@@ -97,7 +97,19 @@ def _free_forks(thread: int) -> Script[None]:
         )
 
 
-_OF_THREAD = ("log", "chunks", "tickets", "decisions", "state", "state_log", "inbox", "tasks", "budgets", "blobs")
+_OF_THREAD = (
+    "log",
+    "chunks",
+    "tickets",
+    "decisions",
+    "state",
+    "state_log",
+    "inbox",
+    "tasks",
+    "budgets",
+    "relays",
+    "blobs",
+)
 
 
 def _remove(thread: int) -> Script[None]:
@@ -196,6 +208,10 @@ def _remove_runs(rows: list[tuple[Any, ...]]) -> Script[int]:
         yield (
             """UPDATE inbox SET payload = NULL WHERE thread = ? AND status <> 'pending'
                AND taken_by = (SELECT id FROM runs WHERE no = ?)""",
+            (thread, run),
+        )
+        yield (
+            "DELETE FROM relays WHERE thread = ? AND run = (SELECT id FROM runs WHERE no = ?)",
             (thread, run),
         )
         yield "UPDATE threads SET last_run = NULL WHERE no = ? AND last_run = ?", (thread, run)

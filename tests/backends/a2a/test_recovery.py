@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from wakeful.backends import CancelledStatus, Completed, FailedStatus, WaitingInput
+from wakeful.backends import CancelledStatus, Completed, FailedStatus, TimedOut, WaitingInput
+from wakeful.backends.a2a._session import FIRST_PAUSE, LONGEST_PAUSE, pause_after
 from wakeful.errors import ExecutionFailed, RemoteError
 
 from .requests import Crash, Thread, thread
@@ -259,16 +260,22 @@ async def test_a_few_failed_polls_do_not_end_a_run() -> None:
         assert (await talk.ask("Paris")).text == "Sunny in Paris."
 
 
-async def test_many_failed_polls_do(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_remote_that_began_and_is_gone_is_waited_for_until_the_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("wakeful.backends.a2a._session.FIRST_PAUSE", 0.001)
 
     wrap = failing("/rest/tasks/", 502, times=1000)
     with serving(works, streaming=False, bindings=[("HTTP+JSON", "1.0")], wrap=wrap) as remote:
-        talk = thread(remote.url)
-        with pytest.raises(RemoteError, match="given up after 6 failures in a row, the last: HTTP 502"):
-            await talk.ask("Paris")
+        talk = thread(remote.url, timeout=0.5)
+        assert (await talk.ask("Paris")).status == TimedOut()
         assert talk.state is not None  # The handle stays, so the task can still be looked after.
         assert talk.state["task_id"]
+
+
+def test_pauses_grow_to_a_limit_however_long_it_takes() -> None:
+    assert pause_after(0) <= FIRST_PAUSE
+    assert LONGEST_PAUSE / 2 <= pause_after(1_000_000) <= LONGEST_PAUSE
 
 
 async def test_a_refused_message_leaves_nothing_in_doubt() -> None:

@@ -47,18 +47,20 @@ def pause_after(failures: int, fault: Fault | None = None) -> float:
     wish = fault.retry_after if isinstance(fault, Unreachable) else None
     if wish is not None:
         return min(wish, LONGEST_WISH)
-    return min(FIRST_PAUSE * 1.6**failures, LONGEST_PAUSE) * random.uniform(0.5, 1.0)
+    # A task may be polled for days, and a float ends long before that.
+    return min(FIRST_PAUSE * 1.6 ** min(failures, 32), LONGEST_PAUSE) * random.uniform(0.5, 1.0)
 
 
-async def patiently(call: Callable[[], Awaitable[T]], patience: int = PATIENCE) -> T:
-    """Make a call that changes nothing; a few failures in a row don't end it."""
+async def patiently(call: Callable[[], Awaitable[T]], patience: int = PATIENCE, *, begun: bool = False) -> T:
+    """Make a call that changes nothing; a few failures in a row don't end it. Where a task was `begun`, a remote
+    that can't be reached is waited for until the run's own deadline: it may be starting again."""
     failures = 0
     while True:
         try:
             return await call()
         except (Unreachable, Errored) as fault:
             failures += 1
-            if failures >= patience:
+            if failures >= patience and not (begun and isinstance(fault, Unreachable)):
                 raise RemoteError(f"given up after {failures} failures in a row, the last: {fault}") from None
             await asyncio.sleep(pause_after(failures - 1, fault))
 
@@ -207,7 +209,7 @@ class Session:
 
     async def _get(self, task_id: str) -> RemoteTask:
         try:
-            return await patiently(lambda: self._wire.get(task_id))
+            return await patiently(lambda: self._wire.get(task_id), begun=True)
         except NoSuchTask:
             raise ExecutionFailed(
                 f"outcome unknown: the remote no longer knows task {task_id}, which it had begun"

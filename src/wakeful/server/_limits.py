@@ -1,0 +1,56 @@
+"""What a server takes at most, and the guard that counts a request's bytes."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+__all__ = ["BodyLimit", "ServerLimits"]
+
+
+class ServerLimits(Struct, frozen=True, kw_only=True):
+    """What a server takes at most: bytes of a request's body, parts of a message, entries of a page, messages of a
+    task's history, streams that are open at once, and push configurations of a task."""
+
+    body_bytes: int = 2 * 1024 * 1024
+    parts: int = 100
+    page_size: int = 100
+    history: int = 100
+    streams: int = 1000
+    push_configs: int = 10
+
+
+class BodyLimit:
+    """Reads a request's body for what is behind it, and refuses one that is too large."""
+
+    def __init__(self, app: ASGIApp, body_bytes: int) -> None:
+        self._app = app
+        self._most = body_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        size = Headers(scope=scope).get("content-length", "0")
+        if not size.isdecimal() or int(size) > self._most:
+            await self._refused()(scope, receive, send)
+            return
+        body, messages = 0, list[Message]()
+        while not messages or messages[-1].get("more_body", False):
+            messages.append(await receive())
+            body += len(messages[-1].get("body", b""))
+            if body > self._most:
+                await self._refused()(scope, receive, send)
+                return
+        messages.reverse()
+
+        async def again() -> Message:
+            return messages.pop() if messages else await receive()
+
+        await self._app(scope, again, send)
+
+    def _refused(self) -> JSONResponse:
+        why = f"the request's body has more than {self._most:,} bytes, which is the limit; send less at once"
+        return JSONResponse({"error": {"code": 413, "status": "INVALID_ARGUMENT", "message": why}}, 413)

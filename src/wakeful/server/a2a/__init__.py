@@ -1,0 +1,78 @@
+"""A2A: agents' cards, JSON-RPC and HTTP+JSON, in version 1.0 and, through the SDK's adapters, 0.3."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from a2a.server.context import ServerCallContext
+from a2a.server.request_handlers.response_helpers import agent_card_to_dict
+from a2a.server.routes.common import DefaultServerCallContextBuilder
+from a2a.server.routes.jsonrpc_routes import create_jsonrpc_routes
+from a2a.server.routes.rest_routes import create_rest_routes
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import BaseRoute, Route
+
+from ...agents import Agent
+from .._serving import Serving
+from ._card import card_of
+from ._handler import Handler
+from ._push import Push
+
+__all__ = ["public", "routes"]
+
+CARD = "/.well-known/agent-card.json"
+
+
+def routes(serving: Serving) -> Sequence[BaseRoute]:
+    """Each agent under a path of its own; a single one at the root too."""
+    push = Push(serving)
+    serving.services.append(push.deliverer.serve)
+    served = [(agent, f"/a2a/{agent.id}") for agent in serving.agents]
+    if len(serving.agents) == 1:
+        served.append((serving.agents[0], ""))
+    return [route for agent, prefix in served for route in _agent_routes(serving, push, agent, prefix)]
+
+
+def public(serving: Serving) -> frozenset[str]:
+    """What anybody may read: an agent's card says how to authenticate."""
+    return frozenset([CARD, *[f"/a2a/{agent.id}{CARD}" for agent in serving.agents]])
+
+
+def _agent_routes(serving: Serving, push: Push, agent: Agent, prefix: str) -> list[BaseRoute]:
+    handler, builder = Handler(serving, push, agent), _ContextBuilder(serving, prefix)
+
+    async def card(request: Request) -> JSONResponse:
+        url = _url(serving, request, prefix)
+        return JSONResponse(agent_card_to_dict(card_of(serving, agent, url)))
+
+    found: list[BaseRoute] = [Route(f"{prefix}{CARD}", card)]
+    for path in dict.fromkeys([prefix or "/", f"{prefix}/"]):
+        found += create_jsonrpc_routes(handler, path, context_builder=builder, enable_v0_3_compat=True)
+    rest = create_rest_routes(handler, context_builder=builder, enable_v0_3_compat=True, path_prefix=prefix)
+    # The SDK's tenants are a path in front of every route, and would swallow ours; a tenant here is the runtime's.
+    return [*found, *[route for route in rest if isinstance(route, Route)]]
+
+
+class _ContextBuilder(DefaultServerCallContextBuilder):
+    """Tells methods where their agent is reached."""
+
+    def __init__(self, serving: Serving, prefix: str) -> None:
+        self._serving = serving
+        self._prefix = prefix
+
+    def build(self, request: Request) -> ServerCallContext:
+        context = super().build(request)
+        context.state["url"] = _url(self._serving, request, self._prefix)
+        return context
+
+
+def _url(serving: Serving, request: Request, prefix: str) -> str:
+    """Where an agent is reached. What the application is mounted under is part of the scope's root; that path
+    itself would be redirected, so that there even a single agent is reached under its own."""
+    root = request.scope.get("root_path", "").rstrip("/")
+    if root and not prefix:
+        prefix = f"/a2a/{serving.agents[0].id}"
+    if serving.public_url is not None:
+        return f"{serving.public_url}{prefix}"
+    return f"{request.url.scheme}://{request.url.netloc}{root}{prefix}"

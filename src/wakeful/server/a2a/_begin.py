@@ -1,0 +1,207 @@
+"""A caller's message on its way in: a new run, or the answer to what a run waits for; and only once."""
+
+from __future__ import annotations
+
+import asyncio
+from hashlib import sha256
+
+from a2a.types import a2a_pb2 as pb
+from a2a.utils.errors import InvalidParamsError, UnsupportedOperationError
+from msgspec import Struct
+
+from ...dispatch import RunResult
+from ...stores import InboxItem
+from ...types.events import RunStart, ToolCallResumed
+from ...types.ids import new_id
+from ...types.runs import Identity, Principal, RunRecord
+from ...types.tickets import Decision
+from .._serving import Serving
+from ._errors import no_task
+from ._follow import Follower
+from ._tasks import INTERRUPTED, TERMINAL, state_of
+from ._tickets import decisions_of
+from ._wire import content_of
+
+__all__ = ["Begun", "begin", "belongs", "find"]
+
+POLL = 0.01
+
+
+class Begun(Struct, frozen=True, eq=False):
+    """The run that took a message in, and what follows it. It is `fresh` if the message is new: then the follower
+    shows all that came of it."""
+
+    run: RunRecord
+    follower: Follower
+    fresh: bool = False
+
+
+def belongs(run: RunRecord | None, agent_id: str, principal: Principal | None) -> bool:
+    """Whether a run is a task of this agent's that the caller may see: one that somebody asked for, not one that
+    an agent delegated; and where callers are known, their own."""
+    if run is None or run.identity.parent_run_id is not None or run.identity.agent_id != agent_id:
+        return False
+    return principal is None or (run.principal is not None and run.principal.id == principal.id)
+
+
+async def begin(serving: Serving, agent_id: str, message: pb.Message, principal: Principal | None) -> Begun:
+    """Take a message in. It is in the store when this returns."""
+    if not message.message_id:
+        raise InvalidParamsError("the message has no messageId; choose one, and send it again when in doubt")
+    if not 1 <= len(message.parts) <= serving.limits.parts:
+        raise InvalidParamsError(f"a message has 1 to {serving.limits.parts} parts, not {len(message.parts)}")
+    who = "" if principal is None else principal.id
+    digest = sha256(f"{who}\0{agent_id}\0{message.message_id}".encode(errors="replace")).hexdigest()
+    request_id = f"a2a:{digest[:40]}"
+    if message.task_id:
+        return await _answer(serving, agent_id, message, principal, request_id)
+    return await _start(serving, agent_id, message, principal, request_id)
+
+
+# -- new runs ------------------------------------------------------------------------------------------------
+
+
+async def _start(
+    serving: Serving, agent_id: str, message: pb.Message, principal: Principal | None, request_id: str
+) -> Begun:
+    runtime = serving.runtime
+    thread_id = message.context_id or new_id()
+    if message.context_id:
+        await _check_context(serving, thread_id, principal)
+    if await runtime.store.item(request_id) is not None:
+        return await _joined(serving, await _taker(serving, request_id))
+    head = await runtime.store.head(thread_id)
+    follower = await Follower(runtime, thread_id, head).listen()
+    try:
+        started = serving.detach(
+            runtime.start(
+                agent_id, content_of(message.parts), thread=thread_id, principal=principal, request_id=request_id
+            )
+        )
+        handle = await asyncio.shield(started)
+        run = await runtime.store.run(handle.run_id) or await _taker(serving, request_id)
+        if run.thread_id == thread_id:
+            return Begun(run, follower, fresh=run.first_seq > head or run.status == "created")
+    except BaseException:
+        await follower.close()
+        raise
+    await follower.close()
+    return await _joined(serving, run)
+
+
+async def _joined(serving: Serving, run: RunRecord) -> Begun:
+    """A run that a message began when it was sent before, in the context that it was given then."""
+    store = serving.runtime.store
+    follower = Follower(serving.runtime, run.thread_id, await store.head(run.thread_id))
+    return Begun(await store.run(run.id) or run, await follower.listen())
+
+
+async def _check_context(serving: Serving, thread_id: str, principal: Principal | None) -> None:
+    """A context is its maker's, as tasks are; other agents of the same server may be called in it."""
+    for run in await serving.runtime.list_runs(thread=thread_id, limit=1):
+        if not belongs(run, run.identity.agent_id, principal):
+            raise InvalidParamsError(
+                f"context {thread_id!r:.80} can't be used here; leave the context out to begin a new one"
+            )
+
+
+async def _taker(serving: Serving, request_id: str) -> RunRecord:
+    """The run that took a message in, or will when it has its turn, behind another run of its context."""
+    store = serving.runtime.store
+    while True:
+        item = await store.item(request_id)
+        if item is not None and item.taken_by is None:
+            return _to_come(item)
+        run = None if item is None else await store.run(item.taken_by or "")
+        if run is not None:
+            return run
+        await asyncio.sleep(POLL)  # It is being taken in at this very moment.
+
+
+async def find(serving: Serving, task_id: str) -> RunRecord | None:
+    """The run of a task, also of one that waits its turn and is a run to come."""
+    run = await serving.runtime.store.run(task_id)
+    if run is not None or (item := await serving.runtime.store.item_of_run(task_id)) is None:
+        return run
+    if item.taken_by is not None:
+        return await serving.runtime.store.run(item.taken_by)
+    return _to_come(item) if item.status == "pending" else None
+
+
+def _to_come(item: InboxItem) -> RunRecord:
+    run_id, agent_id = item.run_id or item.id, item.agent_id or ""
+    at = item.message.created_at if item.message is not None else 0
+    identity = Identity(run_id, item.thread_id, agent_id, run_id)
+    return RunRecord(identity=identity, agent_id=agent_id, principal=item.principal, created_at=at)
+
+
+# -- answers -------------------------------------------------------------------------------------------------
+
+
+async def _answer(
+    serving: Serving, agent_id: str, message: pb.Message, principal: Principal | None, request_id: str
+) -> Begun:
+    runtime = serving.runtime
+    run = await find(serving, message.task_id)
+    if run is None or not belongs(run, agent_id, principal):
+        raise no_task(message.task_id)
+    if message.context_id and message.context_id != run.thread_id:
+        raise InvalidParamsError(f"task {run.id} is of context {run.thread_id!r}, not {message.context_id!r:.80}")
+    follower = await Follower(runtime, run.thread_id, await runtime.store.head(run.thread_id)).listen()
+    try:
+        if run.status == "created":
+            raise UnsupportedOperationError(f"task {run.id} waits its turn, and for no answer; subscribe to it")
+        fresh = await runtime.store.decision(f"{request_id}:0") is None
+        if fresh:
+            result = await runtime.result(run.id)
+            _check_waiting(result)
+            decisions = decisions_of(message, result.tickets)
+            work = serving.detach(_decide(serving, result, decisions, principal, request_id))
+            await _taken(work, follower, run.id)
+        return Begun(await runtime.get_run(run.id), follower, fresh=fresh)
+    except BaseException:
+        await follower.close()
+        raise
+
+
+def _check_waiting(result: RunResult) -> None:
+    state = state_of(result, result.tickets)
+    if state in TERMINAL:
+        raise UnsupportedOperationError(
+            f"task {result.run_id} is over; send the message to its context, {result.thread_id}, without a task id"
+        )
+    if state not in INTERRUPTED:
+        raise UnsupportedOperationError(
+            f"task {result.run_id} is working and waits for no answer; subscribe to it, or send the message to "
+            f"its context, {result.thread_id}, without a task id: it has its turn afterwards"
+        )
+
+
+async def _decide(
+    serving: Serving, result: RunResult, decisions: list[Decision], principal: Principal | None, request_id: str
+) -> None:
+    runtime, below = serving.runtime, {t.id for t in result.tickets if t.run_id != result.run_id}
+    if not below.intersection([decision.ticket_id for decision in decisions]):
+        await runtime.resume(result.run_id, *decisions, principal=principal, request_id=request_id)
+        return
+    ids = [request_id, *[f"{request_id}.{number}" for number in range(1, len(decisions))]]
+    answers = [
+        runtime.answer(decision.ticket_id, decision, principal=principal, request_id=each)
+        for decision, each in zip(decisions, ids, strict=True)
+    ]
+    await asyncio.gather(*answers)
+
+
+async def _taken(work: asyncio.Task[None], follower: Follower, run_id: str) -> None:
+    """Wait until a decision is in the store, or was refused."""
+    while not work.done():
+        await asyncio.wait({work, follower.ahead()}, return_when=asyncio.FIRST_COMPLETED)
+        if work.done() or not follower.ahead().done():
+            break
+        event = await follower.peek()
+        if event is None:
+            return
+        if isinstance(event, ToolCallResumed) or (isinstance(event, RunStart) and event.run_id == run_id):
+            return
+    if work.done():
+        work.result()

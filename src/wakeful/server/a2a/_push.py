@@ -1,0 +1,166 @@
+"""Push notifications: where a task's caller wants to be told, kept as relays, and what they are told there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from a2a.types import a2a_pb2 as pb
+from a2a.utils.errors import InvalidParamsError
+from google.protobuf.json_format import MessageToJson
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ...errors import Conflict
+from ...stores import Commit, Relay
+from ...types.events import Event, RunFinish, RunStart
+from ...types.ids import new_id
+from ...types.runs import RunRecord
+from .._relay import Deliverer
+from .._serving import Serving
+from .._webhooks import check_url, post
+from ._tasks import TERMINAL, task_of
+from ._wire import timestamp_of
+
+__all__ = ["Push"]
+
+KIND = "a2a-push"
+
+
+class _Target(Struct, frozen=True, omit_defaults=True):
+    """Where to post, and what the recipient knows the sender by. It lies in the relay's payload, nowhere else."""
+
+    id: str
+    url: str
+    token: str = ""
+    scheme: str = ""
+    credentials: str = ""
+
+    def __repr__(self) -> str:
+        return f"_Target({self.id!r})"
+
+    def headers(self) -> dict[str, str]:
+        found = {"A2A-Version": "1.0"}
+        if self.token:
+            found["X-A2A-Notification-Token"] = self.token
+        if self.scheme and self.credentials:
+            found["Authorization"] = f"{self.scheme} {self.credentials}"
+        return found
+
+
+class Push:
+    """The push configurations of a server's tasks."""
+
+    def __init__(self, serving: Serving) -> None:
+        self._serving = serving
+        self._runtime = serving.runtime
+        self.deliverer = Deliverer(serving.runtime, KIND, _tells, self._send, serving.webhooks)
+
+    # -- configurations --------------------------------------------------------------------------------------
+
+    async def create(self, run: RunRecord, config: pb.TaskPushNotificationConfig) -> pb.TaskPushNotificationConfig:
+        """Have a run's updates sent to an address, from its beginning on; one of the same id is replaced."""
+        config_id = config.id or new_id()
+        secrets = (config.token, config.authentication.scheme, config.authentication.credentials)
+        if len(config_id) > 64 or any(len(each) > 4096 or not each.isprintable() for each in secrets):
+            raise InvalidParamsError(
+                "a push configuration's id has at most 64 characters, its secrets one line each"
+            )
+        await check_url(config.url, self._serving.webhooks)
+        target = _Target(config_id, config.url, *secrets)
+        while True:
+            known = await self._relays(run)
+            old = next((relay for relay in known if relay.id == _relay_id(run, config_id)), None)
+            live = [relay for relay in known if relay.payload]
+            if old is None and len(live) >= self._serving.limits.push_configs:
+                raise InvalidParamsError(f"a task has at most {len(live)} push configurations; delete one first")
+            try:
+                await self._put(run, target, old)
+            except Conflict:
+                continue
+            self.deliverer.look()
+            return _config(run, target, secret=True)
+
+    async def _put(self, run: RunRecord, target: _Target, old: Relay | None) -> None:
+        now = self._runtime.clock.now()
+        relay = Relay(
+            id=_relay_id(run, target.id),
+            thread_id=run.thread_id,
+            run_id=run.id,
+            kind=KIND,
+            payload=msgspec.json.encode(target),
+            cursor=max(run.first_seq - 1, 0) if old is None else old.cursor,
+            due_at=now,
+            created_at=now,
+            revision=1 if old is None else old.revision + 1,
+        )
+        await self._runtime.store.commit(Commit(run.thread_id, relays=[relay]))
+
+    async def get(self, run: RunRecord, config_id: str) -> pb.TaskPushNotificationConfig:
+        """A configuration, without its secrets."""
+        return _config(run, _target(await self._relay(run, config_id)))
+
+    async def list(self, run: RunRecord) -> list[pb.TaskPushNotificationConfig]:
+        """All of a run's, without their secrets."""
+        return [_config(run, _target(relay)) for relay in await self._relays(run) if relay.payload]
+
+    async def delete(self, run: RunRecord, config_id: str) -> None:
+        """Send no more to an address, and forget it."""
+        while True:
+            relay = await self._relay(run, config_id)
+            gone = replace(relay, status="done", payload=b"", last_error="", revision=relay.revision + 1)
+            try:
+                await self._runtime.store.commit(Commit(run.thread_id, relays=[gone]))
+            except Conflict:
+                continue
+            return
+
+    async def _relay(self, run: RunRecord, config_id: str) -> Relay:
+        relay = await self._runtime.store.relay(_relay_id(run, config_id))
+        if relay is None or not relay.payload:
+            raise InvalidParamsError(f"task {run.id} has no push configuration {config_id!r:.80}; list them")
+        return relay
+
+    async def _relays(self, run: RunRecord) -> Sequence[Relay]:
+        return await self._runtime.store.relays(thread_id=run.thread_id, run_id=run.id, kind=KIND)
+
+    # -- telling ---------------------------------------------------------------------------------------------
+
+    async def _send(self, relay: Relay, event: Event) -> bool:
+        target, run = _target(relay), await self._runtime.get_run(relay.run_id or "")
+        told, more = pb.StreamResponse(), True
+        if isinstance(event, RunFinish):
+            task = await task_of(self._runtime, run, 0)
+            told.task.CopyFrom(task)
+            more = task.status.state not in TERMINAL
+        else:
+            status = pb.TaskStatus(state=pb.TASK_STATE_WORKING, timestamp=timestamp_of(event.at))
+            told.status_update.CopyFrom(
+                pb.TaskStatusUpdateEvent(task_id=run.id, context_id=run.thread_id, status=status)
+            )
+        headers = {**target.headers(), "Idempotency-Key": f"{relay.id}:{event.seq}"}
+        await post(target.url, MessageToJson(told, indent=None).encode(), headers, self._serving.webhooks)
+        return more
+
+
+def _tells(relay: Relay, event: Event) -> bool:
+    return event.run_id == relay.run_id and isinstance(event, RunStart | RunFinish)
+
+
+def _relay_id(run: RunRecord, config_id: str) -> str:
+    return f"{KIND}:{run.id}:{config_id}"
+
+
+def _target(relay: Relay) -> _Target:
+    return msgspec.json.decode(relay.payload, type=_Target)
+
+
+def _config(run: RunRecord, target: _Target, *, secret: bool = False) -> pb.TaskPushNotificationConfig:
+    config = pb.TaskPushNotificationConfig(id=target.id, task_id=run.id, url=target.url)
+    if target.scheme:
+        config.authentication.scheme = target.scheme
+    if secret:
+        config.token = target.token
+        if target.credentials:
+            config.authentication.credentials = target.credentials
+    return config

@@ -1,0 +1,139 @@
+"""Runs as A2A tasks: state, status, artifacts and history, always from the store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from a2a.types import a2a_pb2 as pb
+from msgspec import Raw
+
+from ...dispatch import RunResult
+from ...runtime import Runtime
+from ...types.events import MessageAdded, RunStart
+from ...types.messages import Message
+from ...types.runs import BehaviourRequested, Blocked, Cancelled, NaturalEnd, RunRecord
+from ...types.tickets import Ticket
+from ._tickets import asking_parts
+from ._wire import data_part, parts_of, text_part, timestamp_of
+
+__all__ = ["ANSWER", "INTERRUPTED", "TERMINAL", "artifacts_of", "fresh_task", "state_of", "status_of", "task_of"]
+
+# The artifact that holds a run's answer, and the one that holds its typed output.
+ANSWER, OUTPUT = "answer", "output"
+
+TERMINAL = frozenset(
+    {
+        pb.TASK_STATE_COMPLETED,
+        pb.TASK_STATE_FAILED,
+        pb.TASK_STATE_CANCELED,
+        pb.TASK_STATE_REJECTED,
+    }
+)
+NATURAL = (NaturalEnd, BehaviourRequested)
+INTERRUPTED = frozenset({pb.TASK_STATE_INPUT_REQUIRED, pb.TASK_STATE_AUTH_REQUIRED})
+
+
+def state_of(run: RunRecord | RunResult, tickets: Sequence[Ticket]) -> pb.TaskState:
+    """Where a run stands, in A2A's words. One that waits for tasks or a time works."""
+    match run.status:
+        case "created":
+            return pb.TASK_STATE_SUBMITTED
+        case "waiting" if tickets:
+            auth = any(ticket.asked_by == "auth" for ticket in tickets)
+            return pb.TASK_STATE_AUTH_REQUIRED if auth else pb.TASK_STATE_INPUT_REQUIRED
+        case "done":
+            return _ended(run)
+        case _:
+            return pb.TASK_STATE_WORKING
+
+
+def _ended(run: RunRecord | RunResult) -> pb.TaskState:
+    if isinstance(run, RunResult):
+        ending, failed = run.termination, run.error is not None
+    else:
+        ending = None if run.outcome is None else run.outcome.termination
+        failed = not isinstance(ending, NATURAL)
+    match ending:
+        case Cancelled():
+            return pb.TASK_STATE_CANCELED
+        case Blocked():
+            return pb.TASK_STATE_REJECTED
+        case _:
+            return pb.TASK_STATE_FAILED if failed else pb.TASK_STATE_COMPLETED
+
+
+async def status_of(runtime: Runtime, run: RunRecord) -> tuple[pb.TaskStatus, RunResult]:
+    """A run's status, with what it waits for or why it failed; and what it came to so far."""
+    result = await runtime.result(run.id)
+    state = state_of(result, result.tickets)
+    parts: list[pb.Part] = []
+    if state in INTERRUPTED:
+        parts = asking_parts(result.tickets)
+    elif result.error is not None:
+        parts = [text_part(result.error)]
+    status = pb.TaskStatus(state=state, timestamp=timestamp_of(run.updated_at or run.created_at))
+    if parts:
+        message_id = f"{run.id}:{len(result.tickets)}:{run.updated_at}"
+        status.message.CopyFrom(_message(message_id, run, pb.ROLE_AGENT, parts))
+    return status, result
+
+
+def _message(message_id: str, run: RunRecord, role: pb.Role, parts: Sequence[pb.Part]) -> pb.Message:
+    return pb.Message(message_id=message_id, context_id=run.thread_id, task_id=run.id, role=role, parts=parts)
+
+
+async def artifacts_of(runtime: Runtime, run: RunRecord) -> list[pb.Artifact]:
+    """What a run made: its last answer, and its typed output."""
+    found: list[pb.Artifact] = []
+    answer = await runtime.store.answer(run.id)
+    if answer is not None and (parts := parts_of(answer.content)):
+        found.append(pb.Artifact(artifact_id=ANSWER, name="answer", parts=parts))
+    if run.outcome is not None and isinstance(run.outcome.output, Raw):
+        value = msgspec.json.decode(run.outcome.output)
+        found.append(pb.Artifact(artifact_id=OUTPUT, name="output", parts=[data_part(value)]))
+    return found
+
+
+async def task_of(runtime: Runtime, run: RunRecord, history: int, *, artifacts: bool = True) -> pb.Task:
+    """A run as a task, with the last so many messages of its own conversation."""
+    if run.status == "created":  # It waits its turn: there is nothing more of it.
+        status = pb.TaskStatus(state=state_of(run, ()), timestamp=timestamp_of(run.created_at))
+        return pb.Task(id=run.id, context_id=run.thread_id, status=status)
+    status, _ = await status_of(runtime, run)
+    task = pb.Task(id=run.id, context_id=run.thread_id, status=status)
+    if artifacts:
+        task.artifacts.extend(await artifacts_of(runtime, run))
+    if history:
+        task.history.extend([_told(run, message) for message in await _messages(runtime, run, history)])
+    return task
+
+
+def fresh_task(run: RunRecord, message: pb.Message) -> pb.Task:
+    """A task that a message just began, or went on with: what came of it is shown next."""
+    state = pb.TASK_STATE_WORKING if message.task_id else pb.TASK_STATE_SUBMITTED
+    status = pb.TaskStatus(state=state, timestamp=timestamp_of(run.created_at))
+    sent = pb.Message()
+    sent.CopyFrom(message)
+    sent.task_id, sent.context_id = run.id, run.thread_id
+    return pb.Task(id=run.id, context_id=run.thread_id, status=status, history=[sent])
+
+
+def _told(run: RunRecord, message: Message) -> pb.Message:
+    role = pb.ROLE_USER if message.role == "user" else pb.ROLE_AGENT
+    return _message(message.id, run, role, parts_of(message.content))
+
+
+async def _messages(runtime: Runtime, run: RunRecord, newest: int) -> list[Message]:
+    """The last so many messages of a run that a caller may see: what was said, not what tools did."""
+    found: list[Message] = []
+    async for event in runtime.events(run.thread_id, after=run.first_seq - 1, follow=False):
+        if event.run_id != run.id:
+            if isinstance(event, RunStart) and event.trigger == "new":
+                break  # The thread went on with another run.
+            continue
+        if isinstance(event, MessageAdded) and event.message.visibility == "all":
+            message = event.message
+            if message.role in ("user", "assistant") and parts_of(message.content):
+                found.append(message)
+    return found[-newest:]

@@ -1,0 +1,71 @@
+"""Relays in the tables that SQLite and Postgres share: how they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from ._relays import Relay, RelayStatus
+
+__all__ = ["SqlRelays"]
+
+T = TypeVar("T")
+
+_ROWS = "SELECT r.thread, r.id, r.payload FROM relays r"
+
+
+class SqlRelays:
+    """The relays of one tenant, in terms of queries."""
+
+    _tenant: str
+
+    async def _query(self, sql: str, *args: Any) -> list[tuple[Any, ...]]:
+        raise NotImplementedError
+
+    async def _one(self, thread: int, payload: bytes, kind: type[T], name: str) -> T:
+        raise NotImplementedError
+
+    async def relay(self, relay_id: str) -> Relay | None:
+        """One relay."""
+        found = await self._relays(f"{_ROWS} WHERE r.tenant = ? AND r.id = ?", [self._tenant, relay_id])
+        return found[0] if found else None
+
+    async def relays(
+        self,
+        *,
+        thread_id: str | None = None,
+        run_id: str | None = None,
+        kind: str | None = None,
+        status: RelayStatus | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> Sequence[Relay]:
+        """Relays, oldest first, from behind the relay `after`."""
+        sql, args = f"{_ROWS} WHERE r.tenant = ?", list[Any]([self._tenant])
+        if thread_id is not None:
+            sql += " AND r.thread = (SELECT no FROM threads WHERE tenant = ? AND id = ?)"
+            args += [self._tenant, thread_id]
+        for column, value in (
+            ("r.run =", run_id),
+            ("r.kind =", kind),
+            ("r.status =", status),
+            ("r.id >", after),
+        ):
+            if value is not None:
+                sql += f" AND {column} ?"
+                args.append(value)
+        sql += " ORDER BY r.id"
+        if limit is not None:
+            sql, args = f"{sql} LIMIT ?", [*args, limit]
+        return await self._relays(sql, args)
+
+    async def due_relays(self, kind: str, now: int, *, limit: int = 100) -> Sequence[Relay]:
+        """Live relays of that kind which are due, have something behind their cursor, and nobody delivers."""
+        sql = f"""{_ROWS} JOIN threads t ON t.no = r.thread
+                  WHERE r.tenant = ? AND r.status = 'live' AND r.due_at <= ? AND r.until <= ? AND r.kind = ?
+                  AND t.head > r.cursor ORDER BY r.due_at, r.id LIMIT ?"""
+        return await self._relays(sql, [self._tenant, now, now, kind, limit])
+
+    async def _relays(self, sql: str, args: Sequence[Any]) -> list[Relay]:
+        rows = await self._query(sql, *args)
+        return [await self._one(row[0], row[2], Relay, f"relay {row[1]}") for row in rows]

@@ -1,0 +1,423 @@
+"""A2A's methods, as the official SDK's client calls them: both bindings, version 1.0."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+from a2a.types import a2a_pb2 as pb
+from a2a.utils.errors import (
+    ContentTypeNotSupportedError,
+    InvalidParamsError,
+    TaskNotCancelableError,
+    TaskNotFoundError,
+    UnsupportedOperationError,
+)
+from a2a_serving import (
+    BINDINGS,
+    Gate,
+    answer_of,
+    connect,
+    get,
+    said,
+    send,
+    serve,
+    state,
+    states,
+    stream,
+    text_of,
+    tickets_in,
+    updates,
+)
+from msgspec import Struct
+
+from wakeful import Agent, Base64, Image, Runtime, ScriptedModel, ToolContext, Turn, call, tool
+from wakeful.models import PartChunk, StopChunk, TextChunk
+
+pytestmark = pytest.mark.parametrize("binding", BINDINGS)
+
+
+def assistant(*turns: object, **fields: object) -> Runtime:
+    return Runtime([Agent("assistant", model=ScriptedModel(turns), description="Helps.", **fields)])
+
+
+# -- cards ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_single_agent_has_its_card_at_the_root_and_under_its_path(binding: str) -> None:
+    async with serve(assistant()) as url, httpx.AsyncClient() as http:
+        for base in (url, f"{url}/a2a/assistant"):
+            card = (await http.get(f"{base}/.well-known/agent-card.json")).json()
+            assert (card["name"], card["description"]) == ("assistant", "Helps.")
+            assert {(i["url"], i["protocolBinding"]) for i in card["supportedInterfaces"]} == {
+                (base, "JSONRPC"),
+                (base, "HTTP+JSON"),
+            }
+            assert card["capabilities"]["streaming"]
+
+
+async def test_each_of_several_agents_has_a_base_path_of_its_own(binding: str) -> None:
+    runtime = Runtime([Agent(name, model=ScriptedModel([f"I am {name}."])) for name in ("ann", "bob", "kept")])
+    async with serve(runtime, agents=["ann", "bob"]) as url, httpx.AsyncClient() as http:
+        assert (await http.get(f"{url}/.well-known/agent-card.json")).status_code == 404
+        assert (await http.get(f"{url}/a2a/kept/.well-known/agent-card.json")).status_code == 404
+        for name in ("ann", "bob"):
+            async with connect(f"{url}/a2a/{name}", binding, streaming=False) as client:
+                assert answer_of(await send(client, "Who?")) == f"I am {name}."
+
+
+async def test_the_public_url_is_what_cards_say(binding: str) -> None:
+    async with serve(assistant(), public_url="https://agents.example.com/x/") as url, httpx.AsyncClient() as http:
+        card = (await http.get(f"{url}/a2a/assistant/.well-known/agent-card.json")).json()
+        assert card["supportedInterfaces"][0]["url"] == "https://agents.example.com/x/a2a/assistant"
+
+
+# -- sending -------------------------------------------------------------------------------------------------
+
+
+async def test_a_message_is_answered_with_the_finished_task(binding: str) -> None:
+    async with serve(assistant("Sunny.")) as url, connect(url, binding, streaming=False) as client:
+        task = await send(client, "Weather?")
+        assert (state(task), answer_of(task)) == ("completed", "Sunny.")
+        assert [(m.role, m.parts[0].text) for m in task.history] == [
+            (pb.ROLE_USER, "Weather?"),
+            (pb.ROLE_AGENT, "Sunny."),
+        ]
+        assert task == await get(client, task.id)
+
+
+async def test_a_context_goes_on_with_its_conversation(binding: str) -> None:
+    model = ScriptedModel(["One.", "Two."])
+    runtime = Runtime([Agent("assistant", model=model)])
+    async with serve(runtime) as url, connect(url, binding, streaming=False) as client:
+        first = await send(client, said("a", context_id="my-context"))
+        second = await send(client, said("b", context_id="my-context"))
+        assert first.context_id == second.context_id == "my-context"
+        assert first.id != second.id
+        assert [m.text for m in model.requests[1].messages] == ["a", "One.", "b"]
+        assert [m.parts[0].text for m in second.history] == ["b", "Two."]
+        assert [m.parts[0].text for m in (await get(client, first.id)).history] == ["a", "One."]
+
+
+async def test_a_message_need_not_be_waited_for(binding: str) -> None:
+    gate = Gate()
+    async with (
+        serve(assistant(call("slow"), "Ready.", tools=[gate.slow])) as url,
+        connect(url, binding, streaming=False) as client,
+        connect(url, binding) as watcher,
+    ):
+        task = await send(client, "Go", return_immediately=True)
+        assert state(task) == "working"
+        await gate.reached.wait()
+        assert state(await get(client, task.id)) == "working"
+        watching = aiter(watcher.subscribe(pb.SubscribeToTaskRequest(id=task.id)))
+        assert states([await anext(watching)]) == ["working"]
+        gate.opened.set()
+        events = [event async for event in watching]
+        assert states(events)[-1] == "completed"
+        assert answer_of(await get(client, task.id)) == "Ready."
+
+
+async def test_tokens_stream_as_updates_of_one_artifact(binding: str) -> None:
+    model = [call("look"), Turn(text=["Sun", "ny", "."])]
+
+    @tool
+    def look() -> str:
+        return "sun"
+
+    async with serve(assistant(*model, tools=[look])) as url, connect(url, binding) as client:
+        events = await stream(client, "Weather?")
+        assert states(events) == ["submitted", "working", "completed"]
+        assert [(u.artifact.parts[0].text, u.append, u.last_chunk) for u in updates(events)] == [
+            ("Sun", False, False),
+            ("ny", True, False),
+            (".", True, False),
+            ("", True, True),
+        ]
+        task = await get(client, events[0].task.id)
+        assert text_of(events) == answer_of(task) == "Sunny."
+
+
+async def test_text_before_a_call_is_replaced_by_the_answer(binding: str) -> None:
+    @tool
+    def look() -> str:
+        return "sun"
+
+    turns = [Turn(text="Let me see.", calls=[call("look")]), "Sunny."]
+    async with serve(assistant(*turns, tools=[look])) as url, connect(url, binding) as client:
+        events = await stream(client, "Weather?")
+        assert text_of(events) == answer_of(await get(client, events[0].task.id)) == "Sunny."
+
+
+async def test_typed_output_is_a_data_artifact(binding: str) -> None:
+    class Weather(Struct):
+        city: str
+        degrees: int
+
+    runtime = assistant('{"city": "Rome", "degrees": 21}', output=Weather)
+    async with serve(runtime) as url, connect(url, binding) as client:
+        events = await stream(client, "Weather?")
+        (last,) = [u for u in updates(events) if u.artifact.artifact_id == "output"]
+        assert last.last_chunk
+        assert dict(last.artifact.parts[0].data.struct_value) == {"city": "Rome", "degrees": 21}
+        task = await get(client, events[0].task.id)
+        assert [artifact.artifact_id for artifact in task.artifacts] == ["answer", "output"]
+
+
+async def test_files_go_both_ways(binding: str) -> None:
+    picture = Image(Base64("image/png", "iVBORw0KGgo="))
+    model = ScriptedModel([Turn(chunks=[TextChunk("Here."), PartChunk(picture), StopChunk("end_turn")])])
+    runtime = Runtime([Agent("painter", model=model)])
+    async with serve(runtime) as url, connect(url, binding) as client:
+        message = said("Like this")
+        message.parts.add(raw=b"\x00\x01", media_type="image/png")
+        message.parts.add(url="https://example.com/a.pdf", media_type="application/pdf", filename="a.pdf")
+        events = await stream(client, message)
+        kinds = [type(part).__name__ for part in model.requests[0].messages[0].content]
+        assert kinds == ["Text", "Image", "Document"]
+        task = await get(client, events[0].task.id)
+        text, file = task.artifacts[0].parts
+        assert (text.text, file.raw, file.media_type) == ("Here.", b"\x89PNG\r\n\x1a\n", "image/png")
+        assert updates(events)[-1].artifact.parts[0].raw == file.raw
+
+
+# -- the same message twice ----------------------------------------------------------------------------------
+
+
+async def test_a_message_sent_twice_is_one_task_that_runs_once(binding: str) -> None:
+    model = ScriptedModel(["Once."])
+    async with serve(Runtime([Agent("assistant", model=model)])) as url, connect(url, binding) as client:
+        message = said("Go", message_id="same")
+        first = await stream(client, message)
+        again = await stream(client, message)
+        assert again[0].task.id == first[0].task.id
+        assert (states(again), text_of(again)) == (["completed"], "Once.")
+        assert len(model.requests) == 1
+
+
+async def test_a_message_that_is_sent_again_while_it_runs_joins_in(binding: str) -> None:
+    gate = Gate()
+    async with serve(assistant(call("slow"), "Once.", tools=[gate.slow])) as url, connect(url, binding) as client:
+        message = said("Go", message_id="same")
+        request = pb.SendMessageRequest(message=message)
+        request.configuration.return_immediately = True
+        first = aiter(client.send_message(request))
+        task = (await anext(first)).task
+        await gate.reached.wait()
+        second = aiter(client.send_message(request))
+        assert (await anext(second)).task.id == task.id
+        gate.opened.set()
+        assert text_of([event async for event in first]) == text_of([event async for event in second]) == "Once."
+
+
+# -- waiting for people --------------------------------------------------------------------------------------
+
+
+def shop() -> Runtime:
+    @tool(approval=True)
+    def refund(order: str) -> str:
+        return f"refunded {order}"
+
+    @tool(effect="idempotent")
+    async def ask_size(ctx: ToolContext) -> str:
+        return f"size {await ctx.ask('Which size?', schema=int)}"
+
+    turns = [[call("refund", order="7"), call("ask_size")], "All done."]
+    return assistant(*turns, tools=[refund, ask_size])
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+async def test_an_approval_is_answered_in_the_same_task(binding: str, streaming: bool) -> None:
+    @tool(approval=True)
+    def refund(order: str) -> str:
+        return f"refunded {order}"
+
+    runtime = assistant(call("refund", order="7"), "Refunded.", tools=[refund])
+    async with serve(runtime) as url, connect(url, binding, streaming=streaming) as client:
+        events = await stream(client, "Refund 7")
+        assert states(events)[-1] == "input_required"
+        task = await get(client, events[0].task.id)
+        (asked,) = tickets_in(task)
+        assert (asked["tool"], asked["arguments"], asked["askedBy"]) == ("refund", {"order": "7"}, "approval")
+        assert "refund" in task.status.message.parts[0].text
+        answer = said("approve", task_id=task.id, message_id="yes")
+        events = await stream(client, answer)
+        assert states(events)[-1] == "completed"
+        assert {event.task.id for event in events if event.HasField("task")} == {task.id}
+        assert answer_of(await get(client, task.id)) == "Refunded."
+        again = await stream(client, answer)
+        assert (states(again), again[0].task.id) == (["completed"], task.id)
+
+
+async def test_several_tickets_are_answered_by_their_ids(binding: str) -> None:
+    async with serve(shop()) as url, connect(url, binding, streaming=False) as client:
+        task = await send(client, "Refund 7")
+        asked = {ticket["tool"]: ticket for ticket in tickets_in(task)}
+        assert asked["ask_size"]["schema"]["type"] == "integer"
+        with pytest.raises(InvalidParamsError, match="2 tickets"):
+            await send(client, said("approve", task_id=task.id))
+        size = said("42", task_id=task.id)
+        size.metadata["ticketId"] = asked["ask_size"]["ticketId"]
+        task = await send(client, size)
+        assert (state(task), [t["tool"] for t in tickets_in(task)]) == ("input_required", ["refund"])
+        denied = {"ticketId": asked["refund"]["ticketId"], "verdict": "deny", "reason": "too late"}
+        task = await send(client, said(data=denied, task_id=task.id))
+        assert (state(task), answer_of(task)) == ("completed", "All done.")
+
+
+async def test_several_decisions_fit_into_one_message(binding: str) -> None:
+    async with serve(shop()) as url, connect(url, binding, streaming=False) as client:
+        task = await send(client, "Refund 7")
+        asked = {ticket["tool"]: ticket["ticketId"] for ticket in tickets_in(task)}
+        both = [
+            {"ticketId": asked["refund"], "verdict": "approve"},
+            {"ticketId": asked["ask_size"], "value": 42},
+        ]
+        task = await send(client, said(data={"decisions": both}, task_id=task.id))
+        assert (state(task), answer_of(task)) == ("completed", "All done.")
+
+
+async def test_an_answer_that_does_not_fit_changes_nothing(binding: str) -> None:
+    async with serve(shop()) as url, connect(url, binding, streaming=False) as client:
+        task = await send(client, "Refund 7")
+        asked = {ticket["tool"]: ticket["ticketId"] for ticket in tickets_in(task)}
+        with pytest.raises(InvalidParamsError, match="ask_size"):
+            await send(client, said(data={"ticketId": asked["ask_size"], "value": "large"}, task_id=task.id))
+        with pytest.raises(InvalidParamsError, match="approve or deny"):
+            await send(client, said(data={"ticketId": asked["refund"], "verdict": "perhaps"}, task_id=task.id))
+        with pytest.raises(InvalidParamsError, match="no open ticket"):
+            await send(client, said(data={"ticketId": "k1", "verdict": "deny"}, task_id=task.id))
+        assert len(tickets_in(await get(client, task.id))) == 2
+
+
+async def test_only_a_task_that_waits_takes_a_message(binding: str) -> None:
+    async with serve(assistant("Done.")) as url, connect(url, binding, streaming=False) as client:
+        task = await send(client, "Go")
+        with pytest.raises(UnsupportedOperationError, match="is over"):
+            await send(client, said("more", task_id=task.id))
+        with pytest.raises(TaskNotFoundError):
+            await send(client, said("more", task_id="mine"))
+        with pytest.raises(InvalidParamsError, match="of context"):
+            await send(client, said("more", task_id=task.id, context_id="other"))
+
+
+# -- ends ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_failure_is_the_status_message(binding: str) -> None:
+    async with serve(assistant(ValueError("boom"))) as url, connect(url, binding) as client:
+        events = await stream(client, "Go")
+        assert states(events)[-1] == "failed"
+        assert "boom" in events[-1].status_update.status.message.parts[0].text
+
+
+async def test_a_running_task_is_cancelled(binding: str) -> None:
+    gate = Gate()
+    async with serve(assistant(call("slow"), tools=[gate.slow])) as url, connect(url, binding) as client:
+        events = aiter(client.send_message(pb.SendMessageRequest(message=said("Go"))))
+        task = (await anext(events)).task
+        await gate.reached.wait()
+        cancelled = await client.cancel_task(pb.CancelTaskRequest(id=task.id))
+        assert state(cancelled) == "canceled"
+        assert states([event async for event in events])[-1] == "canceled"
+        with pytest.raises(TaskNotCancelableError):
+            await client.cancel_task(pb.CancelTaskRequest(id=task.id))
+
+
+async def test_a_waiting_task_is_cancelled(binding: str) -> None:
+    async with serve(shop()) as url, connect(url, binding, streaming=False) as client:
+        task = await send(client, "Go")
+        assert state(await client.cancel_task(pb.CancelTaskRequest(id=task.id))) == "canceled"
+
+
+async def test_new_input_to_a_context_takes_a_waiting_tasks_place(binding: str) -> None:
+    @tool(approval=True)
+    def refund() -> str:
+        return "never"
+
+    runtime = assistant(call("refund"), "Never mind.", tools=[refund])
+    async with serve(runtime) as url, connect(url, binding, streaming=False) as client:
+        first = await send(client, said("Refund", context_id="c"))
+        second = await send(client, said("Forget it", context_id="c"))
+        assert (state(await get(client, first.id)), state(second)) == ("canceled", "completed")
+
+
+# -- getting, listing, subscribing ---------------------------------------------------------------------------
+
+
+async def test_an_unknown_task_is_not_found(binding: str) -> None:
+    async with serve(assistant()) as url, connect(url, binding) as client:
+        with pytest.raises(TaskNotFoundError):
+            await get(client, "nope")
+        with pytest.raises(TaskNotFoundError):
+            await client.cancel_task(pb.CancelTaskRequest(id="nope"))
+        with pytest.raises(TaskNotFoundError):
+            [event async for event in client.subscribe(pb.SubscribeToTaskRequest(id="nope"))]
+
+
+async def test_history_is_as_long_as_it_is_asked_for(binding: str) -> None:
+    async with serve(assistant("Sunny.")) as url, connect(url, binding, streaming=False) as client:
+        task = await send(client, "Weather?", history_length=0)
+        assert not task.history
+        assert [m.parts[0].text for m in (await get(client, task.id, history_length=1)).history] == ["Sunny."]
+
+
+async def test_tasks_are_listed_page_by_page(binding: str) -> None:
+    async with serve(assistant(*["ok"] * 5)) as url, connect(url, binding, streaming=False) as client:
+        sent = [await send(client, said("x", context_id=f"c{n % 2}")) for n in range(5)]
+        newest = [task.id for task in reversed(sent)]
+        found, token, pages = [], "", 0
+        while pages == 0 or token:
+            page = await client.list_tasks(pb.ListTasksRequest(page_size=2, page_token=token))
+            found += [task.id for task in page.tasks]
+            assert (page.total_size, page.page_size) == (5, len(page.tasks))
+            token, pages = page.next_page_token, pages + 1
+        assert (found, pages) == (newest, 3)
+        of_context = await client.list_tasks(pb.ListTasksRequest(context_id="c1"))
+        assert [task.id for task in of_context.tasks] == [sent[3].id, sent[1].id]
+        assert not any(task.artifacts or task.history for task in of_context.tasks)
+        with_all = await client.list_tasks(
+            pb.ListTasksRequest(include_artifacts=True, history_length=5, page_size=1)
+        )
+        assert (answer_of(with_all.tasks[0]), len(with_all.tasks[0].history)) == ("ok", 2)
+
+
+async def test_tasks_are_listed_by_their_state(binding: str) -> None:
+    @tool(approval=True)
+    def refund() -> str:
+        return "never"
+
+    runtime = assistant("ok", call("refund"), tools=[refund])
+    async with serve(runtime) as url, connect(url, binding, streaming=False) as client:
+        done, waits = await send(client, "a"), await send(client, "b")
+
+        async def listed(wanted: pb.TaskState) -> list[str]:
+            return [t.id for t in (await client.list_tasks(pb.ListTasksRequest(status=wanted))).tasks]
+
+        assert await listed(pb.TASK_STATE_COMPLETED) == [done.id]
+        assert await listed(pb.TASK_STATE_INPUT_REQUIRED) == [waits.id]
+        assert await listed(pb.TASK_STATE_FAILED) == []
+
+
+async def test_a_finished_task_has_nothing_to_subscribe_to(binding: str) -> None:
+    async with serve(assistant("Done.")) as url, connect(url, binding) as client:
+        task = (await stream(client, "Go"))[0].task
+        with pytest.raises(UnsupportedOperationError, match="is over"):
+            [event async for event in client.subscribe(pb.SubscribeToTaskRequest(id=task.id))]
+
+
+async def test_a_subscriber_to_a_waiting_task_sees_it_go_on(binding: str) -> None:
+    async with serve(shop()) as url, connect(url, binding) as client:
+        task = (await stream(client, "Go"))[0].task
+        watching = aiter(client.subscribe(pb.SubscribeToTaskRequest(id=task.id)))
+        assert states([await anext(watching)]) == ["input_required"]
+        asked = {ticket["tool"]: ticket["ticketId"] for ticket in tickets_in(await get(client, task.id))}
+        both = [{"ticketId": asked["refund"], "verdict": "approve"}, {"ticketId": asked["ask_size"], "value": 1}]
+        await stream(client, said(data={"decisions": both}, task_id=task.id))
+        seen = [event async for event in watching]
+        assert (states(seen), text_of(seen)) == (["working", "completed"], "All done.")
+
+
+async def test_a_mode_that_the_agent_has_not_is_refused(binding: str) -> None:
+    async with serve(assistant()) as url, connect(url, binding, streaming=False) as client:
+        with pytest.raises(ContentTypeNotSupportedError, match="text/plain"):
+            await send(client, "Sing", accepted_output_modes=["audio/wav"])

@@ -1,0 +1,328 @@
+"""Push notifications: told at least once, in order, over failures and restarts; and only where they may go."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from a2a.types import a2a_pb2 as pb
+from a2a.utils.errors import InvalidParamsError, TaskNotFoundError
+from a2a_serving import BINDINGS, Gate, connect, said, send, serve, serve_app, state, until
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from wakeful import Agent, Runtime, ScriptedModel, UsageError, call, tool
+from wakeful.server import Auth, ServerLimits, Webhooks
+from wakeful.server._webhooks import WebhookFailed, WebhookRefused, check_url, post
+
+OPEN = Webhooks(allow_private=True, pause=0.02, attempts=3, seconds=5)
+
+
+class Receiver:
+    """A webhook that keeps what it was told, and fails as often as it should."""
+
+    def __init__(self) -> None:
+        self.told: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        self.failures = 0
+        self.asked = 0
+        self.url = ""
+
+    async def take(self, request: Request) -> Response:
+        self.asked += 1
+        body = await request.body()
+        if self.failures:
+            self.failures -= 1
+            return Response(status_code=503)
+        self.told.append(json.loads(body))
+        self.headers.append(dict(request.headers))
+        return Response("thanks" * 100_000)
+
+    @property
+    def states(self) -> list[str]:
+        found = [each.get("task") or each["statusUpdate"] for each in self.told]
+        return [each["status"]["state"].removeprefix("TASK_STATE_").lower() for each in found]
+
+    @property
+    def keys(self) -> list[str]:
+        return [headers["idempotency-key"] for headers in self.headers]
+
+
+async def _redirect(request: Request) -> Response:
+    return RedirectResponse("/hook", 307)
+
+
+@asynccontextmanager
+async def receiving() -> AsyncIterator[Receiver]:
+    receiver = Receiver()
+    routes = [
+        Route("/hook", receiver.take, methods=["POST"]),
+        Route("/away", _redirect, methods=["POST"]),
+    ]
+    async with serve_app(Starlette(routes=routes)) as url:
+        receiver.url = f"{url}/hook"
+        yield receiver
+
+
+def assistant(*turns: Any, store: Any = None, **fields: Any) -> Runtime:
+    return Runtime([Agent("assistant", model=ScriptedModel(turns or ["ok"] * 9), **fields)], store=store)
+
+
+def config(url: str, **fields: Any) -> pb.TaskPushNotificationConfig:
+    return pb.TaskPushNotificationConfig(url=url, **fields)
+
+
+# -- telling -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("binding", BINDINGS)
+async def test_a_task_tells_where_its_message_said(binding: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with (
+        receiving() as receiver,
+        serve(assistant("Sunny."), webhooks=OPEN) as url,
+        connect(url, binding, streaming=False) as client,
+    ):
+        target = config(receiver.url, id="mine", token="let-me-in")
+        target.authentication.CopyFrom(pb.AuthenticationInfo(scheme="Bearer", credentials="who-i-am"))
+        task = await send(client, "Weather?", task_push_notification_config=target)
+        await until(lambda: receiver.states[-1:] == ["completed"])
+        assert receiver.states == ["working", "completed"]
+        last = receiver.told[-1]["task"]
+        assert (last["id"], last["artifacts"][0]["parts"][0]["text"]) == (task.id, "Sunny.")
+        for headers in receiver.headers:
+            assert headers["x-a2a-notification-token"] == "let-me-in"
+            assert headers["authorization"] == "Bearer who-i-am"
+            assert headers["a2a-version"] == "1.0"
+        assert len(set(receiver.keys)) == 2
+        assert all(task.id in key for key in receiver.keys)
+    assert "let-me-in" not in caplog.text
+    assert "who-i-am" not in caplog.text
+
+
+async def test_a_waiting_task_tells_what_it_waits_for_and_how_it_went_on() -> None:
+    @tool(approval=True)
+    def refund() -> str:
+        return "refunded"
+
+    runtime = assistant(call("refund"), "Refunded.", tools=[refund])
+    async with (
+        receiving() as receiver,
+        serve(runtime, webhooks=OPEN) as url,
+        connect(url, streaming=False) as client,
+    ):
+        task = await send(client, "Refund", task_push_notification_config=config(receiver.url))
+        await until(lambda: receiver.states[-1:] == ["input_required"])
+        assert receiver.told[-1]["task"]["status"]["message"]["parts"][1]["data"]["tickets"][0]["tool"] == "refund"
+        await send(client, said("approve", task_id=task.id))
+        await until(lambda: receiver.states[-1:] == ["completed"])
+        assert receiver.states == ["working", "input_required", "working", "completed"]
+
+
+async def test_a_failing_recipient_is_told_again_later_and_in_order() -> None:
+    async with (
+        receiving() as receiver,
+        serve(assistant(), webhooks=OPEN) as url,
+        connect(url, streaming=False) as client,
+    ):
+        receiver.failures = 2
+        await send(client, "Go", task_push_notification_config=config(receiver.url))
+        await until(lambda: receiver.states[-1:] == ["completed"])
+        assert (receiver.states, receiver.asked) == (["working", "completed"], 4)
+
+
+async def test_a_recipient_that_never_answers_is_given_up_and_can_be_replayed() -> None:
+    runtime = assistant()
+    async with (
+        receiving() as receiver,
+        serve(runtime, webhooks=OPEN) as url,
+        connect(url, streaming=False) as client,
+    ):
+        receiver.failures = 3
+        task = await send(client, "Go", task_push_notification_config=config(receiver.url, token="secret"))
+        (dead,) = await until(lambda: runtime.relays(status="dead"))
+        assert (dead.run_id, dead.attempts, dead.last_error) == (
+            task.id,
+            3,
+            "the recipient answered with status 503",
+        )
+        assert "secret" not in repr(dead)
+        await runtime.replay(dead.id)
+        await until(lambda: receiver.states[-1:] == ["completed"])
+        assert receiver.states == ["working", "completed"]
+        await until(lambda: runtime.relays(status="done"))
+        with pytest.raises(UsageError, match="it is done"):
+            await runtime.replay(dead.id)
+        with pytest.raises(UsageError, match="none of that id"):
+            await runtime.replay("nope")
+
+
+async def test_what_was_not_delivered_is_delivered_after_a_restart(tmp_path: Path) -> None:
+    async with receiving() as receiver:
+        receiver.failures = 1_000_000
+        patient = Webhooks(allow_private=True, pause=0.05, longest_pause=0.05, attempts=1_000_000)
+        async with (
+            serve(assistant(store=tmp_path / "a.db"), webhooks=patient) as url,
+            connect(url, streaming=False) as client,
+        ):
+            await send(client, "Go", task_push_notification_config=config(receiver.url))
+            await until(lambda: receiver.asked)
+        receiver.failures = 0
+        assert receiver.told == []
+        async with serve(assistant(store=tmp_path / "a.db"), webhooks=patient):
+            await until(lambda: receiver.states[-1:] == ["completed"])
+        assert receiver.states == ["working", "completed"]
+
+
+async def test_two_servers_on_one_store_tell_each_thing_once(tmp_path: Path) -> None:
+    async with (
+        receiving() as receiver,
+        serve(assistant(store=tmp_path / "a.db"), webhooks=OPEN) as url,
+        serve(assistant(store=tmp_path / "a.db"), webhooks=OPEN),
+        connect(url, streaming=False) as client,
+    ):
+        for _ in range(5):
+            await send(client, "Go", task_push_notification_config=config(receiver.url))
+        await until(lambda: receiver.states.count("completed") == 5)
+        assert len(receiver.keys) == len(set(receiver.keys)) == 10
+
+
+# -- configurations ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("binding", "version"), [(binding, version) for binding in BINDINGS for version in ("1.0", "0.3")]
+)
+async def test_configurations_are_made_read_listed_and_deleted(binding: str, version: str) -> None:
+    gate = Gate()
+    async with (
+        receiving() as receiver,
+        serve(assistant(call("slow"), "ok", tools=[gate.slow]), webhooks=OPEN) as url,
+        connect(url, binding, streaming=False) as sender,
+        connect(url, binding, version=version, streaming=False) as client,
+    ):
+        task = await send(sender, "Go", return_immediately=True)
+        await gate.reached.wait()
+        made = await client.create_task_push_notification_config(
+            config(receiver.url, id="a", token="secret", task_id=task.id)
+        )
+        assert (made.id, made.task_id, made.url) == ("a", task.id, receiver.url)
+        await client.create_task_push_notification_config(config(receiver.url, id="b", task_id=task.id))
+        one = pb.GetTaskPushNotificationConfigRequest(task_id=task.id, id="a")
+        got = await client.get_task_push_notification_config(one)
+        assert (got.url, got.token) == (receiver.url, "")
+        every = pb.ListTaskPushNotificationConfigsRequest(task_id=task.id)
+        # Version 0.3 has no way to list or delete them over HTTP+JSON.
+        able = sender if (binding, version) == ("HTTP+JSON", "0.3") else client
+        listed = await able.list_task_push_notification_configs(every)
+        assert [each.id for each in listed.configs] == ["a", "b"]
+        await able.delete_task_push_notification_config(
+            pb.DeleteTaskPushNotificationConfigRequest(task_id=task.id, id="a")
+        )
+        with pytest.raises(InvalidParamsError, match="no push configuration 'a'"):
+            await sender.get_task_push_notification_config(one)
+        gate.opened.set()
+        await until(lambda: "completed" in receiver.states)
+        over = [key for key, seen in zip(receiver.keys, receiver.states, strict=True) if seen == "completed"]
+        assert [key.split(":")[-2] for key in over] == ["b"]
+
+
+async def test_configurations_are_their_callers_and_only_so_many() -> None:
+    auth = Auth(tokens={"a": "ann", "b": "bob"})
+    limits = ServerLimits(push_configs=1)
+    async with (
+        receiving() as receiver,
+        serve(assistant(), webhooks=OPEN, auth=auth, limits=limits) as url,
+        connect(url, streaming=False, headers={"Authorization": "Bearer a"}) as ann,
+        connect(url, streaming=False, headers={"Authorization": "Bearer b"}) as bob,
+    ):
+        task = await send(ann, "Go")
+        await ann.create_task_push_notification_config(config(receiver.url, id="x", task_id=task.id))
+        with pytest.raises(InvalidParamsError, match="at most 1"):
+            await ann.create_task_push_notification_config(config(receiver.url, id="y", task_id=task.id))
+        with pytest.raises(TaskNotFoundError):
+            await bob.list_task_push_notification_configs(
+                pb.ListTaskPushNotificationConfigsRequest(task_id=task.id)
+            )
+        await until(lambda: receiver.states[-1:] == ["completed"])
+
+
+# -- where they may go ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://example.com/hook",
+        "ftp://example.com",
+        "https://",
+        "https://[::1",
+        "https://me:pw@93.184.216.34/",
+        "https://127.0.0.1/hook",
+        "https://localhost/hook",
+        "https://10.0.0.1/",
+        "https://192.168.1.1/",
+        "https://169.254.169.254/latest/meta-data",
+        "https://100.64.0.1/",
+        "https://0.0.0.0/",
+        "https://224.0.0.1/",
+        "https://[::1]/",
+        "https://[::ffff:10.0.0.1]/",
+        "https://[2002:0a00:0001::1]/",
+        "https://[fe80::1]/",
+        "https://[fd00::1]/",
+        "https://0x7f000001/",
+        "https://2130706433/",
+    ],
+)
+async def test_an_address_that_is_not_public_is_refused(url: str) -> None:
+    with pytest.raises(WebhookRefused):
+        await check_url(url, Webhooks())
+
+
+async def test_a_public_address_is_taken_as_it_was_found() -> None:
+    assert await check_url("https://93.184.216.34/hook", Webhooks()) == "93.184.216.34"
+
+
+async def test_a_refused_address_begins_no_task() -> None:
+    runtime = assistant()
+    async with serve(runtime) as url, connect(url, streaming=False) as client:
+        with pytest.raises(InvalidParamsError, match="https://"):
+            await send(client, "Go", task_push_notification_config=config("http://127.0.0.1:9/hook"))
+        assert not (await client.list_tasks(pb.ListTasksRequest())).tasks
+        task = await send(client, "Go")
+        assert state(task) == "completed"
+        with pytest.raises(InvalidParamsError, match="private network"):
+            await client.create_task_push_notification_config(config("https://127.0.0.1/", task_id=task.id))
+
+
+async def test_redirects_are_not_followed_and_long_answers_not_read() -> None:
+    async with receiving() as receiver:
+        with pytest.raises(WebhookFailed, match="status 307"):
+            await post(receiver.url.replace("/hook", "/away"), b"{}", {}, OPEN)
+        assert receiver.asked == 0
+        await post(receiver.url, b"{}", {}, OPEN)
+        assert receiver.asked == 1
+        assert receiver.headers[0]["host"] in receiver.url
+
+
+async def test_a_recipient_that_hangs_or_is_not_there_fails() -> None:
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(hang, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    url = f"http://127.0.0.1:{port}/"
+    with pytest.raises(WebhookFailed, match=r"within 1 seconds"):
+        await post(url, b"{}", {}, Webhooks(allow_private=True, seconds=1))
+    server.close()
+    await server.wait_closed()
+    with pytest.raises(WebhookFailed, match="couldn't be reached"):
+        await post(url, b"{}", {}, OPEN)
