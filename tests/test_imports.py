@@ -8,8 +8,11 @@ import sys
 import pytest
 
 HEAVY = (
+    "a2a",
     "anthropic",
     "asyncpg",
+    "google",
+    "grpc",
     "httpx",
     "hypothesis",
     "nats",
@@ -30,7 +33,13 @@ def imported_by(statement: str) -> set[str]:
     return set(done.stdout.split())
 
 
-@pytest.mark.parametrize("statement", ["import wakeful", "import wakeful.testing"])
+REMOTE = "import wakeful as w; w.Runtime([w.Agent.remote('far', a2a='https://example.com')])"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["import wakeful", "import wakeful.testing", "import wakeful.backends, wakeful.backends.a2a", REMOTE],
+)
 def test_nothing_heavy_is_imported(statement: str) -> None:
     found = imported_by(statement)
     assert "wakeful" in found

@@ -146,12 +146,13 @@ def card_for(
 
 
 @contextmanager
-def listening(app: App) -> Iterator[str]:
+def listening(app: App, **options: Any) -> Iterator[str]:
     """Serve an ASGI app on a free port of the loopback, on a thread of its own."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         sock.listen(64)
-        config = uvicorn.Config(app, log_config=None, lifespan="off", ws="none", timeout_graceful_shutdown=1)
+        options = {"log_config": None, "lifespan": "off", "ws": "none", "timeout_graceful_shutdown": 1, **options}
+        config = uvicorn.Config(app, **options)
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, args=([sock],), name="remote", daemon=True)
         thread.start()

@@ -292,3 +292,22 @@ async def test_an_interface_may_not_fall_back_to_plain_http() -> None:
     card = card_for("http://93.184.216.34")
     with pytest.raises(RemoteError, match="isn't encrypted, though the card came by HTTPS"):
         await _check_interface(card.supported_interfaces[0], "https://example.com", allow_private=True)
+
+
+@pytest.mark.parametrize("transport", ["JSONRPC", "HTTP+JSON"])
+async def test_a_card_as_0_3_wrote_them_leads_to_the_agent(transport: str) -> None:
+    with serving(answers, bindings=[(transport, "0.3")]) as remote:
+        card = {
+            "name": "old",
+            "description": "An agent of 0.3",
+            "version": "1",
+            "protocolVersion": "0.3.0",
+            "url": remote.card.supported_interfaces[0].url,
+            "preferredTransport": transport,
+            "capabilities": {"streaming": True},
+            "defaultInputModes": ["text/plain"],
+            "defaultOutputModes": ["text/plain"],
+            "skills": [],
+        }
+        with card_at(lambda _: JSONResponse(card)) as url:
+            assert (await thread(url).ask("hi")).text == "Hello."

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from wakeful.backends import CancelledStatus, Completed, FailedStatus, TimedOut, WaitingInput
+from wakeful.backends.a2a._session import FIRST_PAUSE, LONGEST_PAUSE, pause_after
 from wakeful.errors import ExecutionFailed, RemoteError
 
 from .requests import Crash, Thread, thread
@@ -19,6 +20,12 @@ async def answers(turn: Turn) -> None:
     await turn.write("Sunny ")
     await turn.write("in Paris.", append=True, last=True)
     await turn.updater.complete()
+
+
+async def works(turn: Turn) -> None:
+    """Takes forever."""
+    await turn.open()
+    await turn.reached("never")
 
 
 async def crashes(talk: Thread, stage: str, said: str = "Paris") -> None:
@@ -258,16 +265,17 @@ async def test_a_remote_that_began_and_is_gone_is_waited_for_until_the_deadline(
 ) -> None:
     monkeypatch.setattr("wakeful.backends.a2a._session.FIRST_PAUSE", 0.001)
 
-    async def works(turn: Turn) -> None:
-        await turn.open()
-        await turn.reached("never")
-
     wrap = failing("/rest/tasks/", 502, times=1000)
     with serving(works, streaming=False, bindings=[("HTTP+JSON", "1.0")], wrap=wrap) as remote:
         talk = thread(remote.url, timeout=0.5)
         assert (await talk.ask("Paris")).status == TimedOut()
         assert talk.state is not None  # The handle stays, so the task can still be looked after.
         assert talk.state["task_id"]
+
+
+def test_pauses_grow_to_a_limit_however_long_it_takes() -> None:
+    assert pause_after(0) <= FIRST_PAUSE
+    assert LONGEST_PAUSE / 2 <= pause_after(1_000_000) <= LONGEST_PAUSE
 
 
 async def test_a_refused_message_leaves_nothing_in_doubt() -> None:
@@ -280,11 +288,30 @@ async def test_a_refused_message_leaves_nothing_in_doubt() -> None:
         assert result.state["stage"] == "done"
 
 
-async def test_abort_cancels_the_task_by_its_handle() -> None:
-    async def works(turn: Turn) -> None:
-        await turn.open()
-        await turn.reached("never")
+async def test_a_refused_answer_leaves_the_question_open() -> None:
+    refuse = failing("/rest/message:stream", 400, times=1)
 
+    async def through(app: App, scope: Scope, receive: Receive, send: Send) -> None:
+        await (refuse(app, scope, receive, send) if len(remote.messages) == 1 else app(scope, receive, send))
+
+    with serving(asks, bindings=[("HTTP+JSON", "1.0")], wrap=through) as remote:
+        talk = thread(remote.url)
+        await talk.ask("Weather?")
+        assert isinstance((await talk.ask("Rome")).status, FailedStatus)
+        assert (await talk.ask("Rome", run="run-2")).text == "Sunny in Rome."
+
+
+async def test_a_task_that_may_not_be_looked_at_is_not_forgotten() -> None:
+    wrap = failing("/rest/tasks/", 403, times=1)
+    with serving(answers, streaming=False, bindings=[("HTTP+JSON", "1.0")], wrap=wrap) as remote:
+        talk = thread(remote.url)
+        refused = await talk.ask("Paris")
+        assert "doesn't accept our credentials" in str(refused.status)
+        assert (await talk.ask("Paris")).text == "Sunny in Paris."  # The run is retried.
+    assert len(remote.messages) == 1
+
+
+async def test_abort_cancels_the_task_by_its_handle() -> None:
     with serving(works) as remote:
         talk = thread(remote.url)
         await crashes(talk, "sent")
@@ -296,10 +323,6 @@ async def test_abort_cancels_the_task_by_its_handle() -> None:
 
 
 async def test_abort_finds_the_task_of_an_intent() -> None:
-    async def works(turn: Turn) -> None:
-        await turn.open()
-        await turn.reached("never")
-
     with serving(works) as remote:
         talk = thread(remote.url)
         await crashes(talk, "sent")

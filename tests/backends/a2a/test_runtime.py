@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +19,7 @@ from wakeful.testing import CrashSite, backend_checks, crash_matrix
 from wakeful.types.events import RunFinish, RunStart, TextDelta
 from wakeful.types.runs import Cancelled, Failed, NaturalEnd
 
+from . import scenarios
 from .servers import Remote, Turn, serving
 
 Models = Callable[..., ScriptedModel]
@@ -160,14 +165,44 @@ async def test_no_secret_reaches_the_store_or_the_events(remote: Remote, tmp_pat
     assert any(secret in headers.get("authorization", "") for _, _, headers in remote.requests)
 
 
-@pytest.mark.parametrize("point", ["after", pytest.param("before", marks=pytest.mark.long)])
+async def test_a_process_that_is_killed_at_work_leaves_it_to_the_next(tmp_path: Path) -> None:
+    async def works(turn: Turn) -> None:
+        updater = await turn.open()
+        await turn.write("Half ")
+        await turn.reached("work")
+        await turn.write("and half.", append=True)
+        await updater.complete()
+
+    store = str(tmp_path / "app.db")
+    with serving(works) as remote:
+        environment = {**os.environ, "REMOTE_URL": remote.url}
+        child = await asyncio.create_subprocess_exec(sys.executable, scenarios.__file__, store, env=environment)
+        await remote.wait("work")
+        async with asyncio.timeout(20):
+            while b'"stage":"sent"' not in bytes_in(tmp_path):
+                await asyncio.sleep(0.02)
+        child.kill()
+        assert await child.wait() == -signal.SIGKILL
+        remote.gate("work").set()
+        async with Runtime([far(remote)], store=store) as runtime:
+            result = await runtime.run("analyst", "work", thread="t", request_id="talk")
+    assert result.text == "Half and half."
+    assert len(remote.messages) == 1
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("scenario", "point", "in_doubt"),
+    # Only a message that had an intent and nothing else is in doubt: its process was killed right then.
+    [("talk", "after", 1), ("converse", "after", 2), ("converse", "before", 0)],
+)
 def test_killed_at_any_commit_the_remote_is_told_everything_once(
-    point: Literal["before", "after"], monkeypatch: pytest.MonkeyPatch
+    scenario: str, point: Literal["before", "after"], in_doubt: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def confirms(turn: Turn) -> None:
         updater = await turn.open()
         turn.remote.heard.append(turn.text)
-        if turn.is_new:
+        if turn.text.startswith("ask"):
             await updater.requires_input(turn.says("Sure?"))
         else:
             await updater.complete(turn.says("Done."))
@@ -182,14 +217,13 @@ def test_killed_at_any_commit_the_remote_is_told_everything_once(
                 ends.append("done")
             case Failed(_, message):
                 assert message.startswith("outcome unknown: the process stopped while it sent the message")
-                ends.append("unknown")
+                ends.append("in doubt")
             case other:
                 raise AssertionError(other)
 
     with serving(confirms) as remote:
         monkeypatch.setenv("REMOTE_URL", remote.url)
-        report = crash_matrix("backends.a2a.scenarios:talk", points=[point], check=check)
+        report = crash_matrix(f"backends.a2a.scenarios:{scenario}", points=[point], check=check)
     assert len(remote.heard) == len(set(remote.heard))
-    # In doubt are only the two messages that had an intent and nothing else, killed before they were sent.
-    assert ends.count("unknown") == (2 if point == "after" else 0)
+    assert ends.count("in doubt") == in_doubt
     assert len(ends) == report.kills + 1

@@ -87,9 +87,7 @@ class A2AClient:
                     raise
                 return await self._give_up(wire, session, request.agent_id)
             except Refused as fault:
-                # Nothing was begun, so nothing is left to be taken up.
-                over = structs.replace(session.state, stage="done")
-                return self._failed(request.agent_id, str(fault), over)
+                return self._failed(request.agent_id, str(fault), _refused(session.state))
         return self._result(request.agent_id, session.progress, session.state)
 
     async def _intend(self, wire: Wire, state: RemoteState | None, run_id: str) -> RemoteState:
@@ -226,13 +224,22 @@ class A2AClient:
 
     @asynccontextmanager
     async def _faults_told(self) -> AsyncGenerator[None, None]:
-        """Faults become errors of ours, without any secret."""
+        """Faults become errors of ours, without any secret; the card is looked at anew after one."""
         try:
             yield
         except Fault as fault:
+            self._endpoint = None
             raise RemoteError(self._credentials.redact(str(fault))) from None
         except BackendError as error:
             raise type(error)(self._credentials.redact(error.detail)) from None
+
+
+def _refused(state: RemoteState) -> RemoteState:
+    """The state after the remote refused something. A message that it refused is out of the world; a task that it
+    won't tell about is not, and can be asked for again."""
+    if state.stage != "intent":
+        return state
+    return structs.replace(state, stage="done" if state.task_id is None else "waiting")
 
 
 def _unseen(text: str) -> None:

@@ -73,7 +73,7 @@ class GuardedTransport(httpx.AsyncBaseTransport):
     def __init__(self, *, allow_private: bool) -> None:
         self._allow_private = allow_private
         # A pool for each host: a connection to an address belongs to the name that its certificate is for.
-        self._pools: dict[str, httpx.AsyncHTTPTransport] = {}
+        self._pools: dict[tuple[bool, str], httpx.AsyncHTTPTransport] = {}
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """httpx's way to say so."""
@@ -91,9 +91,9 @@ class GuardedTransport(httpx.AsyncBaseTransport):
 
     async def _connect(self, request: httpx.Request, host: str, addresses: list[str]) -> httpx.Response:
         secure = request.url.scheme == "https"
-        pool = self._pools.get(host)
+        pool = self._pools.get((secure, host))
         if pool is None:
-            pool = self._pools[host] = httpx.AsyncHTTPTransport(verify=_tls() if secure else False)
+            pool = self._pools[secure, host] = httpx.AsyncHTTPTransport(verify=_tls() if secure else False)
         # A call may take minutes to answer; a connection may not take them to open.
         timeout = {**request.extensions.get("timeout", {}), "connect": _CONNECT}
         extensions = {**request.extensions, "timeout": timeout, "sni_hostname": host}

@@ -47,7 +47,8 @@ def pause_after(failures: int, fault: Fault | None = None) -> float:
     wish = fault.retry_after if isinstance(fault, Unreachable) else None
     if wish is not None:
         return min(wish, LONGEST_WISH)
-    return min(FIRST_PAUSE * 1.6**failures, LONGEST_PAUSE) * random.uniform(0.5, 1.0)
+    # A task may be polled for days, and a float ends long before that.
+    return min(FIRST_PAUSE * 1.6 ** min(failures, 32), LONGEST_PAUSE) * random.uniform(0.5, 1.0)
 
 
 async def patiently(call: Callable[[], Awaitable[T]], patience: int = PATIENCE, *, begun: bool = False) -> T:
@@ -128,25 +129,27 @@ class Session:
         while True:
             try:
                 await self._send(message)
-            except NotOffered:
-                if not self._streams:
-                    raise
-                self._streams = False  # The card promises streams, and the server has none.
-                continue
-            except Unreachable as fault:
+            except Fault as fault:
+                # A task that is known tells how it stands. Without one, it matters what was begun.
                 if self.state.stage == "intent":
-                    await self._pause(fault)
-                    if fault.begun:
+                    if isinstance(fault, Unreachable) and fault.begun:
+                        await self._pause(fault)
                         return await self._find_out(parts, str(fault))
-                    continue
-            except Refused:
-                if self.state.stage == "intent":
-                    raise
-            except Fault:
-                # It may have begun a task all the same, which then tells what went wrong.
-                if self.state.stage == "intent" and not await self._adopt():
-                    raise
+                    if await self._may_send_again(fault):
+                        continue
+                    if isinstance(fault, Refused) or not await self._adopt():
+                        raise
             return await self._follow()
+
+    async def _may_send_again(self, fault: Fault) -> bool:
+        """Whether nothing was begun, and another attempt may go better."""
+        if isinstance(fault, Unreachable):
+            await self._pause(fault)
+            return True
+        if isinstance(fault, NotOffered) and self._streams:
+            self._streams = False  # The card promises streams, and the server has none.
+            return True
+        return False
 
     async def _send(self, message: RemoteMessage) -> None:
         if self._streams:
