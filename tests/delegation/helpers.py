@@ -56,7 +56,7 @@ async def until_true(condition: Any) -> None:
 
 
 async def assert_quiet(runtime: Runtime) -> None:
-    """Fail unless nothing is left of what ran: no open run, ticket, task, dispatch or item, and no asyncio task."""
+    """Fail unless nothing is left of what ran: no open run, ticket, task, dispatch, item or asyncio task."""
     store = runtime._env.store
     runs = await store.runs(limit=1000)
     for thread in {run.thread_id for run in runs}:

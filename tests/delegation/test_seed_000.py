@@ -176,9 +176,7 @@ async def test_seed_0_7_stopping_oneself_stops_all_below(place: Place, scripted:
 
     agents = [
         lead(scripted(BACK, "working on it", "done")),
-        Agent(
-            "worker", scripted(both, SELF), delegates=[Delegate("below", background=True)], tools=[until_below]
-        ),
+        Agent("worker", scripted(both, SELF), delegates=[Delegate("below", background=True)], tools=[until_below]),
         Agent("below", scripted(ask("deeper")), delegates=[Delegate("deeper", durable=True)]),
         Agent("deeper", scripted(call("wait")), tools=[holding(hold, effect="pure")]),
     ]

@@ -11,7 +11,7 @@ from ..errors import InvalidArguments, ToolError
 from ..loop import Activation, end_task, outcome_of
 from ..state import Snapshot, State
 from ..stores import Commit, InboxItem
-from ..tools import ChildRequest, ChildResult, Parked, ToolContext
+from ..tools import ChildRequest, ChildResult, ToolContext
 from ..types.content import ToolCall
 from ..types.ids import new_id
 from ..types.messages import Message, user_message
@@ -63,15 +63,19 @@ async def _run(
         return ChildResult(task.target, task.agent_id, "running", "", 0, task_id=task.id)
     if task.status == "running" and not task.durable:
         act = await _activation(dispatch, parent, context, task, request, fresh=fresh)
-        if act is not None and (result := await _attend(dispatch, parent, context, task, act)) is not None:
+        result = None if act is None else await _attend(dispatch, parent, context, task, act)
+        if context.unwinding is not None:
+            raise context.park(task.id)  # What is left of a tool that was unwound goes no further.
+        if result is not None:
             return result
     while True:
         run = await dispatch.env.store.run(task.target)
         if run is not None and run.status == "done":
             return await _collect(dispatch, parent, task, run)
         if context.suspendable:
-            context.parking = True
-            raise Parked(task.id)
+            if await _reports(dispatch, task):
+                raise context.park(task.id)
+            continue
         await _look(dispatch, task)
 
 
@@ -246,7 +250,7 @@ async def _attend(
     finally:
         children[context.call_id] -= 1
         done = act.left and act.view.run.status == "done"
-        if done and _is_open(parent, task):
+        if done and act.attached and _is_open(parent, task):
             end_task(parent, task, outcome_of(act.view.run, act.view.answer))
     if not done:
         return None
@@ -262,7 +266,7 @@ async def _beside(dispatch: Dispatcher, act: Activation, context: ToolContext, t
     except asyncio.CancelledError:
         if running.done():
             raise
-        if context.parking:
+        if context.unwinding is not None:
             act.attached = False
             raise
         act.cancel("the call that waited for it was stopped")
@@ -291,6 +295,19 @@ async def _activation(
     if busy or run is None or run.waiting is not None:
         return None
     return await dispatch.opener.reopen(stored, run, "recover", parent)
+
+
+async def _reports(dispatch: Dispatcher, task: TaskRecord) -> bool:
+    """See to it that the owner will be told of a child's end, and not an earlier attempt at the call, which ran it
+    here. False once it has ended unheard."""
+    act = dispatch.active.get(task.target_thread)
+    if act is None or not act.attached:
+        return True
+    if act.view.run.status == "done":
+        await act.ended()
+        return False
+    act.attached = False
+    return True
 
 
 async def _look(dispatch: Dispatcher, task: TaskRecord) -> None:

@@ -153,8 +153,8 @@ class ToolContext(Struct, eq=False):
     _tool: Tool
     # What the tool wants changed, if anything.
     changes: Command | None = None
-    # Whether the tool is being unwound because it waits for a task.
-    parking: bool = False
+    # What the tool is being unwound for: that counts, whatever becomes of the signal on its way out.
+    unwinding: Asked | Parked | None = None
     _asked: int = 0
     _places: int = 0
     _cancelled: bool = False
@@ -271,9 +271,10 @@ class ToolContext(Struct, eq=False):
         # Whoever may edit the arguments may also leave them as they are.
         accepts: tuple[ResumeMode, ...] = ("arguments", "replay") if mode == "arguments" else (mode,)
         try:
-            raise Asked(message, terms_of(accepts, schema, **terms))
+            self.unwinding = Asked(message, terms_of(accepts, schema, **terms))
         except ConfigurationError as error:
             raise ToolError(f"{self.name} can't ask {message!r:.80}: {error}") from error
+        raise self.unwinding
 
     def stream(self, text: str) -> None:
         """Show a piece of output while the tool runs."""
@@ -386,6 +387,11 @@ class ToolContext(Struct, eq=False):
     def one_child(self) -> bool:
         """Whether the tool awaits one child, and nothing beside it."""
         return self._tool.one_child
+
+    def park(self, task_id: str) -> Parked:
+        """What to raise in a tool that waits for a task."""
+        self.unwinding = self.unwinding or Parked(task_id)
+        return Parked(task_id)
 
     def next_place(self) -> int:
         """The number of the next thing that the call waits for: the same in every attempt at it."""
