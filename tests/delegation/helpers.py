@@ -44,8 +44,8 @@ async def told(runtime: Runtime, thread: str = "t") -> list[str]:
 
 
 def data_of(reply: ToolReply) -> Any:
-    """A tool result that is JSON."""
-    return msgspec.json.decode(reply_text(reply))
+    """The data of a tool result, or its text as JSON."""
+    return msgspec.json.decode(reply_text(reply) if reply.data is msgspec.UNSET else reply.data)
 
 
 async def until_true(condition: Any) -> None:

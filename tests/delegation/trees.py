@@ -43,7 +43,7 @@ class Act(Struct, tag="act"):
 
 
 class Node(Struct):
-    """An agent: in each step it does these things, then it is done. A `remote` one is a backend's; that may ask."""
+    """An agent: in each step it does these things, then it is done. A `remote` one has a backend that may ask."""
 
     steps: list[list[Thing]] = []
     remote: bool = False

@@ -42,7 +42,8 @@ class ChildRequest(Struct, frozen=True):
 
 class ChildResult(Struct, frozen=True):
     """What a child agent's run came to. `output` is its typed output, if its agent declares one, and `state` what
-    its run left behind; with the status `running` it works in the background as the task `task_id`."""
+    its run left behind; with the status `running` it works in the background as the task `task_id`. `error_kind`
+    is `remote_error` where what a backend talks to failed."""
 
     run_id: str
     agent_id: str
@@ -53,6 +54,7 @@ class ChildResult(Struct, frozen=True):
     output: Any = None
     state: Snapshot | None = None
     task_id: str = ""
+    error_kind: str = "failed"
 
 
 class Services(Protocol):
@@ -100,6 +102,10 @@ class Services(Protocol):
 
     async def tasks(self) -> Sequence[TaskRecord]:
         """The tasks of the run's thread, oldest first."""
+        ...
+
+    async def refresh_task(self, task: TaskRecord) -> TaskRecord:
+        """How a task stands now."""
         ...
 
     async def task_output(self, task: TaskRecord) -> str:
@@ -357,6 +363,10 @@ class ToolContext(Struct, eq=False):
     async def tasks(self) -> Sequence[TaskRecord]:
         """The tasks of this thread, oldest first, those that are over too."""
         return await self._services.tasks()
+
+    async def refresh_task(self, task: TaskRecord) -> TaskRecord:
+        """How a task stands now. A remote one that nobody follows any more is followed from here on."""
+        return await self._services.refresh_task(task)
 
     async def task_output(self, task: TaskRecord) -> str:
         """The last answer of a task's agent."""

@@ -224,7 +224,7 @@ class TaskRecord(Struct, frozen=True, gc=False, omit_defaults=True):
     `run_id` is the run that it ends with, and `call_id` the tool call that began it, the `place`-th thing that the
     call waited for. What comes of an older `epoch` counts no more. A `background` task tells its owner when it is
     done; any other is waited for by its call. A `durable` one has dispatches of its own, so that any process runs
-    it.
+    it; a `remote` one is carried out by its agent's backend.
     """
 
     id: str
@@ -240,6 +240,7 @@ class TaskRecord(Struct, frozen=True, gc=False, omit_defaults=True):
     epoch: int = 1
     background: bool = False
     durable: bool = False
+    remote: bool = False
     error: str | None = None
     created_at: int = 0
     finished_at: int | None = None
