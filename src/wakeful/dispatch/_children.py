@@ -146,6 +146,7 @@ async def _write(dispatch: Dispatcher, parent: Activation, task: TaskRecord, inb
     parent.view.tasks = (*parent.view.tasks, task)
     if task.durable:
         parent.apart = True
+        parent.set_run(apart=True)
         dispatch.wake(task.target_thread)
 
 

@@ -289,7 +289,8 @@ class RunRecord(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True)
     `stage` says where the current step stands: `between` steps, `inferring` (begun, no answer committed),
     or `acting` (answered, with calls that may be open). `needs` is there once the run has waited, `backend` once
     a backend came back. A run that another one waits for, or that works in the background for one, is its `task`.
-    `news` is what the model is to be told once the open step is closed.
+    `news` is what the model is to be told once the open step is closed; `apart` says that runs below it may run
+    elsewhere, so that what they use has to be read.
     """
 
     identity: Identity
@@ -323,6 +324,7 @@ class RunRecord(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True)
     task: TaskRef | None = None
     backend: BackendEnd | None = None
     news: tuple[str, ...] = ()
+    apart: bool = False
 
     @property
     def id(self) -> str:
