@@ -30,7 +30,7 @@ def place() -> Iterator[Place]:
     ids=lambda scenario: scenario.__name__,
 )
 def test_a_process_may_die_at_any_commit_of_a_family(scenario: object) -> None:
-    """Among them: between the task's commit and the child's first, and between the child's last and its owner's."""
+    """Among them: between the task's commit and the child's first, and the child's last and its owner's."""
     report = crash_matrix(scenario, check=family.check, processes=2)  # type: ignore[arg-type]
     assert report.kills >= 18
 

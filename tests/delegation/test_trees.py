@@ -3,63 +3,49 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import random
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loop.helpers import until_idle
 from wakeful import MemoryStore, Runtime
 from wakeful.dispatch import RunResult
+from wakeful.stores import open_store
+from wakeful.testing._crash_processes import Launchers
+from wakeful.testing._crash_sites import open_sites
 from wakeful.types.tickets import Decision, Ticket
 
-from .trees import EFFECTS, Act, Child, Code, Ledger, Node, Thing, agents_of, check, done, named
+from .growth import Dice, tree
+from .killed import denied_in, ledger_in
+from .trees import Ledger, Node, agents_of, check, done, save
 
-MAX_TICKETS = 8
-MAX_NODES = 10
-MAX_DEPTH = 4
+T = TypeVar("T")
 
 
-class Growth:
-    """How much of a tree may still be made."""
+class Drawn:
+    """Lets hypothesis choose."""
 
     def __init__(self, draw: Any) -> None:
-        self.draw = draw
-        self.tickets = MAX_TICKETS
-        self.nodes = MAX_NODES
+        self._draw = draw
 
-    def asks(self) -> bool:
-        asks = self.tickets > 0 and self.draw(st.booleans())
-        self.tickets -= asks
-        return asks
+    def one_of(self, options: Sequence[T]) -> T:
+        return self._draw(st.sampled_from(options))
 
-    def node(self, depth: int) -> Node:
-        self.nodes -= 1
-        if depth and self.draw(st.integers(0, 4)) == 0:
-            return Node(remote=True, asks=self.asks())
-        steps = self.draw(st.integers(1, 2))
-        return Node([[self.thing(depth) for _ in range(self.draw(st.integers(1, 3)))] for _ in range(steps)])
-
-    def thing(self, depth: int) -> Thing:
-        kind = self.draw(st.sampled_from(["act", "act", "child", "child", "code"]))
-        if kind == "act" or depth >= MAX_DEPTH or self.nodes <= 0:
-            return Act(self.draw(st.sampled_from(EFFECTS)), self.asks())
-        if kind == "child":
-            return self.child(depth, "ephemeral", "durable", "background")
-        count = min(self.nodes, self.draw(st.integers(1, 3)))
-        children = [self.child(depth, "ephemeral", "durable") for _ in range(count) if self.nodes > 0]
-        return Code(children, self.draw(st.sampled_from(["in_turn", "gather", "group"])))
-
-    def child(self, depth: int, *ways: Any) -> Child:
-        return Child(self.node(depth + 1), self.draw(st.sampled_from(ways)))
+    def number(self, low: int, high: int) -> int:
+        return self._draw(st.integers(low, high))
 
 
 @st.composite
 def trees(draw: Any) -> Node:
-    """A tree of agents: at most four levels below the root, and eight questions."""
-    return named(Growth(draw).node(0))
+    """A tree of agents."""
+    return tree(Drawn(draw))
 
 
 class People:
@@ -123,3 +109,37 @@ def test_every_tree_comes_to_its_end_in_memory(root: Node, data: Any) -> None:
 def test_every_tree_comes_to_its_end_on_sqlite(root: Node, data: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(grow(root, data, lambda: str(Path(folder) / "store.db"), Ledger()))
+
+
+def play(seed: int) -> None:
+    """Kill some processes of a tree at random moments, let the last one come to its end, and check."""
+    root, dice = tree(Dice(seed)), random.Random(seed)
+    with open_sites("sqlite") as sites, Launchers() as launchers, sites.new() as (place, site):
+        save(root, site.folder)
+        for _ in range(dice.randint(1, 4)):
+            child = launchers.start("delegation.killed:grow", place, site)
+            if child.ended(dice.uniform(0.05, 0.6)):
+                assert child.problem(0) is None, seed
+            child.kill()
+        last = launchers.start("delegation.killed:grow", place, site)
+        assert last.problem(30) is None, seed
+
+        async def look() -> None:
+            store = open_store(site.store)
+            try:
+                await check(root, store, ledger_in(site.folder), denied_in(root), killed=True)
+            finally:
+                await store.close()
+
+        asyncio.run(look())
+
+
+def test_a_tree_whose_processes_are_killed_comes_to_its_end() -> None:
+    for seed in range(3):
+        play(seed)
+
+
+@pytest.mark.long
+def test_many_trees_whose_processes_are_killed_come_to_their_end() -> None:
+    for seed in range(100, 100 + int(os.environ.get("WAKEFUL_TREES", "60"))):
+        play(seed)

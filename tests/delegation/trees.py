@@ -193,7 +193,8 @@ def _acting(ledger: Ledger, effect: Effect, gated: bool, pause: Callable[[], Any
 
 
 def _surveying(codes: dict[str, Code]) -> Tool:
-    @tool(resumable=True)
+    # A crash leaves it in doubt as any other tool; its children are found again, so that it may run again.
+    @tool(effect="idempotent")
     async def survey(label: str, ctx: ToolContext) -> str:
         """Run agents."""
         code = codes[label]
