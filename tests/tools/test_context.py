@@ -381,4 +381,4 @@ async def test_an_unknown_agent_is_an_error_for_the_model(scripted: Any) -> None
         await runtime.run("a", "go", thread="t1")
         (reply,) = [m.reply for m in await runtime.messages("t1") if m.reply is not None]
     assert reply.error == "failed"
-    assert "unknown agent 'nobody'" in reply.content[0].text
+    assert "agent not found: nobody" in reply.content[0].text

@@ -13,4 +13,5 @@ from ._handoff import HandoffTool as HandoffTool
 from ._registry import Hook as Hook
 from ._registry import Registry as Registry
 from ._registry import ResolvedAgent as ResolvedAgent
+from ._registry import child_agent as child_agent
 from ._registry import digest as digest

@@ -7,11 +7,18 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
 from inspect import iscoroutinefunction
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import msgspec
 
-from ..errors import ConfigurationError, UnknownAgent, UnknownModel, WakefulError
+from ..errors import (
+    AgentNotFound,
+    ConfigurationError,
+    ExecutionFailed,
+    UnknownAgent,
+    UnknownModel,
+    WakefulError,
+)
 from ..models import Model, ModelRegistry, VendorFactory
 from ..plugins import PHASES, ActionQueue, Catalog, ContextBook, Plugin
 from ..state import AnyKey
@@ -30,7 +37,7 @@ from ._backend import (
 )
 from ._handoff import HandoffTool
 
-__all__ = ["Hook", "Registry", "ResolvedAgent", "digest"]
+__all__ = ["Hook", "Registry", "ResolvedAgent", "child_agent", "digest"]
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,48}\Z")
 
@@ -339,6 +346,24 @@ class Registry:
             first = getattr(policy, policy.__struct_fields__[0])
             if isinstance(first, int | float) and (first <= 0 or first < lowest):
                 self._problems.append(f"{where}: stop policy {kind}: {first!r} is too small")
+
+
+class Resolver(Protocol):
+    """Knows agents by their ids."""
+
+    def resolve(self, agent_id: str) -> ResolvedAgent:
+        """The agent of that id, ready to run."""
+        ...
+
+
+def child_agent(registry: Resolver, agent_id: str) -> ResolvedAgent:
+    """The agent to run as a child; what is wrong with it is said in the words of every backend."""
+    try:
+        return registry.resolve(agent_id)
+    except UnknownAgent as error:
+        raise AgentNotFound(agent_id) from error
+    except Exception as error:
+        raise ExecutionFailed(f"failed to resolve agent '{agent_id}': {error}") from error
 
 
 def _misspelt(plugin: Plugin, where: str) -> list[str]:

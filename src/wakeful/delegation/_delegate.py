@@ -110,7 +110,9 @@ class DelegateTool(Tool):
             )
         )
         if child.error is not None:
-            raise ToolError(f"agent {self.agent_id} did not complete ({child.status}): {child.error}")
+            error = ToolError(f"agent {self.agent_id} did not complete ({child.status}): {child.error}")
+            error.kind = child.error_kind
+            raise error
         return _shown(child)
 
     def problems(self) -> list[str]:

@@ -53,7 +53,7 @@ class StatusTool(Tool):
             task_id: The task's id or name; all of them if left out.
         """
         if task_id:
-            return _summary(await _find(ctx, task_id))
+            return _summary(await ctx.refresh_task(await _find(ctx, task_id)))
         tasks = [_summary(task) for task in await ctx.tasks()]
         return {"tasks": tasks, "total": len(tasks)}
 
@@ -102,7 +102,8 @@ class CancelTool(Tool):
         found = [t for t in running if t.id == target.name] + [t for t in running if t.name == target.name]
         if not found:
             return {"status": "failed", "cancelled_count": 0, "error": "task_not_found"}
-        count = await ctx.cancel_task(found[0], "stopped by owner request")
+        why = "remote cancellation requested" if found[0].remote else "stopped by owner request"
+        count = await ctx.cancel_task(found[0], why)
         return {"status": "accepted", "root_task_id": found[0].id, "cancelled_count": count}
 
 

@@ -7,16 +7,18 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from ..errors import InvalidArguments, ToolError
+from ..agents import child_agent
+from ..errors import Conflict, InvalidArguments, RemoteError, StaleFence, StoreError, ToolError
 from ..loop import Activation, end_task, outcome_of
 from ..state import Snapshot, State
 from ..stores import Commit, InboxItem
-from ..tools import ChildRequest, ChildResult, Parked, ToolContext
+from ..tools import ChildRequest, ChildResult, ToolContext
 from ..types.content import ToolCall
 from ..types.ids import new_id
 from ..types.messages import Message, user_message
-from ..types.runs import Identity, RunRecord, TaskRecord, TaskRef
+from ..types.runs import Failed, Identity, RunRecord, TaskRecord, TaskRef
 from ._local import Dispatcher
+from ._remote_tasks import InvalidState, NotStored, backend_of_task, refresh, thread_for
 from ._results import output_of
 from ._trees import POLL, measure, open_below
 
@@ -36,6 +38,10 @@ class ChildRuns:
     async def resume(self, act: Activation, context: ToolContext, task: TaskRecord, prompt: str) -> TaskRecord:
         """Let a stopped task go on."""
         return await _resume(self._dispatcher(), act, context, task, prompt)
+
+    async def refresh(self, task: TaskRecord) -> TaskRecord:
+        """How a task stands that a backend carries out."""
+        return await refresh(self._dispatcher(), task)
 
     async def below(self, thread_id: str, run_id: str) -> int:
         """How many open tasks a run has below it, at any depth."""
@@ -63,15 +69,24 @@ async def _run(
         return ChildResult(task.target, task.agent_id, "running", "", 0, task_id=task.id)
     if task.status == "running" and not task.durable:
         act = await _activation(dispatch, parent, context, task, request, fresh=fresh)
-        if act is not None and (result := await _attend(dispatch, parent, context, task, act)) is not None:
+        try:
+            result = None if act is None else await _attend(dispatch, parent, context, task, act)
+        except (Conflict, StaleFence):
+            result = None  # Somebody else runs it, and it will be heard of.
+        except StoreError as error:
+            raise NotStored(str(error)) from error
+        if context.unwinding is not None:
+            raise context.park(task.id)  # What is left of a tool that was unwound goes no further.
+        if result is not None:
             return result
     while True:
         run = await dispatch.env.store.run(task.target)
         if run is not None and run.status == "done":
             return await _collect(dispatch, parent, task, run)
         if context.suspendable:
-            context.parking = True
-            raise Parked(task.id)
+            if await _reports(dispatch, task):
+                raise context.park(task.id)
+            continue
         await _look(dispatch, task)
 
 
@@ -98,14 +113,14 @@ async def _begin(
         )
     if parent.view.run.cancel is not None or parent.left:
         raise ToolError(f"parent run '{above.run_id}' has already been cancelled")
-    remote = dispatch.env.registry.resolve(agent_id).backend is not None
+    remote = child_agent(dispatch.env.registry, agent_id).backend is not None
     if remote and request.state:
         raise InvalidArguments("remote agents do not support seeded local state")
     if remote and request.fork:
         raise InvalidArguments("fork_context is only supported for hosted local agents")
     _check_name(parent, request.name)
     run_id, durable = new_id(), request.durable or request.background
-    thread_id = f"sub-agent-{run_id}" if durable or remote else run_id
+    thread_id = thread_for(run_id) if durable or remote else run_id
     task = TaskRecord(
         id=run_id,
         thread_id=above.thread_id,
@@ -118,6 +133,7 @@ async def _begin(
         place=place,
         background=request.background,
         durable=durable,
+        remote=remote,
         created_at=parent.clock.now(),
     )
     await _write(dispatch, parent, task, [_input(parent, context, task, request)] if durable else [])
@@ -130,13 +146,8 @@ async def _write(dispatch: Dispatcher, parent: Activation, task: TaskRecord, inb
     parent.view.tasks = (*parent.view.tasks, task)
     if task.durable:
         parent.apart = True
+        parent.set_run(apart=True)
         dispatch.wake(task.target_thread)
-
-
-class InvalidState(ToolError):
-    """The task isn't in a state that allows this."""
-
-    kind = "invalid_state"
 
 
 async def _resume(
@@ -145,7 +156,7 @@ async def _resume(
     """Let a stopped task go on, as a new run on the same thread: what comes of the old one counts no more."""
     if task.status != "cancelled":
         return task
-    if dispatch.env.registry.resolve(task.agent_id).backend is not None:
+    if backend_of_task(dispatch.env.registry, task) is not None:
         raise InvalidState(f"Run '{task.id}' is remote and cannot be resumed; start a new run with agent_id")
     again = replace(
         task,
@@ -246,7 +257,7 @@ async def _attend(
     finally:
         children[context.call_id] -= 1
         done = act.left and act.view.run.status == "done"
-        if done and _is_open(parent, task):
+        if done and act.attached and _is_open(parent, task):
             end_task(parent, task, outcome_of(act.view.run, act.view.answer))
     if not done:
         return None
@@ -262,7 +273,7 @@ async def _beside(dispatch: Dispatcher, act: Activation, context: ToolContext, t
     except asyncio.CancelledError:
         if running.done():
             raise
-        if context.parking:
+        if context.unwinding is not None:
             act.attached = False
             raise
         act.cancel("the call that waited for it was stopped")
@@ -291,6 +302,19 @@ async def _activation(
     if busy or run is None or run.waiting is not None:
         return None
     return await dispatch.opener.reopen(stored, run, "recover", parent)
+
+
+async def _reports(dispatch: Dispatcher, task: TaskRecord) -> bool:
+    """See to it that the owner will be told of a child's end, and not an earlier attempt at the call, which ran it
+    here. False once it has ended unheard."""
+    act = dispatch.active.get(task.target_thread)
+    if act is None or not act.attached:
+        return True
+    if act.view.run.status == "done":
+        await act.ended()
+        return False
+    act.attached = False
+    return True
 
 
 async def _look(dispatch: Dispatcher, task: TaskRecord) -> None:
@@ -327,6 +351,17 @@ def _result(
 ) -> ChildResult:
     outcome = outcome_of(run, answer)
     output = output_of(dispatch.env.registry, run)
+    ending = None if run.outcome is None else run.outcome.termination
+    remote = isinstance(ending, Failed) and ending.error == RemoteError.__name__
     return ChildResult(
-        run.id, task.agent_id, outcome.status, outcome.text, run.steps, outcome.error, output, state, task.id
+        run.id,
+        task.agent_id,
+        outcome.status,
+        outcome.text,
+        run.steps,
+        outcome.error,
+        output,
+        state,
+        task.id,
+        "remote_error" if remote else "failed",
     )

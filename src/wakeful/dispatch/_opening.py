@@ -105,10 +105,10 @@ class Opener:
             act.keep_under(parent.rules)
         elif run.identity.parent_run_id is not None:
             await self.join_tree(act)
-        elif view.tasks:
-            act.apart = True
+        else:
+            act.apart = run.apart or bool(view.tasks)
         self._claim(act, stored)
-        act.set_run()
+        act.set_run(apart=act.apart)
         changed = changes_since(run.needs, act.agent)
         act.log(RunStart(act.identity, 0, self.env.clock.now(), trigger, changed))
         act.deliver([], act.inbox_head)

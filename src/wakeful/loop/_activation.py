@@ -81,6 +81,10 @@ class Children(Protocol):
         """Let a stopped task go on."""
         ...
 
+    async def refresh(self, task: TaskRecord) -> TaskRecord:
+        """How a task stands that a backend carries out."""
+        ...
+
     async def below(self, thread_id: str, run_id: str) -> int:
         """How many open tasks a run has below it, at any depth."""
         ...

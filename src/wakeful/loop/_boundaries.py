@@ -17,7 +17,7 @@ from ._calls import settle_arrivals
 from ._moves import Take, next_move
 from ._needs import needs_of
 from ._policies import output_of
-from ._tasks import end_with_run, hear_of_task
+from ._tasks import end_with_run, hear_of_task, tell_news
 
 if TYPE_CHECKING:
     from ._activation import Activation
@@ -100,6 +100,8 @@ def _close_step(act: Activation) -> None:
     act.put_run(replace(run, stage="between", updated_at=act.now))
     act.view.calls.clear()
     act.draft.log.append(StepEnd(act.identity, 0, act.now, run.steps))
+    if run.news:
+        tell_news(act)
 
 
 async def switch_agent(act: Activation, move: SwitchAgent) -> None:

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from ..clock import Clock, Timer
 from ..errors import ToolError, explain
-from ..tools import Asked, Parked, Tool, ToolContext, ToolThreads, error_reply, reply_of
+from ..tools import Asked, Tool, ToolContext, ToolThreads, error_reply, reply_of
 from ..types.content import ToolReply
 from ..types.runs import Call
 from ._inline import Inline, LeftBehind
@@ -146,10 +146,14 @@ class Executor:
             while running.own_cancels:
                 running.own_cancels -= 1
                 task.uncancel()
+            for _ in inline.forgotten:
+                task.uncancel()
             self.passed_on = task.cancelling() > running.pending
         return arrival
 
     def _returned(self, call: Call, tool: Tool, context: ToolContext, value: Any) -> Arrival:
+        if context.unwinding is not None:
+            return _unwound(call, context)
         limit = tool.max_result_bytes
         try:
             return Arrival(call.id, "ok", context, reply_of(value, call.id, call.name, limit))
@@ -170,10 +174,8 @@ class Executor:
         call, context = running.call, running.context
         if isinstance(error, GeneratorExit | KeyboardInterrupt):
             raise error
-        if isinstance(error, Asked):
-            return Arrival(call.id, "asked", context, asked=error)
-        if isinstance(error, Parked):
-            return Arrival(call.id, "parked", context, task_id=error.task_id)
+        if context.unwinding is not None:
+            return _unwound(call, context)
         if isinstance(error, asyncio.CancelledError):
             task = running.task or running.awaiter
             if task is None or task.cancelling() > running.pending:
@@ -260,6 +262,14 @@ class Executor:
         waiter = self._waiter
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
+
+
+def _unwound(call: Call, context: ToolContext) -> Arrival:
+    """A tool waits for somebody. It may be that a task group wrapped the signal, or `gather` made it a result."""
+    waits = context.unwinding
+    if isinstance(waits, Asked):
+        return Arrival(call.id, "asked", context, asked=waits)
+    return Arrival(call.id, "parked", context, task_id=None if waits is None else waits.task_id)
 
 
 def _told(call: Call, error: BaseException, limit: int) -> ToolReply:

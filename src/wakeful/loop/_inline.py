@@ -8,12 +8,16 @@ tool that won't stop, being left behind.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
 from contextvars import Context, copy_context
 from typing import Any
 
 __all__ = ["Inline", "LeftBehind"]
+
+
+_GROUP_WAITS: Any = asyncio.TaskGroup.__aexit__.__code__ if sys.version_info < (3, 13) else None
 
 
 class LeftBehind(Exception):
@@ -23,10 +27,22 @@ class LeftBehind(Exception):
 class Inline:
     """Drives a coroutine: `begin` runs it up to where it first waits, awaiting it does the rest.
 
-    `told` is called when a cancellation passes through; `value` is what it returned.
+    `told` is called when a cancellation passes through; `value` is what it returned; `forgotten` are the task
+    groups in it that cancelled the awaiter's task to end their wait, and won't take that back.
     """
 
-    __slots__ = ("_begun", "_context", "_coroutine", "_raised", "_thrown", "_waits_for", "leave", "told", "value")
+    __slots__ = (
+        "_begun",
+        "_context",
+        "_coroutine",
+        "_raised",
+        "_thrown",
+        "_waits_for",
+        "forgotten",
+        "leave",
+        "told",
+        "value",
+    )
 
     def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         self._coroutine = coroutine
@@ -37,6 +53,7 @@ class Inline:
         self._thrown: BaseException | None = None
         self.told: Callable[[], None] | None = None
         self.leave = False
+        self.forgotten: set[asyncio.TaskGroup] = set()
         self.value: Any = None
 
     def begin(self) -> bool:
@@ -70,6 +87,8 @@ class Inline:
                         self._thrown = raised
                         raise LeftBehind from None
                     if isinstance(raised, asyncio.CancelledError) and self.told is not None:
+                        if _GROUP_WAITS is not None:
+                            self.forgotten |= _groups_that_forget(coroutine)
                         self.told()
         except StopIteration as stop:
             return stop.value
@@ -79,3 +98,14 @@ class Inline:
         self.leave = False
         with suppress(Exception, asyncio.CancelledError):
             await self
+
+
+def _groups_that_forget(coroutine: Any) -> set[asyncio.TaskGroup]:
+    """The task groups that a coroutine waits for and that have failed. Before Python 3.13 such a group cancels its
+    task, swallows the cancellation, and leaves the task's count of them as it is."""
+    found: set[asyncio.TaskGroup] = set()
+    while (frame := getattr(coroutine, "cr_frame", None)) is not None:
+        if frame.f_code is _GROUP_WAITS and frame.f_locals["self"]._parent_cancel_requested:
+            found.add(frame.f_locals["self"])
+        coroutine = coroutine.cr_await
+    return found

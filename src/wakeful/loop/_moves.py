@@ -298,15 +298,8 @@ def _overdue(view: RunView, now: int) -> tuple[Ticket, ...]:
 
 
 def _answers(view: RunView) -> tuple[InboxItem, ...]:
-    """What open calls wait for: decisions, and the ends of tasks."""
-    waited = {call.task_id for call in view.calls.values() if call.state == "suspended"}
-    return tuple(
-        [
-            i
-            for i in view.inbox.values()
-            if i.kind == "decision" or (i.kind == "task" and i.task_id is not None and i.task_id in waited)
-        ]
-    )
+    """What is heard while a step is open: decisions, and the ends of tasks."""
+    return tuple([i for i in view.inbox.values() if i.kind in ("decision", "task")])
 
 
 def _steering(view: RunView) -> tuple[InboxItem, ...]:

@@ -65,7 +65,6 @@ class CallServices:
 
     async def run_agent(self, context: ToolContext, request: ChildRequest) -> ChildResult:
         """Run another agent as a child of this call."""
-        self.check_agent(request.agent_id)
         return await self._act.env.children.run(self._act, context, request)
 
     def task(self) -> TaskRef | None:
@@ -76,6 +75,10 @@ class CallServices:
         """The tasks of the run's thread, oldest first."""
         stored = await self._act.env.store.tasks(self._act.identity.thread_id)
         return [self._act.draft.tasks.get(task.id, task) for task in stored]
+
+    async def refresh_task(self, task: TaskRecord) -> TaskRecord:
+        """How a task stands; one of a backend that nobody follows any more is followed from here on."""
+        return await self._act.env.children.refresh(task) if task.remote and task.status == "running" else task
 
     async def task_output(self, task: TaskRecord) -> str:
         """The last answer of a task's agent."""

@@ -27,7 +27,16 @@ from ..types.runs import (
 if TYPE_CHECKING:
     from ._activation import Activation
 
-__all__ = ["cancel_item", "end_task", "end_with_run", "ended_as", "hear_of_task", "outcome_of", "stop_task"]
+__all__ = [
+    "cancel_item",
+    "end_task",
+    "end_with_run",
+    "ended_as",
+    "hear_of_task",
+    "outcome_of",
+    "stop_task",
+    "tell_news",
+]
 
 
 class Ended(Struct, frozen=True):
@@ -87,8 +96,17 @@ def hear_of_task(act: Activation, item: InboxItem) -> None:
             act.view.calls[call.id] = act.draft.calls[call.id] = replace(call, state="requested", task_id=None)
             return
     if task.background:
-        act.hint(_told(task, outcome))
-        act.set_run(ending=None)
+        act.set_run(news=(*act.view.run.news, _told(task, outcome)))
+        if act.view.run.stage != "acting":
+            tell_news(act)
+
+
+def tell_news(act: Activation) -> None:
+    """Tell the model what came of its tasks; never between calls and their results, where nothing may stand."""
+    run = act.view.run
+    for text in run.news:
+        act.hint(text)
+    act.set_run(news=(), ending=None if isinstance(run.ending, NaturalEnd) else run.ending)
 
 
 def _told(task: TaskRecord, outcome: TaskOutcome) -> str:

@@ -42,7 +42,8 @@ class ChildRequest(Struct, frozen=True):
 
 class ChildResult(Struct, frozen=True):
     """What a child agent's run came to. `output` is its typed output, if its agent declares one, and `state` what
-    its run left behind; with the status `running` it works in the background as the task `task_id`."""
+    its run left behind; with the status `running` it works in the background as the task `task_id`. `error_kind`
+    is `remote_error` where what a backend talks to failed."""
 
     run_id: str
     agent_id: str
@@ -53,6 +54,7 @@ class ChildResult(Struct, frozen=True):
     output: Any = None
     state: Snapshot | None = None
     task_id: str = ""
+    error_kind: str = "failed"
 
 
 class Services(Protocol):
@@ -100,6 +102,10 @@ class Services(Protocol):
 
     async def tasks(self) -> Sequence[TaskRecord]:
         """The tasks of the run's thread, oldest first."""
+        ...
+
+    async def refresh_task(self, task: TaskRecord) -> TaskRecord:
+        """How a task stands now."""
         ...
 
     async def task_output(self, task: TaskRecord) -> str:
@@ -153,8 +159,8 @@ class ToolContext(Struct, eq=False):
     _tool: Tool
     # What the tool wants changed, if anything.
     changes: Command | None = None
-    # Whether the tool is being unwound because it waits for a task.
-    parking: bool = False
+    # What the tool is being unwound for: that counts, whatever becomes of the signal on its way out.
+    unwinding: Asked | Parked | None = None
     _asked: int = 0
     _places: int = 0
     _cancelled: bool = False
@@ -271,9 +277,10 @@ class ToolContext(Struct, eq=False):
         # Whoever may edit the arguments may also leave them as they are.
         accepts: tuple[ResumeMode, ...] = ("arguments", "replay") if mode == "arguments" else (mode,)
         try:
-            raise Asked(message, terms_of(accepts, schema, **terms))
+            self.unwinding = Asked(message, terms_of(accepts, schema, **terms))
         except ConfigurationError as error:
             raise ToolError(f"{self.name} can't ask {message!r:.80}: {error}") from error
+        raise self.unwinding
 
     def stream(self, text: str) -> None:
         """Show a piece of output while the tool runs."""
@@ -357,6 +364,10 @@ class ToolContext(Struct, eq=False):
         """The tasks of this thread, oldest first, those that are over too."""
         return await self._services.tasks()
 
+    async def refresh_task(self, task: TaskRecord) -> TaskRecord:
+        """How a task stands now. A remote one that nobody follows any more is followed from here on."""
+        return await self._services.refresh_task(task)
+
     async def task_output(self, task: TaskRecord) -> str:
         """The last answer of a task's agent."""
         return await self._services.task_output(task)
@@ -386,6 +397,11 @@ class ToolContext(Struct, eq=False):
     def one_child(self) -> bool:
         """Whether the tool awaits one child, and nothing beside it."""
         return self._tool.one_child
+
+    def park(self, task_id: str) -> Parked:
+        """What to raise in a tool that waits for a task."""
+        self.unwinding = self.unwinding or Parked(task_id)
+        return Parked(task_id)
 
     def next_place(self) -> int:
         """The number of the next thing that the call waits for: the same in every attempt at it."""

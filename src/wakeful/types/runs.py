@@ -224,7 +224,7 @@ class TaskRecord(Struct, frozen=True, gc=False, omit_defaults=True):
     `run_id` is the run that it ends with, and `call_id` the tool call that began it, the `place`-th thing that the
     call waited for. What comes of an older `epoch` counts no more. A `background` task tells its owner when it is
     done; any other is waited for by its call. A `durable` one has dispatches of its own, so that any process runs
-    it.
+    it; a `remote` one is carried out by its agent's backend.
     """
 
     id: str
@@ -240,6 +240,7 @@ class TaskRecord(Struct, frozen=True, gc=False, omit_defaults=True):
     epoch: int = 1
     background: bool = False
     durable: bool = False
+    remote: bool = False
     error: str | None = None
     created_at: int = 0
     finished_at: int | None = None
@@ -289,6 +290,8 @@ class RunRecord(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True)
     `stage` says where the current step stands: `between` steps, `inferring` (begun, no answer committed),
     or `acting` (answered, with calls that may be open). `needs` is there once the run has waited, `backend` once
     a backend came back. A run that another one waits for, or that works in the background for one, is its `task`.
+    `news` is what the model is to be told once the open step is closed; `apart` says that runs below it may run
+    elsewhere, so that what they use has to be read.
     """
 
     identity: Identity
@@ -321,6 +324,8 @@ class RunRecord(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True)
     needs: Needs | None = None
     task: TaskRef | None = None
     backend: BackendEnd | None = None
+    news: tuple[str, ...] = ()
+    apart: bool = False
 
     @property
     def id(self) -> str:

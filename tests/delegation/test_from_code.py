@@ -1,0 +1,166 @@
+"""Children that a tool's code runs, one after the other or together, and tools that are unwound meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from loop.helpers import Hold, Scripted, Spy, holding, replies_on, reply_text, soon, spying
+from wakeful import Agent, Delegate, Runtime, ToolContext, call, tool
+from wakeful.types.runs import NaturalEnd
+
+from .conftest import Place
+from .helpers import ask, assert_quiet, run_of, tasks_of, told
+
+WAYS = ["gather", "gather with errors", "group", "swallowed"]
+
+
+def surveying(way: str, **how: Any) -> Any:
+    @tool(resumable=True)
+    async def survey(ctx: ToolContext) -> str:
+        """Ask two agents at once."""
+        work = [ctx.run_agent(name, "do it", **how) for name in ("slow", "waiting")]
+        if way == "group":
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(one) for one in work]
+            found: Any = [task.result() for task in tasks]
+        elif way == "swallowed":
+            try:
+                found = await asyncio.gather(*work)
+            except BaseException:
+                return "nothing came of it"
+        else:
+            found = await asyncio.gather(*work, return_exceptions=way == "gather with errors")
+        return " ".join(child.text for child in found)
+
+    return survey
+
+
+@pytest.mark.parametrize("how", ["ephemeral", "durable"])
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_tool_that_waits_for_several_waits_however_it_does_that(
+    way: str, how: str, place: Place, scripted: Scripted
+) -> None:
+    spy = Spy()
+    agents = [
+        Agent("lead", scripted(call("survey"), "done"), tools=[surveying(way, durable=how == "durable")]),
+        Agent("slow", scripted(call("look"), "slow"), tools=[spying(spy, "look")]),
+        Agent("waiting", scripted(call("pay"), "paid"), tools=[spying(spy, "pay", approval=True)]),
+    ]
+    runtime = Runtime(agents, store=place())
+    waiting = await soon(runtime.run("lead", "go", thread="t"))
+    assert [t.tool for t in waiting.tickets] == ["pay"]
+    result = await soon(runtime.resume(waiting.run_id, waiting.tickets[0].approve()))
+    (reply,) = await replies_on(runtime, "t")
+    assert (result.text, reply_text(reply), sorted(spy.ran)) == ("done", "slow paid", ["look", "pay"])
+    assert len(await runtime.list_runs()) == 3
+    await assert_quiet(runtime)
+    await runtime.close()
+
+
+async def test_a_child_that_outlives_its_unwound_call_reports_to_the_next_attempt(
+    place: Place, scripted: Scripted
+) -> None:
+    """`gather` leaves the slow child running when the other one waits: the next attempt is told of it."""
+    hold = Hold()
+    agents = [
+        Agent("lead", scripted(call("survey"), "done"), tools=[surveying("gather")]),
+        Agent("slow", scripted(call("wait"), "slow"), tools=[holding(hold)]),
+        Agent("waiting", scripted(call("pay"), "paid"), tools=[spying(Spy(), "pay", approval=True)]),
+    ]
+    runtime = Runtime(agents, store=place())
+    running = asyncio.create_task(runtime.run("lead", "go", thread="t"))
+    await soon(hold.reached.wait())
+    while not (tickets := await runtime.tickets(status="open")):
+        await asyncio.sleep(0.002)
+    answering = asyncio.create_task(runtime.answer(tickets[0].id, True))
+    lead = await run_of(runtime, "lead")
+    while (await runtime.calls(lead.id))[0].attempt < 2:
+        await asyncio.sleep(0.002)
+    hold.released.set()
+    assert {(await soon(task)).text for task in (running, answering)} == {"done"}
+    assert reply_text((await replies_on(runtime, "t"))[0]) == "slow paid"
+    await assert_quiet(runtime)
+    await runtime.close()
+
+
+async def test_a_task_group_that_fails_in_a_tool_is_the_tools_error_and_no_more(scripted: Scripted) -> None:
+    """Before Python 3.13 such a group leaves its task marked as cancelled, and that task may be the run's own."""
+
+    async def fail() -> None:
+        await asyncio.sleep(0)
+        raise ValueError("no")
+
+    @tool
+    async def grouped() -> str:
+        """Fail in a group, in a group."""
+        async with asyncio.TaskGroup() as outer:
+            outer.create_task(asyncio.sleep(0))
+            async with asyncio.TaskGroup() as group:
+                group.create_task(fail())
+        return "never"
+
+    runtime = Runtime([Agent("agent", scripted(call("grouped"), "done"), tools=[grouped])])
+    result = await soon(runtime.run("agent", "go", thread="t"))
+    assert (result.text, result.termination) == ("done", NaturalEnd())
+    assert "unhandled errors in a TaskGroup" in reply_text((await replies_on(runtime, "t"))[0])
+    me = asyncio.current_task()
+    assert me is not None
+    assert me.cancelling() == 0
+
+
+async def test_cancelling_reaches_a_tool_whose_group_failed(scripted: Scripted) -> None:
+    hold = Hold()
+
+    async def fail() -> None:
+        raise ValueError("no")
+
+    async def stay() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await hold.here()
+
+    @tool(effect="pure")
+    async def grouped() -> str:
+        """Fail in a group that takes its time to end."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(stay())
+            await asyncio.sleep(0)
+            group.create_task(fail())
+        return "never"
+
+    runtime = Runtime([Agent("agent", scripted(call("grouped")), tools=[grouped])])
+    handle = await runtime.start("agent", "go", thread="t")
+    await soon(hold.reached.wait())
+    cancelling = asyncio.create_task(handle.cancel("enough"))
+    await asyncio.sleep(0)
+    hold.released.set()
+    assert await soon(cancelling) is True
+    assert "enough" in str((await handle.result()).termination)
+
+
+async def test_news_from_the_background_waits_until_the_step_is_closed(place: Place, scripted: Scripted) -> None:
+    """The owner's call waits for somebody else: the news is taken in, and told behind that call's result."""
+    back = [ask("quick", background=True), ask("waiting")]
+    agents = [
+        Agent("lead", scripted(back, "done"), delegates=[Delegate("quick", background=True), "waiting"]),
+        Agent("quick", scripted("quick")),
+        Agent("waiting", scripted(call("pay"), "paid"), tools=[spying(Spy(), "pay", approval=True)]),
+    ]
+    runtime = Runtime(agents, store=place())
+    waiting = await soon(runtime.run("lead", "go", thread="t"))
+    assert (waiting.status, await told(runtime)) == ("waiting", [])
+    await runtime.close()
+    runtime = Runtime(agents, store=place())
+    result = await soon(runtime.resume(waiting.run_id, waiting.tickets[0].approve()))
+    assert result.text == "done"
+    roles = [m.role for m in await runtime.messages("t")]
+    assert roles == ["user", "assistant", "tool", "tool", "user", "assistant"]
+    (news,) = await told(runtime)
+    assert "quick" in news
+    assert sorted(task.status for task in await tasks_of(runtime)) == ["completed", "completed"]
+    await assert_quiet(runtime)
+    await runtime.close()

@@ -1,0 +1,145 @@
+"""Trees that were made at random: whatever is answered when, in whichever process, every call comes to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loop.helpers import until_idle
+from wakeful import MemoryStore, Runtime
+from wakeful.dispatch import RunResult
+from wakeful.stores import open_store
+from wakeful.testing._crash_processes import Launchers
+from wakeful.testing._crash_sites import open_sites
+from wakeful.types.tickets import Decision, Ticket
+
+from .growth import Dice, tree
+from .killed import denied_in, ledger_in
+from .trees import Ledger, Node, agents_of, check, done, save
+
+T = TypeVar("T")
+
+
+class Drawn:
+    """Lets hypothesis choose."""
+
+    def __init__(self, draw: Any) -> None:
+        self._draw = draw
+
+    def one_of(self, options: Sequence[T]) -> T:
+        return self._draw(st.sampled_from(options))
+
+    def number(self, low: int, high: int) -> int:
+        return self._draw(st.integers(low, high))
+
+
+@st.composite
+def trees(draw: Any) -> Node:
+    """A tree of agents."""
+    return tree(Drawn(draw))
+
+
+class People:
+    """Answers tickets at random."""
+
+    def __init__(self, draw: Any) -> None:
+        self._draw = draw
+        self.denied: set[str] = set()
+
+    def decide(self, ticket: Ticket) -> Decision:
+        if ticket.asked_by == "remote":
+            return ticket.result("the blue one")
+        if self._draw(st.booleans()):
+            return ticket.approve()
+        self.denied.add(ticket.arguments["label"])
+        return ticket.deny("no")
+
+    async def answer(self, runtime: Runtime, waiting: RunResult) -> RunResult:
+        """Answer some of what is asked: at the root, several at once, or one by its own id."""
+        tickets = self._draw(st.permutations(waiting.tickets))
+        way = self._draw(st.sampled_from(["at once", "side by side", "by ticket"]))
+        some = tickets[: 1 if way == "by ticket" else self._draw(st.integers(1, len(tickets)))]
+        decisions = [self.decide(ticket) for ticket in some]
+        if way == "at once":
+            return await runtime.resume(waiting.run_id, *decisions)
+        if way == "side by side":
+            await asyncio.gather(*[runtime.resume(waiting.run_id, decision) for decision in decisions])
+            return await runtime.wait(waiting.run_id)
+        return await runtime.answer(some[0].id, decisions[0])
+
+
+async def grow(root: Node, data: Any, store: Any, ledger: Ledger) -> None:
+    """Run a tree to its end, with answers and restarts in between."""
+    people = People(data.draw)
+    before = asyncio.all_tasks()
+    runtime = Runtime(agents_of(root, ledger), store=store())
+    async with asyncio.timeout(20):
+        result = await runtime.run(root.id, "go", thread="t")
+        while result.status == "waiting":
+            assert result.tickets, "it waits, and nobody is asked"
+            if data.draw(st.booleans()):
+                await until_idle(runtime)  # Closing cancels what works in the background.
+                await runtime.close()
+                runtime = Runtime(agents_of(root, ledger), store=store())
+            result = await people.answer(runtime, result)
+        assert (result.text, result.tickets) == (done(root), ())
+        assert not runtime._dispatch.active
+        await check(root, runtime._env.store, ledger, people.denied)
+    await runtime.close()
+    assert asyncio.all_tasks() == before
+
+
+@given(root=trees(), data=st.data())
+def test_every_tree_comes_to_its_end_in_memory(root: Node, data: Any) -> None:
+    store = MemoryStore()
+    asyncio.run(grow(root, data, lambda: store, Ledger()))
+
+
+@settings(max_examples=max(1, settings.default.max_examples // 4))
+@given(root=trees(), data=st.data())
+def test_every_tree_comes_to_its_end_on_sqlite(root: Node, data: Any) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(grow(root, data, lambda: str(Path(folder) / "store.db"), Ledger()))
+
+
+def play(seed: int) -> None:
+    """Kill some processes of a tree at random moments, let the last one come to its end, and check."""
+    root, dice = tree(Dice(seed)), random.Random(seed)
+    with open_sites("sqlite") as sites, Launchers() as launchers, sites.new() as (place, site):
+        save(root, site.folder)
+        for _ in range(dice.randint(1, 4)):
+            child = launchers.start("delegation.killed:grow", place, site)
+            if child.ended(dice.uniform(0.05, 0.6)):
+                assert child.problem(0) is None, seed
+            child.kill()
+        last = launchers.start("delegation.killed:grow", place, site)
+        assert last.problem(30) is None, seed
+
+        async def look() -> None:
+            store = open_store(site.store)
+            try:
+                await check(root, store, ledger_in(site.folder), denied_in(root), killed=True)
+            finally:
+                await store.close()
+
+        asyncio.run(look())
+
+
+def test_a_tree_whose_processes_are_killed_comes_to_its_end() -> None:
+    for seed in range(3):
+        play(seed)
+
+
+@pytest.mark.long
+def test_many_trees_whose_processes_are_killed_come_to_their_end() -> None:
+    for seed in range(100, 100 + int(os.environ.get("WAKEFUL_TREES", "60"))):
+        play(seed)
