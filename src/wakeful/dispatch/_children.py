@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from ..errors import InvalidArguments, ToolError
+from ..errors import InvalidArguments, ToolError, WakefulError
 from ..loop import Activation, end_task, outcome_of
 from ..state import Snapshot, State
 from ..stores import Commit, InboxItem
@@ -22,6 +22,9 @@ from ._trees import POLL, measure, open_below
 
 __all__ = ["ChildRuns"]
 
+# The place of a call's first child.
+FIRST = 1
+
 
 class ChildRuns:
     """What the runs of one tenant have below them."""
@@ -32,6 +35,19 @@ class ChildRuns:
     async def run(self, act: Activation, context: ToolContext, request: ChildRequest) -> ChildResult:
         """Run an agent below a call."""
         return await _run(self._dispatcher(), act, context, request)
+
+    def begin(self, act: Activation, call_id: str, request: ChildRequest) -> TaskRecord | None:
+        """Begin a call's only child by the run's next commit; None where the call itself will be refused it."""
+        try:
+            task = _new_task(self._dispatcher(), act, call_id, FIRST, request)
+        except WakefulError:
+            return None
+        act.draft.put_task(task)
+        if task.durable:
+            act.draft.put_item(_input(act, task, request))
+            act.apart = True
+        act.view.tasks = (*act.view.tasks, task)
+        return task
 
     async def resume(self, act: Activation, context: ToolContext, task: TaskRecord, prompt: str) -> TaskRecord:
         """Let a stopped task go on."""
@@ -55,8 +71,8 @@ async def _run(
 ) -> ChildResult:
     """Run an agent below a tool call. A call that is made again finds the child that it began before."""
     place = context.next_place()
-    task = await _recorded(dispatch, parent, context, place) if context.attempt > 1 else None
-    fresh = task is None
+    task = await _recorded(dispatch, parent, context, place)
+    fresh = task is None or context.attempt == 1
     if task is None:
         task = await _begin(dispatch, parent, context, place, request)
     if request.background:
@@ -78,8 +94,11 @@ async def _run(
 async def _recorded(
     dispatch: Dispatcher, parent: Activation, context: ToolContext, place: int
 ) -> TaskRecord | None:
-    """The task that an earlier attempt at the call began here."""
-    tasks = [*parent.view.tasks, *await dispatch.env.store.tasks(parent.identity.thread_id)]
+    """The task that the commit which started the call began here, or an earlier attempt at it."""
+    open_one = next((t for t in parent.view.tasks if t.call_id == context.call_id and t.place == place), None)
+    if open_one is not None or context.attempt == 1:
+        return open_one
+    tasks = await dispatch.env.store.tasks(parent.identity.thread_id)
     return next((t for t in tasks if t.call_id == context.call_id and t.place == place), None)
 
 
@@ -90,7 +109,15 @@ async def _begin(
     dispatch: Dispatcher, parent: Activation, context: ToolContext, place: int, request: ChildRequest
 ) -> TaskRecord:
     """Write down that the call has a child, with a durable one's input: one commit under the parent's fence."""
-    above, agent_id = context.run, request.agent_id
+    task = _new_task(dispatch, parent, context.call_id, place, request)
+    await _write(dispatch, parent, task, [_input(parent, task, request)] if task.durable else [])
+    return task
+
+
+def _new_task(
+    dispatch: Dispatcher, parent: Activation, call_id: str, place: int, request: ChildRequest
+) -> TaskRecord:
+    above, agent_id = parent.identity, request.agent_id
     if above.depth >= parent.rules.limits.depth:
         raise ToolError(
             f"agent {agent_id} can't be called here: runs are nested {above.depth} deep and the limit is "
@@ -106,7 +133,7 @@ async def _begin(
     _check_name(parent, request.name)
     run_id, durable = new_id(), request.durable or request.background
     thread_id = f"sub-agent-{run_id}" if durable or remote else run_id
-    task = TaskRecord(
+    return TaskRecord(
         id=run_id,
         thread_id=above.thread_id,
         run_id=above.run_id,
@@ -114,14 +141,12 @@ async def _begin(
         agent_id=agent_id,
         target=run_id,
         target_thread=thread_id,
-        call_id=context.call_id,
+        call_id=call_id,
         place=place,
         background=request.background,
         durable=durable,
         created_at=parent.clock.now(),
     )
-    await _write(dispatch, parent, task, [_input(parent, context, task, request)] if durable else [])
-    return task
 
 
 async def _write(dispatch: Dispatcher, parent: Activation, task: TaskRecord, inbox: list[InboxItem]) -> None:
@@ -161,7 +186,7 @@ async def _resume(
     )
     message = user_message(prompt.strip() or "Go on with your task.", at=parent.clock.now())
     request = ChildRequest(task.agent_id, message, background=True)
-    await _write(dispatch, parent, again, [_input(parent, context, again, request)])
+    await _write(dispatch, parent, again, [_input(parent, again, request)])
     return again
 
 
@@ -175,8 +200,8 @@ def _check_name(parent: Activation, name: str | None) -> None:
         raise InvalidArguments(f"a running task named '{name}' already exists")
 
 
-def _identity(context: ToolContext, task: TaskRecord) -> Identity:
-    above = context.run
+def _identity(parent: Activation, task: TaskRecord) -> Identity:
+    above = parent.identity
     return Identity(
         task.target,
         task.target_thread,
@@ -184,13 +209,13 @@ def _identity(context: ToolContext, task: TaskRecord) -> Identity:
         above.root_run_id,
         above.run_id,
         above.thread_id,
-        context.call_id.strip() or None,
+        (task.call_id or "").strip() or None,
         "subagent",
         above.depth + 1,
     )
 
 
-def _input(parent: Activation, context: ToolContext, task: TaskRecord, request: ChildRequest) -> InboxItem:
+def _input(parent: Activation, task: TaskRecord, request: ChildRequest) -> InboxItem:
     return InboxItem(
         id=task.target,
         thread_id=task.target_thread,
@@ -200,7 +225,7 @@ def _input(parent: Activation, context: ToolContext, task: TaskRecord, request: 
         principal=parent.view.run.principal,
         run_id=task.target,
         seed=_seed(parent, request),
-        lineage=_identity(context, task),
+        lineage=_identity(parent, task),
         task=TaskRef(task.id, task.epoch, task.background),
         history=_visible(parent) if request.fork else (),
     )
@@ -285,7 +310,7 @@ async def _activation(
         ref = TaskRef(task.id, task.epoch)
         history = _visible(parent) if request.fork else ()
         seed = _seed(parent, request)
-        return dispatch.opener.child(parent, _identity(context, task), ref, request.message, seed, history)
+        return dispatch.opener.child(parent, _identity(parent, task), ref, request.message, seed, history)
     run = stored.run
     busy = task.target_thread in dispatch.active or stored.thread.claimed
     if busy or run is None or run.waiting is not None:

@@ -77,6 +77,10 @@ class Children(Protocol):
         """Run an agent below a call."""
         ...
 
+    def begin(self, act: Activation, call_id: str, request: ChildRequest) -> TaskRecord | None:
+        """Begin a call's only child by the run's next commit; None where the call itself will be refused it."""
+        ...
+
     async def resume(self, act: Activation, context: ToolContext, task: TaskRecord, prompt: str) -> TaskRecord:
         """Let a stopped task go on."""
         ...
