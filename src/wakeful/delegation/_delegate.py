@@ -88,14 +88,17 @@ class DelegateTool(Tool):
 
     def request(self, arguments: dict[str, Any], now: int) -> ChildRequest:
         """The agent, and what it is asked."""
-        return ChildRequest(
-            self.agent_id,
-            user_message(arguments["prompt"], at=now),
-            durable=self._how.durable,
-            background=arguments.get("background", False),
-            name=arguments.get("name"),
-            fork=arguments.get("fork_context", False),
-        )
+        made = arguments.get("request")
+        if made is None:
+            made = arguments["request"] = ChildRequest(
+                self.agent_id,
+                user_message(arguments["prompt"], at=now),
+                self._how.durable,
+                arguments.get("background", False),
+                arguments.get("name"),
+                arguments.get("fork_context", False),
+            )
+        return made
 
     def call(self, arguments: dict[str, Any], context: ToolContext) -> Any:
         """Run the agent."""

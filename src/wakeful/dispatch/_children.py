@@ -15,7 +15,7 @@ from ..tools import ChildRequest, ChildResult, Parked, ToolContext
 from ..types.content import ToolCall
 from ..types.ids import new_id
 from ..types.messages import Message, user_message
-from ..types.runs import Identity, RunRecord, TaskRecord, TaskRef
+from ..types.runs import Identity, RunRecord, TaskOutcome, TaskRecord, TaskRef
 from ._local import Dispatcher
 from ._results import output_of
 from ._trees import POLL, measure, open_below
@@ -271,11 +271,10 @@ async def _attend(
     finally:
         children[context.call_id] -= 1
         done = act.left and act.view.run.status == "done"
-        if done and _is_open(parent, task):
-            end_task(parent, task, outcome_of(act.view.run, act.view.answer))
-    if not done:
-        return None
-    return _result(dispatch, task, act.view.run, act.view.answer, act.state.snapshot())
+        outcome = outcome_of(act.view.run, act.view.answer) if done else None
+        if outcome is not None and _is_open(parent, task):
+            end_task(parent, task, outcome)
+    return None if outcome is None else _result(dispatch, task, act.view.run, outcome, act.state.snapshot())
 
 
 async def _beside(dispatch: Dispatcher, act: Activation, context: ToolContext, task: TaskRecord) -> None:
@@ -339,18 +338,17 @@ def _is_open(parent: Activation, task: TaskRecord) -> bool:
 async def _collect(dispatch: Dispatcher, parent: Activation, task: TaskRecord, run: RunRecord) -> ChildResult:
     """What a child came to that was done elsewhere, or before."""
     store = dispatch.env.store
-    answer = await store.answer(run.id)
+    outcome = outcome_of(run, await store.answer(run.id))
     if _is_open(parent, task):
-        end_task(parent, task, outcome_of(run, answer))
+        end_task(parent, task, outcome)
     stored = await store.load(run.thread_id)
     state = State(dispatch.env.registry.catalog.keys, {} if stored is None else stored.state)
-    return _result(dispatch, task, run, answer, state.snapshot())
+    return _result(dispatch, task, run, outcome, state.snapshot())
 
 
 def _result(
-    dispatch: Dispatcher, task: TaskRecord, run: RunRecord, answer: Message | None, state: Snapshot
+    dispatch: Dispatcher, task: TaskRecord, run: RunRecord, outcome: TaskOutcome, state: Snapshot
 ) -> ChildResult:
-    outcome = outcome_of(run, answer)
     output = output_of(dispatch.env.registry, run)
     return ChildResult(
         run.id, task.agent_id, outcome.status, outcome.text, run.steps, outcome.error, output, state, task.id
