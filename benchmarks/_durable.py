@@ -11,6 +11,7 @@ from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
+from benchmarks import _delegation
 from benchmarks._databases import PostgresServer, SqliteFile
 from benchmarks._measures import Durable, Measure, Tally, Turn, words
 from benchmarks._timing import pace, summary, time_round, time_run
@@ -160,4 +161,6 @@ BY_ENTRY: dict[str, Taken] = {
     "throughput": throughput,
     "growth": growth,
     "answer": resume,
+    "delegation_durable": _delegation.durable_delegation,
+    "cancel_tree": _delegation.cancel_tree,
 }

@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from benchmarks import _envs
+from benchmarks._delegation import IN_MEMORY
 from benchmarks._measures import MEASURES, Measure, Tally
 from benchmarks._timing import pace, summary, time_run
 
@@ -104,6 +105,8 @@ def run_measure(contender: str, name: str) -> dict[str, Any]:
             row = asyncio.run(BY_ENTRY[measure.entry](module, measure, place))
         row["rss_mb"] = peak_rss_mb()
         versions[kind] = place.version
+    elif measure.entry in IN_MEMORY:
+        row = {**asyncio.run(IN_MEMORY[measure.entry](module, measure)), "rss_mb": peak_rss_mb()}
     else:
         row = asyncio.run(measure_runs(module, measure))
     return {**row, "versions": versions}

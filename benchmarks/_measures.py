@@ -1,9 +1,10 @@
 """What is measured: the script the model plays in each measure, and what a result is divided by."""
 
+import json
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 PROMPT = "Go."
 INSTRUCTIONS = "Answer the question."
@@ -28,7 +29,7 @@ class Call(NamedTuple):
 
     id: str
     number: int
-    arguments: dict[str, int]
+    arguments: dict[str, Any]
     json: str
 
 
@@ -49,6 +50,11 @@ class Plan:
     deltas: int = 1
     latency: float = 0.0
     answer: str = ""
+    # The tool that the calls are for. With an argument it is another agent: it is given the prompt, and answers
+    # what the tool would have returned.
+    tool: str = "step"
+    argument: str = ""
+    more: dict[str, str] = field(default_factory=dict)
     parts: list[str] = field(init=False, repr=False)
     text: str = field(init=False, repr=False)
     script: tuple[tuple[Call, ...], ...] = field(init=False, repr=False)
@@ -56,13 +62,14 @@ class Plan:
     def __post_init__(self) -> None:
         parts = [self.answer] if self.answer else [f"word-{index} " for index in range(self.deltas)]
         numbers = [range(turn * self.calls, (turn + 1) * self.calls) for turn in range(self.turns)]
-        asked = tuple(
-            tuple(Call(f"call_{n}", n, {"n": n}, f'{{"n": {n}}}') for n in turn_numbers)
-            for turn_numbers in numbers
-        )
+        asked = tuple(tuple(self._call(n) for n in turn_numbers) for turn_numbers in numbers)
         object.__setattr__(self, "parts", parts)
         object.__setattr__(self, "text", "".join(parts))
         object.__setattr__(self, "script", (*asked, ()))
+
+    def _call(self, n: int) -> Call:
+        arguments = {**self.more, self.argument: PROMPT} if self.argument else {"n": n}
+        return Call(f"call_{n}", n, arguments, json.dumps(arguments))
 
     def ask(self, result: str | None) -> tuple[Call, ...]:
         """The calls to ask for after the latest tool result, or after the prompt; none means: now the text.
@@ -70,6 +77,10 @@ class Plan:
         The turn follows from the result, because one model object serves many runs at once.
         """
         return self.script[0 if result is None else int(result) // self.calls + 1]
+
+
+# What an agent says that another one calls: the result that the caller's script goes on from.
+CHILD = Plan(answer="0")
 
 
 def words(size: int, seed: int = 0) -> str:
@@ -141,6 +152,50 @@ MEASURES: tuple[Measure, ...] = (
         at_once=1000,
         rounds=5,
         budget_s=15.0,
+    ),
+    Measure(
+        "delegation",
+        "the call of another agent with one model turn: a run with it, without what a plain run takes",
+        "µs/call",
+        entry="delegation",
+        plan=Plan(turns=1, tool="researcher", argument="task"),
+        budget_s=6.0,
+        columns={"direct_us": "plain run", "delegated_us": "run with it", "cpu_us": "processor"},
+        targets=(Target("median_us", 0.2, "peer"), Target("cpu_us", 0.2, "peer")),
+    ),
+    Measure(
+        "cancel-tree",
+        "a tree of 5 x 10 children blocked in tools, from the root's cancellation until all is quiet",
+        "µs/tree",
+        entry="cancel_tree",
+        rounds=100,
+        budget_s=15.0,
+        columns={
+            "p99_us": "p99",
+            "left_runs": "runs left",
+            "left_tasks": "tasks",
+            "left_threads": "threads",
+            "left_sockets": "sockets",
+            "abandoned": "abandoned",
+        },
+        targets=(Target("left", 0), Target("abandoned", 0)),
+    ),
+    Measure(
+        "delegation-durable",
+        "the same call on a store, full sync, the agent that is called durable itself",
+        "µs/call",
+        entry="delegation_durable",
+        plan=Plan(turns=1, tool="researcher", argument="task"),
+        budget_s=8.0,
+        columns={
+            "direct_us": "plain run",
+            "ratio": "x plain run",
+            "delegated_us": "run with it",
+            "transactions_direct": "tx/plain run",
+            "transactions_child": "tx/call",
+            "ephemeral_us": "ephemeral",
+        },
+        targets=(Target("ratio", 3),),
     ),
     Measure(
         "durable-step",

@@ -35,17 +35,24 @@ def _check(measure: Measure, answers: list[str | list[str]], tally: Tally) -> No
     wrong = [answer for answer in answers if answer != expected]
     if wrong:
         raise AssertionError(f"{len(wrong)} of {runs} runs answered otherwise, e.g. {wrong[0]!r:.200}")
-    seen, due = (tally.models, tally.tools), (runs * (plan.turns + 1), runs * plan.turns * plan.calls)
+    calls = runs * plan.turns * plan.calls
+    children, tools = (calls, 0) if plan.argument else (0, calls)
+    seen, due = (tally.models, tally.tools), (runs * (plan.turns + 1) + children, tools)
     if seen != due:
         raise AssertionError(f"(model calls, tool calls) were {seen}, not {due}")
 
 
 async def time_round(run: Run, measure: Measure, tally: Tally, repeat: int) -> float:
     """One timed round: seconds for a unit of the measure."""
+    return (await clock_round(run, measure, tally, repeat))[0]
+
+
+async def clock_round(run: Run, measure: Measure, tally: Tally, repeat: int) -> tuple[float, float]:
+    """The same, and how much of that the processor worked: others on the machine disturb that less."""
     tally.models = tally.tools = 0
     gc.collect()
     answers: list[str | list[str]] = []
-    start = time.perf_counter()
+    start, start_cpu = time.perf_counter(), time.process_time()
     if measure.at_once > 1:
         answers += await asyncio.gather(*(run() for _ in range(repeat)))
         runs = 1
@@ -56,9 +63,9 @@ async def time_round(run: Run, measure: Measure, tally: Tally, repeat: int) -> f
     # What a run leaves for the event loop to do, such as closing generators, belongs to its cost.
     for _ in range(5):
         await asyncio.sleep(0)
-    spent = time.perf_counter() - start
+    spent, spent_cpu = time.perf_counter() - start, time.process_time() - start_cpu
     _check(measure, answers, tally)
-    return spent / runs / measure.per
+    return spent / runs / measure.per, spent_cpu / runs / measure.per
 
 
 async def time_run(run: Run, measure: Measure, tally: Tally) -> dict[str, Any]:

@@ -2,11 +2,12 @@
 
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from benchmarks._measures import PROMPT, Durable, Plan, Tally, Turn
-from benchmarks.contenders.wakeful import Scripted, agent_of
+from benchmarks._delegation import Delegations
+from benchmarks._measures import PROMPT, Durable, Plan, Run, Tally, Turn
+from benchmarks.contenders.wakeful import Scripted, agent_of, delegating
 from wakeful import Agent, Decision, Limits, ModelRequest, Runtime, Store, tool
 from wakeful.models import CallStartChunk, Chunk, StopChunk, TextChunk
 
@@ -22,6 +23,25 @@ async def durable(store: Any, plan: Plan, tally: Tally) -> AsyncIterator[Durable
             return (await runtime.run("bench", PROMPT)).text
 
         yield Durable(once, lambda: store.batches)
+
+
+@asynccontextmanager
+async def delegation(store: Any, plan: Plan, tally: Tally) -> AsyncIterator[Delegations]:
+    """A plain run and runs that call another agent, on one store."""
+    agents = {"direct": [agent_of(Plan(), tally)]}
+    agents |= {"durable": delegating(plan, tally, durable=True), "ephemeral": delegating(plan, tally)}
+    async with AsyncExitStack() as stack:
+
+        async def run_of(agents: list[Agent]) -> Run:
+            runtime = await stack.enter_async_context(Runtime(agents, store=store))
+
+            async def once() -> str:
+                return (await runtime.run("bench", PROMPT)).text
+
+            return once
+
+        runs = {name: await run_of(own) for name, own in agents.items()}
+        yield Delegations(runs.pop("direct"), runs, lambda: store.batches[0])
 
 
 @asynccontextmanager

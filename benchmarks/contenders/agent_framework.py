@@ -15,7 +15,7 @@ from agent_framework import (
     tool,
 )
 
-from benchmarks._measures import INSTRUCTIONS, PROMPT, Plan, Run, Tally
+from benchmarks._measures import CHILD, INSTRUCTIONS, PROMPT, Plan, Run, Tally
 
 PACKAGES = ("agent-framework-core",)
 IMPORT = "from agent_framework import Agent, tool"
@@ -42,7 +42,7 @@ class Scripted(FunctionInvocationLayer, BaseChatClient):
             await asyncio.sleep(plan.latency)
         last = messages[-1].contents[-1]
         calls = plan.ask(last.result if last.type == "function_result" else None)
-        contents = [Content.from_function_call(call.id, "step", arguments=call.json) for call in calls]
+        contents = [Content.from_function_call(call.id, plan.tool, arguments=call.json) for call in calls]
         message = Message("assistant", contents or [Content.from_text(plan.text)])
         return ChatResponse(messages=[message], response_id="response")
 
@@ -61,6 +61,17 @@ def run(plan: Plan, tally: Tally) -> Run:
 
     tools = [step] if plan.turns else None
     agent = Agent(Scripted(plan, tally), INSTRUCTIONS, name="bench", tools=tools)
+
+    async def once() -> str:
+        response = await agent.run(PROMPT)
+        return response.text
+
+    return once
+
+
+def delegation(plan: Plan, tally: Tally) -> Run:
+    child = Agent(Scripted(CHILD, tally), INSTRUCTIONS, name=plan.tool, description="Does research.")
+    agent = Agent(Scripted(plan, tally), INSTRUCTIONS, name="bench", tools=[child.as_tool(arg_name=plan.argument)])
 
     async def once() -> str:
         response = await agent.run(PROMPT)

@@ -2,16 +2,17 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from agno.agent import Agent, RunContentEvent
 from agno.models.base import Model
 from agno.models.message import Message
 from agno.models.response import ModelResponse
+from agno.team import Team
 from agno.tools import tool
 
-from benchmarks._measures import INSTRUCTIONS, PROMPT, Plan, Run, Tally
+from benchmarks._measures import CHILD, INSTRUCTIONS, PROMPT, Plan, Run, Tally
 
 PACKAGES = ("agno",)
 IMPORT = "from agno.agent import Agent\nfrom agno.tools import tool"
@@ -32,7 +33,7 @@ class Scripted(Model):
         if not calls:
             return ModelResponse(role="assistant", content=plan.text)
         asked = [
-            {"id": call.id, "type": "function", "function": {"name": "step", "arguments": call.json}}
+            {"id": call.id, "type": "function", "function": {"name": plan.tool, "arguments": call.json}}
             for call in calls
         ]
         return ModelResponse(role="assistant", tool_calls=asked)
@@ -75,6 +76,39 @@ def run(plan: Plan, tally: Tally) -> Run:
         return output.content
 
     return once
+
+
+def _by_tool(plan: Plan, tally: Tally) -> Run:
+    child = agent_of(CHILD, tally)
+
+    @tool(name=plan.tool)
+    async def researcher(task: str) -> str:
+        """Do research."""
+        return (await child.arun(task)).content
+
+    model = Scripted(id="scripted", plan=plan, tally=tally)
+    agent = Agent(model=model, instructions=INSTRUCTIONS, tools=[researcher], telemetry=False)
+
+    async def once() -> str:
+        return (await agent.arun(PROMPT)).content
+
+    return once
+
+
+def _by_team(plan: Plan, tally: Tally) -> Run:
+    plan = replace(plan, tool="delegate_task_to_member", argument="task", more={"member_id": plan.tool})
+    model = Scripted(id="scripted", plan=plan, tally=tally)
+    child = agent_of(CHILD, tally, id=plan.more["member_id"], name=plan.more["member_id"])
+    team = Team(members=[child], model=model, instructions=INSTRUCTIONS, telemetry=False)
+
+    async def once() -> str:
+        return (await team.arun(PROMPT)).content
+
+    return once
+
+
+def delegation(plan: Plan, tally: Tally) -> dict[str, Run]:
+    return {"tool": _by_tool(plan, tally), "team": _by_team(plan, tally)}
 
 
 def stream(plan: Plan, tally: Tally) -> Run:

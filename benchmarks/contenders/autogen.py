@@ -6,7 +6,8 @@ from typing import Any
 
 from autogen_agentchat.agents import AssistantAgent
 from autogen_agentchat.messages import ModelClientStreamingChunkEvent
-from autogen_core import FunctionCall
+from autogen_agentchat.tools import AgentTool
+from autogen_core import CancellationToken, FunctionCall
 from autogen_core.models import (
     ChatCompletionClient,
     CreateResult,
@@ -17,7 +18,7 @@ from autogen_core.models import (
 )
 from autogen_core.tools import FunctionTool
 
-from benchmarks._measures import INSTRUCTIONS, PROMPT, Plan, Run, Tally
+from benchmarks._measures import CHILD, INSTRUCTIONS, PROMPT, Plan, Run, Tally
 
 PACKAGES = ("autogen-agentchat", "autogen-core")
 IMPORT = "from autogen_agentchat.agents import AssistantAgent\nfrom autogen_core.tools import FunctionTool"
@@ -47,7 +48,7 @@ class Scripted(ChatCompletionClient):
             await asyncio.sleep(plan.latency)
         last = messages[-1]
         calls = plan.ask(last.content[-1].content if isinstance(last, FunctionExecutionResultMessage) else None)
-        asked = [FunctionCall(call.id, call.json, "step") for call in calls]
+        asked = [FunctionCall(call.id, call.json, plan.tool) for call in calls]
         return CreateResult(
             finish_reason="function_calls" if asked else "stop",
             content=asked or plan.text,
@@ -100,6 +101,23 @@ def run(plan: Plan, tally: Tally) -> Run:
             "bench", client, tools=tools, system_message=INSTRUCTIONS, max_tool_iterations=plan.turns + 10
         )
         result = await agent.run(task=PROMPT)
+        return result.messages[-1].content
+
+    return once
+
+
+def delegation(plan: Plan, tally: Tally) -> Run:
+    client = Scripted(plan, tally)
+    child = AssistantAgent(
+        plan.tool, Scripted(CHILD, tally), system_message=INSTRUCTIONS, description="Does research."
+    )
+    tools: list[Any] = [AgentTool(child, return_value_as_last_message=True)]
+
+    async def once() -> str:
+        # As in `run`; the child's conversation is emptied instead, as a tool around it is the costly part.
+        agent = AssistantAgent("bench", client, tools=tools, system_message=INSTRUCTIONS, max_tool_iterations=10)
+        result = await agent.run(task=PROMPT)
+        await child.on_reset(CancellationToken())
         return result.messages[-1].content
 
     return once

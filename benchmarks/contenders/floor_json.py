@@ -5,13 +5,32 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-from benchmarks._measures import INSTRUCTIONS, PROMPT, Plan, Run, Tally
+from benchmarks._measures import CHILD, INSTRUCTIONS, PROMPT, Plan, Run, Tally
 
 PACKAGES = ()
 IMPORT = "import asyncio, json"
 
 
 def run(plan: Plan, tally: Tally) -> Run:
+    async def step(n: int) -> str:
+        tally.tools += 1
+        return str(n)
+
+    loop = _loop(plan, tally, step)
+    return lambda: loop(PROMPT)
+
+
+def delegation(plan: Plan, tally: Tally) -> Run:
+    child = _loop(CHILD, tally, None)
+
+    async def researcher(task: str) -> str:
+        return await child(task)
+
+    loop = _loop(plan, tally, researcher)
+    return lambda: loop(PROMPT)
+
+
+def _loop(plan: Plan, tally: Tally, tool: Any) -> Any:
     async def model(messages: list[dict[str, Any]]) -> dict[str, Any]:
         tally.models += 1
         if plan.latency:
@@ -20,21 +39,17 @@ def run(plan: Plan, tally: Tally) -> Run:
         calls = plan.ask(last["content"] if last["role"] == "tool" else None)
         if not calls:
             return {"role": "assistant", "content": plan.text}
-        asked = [{"id": call.id, "name": "step", "arguments": call.json} for call in calls]
+        asked = [{"id": call.id, "name": plan.tool, "arguments": call.json} for call in calls]
         return {"role": "assistant", "content": None, "tool_calls": asked}
 
-    async def step(n: int) -> str:
-        tally.tools += 1
-        return str(n)
-
-    tools = {"step": step}
+    tools = {plan.tool: tool}
 
     async def use(call: dict[str, Any]) -> dict[str, Any]:
         content = await tools[call["name"]](**json.loads(call["arguments"]))
         return {"role": "tool", "tool_call_id": call["id"], "content": content}
 
-    async def once() -> str:
-        messages = [{"role": "system", "content": INSTRUCTIONS}, {"role": "user", "content": PROMPT}]
+    async def once(prompt: str) -> str:
+        messages = [{"role": "system", "content": INSTRUCTIONS}, {"role": "user", "content": prompt}]
         encoded = [json.dumps(message) for message in messages]
         while True:
             answer = await model(messages)

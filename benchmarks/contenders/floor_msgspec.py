@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import msgspec
 
-from benchmarks._measures import INSTRUCTIONS, PROMPT, Plan, Run, Tally
+from benchmarks._measures import CHILD, INSTRUCTIONS, PROMPT, Plan, Run, Tally
 
 PACKAGES = ("msgspec",)
 IMPORT = "import asyncio, msgspec"
@@ -32,9 +33,32 @@ class Arguments(msgspec.Struct):
     n: int
 
 
+class Task(msgspec.Struct):
+    task: str
+
+
 def run(plan: Plan, tally: Tally) -> Run:
+    async def step(arguments: Arguments) -> str:
+        tally.tools += 1
+        return str(arguments.n)
+
+    loop = _loop(plan, tally, Arguments, step)
+    return lambda: loop(PROMPT)
+
+
+def delegation(plan: Plan, tally: Tally) -> Run:
+    child = _loop(CHILD, tally, Arguments, None)
+
+    async def researcher(arguments: Task) -> str:
+        return await child(arguments.task)
+
+    loop = _loop(plan, tally, Task, researcher)
+    return lambda: loop(PROMPT)
+
+
+def _loop(plan: Plan, tally: Tally, arguments: type, tool: Any) -> Any:
     encode = msgspec.json.Encoder().encode
-    decode = msgspec.json.Decoder(Arguments).decode
+    decode = msgspec.json.Decoder(arguments).decode
 
     async def model(messages: list[Message]) -> Message:
         tally.models += 1
@@ -44,20 +68,16 @@ def run(plan: Plan, tally: Tally) -> Run:
         calls = plan.ask(last.content if last.role == "tool" else None)
         if not calls:
             return Message("assistant", plan.text)
-        return Message("assistant", None, [ToolCall(call.id, "step", call.json) for call in calls])
+        return Message("assistant", None, [ToolCall(call.id, plan.tool, call.json) for call in calls])
 
-    async def step(n: int) -> str:
-        tally.tools += 1
-        return str(n)
-
-    tools = {"step": step}
+    tools = {plan.tool: tool}
 
     async def use(call: ToolCall) -> Message:
-        content = await tools[call.name](decode(call.arguments).n)
+        content = await tools[call.name](decode(call.arguments))
         return Message("tool", content, None, call.id)
 
-    async def once() -> str:
-        messages = [Message("system", INSTRUCTIONS), Message("user", PROMPT)]
+    async def once(prompt: str) -> str:
+        messages = [Message("system", INSTRUCTIONS), Message("user", prompt)]
         encoded = [encode(message) for message in messages]
         while True:
             answer = await model(messages)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 from google.adk.agents import LlmAgent
@@ -13,9 +14,10 @@ from google.adk.runners import Runner
 from google.adk.sessions import InMemorySessionService
 from google.adk.telemetry import TelemetryConfig
 from google.adk.telemetry.context import ContentCapturingMode
+from google.adk.tools.agent_tool import AgentTool
 from google.genai import types
 
-from benchmarks._measures import INSTRUCTIONS, PROMPT, Plan, Run, Tally
+from benchmarks._measures import CHILD, INSTRUCTIONS, PROMPT, Plan, Run, Tally
 
 PACKAGES = ("google-adk", "google-genai")
 IMPORT = (
@@ -55,7 +57,7 @@ class Scripted(BaseLlm):
                 yield _answer([types.Part(text=text)], partial=True)
         last = llm_request.contents[-1].parts[-1].function_response
         parts = [
-            types.Part(function_call=types.FunctionCall(id=call.id, name="step", args=call.arguments))
+            types.Part(function_call=types.FunctionCall(id=call.id, name=plan.tool, args=call.arguments))
             for call in plan.ask(last.response["result"] if last else None)
         ]
         yield _answer(parts or [types.Part(text=plan.text)])
@@ -93,8 +95,11 @@ def _events(runner: Runner, config: RunConfig) -> Any:
 
 
 def run(plan: Plan, tally: Tally) -> Run:
-    config = RunConfig(max_llm_calls=plan.turns + 10, telemetry=QUIET)
-    events = _events(runner_of(plan, tally, InMemorySessionService()), config)
+    return _run(runner_of(plan, tally, InMemorySessionService()), plan)
+
+
+def _run(runner: Runner, plan: Plan) -> Run:
+    events = _events(runner, RunConfig(max_llm_calls=plan.turns + 10, telemetry=QUIET))
 
     async def once() -> str:
         text = ""
@@ -104,6 +109,31 @@ def run(plan: Plan, tally: Tally) -> Run:
         return text
 
     return once
+
+
+def _delegating(plan: Plan, tally: Tally, *, as_tool: bool) -> Run:
+    child = LlmAgent(
+        name=plan.tool,
+        description="Does research.",
+        model=Scripted(model="scripted", plan=CHILD, tally=tally),
+        instruction=INSTRUCTIONS,
+        mode=None if as_tool else "single_turn",
+    )
+    agent = LlmAgent(
+        name="bench",
+        model=Scripted(model="scripted", plan=replace(plan, argument="request"), tally=tally),
+        instruction=INSTRUCTIONS,
+        tools=[AgentTool(child)] if as_tool else [],
+        sub_agents=[] if as_tool else [child],
+    )
+    return _run(Runner(agent=agent, app_name="bench", session_service=InMemorySessionService()), plan)
+
+
+def delegation(plan: Plan, tally: Tally) -> dict[str, Run]:
+    return {
+        "AgentTool": _delegating(plan, tally, as_tool=True),
+        "single_turn": _delegating(plan, tally, as_tool=False),
+    }
 
 
 def stream(plan: Plan, tally: Tally) -> Run:

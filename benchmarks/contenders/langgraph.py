@@ -12,7 +12,7 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from langgraph.config import get_stream_writer
 from langgraph.graph import END, START, StateGraph
 
-from benchmarks._measures import INSTRUCTIONS, PROMPT, Plan, Run, Tally
+from benchmarks._measures import CHILD, INSTRUCTIONS, PROMPT, Plan, Run, Tally
 
 PACKAGES = ("langgraph", "langchain", "langchain-core")
 IMPORT = "from langchain.agents import create_agent\nfrom langchain.tools import tool"
@@ -41,7 +41,7 @@ class Scripted(BaseChatModel):
         last = messages[-1]
         calls = self.plan.ask(last.content if isinstance(last, ToolMessage) else None)
         if calls:
-            asked = [{"name": "step", "args": call.arguments, "id": call.id} for call in calls]
+            asked = [{"name": self.plan.tool, "args": call.arguments, "id": call.id} for call in calls]
             message = AIMessage(content="", tool_calls=asked)
         else:
             message = AIMessage(content=self.plan.text)
@@ -78,6 +78,24 @@ def run(plan: Plan, tally: Tally) -> Run:
 
     async def once() -> str:
         state = await agent.ainvoke({"messages": [{"role": "user", "content": PROMPT}]}, config)
+        return state["messages"][-1].content
+
+    return once
+
+
+def delegation(plan: Plan, tally: Tally) -> Run:
+    child = agent_of(CHILD, tally)
+
+    @tool(plan.tool)
+    async def researcher(task: str) -> str:
+        """Do research."""
+        state = await child.ainvoke({"messages": [{"role": "user", "content": task}]})
+        return state["messages"][-1].content
+
+    agent = create_agent(Scripted(plan=plan, tally=tally), [researcher], system_prompt=INSTRUCTIONS)
+
+    async def once() -> str:
+        state = await agent.ainvoke({"messages": [{"role": "user", "content": PROMPT}]})
         return state["messages"][-1].content
 
     return once

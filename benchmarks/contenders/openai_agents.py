@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 from openai.types.responses import (
@@ -14,7 +15,7 @@ from openai.types.responses import (
 )
 
 from agents import Agent, Model, ModelResponse, Runner, Usage, function_tool, set_tracing_disabled
-from benchmarks._measures import INSTRUCTIONS, PROMPT, Plan, Run, Tally
+from benchmarks._measures import CHILD, INSTRUCTIONS, PROMPT, Plan, Run, Tally
 
 PACKAGES = ("openai-agents", "openai")
 IMPORT = "from agents import Agent, Runner, function_tool"
@@ -49,7 +50,7 @@ class Scripted(Model):
         last = input[-1]
         calls = plan.ask(last["output"] if last.get("type") == "function_call_output" else None)
         output: list[Any] = [
-            ResponseFunctionToolCall(arguments=call.json, call_id=call.id, name="step", type="function_call")
+            ResponseFunctionToolCall(arguments=call.json, call_id=call.id, name=plan.tool, type="function_call")
             for call in calls
         ]
         return ModelResponse(output=output or [_message(plan.text)], usage=Usage(), response_id=None)
@@ -92,6 +93,19 @@ def run(plan: Plan, tally: Tally) -> Run:
 
     async def once() -> str:
         result = await Runner.run(agent, PROMPT, max_turns=plan.turns + 10)
+        return result.final_output
+
+    return once
+
+
+def delegation(plan: Plan, tally: Tally) -> Run:
+    child = Agent(name=plan.tool, instructions=INSTRUCTIONS, model=Scripted(CHILD, tally))
+    model = Scripted(replace(plan, argument="input"), tally)
+    tools: list[Any] = [child.as_tool(plan.tool, "Does research.")]
+    agent = Agent(name="bench", instructions=INSTRUCTIONS, model=model, tools=tools)
+
+    async def once() -> str:
+        result = await Runner.run(agent, PROMPT)
         return result.final_output
 
     return once

@@ -4,29 +4,33 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-from pydantic_ai import Agent, PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta, ToolCallPart
+from pydantic_ai import Agent, PartDeltaEvent, PartStartEvent, RunContext, TextPart, TextPartDelta, ToolCallPart
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.usage import RequestUsage, UsageLimits
 
-from benchmarks._measures import INSTRUCTIONS, PROMPT, Plan, Run, Tally
+from benchmarks._measures import CHILD, INSTRUCTIONS, PROMPT, Plan, Run, Tally
 
 PACKAGES = ("pydantic-ai-slim", "pydantic")
 IMPORT = "from pydantic_ai import Agent"
 
 
-def run(plan: Plan, tally: Tally) -> Run:
+def _agent(plan: Plan, tally: Tally) -> Agent:
     async def scripted(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         tally.models += 1
         if plan.latency:
             await asyncio.sleep(plan.latency)
         last = messages[-1].parts[-1]
         calls = plan.ask(last.content if isinstance(last, ToolReturnPart) else None)
-        parts: list[Any] = [ToolCallPart("step", call.json, call.id) for call in calls]
+        parts: list[Any] = [ToolCallPart(plan.tool, call.json, call.id) for call in calls]
         # A stated usage, as every provider states one; without it FunctionModel re-reads the whole history.
         return ModelResponse(parts=parts or [TextPart(plan.text)], usage=RequestUsage(input_tokens=1))
 
-    agent = Agent(FunctionModel(scripted), instructions=INSTRUCTIONS)
+    return Agent(FunctionModel(scripted), instructions=INSTRUCTIONS)
+
+
+def run(plan: Plan, tally: Tally) -> Run:
+    agent = _agent(plan, tally)
     if plan.turns:
 
         @agent.tool_plain
@@ -40,6 +44,20 @@ def run(plan: Plan, tally: Tally) -> Run:
     async def once() -> str:
         result = await agent.run(PROMPT, usage_limits=limits)
         return result.output
+
+    return once
+
+
+def delegation(plan: Plan, tally: Tally) -> Run:
+    child, agent = _agent(CHILD, tally), _agent(plan, tally)
+
+    @agent.tool
+    async def researcher(ctx: RunContext[None], task: str) -> str:
+        """Do research."""
+        return (await child.run(task, usage=ctx.usage)).output
+
+    async def once() -> str:
+        return (await agent.run(PROMPT)).output
 
     return once
 

@@ -2,10 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from itertools import count
+from typing import Any
 
-from benchmarks._measures import INSTRUCTIONS, PROMPT, Plan, Run, Tally
-from wakeful import Agent, Limits, ModelRequest, Runtime, tool
+from benchmarks._measures import CHILD, INSTRUCTIONS, PROMPT, Plan, Run, Tally
+from benchmarks.contenders._wakeful_tree import planted
+from wakeful import Agent, Delegate, Limits, MemoryStore, ModelRequest, Runtime, tool
 from wakeful.events import TextDelta
 from wakeful.models import CallDeltaChunk, CallStartChunk, Chunk, StopChunk, TextChunk
 
@@ -34,7 +37,7 @@ class Scripted:
             yield StopChunk("end_turn")
             return
         for index, call in enumerate(calls):
-            yield CallStartChunk(index, "step", call.id)
+            yield CallStartChunk(index, plan.tool, call.id)
             yield CallDeltaChunk(index, call.json)
         yield StopChunk("tool_use")
 
@@ -59,20 +62,20 @@ def agent_of(plan: Plan, tally: Tally) -> Agent:
 class Fresh:
     """A runtime that is replaced now and then: a memory store keeps every thread for as long as it lives."""
 
-    def __init__(self, agent: Agent, plan: Plan) -> None:
-        self.agent = agent
+    def __init__(self, agents: list[Agent], plan: Plan) -> None:
+        self.agents = agents
         self.runs = 1000 if plan.latency else 20 + 1000 // (plan.turns * plan.calls + plan.deltas)
         self.used = count()
-        self.runtime = Runtime([agent])
+        self.runtime = Runtime(agents)
 
     def get(self) -> Runtime:
         if next(self.used) % self.runs == self.runs - 1:
-            self.runtime = Runtime([self.agent])
+            self.runtime = Runtime(self.agents)
         return self.runtime
 
 
 def run(plan: Plan, tally: Tally) -> Run:
-    fresh = Fresh(agent_of(plan, tally), plan)
+    fresh = Fresh([agent_of(plan, tally)], plan)
 
     async def once() -> str:
         return (await fresh.get().run("bench", PROMPT)).text
@@ -80,8 +83,29 @@ def run(plan: Plan, tally: Tally) -> Run:
     return once
 
 
+def delegating(plan: Plan, tally: Tally, *, durable: bool = False) -> list[Agent]:
+    """An agent that calls another one, and that one."""
+    model = Scripted(replace(plan, tool=f"agent_run_{plan.tool}", argument="prompt"), tally)
+    child = Agent(plan.tool, model=Scripted(CHILD, tally), instructions=INSTRUCTIONS)
+    how = Delegate(plan.tool, durable=durable)
+    return [Agent("bench", model=model, instructions=INSTRUCTIONS, delegates=[how]), child]
+
+
+def delegation(plan: Plan, tally: Tally) -> Run:
+    fresh = Fresh(delegating(plan, tally), plan)
+
+    async def once() -> str:
+        return (await fresh.get().run("bench", PROMPT)).text
+
+    return once
+
+
+def cancel_tree(address: None, children: int) -> Any:
+    return planted(MemoryStore(), children)
+
+
 def stream(plan: Plan, tally: Tally) -> Run:
-    fresh = Fresh(agent_of(plan, tally), plan)
+    fresh = Fresh([agent_of(plan, tally)], plan)
 
     async def once() -> list[str]:
         events = fresh.get().stream("bench", PROMPT)

@@ -4,6 +4,7 @@ from functools import partial
 
 from benchmarks._measures import Plan, Tally
 from benchmarks.contenders import _wakeful_stores as stores
+from benchmarks.contenders._wakeful_tree import planted
 from wakeful import PostgresStore
 
 PACKAGES = ("wakeful", "asyncpg", "msgspec")
@@ -14,6 +15,14 @@ def durable(plan: Plan, tally: Tally, address: str):
 
 
 throughput = durable
+
+
+def delegation_durable(plan: Plan, tally: Tally, address: str):
+    return stores.delegation(PostgresStore(address), plan, tally)
+
+
+def cancel_tree(address: str, children: int):
+    return planted(PostgresStore(address), children)
 
 
 def growth(plan: Plan, tally: Tally, address: str):

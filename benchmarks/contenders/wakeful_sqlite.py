@@ -4,6 +4,7 @@ from functools import partial
 
 from benchmarks._measures import Plan, Tally
 from benchmarks.contenders import _wakeful_stores as stores
+from benchmarks.contenders._wakeful_tree import planted
 from wakeful import SqliteStore
 
 PACKAGES = ("wakeful", "msgspec")
@@ -18,6 +19,14 @@ throughput = durable
 
 def relaxed(plan: Plan, tally: Tally, address: str):
     return stores.durable(SqliteStore(address, synchronous="NORMAL"), plan, tally)
+
+
+def delegation_durable(plan: Plan, tally: Tally, address: str):
+    return stores.delegation(SqliteStore(address), plan, tally)
+
+
+def cancel_tree(address: str, children: int):
+    return planted(SqliteStore(address), children)
 
 
 def growth(plan: Plan, tally: Tally, address: str):

@@ -86,29 +86,29 @@ class DelegateTool(Tool):
             raise InvalidArguments("prompt must not be empty")
         return value
 
+    def request(self, arguments: dict[str, Any], now: int) -> ChildRequest:
+        """The agent, and what it is asked."""
+        made = arguments.get("request")
+        if made is None:
+            made = arguments["request"] = ChildRequest(
+                self.agent_id,
+                user_message(arguments["prompt"], at=now),
+                self._how.durable,
+                arguments.get("background", False),
+                arguments.get("name"),
+                arguments.get("fork_context", False),
+            )
+        return made
+
     def call(self, arguments: dict[str, Any], context: ToolContext) -> Any:
         """Run the agent."""
-        return self._delegate(context, **arguments)
+        return self._delegate(context, arguments)
 
-    async def _delegate(
-        self,
-        ctx: ToolContext,
-        prompt: str,
-        background: bool = False,
-        name: str | None = None,
-        fork_context: bool = False,
-        input: Any = None,
-    ) -> ToolResult:
-        child = await ctx.begin(
-            ChildRequest(
-                self.agent_id,
-                user_message(prompt, at=ctx.now),
-                durable=self._how.durable,
-                background=background,
-                name=name,
-                fork=fork_context,
-            )
-        )
+    async def _delegate(self, ctx: ToolContext, arguments: dict[str, Any]) -> ToolResult:
+        return self.shown(await ctx.begin(self.request(arguments, ctx.now)))
+
+    def shown(self, child: ChildResult) -> ToolResult:
+        """What the model is told: the answer, or why there is none."""
         if child.error is not None:
             error = ToolError(f"agent {self.agent_id} did not complete ({child.status}): {child.error}")
             error.kind = child.error_kind

@@ -8,7 +8,15 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from ..agents import child_agent
-from ..errors import Conflict, InvalidArguments, RemoteError, StaleFence, StoreError, ToolError
+from ..errors import (
+    Conflict,
+    InvalidArguments,
+    RemoteError,
+    StaleFence,
+    StoreError,
+    ToolError,
+    WakefulError,
+)
 from ..loop import Activation, end_task, outcome_of
 from ..state import Snapshot, State
 from ..stores import Commit, InboxItem
@@ -16,13 +24,16 @@ from ..tools import ChildRequest, ChildResult, ToolContext
 from ..types.content import ToolCall
 from ..types.ids import new_id
 from ..types.messages import Message, user_message
-from ..types.runs import Failed, Identity, RunRecord, TaskRecord, TaskRef
+from ..types.runs import Failed, Identity, RunRecord, TaskOutcome, TaskRecord, TaskRef
 from ._local import Dispatcher
 from ._remote_tasks import InvalidState, NotStored, backend_of_task, refresh, thread_for
 from ._results import output_of
 from ._trees import POLL, measure, open_below
 
 __all__ = ["ChildRuns"]
+
+# The place of a call's first child.
+FIRST = 1
 
 
 class ChildRuns:
@@ -34,6 +45,20 @@ class ChildRuns:
     async def run(self, act: Activation, context: ToolContext, request: ChildRequest) -> ChildResult:
         """Run an agent below a call."""
         return await _run(self._dispatcher(), act, context, request)
+
+    def begin(self, act: Activation, call_id: str, request: ChildRequest) -> TaskRecord | None:
+        """Begin a call's only child by the run's next commit; None where the call itself will be refused it."""
+        try:
+            task = _new_task(self._dispatcher(), act, call_id, FIRST, request)
+        except WakefulError:
+            return None
+        act.draft.put_task(task)
+        if task.durable:
+            act.draft.put_item(_input(act, task, request))
+            act.apart = True
+            act.set_run(apart=True)
+        act.view.tasks = (*act.view.tasks, task)
+        return task
 
     async def resume(self, act: Activation, context: ToolContext, task: TaskRecord, prompt: str) -> TaskRecord:
         """Let a stopped task go on."""
@@ -61,8 +86,8 @@ async def _run(
 ) -> ChildResult:
     """Run an agent below a tool call. A call that is made again finds the child that it began before."""
     place = context.next_place()
-    task = await _recorded(dispatch, parent, context, place) if context.attempt > 1 else None
-    fresh = task is None
+    task = await _recorded(dispatch, parent, context, place)
+    fresh = task is None or context.attempt == 1
     if task is None:
         task = await _begin(dispatch, parent, context, place, request)
     if request.background:
@@ -93,8 +118,11 @@ async def _run(
 async def _recorded(
     dispatch: Dispatcher, parent: Activation, context: ToolContext, place: int
 ) -> TaskRecord | None:
-    """The task that an earlier attempt at the call began here."""
-    tasks = [*parent.view.tasks, *await dispatch.env.store.tasks(parent.identity.thread_id)]
+    """The task that the commit which started the call began here, or an earlier attempt at it."""
+    open_one = next((t for t in parent.view.tasks if t.call_id == context.call_id and t.place == place), None)
+    if open_one is not None or context.attempt == 1:
+        return open_one
+    tasks = await dispatch.env.store.tasks(parent.identity.thread_id)
     return next((t for t in tasks if t.call_id == context.call_id and t.place == place), None)
 
 
@@ -105,7 +133,15 @@ async def _begin(
     dispatch: Dispatcher, parent: Activation, context: ToolContext, place: int, request: ChildRequest
 ) -> TaskRecord:
     """Write down that the call has a child, with a durable one's input: one commit under the parent's fence."""
-    above, agent_id = context.run, request.agent_id
+    task = _new_task(dispatch, parent, context.call_id, place, request)
+    await _write(dispatch, parent, task, [_input(parent, task, request)] if task.durable else [])
+    return task
+
+
+def _new_task(
+    dispatch: Dispatcher, parent: Activation, call_id: str, place: int, request: ChildRequest
+) -> TaskRecord:
+    above, agent_id = parent.identity, request.agent_id
     if above.depth >= parent.rules.limits.depth:
         raise ToolError(
             f"agent {agent_id} can't be called here: runs are nested {above.depth} deep and the limit is "
@@ -121,7 +157,7 @@ async def _begin(
     _check_name(parent, request.name)
     run_id, durable = new_id(), request.durable or request.background
     thread_id = thread_for(run_id) if durable or remote else run_id
-    task = TaskRecord(
+    return TaskRecord(
         id=run_id,
         thread_id=above.thread_id,
         run_id=above.run_id,
@@ -129,15 +165,13 @@ async def _begin(
         agent_id=agent_id,
         target=run_id,
         target_thread=thread_id,
-        call_id=context.call_id,
+        call_id=call_id,
         place=place,
         background=request.background,
         durable=durable,
         remote=remote,
         created_at=parent.clock.now(),
     )
-    await _write(dispatch, parent, task, [_input(parent, context, task, request)] if durable else [])
-    return task
 
 
 async def _write(dispatch: Dispatcher, parent: Activation, task: TaskRecord, inbox: list[InboxItem]) -> None:
@@ -172,7 +206,7 @@ async def _resume(
     )
     message = user_message(prompt.strip() or "Go on with your task.", at=parent.clock.now())
     request = ChildRequest(task.agent_id, message, background=True)
-    await _write(dispatch, parent, again, [_input(parent, context, again, request)])
+    await _write(dispatch, parent, again, [_input(parent, again, request)])
     return again
 
 
@@ -186,8 +220,8 @@ def _check_name(parent: Activation, name: str | None) -> None:
         raise InvalidArguments(f"a running task named '{name}' already exists")
 
 
-def _identity(context: ToolContext, task: TaskRecord) -> Identity:
-    above = context.run
+def _identity(parent: Activation, task: TaskRecord) -> Identity:
+    above = parent.identity
     return Identity(
         task.target,
         task.target_thread,
@@ -195,13 +229,13 @@ def _identity(context: ToolContext, task: TaskRecord) -> Identity:
         above.root_run_id,
         above.run_id,
         above.thread_id,
-        context.call_id.strip() or None,
+        (task.call_id or "").strip() or None,
         "subagent",
         above.depth + 1,
     )
 
 
-def _input(parent: Activation, context: ToolContext, task: TaskRecord, request: ChildRequest) -> InboxItem:
+def _input(parent: Activation, task: TaskRecord, request: ChildRequest) -> InboxItem:
     return InboxItem(
         id=task.target,
         thread_id=task.target_thread,
@@ -211,7 +245,7 @@ def _input(parent: Activation, context: ToolContext, task: TaskRecord, request: 
         principal=parent.view.run.principal,
         run_id=task.target,
         seed=_seed(parent, request),
-        lineage=_identity(context, task),
+        lineage=_identity(parent, task),
         task=TaskRef(task.id, task.epoch, task.background, durable=True),
         history=_visible(parent) if request.fork else (),
     )
@@ -257,11 +291,10 @@ async def _attend(
     finally:
         children[context.call_id] -= 1
         done = act.left and act.view.run.status == "done"
-        if done and act.attached and _is_open(parent, task):
-            end_task(parent, task, outcome_of(act.view.run, act.view.answer))
-    if not done:
-        return None
-    return _result(dispatch, task, act.view.run, act.view.answer, act.state.snapshot())
+        outcome = outcome_of(act.view.run, act.view.answer) if done else None
+        if outcome is not None and act.attached and _is_open(parent, task):
+            end_task(parent, task, outcome)
+    return None if outcome is None else _result(dispatch, task, act.view.run, outcome, act.state.snapshot())
 
 
 async def _beside(dispatch: Dispatcher, act: Activation, context: ToolContext, task: TaskRecord) -> None:
@@ -296,7 +329,7 @@ async def _activation(
         ref = TaskRef(task.id, task.epoch)
         history = _visible(parent) if request.fork else ()
         seed = _seed(parent, request)
-        return dispatch.opener.child(parent, _identity(context, task), ref, request.message, seed, history)
+        return dispatch.opener.child(parent, _identity(parent, task), ref, request.message, seed, history)
     run = stored.run
     busy = task.target_thread in dispatch.active or stored.thread.claimed
     if busy or run is None or run.waiting is not None:
@@ -338,18 +371,17 @@ def _is_open(parent: Activation, task: TaskRecord) -> bool:
 async def _collect(dispatch: Dispatcher, parent: Activation, task: TaskRecord, run: RunRecord) -> ChildResult:
     """What a child came to that was done elsewhere, or before."""
     store = dispatch.env.store
-    answer = await store.answer(run.id)
+    outcome = outcome_of(run, await store.answer(run.id))
     if _is_open(parent, task):
-        end_task(parent, task, outcome_of(run, answer))
+        end_task(parent, task, outcome)
     stored = await store.load(run.thread_id)
     state = State(dispatch.env.registry.catalog.keys, {} if stored is None else stored.state)
-    return _result(dispatch, task, run, answer, state.snapshot())
+    return _result(dispatch, task, run, outcome, state.snapshot())
 
 
 def _result(
-    dispatch: Dispatcher, task: TaskRecord, run: RunRecord, answer: Message | None, state: Snapshot
+    dispatch: Dispatcher, task: TaskRecord, run: RunRecord, outcome: TaskOutcome, state: Snapshot
 ) -> ChildResult:
-    outcome = outcome_of(run, answer)
     output = output_of(dispatch.env.registry, run)
     ending = None if run.outcome is None else run.outcome.termination
     remote = isinstance(ending, Failed) and ending.error == RemoteError.__name__

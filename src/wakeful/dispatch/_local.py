@@ -224,7 +224,7 @@ class Dispatcher:
         run = stored.run
         if run is None:
             item = next((i for i in stored.inbox if i.kind == "input" and i.message is not None), None)
-            work = None if item is None else self._turn(item)
+            work = None if item is None else self._turn(item, stored)
         elif run.waiting is None:
             work = self._wake(stored, run, "recover")
         elif _due(stored, run, self.env.clock.now()) and not self._is_stuck(stored, run):
@@ -260,13 +260,10 @@ class Dispatcher:
             return True
         return False
 
-    async def _turn(self, item: InboxItem) -> None:
+    async def _turn(self, item: InboxItem, stored: ThreadView) -> None:
         """Run one input that waited its turn."""
         turn = self._turns.get(item.id)
         try:
-            stored = await self.env.store.load(item.thread_id)
-            if stored is None or all(pending.id != item.id for pending in stored.inbox):
-                return  # Somebody else took the item in before this turn came.
             act = await self._open(new_run_of(item), stored)
             if act is None:
                 return
@@ -302,7 +299,8 @@ class Dispatcher:
         if open_run is None or (open_run.waiting is not None and "input" not in open_run.waiting.wakes):
             if open_run is not None and await self._works_for(open_run):
                 return None
-            act = self.opener.new(new, stored, await self.opener.history(new.thread_id, new.agent_id))
+            history = await self.opener.history(new.thread_id, new.agent_id) if stored.thread.head else []
+            act = self.opener.new(new, stored, history)
             if new.lineage is not None:
                 await self.opener.join_tree(act)
             return act

@@ -18,6 +18,8 @@ __all__ = ["is_below", "measure", "open_below", "settle", "tickets_below", "unti
 
 # How often a thread that another process runs is looked at, in seconds.
 POLL = 0.1
+# How long it takes until something that was begun in this process runs, in seconds.
+BRIEF = 0.001
 
 MAX_TREE = 10_000
 
@@ -69,22 +71,32 @@ async def settle(dispatch: Dispatcher, run_id: str) -> RunResult:
             continue
         if run.status == "done":
             return await dispatch.recall(run_id)
+        if run.thread_id in dispatch.waking:
+            await asyncio.sleep(BRIEF)
+            continue
+        act = dispatch.active.get(run.thread_id)
+        if act is not None and act.view.run.id == run_id:
+            await act.ended()
+            if act.left and act.view.run.status == "done":
+                return dispatch.result(act)
+            continue
         below = await open_below(store, run.thread_id, run_id) if waits_for_tasks(run) else []
         busy = await _busy(dispatch, [run.thread_id, *[task.target_thread for task in below]])
         if not busy and run.status == "waiting" and await store.run(run_id) == run:
             return await dispatch.recall(run_id)
 
 
-async def _busy(dispatch: Dispatcher, threads: list[str]) -> bool:
-    """Whether something goes on on one of these threads, or may; if so, wait for a while."""
+async def _busy(dispatch: Dispatcher, threads: list[str], *, until: str = asyncio.FIRST_COMPLETED) -> bool:
+    """Whether something goes on on one of these threads, or may; if so, wait for a while, or until one or all of
+    those that run here have ended."""
     busy = [thread for thread in threads if thread and await dispatch.pump(thread)]
     if not busy:
         return False
     ends = [act.ended() for thread in busy if (act := dispatch.active.get(thread)) is not None]
     if ends:
-        await asyncio.wait(ends, timeout=POLL, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(ends, timeout=POLL, return_when=until)
     else:
-        await asyncio.sleep(0.001 if any(thread in dispatch.waking for thread in busy) else POLL)
+        await asyncio.sleep(BRIEF if any(thread in dispatch.waking for thread in busy) else POLL)
     return True
 
 
@@ -95,7 +107,8 @@ async def until_quiet(dispatch: Dispatcher, run: RunRecord) -> None:
         below = await store.runs(root_run_id=run.identity.root_run_id, limit=MAX_TREE)
         by_id = {one.id: one for one in below}
         left = [one for one in below if one.status != "done" and _under(one, run.id, by_id)]
-        if not left or not await _busy(dispatch, [one.thread_id for one in left]):
+        threads = [one.thread_id for one in left]
+        if not left or not await _busy(dispatch, threads, until=asyncio.ALL_COMPLETED):
             return
 
 

@@ -77,6 +77,10 @@ class Children(Protocol):
         """Run an agent below a call."""
         ...
 
+    def begin(self, act: Activation, call_id: str, request: ChildRequest) -> TaskRecord | None:
+        """Begin a call's only child by the run's next commit; None where the call itself will be refused it."""
+        ...
+
     async def resume(self, act: Activation, context: ToolContext, task: TaskRecord, prompt: str) -> TaskRecord:
         """Let a stopped task go on."""
         ...
@@ -229,7 +233,7 @@ class Activation:
                 except BaseException as error:
                     self._trouble(error)
             while not self.left:
-                if self.apart and self.view.run.stage == "between":
+                if self.apart and self._judged():
                     await self.env.children.measure(self)
                 now = self.now = self.clock.now()
                 move = next_move(self.view, self.rules, now)
@@ -254,6 +258,11 @@ class Activation:
             raise self._raises
         if self._caller_cancelled:
             raise asyncio.CancelledError
+
+    def _judged(self) -> bool:
+        """Whether the next move asks what the tree used."""
+        run = self.view.run
+        return run.stage == "between" and run.steps > 0 and run.ending is None
 
     def _trouble(self, error: BaseException) -> None:
         """What goes wrong in a move becomes the run's ending, and the loop goes on to close it."""

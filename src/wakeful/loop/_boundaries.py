@@ -13,11 +13,11 @@ from ..plugins import RunEnd, Step
 from ..tools import default_decision, escalated
 from ..types.events import Handoff, RunFinish, StepEnd
 from ..types.runs import NaturalEnd, Outcome, Stopped, Termination, Waiting, WaitReason
-from ._calls import settle_arrivals
+from ._calls import hear_back, settle_arrivals
 from ._moves import Take, next_move
 from ._needs import needs_of
 from ._policies import output_of
-from ._tasks import end_with_run, hear_of_task, tell_news
+from ._tasks import end_with_run, tell_news
 
 if TYPE_CHECKING:
     from ._activation import Activation
@@ -82,7 +82,7 @@ async def take(act: Activation, move: Take) -> None:
         if item.decision is not None:
             act.answer(item)
         elif item.kind == "task":
-            hear_of_task(act, item)
+            hear_back(act, item)
         elif item.message is not None:
             act.log(item.message)
             act.set_run(ending=None)

@@ -9,17 +9,19 @@ from msgspec.structs import replace
 
 from ..errors import ConfigurationError, HookFailed, InvalidArguments, ToolError, explain
 from ..plugins import AfterTool, BeforeTool, Block, GateAnswer, GateTool, Supply, Suspend
-from ..tools import ClientTool, Done, NotDone, Terms, Tool, ToolContext, error_reply, reply_of
+from ..tools import ChildResult, ClientTool, Done, NotDone, Terms, Tool, ToolContext, error_reply, reply_of
 from ..types.runs import Blocked, Call, CallOutcome
 from ._executor import Arrival
 from ._ledger import Change, closed, finished, interrupted_reply, suspended
+from ._tasks import hear_of_task
 
 if TYPE_CHECKING:
+    from ..stores import InboxItem
     from ..types.content import ToolReply
     from ._activation import Activation
     from ._moves import AfterCalls, Drop, Execute, Recover
 
-__all__ = ["after_calls", "drop", "execute", "recover", "settle_arrivals"]
+__all__ = ["after_calls", "drop", "execute", "hear_back", "recover", "settle_arrivals"]
 
 Ready = tuple[Call, Tool, dict[str, Any]]
 
@@ -175,9 +177,13 @@ async def _start(act: Activation, ready: list[Ready]) -> None:
         row = replace(call, state="started", attempt=call.attempt + 1, effect=tool.effect, started_at=now)
         if tool.unknown != row.unknown:
             row = replace(row, unknown=tool.unknown)
+        if tool.one_child and call.attempt == 0 and _delegated(act, row, tool, arguments):
+            continue
         act.view.calls[row.id] = act.draft.calls[row.id] = row
         act.view.live.add(row.id)
         started.append((row, tool, arguments))
+    if not started:
+        return
     try:
         await act.flush()
     except BaseException:
@@ -200,6 +206,40 @@ async def _start(act: Activation, ready: list[Ready]) -> None:
         _settle(act, arrival)
         if executor.passed_on:
             raise asyncio.CancelledError
+
+
+def _delegated(act: Activation, row: Call, tool: Tool, arguments: dict[str, Any]) -> bool:
+    """Begin the agent that a call is about, by the commit that starts the call. A durable one needs no more of
+    this process: the call waits for it from the outset."""
+    request = tool.request(arguments, act.now)
+    task = None if request is None else act.env.children.begin(act, row.id, request)
+    if task is None or task.background or not task.durable:
+        return False
+    act.change(Change(replace(row, state="suspended", task_id=task.id), ()))
+    return True
+
+
+def hear_back(act: Activation, item: InboxItem) -> None:
+    """A task is over. Where a call is no more than the call of an agent that answered, that is its result: its
+    tool need not run again for it."""
+
+    task = next((t for t in act.view.tasks if t.id == item.task_id), None)
+    waits = next((c.id for c in act.view.calls.values() if task is not None and c.task_id == task.id), "")
+    hear_of_task(act, item)
+    call, outcome = act.view.calls.get(waits), item.outcome
+    if call is None or call.state != "requested" or task is None or outcome is None or outcome.steps is None:
+        return
+    tool = act.agent.tools.get(call.name)
+    if tool is None or not tool.one_child or outcome.error is not None:
+        return
+    child = ChildResult(task.target, task.agent_id, outcome.status, outcome.text, outcome.steps, task_id=task.id)
+    try:
+        reply = reply_of(tool.shown(child), call.id, call.name, tool.max_result_bytes)
+    except ToolError as error:
+        _finish(act, call, _error(call, error.kind, explain(error).partition(": ")[2]), "error")
+    else:
+        _finish(act, call, reply, "ok")
+    act.view.deferred = frozenset()
 
 
 def settle_arrivals(act: Activation) -> None:

@@ -134,7 +134,7 @@ class Draft:
             self._tickets, self._decisions, self._taken = {}, (), self._taken[len(commit.taken) :]
         if self.tasks or self._items:
             self._items = self._items[len(commit.inbox) :]
-            self.tasks = {k: v for k, v in self.tasks.items() if all(v is not done for done in commit.tasks)}
+            self.tasks = {k: v for k, v in self.tasks.items() if v not in commit.tasks}
         if self.state.changes:
             self.state.changes = {}
         if self.claim is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from ..stores import InboxItem
@@ -68,7 +68,8 @@ def outcome_of(run: RunRecord, answer: Message | None) -> TaskOutcome:
     ended = ended_as(None if run.outcome is None else run.outcome.termination)
     text = answer.text if answer is not None else ""
     epoch = 1 if run.task is None else run.task.epoch
-    return TaskOutcome(epoch, ended.status, text, ended.error, run.usage + run.descendants)
+    steps = run.steps if run.outcome is not None and run.outcome.output is UNSET else None
+    return TaskOutcome(epoch, ended.status, text, ended.error, run.usage + run.descendants, steps)
 
 
 def cancel_item(task: TaskRecord, reason: str) -> InboxItem:

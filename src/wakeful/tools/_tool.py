@@ -13,7 +13,7 @@ from ..errors import ConfigurationError
 from ..types.requests import ToolSpec
 from ..types.runs import Effect, UnknownPolicy
 from ..types.tickets import Escalation, OnDeadline, Seconds
-from ._context import ToolContext
+from ._context import ChildRequest, ChildResult, ToolContext
 from ._results import MAX_RESULT_BYTES
 from ._schema import Parameters, description_of, parameters_of
 from ._terms import Terms, terms_of, terms_problems
@@ -126,6 +126,14 @@ class Tool:
     def bind(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments, checked and converted; raises `InvalidArguments`."""
         return self.parameters.bind(arguments)
+
+    def request(self, arguments: dict[str, Any], now: int) -> ChildRequest | None:
+        """The agent to run, where a call is no more than that: it is begun by the commit that starts the call."""
+        return None
+
+    def shown(self, child: ChildResult) -> Any:
+        """The result of such a call."""
+        raise NotImplementedError
 
     def call(self, arguments: dict[str, Any], context: ToolContext) -> Any:
         """Run the tool with arguments that were bound before; the coroutine of an async one."""

@@ -256,13 +256,15 @@ class TaskRef(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class TaskOutcome(Struct, frozen=True, gc=False, omit_defaults=True):
-    """What a task came to, as its owner is told."""
+    """What a task came to, as its owner is told. `steps` is there unless its run has a typed output, which its
+    owner looks up."""
 
     epoch: int
     status: TaskStatus
     text: str = ""
     error: str | None = None
     usage: Usage = Usage()
+    steps: int | None = None
 
 
 class RunOptions(Struct, frozen=True, gc=False, omit_defaults=True):

@@ -1,0 +1,75 @@
+"""A tree of wakeful's runs whose leaves are blocked in tools: ephemeral ones and such in the background."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from benchmarks._delegation import Tree
+from benchmarks._measures import PROMPT
+from wakeful import Agent, Delegate, Limits, ModelRequest, Runtime, Store, tool
+from wakeful.models import CallDeltaChunk, CallStartChunk, Chunk, StopChunk
+
+LEADS = 5
+
+
+class Calling:
+    """Asks for these calls at once; it is cancelled before it is asked again."""
+
+    name = "calling"
+    live = False
+
+    def __init__(self, calls: list[tuple[str, dict[str, Any]]]) -> None:
+        self.calls = calls
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
+        calls = [] if request.messages[-1].reply is not None else self.calls
+        for index, (name, arguments) in enumerate(calls):
+            yield CallStartChunk(index, name, f"call_{index}")
+            yield CallDeltaChunk(index, json.dumps(arguments))
+        yield StopChunk("tool_use" if calls else "end_turn")
+
+
+def _delegating(name: str, to: str, number: int) -> Agent:
+    """Calls so many of an agent: every other one in the background, the rest at once while it waits."""
+    calls = [(f"agent_run_{to}", {"prompt": PROMPT, "background": bool(index % 2)}) for index in range(number)]
+    limits = Limits(parallel=number)
+    return Agent(name, model=Calling(calls), delegates=[Delegate(to, background=True)], limits=limits)
+
+
+@asynccontextmanager
+async def planted(store: Store, children: int) -> AsyncIterator[Tree]:
+    """Trees on a store: a root, some below it, and so many below those in all."""
+    blocked, full = 0, asyncio.Event()
+
+    @tool
+    async def block() -> str:
+        """Wait until somebody stops it."""
+        nonlocal blocked
+        blocked += 1
+        if blocked == children:
+            full.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    agents = [
+        _delegating("root", "lead", LEADS),
+        _delegating("lead", "worker", children // LEADS),
+        Agent("worker", model=Calling([("block", {})]), tools=[block]),
+    ]
+    async with Runtime(agents, store=store) as runtime:
+
+        async def plant() -> str:
+            nonlocal blocked
+            blocked = 0
+            full.clear()
+            handle = await runtime.start("root", PROMPT)
+            async with asyncio.timeout(30):
+                await full.wait()
+            return handle.run_id
+
+        async def running() -> int:
+            return len(await store.runs(status="running")) + len(await store.runs(status="waiting"))
+
+        yield Tree(plant, runtime.cancel, running, lambda: runtime.abandoned)
