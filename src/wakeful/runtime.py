@@ -239,6 +239,7 @@ class Runtime(Deciding):
         task.add_done_callback(lambda _: subscription.push(end))
         queue = subscription.events
         last = reread = 0
+        elsewhere = False
         try:
             while True:
                 while queue:
@@ -252,7 +253,7 @@ class Runtime(Deciding):
                     event = queue.popleft()
                     if event is end:
                         task.result()
-                        if not last:
+                        if elsewhere or not last:
                             async for event in self._logged_of(new.thread_id, last, roots):
                                 yield event
                         return
@@ -264,6 +265,7 @@ class Runtime(Deciding):
                         last = max(last, event.seq)
                     yield cast(AnyEvent, event)
                 if not await subscription.wait(None if self._runs_here(new.thread_id) else POLL):
+                    elsewhere = True
                     async for event in self._logged_of(new.thread_id, last, roots):
                         last = reread = event.seq
                         yield event

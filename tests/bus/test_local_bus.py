@@ -162,8 +162,8 @@ def test_publishing_to_nobody_is_nothing() -> None:
 def test_what_a_child_publishes_reaches_its_parents_readers() -> None:
     bus = LocalBus()
     parent = bus.hold("t1")
-    child = bus.hold("child", parent)
-    grandchild = bus.hold("grandchild", child)
+    child = bus.hold("child", parent.path)
+    grandchild = bus.hold("grandchild", child.path)
     above, beside = bus.watch("t1"), bus.watch("child")
     grandchild.publish(event(1))
     child.publish(event(2))
@@ -174,7 +174,7 @@ def test_what_a_child_publishes_reaches_its_parents_readers() -> None:
 def test_a_child_is_watched_if_anyone_above_is() -> None:
     bus = LocalBus()
     parent = bus.hold("t1")
-    child = bus.hold("child", parent)
+    child = bus.hold("child", parent.path)
     assert not child.watched()
     reader = bus.watch("t1")
     assert child.watched()
@@ -186,7 +186,7 @@ def test_a_child_is_watched_if_anyone_above_is() -> None:
 def test_a_reader_that_came_before_the_child_does_not_keep_it_from_its_parent() -> None:
     bus = LocalBus()
     early, above = bus.watch("child"), bus.watch("t1")
-    bus.hold("child", bus.hold("t1")).publish(event())
+    bus.hold("child", bus.hold("t1").path).publish(event())
     assert (taken(early), taken(above)) == ([1], [1])
 
 

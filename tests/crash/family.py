@@ -137,7 +137,7 @@ async def check(site: CrashSite, store: Store) -> None:
 
 # -- budgets -------------------------------------------------------------------------------------------------
 
-TOKENS = 100
+TOKENS = 40
 CALLS = 7
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -24,14 +25,21 @@ def place() -> Iterator[Place]:
         yield Place(sites, launchers, folder, site)
 
 
-@pytest.mark.parametrize(
-    "scenario",
-    [family.ephemeral, family.durable, family.background, family.approved, family.approved_durable],
-    ids=lambda scenario: scenario.__name__,
-)
-def test_a_process_may_die_at_any_commit_of_a_family(scenario: object) -> None:
+SCENARIOS = [family.ephemeral, family.durable, family.background, family.approved, family.approved_durable]
+each = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+
+
+@each
+def test_a_process_may_die_behind_any_commit_of_a_family(scenario: Any) -> None:
     """Among them: between the task's commit and the child's first, and the child's last and its owner's."""
-    report = crash_matrix(scenario, check=family.check, processes=2)  # type: ignore[arg-type]
+    report = crash_matrix(scenario, check=family.check, points=["after"], processes=2)
+    assert report.kills >= 6
+
+
+@pytest.mark.long
+@each
+def test_a_process_may_die_at_any_commit_of_a_family(scenario: Any) -> None:
+    report = crash_matrix(scenario, check=family.check, processes=2)
     assert report.kills >= 18
 
 
@@ -40,8 +48,8 @@ def test_a_process_may_die_at_any_commit_of_a_family(scenario: object) -> None:
     [(family.spend_tokens, family.within_tokens), (family.spend_calls, family.within_calls)],
     ids=["tokens", "calls"],
 )
-def test_a_trees_budget_survives_whoever_counts_it(scenario: object, check: object) -> None:
-    crash_matrix(scenario, check=check, points=["after"], processes=2)  # type: ignore[arg-type]
+def test_a_trees_budget_survives_whoever_counts_it(scenario: Any, check: Any) -> None:
+    crash_matrix(scenario, check=check, points=["after"], processes=2)
 
 
 def test_the_time_of_a_tree_goes_on_while_nobody_runs_it(place: Place) -> None:

@@ -23,7 +23,7 @@ from wakeful.testing._crash_sites import open_sites
 from wakeful.types.tickets import Decision, Ticket
 
 from .growth import Dice, tree
-from .killed import denied_in, ledger_in
+from .killed import decision, denied_in, ledger_in
 from .trees import Ledger, Node, agents_of, check, done, save
 
 T = TypeVar("T")
@@ -109,6 +109,25 @@ def test_every_tree_comes_to_its_end_in_memory(root: Node, data: Any) -> None:
 def test_every_tree_comes_to_its_end_on_sqlite(root: Node, data: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(grow(root, data, lambda: str(Path(folder) / "store.db"), Ledger()))
+
+
+async def share(root: Node, path: str) -> None:
+    """Two runtimes on one file, both of which take what is due; either may be asked, and answered."""
+    ledger, dice = Ledger(), random.Random(0)
+    agents = agents_of(root, ledger)
+    async with asyncio.timeout(30), Runtime(agents, store=path) as one, Runtime(agents, store=path) as other:
+        handle = await one.start(root.id, "go", thread="t")
+        result = await other.wait(handle.run_id)
+        while result.status == "waiting":
+            given = decision(dice.choice(result.tickets))
+            result = await dice.choice([one, other]).resume(result.run_id, given)
+        assert result.text == done(root)
+        await check(root, one._env.store, ledger, denied_in(root))
+
+
+def test_two_runtimes_share_a_tree(tmp_path: Path) -> None:
+    for seed in range(4):
+        asyncio.run(share(tree(Dice(seed)), str(tmp_path / f"{seed}.db")))
 
 
 def play(seed: int) -> None:

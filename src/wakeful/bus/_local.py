@@ -68,26 +68,33 @@ def _wake(waiter: asyncio.Future[None]) -> None:
 
 
 class Channel:
-    """The readers of one thread. Publishing to a child's channel reaches the parent's readers too."""
+    """The readers of one thread. What is published reaches the readers of the threads `above` it too, whoever they
+    are by then: those threads may wait, and their readers come and go."""
 
-    __slots__ = ("_bus", "_thread_id", "parent", "readers")
+    __slots__ = ("_bus", "_thread_id", "above", "readers")
 
-    def __init__(self, bus: LocalBus, thread_id: str, parent: Channel | None = None) -> None:
+    def __init__(self, bus: LocalBus, thread_id: str, above: tuple[str, ...] = ()) -> None:
         self._bus = bus
         self._thread_id = thread_id
-        self.parent = parent
+        self.above = above
         self.readers: tuple[Subscription, ...] = ()
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The thread and those above it: what is above its children."""
+        return (self._thread_id, *self.above)
 
     def watched(self) -> bool:
         """Whether anybody listens."""
-        return bool(self.readers) or (self.parent is not None and self.parent.watched())
+        return bool(self.readers) or (bool(self.above) and bool(self._bus.readers_of(self.above)))
 
     def publish(self, event: Event) -> None:
         """Give the event to every reader."""
         for reader in self.readers:
             reader.push(event)
-        if self.parent is not None:
-            self.parent.publish(event)
+        if self.above:
+            for reader in self._bus.readers_of(self.above):
+                reader.push(event)
 
     def watch(self) -> Subscription:
         """Listen from now on."""
@@ -108,19 +115,21 @@ class LocalBus:
         self._channels: dict[str, Channel] = {}
         self._holders: dict[str, int] = {}
 
-    def hold(self, thread_id: str, parent: Channel | None = None) -> Channel:
-        """The thread's channel, kept until `release`: what a running run publishes to."""
+    def hold(self, thread_id: str, above: tuple[str, ...] = ()) -> Channel:
+        """The thread's channel, kept until `release`: what a running run publishes to. `above` are the threads of
+        the runs above it, the nearest first."""
         channel = self._channels.get(thread_id)
         if channel is None:
-            channel = self._channels[thread_id] = Channel(self, thread_id, parent)
-        elif parent is not None:
-            channel.parent = parent
+            channel = self._channels[thread_id] = Channel(self, thread_id, above)
+        elif above:
+            channel.above = above
         self._holders[thread_id] = self._holders.get(thread_id, 0) + 1
         return channel
 
-    def find(self, thread_id: str) -> Channel | None:
-        """The thread's channel, if somebody holds or watches it."""
-        return self._channels.get(thread_id)
+    def readers_of(self, thread_ids: tuple[str, ...]) -> list[Subscription]:
+        """Whoever watches one of these threads."""
+        found = [self._channels.get(thread_id) for thread_id in thread_ids]
+        return [reader for channel in found if channel is not None for reader in channel.readers]
 
     def release(self, thread_id: str) -> None:
         """Let go of a held channel."""

@@ -252,7 +252,7 @@ def _input(parent: Activation, task: TaskRecord, request: ChildRequest) -> Inbox
 
 
 def _seed(parent: Activation, request: ChildRequest) -> dict[str, bytes]:
-    return {**parent.state.export(), **request.state} if request.fork else request.state
+    return {**parent.state.copied(), **request.state} if request.fork else request.state
 
 
 def _visible(parent: Activation) -> tuple[Message, ...]:

@@ -89,7 +89,7 @@ class Opener:
     def _channel(self, identity: Identity) -> Channel:
         """Where a run publishes its events; those who watch the runs above it see them too."""
         above = identity.parent_thread_id
-        return self.bus.hold(identity.thread_id, None if above is None else self.bus.find(above))
+        return self.bus.hold(identity.thread_id, () if above is None else (above,))
 
     async def reopen(
         self, stored: ThreadView, run: RunRecord, trigger: Any, parent: Activation | None = None
@@ -102,6 +102,7 @@ class Opener:
         act = Activation(self.env, view, state, history, self._channel(run.identity))
         if parent is not None:
             view.tree = parent.view.tree
+            act.channel.above = parent.channel.path
             act.keep_under(parent.rules)
         elif run.identity.parent_run_id is not None:
             await self.join_tree(act)
@@ -137,7 +138,7 @@ class Opener:
             task=task,
         )
         view = RunView(run, tree=parent.view.tree)
-        channel = self.bus.hold(thread_id, parent.channel)
+        channel = self.bus.hold(thread_id, parent.channel.path)
         state = State(self.env.registry.catalog.keys)
         if seed:
             state.seed(seed)
@@ -150,8 +151,9 @@ class Opener:
 
     async def join_tree(self, act: Activation) -> None:
         """Keep a run to what the runs above it allow their tree, where none of them runs it here."""
-        rules, above = list[Rules](), act.identity.parent_run_id
+        rules, above, threads = list[Rules](), act.identity.parent_run_id, list[str]()
         while above is not None and (run := await self.env.store.run(above)) is not None:
+            threads.append(run.thread_id)
             with suppress(UnknownAgent):  # Another process knows it, and what it allows.
                 rules.append(rules_of(self.env, self.env.registry.resolve(run.agent_id)))
             above = run.identity.parent_run_id
@@ -160,4 +162,5 @@ class Opener:
             while rules:
                 allowed = rules.pop().under(allowed)
             act.keep_under(allowed)
+        act.channel.above = tuple(threads)
         act.apart = True

@@ -98,7 +98,7 @@ class Answer(Struct, eq=False, gc=False):
             self._close_reasoning(None, None)
         self._text.append(text)
         channel = self._channel
-        if channel.readers or channel.parent is not None:
+        if channel.readers or channel.above:
             delta = TextDelta(self.run, self._seq, self._clock(), self.message_id, self.attempt, self._size, text)
             channel.publish(delta)
         self._size += len(text)
@@ -130,7 +130,7 @@ class Answer(Struct, eq=False, gc=False):
         if call is None:
             raise ModelError(f"the model streamed arguments for a tool call it never began ({chunk.index})")
         call.pieces.append(chunk.json)
-        if self._channel.readers or self._channel.parent is not None:
+        if self._channel.readers or self._channel.above:
             at = self._clock()
             self._channel.publish(
                 ToolCallDelta(
@@ -148,7 +148,7 @@ class Answer(Struct, eq=False, gc=False):
         self._announce(call.id, call.name)
 
     def _announce(self, call_id: str, name: str) -> None:
-        if self._channel.readers or self._channel.parent is not None:
+        if self._channel.readers or self._channel.above:
             self._channel.publish(ToolCallStart(self.run, self._seq, self._clock(), call_id, name))
 
     def _close_text(self) -> None:

@@ -126,6 +126,10 @@ class State:
         self._snapshot = None
         self.changes.update({key: data if key.persistent else None for key, (_, data) in decoded.items()})
 
+    def copied(self) -> dict[str, bytes]:
+        """The persistent values as another run's state can begin with them."""
+        return {name: key.encode(value) for name, value in self.export().items() if (key := self._keys.find(name))}
+
     def export(self) -> dict[str, Any]:
         """The persistent values by name, without wakeful's own."""
         found = ((name, self._keys.find(name)) for name in self.values if not name.startswith(OWN_NAMES))

@@ -1,0 +1,333 @@
+"""What else holds for children: what they are shown, what they may, and what is left when they are stopped."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from loop.helpers import Hold, Scripted, Spy, holding, replies_on, reply_text, soon, spying, until
+from wakeful import (
+    Agent,
+    Delegate,
+    FunctionModel,
+    Limits,
+    Runtime,
+    ScriptedModel,
+    StateKey,
+    ToolContext,
+    call,
+    tool,
+)
+from wakeful.types.runs import Cancelled, Stopped
+
+from .conftest import Place
+from .helpers import ask, assert_quiet, data_of, lead, run_of, tasks_of, told, until_true
+
+
+class Topic(StateKey[str, str]):
+    """What it is about."""
+
+    name = "topic"
+    scope = "thread"
+    default = "nothing"
+
+
+class Order(msgspec.Struct):
+    """Something to be ordered."""
+
+    item: str
+    count: int = 1
+
+
+# -- what a child begins with --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("durable", [False, True], ids=["ephemeral", "durable"])
+async def test_a_forked_child_is_shown_what_a_person_saw(durable: bool, place: Place, scripted: Scripted) -> None:
+    seen: list[str] = []
+
+    @tool
+    async def note(ctx: ToolContext) -> str:
+        """Note the topic."""
+        ctx.update(Topic, "owls")
+        return "noted"
+
+    @tool
+    async def look(ctx: ToolContext) -> str:
+        """Look at the topic."""
+        seen.append(ctx.state[Topic])
+        return "seen"
+
+    model = scripted(call("look"), "edited")
+    agents = [
+        Agent(
+            "lead",
+            scripted(call("note"), ask("editor", fork_context=True), "done"),
+            instructions="Secret.",
+            delegates=[Delegate("editor", fork=True, durable=durable)],
+            tools=[note],
+        ),
+        Agent("editor", model, tools=[look]),
+    ]
+    runtime = Runtime(agents, store=place(), keys=[Topic])
+    assert (await soon(runtime.run("lead", "write", thread="t"))).text == "done"
+    shown = model.requests[0].messages
+    # Neither system text, nor the very call, which has no result yet.
+    assert [(m.role, m.text) for m in shown] == [
+        ("user", "write"),
+        ("assistant", ""),
+        ("tool", ""),
+        ("user", "do it"),
+    ]
+    assert [c.name for m in shown for c in m.calls] == ["note"]
+    assert seen == ["owls"]
+    child = await run_of(runtime, "editor")
+    mine, theirs = await runtime.messages(child.thread_id), await runtime.messages("t")
+    assert not {m.id for m in mine} & {m.id for m in theirs}  # A copy.
+    await runtime.close()
+
+
+async def test_typed_input_is_checked_before_the_child_begins(scripted: Scripted) -> None:
+    model = scripted("ordered")
+    wrong, right = {"item": "tea", "count": "many"}, {"item": "tea", "count": 2}
+    agents = [
+        Agent("lead", scripted(ask_input(wrong), ask_input(right), "done"), delegates=["clerk"]),
+        Agent("clerk", model, input=Order),
+    ]
+    runtime = Runtime(agents)
+    assert (await runtime.run("lead", "go", thread="t")).text == "done"
+    refused, ordered = await replies_on(runtime, "t")
+    assert (refused.error, ordered.error) == ("invalid_arguments", None)
+    assert msgspec.json.decode(model.requests[0].messages[0].text) == right
+    assert len(await tasks_of(runtime)) == 1
+
+
+def ask_input(value: Any) -> Any:
+    return call("agent_run_clerk", input=value)
+
+
+@pytest.mark.parametrize("durable", [False, True], ids=["ephemeral", "durable"])
+async def test_state_goes_in_and_comes_out(durable: bool, place: Place, scripted: Scripted) -> None:
+    @tool
+    async def write(ctx: ToolContext) -> str:
+        """Write behind what is there."""
+        ctx.update(Topic, f"{ctx.state[Topic]} and more")
+        return "written"
+
+    @tool(resumable=True)
+    async def delegate(ctx: ToolContext) -> str:
+        """Seed the child, and read what it left."""
+        child = await ctx.run_agent("worker", "go", durable=durable, state={Topic: "owls"})
+        assert child.state is not None
+        return child.state[Topic]
+
+    agents = [
+        Agent("lead", scripted(call("delegate"), "done"), tools=[delegate]),
+        Agent("worker", scripted(call("write"), "worked"), tools=[write]),
+    ]
+    runtime = Runtime(agents, store=place(), keys=[Topic])
+    await soon(runtime.run("lead", "go", thread="t"))
+    assert reply_text((await replies_on(runtime, "t"))[0]) == "owls and more"
+    assert "topic" not in await runtime.state("t")
+    await runtime.close()
+
+
+# -- names, and beginning again ------------------------------------------------------------------------------
+
+
+async def test_names_that_are_reserved_or_taken_are_refused(scripted: Scripted) -> None:
+    hold = Hold()
+    named = [ask(background=True, name=name) for name in ("self", "w", "w")]
+    agents = [
+        lead(scripted(*[[one] for one in named], call("go_on"), "done", "done"), tools=[releasing(hold)]),
+        Agent("worker", ScriptedModel([call("wait"), "worked"]), tools=[holding(hold)]),
+    ]
+    runtime = Runtime(agents)
+    assert (await soon(runtime.run("lead", "go", thread="t"))).text == "done"
+    refused = [reply_text(r) for r in await replies_on(runtime, "t") if r.error == "invalid_arguments"]
+    assert refused == ["'self' is a reserved name", "a running task named 'w' already exists"]
+    assert [task.name for task in await tasks_of(runtime)] == ["w"]
+
+
+def releasing(hold: Hold) -> Any:
+    @tool
+    async def go_on() -> str:
+        """Let it go."""
+        hold.released.set()
+        return "gone on"
+
+    return go_on
+
+
+async def test_a_tool_that_runs_again_finds_what_it_spawned(place: Place, scripted: Scripted) -> None:
+    begun: list[str] = []
+
+    @tool(effect="idempotent")
+    async def begin(ctx: ToolContext) -> str:
+        """Spawn, then ask."""
+        begun.append((await ctx.spawn("worker", "do it", name="w")).id)
+        return ctx.ask("Go on?")
+
+    agents = [
+        Agent("lead", ScriptedModel([call("begin"), "done", "done"]), tools=[begin]),
+        Agent("worker", scripted("worked")),
+    ]
+    runtime = Runtime(agents, store=place())
+    waiting = await soon(runtime.run("lead", "go", thread="t"))
+    result = await soon(runtime.resume(waiting.run_id, answers={waiting.tickets[0].id: "yes"}))
+    assert result.text == "done"
+    assert len(begun) == 2
+    assert len(set(begun)) == 1
+    assert [task.status for task in await tasks_of(runtime)] == ["completed"]
+    await runtime.close()
+
+
+# -- news ----------------------------------------------------------------------------------------------------
+
+
+async def test_news_reaches_an_owner_that_runs_at_its_next_step(scripted: Scripted) -> None:
+    hold, model = Hold(), scripted(ask(background=True), call("wait"), "heard")
+    agents = [
+        lead(model, tools=[holding(hold)]),
+        Agent("worker", scripted("worked")),
+    ]
+    runtime = Runtime(agents)
+    running = asyncio.create_task(runtime.run("lead", "go", thread="t"))
+    await soon(hold.reached.wait())
+    worker = await run_of(runtime, "worker")
+    await soon(runtime.wait(worker.id))
+    hold.released.set()
+    assert (await soon(running)).text == "heard"
+    assert "worked" in model.requests[-1].messages[-1].text
+    await assert_quiet(runtime)
+
+
+async def test_a_failure_in_the_background_is_news_too(scripted: Scripted) -> None:
+    agents = [
+        lead(scripted(ask(background=True), "working", "too bad")),
+        Agent("worker", scripted(OSError("no route"))),
+    ]
+    runtime = Runtime(agents)
+    assert (await soon(runtime.run("lead", "go", thread="t"))).text == "too bad"
+    (news,) = await told(runtime)
+    assert 'kind="failed"' in news
+    assert "no route" in news
+
+
+# -- limits --------------------------------------------------------------------------------------------------
+
+
+async def test_the_roots_limits_bind_durable_children(place: Place, scripted: Scripted) -> None:
+    how = [Delegate("worker", durable=True)]
+    spy = Spy()
+    agents = [
+        Agent("lead", scripted(ask()), delegates=how, limits=Limits(tree_calls=3)),
+        Agent("worker", scripted([call("act")] * 2, [call("act")] * 2), tools=[spying(spy, "act")]),
+    ]
+    runtime = Runtime(agents, store=place())
+    result = await soon(runtime.run("lead", "go", thread="t"))
+    assert isinstance(result.termination, Stopped)
+    assert result.termination.policy == "tree_calls"
+    assert "tree_calls" in reply_text((await replies_on(runtime, "t"))[0])
+    assert len(spy.ran) <= 4
+    await runtime.close()
+
+
+async def test_durable_children_end_at_the_depth_limit(place: Place) -> None:
+    def say(request: Any) -> Any:
+        return ask("again") if len(request.messages) == 1 else "as you say"
+
+    how = [Delegate("again", durable=True)]
+    runtime = Runtime([Agent("again", FunctionModel(say), delegates=how, limits=Limits(depth=3))], store=place())
+    assert (await soon(runtime.run("again", "go", thread="t"))).text == "as you say"
+    assert sorted(run.identity.depth for run in await runtime.list_runs()) == [0, 1, 2, 3]
+    await assert_quiet(runtime)
+    await runtime.close()
+
+
+# -- cancelling ----------------------------------------------------------------------------------------------
+
+
+async def test_no_child_begins_below_a_run_that_was_cancelled(scripted: Scripted) -> None:
+    hold, told_so = Hold(), list[str]()
+
+    @tool
+    async def late(ctx: ToolContext) -> str:
+        """Spawn when it is too late."""
+        try:
+            await hold.here()
+        except asyncio.CancelledError:
+            try:
+                await ctx.spawn("worker", "do it")
+            except Exception as error:
+                told_so.append(str(error))
+            raise
+        return ""
+
+    runtime = Runtime([Agent("lead", scripted(call("late")), tools=[late]), Agent("worker", scripted())])
+    handle = await runtime.start("lead", "go", thread="t")
+    await soon(hold.reached.wait())
+    await soon(handle.cancel("enough"))
+    assert told_so == [f"parent run '{handle.run_id}' has already been cancelled"]
+    assert await tasks_of(runtime) == []
+
+
+@pytest.mark.parametrize("way", ["ephemeral", "durable", "background"])
+async def test_cancelling_a_tree_of_fifty_leaves_nothing(way: str, place: Place, scripted: Scripted) -> None:
+    hold = Hold()
+    how = Delegate("worker", durable=way == "durable", background=way == "background")
+    more = {"background": True} if way == "background" else {}
+    turns: list[Any] = [[ask(**more)] * 50]
+    agents = [
+        Agent(
+            "lead",
+            ScriptedModel([*turns, "working"]),
+            delegates=[how],
+            limits=Limits(parallel=50, tree_calls=1000),
+        ),
+        Agent("worker", ScriptedModel([call("wait")] * 50), tools=[holding(hold, effect="pure")]),
+    ]
+    runtime = Runtime(agents, store=place())
+    handle = await runtime.start("lead", "go", thread="t")
+    async with asyncio.timeout(20):
+        while hold.times < 50:
+            await asyncio.sleep(0.005)
+        assert await handle.cancel("enough") is True
+    runs = await runtime.list_runs(limit=100)
+    assert len(runs) == 51
+    assert all(r.outcome is not None and isinstance(r.outcome.termination, Cancelled) for r in runs)
+    await until(lambda: not runtime._dispatch.tasks)
+    await assert_quiet(runtime)
+    await runtime.close()
+
+
+async def test_a_task_that_was_stopped_reports_nothing_more(scripted: Scripted) -> None:
+    hold = Hold()
+    stop = call("cancel_task", target={"relation": "child", "name": "w"})
+
+    @tool
+    async def reached() -> str:
+        """Wait until it runs."""
+        await hold.reached.wait()
+        return "it runs"
+
+    agents = [
+        lead(scripted([ask(background=True, name="w"), call("reached")], stop, "done"), tools=[reached]),
+        Agent("worker", scripted(call("wait")), tools=[holding(hold, effect="pure")]),
+    ]
+    runtime = Runtime(agents)
+    assert (await soon(runtime.run("lead", "go", thread="t"))).text == "done"
+    (task,) = await tasks_of(runtime)
+    reply = (await replies_on(runtime, "t"))[-1]
+    assert data_of(reply) == {"status": "accepted", "root_task_id": task.id, "cancelled_count": 1}
+    assert (task.status, await told(runtime)) == ("cancelled", [])
+
+    async def over() -> bool:
+        return (await run_of(runtime, "worker")).status == "done"
+
+    await until_true(over)
+    await until(lambda: not runtime._dispatch.tasks)
+    await assert_quiet(runtime)
