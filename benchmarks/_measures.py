@@ -186,6 +186,7 @@ MEASURES: tuple[Measure, ...] = (
         "µs/call",
         entry="delegation_durable",
         plan=Plan(turns=1, tool="researcher", argument="task"),
+        rounds=200,
         budget_s=8.0,
         columns={
             "direct_us": "plain run",
@@ -193,6 +194,7 @@ MEASURES: tuple[Measure, ...] = (
             "delegated_us": "run with it",
             "transactions_direct": "tx/plain run",
             "transactions_child": "tx/call",
+            "cpu_us": "processor",
             "ephemeral_us": "ephemeral",
         },
         targets=(Target("ratio", 3),),

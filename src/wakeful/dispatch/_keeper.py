@@ -62,12 +62,13 @@ class Keeper:
         while True:
             if self._lease is not None:
                 self._lease.beat()
+            # A claim's own commit says what was in its inbox: there is nothing to hear of at first.
+            await asyncio.sleep(PULSE)
             try:
                 for tenant, thread_id, head in await self._store.claims(self._owner):
                     await self._dispatcher(tenant).hear(thread_id, head)
             except StoreError as error:
                 _log.warning("the store didn't answer: %s", explain(error))
-            await asyncio.sleep(PULSE)
 
     # -- under `async with runtime` ---------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ from ._keeper import Keeper
 from ._opening import Opener
 from ._parked import check_resumable
 from ._results import NewRun, RunResult, item_of, new_run_of, result_of
-from ._trees import POLL, open_below, settle, tickets_below, waits_for_tasks
+from ._trees import POLL, follow, open_below, settle, tickets_below, waits_for_tasks
 
 __all__ = ["Dispatcher"]
 
@@ -58,6 +58,8 @@ class Dispatcher:
         self._stuck: dict[str, float] = {}
         # Threads that something was begun for which doesn't run yet.
         self.waking: set[str] = set()
+        # Threads that are about to be looked at, because something was put into their inbox.
+        self.nudged: set[str] = set()
         self.closed = False
         self.opener = Opener(env, bus, owner)
 
@@ -96,7 +98,7 @@ class Dispatcher:
                     opened(new.run_id if act is None else act.identity.root_run_id)
                 if act is None:
                     return await self._in_turn(new, begun)
-                return await self.whole(await self.drive(act, new.thread_id))
+                return await self.whole(await self.drive(act, new.thread_id), act)
             except Conflict:
                 stored = await self.env.store.load(new.thread_id)
             except Repeated as repeated:
@@ -200,6 +202,7 @@ class Dispatcher:
     def wake(self, thread_id: str) -> None:
         """Something was put into a thread's inbox: whoever runs it here hears of it, or it is gone on with."""
         if not self.closed:
+            self.nudged.add(thread_id)
             self._spawn(self._nudge(thread_id))
 
     async def _nudge(self, thread_id: str) -> None:
@@ -210,6 +213,12 @@ class Dispatcher:
                 await self.pump(thread_id)
         except StoreError as error:
             _log.warning("thread %r could not be looked at, and will be later: %s", thread_id, error)
+        finally:
+            self.nudged.discard(thread_id)
+
+    def goes_on(self, thread_id: str) -> bool:
+        """Whether something goes on on a thread in this process, or is about to."""
+        return thread_id in self.active or thread_id in self.waking or thread_id in self.nudged
 
     async def pump(self, thread_id: str) -> bool:
         """Go on with a thread that nobody runs: what waits in its inbox, a run whose owner died, a timer. True if
@@ -381,11 +390,12 @@ class Dispatcher:
         """What an activation came to."""
         return result_of(self.env.registry, act.view.run, act.view.answer, tuple(act.view.tickets.values()))
 
-    async def whole(self, result: RunResult) -> RunResult:
+    async def whole(self, result: RunResult, act: Activation | None = None) -> RunResult:
         """What a run came to once nothing works for it any more; at once, if nothing does."""
         if result.status != "waiting" or result.tasks == ():
             return result
-        return await settle(self, result.run_id)
+        followed = None if act is None else await follow(self, act)
+        return followed or await settle(self, result.run_id)
 
     async def recall(self, run_id: str) -> RunResult:
         """What a run came to so far, from the store alone."""

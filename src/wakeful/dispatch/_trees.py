@@ -14,7 +14,16 @@ if TYPE_CHECKING:
     from ._local import Dispatcher
     from ._results import RunResult
 
-__all__ = ["is_below", "measure", "open_below", "settle", "tickets_below", "until_quiet", "waits_for_tasks"]
+__all__ = [
+    "follow",
+    "is_below",
+    "measure",
+    "open_below",
+    "settle",
+    "tickets_below",
+    "until_quiet",
+    "waits_for_tasks",
+]
 
 # How often a thread that another process runs is looked at, in seconds.
 POLL = 0.1
@@ -58,6 +67,25 @@ async def is_below(store: Store, run_id: str, root_id: str) -> bool:
 def waits_for_tasks(run: RunRecord) -> bool:
     """Whether a run waits for others."""
     return run.waiting is not None and bool(run.waiting.tasks)
+
+
+async def follow(dispatch: Dispatcher, parked: Activation) -> RunResult | None:
+    """What a run that waits for its tasks comes to, as long as it and they go on in this process: no need to look
+    into the store then."""
+    own = parked.identity.thread_id
+    threads = [own, *[task.target_thread for task in parked.view.tasks]]
+    while here := [thread for thread in threads if dispatch.goes_on(thread)]:
+        act = dispatch.active.get(own)
+        if act is not None:
+            await act.ended()
+            done = act.left and act.view.run.status == "done" and act.view.run.id == parked.view.run.id
+            return dispatch.result(act) if done else None
+        ends = [act.ended() for thread in here if (act := dispatch.active.get(thread)) is not None]
+        if ends:
+            await asyncio.wait(ends, timeout=POLL, return_when=asyncio.FIRST_COMPLETED)
+        else:
+            await asyncio.sleep(BRIEF)
+    return None
 
 
 async def settle(dispatch: Dispatcher, run_id: str) -> RunResult:
