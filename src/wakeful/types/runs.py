@@ -288,6 +288,7 @@ class RunRecord(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True)
     `stage` says where the current step stands: `between` steps, `inferring` (begun, no answer committed),
     or `acting` (answered, with calls that may be open). `needs` is there once the run has waited, `backend` once
     a backend came back. A run that another one waits for, or that works in the background for one, is its `task`.
+    `hops` is over how many messages in a row from agent to agent it came about.
     """
 
     identity: Identity
@@ -320,6 +321,7 @@ class RunRecord(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True)
     needs: Needs | None = None
     task: TaskRef | None = None
     backend: BackendEnd | None = None
+    hops: int = 0
 
     @property
     def id(self) -> str:
