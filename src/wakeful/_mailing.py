@@ -66,8 +66,9 @@ class Mailing(Deciding):
         return self._changed(await retract(self._env.store, input_id, revision))
 
     def _changed(self, found: PendingInput) -> PendingInput:
-        """A run that runs here looks at its inbox anew."""
-        self._dispatch.wake(found.thread_id)
+        """A run that runs here looks at its inbox anew; what runs elsewhere sees that it moved."""
+        if found.thread_id in self._dispatch.active:
+            self._dispatch.wake(found.thread_id)
         return found
 
 

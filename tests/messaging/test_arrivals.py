@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from delegation.conftest import Place
-from loop.helpers import Hold, Scripted, Spy, holding, soon, spying
+from loop.helpers import Hold, Scripted, Spy, holding, soon, spying, until
 from wakeful import Agent, ConfigurationError, Messages, Runtime, ScriptedModel, call
 from wakeful.stores import Commit, InboxItem
 from wakeful.types.messages import user_message
@@ -84,6 +84,7 @@ async def test_a_message_steers_where_the_recipient_says_so(place: Place, script
         running = await runtime.start("reader", "work", thread="there")
         await soon(hold.reached.wait())
         assert (await receipt(runtime))["status"] == "accepted"
+        await until(lambda: runtime._dispatch.active["there"].view.inbox)
         hold.released.set()
         assert (await soon(running.result())).text == "first"
         assert "agent_message" in model.requests[1].messages[-1].text

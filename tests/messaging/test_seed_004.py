@@ -87,7 +87,7 @@ async def test_seed_4_2_the_model_is_told_as_of_any_bad_call(scripted: Scripted)
 
 def family(scripted: Scripted, *turns: Any, hold: Hold, store: Any = None) -> tuple[Runtime, ScriptedModel]:
     """A lead whose child waits in a tool until the test lets it go."""
-    child = scripted(call("wait"), "fine")
+    child = ScriptedModel([call("wait"), *["fine"] * 3])  # It may hear of a message one step later.
     agents = [
         lead(scripted(background(), *turns)),
         Agent("child", model=child, tools=[holding(hold, effect="pure")]),
