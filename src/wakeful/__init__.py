@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from .errors import ToolError as ToolError
     from .errors import UsageError as UsageError
     from .errors import WakefulError as WakefulError
+    from .messaging import PendingInput as PendingInput
+    from .messaging import Retry as Retry
+    from .messaging import Transport as Transport
     from .models import FunctionModel as FunctionModel
     from .models import Model as Model
     from .models import ModelRequest as ModelRequest
@@ -42,7 +45,6 @@ if TYPE_CHECKING:
     from .plugins import Step as Step
     from .plugins import action as action
     from .plugins import notice as notice
-    from .runtime import Receipt as Receipt
     from .runtime import RunHandle as RunHandle
     from .runtime import Runtime as Runtime
     from .state import Snapshot as Snapshot
@@ -78,6 +80,11 @@ if TYPE_CHECKING:
     from .types.limits import StopOnTool as StopOnTool
     from .types.limits import TokenBudget as TokenBudget
     from .types.limits import WallTime as WallTime
+    from .types.mail import DeadLetter as DeadLetter
+    from .types.mail import Messages as Messages
+    from .types.mail import OutboundMessage as OutboundMessage
+    from .types.mail import Receipt as Receipt
+    from .types.mail import Recipient as Recipient
     from .types.messages import Message as Message
     from .types.requests import ModelSettings as ModelSettings
     from .types.runs import BehaviourRequested as BehaviourRequested
@@ -104,10 +111,11 @@ _HOMES = {
     ".dispatch": "RunResult",
     ".errors": "ConfigurationError InvalidArguments ModelError RunFailed StoreError ToolDenied ToolError "
     "UsageError WakefulError",
+    ".messaging": "PendingInput Retry Transport",
     ".models": "FunctionModel Model ModelRequest ScriptedModel Turn call",
     ".plugins": "AfterInference AfterTool BeforeInference BeforeTool ContextMessage GateAnswer GateTool "
     "HookContext Plugin RunEnd Step action notice",
-    ".runtime": "Receipt RunHandle Runtime",
+    ".runtime": "RunHandle Runtime",
     ".state": "Snapshot StateKey",
     ".stores": "MemoryStore Retention Store ThreadRecord",
     ".stores._postgres": "PostgresStore",
@@ -117,6 +125,7 @@ _HOMES = {
     ".types.content": "Artifact Audio Base64 Document Image Text Url Video",
     ".types.limits": "ConsecutiveErrors ContentMatch CostBudget Limits LoopDetection StopOnTool TokenBudget "
     "WallTime",
+    ".types.mail": "DeadLetter Messages OutboundMessage Receipt Recipient",
     ".types.messages": "Message",
     ".types.requests": "ModelSettings",
     ".types.runs": "BehaviourRequested Blocked Cancelled Failed Identity NaturalEnd Principal RunRecord Stopped "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast, get_args
 
@@ -14,6 +15,7 @@ from .errors import ConfigurationError, InvalidDecision, InvalidInput, UsageErro
 from .types.codec import encode
 from .types.content import Content, Text, clean_text
 from .types.limits import Limits
+from .types.mail import MAX_MESSAGE_BYTES, Messages
 from .types.messages import Message, Producer, user_message
 from .types.requests import ModelSettings
 from .types.runs import Principal
@@ -29,9 +31,10 @@ __all__ = [
     "one_of",
     "request_of",
     "thread_of",
+    "transports_of",
 ]
 
-MAX_INPUT_BYTES = 1024 * 1024
+MAX_INPUT_BYTES = MAX_MESSAGE_BYTES
 MAX_THREAD_ID_BYTES = 128
 
 _PARTS = get_args(Content)
@@ -74,6 +77,7 @@ _KINDS: dict[str, type[Any]] = {
     "settings": ModelSettings,
     "limits": Limits,
     "config": Mapping,
+    "messages": Messages,
 }
 
 
@@ -92,7 +96,7 @@ def _fields_of(agent: Agent) -> list[str]:
             wrong.append(f"{where}: {name} is a {kind.__name__}, not {value!r:.80}")
     if wrong:
         return wrong
-    values: list[Any] = [agent.settings, agent.limits, *(agent.stop or ())]
+    values: list[Any] = [agent.settings, agent.limits, agent.messages, *(agent.stop or ())]
     for value in values:
         if not isinstance(value, Struct):
             wrong.append(f"{where}: stop takes policies such as WallTime(60), not {value!r:.80}")
@@ -112,6 +116,23 @@ def _fields_of(agent: Agent) -> list[str]:
 
 def _odd(value: Any) -> bool:
     return not isinstance(value, str)
+
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,31}\Z")
+
+
+def transports_of(transports: Any) -> dict[str, Any]:
+    """The transports of a runtime, by the names that addresses begin with."""
+    if transports is None:
+        return {}
+    instance_of(transports, Mapping, "transports")
+    found = dict(cast(Mapping[Any, Any], transports))
+    for name, transport in found.items():
+        if not isinstance(name, str) or not _SCHEME.match(name):
+            raise ConfigurationError(f"a transport is named as addresses begin, such as 'https', not {name!r:.80}")
+        if not callable(getattr(transport, "deliver", None)):
+            raise ConfigurationError(f"transport {name!r}: {transport!r:.80} has no async deliver(message)")
+    return found
 
 
 def thread_of(thread: Any) -> str:

@@ -16,7 +16,7 @@ from .agents import Agent
 from .bus import LocalBus
 from .clock import Clock
 from .dispatch import Dispatcher, ParkedProblem, RunResult, parked_problems
-from .errors import Conflict, UnknownRun, UnknownThread, UsageError
+from .errors import Conflict, UnknownMessage, UnknownRun, UnknownThread, UsageError
 from .loop import Environment
 from .state import State
 from .stores import (
@@ -246,7 +246,10 @@ class Reading:
             relay = await self._env.store.relay(relay_id)
             if relay is None or relay.status != "dead":
                 found = "there is none of that id" if relay is None else f"it is {relay.status}"
-                raise UsageError(f"relay {relay_id!r} can't be replayed: {found}; see relays(status='dead')")
+                raise UnknownMessage(
+                    f"{relay_id!r:.80} can't be replayed: only what was given up can, and {found}; see "
+                    "dead_letters() and relays(status='dead')"
+                )
             again = replace(
                 relay, status="live", attempts=0, due_at=self._env.clock.now(), revision=relay.revision + 1
             )

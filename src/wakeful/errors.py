@@ -17,6 +17,9 @@
     │   ├── CannotResume          the present code can't go on with the run; the reasons are listed
     │   ├── RunNotFailed          the run can't be retried: it hasn't failed, or its thread went on
     │   ├── ThreadBusy            the thread has an open run and the policy is `reject`
+    │   ├── InputRetracted        somebody retracted the input before a run took it in
+    │   ├── UnknownInput          no such input is pending
+    │   ├── UnknownMessage        no message of that id was given up
     │   ├── ThreadExists          a thread of that id is there already
     │   ├── HasChildren           the thread has child threads that would be left behind
     │   ├── InvalidExport         what should be imported isn't a whole thread
@@ -71,6 +74,7 @@ __all__ = [
     "HookFailed",
     "InboxFull",
     "InboxMoved",
+    "InputRetracted",
     "InvalidArguments",
     "InvalidConfig",
     "InvalidDecision",
@@ -103,6 +107,8 @@ __all__ = [
     "ToolTimeout",
     "UnknownAction",
     "UnknownAgent",
+    "UnknownInput",
+    "UnknownMessage",
     "UnknownModel",
     "UnknownRun",
     "UnknownStateKey",
@@ -206,6 +212,18 @@ class RunNotFailed(UsageError):
 
 class ThreadBusy(UsageError):
     """The thread has an open run, and the caller asked to be rejected in that case."""
+
+
+class InputRetracted(UsageError):
+    """Somebody retracted the input before a run took it in."""
+
+
+class UnknownInput(UsageError):
+    """No such input is pending: it was taken in, retracted, or never there."""
+
+
+class UnknownMessage(UsageError):
+    """No message of that id was given up."""
 
 
 class ThreadExists(UsageError):

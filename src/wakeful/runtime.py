@@ -7,13 +7,22 @@ import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ._checks import agents_of, decisions_of, instance_of, message_of, one_of, request_of, thread_of
-from ._deciding import Deciding
+from ._checks import (
+    agents_of,
+    decisions_of,
+    instance_of,
+    message_of,
+    one_of,
+    request_of,
+    thread_of,
+    transports_of,
+)
+from ._mailing import Mailing
 from ._reading import POLL
 from .agents import Agent, Registry, Toolish
 from .backends._entry import abort_remote, build_backend, execute_remote
@@ -23,6 +32,7 @@ from .delegation import delegation_tools, tools_inside_tasks
 from .dispatch import ChildRuns, Dispatcher, Keeper, NewRun, RunResult, cancel, resume, retry, send
 from .errors import ConfigurationError, UsageError
 from .loop import Environment
+from .messaging import Courier, Post, Retry, Transport, messaging_tools, send_tools
 from .models import Model, VendorFactory
 from .plugins import Plugin
 from .state import AnyKey
@@ -31,6 +41,7 @@ from .tools import ClientTool, ToolThreads
 from .types.content import Content
 from .types.events import AnyEvent, Event
 from .types.ids import new_id
+from .types.mail import Receipt
 from .types.requests import ModelSettings
 from .types.runs import Principal, RunOptions
 from .types.tickets import Decision
@@ -44,14 +55,7 @@ Input = str | Sequence[Content]
 
 CANCEL_GRACE = 5.0
 RETENTION = Retention()
-
-
-class Receipt(Struct, frozen=True):
-    """What `send` answers: the message is in the thread's inbox."""
-
-    message_id: str
-    thread_id: str
-    status: Literal["accepted"] = "accepted"
+RETRY = Retry()
 
 
 class RunHandle(Struct, frozen=True, eq=False):
@@ -80,6 +84,7 @@ class _Shared(Struct, eq=False):
 
     env: Environment
     keeper: Keeper
+    courier: Courier
     owner: str
     execute: bool
     retention: Retention | None
@@ -87,15 +92,16 @@ class _Shared(Struct, eq=False):
     loop: asyncio.AbstractEventLoop | None = None
 
 
-class Runtime(Deciding):
+class Runtime(Mailing):
     """Runs agents. Make one for the application, and use it as an async context manager or close it.
 
     Everything is checked here, and one error lists all that is wrong. `tools` are tools that agents refer to by
     name, `plugins` those that every agent has, `models` models and vendors by name, `keys` state keys that no
     plugin brings, `backends` factories of the backends that agents name. `store` is a file's path, a database's
     URL or a Store; by default threads live in memory. With `execute=False` runs are left to other processes on
-    the same store. Under `async with` it also goes on with
-    what is due: runs whose process died, input that nobody took, deadlines; and prunes by `retention`.
+    the same store. `transports` bring messages to recipients outside the store, each to addresses that begin with
+    its name and a colon; `retry` says how often. Under `async with` it also goes on with what is due: runs whose
+    process died, input that nobody took, deadlines, messages; and prunes by `retention`.
     """
 
     def __init__(
@@ -112,9 +118,12 @@ class Runtime(Deciding):
         cancel_grace: float = CANCEL_GRACE,
         execute: bool = True,
         retention: Retention | None = RETENTION,
+        transports: Mapping[str, Transport] | None = None,
+        retry: Retry = RETRY,
     ) -> None:
         if not isinstance(cast(Any, cancel_grace), int | float) or cancel_grace < 0:
             raise ConfigurationError(f"cancel_grace is in seconds and not negative, not {cancel_grace!r:.80}")
+        carried = transports_of(transports)
         registry = Registry(
             agents_of(agents),
             tools=tools,
@@ -122,21 +131,27 @@ class Runtime(Deciding):
             models=models,
             keys=keys,
             delegation=delegation_tools,
-            inside_tasks=tools_inside_tasks(),
+            inside_tasks=[*tools_inside_tasks(), *send_tools()],
+            messaging=lambda agent: messaging_tools(agent, carried),
             build_backend=lambda config: build_backend(config, backends),
         )
         root, clock, owner = open_store(store), clock or SystemClock(), new_id()
         threads, children = ToolThreads(), ChildRuns(lambda: self._dispatch)
+        courier = Courier(
+            root, owner, clock, carried, retry, lambda tenant, thread: self.tenant(tenant)._dispatch.wake(thread)
+        )
+        post = Post(registry, carried, courier.look)
         env = Environment(
-            registry, root, clock, threads, set(), cancel_grace, children, execute_remote, abort_remote
+            registry, root, clock, threads, set(), cancel_grace, children, execute_remote, abort_remote, post
         )
         keeper = Keeper(root, owner, clock, lambda tenant: self.tenant(tenant)._dispatch)
         self._own_loop: asyncio.AbstractEventLoop | None = None
-        self._join(_Shared(env, keeper, owner, execute, retention), root, "default")
+        self._join(_Shared(env, keeper, courier, owner, execute, retention), root, "default")
 
     def _join(self, shared: _Shared, store: Store, tenant: str) -> None:
         """Be the handle of one tenant."""
         self._shared = shared
+        self._courier = shared.courier
         self._bus = LocalBus()
         self._env = replace(shared.env, store=store, children=ChildRuns(lambda: self._dispatch))
         self._dispatch = Dispatcher(self._env, self._bus, shared.keeper, shared.owner, execute=shared.execute)
@@ -358,6 +373,7 @@ class Runtime(Deciding):
         self._bind()
         if self._shared.execute:
             self._shared.keeper.serve(self._shared.retention)
+            self._shared.courier.serve()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -366,6 +382,7 @@ class Runtime(Deciding):
     async def close(self) -> None:
         """Cancel what runs, of all tenants, wait until all is quiet, and close the store."""
         shared = self._shared
+        await shared.courier.close()
         for runtime in shared.tenants.values():
             await runtime._dispatch.close()
             runtime._bus.close()

@@ -13,7 +13,8 @@ from wakeful.agents import _registry
 from wakeful.bus import _local
 from wakeful.loop._checkpoints import INTERVAL_MS
 from wakeful.loop._phases import MAX_ACTION_ROUNDS
-from wakeful.runtime import RETENTION
+from wakeful.messaging._post import MAX_PENDING_MAIL
+from wakeful.runtime import RETENTION, RETRY
 from wakeful.state import MAX_VALUE_BYTES
 from wakeful.stores import LEASE_MS
 from wakeful.stores._rows import BLOB_BYTES
@@ -63,6 +64,11 @@ CODE = {
     "finished runs and other threads are kept": days(RETENTION.runs),
     "lease of a process on its claims": f"{LEASE_MS / 1000:g} s",
     "pending items in an inbox": f"{MAX_PENDING:,}",
+    "pending items in an inbox that takes messages": f"{MAX_PENDING_MAIL:,}",
+    "attempts to deliver a message outside the store": str(RETRY.attempts),
+    "first pause after a delivery that failed": f"{RETRY.pause:g} s",
+    "longest pause between deliveries": f"{RETRY.longest_pause:g} s",
+    "time for one delivery": f"{RETRY.seconds:g} s",
     "a payload before it becomes a blob": kib(BLOB_BYTES),
     "time between checkpoints of a streamed answer": f"{INTERVAL_MS} ms",
 }

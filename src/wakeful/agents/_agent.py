@@ -11,6 +11,7 @@ from ..models import Model
 from ..plugins import Plugin
 from ..tools import Tool
 from ..types.limits import Limits, StopPolicy
+from ..types.mail import Messages
 from ..types.requests import ModelSettings
 
 __all__ = ["Agent", "BackendConfig", "Delegate", "Toolish"]
@@ -43,7 +44,8 @@ class Agent(Struct, frozen=True):
     tools given to the runtime (`*` matches any part of a name). `delegates` are agents it can call as tools,
     `handoffs` agents it can hand the conversation to. `output` is the type its final answer must have, `input` the
     type of what it is given as a delegate, where that isn't a text.
-    `config` has a section for each plugin that wants one, by the plugin's name.
+    `config` has a section for each plugin that wants one, by the plugin's name. `messages` says whom it may write
+    to, and who may write to it.
 
     An agent with a `backend`, an object or its config, is executed by that and not by the loop: it needs no
     model, and `model` is only a name that its events show.
@@ -65,6 +67,7 @@ class Agent(Struct, frozen=True):
     config: Mapping[str, Any] = {}
     input: Any = None
     backend: Any = None
+    messages: Messages = Messages()
 
     @classmethod
     def remote(

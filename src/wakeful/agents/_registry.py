@@ -120,9 +120,11 @@ class Registry:
         delegation: Callable[[Sequence[tuple[Agent, Delegate]]], list[Tool]],
         build_backend: Callable[[BackendConfig], Backend],
         inside_tasks: Sequence[Tool] = (),
+        messaging: Callable[[Agent], tuple[list[Tool], list[str]]] = lambda agent: ([], []),
     ) -> None:
         self._problems: list[str] = []
         self._delegation = delegation
+        self._messaging = messaging
         self._build_backend = build_backend
         self.inside_tasks = inside_tasks
         self._agents = self._unique(list(agents))
@@ -269,6 +271,10 @@ class Registry:
                     self._add(found, made, where)
         for tool in self._delegation(self._delegates_of(agent, where)) if agent.delegates else ():
             self._add(found, tool, where)
+        mail, problems = self._messaging(agent)
+        self._problems += [f"{where}: {problem}" for problem in problems]
+        for tool in mail:
+            found.setdefault(tool.name, tool)
         for target in agent.handoffs:
             if (other := self._agents.get(target)) is None:
                 self._problems.append(f"{where}: handoff {target!r} is not an agent of this runtime")

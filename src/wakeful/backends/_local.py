@@ -82,7 +82,8 @@ def _watch(act: Activation, control: Control) -> list[asyncio.Task[None]]:
         while True:
             _, decision = match_decision(await queue.get(), act.view.tickets, {})
             item = InboxItem(id=new_id(), thread_id=act.identity.thread_id, kind="decision", decision=decision)
-            act.deliver([item], act.inbox_head)
+            act.view.inbox[item.id] = item
+            act.heed()
 
     loop = asyncio.get_running_loop()
     watchers = [] if control.cancelled is None else [loop.create_task(cancelled(control.cancelled))]

@@ -15,6 +15,7 @@ from ..types.ids import new_id
 from ._chat import Chat, choose_agent
 from ._decide import ask_terminal
 from ._exit import exit_code, reported
+from ._messages import messages_app
 from ._render import Renderer
 from ._serve import serve
 from ._session import Session, Turn
@@ -33,6 +34,7 @@ app = typer.Typer(
 )
 app.add_typer(store_app)
 app.add_typer(tickets_app)
+app.add_typer(messages_app)
 app.command()(serve)
 
 Target = Annotated[

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from typing import Any, cast
 
 import msgspec
 
 from ..types.content import ToolReply, text_of
 
-__all__ = ["arguments_text", "call_text", "one_line", "plain", "reply_text"]
+__all__ = ["arguments_text", "call_text", "one_line", "plain", "reply_text", "time_text"]
 
 MAX_LINE = 160
 
@@ -30,6 +31,11 @@ def one_line(text: str, limit: int = MAX_LINE) -> str:
     """The text on one line, cut off where it gets long."""
     line = plain(" ".join(text.split()))
     return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def time_text(at: int) -> str:
+    """A time in milliseconds, as people read it."""
+    return f"{datetime.fromtimestamp(at / 1000, UTC):%Y-%m-%d %H:%M:%SZ}"
 
 
 def call_text(name: str, arguments: dict[str, Any]) -> str:

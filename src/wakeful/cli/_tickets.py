@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 from collections.abc import Callable
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -22,7 +21,7 @@ from ._decide import read_value
 from ._exit import exit_code, reported
 from ._places import PLACE, Json, Place, Tenant, ask, is_target, runtime_of, show, with_runtime
 from ._render import Renderer
-from ._text import arguments_text, one_line
+from ._text import arguments_text, one_line, time_text
 
 __all__ = ["tickets_app"]
 
@@ -73,7 +72,7 @@ def list_(
         if json:
             typer.echo(encode(ticket))
             continue
-        by = "-" if ticket.deadline is None else _time(ticket.deadline)
+        by = "-" if ticket.deadline is None else time_text(ticket.deadline)
         words = [ticket.id, f"{ticket.status:<10}", f"{ticket.assignee or '-':<12}", f"{by:<20}", ticket.tool]
         renderer.line("  ".join([*words, one_line(ticket.message, 80)]).rstrip())
 
@@ -249,14 +248,10 @@ def _object(said: str) -> dict[str, Any]:
         raise UsageError(f"the new arguments are a JSON object, such as {{...}}: {error}") from error
 
 
-def _time(at: int) -> str:
-    return f"{datetime.fromtimestamp(at / 1000, UTC):%Y-%m-%d %H:%M:%SZ}"
-
-
 def _page(ticket: Ticket, decisions: list[Decision]) -> list[str]:
     lines = [
         ticket.message,
-        f"  ticket {ticket.id}, {ticket.status}, asked by {ticket.asked_by} at {_time(ticket.created_at)}",
+        f"  ticket {ticket.id}, {ticket.status}, asked by {ticket.asked_by} at {time_text(ticket.created_at)}",
         f"  thread {ticket.thread_id}, run {ticket.run_id}, call {ticket.call_id}",
         f"  {ticket.tool} {arguments_text(ticket.arguments, indent=2)}",
         f"  takes {', '.join(ticket.accepts)}, or deny",
@@ -270,9 +265,9 @@ def _page(ticket: Ticket, decisions: list[Decision]) -> list[str]:
         then = f"goes to {ticket.escalate[0].to}" if ticket.escalate else f"is decided: {given}"
         if isinstance(given, Answer) and not ticket.escalate:
             then = f"is answered with {encode(given.value).decode()}"
-        lines.append(f"  at {_time(ticket.deadline)} it {then}")
+        lines.append(f"  at {time_text(ticket.deadline)} it {then}")
     for decision in decisions:
         what = f"reassign to {decision.value}" if decision.verdict == "reassign" else decision.verdict
         why = f": {decision.reason}" if decision.reason else ""
-        lines.append(f"  {_time(decision.at)} {what} by {decision.principal_id or 'somebody'}{why}")
+        lines.append(f"  {time_text(decision.at)} {what} by {decision.principal_id or 'somebody'}{why}")
     return lines

@@ -23,7 +23,7 @@ from ..stores import Commit, InboxItem
 from ..tools import ChildRequest, ChildResult, ToolContext
 from ..types.content import ToolCall
 from ..types.ids import new_id
-from ..types.messages import Message, user_message
+from ..types.messages import Message, Producer, user_message
 from ..types.runs import Failed, Identity, RunRecord, TaskOutcome, TaskRecord, TaskRef
 from ._local import Dispatcher
 from ._remote_tasks import InvalidState, NotStored, backend_of_task, refresh, thread_for
@@ -240,7 +240,7 @@ def _input(parent: Activation, task: TaskRecord, request: ChildRequest) -> Inbox
         id=task.target,
         thread_id=task.target_thread,
         kind="input",
-        message=request.message,
+        message=_after_hops(request.message, parent.view.run.hops),
         agent_id=task.agent_id,
         principal=parent.view.run.principal,
         run_id=task.target,
@@ -249,6 +249,11 @@ def _input(parent: Activation, task: TaskRecord, request: ChildRequest) -> Inbox
         task=TaskRef(task.id, task.epoch, task.background, durable=True),
         history=_visible(parent) if request.fork else (),
     )
+
+
+def _after_hops(message: Message, hops: int) -> Message:
+    """What a child is given counts as over as many messages as what its parent was given."""
+    return replace(message, producer=Producer(hops=hops)) if hops else message
 
 
 def _seed(parent: Activation, request: ChildRequest) -> dict[str, bytes]:

@@ -14,6 +14,7 @@ from ..bus import LocalBus
 from ..errors import (
     CannotResume,
     Conflict,
+    InputRetracted,
     Repeated,
     RuntimeClosed,
     StaleFence,
@@ -163,8 +164,15 @@ class Dispatcher:
             if not turn.done() and new.thread_id not in self.active:
                 if (run_id := await self._taker(item.id)) is not None:
                     return await self.wait(run_id)
+                await self._check_pending(item)
                 await self.pump(new.thread_id)
         return turn.result()
+
+    async def _check_pending(self, item: InboxItem) -> None:
+        """Tell a caller whose input was retracted that there is nothing to wait for."""
+        stored = await self.env.store.item(item.id)
+        if stored is not None and stored.status == "retracted":
+            raise InputRetracted(f"input {item.id!r} of thread {item.thread_id!r} was retracted before it ran")
 
     def _withdraw(self, item: InboxItem, new: NewRun) -> None:
         """The caller left: its input is taken back, or its run is cancelled if it had its turn."""
@@ -197,7 +205,7 @@ class Dispatcher:
             return
         stored = await self.env.store.load(thread_id)
         if stored is not None and self.active.get(thread_id) is act:
-            act.deliver(list(stored.inbox), stored.thread.inbox_head)
+            act.deliver(stored.inbox, stored.thread.inbox_head)
 
     def wake(self, thread_id: str) -> None:
         """Something was put into a thread's inbox: whoever runs it here hears of it, or it is gone on with."""
@@ -233,7 +241,7 @@ class Dispatcher:
         run = stored.run
         if run is None:
             item = next((i for i in stored.inbox if i.kind == "input" and i.message is not None), None)
-            work = None if item is None else self._turn(item, stored)
+            work = None if item is None or not self._knows(item) else self._turn(item, stored)
         elif run.waiting is None:
             work = self._wake(stored, run, "recover")
         elif _due(stored, run, self.env.clock.now()) and not self._is_stuck(stored, run):
@@ -248,6 +256,11 @@ class Dispatcher:
         self.waking.add(thread_id)
         self._spawn(self._go_on(thread_id, work))
         return True
+
+    def _knows(self, item: InboxItem) -> bool:
+        """Whether the agent that a message is for is one of this process; if not, it waits for another."""
+        mail = item.lineage is not None and item.lineage.origin == "message"
+        return not mail or item.agent_id in self.env.registry.agents
 
     async def _go_on(self, thread_id: str, work: Coroutine[Any, Any, None]) -> None:
         try:
@@ -278,7 +291,7 @@ class Dispatcher:
                 return
             result = await self.drive(act, item.thread_id)
         except (Conflict, StaleFence):
-            return  # Somebody else took the thread; the item is there for whoever is next.
+            self.wake(item.thread_id)  # Somebody else took the thread, or changed the item: look again.
         except Exception as error:
             if turn is None or turn.done():
                 raise
@@ -310,7 +323,7 @@ class Dispatcher:
                 return None
             history = await self.opener.history(new.thread_id, new.agent_id) if stored.thread.head else []
             act = self.opener.new(new, stored, history)
-            if new.lineage is not None:
+            if new.lineage is not None and new.lineage.parent_run_id is not None:
                 await self.opener.join_tree(act)
             return act
         if open_run.waiting is None:

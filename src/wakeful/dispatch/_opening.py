@@ -57,6 +57,7 @@ class Opener:
             updated_at=now,
             first_seq=(stored.thread.head if stored else 0) + 1,
             task=new.task,
+            hops=0 if new.message.producer is None else new.message.producer.hops,
         )
         keys = self.env.registry.catalog.keys
         state = State(keys, stored.state if stored else None)
@@ -69,12 +70,12 @@ class Opener:
             if stored.run is not None:
                 for entry in supersede(act.draft, stored, stored.run, now):
                     act.log(entry)
-            act.deliver([], act.inbox_head)
+            act.heed()
         act.draft.run = run
         act.log(*new.history, RunStart(identity, 0, now, "new"))
         act.log(new.message)
         if new.item_id is not None:
-            act.take(new.item_id)
+            act.take(new.item_id, new.item_revision)
         else:
             act.draft.request = new.request_id
         return act
@@ -112,7 +113,7 @@ class Opener:
         act.set_run(apart=act.apart)
         changed = changes_since(run.needs, act.agent)
         act.log(RunStart(act.identity, 0, self.env.clock.now(), trigger, changed))
-        act.deliver([], act.inbox_head)
+        act.heed()
         return act
 
     def child(
@@ -136,6 +137,7 @@ class Opener:
             updated_at=now,
             first_seq=1,
             task=task,
+            hops=parent.view.run.hops,
         )
         view = RunView(run, tree=parent.view.tree)
         channel = self.bus.hold(thread_id, parent.channel.path)

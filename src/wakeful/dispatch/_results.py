@@ -82,6 +82,7 @@ class NewRun(Struct, frozen=True, gc=False, kw_only=True):
     options: RunOptions | None = None
     seed: dict[str, bytes] = {}
     item_id: str | None = None
+    item_revision: int = 0
     request_id: str | None = None
     lineage: Identity | None = None
     task: TaskRef | None = None
@@ -149,6 +150,7 @@ def new_run_of(item: InboxItem) -> NewRun:
         options=item.options,
         seed=item.seed,
         item_id=item.id,
+        item_revision=item.revision,
         lineage=item.lineage,
         task=item.task,
         history=item.history,

@@ -17,11 +17,11 @@ from msgspec.structs import replace
 from ..agents import Hook, Registry, ResolvedAgent
 from ..bus import Channel
 from ..clock import Clock
-from ..errors import StoreError, explain
+from ..errors import InboxFull, StoreError, explain
 from ..plugins import ActionQueue, HookContext, Step
 from ..state import Command, SentNotice, State
-from ..stores import InboxItem, Store, number
-from ..tools import ChildRequest, ChildResult, ToolContext, ToolThreads
+from ..stores import InboxItem, Relay, Store, number
+from ..tools import ChildRequest, ChildResult, Mail, ToolContext, ToolThreads
 from ..types.events import ErrorRaised, Event, MessageAdded
 from ..types.messages import Message, Producer, user_message
 from ..types.runs import (
@@ -102,6 +102,22 @@ class Children(Protocol):
         ...
 
 
+class Post(Protocol):
+    """How runs write to other agents, as messaging provides it."""
+
+    def of(self, act: Activation) -> Mail:
+        """The mail of one run."""
+        ...
+
+    def divert(self, act: Activation, item: InboxItem) -> Relay:
+        """The relay by which a message goes that an inbox has no room for."""
+        ...
+
+    def look(self) -> None:
+        """There is a relay to look at."""
+        ...
+
+
 # Given the message and attempt to stream next, where an answer was cut off.
 RemoteExecution = Callable[["Activation", "tuple[str, int] | None"], Awaitable[None]]
 
@@ -118,6 +134,7 @@ class Environment(Struct):
     children: Children
     execute_remote: RemoteExecution
     abort_remote: Callable[[Activation], Awaitable[None]]
+    post: Post
     rules: dict[str, Rules] = {}
 
 
@@ -393,6 +410,11 @@ class Activation:
         """Apply a command to the state in memory; it is durable with the next commit."""
         self.state.apply(command.updates)
         self.draft.notices += tuple(command.notices)
+        for one in command.sent:
+            if isinstance(one, InboxItem):
+                self.draft.put_item(one)
+            else:
+                self.draft.put_relay(one)
         if command.ending is not None and self.view.run.ending is None:
             self.set_run(ending=BehaviourRequested(command.ending))
         if command.handoff is not None:
@@ -404,11 +426,19 @@ class Activation:
         if not (release or draft.log or draft):
             return
         commit, notices = draft.commit(self.now, release=release, inbox_head=inbox_head), draft.notices
-        committed = await self.env.store.commit(commit)
+        try:
+            committed = await self.env.store.commit(commit)
+        except InboxFull:
+            if not draft.divert(lambda item: self.env.post.divert(self, item)):
+                raise
+            commit = draft.commit(self.now, release=release, inbox_head=inbox_head)
+            committed = await self.env.store.commit(commit)
         draft.clear(commit, committed)
         self.head = committed.head
         for item in commit.inbox:
             self.env.children.wake(item.thread_id)
+        if commit.relays:
+            self.env.post.look()
         if committed.inbox_head > self.inbox_head and not release:
             await self.catch_up()
         if self.channel.watched():
@@ -471,10 +501,17 @@ class Activation:
 
     # -- the inbox and the agent ------------------------------------------------------------------------------
 
-    def take(self, item_id: str) -> None:
-        """Mark an inbox item as taken in."""
+    def take(self, item_id: str, revision: int | None = None) -> None:
+        """Mark an inbox item as taken in; with a revision only if nobody changed it since."""
         self.taken = (*self.taken, item_id)
-        self.draft.take(item_id)
+        self.draft.take(item_id, revision)
+
+    def leave(self, items: Sequence[InboxItem]) -> None:
+        """Take back that these items were taken in: somebody changed one of them meanwhile."""
+        ids, messages = {item.id for item in items}, [item.message for item in items if item.message]
+        self.taken = tuple([item_id for item_id in self.taken if item_id not in ids])
+        self.draft.leave(ids, messages)
+        self.history[:] = [known for known in self.history if all(known is not m for m in messages)]
 
     def has_taken(self, items: Sequence[InboxItem]) -> bool:
         """Whether all of these items were taken in."""
@@ -523,16 +560,18 @@ class Activation:
         """Read what others put into the thread's inbox."""
         stored = await self.env.store.load(self.identity.thread_id)
         if stored is not None:
-            self.view.inbox = {}
-            self.deliver(list(stored.inbox), stored.thread.inbox_head)
+            self.deliver(stored.inbox, stored.thread.inbox_head)
 
-    def deliver(self, items: list[InboxItem], inbox_head: int) -> None:
-        """Take note of items that this process put into the thread's inbox."""
-        for item in items:
+    def deliver(self, items: Sequence[InboxItem], inbox_head: int) -> None:
+        """Take note of what the thread's inbox holds, unless something newer was read before."""
+        if inbox_head >= self.inbox_head:
             # A run that found the item in the store may have taken it before its sender is told.
-            if item.id not in self.taken:
-                self.view.inbox[item.id] = item
-        self.inbox_head = max(self.inbox_head, inbox_head)
+            self.view.inbox = {item.id: item for item in items if item.id not in self.taken}
+            self.inbox_head = inbox_head
+        self.heed()
+
+    def heed(self) -> None:
+        """Do at once what an item of the inbox says that doesn't wait for a boundary: to stop."""
         for item in [i for i in self.view.inbox.values() if i.kind == "cancel"]:
             del self.view.inbox[item.id]
             self.take(item.id)

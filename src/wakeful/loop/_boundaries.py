@@ -8,7 +8,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from ..agents import handoff_refusal
-from ..errors import InboxMoved, WakefulError
+from ..errors import Conflict, InboxMoved, WakefulError
 from ..plugins import RunEnd, Step
 from ..tools import default_decision, escalated
 from ..types.events import Handoff, RunFinish, StepEnd
@@ -20,6 +20,7 @@ from ._policies import output_of
 from ._tasks import end_with_run, tell_news
 
 if TYPE_CHECKING:
+    from ..stores import InboxItem
     from ._activation import Activation
     from ._moves import Await, EndStep, Finish, Interrupt, Overdue, SuspendRun, SwitchAgent, WaitForTasks
 
@@ -76,16 +77,35 @@ async def interrupt(act: Activation, move: Interrupt) -> None:
 
 async def take(act: Activation, move: Take) -> None:
     """Take inbox items in: decisions go to their calls, messages join the conversation."""
-    for item in move.items:
+    inputs = [item for item in move.items if item.kind == "input"]
+    for item in [item for item in move.items if item.kind != "input"]:
         act.view.inbox.pop(item.id, None)
         act.take(item.id)
         if item.decision is not None:
             act.answer(item)
         elif item.kind == "task":
             hear_back(act, item)
-        elif item.message is not None:
+    if inputs:
+        await _take_input(act, inputs)
+
+
+async def _take_input(act: Activation, items: list[InboxItem]) -> None:
+    """Let input join the conversation. Until that is committed it can be changed and retracted."""
+    await act.flush()
+    before = act.view.run
+    for item in items:
+        act.view.inbox.pop(item.id, None)
+        act.take(item.id, item.revision)
+        if item.message is not None:
             act.log(item.message)
-            act.set_run(ending=None)
+    hops = [item.message.producer.hops for item in items if item.message and item.message.producer]
+    act.set_run(ending=None, hops=max([before.hops, *hops]))
+    try:
+        await act.flush()
+    except Conflict:
+        act.leave(items)
+        act.set_run(ending=before.ending, hops=before.hops)
+        await act.catch_up()
 
 
 async def end_step(act: Activation, move: EndStep) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from asyncio import Future
+from collections.abc import Callable
 
 from ..state import OWN_NAMES, SentNotice, State
-from ..stores import Commit, Committed, Fence, InboxItem, StateWrite
+from ..stores import Commit, Committed, Fence, InboxItem, Relay, StateWrite
 from ..types.events import Event, StateDelta
 from ..types.messages import Message
 from ..types.runs import Call, Identity, RunRecord, TaskRecord
@@ -24,6 +25,8 @@ class Draft:
         "_closed",
         "_decisions",
         "_items",
+        "_relays",
+        "_seen",
         "_taken",
         "_tickets",
         "begun",
@@ -58,6 +61,8 @@ class Draft:
         self._taken: tuple[str, ...] = ()
         self.tasks: dict[str, TaskRecord] = {}
         self._items: tuple[InboxItem, ...] = ()
+        self._relays: tuple[Relay, ...] = ()
+        self._seen: dict[str, int] = {}
 
     def put_closed(self, run: RunRecord) -> None:
         """Write the record of a run that this one supersedes."""
@@ -79,6 +84,17 @@ class Draft:
         """Put an item into another thread's inbox."""
         self._items = (*self._items, item)
 
+    def put_relay(self, relay: Relay) -> None:
+        """Send something to a recipient outside the store."""
+        self._relays = (*self._relays, relay)
+
+    def divert(self, relay_of: Callable[[InboxItem], Relay]) -> bool:
+        """Let messages go by relays which the inboxes they are for have no room for; whether there are any."""
+        mail = [item for item in self._items if item.lineage is not None and item.lineage.origin == "message"]
+        self._items = tuple([item for item in self._items if item not in mail])
+        self._relays = (*self._relays, *[relay_of(item) for item in mail])
+        return bool(mail)
+
     def aside(self) -> tuple[dict[str, TaskRecord], tuple[InboxItem, ...]]:
         """What is said about tasks and to other threads so far, to go back to."""
         return dict(self.tasks), self._items
@@ -87,9 +103,17 @@ class Draft:
         """Take back what was said about tasks and to other threads since."""
         self.tasks, self._items = aside
 
-    def take(self, item_id: str) -> None:
-        """Mark an inbox item as taken in."""
+    def take(self, item_id: str, revision: int | None = None) -> None:
+        """Mark an inbox item as taken in; with a revision only if nobody changed it since."""
         self._taken = (*self._taken, item_id)
+        if revision is not None:
+            self._seen[item_id] = revision
+
+    def leave(self, item_ids: set[str], messages: list[Message]) -> None:
+        """Take back that these items were taken in, with what they became."""
+        self._taken = tuple([item_id for item_id in self._taken if item_id not in item_ids])
+        self._seen = {k: v for k, v in self._seen.items() if k not in item_ids}
+        self.log = [entry for entry in self.log if all(entry is not message for message in messages)]
 
     def __bool__(self) -> bool:
         return bool(
@@ -100,6 +124,7 @@ class Draft:
             or self._taken
             or self.tasks
             or self._items
+            or self._relays
             or self.state.changes
             or self.notices
         )
@@ -118,9 +143,11 @@ class Draft:
             commit.state = self._writes()
         if self._tickets or self._decisions or self._taken:
             commit.tickets = tuple(self._tickets.values())
-            commit.decisions, commit.taken = self._decisions, self._taken
+            commit.decisions, commit.taken, commit.seen = self._decisions, self._taken, self._seen
         if self.tasks or self._items:
             commit.tasks, commit.inbox = tuple(self.tasks.values()), self._items
+        if self._relays:
+            commit.relays = self._relays
         return commit
 
     def clear(self, commit: Commit, committed: Committed) -> None:
@@ -132,6 +159,9 @@ class Draft:
         self.notices = ()
         if self._tickets or self._decisions or self._taken:
             self._tickets, self._decisions, self._taken = {}, (), self._taken[len(commit.taken) :]
+            self._seen = {k: v for k, v in self._seen.items() if k in self._taken}
+        if self._relays:
+            self._relays = self._relays[len(commit.relays) :]
         if self.tasks or self._items:
             self._items = self._items[len(commit.inbox) :]
             self.tasks = {k: v for k, v in self.tasks.items() if v not in commit.tasks}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..state import AnyKey, Command
-from ..tools import ChildRequest, ChildResult, ToolContext
+from ..tools import ChildRequest, ChildResult, Mail, ToolContext
 from ..types.events import LiveEvent
 from ..types.runs import TaskRecord, TaskRef
 from ._tasks import stop_task
@@ -66,6 +66,11 @@ class CallServices:
     async def run_agent(self, context: ToolContext, request: ChildRequest) -> ChildResult:
         """Run another agent as a child of this call."""
         return await self._act.env.children.run(self._act, context, request)
+
+    @property
+    def mail(self) -> Mail:
+        """Messages to other agents."""
+        return self._act.env.post.of(self._act)
 
     def task(self) -> TaskRef | None:
         """The task that the run is, if it is one."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Raw, Struct
 
 from ..errors import UnknownStateKey
 from ._keys import OWN_NAMES, AnyKey, KeyRegistry, StateKey
+
+if TYPE_CHECKING:
+    from ..stores import InboxItem, Relay
 
 __all__ = ["Command", "ScheduledAction", "SentNotice", "Snapshot", "State", "conflicts"]
 
@@ -59,16 +62,20 @@ class SentNotice(Struct, frozen=True):
 class Command:
     """What a hook or a tool wants changed, buffered until its phase merges or its call commits."""
 
-    __slots__ = ("ending", "handoff", "notices", "updates")
+    __slots__ = ("ending", "handoff", "notices", "sent", "updates")
 
     def __init__(self) -> None:
         self.updates: list[tuple[AnyKey, Any]] = []
+        # Messages to others: items for inboxes of this store, relays for what leaves it.
+        self.sent: list[InboxItem | Relay] = []
         self.notices: list[SentNotice] = []
         self.ending: str | None = None
         self.handoff: str | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.updates or self.notices) or self.ending is not None or self.handoff is not None
+        return (
+            bool(self.updates or self.notices or self.sent) or self.ending is not None or self.handoff is not None
+        )
 
 
 def conflicts(command: Command, written: set[AnyKey]) -> bool:

@@ -13,6 +13,7 @@ from ..errors import Conflict, InboxFull, InboxMoved, Repeated, StaleFence
 from ..types.codec import encode
 from ..types.ids import now_ms
 from ..types.runs import RunRecord
+from ._pending import change_rows, check_pending
 from ._protocol import Commit, Committed, InboxItem
 from ._relays import Relay, check_revision
 from ._rows import Packer, call_body, entries_of
@@ -79,7 +80,11 @@ def apply(
         _put_relay(write, thread, relay)
     for item in commit.inbox:
         _deliver(write, item, thread)
-    if (changes or commit.release) and thread.claim is None and thread.no:
+    if commit.pending:
+        change_rows(write.run, tenant, packer, write.blobs, {item.id: item for item in commit.pending})
+        thread.inbox_head += 1
+        write.run("UPDATE threads SET inbox_head = ? WHERE no = ?", (thread.inbox_head, thread.no))
+    if (changes or commit.release or commit.pending) and thread.claim is None and thread.no:
         _settle_dispatch(write, thread)
     for digest, payload in write.blobs.items():
         sql = "INSERT INTO blobs (thread, digest, payload) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
@@ -120,6 +125,10 @@ def _check(write: _Write, thread: _Thread | None, changes: bool, alive: Callable
         sql = "SELECT revision FROM relays WHERE tenant = ? AND id = ?"
         row = write.run(sql, (write.tenant, relay.id)).fetchone()
         check_revision(relay, None if row is None else row[0])
+    if commit.pending or commit.seen:
+        sql = """SELECT t.id, i.status, i.revision FROM inbox i JOIN threads t ON t.no = i.thread
+                 WHERE i.tenant = ? AND i.id = ?"""
+        check_pending(commit, lambda item_id: write.run(sql, (write.tenant, item_id)).fetchone())
 
 
 def _create(write: _Write, thread_id: str, parent: str | None = None) -> _Thread:

@@ -22,6 +22,7 @@ from ..types.tickets import Decision, Ticket, TicketStatus
 from . import _memory_upkeep as upkeep
 from ._journal import RunIndex, Thread, behind
 from ._memory_upkeep import Everything, Tenant
+from ._pending import Standing, check_pending
 from ._protocol import (
     LEASE_MS,
     About,
@@ -78,6 +79,8 @@ class MemoryStore:
         for relay in commit.relays:
             stored = self._mine.relays.get(relay.id)
             check_revision(relay, None if stored is None else stored.revision)
+        if commit.pending or commit.seen:
+            check_pending(commit, self._standing)
         if commit.inbox:
             self._check_room(commit)
         # From here on nothing can fail.
@@ -98,7 +101,9 @@ class MemoryStore:
             self._mine.relays[relay.id] = relay
         if commit.inbox:
             self._deliver(commit.inbox)
-        if thread.claim is None and (changes or commit.release):
+        if commit.pending:
+            self._change_pending(commit, thread)
+        if thread.claim is None and (changes or commit.release or commit.pending):
             self._settle(thread, commit)
         return Committed(thread.version, thread.head, thread.epoch, thread.inbox_head)
 
@@ -198,11 +203,23 @@ class MemoryStore:
                 thread = self._all.new_thread(self._mine, item.thread_id, parent)
             thread.inbox_head += 1
             force_setattr(item, "position", thread.inbox_head)
+            force_setattr(item, "revision", 0)
             thread.inbox[item.id] = self._mine.items[item.id] = item
             if item.run_id is not None:
                 self._mine.item_of_run[item.run_id] = item.id
             if thread.claim is None and woken(wakes_of(thread.open), [item.wake]):
                 self._all.dispatch(thread, item.agent_id or "", now_ms())
+
+    def _standing(self, item_id: str) -> Standing | None:
+        item = self._mine.items.get(item_id)
+        return None if item is None else (item.thread_id, item.status, item.revision)
+
+    def _change_pending(self, commit: Commit, thread: Thread) -> None:
+        for item in commit.pending:
+            thread.inbox[item.id] = self._mine.items[item.id] = item
+        kept = [item for item in thread.inbox.values() if item.status == "pending"]
+        thread.inbox = {item.id: item for item in sorted(kept, key=lambda item: item.position)}
+        thread.inbox_head += 1
 
     def _settle(self, thread: Thread, commit: Commit) -> None:
         """A thread that nobody owns is due if something in its inbox may wake it, if its run waits for a time, or

@@ -16,6 +16,7 @@ from ..errors import Conflict, InboxFull, InboxMoved, Repeated, StaleFence
 from ..types.codec import encode
 from ..types.ids import new_id
 from ..types.runs import RunRecord
+from ._pending import moved
 from ._protocol import Commit, Committed
 from ._relays import Relay
 from ._rows import Packer, call_body, entries_of
@@ -125,6 +126,8 @@ class _Control(Struct, omit_defaults=True, kw_only=True):
     metadata: int | None = None
     inbox: list[dict[str, Any]] = []
     relays: list[dict[str, Any]] = []
+    pending: list[dict[str, Any]] = []
+    seen: list[dict[str, Any]] = []
     blobs: list[dict[str, Any]] = []
 
 
@@ -175,6 +178,17 @@ class _Planner:
             if about.metadata is not None:
                 control.metadata = self._pack(encode(about.metadata))
         control.relays = [self._relay(relay) for relay in commit.relays]
+        control.pending = [
+            {
+                "id": item.id,
+                "revision": item.revision,
+                "status": item.status,
+                "position": item.position,
+                "i": self._pack(encode(item)),
+            }
+            for item in commit.pending
+        ]
+        control.seen = [{"id": item_id, "revision": revision} for item_id, revision in commit.seen.items()]
         threads = {home}
         if commit.inbox:
             self._deliver(control, threads)
@@ -352,6 +366,8 @@ def outcome(plan: Plan, verdict: list[Any]) -> Committed:
             raise InboxMoved(f"thread {name!r} has new items in its inbox")
         case ["relay_moved", relay_id, now, wanted]:
             raise Conflict(f"relay {unescaped(relay_id)!r} is at revision {now}, not {wanted - 1}")
+        case ["pending_moved", item_id, status, revision]:
+            raise moved(unescaped(item_id), status, revision)
         case ["repeated", run_id]:
             found = None if run_id is None else unescaped(run_id)
             raise Repeated(f"request {commit.request!r} was made before", found)

@@ -64,7 +64,8 @@ class Fence(Struct, frozen=True, gc=False):
 class InboxItem(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """Something the outside tells a thread: input, a decision, a task's result, to cancel its run. A request is
     what remains of input that a run took in at once. Input for a child has the `lineage` of the run that it
-    begins, the `task` that this run is, and the `history` that it begins with."""
+    begins, the `task` that this run is, and the `history` that it begins with. While it is pending it can be
+    changed: each change has the next `revision`."""
 
     id: str
     thread_id: str
@@ -86,6 +87,7 @@ class InboxItem(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True)
     task: TaskRef | None = None
     outcome: TaskOutcome | None = None
     history: tuple[Message, ...] = ()
+    revision: int = 0
 
     @property
     def wake(self) -> str:
@@ -129,7 +131,9 @@ class Commit(Struct, gc=False):
     a `MessageAdded`. The store may keep the sequences it is given: they are not changed afterwards. `inbox_head`
     makes the commit fail with `InboxMoved` if items arrived that the writer hasn't seen; `request` makes it fail
     with `Repeated` if a commit or an item had that id before. `chunks` are dropped with the answer they belong to.
-    `relays` need neither fence nor version: one whose revision isn't the next is refused with `Conflict`.
+    `relays` need neither fence nor version: one whose revision isn't the next is refused with `Conflict`. So are
+    changes to `pending` items of the thread: a new message, a new position, or the status `retracted`. `seen` are
+    revisions of items that are taken: one that was changed or retracted since is refused with `Conflict` too.
     """
 
     thread_id: str
@@ -153,6 +157,8 @@ class Commit(Struct, gc=False):
     about: About | None = None
     lease: int = LEASE_MS
     relays: Sequence[Relay] = ()
+    pending: Sequence[InboxItem] = ()
+    seen: Mapping[str, int] = {}
 
 
 class Committed(Struct, frozen=True, gc=False):

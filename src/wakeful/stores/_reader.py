@@ -53,9 +53,10 @@ class Reader:
         unpack = self._packer.unpack
         return self._try(f"event {seq}", lambda: event_of(kind, run, seq, at, unpack(data, self._blobs), answer))
 
-    def item(self, data: bytes, item_id: str, position: int) -> InboxItem:
+    def item(self, data: bytes, item_id: str, position: int, revision: int) -> InboxItem:
         item = self.json(data, InboxItem, f"item {item_id}")
         force_setattr(item, "position", position)
+        force_setattr(item, "revision", revision)
         return item
 
     def call(

@@ -7,6 +7,7 @@ them, so that a client of that version still finds its own beside a newer one's.
 
 from __future__ import annotations
 
+from ._pending import PENDING_ROUTINES
 from ._relay_routines import RELAY_ROUTINES
 from ._rules import IDLE_WAKES, MAX_PENDING
 
@@ -300,6 +301,12 @@ BEGIN
             RETURN v_moved;
         END IF;
     END IF;
+    IF c ? 'pending' OR c ? 'seen' THEN
+        v_moved := moved_pending_v2(c, p, v_first, t.no);
+        IF v_moved IS NOT NULL THEN
+            RETURN v_moved;
+        END IF;
+    END IF;
 
     IF c ? 'claim' OR t.claim IS NULL THEN
         v_last := ARRAY[c->>'id', coalesce(v_last[1], '-'), t.version::text, t.head::text, t.epoch::text];
@@ -349,7 +356,11 @@ BEGIN
         v_positions := deliver_v2(c, p, v_first, v_now);
         SELECT coalesce(max(inbox_head), 0) INTO t.inbox_head FROM threads WHERE no = t.no;
     END IF;
-    IF (c ? 'changes' OR c ? 'release') AND t.claim IS NULL AND t.no > 0 THEN
+    IF c ? 'pending' THEN
+        PERFORM put_pending_v2(c, p, v_first, t.no);
+        t.inbox_head := t.inbox_head + 1;
+    END IF;
+    IF (c ? 'changes' OR c ? 'release' OR c ? 'pending') AND t.claim IS NULL AND t.no > 0 THEN
         PERFORM settle_v2(c, t, v_now);
     END IF;
     IF c ? 'blobs' THEN
@@ -410,6 +421,7 @@ ROUTINES_2 = (
     _PUT_BLOBS,
     _PUT_RARE,
     *RELAY_ROUTINES,
+    *PENDING_ROUTINES,
     _DELIVER,
     _SETTLE,
     _APPEND,

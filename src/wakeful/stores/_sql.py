@@ -58,7 +58,7 @@ UNION ALL
 SELECT 'task', NULL, NULL, NULL{_NONE}, k.id{_NONE}, k.payload, NULL
 FROM t JOIN tasks k ON k.thread = t.no AND k.status = 'running'
 UNION ALL
-SELECT 'item', i.position, NULL, NULL{_NONE}, i.id{_NONE}, i.payload, NULL
+SELECT 'item', i.position, i.revision, NULL{_NONE}, i.id{_NONE}, i.payload, NULL
 FROM t JOIN inbox i ON i.thread = t.no AND i.status = 'pending'
 UNION ALL
 SELECT 'state', s.run, NULL, NULL{_NONE}, s.name{_NONE}, s.payload, NULL
@@ -121,7 +121,7 @@ class SqlStore(SqlRelays):
             tickets=tuple([read.json(r[17], Ticket, f"ticket {r[10]}") for r in _by_id(parts["ticket"])]),
             answer=answer,
             tasks=tuple([read.json(r[17], TaskRecord, f"task {r[10]}") for r in _by_id(parts["task"])]),
-            inbox=tuple([read.item(r[17], r[10], r[1]) for r in sorted(parts["item"], key=lambda r: r[1])]),
+            inbox=tuple([read.item(r[17], r[10], r[1], r[2]) for r in sorted(parts["item"], key=lambda r: r[1])]),
             state={r[10]: read.payload(r[17], f"state {r[10]}") for r in parts["state"] if not r[1]},
             run_state={r[10]: read.payload(r[17], f"state {r[10]}") for r in parts["state"] if r[1]},
         )
@@ -368,15 +368,15 @@ class SqlStore(SqlRelays):
         return await self._item("i.run = ?", run_id)
 
     async def _item(self, where: str, value: str) -> InboxItem | None:
-        sql = f"""SELECT i.id, i.thread, t.id, i.kind, i.position, i.status, i.taken_by, i.payload
+        sql = f"""SELECT i.id, i.thread, t.id, i.kind, i.position, i.status, i.taken_by, i.revision, i.payload
                   FROM inbox i JOIN threads t ON t.no = i.thread WHERE i.tenant = ? AND {where}"""
-        for item_id, thread, thread_id, kind, position, status, taken_by, payload in await self._query(
+        for item_id, thread, thread_id, kind, position, status, taken_by, revision, payload in await self._query(
             sql, self._tenant, value
         ):
             item = InboxItem(id=item_id, thread_id=thread_id, kind=kind)
             if payload is not None:
                 item = await self._one(thread, payload, InboxItem, f"item {item_id}")
-            return replace(item, position=position, status=status, taken_by=taken_by)
+            return replace(item, position=position, status=status, taken_by=taken_by, revision=revision)
         return None
 
     # -- threads ---------------------------------------------------------------------------------------------

@@ -6,6 +6,8 @@ from ._context import ChildResult as ChildResult
 from ._context import Parked as Parked
 from ._context import Services as Services
 from ._context import ToolContext as ToolContext
+from ._mail import Mail as Mail
+from ._mail import check_text as check_text
 from ._results import MAX_RESULT_BYTES as MAX_RESULT_BYTES
 from ._results import ToolResult as ToolResult
 from ._results import error_reply as error_reply

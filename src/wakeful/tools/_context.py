@@ -11,9 +11,11 @@ from ..errors import ConfigurationError, ToolCancelled, ToolError
 from ..state import AnyKey, Command, Snapshot
 from ..types.content import Content
 from ..types.events import ActivityDelta, ActivitySnapshot, LiveEvent, ToolOutput, ToolProgress
+from ..types.mail import Receipt
 from ..types.messages import Message, user_message
 from ..types.runs import Call, Identity, Principal, TaskRecord, TaskRef
 from ..types.tickets import Decision, Escalation, OnDeadline, ResumeMode, Seconds
+from ._mail import Addressee, Mail, check_text, recipient_of
 from ._schema import Shape
 from ._terms import Terms, terms_of
 
@@ -94,6 +96,11 @@ class Services(Protocol):
 
     async def run_agent(self, context: ToolContext, request: ChildRequest) -> ChildResult:
         """Run another agent as a child of this call."""
+        ...
+
+    @property
+    def mail(self) -> Mail:
+        """Messages to other agents."""
         ...
 
     def task(self) -> TaskRef | None:
@@ -345,6 +352,18 @@ class ToolContext(Struct, eq=False):
         message = user_message(prompt, at=self.now)
         child = await self.begin(ChildRequest(agent_id, message, background=True, name=name, state=seed))
         return next(task for task in await self.tasks() if task.id == child.task_id)
+
+    async def send(self, to: Addressee, text: str) -> Receipt:
+        """Write to another agent: `"parent"`, a task that works for this thread, or a `Recipient`.
+
+        The message goes out with this call's result: once that is committed, it is sent, exactly once; a call that
+        fails sends nothing. The receipt says `staged`, or `failed` and why."""
+        return await self._services.mail.send(self, recipient_of(to), check_text(text))
+
+    @property
+    def mail(self) -> Mail:
+        """The messages of this thread that were given up, to be sent again or dropped."""
+        return self._services.mail
 
     async def begin(self, request: ChildRequest) -> ChildResult:
         """Run another agent as a child of this call."""

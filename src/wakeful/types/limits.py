@@ -22,8 +22,8 @@ class Limits(Struct, frozen=True, gc=False, omit_defaults=True):
 
     `steps` model calls in a run, `parallel` tool calls at once, `depth` of delegation, `tree_calls` tool calls
     in a whole tree of runs, `handoffs` in a run, `repairs` of a typed output that doesn't fit, `continuations`
-    of an answer that hit its token limit. `history` is how many of a thread's messages the model is shown, the
-    newest, in whole turns; all of them by default.
+    of an answer that hit its token limit, `hops` messages in a row from agent to agent. `history` is how many of a
+    thread's messages the model is shown, the newest, in whole turns; all of them by default.
     """
 
     steps: int = 50
@@ -34,6 +34,7 @@ class Limits(Struct, frozen=True, gc=False, omit_defaults=True):
     repairs: int = 2
     continuations: int = 2
     history: int | None = None
+    hops: int = 16
 
 
 class WallTime(Struct, frozen=True, gc=False, tag="wall_time"):

@@ -15,13 +15,16 @@ Visibility = Literal["all", "internal"]
 
 
 class Producer(Struct, frozen=True, gc=False, omit_defaults=True):
-    """Who wrote a message: the run and step, the agent, and for mail the thread it came from."""
+    """Who wrote a message: the run and step, the agent, and for mail the thread it came from, the root of the
+    sender's tree, and over how many messages it came."""
 
     run_id: str | None = None
     step: int | None = None
     agent_id: str | None = None
     sender_thread_id: str | None = None
     principal_id: str | None = None
+    root_run_id: str | None = None
+    hops: int = 0
 
 
 class Message(Struct, frozen=True, gc=False, omit_defaults=True):

@@ -294,6 +294,7 @@ class RunRecord(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True)
     a backend came back. A run that another one waits for, or that works in the background for one, is its `task`.
     `news` is what the model is to be told once the open step is closed; `apart` says that runs below it may run
     elsewhere, so that what they use has to be read.
+    `hops` is over how many messages in a row from agent to agent it came about.
     """
 
     identity: Identity
@@ -328,6 +329,7 @@ class RunRecord(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True)
     backend: BackendEnd | None = None
     news: tuple[str, ...] = ()
     apart: bool = False
+    hops: int = 0
 
     @property
     def id(self) -> str:

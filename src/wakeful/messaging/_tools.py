@@ -1,0 +1,148 @@
+"""The tools by which a model writes to other agents, and looks after messages that did not arrive."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from ..errors import InvalidArguments, ToolError
+from ..tools import Tool, ToolContext, check_text
+from ..types.mail import DeadLetter, Recipient
+from ..types.requests import ToolSpec
+from ..types.runs import Effect
+
+__all__ = ["RecoverTool", "SendTool"]
+
+
+def _object(*required: str, **properties: Any) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+def _text(description: str) -> dict[str, Any]:
+    return {"type": "string", "description": description}
+
+
+_TO = {
+    "oneOf": [
+        _object("relation", relation={"const": "parent"}),
+        _object("relation", "name", relation={"const": "child"}, name=_text("The task's id or name.")),
+        _object(
+            "relation",
+            "thread_id",
+            relation={"const": "agent"},
+            thread_id=_text("The thread, or the address of a recipient elsewhere."),
+            agent_id=_text("The agent that a new thread begins with."),
+        ),
+    ],
+    "description": "The agent that you work for, one that works for you, or one on another thread.",
+}
+
+
+class SendTool(Tool):
+    """`send_message`: write to another agent. It goes out with the call's result."""
+
+    name = "send_message"
+    description = (
+        "Send a message to another agent. It isn't waited for; an answer comes as a message of its own. A status "
+        "'failed' means that nothing was sent."
+    )
+    effect: Effect = "idempotent"
+    is_async = True  # pyright: ignore[reportAssignmentType]
+    spec = ToolSpec(name, description, _object("to", "message", to=_TO, message=_text("What to say.")))  # pyright: ignore[reportAssignmentType, reportIncompatibleVariableOverride]
+
+    def bind(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The arguments, checked; raises `InvalidArguments`."""
+        if unknown := [name for name in arguments if name not in ("to", "message")]:
+            raise InvalidArguments(f"unknown field {unknown[0]!r}")
+        recipient = _recipient(arguments.get("to"))
+        message = arguments.get("message")
+        if not isinstance(message, str):
+            raise InvalidArguments("missing 'message'")
+        try:
+            check_text(message)
+        except ToolError as error:
+            raise InvalidArguments(str(error)) from error
+        return {"to": recipient, "message": message}
+
+    def call(self, arguments: dict[str, Any], context: ToolContext) -> Any:
+        """Send it."""
+        return _send(context, **arguments)
+
+    def problems(self) -> list[str]:
+        """What is wrong with the tool's definition: nothing."""
+        return []
+
+
+async def _send(ctx: ToolContext, to: Recipient, message: str) -> dict[str, Any]:
+    receipt = await ctx.send(to, message)
+    if receipt.status == "failed":
+        return {"message_id": "", "status": "failed", "error": receipt.error, "detail": receipt.detail}
+    # The model reads this once it is committed, and the message with it.
+    return {"message_id": receipt.message_id, "status": "accepted"}
+
+
+def _recipient(to: Any) -> Recipient:
+    if not isinstance(to, dict):
+        raise InvalidArguments("missing 'to'")
+    given = cast(dict[str, Any], to)
+    match given.get("relation"):
+        case "parent":
+            return Recipient("parent")
+        case "child":
+            if not (name := _field(given, "name")):
+                raise InvalidArguments("child requires 'name'")
+            return Recipient.child(name)
+        case "agent":
+            if not (thread_id := _field(given, "thread_id")):
+                raise InvalidArguments("agent requires 'thread_id'")
+            return Recipient.agent(thread_id, _field(given, "agent_id") or None)
+        case str(relation):
+            raise InvalidArguments(f"unknown relation '{relation:.80}'")
+        case _:
+            raise InvalidArguments("missing 'to.relation'")
+
+
+def _field(given: dict[str, Any], name: str) -> str:
+    value = given.get(name)
+    return value if isinstance(value, str) else ""
+
+
+class RecoverTool(Tool):
+    """`recover_failed_messages`: this conversation's messages that were given up."""
+
+    name = "recover_failed_messages"
+    description = (
+        "Look after messages of yours that could not be delivered: list them, replay (try again) or clear (give "
+        "up) all of them, or those of some ids."
+    )
+    effect: Effect = "idempotent"
+
+    async def run(self, ctx: ToolContext, action: str = "list", ids: list[str] | None = None) -> dict[str, Any]:
+        """Look after them.
+
+        Args:
+            action: list, replay or clear.
+            ids: The messages' ids; all of them if left out.
+        """
+        if action not in ("list", "replay", "clear"):
+            raise InvalidArguments(f"unknown action '{action:.80}'")
+        letters = [one for one in await ctx.mail.dead_letters() if ids is None or one.id in ids]
+        if action == "list":
+            return {"action": action, "count": len(letters), "messages": [_shown(one) for one in letters]}
+        change = ctx.mail.replay if action == "replay" else ctx.mail.drop
+        done = [one.id for one in letters if await change(one.id)]
+        return {"action": action, "count": len(done)}
+
+
+def _shown(one: DeadLetter) -> dict[str, Any]:
+    return {
+        "message_id": one.id,
+        "to": one.to,
+        "message": one.text[:2000],
+        "attempts": one.attempts,
+        "error": one.error,
+    }

@@ -1,0 +1,195 @@
+"""Pending input: listed, edited, moved and retracted until a run takes it in."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from delegation.conftest import Place
+from loop.helpers import Hold, Scripted, holding, soon
+from wakeful import Agent, Runtime, ScriptedModel, call
+from wakeful.errors import Conflict, InputRetracted, UnknownInput, UsageError
+from wakeful.stores import Commit, InboxItem
+from wakeful.types.messages import user_message
+from wakeful.types.runs import TaskRef
+
+from .helpers import STRANGERS, done, receipts, send, to_agent
+
+
+def busy(scripted: Scripted, hold: Hold, *turns: Any) -> Agent:
+    model = scripted(call("wait"), *turns)
+    return Agent("a", model=model, tools=[holding(hold, effect="pure")], messages=STRANGERS)
+
+
+async def begun(runtime: Runtime, hold: Hold) -> Any:
+    running = await runtime.start("a", "work", thread="t")
+    await soon(hold.reached.wait())
+    return running
+
+
+async def texts(runtime: Runtime, thread: str = "t") -> list[str]:
+    return [one.text for one in await runtime.pending(thread)]
+
+
+async def asked(runtime: Runtime) -> list[str]:
+    """What people said on the thread, in order."""
+    return [m.text for m in await runtime.messages("t") if m.role == "user"]
+
+
+async def test_input_is_edited_moved_and_retracted_before_its_run(place: Place, scripted: Scripted) -> None:
+    hold = Hold()
+    async with Runtime([busy(scripted, hold, "first", "second", "third")], store=place()) as runtime:
+        running = await begun(runtime, hold)
+        for text in ("one", "two", "three"):
+            await runtime.send("t", text)
+        one, two, three = await runtime.pending("t")
+        assert (one.text, one.revision, one.policy, one.sender, one.agent_id) == ("one", 0, "queue", None, "a")
+        edited = await runtime.edit(one.id, "one, changed", revision=0)
+        assert (edited.text, edited.revision) == ("one, changed", 1)
+        await runtime.move(three.id, before=one.id)
+        assert await texts(runtime) == ["three", "one, changed", "two"]
+        await runtime.retract(two.id)
+        assert await texts(runtime) == ["three", "one, changed"]
+        hold.released.set()
+        await soon(running.result())
+        await done(runtime, "t", 3)
+        assert await asked(runtime) == ["work", "three", "one, changed"]
+        assert await runtime.pending("t") == []
+
+
+async def test_input_is_put_first_last_or_behind_another(scripted: Scripted) -> None:
+    hold = Hold()
+    async with Runtime([busy(scripted, hold, "first", *"234")]) as runtime:
+        await begun(runtime, hold)
+        for text in "abc":
+            await runtime.send("t", text)
+        a, b, c = await runtime.pending("t")
+        await runtime.move(c.id)
+        assert await texts(runtime) == ["c", "a", "b"]
+        await runtime.move(c.id, after=b.id)
+        assert await texts(runtime) == ["a", "b", "c"]
+        unchanged = await runtime.move(a.id)
+        assert (await runtime.pending("t"))[0] == unchanged
+        with pytest.raises(UsageError, match="not both"):
+            await runtime.move(a.id, before=b.id, after=c.id)
+        with pytest.raises(UnknownInput, match="'zzz'"):
+            await runtime.move(a.id, before="zzz")
+        hold.released.set()
+        await done(runtime, "t", 4)
+
+
+async def test_steering_input_that_was_changed_is_taken_as_it_is_then(place: Place, scripted: Scripted) -> None:
+    hold = Hold()
+    async with Runtime([busy(scripted, hold, "first")], store=place()) as runtime:
+        running = await begun(runtime, hold)
+        await runtime.send("t", "one", policy="steer")
+        await runtime.send("t", "two", policy="steer")
+        one, two = await runtime.pending("t")
+        await runtime.edit(one.id, "uno")
+        await runtime.retract(two.id)
+        hold.released.set()
+        await soon(running.result())
+        assert await asked(runtime) == ["work", "uno"]
+
+
+async def test_an_owner_that_has_not_heard_of_a_retraction_takes_nothing_in(
+    place: Place, scripted: Scripted
+) -> None:
+    hold = Hold()
+    runtime = Runtime([busy(scripted, hold, "first")], store=place())
+    running = await begun(runtime, hold)
+    await runtime.send("t", "one", policy="steer")
+    await runtime.send("t", "two", policy="steer")
+    one, _ = await runtime.pending("t")
+    act = runtime._dispatch.active["t"]
+    assert one.id in act.view.inbox
+    # Around the runtime: what its owner holds in memory is old now.
+    item = next(i for i in act.view.inbox.values() if i.id == one.id)
+    gone = replace(item, revision=item.revision + 1, status="retracted")
+    await runtime.store.commit(Commit("t", pending=[gone]))
+    hold.released.set()
+    await soon(running.result())
+    assert await asked(runtime) == ["work", "two"]
+    await runtime.close()
+
+
+async def test_what_is_not_pending_any_more_is_refused(scripted: Scripted) -> None:
+    hold = Hold()
+    async with Runtime([busy(scripted, hold, "first", "second")]) as runtime:
+        running = await begun(runtime, hold)
+        await runtime.send("t", "one")
+        await runtime.send("t", "two")
+        one, two = await runtime.pending("t")
+        await runtime.retract(two.id)
+        for change in (runtime.retract(two.id), runtime.edit(two.id, "x"), runtime.move(two.id)):
+            with pytest.raises(UnknownInput, match="it was retracted"):
+                await change
+        hold.released.set()
+        await soon(running.result())
+        await done(runtime, "t", 2)
+        with pytest.raises(UnknownInput, match="it was taken in"):
+            await runtime.edit(one.id, "late")
+        with pytest.raises(UnknownInput, match="no input 'nothing' is pending"):
+            await runtime.retract("nothing")
+
+
+async def test_of_two_editors_the_second_is_told(scripted: Scripted) -> None:
+    hold = Hold()
+    async with Runtime([busy(scripted, hold, "first", "second")]) as runtime:
+        running = await begun(runtime, hold)
+        await runtime.send("t", "one")
+        (one,) = await runtime.pending("t")
+        await runtime.edit(one.id, "ann's", revision=one.revision)
+        with pytest.raises(Conflict, match="it is at revision 1, not 0"):
+            await runtime.edit(one.id, "bob's", revision=one.revision)
+        assert await texts(runtime) == ["ann's"]
+        hold.released.set()
+        await soon(running.result())
+        await done(runtime, "t", 2)
+
+
+async def test_whoever_waits_for_retracted_input_is_told(place: Place, scripted: Scripted) -> None:
+    hold = Hold()
+    async with Runtime([busy(scripted, hold, "first")], store=place()) as runtime:
+        running = await begun(runtime, hold)
+        waits = asyncio.create_task(runtime.run("a", "two", thread="t"))
+        async with asyncio.timeout(5):
+            while not (found := await runtime.pending("t")):
+                await asyncio.sleep(0.002)
+        await runtime.retract(found[0].id)
+        hold.released.set()
+        await soon(running.result())
+        with pytest.raises(InputRetracted, match="was retracted before it ran"):
+            await soon(waits)
+
+
+async def test_a_message_of_an_agent_is_edited_with_its_sender(scripted: Scripted) -> None:
+    hold = Hold()
+    writer = Agent("writer", model=scripted(send(to_agent("t")), "sent"), messages=STRANGERS)
+    async with Runtime([writer, busy(scripted, hold, "first", "second")]) as runtime:
+        running = await begun(runtime, hold)
+        await soon(runtime.run("writer", "go", thread="w"))
+        (one,) = await runtime.pending("t")
+        assert (one.text, one.sender, one.sender_thread_id) == ("hello", "writer", "w")
+        await runtime.edit(one.id, "good </agent_message> bye")
+        assert await texts(runtime) == ["good </agent_message> bye"]
+        hold.released.set()
+        await soon(running.result())
+        await done(runtime, "t", 2)
+        (said,) = [text for text in await asked(runtime) if text.startswith("<agent_message>")]
+        assert said.count("</agent_message>") == 1
+        assert (await receipts(runtime, "w"))[0]["message_id"] == one.id
+
+
+async def test_what_a_task_begins_with_is_not_input_to_change() -> None:
+    runtime = Runtime([Agent("child", model=ScriptedModel([]))])
+    message = user_message("work")
+    first = InboxItem(id="i1", thread_id="sub", kind="input", message=message, task=TaskRef("one"))
+    await runtime.store.commit(Commit("sub", inbox=[first]))
+    assert await runtime.pending("sub") == []
+    with pytest.raises(UnknownInput, match="belongs to a task: cancel the task instead"):
+        await runtime.retract("i1")
+    await runtime.close()

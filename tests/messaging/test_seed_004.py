@@ -1,0 +1,366 @@
+"""Seed 004, row by row: the model's `send_message`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+from uuid import UUID
+
+import pytest
+from msgspec.structs import replace
+
+from delegation.conftest import Place
+from loop.helpers import Hold, Scripted, holding, replies_on, reply_text, soon
+from wakeful import Agent, MemoryStore, Messages, OutboundMessage, Runtime, ScriptedModel, call
+from wakeful.errors import InvalidArguments
+from wakeful.messaging._tools import SendTool
+from wakeful.stores import Commit, InboxItem
+from wakeful.tools import value_fault
+from wakeful.types.codec import decode
+from wakeful.types.messages import user_message
+from wakeful.types.runs import Identity, TaskRecord
+
+from .helpers import (
+    KID,
+    PARENT,
+    STRANGERS,
+    background,
+    done,
+    lead,
+    letters,
+    read,
+    receipts,
+    send,
+    to_agent,
+)
+
+SAMPLES = [
+    ({"to": PARENT, "message": "x"}, True),
+    ({"to": KID, "message": "x"}, True),
+    ({"to": to_agent("t"), "message": "x"}, True),
+    ({"to": to_agent("t", "a"), "message": "x"}, True),
+    ({"to": PARENT}, False),
+    ({"message": "x"}, False),
+    ({"to": {"relation": "child"}, "message": "x"}, False),
+    ({"to": {"relation": "agent"}, "message": "x"}, False),
+    ({"to": {"relation": "aunt"}, "message": "x"}, False),
+    ({"to": {**PARENT, "name": "x"}, "message": "x"}, False),
+]
+
+
+@pytest.mark.parametrize(("arguments", "fits"), SAMPLES)
+def test_seed_4_1_the_schema_has_three_kinds_of_recipients(arguments: dict[str, Any], fits: bool) -> None:
+    schema = SendTool().spec.parameters
+    assert schema["required"] == ["to", "message"]
+    assert (value_fault(arguments, schema) is None) == fits
+
+
+WRONG = [
+    ({}, "missing 'to'"),
+    ({"to": "parent"}, "missing 'to'"),
+    ({"to": {}}, "missing 'to.relation'"),
+    ({"to": {"relation": 3}}, "missing 'to.relation'"),
+    ({"to": {"relation": "child"}}, "child requires 'name'"),
+    ({"to": {"relation": "child", "name": ""}}, "child requires 'name'"),
+    ({"to": {"relation": "agent", "agent_id": "a"}}, "agent requires 'thread_id'"),
+    ({"to": {"relation": "aunt"}}, "unknown relation 'aunt'"),
+    ({"to": PARENT}, "missing 'message'"),
+    ({"to": PARENT, "message": 3}, "missing 'message'"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "error"), WRONG)
+def test_seed_4_2_argument_errors_come_in_their_order(arguments: dict[str, Any], error: str) -> None:
+    with pytest.raises(InvalidArguments) as raised:
+        SendTool().bind(arguments)
+    assert str(raised.value) == error
+
+
+async def test_seed_4_2_the_model_is_told_as_of_any_bad_call(scripted: Scripted) -> None:
+    agent = Agent("a", model=scripted(send({"relation": "aunt"}), "ok"), messages=STRANGERS)
+    runtime = Runtime([agent])
+    await runtime.run("a", "go", thread="t")
+    (reply,) = await replies_on(runtime, "t")
+    assert (reply.error, reply_text(reply)) == ("invalid_arguments", "unknown relation 'aunt'")
+
+
+def family(scripted: Scripted, *turns: Any, hold: Hold, store: Any = None) -> tuple[Runtime, ScriptedModel]:
+    """A lead whose child waits in a tool until the test lets it go."""
+    child = ScriptedModel([call("wait"), *["fine"] * 3])  # It may hear of a message one step later.
+    agents = [
+        lead(scripted(background(), *turns)),
+        Agent("child", model=child, tools=[holding(hold, effect="pure")]),
+    ]
+    return Runtime(agents, store=store), child
+
+
+async def test_seed_4_3_an_empty_message_is_accepted(place: Place, scripted: Scripted) -> None:
+    hold = Hold()
+    async with family(scripted, send(KID, ""), "sent", "told", hold=hold, store=place())[0] as runtime:
+        running = await runtime.start("lead", "go", thread="t")
+        await soon(hold.reached.wait())
+        while not (found := await receipts(runtime, "t")):
+            await asyncio.sleep(0.005)
+        assert found[0]["status"] == "accepted"
+        hold.released.set()
+        assert (await soon(running.result())).text == "told"
+        (task,) = await runtime.store.tasks("t")
+        assert await read(runtime, task.target_thread) == [""]
+
+
+async def staged(tasks: list[TaskRecord], *turns: Any) -> list[dict[str, Any]]:
+    """What a lead is told that owns these tasks besides its own."""
+    store = MemoryStore()
+    model = ScriptedModel([*turns, "done"])
+    child = Agent("child", model=ScriptedModel(["again"] * 9))
+    runtime = Runtime([lead(model), child], store=store)
+    await store.commit(Commit("t", Identity("r0", "t", "lead", "r0"), version=0, tasks=tasks))
+    await runtime.run("lead", "go", thread="t")
+    found = await receipts(runtime, "t")
+    await runtime.close()
+    return found
+
+
+def task(task_id: str, **fields: Any) -> TaskRecord:
+    base = TaskRecord(task_id, "t", "r0", agent_id="child", target=task_id, target_thread=f"sub-{task_id}")
+    return replace(base, **fields)
+
+
+async def test_seed_4_4_a_child_is_found_by_id_first_then_by_name() -> None:
+    store = MemoryStore()
+    model = ScriptedModel([send({"relation": "child", "name": "one"}), "done"])
+    runtime = Runtime([lead(model), Agent("child", model=ScriptedModel(["ok"] * 9))], store=store)
+    tasks = [task("two", name="one"), task("one", name="two")]
+    await store.commit(Commit("t", Identity("r0", "t", "lead", "r0"), version=0, tasks=tasks))
+    await runtime.run("lead", "go", thread="t")
+    await done(runtime, "sub-one")
+    assert await read(runtime, "sub-one") == ["hello"]
+    assert await store.load("sub-two") is None
+    await runtime.close()
+
+
+async def test_seed_4_5_a_child_of_the_same_step_is_found(place: Place, scripted: Scripted) -> None:
+    hold = Hold()
+    agents = [
+        lead(scripted([background(), send(KID)], "sent", "told"), sequential=True),
+        Agent("child", model=scripted(call("wait"), "fine"), tools=[holding(hold, effect="pure")]),
+    ]
+    async with Runtime(agents, store=place()) as runtime:
+        running = await runtime.start("lead", "go", thread="t")
+        await soon(hold.reached.wait())
+        hold.released.set()
+        assert (await soon(running.result())).text == "told"
+        assert [one["status"] for one in await receipts(runtime, "t")] == ["accepted"]
+
+
+async def test_seed_4_6_a_receipt_has_our_id_and_no_error() -> None:
+    (receipt,) = await staged([task("one")], send({"relation": "child", "name": "one"}))
+    assert set(receipt) == {"message_id", "status"}
+    assert receipt["status"] == "accepted"
+    assert UUID(receipt["message_id"]).version == 7
+
+
+async def test_seed_4_7_an_unknown_child_or_one_of_another_thread_is_not_found() -> None:
+    store = MemoryStore()
+    strange = replace(task("theirs"), thread_id="other")
+    await store.commit(Commit("other", Identity("r1", "other", "lead", "r1"), version=0, tasks=[strange]))
+    model = ScriptedModel([send(KID), send({"relation": "child", "name": "theirs"}), "done"])
+    runtime = Runtime([lead(model), Agent("child", model=ScriptedModel([]))], store=store)
+    await runtime.run("lead", "go", thread="t")
+    for receipt in await receipts(runtime, "t"):
+        assert receipt["detail"]
+        assert {**receipt, "detail": ""} == {
+            "message_id": "",
+            "status": "failed",
+            "error": "recipient_not_found",
+            "detail": "",
+        }
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"status": "completed"}, "recipient_unavailable"),
+        ({"status": "cancelled"}, "recipient_unavailable"),
+        ({"target_thread": ""}, "recipient_unavailable"),
+    ],
+)
+async def test_seed_4_8_a_child_that_ended_or_has_no_inbox_is_unavailable(
+    fields: dict[str, Any], error: str
+) -> None:
+    (receipt,) = await staged([task("one", **fields)], send({"relation": "child", "name": "one"}))
+    assert (receipt["status"], receipt["error"]) == ("failed", error)
+
+
+async def test_seed_4_8_a_child_that_takes_no_messages_denies_permission(scripted: Scripted) -> None:
+    hold = Hold()
+    agents = [
+        lead(scripted(background(), send(KID), "sent", "told")),
+        Agent(
+            "child",
+            model=scripted(call("wait"), "fine"),
+            tools=[holding(hold, effect="pure")],
+            messages=Messages(accept=()),
+        ),
+    ]
+    async with Runtime(agents) as runtime:
+        running = await runtime.start("lead", "go", thread="t")
+        await soon(hold.reached.wait())
+        hold.released.set()
+        await soon(running.result())
+        (receipt,) = await receipts(runtime, "t")
+        assert (receipt["status"], receipt["error"]) == ("failed", "permission_denied")
+
+
+async def alone(scripted: Scripted, lineage: dict[str, Any]) -> dict[str, Any]:
+    """What a run with this lineage is told when it writes to its parent."""
+    store = MemoryStore()
+    runtime = Runtime([Agent("child", model=scripted(send(PARENT), "ok"), messages=STRANGERS)], store=store)
+    identity = Identity("r1", "t", "child", "r1", **lineage)
+    item = InboxItem(
+        id="i1",
+        thread_id="t",
+        kind="input",
+        message=user_message("go"),
+        agent_id="child",
+        run_id="r1",
+        lineage=identity,
+    )
+    await store.commit(Commit("t", inbox=[item]))
+    await runtime._dispatch.pump("t")
+    await done(runtime, "t")
+    (receipt,) = await receipts(runtime, "t")
+    await runtime.close()
+    return receipt
+
+
+async def test_seed_4_9_the_parent_needs_a_parent_thread(scripted: Scripted) -> None:
+    receipt = await alone(scripted, {"parent_run_id": "r0"})
+    assert (receipt["status"], receipt["error"]) == ("failed", "recipient_unavailable")
+    receipt = await alone(scripted, {})
+    assert (receipt["status"], receipt["error"]) == ("failed", "recipient_unavailable")
+
+
+async def test_seed_4_9_and_10_the_parents_thread_gets_it_from_the_caller(
+    place: Place, scripted: Scripted
+) -> None:
+    agents = [
+        lead(ScriptedModel([background(), *["heard"] * 9])),
+        Agent("child", model=scripted(send(PARENT, "half done"), "fine")),
+    ]
+    async with Runtime(agents, store=place()) as runtime:
+        result = await soon(runtime.run("lead", "go", thread="t"))
+        assert result.status == "done"
+        (told,) = letters(await runtime.messages("t"))
+        assert (told["from"], told["content"]) == ("child", "half done")
+        (task,) = await runtime.store.tasks("t")
+        assert told["reply_to"] == {"relation": "child", "name": task.id}
+        (message,) = [m for m in await runtime.messages("t") if m.producer and m.producer.sender_thread_id]
+        assert message.producer is not None
+        assert (message.producer.agent_id, message.producer.sender_thread_id) == ("child", task.target_thread)
+        assert (message.producer.root_run_id, message.producer.hops) == (result.run_id, 1)
+
+
+@pytest.mark.parametrize(("named", "runs_as"), [("", "first"), ("second", "second"), (None, "first")])
+async def test_seed_4_11_an_agent_route_passes_the_agent_through(
+    named: str | None, runs_as: str, scripted: Scripted
+) -> None:
+    agents = [
+        Agent("a", model=scripted(send(to_agent("there", named)), "sent"), messages=STRANGERS),
+        Agent("first", model=ScriptedModel(["one", "two"]), messages=STRANGERS),
+        Agent("second", model=ScriptedModel(["one", "two"]), messages=STRANGERS),
+    ]
+    runtime = Runtime(agents)
+    await runtime.run("first", "hi", thread="there")
+    await runtime.run("a", "go", thread="t")
+    await done(runtime, "there", 2)
+    newest = (await runtime.list_runs(thread="there"))[0]
+    assert (newest.agent_id, newest.identity.origin) == (runs_as, "message")
+    await runtime.close()
+
+
+async def test_seed_4_12_the_receipts_id_is_the_messages_own(place: Place, scripted: Scripted) -> None:
+    agents = [
+        Agent("a", model=scripted(send(to_agent("there", "b")), "sent"), messages=STRANGERS),
+        Agent("b", model=scripted("read"), messages=STRANGERS),
+    ]
+    runtime = Runtime(agents, store=place())
+    await runtime.run("a", "go", thread="t")
+    await done(runtime, "there")
+    (receipt,) = await receipts(runtime, "t")
+    assert (await runtime.messages("there"))[0].id == receipt["message_id"]
+    await runtime.close()
+
+
+class Failing:
+    """A transport that never delivers."""
+
+    def __init__(self) -> None:
+        self.tried: list[OutboundMessage] = []
+
+    async def deliver(self, message: OutboundMessage) -> None:
+        self.tried.append(message)
+        raise ConnectionError("nobody there")
+
+
+async def test_seed_4_13_and_14_a_failing_transport_is_no_tool_error(place: Place, scripted: Scripted) -> None:
+    policy = Messages(to=("outside:mail:*",))
+    agent = Agent("a", model=scripted(send(to_agent("mail:ann")), "sent"), messages=policy)
+    failing = Failing()
+    async with Runtime([agent], store=place(), transports={"mail": failing}) as runtime:
+        result = await runtime.run("a", "go", thread="t")
+        (receipt,) = await receipts(runtime, "t")
+        assert receipt["status"] == "accepted"
+        assert [one.outcome for one in await runtime.calls(result.run_id)] == ["ok"]
+        while not failing.tried:
+            await asyncio.sleep(0.005)
+        assert failing.tried[0].id == receipt["message_id"]
+
+
+async def test_seed_4_14_a_refusal_is_a_successful_call(scripted: Scripted) -> None:
+    runtime = Runtime([Agent("a", model=scripted(send(to_agent("nowhere")), "ok"), messages=STRANGERS)])
+    result = await runtime.run("a", "go", thread="t")
+    (made,) = await runtime.calls(result.run_id)
+    (reply,) = await replies_on(runtime, "t")
+    assert (made.outcome, reply.error) == ("ok", None)
+    assert json.loads(reply_text(reply))["status"] == "failed"
+
+
+async def test_seed_4_15_a_child_reads_an_agent_message(place: Place, scripted: Scripted) -> None:
+    hold = Hold()
+    runtime, child = family(scripted, send(KID, "mind <b>"), "sent", "told", hold=hold, store=place())
+    async with runtime:
+        running = await runtime.start("lead", "go", thread="t")
+        await soon(hold.reached.wait())
+        while not await receipts(runtime, "t"):
+            await asyncio.sleep(0.005)
+        hold.released.set()
+        await soon(running.result())
+    (shown,) = [m for m in child.requests[-1].messages if m.text.startswith("<agent_message>")]
+    assert shown.role == "user"
+    assert shown.text.startswith("<agent_message>\n")
+    assert shown.text.count("<") == 2  # What an agent writes can't end the tag.
+    (payload,) = letters([shown])
+    assert payload == {"from": "lead", "content": "mind <b>", "reply_to": {"relation": "parent"}}
+
+
+async def test_seed_4_16_what_is_sent_has_recipient_agent_sender_message_and_id(scripted: Scripted) -> None:
+    policy = Messages(to=("outside:mail:*",))
+    agent = Agent("a", model=scripted(send(to_agent("mail:ann", "b"), "hi"), "sent"), messages=policy)
+    runtime = Runtime([agent], transports={"mail": Failing()})
+    result = await runtime.run("a", "go", thread="t")
+    (relay,) = await runtime.store.relays(thread_id="t")
+    sent = decode(relay.payload, dict[str, Any])["message"]
+    assert {**sent, "sent_at": 0} == {
+        "id": relay.id,
+        "to": "mail:ann",
+        "text": "hi",
+        "agent_id": "b",
+        "sender_agent_id": "a",
+        "sender_thread_id": "t",
+        "sender_run_id": result.run_id,
+        "root_run_id": result.run_id,
+        "sent_at": 0,
+    }
+    await runtime.close()

@@ -1,0 +1,218 @@
+"""Sending from tools: with the call's result or not at all, and within what both sides allow."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from delegation.conftest import Place
+from loop.helpers import Scripted, replies_on, reply_text, soon
+from wakeful import (
+    Agent,
+    Delegate,
+    Limits,
+    Messages,
+    Principal,
+    Recipient,
+    Runtime,
+    ScriptedModel,
+    ToolContext,
+    ToolError,
+    call,
+    tool,
+)
+
+from .helpers import PARENT, STRANGERS, done, lead, read, receipts, send, sender, to_agent
+
+
+def reader(*turns: Any, **policy: Any) -> Agent:
+    model = ScriptedModel(list(turns) or ["read"] * 20)
+    return Agent("reader", model=model, messages=replace(STRANGERS, **policy))
+
+
+THERE = Recipient.agent("there", "reader")
+
+
+async def test_a_tool_is_told_that_its_message_is_staged(place: Place, scripted: Scripted) -> None:
+    agent = Agent("a", model=scripted(call("write"), "done"), tools=[sender(THERE)], messages=STRANGERS)
+    async with Runtime([agent, reader()], store=place()) as runtime:
+        await runtime.run("a", "go", thread="t", principal=Principal("ann"))
+        (reply,) = await replies_on(runtime, "t")
+        told = json.loads(reply_text(reply))
+        assert told["status"] == "staged"
+        await done(runtime, "there")
+        (run,) = await runtime.list_runs(thread="there")
+        assert run.principal == Principal("ann")
+        message = (await runtime.messages("there"))[0]
+        assert (message.id, message.visibility) == (told["id"], "internal")
+
+
+async def test_a_call_that_fails_sends_nothing(scripted: Scripted) -> None:
+    @tool
+    async def write(ctx: ToolContext) -> str:
+        """Write, and fail."""
+        await ctx.send(THERE, "hello")
+        raise ToolError("after all")
+
+    runtime = Runtime(
+        [Agent("a", model=scripted(call("write"), "ok"), tools=[write], messages=STRANGERS), reader()]
+    )
+    await runtime.run("a", "go", thread="t")
+    assert await runtime.store.load("there") is None
+    await runtime.close()
+
+
+async def test_a_tool_that_runs_again_after_a_question_sends_once(place: Place, scripted: Scripted) -> None:
+    @tool(resumable=True)
+    async def write(ctx: ToolContext) -> str:
+        """Write, and ask."""
+        await ctx.send(THERE, "hello")
+        return str(ctx.ask("sure?"))
+
+    agent = Agent("a", model=scripted(call("write"), "ok"), tools=[write], messages=STRANGERS)
+    async with Runtime([agent, reader()], store=place()) as runtime:
+        result = await soon(runtime.run("a", "go", thread="t"))
+        assert await runtime.store.load("there") is None
+        (ticket,) = result.tickets
+        await soon(runtime.answer(ticket.id, "yes"))
+        await done(runtime, "there")
+        assert await read(runtime, "there") == ["hello"]
+
+
+@pytest.mark.parametrize("to", ["aunt", 3, None])
+async def test_an_odd_recipient_is_a_tool_error(to: Any, scripted: Scripted) -> None:
+    runtime = Runtime([Agent("a", model=scripted(call("write"), "ok"), tools=[sender(to)])])
+    await runtime.run("a", "go", thread="t")
+    (reply,) = await replies_on(runtime, "t")
+    assert reply.error is not None
+    assert "Recipient.child(name)" in reply_text(reply)
+
+
+async def test_a_message_has_at_most_a_mebibyte(scripted: Scripted) -> None:
+    tools = [sender("parent", "x" * (1024 * 1024 + 1))]
+    model = scripted(call("write"), send(PARENT, "x" * (1024 * 1024 + 1)), "ok")
+    runtime = Runtime([Agent("a", model=model, tools=tools, messages=STRANGERS)])
+    await runtime.run("a", "go", thread="t")
+    for reply in await replies_on(runtime, "t"):
+        assert "at most 1,048,576 bytes" in reply_text(reply)
+
+
+# -- policy --------------------------------------------------------------------------------------------------
+
+
+async def refusal(writes: Messages, reads: Messages, scripted: Scripted) -> str | None:
+    """What keeps `writer` from writing to `reader`, if anything does."""
+    agents = [
+        Agent("writer", model=scripted(send(to_agent("there", "reader")), "ok"), messages=writes),
+        Agent("reader", model=ScriptedModel(["read"]), messages=reads),
+    ]
+    runtime = Runtime(agents)
+    await runtime.run("writer", "go", thread="t")
+    (receipt,) = await receipts(runtime, "t")
+    await runtime.close()
+    return receipt.get("error")
+
+
+@pytest.mark.parametrize(
+    ("to", "accept", "error"),
+    [
+        (("agent:*",), ("agent:*",), None),
+        (("agent:read*",), ("agent:writer",), None),
+        (("agent:bill*",), ("agent:*",), "permission_denied"),
+        (("agent:*",), ("agent:billing",), "permission_denied"),
+        (("agent:*",), ("parent", "child"), "permission_denied"),
+        (("agent:*",), (), "permission_denied"),
+    ],
+)
+async def test_strangers_write_where_both_sides_allow_it(
+    to: tuple[str, ...], accept: tuple[str, ...], error: str | None, scripted: Scripted
+) -> None:
+    assert await refusal(Messages(to=to), Messages(accept=accept), scripted) == error
+
+
+async def test_family_is_family_however_it_is_addressed(scripted: Scripted) -> None:
+    agents = [
+        lead(ScriptedModel([call("agent_run_child", prompt="work", background=True), *["ok"] * 9])),
+        Agent("child", model=scripted(call("write"), "fine"), tools=[sender(Recipient.agent("t"))]),
+    ]
+    async with Runtime(agents) as runtime:
+        await soon(runtime.run("lead", "go", thread="t"))
+        assert await read(runtime, "t") == ["hello"]
+
+
+async def test_a_child_that_may_not_write_to_its_parent_is_told_so(scripted: Scripted) -> None:
+    agents = [
+        lead(ScriptedModel([call("agent_run_child", prompt="work", background=True), *["ok"] * 9])),
+        Agent("child", model=scripted(send(PARENT), "fine"), messages=Messages(to=())),
+    ]
+    async with Runtime(agents) as runtime:
+        await soon(runtime.run("lead", "go", thread="t"))
+        (task,) = await runtime.store.tasks("t")
+        (receipt,) = await receipts(runtime, task.target_thread)
+        assert receipt["error"] == "permission_denied"
+        assert await read(runtime, "t") == []
+
+
+def offered(agent: Agent, **options: Any) -> set[str]:
+    others = [Agent("child", model=ScriptedModel([]))]
+    runtime = Runtime([agent, *others], **options)
+    return {spec.name for spec in runtime.tools_of(agent.id)} & {"send_message", "recover_failed_messages"}
+
+
+def test_the_tool_is_offered_where_there_is_somebody_to_write_to() -> None:
+    class Nowhere:
+        async def deliver(self, message: Any) -> None: ...
+
+    model = ScriptedModel([])
+    assert offered(Agent("a", model=model)) == set()
+    assert offered(Agent("a", model=model, delegates=["child"])) == set()
+    assert offered(lead(model)) == {"send_message"}
+    assert offered(lead(model, messages=Messages(to=()))) == set()
+    assert offered(Agent("a", model=model, messages=STRANGERS)) == {"send_message"}
+    outside = Agent("a", model=model, messages=Messages(to=("outside:mail:*",)))
+    assert offered(outside, transports={"mail": Nowhere()}) == {"send_message", "recover_failed_messages"}
+
+
+# -- hops ----------------------------------------------------------------------------------------------------
+
+
+async def test_ping_pong_ends_at_the_hop_limit(place: Place) -> None:
+    limits = Limits(hops=5)
+
+    def player(name: str, other: str) -> Agent:
+        turns = [send(to_agent(f"thread-{other}", other), f"from {name}"), "sent"] * 20
+        return Agent(name, model=ScriptedModel(turns), messages=STRANGERS, limits=limits)
+
+    async with Runtime([player("ping", "pong"), player("pong", "ping")], store=place()) as runtime:
+        await soon(runtime.run("ping", "go", thread="thread-ping"))
+        await done(runtime, "thread-pong", 3)
+        await done(runtime, "thread-ping", 3)
+        told = [*await receipts(runtime, "thread-ping"), *await receipts(runtime, "thread-pong")]
+        assert sorted(one["status"] for one in told) == ["accepted"] * 5 + ["failed"]
+        assert [one["error"] for one in told if one["status"] == "failed"] == ["hop_limit"]
+        hops = [
+            run.hops for thread in ("thread-ping", "thread-pong") for run in await runtime.list_runs(thread=thread)
+        ]
+        assert sorted(hops) == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("durable", [False, True])
+async def test_a_child_goes_on_counting_where_its_parent_was(durable: bool) -> None:
+    agents = [
+        Agent("writer", model=ScriptedModel([send(to_agent("there", "lead")), "ok"]), messages=STRANGERS),
+        Agent(
+            "lead",
+            model=ScriptedModel([call("agent_run_child", prompt="work"), "ok"]),
+            delegates=[Delegate("child", durable=durable)],
+            messages=STRANGERS,
+        ),
+        Agent("child", model=ScriptedModel(["fine"])),
+    ]
+    async with Runtime(agents) as runtime:
+        await runtime.run("writer", "go", thread="t")
+        await done(runtime, "there")
+        (task,) = await runtime.store.tasks("there")
+        assert (await runtime.get_run(task.target)).hops == 1
