@@ -45,6 +45,7 @@ def test_wakeful() -> None:
         "Escalation",
         "Failed",
         "FunctionModel",
+        "FunctionTask",
         "GateAnswer",
         "GateTool",
         "HookContext",
@@ -73,6 +74,7 @@ def test_wakeful() -> None:
         "RunRecord",
         "RunResult",
         "Runtime",
+        "Schedule",
         "ScriptedModel",
         "Snapshot",
         "SqliteStore",
@@ -82,6 +84,9 @@ def test_wakeful() -> None:
         "Stopped",
         "Store",
         "StoreError",
+        "TaskContext",
+        "TaskHandle",
+        "TaskRecord",
         "Text",
         "ThreadRecord",
         "Ticket",
@@ -102,6 +107,7 @@ def test_wakeful() -> None:
         "action",
         "call",
         "notice",
+        "task",
         "tool",
     ]
 

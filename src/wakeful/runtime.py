@@ -13,8 +13,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ._checks import agents_of, decisions_of, instance_of, message_of, one_of, request_of, thread_of
-from ._deciding import Deciding
 from ._reading import POLL
+from ._working import Working
 from .agents import Agent, Registry, Toolish
 from .backends._entry import abort_remote, build_backend, execute_remote
 from .bus import LocalBus
@@ -27,10 +27,12 @@ from .models import Model, VendorFactory
 from .plugins import Plugin
 from .state import AnyKey
 from .stores import InputPolicy, Retention, Store, open_store
+from .tasks import FunctionTask, TaskBook
 from .tools import ClientTool, ToolThreads
 from .types.content import Content
 from .types.events import AnyEvent, Event
 from .types.ids import new_id
+from .types.messages import Message
 from .types.requests import ModelSettings
 from .types.runs import Principal, RunOptions
 from .types.tickets import Decision
@@ -83,16 +85,18 @@ class _Shared(Struct, eq=False):
     owner: str
     execute: bool
     retention: Retention | None
+    book: TaskBook
     tenants: dict[str, Runtime] = {}
     loop: asyncio.AbstractEventLoop | None = None
 
 
-class Runtime(Deciding):
+class Runtime(Working):
     """Runs agents. Make one for the application, and use it as an async context manager or close it.
 
     Everything is checked here, and one error lists all that is wrong. `tools` are tools that agents refer to by
     name, `plugins` those that every agent has, `models` models and vendors by name, `keys` state keys that no
-    plugin brings, `backends` factories of the backends that agents name. `store` is a file's path, a database's
+    plugin brings, `backends` factories of the backends that agents name, `tasks` functions that can work in the
+    background. `store` is a file's path, a database's
     URL or a Store; by default threads live in memory. With `execute=False` runs are left to other processes on
     the same store. Under `async with` it also goes on with
     what is due: runs whose process died, input that nobody took, deadlines; and prunes by `retention`.
@@ -107,6 +111,7 @@ class Runtime(Deciding):
         models: Mapping[str, Model | VendorFactory] | None = None,
         keys: Sequence[AnyKey] = (),
         backends: Sequence[BackendFactory] = (),
+        tasks: Sequence[FunctionTask] = (),
         store: Store | str | Path | None = None,
         clock: Clock | None = None,
         cancel_grace: float = CANCEL_GRACE,
@@ -115,6 +120,8 @@ class Runtime(Deciding):
     ) -> None:
         if not isinstance(cast(Any, cancel_grace), int | float) or cancel_grace < 0:
             raise ConfigurationError(f"cancel_grace is in seconds and not negative, not {cancel_grace!r:.80}")
+        clock, threads = clock or SystemClock(), ToolThreads()
+        book = TaskBook(tasks, clock, threads, cancel_grace)
         registry = Registry(
             agents_of(agents),
             tools=tools,
@@ -124,21 +131,24 @@ class Runtime(Deciding):
             delegation=delegation_tools,
             inside_tasks=tools_inside_tasks(),
             build_backend=lambda config: build_backend(config, backends),
+            internal=book.agents,
+            problems=book.problems,
         )
-        root, clock, owner = open_store(store), clock or SystemClock(), new_id()
-        threads, children = ToolThreads(), ChildRuns(lambda: self._dispatch)
+        root, owner = open_store(store), new_id()
+        children = ChildRuns(lambda: self._dispatch, book)
         env = Environment(
             registry, root, clock, threads, set(), cancel_grace, children, execute_remote, abort_remote
         )
         keeper = Keeper(root, owner, clock, lambda tenant: self.tenant(tenant)._dispatch)
         self._own_loop: asyncio.AbstractEventLoop | None = None
-        self._join(_Shared(env, keeper, owner, execute, retention), root, "default")
+        self._join(_Shared(env, keeper, owner, execute, retention, book), root, "default")
 
     def _join(self, shared: _Shared, store: Store, tenant: str) -> None:
         """Be the handle of one tenant."""
         self._shared = shared
         self._bus = LocalBus()
-        self._env = replace(shared.env, store=store, children=ChildRuns(lambda: self._dispatch))
+        self._book = shared.book
+        self._env = replace(shared.env, store=store, children=ChildRuns(lambda: self._dispatch, shared.book))
         self._dispatch = Dispatcher(self._env, self._bus, shared.keeper, shared.owner, execute=shared.execute)
         shared.tenants[tenant] = self
 
@@ -319,7 +329,7 @@ class Runtime(Deciding):
                 raise UsageError(f"thread {thread!r} has had no run; say which agent: send(..., agent=...)")
         new = self._new(agent, input, thread, principal, None, (), None, request_id)
         await send(self._dispatch, new, policy)
-        return Receipt(new.message.id, thread)
+        return Receipt(cast(Message, new.message).id, thread)
 
     def run_sync(self, agent: str | Agent, input: Input, **options: Any) -> RunResult:
         """`run` for programs without an event loop; takes the same options."""

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from inspect import iscoroutine
 
-from msgspec.structs import replace
-
-from ..errors import InvalidArguments, ToolError
 from ..loop import Activation, end_task, outcome_of
 from ..state import Snapshot, State
-from ..stores import Commit, InboxItem
-from ..tools import ChildRequest, ChildResult, Parked, ToolContext
-from ..types.content import ToolCall
-from ..types.ids import new_id
-from ..types.messages import Message, user_message
-from ..types.runs import Identity, RunRecord, TaskRecord, TaskRef
+from ..tasks import TaskBook
+from ..tools import ChildRequest, ChildResult, Parked, SpawnRequest, ToolContext
+from ..types.messages import Message
+from ..types.runs import RunRecord, TaskRecord, TaskRef
+from ._beginning import begin, child_of, identity_of, keep_here, recorded, resume, seed_of, visible_to
 from ._local import Dispatcher
 from ._results import output_of
 from ._trees import POLL, measure, open_below
@@ -26,16 +23,26 @@ __all__ = ["ChildRuns"]
 class ChildRuns:
     """What the runs of one tenant have below them."""
 
-    def __init__(self, dispatcher: Callable[[], Dispatcher]) -> None:
+    def __init__(self, dispatcher: Callable[[], Dispatcher], book: TaskBook) -> None:
         self._dispatcher = dispatcher
+        self._book = book
 
     async def run(self, act: Activation, context: ToolContext, request: ChildRequest) -> ChildResult:
         """Run an agent below a call."""
         return await _run(self._dispatcher(), act, context, request)
 
+    async def spawn(self, act: Activation, context: ToolContext, request: SpawnRequest) -> TaskRecord:
+        """Begin work in the background for a call."""
+        dispatch, target = self._dispatcher(), request.target
+        if iscoroutine(target):
+            return await keep_here(dispatch, self._book, act, context, target, request)
+        found = child_of(dispatch, self._book, request)
+        done = await _run(dispatch, act, context, found)
+        return next(task for task in await context.tasks() if task.id == done.task_id)
+
     async def resume(self, act: Activation, context: ToolContext, task: TaskRecord, prompt: str) -> TaskRecord:
         """Let a stopped task go on."""
-        return await _resume(self._dispatcher(), act, context, task, prompt)
+        return await resume(self._dispatcher(), act, context, task, prompt)
 
     async def below(self, thread_id: str, run_id: str) -> int:
         """How many open tasks a run has below it, at any depth."""
@@ -55,10 +62,10 @@ async def _run(
 ) -> ChildResult:
     """Run an agent below a tool call. A call that is made again finds the child that it began before."""
     place = context.next_place()
-    task = await _recorded(dispatch, parent, context, place) if context.attempt > 1 else None
+    task = await recorded(dispatch, parent, context, place) if context.attempt > 1 else None
     fresh = task is None
     if task is None:
-        task = await _begin(dispatch, parent, context, place, request)
+        task = await begin(dispatch, parent, context, place, request)
     if request.background:
         return ChildResult(task.target, task.agent_id, "running", "", 0, task_id=task.id)
     if task.status == "running" and not task.durable:
@@ -73,159 +80,6 @@ async def _run(
             context.parking = True
             raise Parked(task.id)
         await _look(dispatch, task)
-
-
-async def _recorded(
-    dispatch: Dispatcher, parent: Activation, context: ToolContext, place: int
-) -> TaskRecord | None:
-    """The task that an earlier attempt at the call began here."""
-    tasks = [*parent.view.tasks, *await dispatch.env.store.tasks(parent.identity.thread_id)]
-    return next((t for t in tasks if t.call_id == context.call_id and t.place == place), None)
-
-
-# -- beginning -----------------------------------------------------------------------------------------------
-
-
-async def _begin(
-    dispatch: Dispatcher, parent: Activation, context: ToolContext, place: int, request: ChildRequest
-) -> TaskRecord:
-    """Write down that the call has a child, with a durable one's input: one commit under the parent's fence."""
-    above, agent_id = context.run, request.agent_id
-    if above.depth >= parent.rules.limits.depth:
-        raise ToolError(
-            f"agent {agent_id} can't be called here: runs are nested {above.depth} deep and the limit is "
-            f"{parent.rules.limits.depth}"
-        )
-    if parent.view.run.cancel is not None or parent.left:
-        raise ToolError(f"parent run '{above.run_id}' has already been cancelled")
-    remote = dispatch.env.registry.resolve(agent_id).backend is not None
-    if remote and request.state:
-        raise InvalidArguments("remote agents do not support seeded local state")
-    if remote and request.fork:
-        raise InvalidArguments("fork_context is only supported for hosted local agents")
-    _check_name(parent, request.name)
-    run_id, durable = new_id(), request.durable or request.background
-    thread_id = f"sub-agent-{run_id}" if durable or remote else run_id
-    task = TaskRecord(
-        id=run_id,
-        thread_id=above.thread_id,
-        run_id=above.run_id,
-        name=request.name,
-        agent_id=agent_id,
-        target=run_id,
-        target_thread=thread_id,
-        call_id=context.call_id,
-        place=place,
-        background=request.background,
-        durable=durable,
-        created_at=parent.clock.now(),
-    )
-    await _write(dispatch, parent, task, [_input(parent, context, task, request)] if durable else [])
-    return task
-
-
-async def _write(dispatch: Dispatcher, parent: Activation, task: TaskRecord, inbox: list[InboxItem]) -> None:
-    commit = Commit(task.thread_id, parent.identity, parent.draft.fence, tasks=[task], inbox=inbox)
-    await dispatch.env.store.commit(commit)
-    parent.view.tasks = (*parent.view.tasks, task)
-    if task.durable:
-        parent.apart = True
-        dispatch.wake(task.target_thread)
-
-
-class InvalidState(ToolError):
-    """The task isn't in a state that allows this."""
-
-    kind = "invalid_state"
-
-
-async def _resume(
-    dispatch: Dispatcher, parent: Activation, context: ToolContext, task: TaskRecord, prompt: str
-) -> TaskRecord:
-    """Let a stopped task go on, as a new run on the same thread: what comes of the old one counts no more."""
-    if task.status != "cancelled":
-        return task
-    if dispatch.env.registry.resolve(task.agent_id).backend is not None:
-        raise InvalidState(f"Run '{task.id}' is remote and cannot be resumed; start a new run with agent_id")
-    again = replace(
-        task,
-        status="running",
-        run_id=context.run.run_id,
-        target=new_id(),
-        call_id=context.call_id,
-        epoch=task.epoch + 1,
-        background=True,
-        durable=True,
-        error=None,
-        finished_at=None,
-    )
-    message = user_message(prompt.strip() or "Go on with your task.", at=parent.clock.now())
-    request = ChildRequest(task.agent_id, message, background=True)
-    await _write(dispatch, parent, again, [_input(parent, context, again, request)])
-    return again
-
-
-_RESERVED = ("parent", "self", "all", "broadcast")
-
-
-def _check_name(parent: Activation, name: str | None) -> None:
-    if name in _RESERVED:
-        raise InvalidArguments(f"'{name}' is a reserved name")
-    if name is not None and any(task.name == name for task in parent.view.tasks):
-        raise InvalidArguments(f"a running task named '{name}' already exists")
-
-
-def _identity(context: ToolContext, task: TaskRecord) -> Identity:
-    above = context.run
-    return Identity(
-        task.target,
-        task.target_thread,
-        task.agent_id,
-        above.root_run_id,
-        above.run_id,
-        above.thread_id,
-        context.call_id.strip() or None,
-        "subagent",
-        above.depth + 1,
-    )
-
-
-def _input(parent: Activation, context: ToolContext, task: TaskRecord, request: ChildRequest) -> InboxItem:
-    return InboxItem(
-        id=task.target,
-        thread_id=task.target_thread,
-        kind="input",
-        message=request.message,
-        agent_id=task.agent_id,
-        principal=parent.view.run.principal,
-        run_id=task.target,
-        seed=_seed(parent, request),
-        lineage=_identity(context, task),
-        task=TaskRef(task.id, task.epoch, task.background, durable=True),
-        history=_visible(parent) if request.fork else (),
-    )
-
-
-def _seed(parent: Activation, request: ChildRequest) -> dict[str, bytes]:
-    return {**parent.state.export(), **request.state} if request.fork else request.state
-
-
-def _visible(parent: Activation) -> tuple[Message, ...]:
-    """What a person has seen of the caller's conversation: without calls that have no result yet."""
-    shown = [m for m in parent.history if m.visibility == "all" and m.role != "system"]
-    replied = {m.reply.call_id for m in shown if m.reply is not None}
-    asked = {call.id for m in shown for call in m.calls}
-    kept: list[Message] = []
-    for message in shown:
-        if message.reply is not None and message.reply.call_id not in asked:
-            continue
-        open_calls = [call for call in message.calls if call.id not in replied]
-        if open_calls:
-            parts = [p for p in message.content if not (type(p) is ToolCall and p in open_calls)]
-            message = replace(message, content=tuple(parts))
-        if message.content:
-            kept.append(replace(message, id=new_id(), seq=0))
-    return tuple(kept)
 
 
 # -- while it runs -------------------------------------------------------------------------------------------
@@ -283,9 +137,9 @@ async def _activation(
     stored = None if fresh else await dispatch.env.store.load(task.target_thread)
     if stored is None:  # Or the process died before the child's first commit.
         ref = TaskRef(task.id, task.epoch)
-        history = _visible(parent) if request.fork else ()
-        seed = _seed(parent, request)
-        return dispatch.opener.child(parent, _identity(context, task), ref, request.message, seed, history)
+        history = visible_to(parent) if request.fork else ()
+        seed = seed_of(parent, request)
+        return dispatch.opener.child(parent, identity_of(context, task), ref, request.message, seed, history)
     run = stored.run
     busy = task.target_thread in dispatch.active or stored.thread.claimed
     if busy or run is None or run.waiting is not None:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ..errors import ConfigurationError, HookFailed, InvalidArguments, ToolError, explain
 from ..plugins import AfterTool, BeforeTool, Block, GateAnswer, GateTool, Supply, Suspend
-from ..tools import ClientTool, Done, NotDone, Terms, Tool, ToolContext, error_reply, reply_of
+from ..tools import ClientTool, Done, NotDone, Parked, Terms, Tool, ToolContext, error_reply, reply_of
 from ..types.runs import Blocked, Call, CallOutcome
 from ._executor import Arrival
 from ._ledger import Change, closed, finished, interrupted_reply, suspended
@@ -175,6 +175,8 @@ async def _start(act: Activation, ready: list[Ready]) -> None:
         row = replace(call, state="started", attempt=call.attempt + 1, effect=tool.effect, started_at=now)
         if tool.unknown != row.unknown:
             row = replace(row, unknown=tool.unknown)
+        if row.until is not None:
+            row = replace(row, until=None)
         act.view.calls[row.id] = act.draft.calls[row.id] = row
         act.view.live.add(row.id)
         started.append((row, tool, arguments))
@@ -233,10 +235,19 @@ def _settle(act: Activation, arrival: Arrival) -> None:
                 suspended(call, act.identity, act.now, message=asked.message, asked_by="tool", terms=asked.terms)
             )
         case "parked":
-            act.change(Change(replace(call, state="suspended", task_id=arrival.task_id), ()))
+            act.change(Change(_parked(call, arrival.parked), ()))
         case _:
             # No result: what to do is the effect's question, and `recover` answers it.
             act.interrupted[call.id] = arrival.ended
+
+
+def _parked(call: Call, parked: Parked | None) -> Call:
+    """A call that waits for a task or for a time, which it keeps to when it runs again."""
+    row = replace(call, state="suspended")
+    if parked is None or parked.timer is None:
+        return row if parked is None else replace(row, task_id=parked.task_id)
+    kept = [timer for timer in call.timers if timer[0] != parked.timer[0]]
+    return replace(row, until=parked.timer[1], timers=(*kept, parked.timer))
 
 
 def _finish(act: Activation, call: Call, reply: ToolReply, outcome: CallOutcome) -> None:

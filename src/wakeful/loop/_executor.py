@@ -29,7 +29,7 @@ class Arrival(Struct, eq=False):
     context: ToolContext
     reply: ToolReply | None = None
     asked: Asked | None = None
-    task_id: str | None = None
+    parked: Parked | None = None
 
 
 class Running(Struct, eq=False):
@@ -173,7 +173,7 @@ class Executor:
         if isinstance(error, Asked):
             return Arrival(call.id, "asked", context, asked=error)
         if isinstance(error, Parked):
-            return Arrival(call.id, "parked", context, task_id=error.task_id)
+            return Arrival(call.id, "parked", context, parked=error)
         if isinstance(error, asyncio.CancelledError):
             task = running.task or running.awaiter
             if task is None or task.cancelling() > running.pending:

@@ -199,7 +199,7 @@ class MemoryStore:
             thread.inbox_head += 1
             force_setattr(item, "position", thread.inbox_head)
             thread.inbox[item.id] = self._mine.items[item.id] = item
-            if item.run_id is not None:
+            if item.run_id is not None and item.kind == "input":
                 self._mine.item_of_run[item.run_id] = item.id
             if thread.claim is None and woken(wakes_of(thread.open), [item.wake]):
                 self._all.dispatch(thread, item.agent_id or "", now_ms())
