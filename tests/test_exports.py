@@ -108,6 +108,7 @@ def test_wakeful() -> None:
         "call",
         "notice",
         "task",
+        "task_tools",
         "tool",
     ]
 

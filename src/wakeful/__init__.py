@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .agents import Agent as Agent
     from .agents import Delegate as Delegate
     from .clock import Clock as Clock
+    from .delegation import task_tools as task_tools
     from .dispatch import RunResult as RunResult
     from .errors import ConfigurationError as ConfigurationError
     from .errors import InvalidArguments as InvalidArguments
@@ -108,6 +109,7 @@ _HOMES = {
     "._working": "TaskHandle",
     ".agents": "Agent Delegate",
     ".clock": "Clock",
+    ".delegation": "task_tools",
     ".dispatch": "RunResult",
     ".errors": "ConfigurationError InvalidArguments ModelError RunFailed StoreError ToolDenied ToolError "
     "UsageError WakefulError",

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from wakeful import Message, Runtime, TaskRecord, ToolContext, tool
+from loop.helpers import assert_settled, until_idle
+from wakeful import Runtime, TaskRecord, ToolContext, tool
 from wakeful.testing import FakeClock
 from wakeful.tools import FunctionTool
 from wakeful.types.ids import now_ms
@@ -48,5 +49,7 @@ async def eventually(look: Callable[[], Any]) -> Any:
     return found
 
 
-def texts(messages: list[Message]) -> list[str]:
-    return [message.text for message in messages]
+async def assert_quiet(runtime: Runtime, thread: str = "t") -> None:
+    """Fail unless a thread comes to rest."""
+    await until_idle(runtime)
+    await assert_settled(runtime, thread)

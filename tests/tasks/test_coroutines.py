@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from loop.helpers import Hold, Scripted, assert_settled, soon
+from loop.helpers import Hold, Scripted, soon
 from wakeful import Agent, Runtime, ToolContext, call, tool
 from wakeful.types.runs import Cancelled
 
 from .conftest import Place
-from .helpers import eventually, spawning, task_of, told
+from .helpers import assert_quiet, eventually, spawning, task_of, told
 
 
 async def test_a_coroutine_reports_to_its_owner(place: Place, scripted: Scripted) -> None:
@@ -22,7 +22,7 @@ async def test_a_coroutine_reports_to_its_owner(place: Place, scripted: Scripted
         assert 'name="look"' in said
         assert '{"found":7}' in said
         assert (await task_of(runtime)).status == "completed"
-        await assert_settled(runtime, "t")
+        await assert_quiet(runtime)
 
 
 async def test_a_coroutine_is_cancelled_with_its_run(place: Place, scripted: Scripted) -> None:
@@ -82,3 +82,19 @@ async def test_a_tool_that_runs_again_finds_the_coroutine_that_it_began(place: P
         result = await soon(runtime.resume(result.run_id, result.tickets[0].answer("yes")))
         assert (result.status, hold.times) == ("done", 1)
         assert (await task_of(runtime)).id == task.id
+
+
+async def test_restore_does_not_degrade_live_running_tasks(place: Place, scripted: Scripted) -> None:
+    hold = Hold()
+    agent = Agent("agent", model=scripted(call("begin"), "wait", "done"), tools=[spawning(hold.here)])
+    async with Runtime([agent], store=place()) as runtime, Runtime([agent], store=place()) as other:
+        handle = await runtime.start("agent", "go", thread="t")
+        await soon(hold.reached.wait())
+        await eventually(lambda: waits(runtime, handle.run_id))
+        task = await task_of(other)
+        await other._dispatch.pump(task.target_thread)
+        await other._dispatch.pump("t")
+        assert task.status == "running"
+        hold.released.set()
+        assert (await soon(handle.result())).text == "done"
+        assert hold.times == 1

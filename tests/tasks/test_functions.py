@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from typing import Any
 
@@ -13,12 +14,12 @@ from loop.helpers import (
     Hold,
     Scripted,
     Spy,
-    assert_settled,
     holding,
     replies_on,
     reply_text,
     soon,
     spying,
+    until,
     until_idle,
 )
 from wakeful import (
@@ -34,6 +35,7 @@ from wakeful import (
     UsageError,
     call,
     task,
+    task_tools,
     tool,
 )
 from wakeful.errors import UnknownTask
@@ -41,7 +43,7 @@ from wakeful.events import ToolProgress
 from wakeful.types.runs import Cancelled, NaturalEnd
 
 from .conftest import Place
-from .helpers import clock, eventually, spawning, task_of, told
+from .helpers import assert_quiet, clock, eventually, spawning, task_of, told
 
 
 class Order(Struct):
@@ -239,7 +241,7 @@ async def test_agent_with_running_task_enters_awaiting_tasks(place: Place, scrip
         )
         assert (record.run_id, record.function, record.status) == (handle.run_id, "survey", "completed")
         assert record.call_id
-        await assert_settled(runtime, "t")
+        await assert_quiet(runtime)
 
 
 async def waiting(runtime: Runtime, run_id: str) -> Any:
@@ -364,7 +366,7 @@ async def test_a_detached_task_can_begin_a_run_when_it_is_done(place: Place, scr
         assert (await runtime.messages("t"))[-1].text == "It is there!"
         assert (await runtime.list_runs(thread="t"))[0].identity.origin == "task"
         assert (await task_of(runtime)).status == "completed"
-        await assert_settled(runtime, "t")
+        await assert_quiet(runtime)
 
 
 async def both_done(runtime: Runtime) -> bool:
@@ -394,7 +396,7 @@ async def test_background_events_buffer_while_suspended_until_decision_arrives(
         result = await soon(runtime.resume(result.run_id, ticket.approve()))
         assert (result.text, result.status) == ("all done", "done")
         assert "the survey" in (await told(runtime))[0]
-        await assert_settled(runtime, "t")
+        await assert_quiet(runtime)
 
 
 async def test_a_tasks_end_does_not_wake_a_run_that_waits_for_another_ones(
@@ -472,6 +474,7 @@ async def test_of_many_events_the_model_is_shown_the_latest(place: Place, script
         handle = await runtime.start("agent", "go", thread="t")
         await soon(hold.reached.wait())
         await soon((await runtime.task((await eventually(lambda: runtime.tasks("t")))[0].id)).result())
+        await until(lambda: len(runtime._dispatch.active["t"].view.inbox) == 31)
         hold.released.set()
         assert (await soon(handle.result())).text == "done"
         (said,) = await told(runtime)
@@ -590,3 +593,93 @@ async def test_a_task_is_adopted_by_a_run_that_owns_the_thread(place: Place) -> 
         await soon(handle.result())
         assert "adopted and done" in (await told(runtime))[0]
         assert [t.status for t in await runtime.store.tasks("t")] == ["completed"]
+
+
+async def test_sub_agent_waits_for_bg_task_completion_before_returning(place: Place, scripted: Scripted) -> None:
+    hold = Hold()
+
+    @task
+    async def waits() -> str:
+        await hold.here()
+        return "the facts"
+
+    agents = [
+        Agent("agent", model=scripted(call("agent_run_child", prompt="x"), "all done"), delegates=["child"]),
+        Agent("child", model=scripted(call("begin"), "wait", "child done"), tools=[spawning(waits)]),
+    ]
+    async with Runtime(agents, tasks=[waits], store=place()) as runtime:
+        handle = await runtime.start("agent", "go", thread="t")
+        await soon(hold.reached.wait())
+        assert await replies_on(runtime, "t") == []
+        hold.released.set()
+        assert (await soon(handle.result())).text == "all done"
+        (reply,) = await replies_on(runtime, "t")
+        assert reply_text(reply) == "child done"
+        await assert_quiet(runtime)
+
+
+async def test_a_model_looks_after_functions_like_after_agents(place: Place, scripted: Scripted) -> None:
+    hold = Hold()
+
+    @task
+    async def waits() -> None:
+        await hold.here()
+
+    model = scripted(
+        call("begin"),
+        call("task_status", task_id="job"),
+        call("cancel_task", target={"relation": "child", "name": "job"}),
+        call("task_status"),
+        "stopped it",
+    )
+    agent = Agent("agent", model=model, tools=[spawning(waits, name="job"), *task_tools()])
+    async with Runtime([agent], tasks=[waits], store=place()) as runtime:
+        assert (await soon(runtime.run("agent", "go", thread="t"))).text == "stopped it"
+        record = await task_of(runtime)
+        replies = [json.loads(reply_text(reply)) for reply in (await replies_on(runtime, "t"))[1:]]
+        shown = {"task_id": record.id, "name": "job", "function": "waits"}
+        assert replies[0] == {**shown, "status": "running"}
+        assert (replies[1]["status"], replies[1]["cancelled_count"]) == ("accepted", 1)
+        assert replies[2]["tasks"] == [{**shown, "status": "cancelled", "error": "stopped by owner request"}]
+        await assert_quiet(runtime)
+
+
+async def test_a_function_that_was_stopped_cannot_be_resumed(place: Place, scripted: Scripted) -> None:
+    hold = Hold()
+
+    @task
+    async def waits() -> None:
+        await hold.here()
+
+    @tool
+    async def again(ctx: ToolContext) -> str:
+        """Resume it."""
+        (stopped,) = await ctx.tasks()
+        await ctx.resume_task(stopped)
+        return ""
+
+    model = scripted(
+        call("begin"), call("cancel_task", target={"relation": "child", "name": "job"}), call("again"), "ok"
+    )
+    agent = Agent("agent", model=model, tools=[spawning(waits, name="job"), again, *task_tools()])
+    async with Runtime([agent], tasks=[waits], store=place()) as runtime:
+        await soon(runtime.run("agent", "go", thread="t"))
+        last = (await replies_on(runtime, "t"))[-1]
+        assert "is a function and cannot be resumed; start it again" in reply_text(last)
+
+
+async def test_a_thread_that_no_agent_ran_on_cannot_be_woken_by_a_task() -> None:
+    runtime = idle(double)
+    with pytest.raises(UsageError, match="has had no run"):
+        await runtime.spawn(double, number=1, thread="t", wake="run")
+    assert await runtime.tasks("t") == []
+    await runtime.close()
+
+
+async def test_a_task_of_the_application_can_begin_a_run_of_the_thread_that_owns_it(place: Place) -> None:
+    async with idle(double, store=place()) as runtime:
+        await soon(runtime.run("agent", "hi", thread="t"))
+        await runtime.spawn(double, number=21, thread="t", wake="run")
+        await eventually(lambda: both_done(runtime))
+        assert "42" in (await told(runtime))[0]
+        await assert_quiet(runtime)

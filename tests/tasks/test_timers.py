@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from loop.helpers import Hold, Scripted, Spy, assert_settled, holding, replies_on, reply_text, soon, spying, until
+from loop.helpers import Hold, Scripted, Spy, holding, replies_on, reply_text, soon, spying, until
 from wakeful import Agent, Runtime, ToolContext, call, tool
 from wakeful.testing import FakeClock
 from wakeful.types.runs import Cancelled
 
 from .conftest import Place
-from .helpers import clock, eventually
+from .helpers import assert_quiet, clock, eventually
 
 
 def sleeping(name: str, *naps: float, ran: list[str], **options: Any) -> Any:
@@ -41,7 +41,7 @@ async def test_a_run_whose_tool_sleeps_holds_nothing_and_goes_on_in_time(place: 
         await passing(time, 2, lambda: done(runtime, result.run_id))
         assert (await runtime.result(result.run_id)).text == "rested"
         assert ran == ["nap 3600", "nap 3600"]
-        await assert_settled(runtime, "t")
+        await assert_quiet(runtime)
 
 
 async def done(runtime: Runtime, run_id: str) -> bool:
@@ -154,7 +154,7 @@ async def test_a_sleeping_run_can_be_cancelled(place: Place, scripted: Scripted)
         result = await soon(runtime.run("agent", "go", thread="t"))
         assert await soon(runtime.cancel(result.run_id, "enough"))
         assert (await runtime.result(result.run_id)).termination == Cancelled("enough")
-        await assert_settled(runtime, "t")
+        await assert_quiet(runtime)
 
 
 async def test_new_input_waits_for_a_run_that_sleeps(place: Place, scripted: Scripted) -> None:
@@ -193,3 +193,30 @@ async def test_no_time_at_all_is_not_slept(scripted: Scripted, seconds: float) -
     runtime = Runtime([agent])
     assert (await soon(runtime.run("agent", "go"))).text == "ok"
     await runtime.close()
+
+
+async def test_a_child_whose_tool_sleeps_is_waited_for(place: Place, scripted: Scripted) -> None:
+    time, ran = clock(), list[str]()
+    agents = [
+        Agent("agent", model=scripted(call("agent_run_child", prompt="nap"), "all rested"), delegates=["child"]),
+        Agent("child", model=scripted(call("nap"), "rested"), tools=[sleeping("nap", 10, ran=ran)]),
+    ]
+    async with Runtime(agents, store=place(), clock=time) as runtime:
+        result = await soon(runtime.run("agent", "go", thread="t"))
+        assert result.status == "waiting"
+        await passing(time, 11, lambda: done(runtime, result.run_id))
+        assert (await runtime.result(result.run_id)).text == "all rested"
+        assert ran == ["nap 10", "nap 10"]
+
+
+async def test_input_that_is_sent_to_a_sleeping_run_steers_it_behind_its_step(
+    place: Place, scripted: Scripted
+) -> None:
+    time, ran = clock(), list[str]()
+    agent = Agent("agent", model=scripted(call("nap"), "rested"), tools=[sleeping("nap", 10, ran=ran)])
+    async with Runtime([agent], store=place(), clock=time) as runtime:
+        result = await soon(runtime.run("agent", "go", thread="t"))
+        await runtime.send("t", "by the way")
+        assert (await runtime.get_run(result.run_id)).status == "waiting"
+        await passing(time, 11, lambda: done(runtime, result.run_id))
+        assert [m.text for m in await runtime.messages("t") if m.role == "user"] == ["go", "by the way"]

@@ -7,7 +7,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from ..errors import Conflict, UnknownRun, UnknownTask
+from ..errors import Conflict, UnknownRun, UnknownTask, UsageError
 from ..loop import outcome_of
 from ..stores import Commit, InboxItem, Store
 from ..tools import ChildRequest
@@ -25,7 +25,7 @@ async def spawn(
 ) -> TaskRecord:
     """Begin work that a thread owns, or nobody."""
     dispatch.check_open()
-    store, run_id = dispatch.env.store, new_id()
+    run_id = new_id()
     prefix = "task" if child.agent_id.startswith(FUNCTION) else "sub-agent"
     thread_id = f"{prefix}-{run_id}"
     record = TaskRecord(
@@ -56,7 +56,6 @@ async def spawn(
     else:
         await _own(dispatch, record, item, child)
     await dispatch.pump(thread_id)
-    await store.run(run_id)
     return record
 
 
@@ -68,6 +67,10 @@ async def _own(dispatch: Dispatcher, record: TaskRecord, item: InboxItem, child:
         stored = await store.load(owner)
         check_name(child.name, await tasks_of(store, owner, status="running"))
         last = None if stored is None else stored.thread.last_agent_id
+        if child.wake == "run" and last is None:
+            raise UsageError(
+                f"thread {owner!r} has had no run, so no agent is there to begin one: use wake='inbox'"
+            )
         task = TaskRef(record.id, 1, True, True, child.wake, last or "")
         inbox = [replace(item, task=task)]
         if stored is not None and stored.thread.claimed:

@@ -143,7 +143,8 @@ def end_task(act: Activation, task: TaskRecord, outcome: TaskOutcome) -> None:
     """Write down what became of a task."""
     _forget(act, task)
     act.draft.put_task(replace(task, status=outcome.status, error=outcome.error, finished_at=act.now))
-    act.set_run(descendants=act.view.run.descendants + outcome.usage, tree_calls=act.view.tree.calls)
+    if task.run_id is not None:  # A detached one is of no run's tree.
+        act.set_run(descendants=act.view.run.descendants + outcome.usage, tree_calls=act.view.tree.calls)
 
 
 def _forget(act: Activation, task: TaskRecord) -> None:
