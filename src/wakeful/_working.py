@@ -8,7 +8,7 @@ from typing import Any, cast, get_args
 
 from msgspec import Struct
 
-from ._checks import instance_of, message_of, one_of, thread_of
+from ._checks import instance_of, message_of, one_of, request_of, thread_of
 from ._deciding import Deciding
 from .agents import Agent
 from .dispatch import (
@@ -83,6 +83,7 @@ class Working(Deciding):
         name: str | None = None,
         wake: TaskWake = "inbox",
         principal: Principal | None = None,
+        request_id: str | None = None,
         arguments: Mapping[str, Any] | None = None,
         **more: Any,
     ) -> TaskHandle:
@@ -90,7 +91,8 @@ class Working(Deciding):
         of `Runtime(tasks=...)` with its arguments.
 
         The `thread` that owns it is told when it is done: a run there at its next step, else the next one, or with
-        `wake="run"` one that begins for it. Arguments whose names are options here go into `arguments`.
+        `wake="run"` one that begins for it. Repeating a `request_id` begins nothing, and finds the task. Arguments
+        whose names are options here go into `arguments`.
         """
         self._bind()
         one_of(wake, get_args(TaskWake), "wake")
@@ -100,7 +102,7 @@ class Working(Deciding):
         request = SpawnRequest(where, message, {**(arguments or {}), **more}, name, {}, True, wake)
         child = child_of(self._dispatch, self._book, request)
         owner = None if thread is None else thread_of(thread)
-        task = await spawn(self._dispatch, child, owner, principal)
+        task = await spawn(self._dispatch, child, owner, principal, request_of(request_id))
         return TaskHandle(task.id, owner, self._dispatch)
 
     async def task(self, task_id: str) -> TaskHandle:

@@ -683,3 +683,43 @@ async def test_a_task_of_the_application_can_begin_a_run_of_the_thread_that_owns
         await eventually(lambda: both_done(runtime))
         assert "42" in (await told(runtime))[0]
         await assert_quiet(runtime)
+
+
+@pytest.mark.parametrize("thread", [None, "t"])
+async def test_a_request_that_is_repeated_begins_nothing(place: Place, thread: str | None) -> None:
+    begun: list[int] = []
+
+    @task
+    async def counts(number: int) -> int:
+        begun.append(number)
+        return number
+
+    async with idle(counts, store=place()) as runtime:
+        if thread is not None:
+            await soon(runtime.run("agent", "hi", thread=thread))
+        same = [runtime.spawn(counts, number=1, thread=thread, request_id="r1") for _ in range(3)]
+        handles = await asyncio.gather(*same)
+        handles.append(await runtime.spawn(counts, number=1, thread=thread, request_id="r1"))
+        assert {handle.id for handle in handles} == {handles[0].id}
+        assert await soon(handles[0].value()) == 1
+        assert begun == [1]
+        assert thread is None or [one.id for one in await runtime.tasks(thread)] == [handles[0].id]
+
+
+async def test_self_cancel_from_run_context_cascades_run_children(place: Place, scripted: Scripted) -> None:
+    hold = Hold()
+
+    @task
+    async def waits() -> None:
+        await hold.here()
+
+    tools = [spawning(waits), *task_tools()]
+    model = scripted(call("begin"), call("cancel_task", target={"relation": "self"}))
+    async with Runtime([Agent("agent", model=model, tools=tools)], tasks=[waits], store=place()) as runtime:
+        result = await soon(runtime.run("agent", "go", thread="t"))
+        assert result.termination == Cancelled("stopped by itself")
+        reply = json.loads(reply_text((await replies_on(runtime, "t"))[1]))
+        assert (reply["root_task_id"], reply["cancelled_count"]) == (result.run_id, 2)
+        assert (await task_of(runtime)).status == "cancelled"
+        await until_idle(runtime)
+        assert {run.status for run in await runtime.list_runs()} == {"done"}

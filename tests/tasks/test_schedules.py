@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from itertools import takewhile
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 
 from loop.helpers import soon
-from wakeful import Agent, ConfigurationError, InvalidArguments, Runtime, ScriptedModel, UsageError, task
+from wakeful import (
+    Agent,
+    ConfigurationError,
+    InvalidArguments,
+    Runtime,
+    Schedule,
+    ScriptedModel,
+    UsageError,
+    task,
+)
+from wakeful.tasks import Cron
 from wakeful.testing import FakeClock
+from wakeful.types.messages import user_message
 
 from .conftest import Place
 from .helpers import eventually
@@ -211,3 +223,23 @@ async def test_what_can_t_be_scheduled_is_refused(options: Any, error: type[Exce
         await runtime.schedule("x", report, delay=1)
     assert await soon(runtime.schedules()) == []
     await runtime.close()
+
+
+@pytest.mark.parametrize(("missed", "made_up"), [("once", 1), ("all", 100), ("skip", 0)])
+def test_a_year_of_missed_minutes_is_no_work(missed: Any, made_up: int) -> None:
+    begin = round(MONDAY.timestamp() * 1000)
+    now = begin + 365 * 24 * 3600 * 1000 + 90_000
+    schedule = Schedule("tick", "agent", user_message("tick"), "*/2 * * * *", missed=missed)
+    due, following = schedule.due(begin, now)
+    assert len(due) == made_up
+    assert following == (due[-1] + 120_000 if due else now + 30_000)
+    assert all(at <= now for at in due)
+
+
+@pytest.mark.parametrize("cron", ["0 * * * *", "0 9 * * *", "0 9 1 * *", "0 9 1 1 *"])
+def test_the_last_time_that_was_missed_is_found_however_rare_it_is(cron: str) -> None:
+    begin = round(MONDAY.timestamp() * 1000)
+    now = begin + 3 * 366 * 24 * 3600 * 1000
+    times = [*takewhile(lambda one: one <= now, Cron(cron).times(begin))]
+    due, _ = Schedule("tick", "agent", user_message("tick"), cron).due(begin, now)
+    assert list(due) == times[-1:]

@@ -21,10 +21,17 @@ __all__ = ["cancel_task", "find_task", "set_paused", "spawn", "tasks_of"]
 
 
 async def spawn(
-    dispatch: Dispatcher, child: ChildRequest, owner: str | None, principal: Principal | None
+    dispatch: Dispatcher,
+    child: ChildRequest,
+    owner: str | None,
+    principal: Principal | None,
+    request_id: str | None,
 ) -> TaskRecord:
-    """Begin work that a thread owns, or nobody."""
+    """Begin work that a thread owns, or nobody. A request that was made before begins nothing."""
     dispatch.check_open()
+    store = dispatch.env.store
+    if request_id is not None and (known := await store.item(request_id)) is not None:
+        return await find_task(store, known.run_id or "")
     run_id = new_id()
     prefix = "task" if child.agent_id.startswith(FUNCTION) else "sub-agent"
     thread_id = f"{prefix}-{run_id}"
@@ -41,7 +48,7 @@ async def spawn(
     )
     depth = 0 if owner is None else 1
     item = InboxItem(
-        id=run_id,
+        id=request_id or run_id,
         thread_id=thread_id,
         kind="input",
         message=child.message,
@@ -55,6 +62,8 @@ async def spawn(
         await dispatch.deliver(item)
     else:
         await _own(dispatch, record, item, child)
+    if request_id is not None and (first := await store.item(request_id)) is not None and first.run_id != run_id:
+        return await find_task(store, first.run_id or "")  # Somebody else made it in the same moment.
     await dispatch.pump(thread_id)
     return record
 
@@ -73,8 +82,11 @@ async def _own(dispatch: Dispatcher, record: TaskRecord, item: InboxItem, child:
             )
         task = TaskRef(record.id, 1, True, True, child.wake, last or "")
         inbox = [replace(item, task=task)]
-        if stored is not None and stored.thread.claimed:
-            known = InboxItem(id=new_id(), thread_id=owner, kind="task", task_id=record.id, adopted=record)
+        if stored is not None and (stored.thread.claimed or item.id != item.run_id):
+            # The ids of both are the request's, so that neither is there twice.
+            known = InboxItem(
+                id=f"{item.id}:task", thread_id=owner, kind="task", task_id=record.id, adopted=record
+            )
             await store.commit(Commit(owner, inbox=[*inbox, known]))
             dispatch.wake(owner)
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import Literal
 
 from msgspec import Struct
@@ -59,10 +59,21 @@ class Schedule(Struct, frozen=True, omit_defaults=True):
             return ([] if late else [self.at]), None
         cron = Cron(self.cron, self.tz)
         if self.missed == "all":
-            times = [since, *takewhile(lambda at: at <= now, cron.times(since))]
+            times = [since, *islice(takewhile(lambda at: at <= now, cron.times(since)), MAX_AT_ONCE)]
             more = times[MAX_AT_ONCE:]
             return times[:MAX_AT_ONCE], more[0] if more else cron.after(now)
-        last = since
-        for at in takewhile(lambda at: at <= now, cron.times(max(since, now - 400 * 24 * 3600 * 1000))):
-            last = at
+        last = _last(cron, since, now)
         return ([] if self.missed == "skip" and now - last > GRACE_MS else [last]), cron.after(now)
+
+
+def _last(cron: Cron, since: int, now: int) -> int:
+    """The last of the times from `since` on. The nearer past is looked at first: there may be a million of
+    them."""
+    for days in (0.1, 2, 62, 740):
+        start = max(since, now - round(days * 24 * 3600 * 1000))
+        times = list(takewhile(lambda at: at <= now, cron.times(start)))
+        if times or start == since:
+            break
+    else:
+        times = list(takewhile(lambda at: at <= now, cron.times(since)))
+    return times[-1] if times else since
