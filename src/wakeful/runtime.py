@@ -24,6 +24,7 @@ from ._checks import (
 )
 from ._mailing import Mailing
 from ._reading import POLL
+from ._working import Working
 from .agents import Agent, Registry, Toolish
 from .backends._entry import abort_remote, build_backend, execute_remote
 from .bus import LocalBus
@@ -37,11 +38,13 @@ from .models import Model, VendorFactory
 from .plugins import Plugin
 from .state import AnyKey
 from .stores import InputPolicy, Retention, Store, open_store
+from .tasks import FunctionTask, TaskBook
 from .tools import ClientTool, ToolThreads
 from .types.content import Content
 from .types.events import AnyEvent, Event
 from .types.ids import new_id
 from .types.mail import Receipt
+from .types.messages import Message
 from .types.requests import ModelSettings
 from .types.runs import Principal, RunOptions
 from .types.tickets import Decision
@@ -88,20 +91,22 @@ class _Shared(Struct, eq=False):
     owner: str
     execute: bool
     retention: Retention | None
+    book: TaskBook
     tenants: dict[str, Runtime] = {}
     loop: asyncio.AbstractEventLoop | None = None
 
 
-class Runtime(Mailing):
+class Runtime(Mailing, Working):
     """Runs agents. Make one for the application, and use it as an async context manager or close it.
 
     Everything is checked here, and one error lists all that is wrong. `tools` are tools that agents refer to by
     name, `plugins` those that every agent has, `models` models and vendors by name, `keys` state keys that no
-    plugin brings, `backends` factories of the backends that agents name. `store` is a file's path, a database's
-    URL or a Store; by default threads live in memory. With `execute=False` runs are left to other processes on
-    the same store. `transports` bring messages to recipients outside the store, each to addresses that begin with
-    its name and a colon; `retry` says how often. Under `async with` it also goes on with what is due: runs whose
-    process died, input that nobody took, deadlines, messages; and prunes by `retention`.
+    plugin brings, `backends` factories of the backends that agents name, `tasks` functions that can work in the
+    background. `store` is a file's path, a database's URL or a Store; by default threads live in memory. With
+    `execute=False` runs are left to other processes on the same store. `transports` bring messages to recipients
+    outside the store, each to addresses that begin with its name and a colon; `retry` says how often. Under
+    `async with` it also goes on with what is due: runs whose process died, input that nobody took, deadlines,
+    messages; and prunes by `retention`.
     """
 
     def __init__(
@@ -113,6 +118,7 @@ class Runtime(Mailing):
         models: Mapping[str, Model | VendorFactory] | None = None,
         keys: Sequence[AnyKey] = (),
         backends: Sequence[BackendFactory] = (),
+        tasks: Sequence[FunctionTask] = (),
         store: Store | str | Path | None = None,
         clock: Clock | None = None,
         cancel_grace: float = CANCEL_GRACE,
@@ -124,6 +130,8 @@ class Runtime(Mailing):
         if not isinstance(cast(Any, cancel_grace), int | float) or cancel_grace < 0:
             raise ConfigurationError(f"cancel_grace is in seconds and not negative, not {cancel_grace!r:.80}")
         carried = transports_of(transports)
+        clock, threads = clock or SystemClock(), ToolThreads()
+        book = TaskBook(tasks, clock, threads, cancel_grace)
         registry = Registry(
             agents_of(agents),
             tools=tools,
@@ -134,9 +142,11 @@ class Runtime(Mailing):
             inside_tasks=[*tools_inside_tasks(), *send_tools()],
             messaging=lambda agent: messaging_tools(agent, carried),
             build_backend=lambda config: build_backend(config, backends),
+            internal=book.agents,
+            problems=book.problems,
         )
-        root, clock, owner = open_store(store), clock or SystemClock(), new_id()
-        threads, children = ToolThreads(), ChildRuns(lambda: self._dispatch)
+        root, owner = open_store(store), new_id()
+        children = ChildRuns(lambda: self._dispatch, book)
         courier = Courier(
             root, owner, clock, carried, retry, lambda tenant, thread: self.tenant(tenant)._dispatch.wake(thread)
         )
@@ -146,14 +156,15 @@ class Runtime(Mailing):
         )
         keeper = Keeper(root, owner, clock, lambda tenant: self.tenant(tenant)._dispatch)
         self._own_loop: asyncio.AbstractEventLoop | None = None
-        self._join(_Shared(env, keeper, courier, owner, execute, retention), root, "default")
+        self._join(_Shared(env, keeper, courier, owner, execute, retention, book), root, "default")
 
     def _join(self, shared: _Shared, store: Store, tenant: str) -> None:
         """Be the handle of one tenant."""
         self._shared = shared
         self._courier = shared.courier
         self._bus = LocalBus()
-        self._env = replace(shared.env, store=store, children=ChildRuns(lambda: self._dispatch))
+        self._book = shared.book
+        self._env = replace(shared.env, store=store, children=ChildRuns(lambda: self._dispatch, shared.book))
         self._dispatch = Dispatcher(self._env, self._bus, shared.keeper, shared.owner, execute=shared.execute)
         shared.tenants[tenant] = self
 
@@ -336,7 +347,7 @@ class Runtime(Mailing):
                 raise UsageError(f"thread {thread!r} has had no run; say which agent: send(..., agent=...)")
         new = self._new(agent, input, thread, principal, None, (), None, request_id)
         await send(self._dispatch, new, policy)
-        return Receipt(new.message.id, thread)
+        return Receipt(cast(Message, new.message).id, thread)
 
     def run_sync(self, agent: str | Agent, input: Input, **options: Any) -> RunResult:
         """`run` for programs without an event loop; takes the same options."""

@@ -123,7 +123,7 @@ class Keeper:
 
     async def _start(self, due: Due, now: float) -> None:
         dispatcher = self._dispatcher(due.tenant)
-        if due.agent_id and due.agent_id not in dispatcher.env.registry.agents:
+        if due.agent_id and not dispatcher.env.registry.knows(due.agent_id):
             return  # Another process may know it; the dispatch stays, and can be seen.
         try:
             await dispatcher.pump(due.thread_id)

@@ -26,11 +26,13 @@ from ..errors import (
 )
 from ..loop import Activation, Environment
 from ..stores import Commit, InboxItem, ThreadView
+from ..tasks import SCHEDULE
 from ..types.runs import RunRecord
 from ._keeper import Keeper
 from ._opening import Opener
 from ._parked import check_resumable
-from ._results import NewRun, RunResult, item_of, new_run_of, result_of
+from ._results import NewRun, RunResult, begins_run, item_of, new_run_of, result_of
+from ._schedules import fire
 from ._trees import POLL, follow, open_below, settle, tickets_below, waits_for_tasks
 
 __all__ = ["Dispatcher"]
@@ -240,12 +242,13 @@ class Dispatcher:
             return True
         run = stored.run
         if run is None:
-            item = next((i for i in stored.inbox if i.kind == "input" and i.message is not None), None)
+            item = next((i for i in stored.inbox if begins_run(i)), None)
             work = None if item is None or not self._knows(item) else self._turn(item, stored)
         elif run.waiting is None:
             work = self._wake(stored, run, "recover")
         elif _due(stored, run, self.env.clock.now()) and not self._is_stuck(stored, run):
-            work = self._wake(stored, run, "wake")
+            scheduled = run.agent_id == SCHEDULE
+            work = fire(self, stored, run) if scheduled else self._wake(stored, run, "wake")
         else:
             work = None
         if work is None:
@@ -319,7 +322,7 @@ class Dispatcher:
         if open_run is not None and self.is_answered(stored, open_run):
             return None
         if open_run is None or (open_run.waiting is not None and "input" not in open_run.waiting.wakes):
-            if open_run is not None and await self._works_for(open_run):
+            if open_run is not None and (_rests(open_run) or await self._works_for(open_run)):
                 return None
             history = await self.opener.history(new.thread_id, new.agent_id) if stored.thread.head else []
             act = self.opener.new(new, stored, history)
@@ -334,7 +337,8 @@ class Dispatcher:
             )
         check_resumable(self.env.registry, stored, open_run)
         act = await self.opener.reopen(stored, open_run, "wake")
-        act.log(new.message)
+        if new.message is not None:
+            act.log(new.message)
         act.set_run(ending=None)
         return act
 
@@ -463,6 +467,11 @@ def _heard(turn: asyncio.Future[RunResult]) -> None:
     """What went wrong in a turn is raised where it was waited for, and need not be reported again."""
     if not turn.cancelled():
         turn.exception()
+
+
+def _rests(run: RunRecord) -> bool:
+    """Whether a run waits for nobody, and will go on where it is: new input doesn't take its place."""
+    return run.waiting is not None and run.waiting.reason in ("timer", "manual_pause")
 
 
 def _due(stored: ThreadView, run: RunRecord, now: int) -> bool:
