@@ -249,7 +249,7 @@ class MemoryStore:
         )
 
     def _record(self, thread: Thread) -> ThreadRecord:
-        return thread.record(thread.claim is not None and self._all.alive(thread.claim))
+        return thread.record(thread.claim if thread.claim is not None and self._all.alive(thread.claim) else None)
 
     # -- the log ---------------------------------------------------------------------------------------------
 
