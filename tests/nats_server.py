@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import shutil
 import signal
 import socket
@@ -62,7 +63,7 @@ class NatsServer:
         guard, self._guard = self._guard, None
         if guard is None:
             return
-        subprocess.run(["/bin/kill", f"-{signal.SIGKILL.value}", (self.folder / "pid").read_text()], check=False)
+        os.kill(int((self.folder / "pid").read_text()), signal.SIGKILL)
         guard.communicate(b"keep the folder\n")
 
     def close(self) -> None:

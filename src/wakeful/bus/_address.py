@@ -19,10 +19,11 @@ def place_of(url: str, *schemes: str) -> str:
         parts = None
     if parts is None or parts.scheme not in schemes:
         raise ConfigurationError(f"this bus's URL begins with {' or '.join(f'{one}://' for one in schemes)}")
-    login, _, hosts = parts.netloc.rpartition("@")
-    hosts = ",".join([host.rpartition("@")[2] for host in hosts.split(",")])
-    # A / or a # in a password ends what is read as the host: the password's rest must not be shown as a path.
-    if ("@" in url and not login) or not re.fullmatch(r"[\w.,:%\[\]-]*", hosts):
+    hosts = ",".join([host.rpartition("@")[2] for host in parts.netloc.split(",")])
+    before, at, _ = parts.netloc.rpartition("@")
+    # A / or a # in a password ends what is read as the host, a comma begins another: nothing of it may be shown.
+    cut = ("@" in url and not at) or any("@" not in host for host in before.split(",")[:-1])
+    if cut or not re.fullmatch(r"[\w.,:%\[\]-]*", hosts):
         raise ConfigurationError(
             f"the bus's URL can't be read: write {schemes[0]}://user:password@host:port, with special characters "
             "in the password as %XX"

@@ -166,7 +166,9 @@ class _NatsLink(WireLink):
                 while True:
                     await self._next(queue)
             except Exception as error:
-                if direct is None and not self.lost:
+                if client.is_closed:  # The driver may have taken our cancellation for that, too.
+                    return
+                if direct is None:
                     self._no_queue(error)
                     direct = await client.subscribe(f"{self._name}.wake.>", queue="servers", cb=self._arrived)
             await asyncio.sleep(_RETRY_SECONDS)

@@ -6,7 +6,7 @@ import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from msgspec import Struct
 
@@ -36,7 +36,7 @@ class NatsSettings(Struct, eq=False):
         """The settings, or one error that says what is wrong with them."""
         place = place_of(url, "nats", "tls")
         parts = urlsplit(url)
-        settings = {**dict(parse_qsl(parts.query)), **given}
+        settings = {**_login(parts.netloc), **dict(parse_qsl(parts.query)), **given}
         if unknown := [name for name in settings if name not in _NAMES]:
             raise ConfigurationError(
                 f"a NATS bus has no setting {unknown[0]!r:.40}; there are {', '.join(_NAMES)}"
@@ -49,7 +49,7 @@ class NatsSettings(Struct, eq=False):
         if "credentials" in settings:
             need_driver("nkeys", "nats")
         name = checked_name(settings.pop("name", "wakeful"))
-        servers = [f"{parts.scheme}://{host}" for host in parts.netloc.split(",")]
+        servers = [f"{parts.scheme}://{host.rpartition('@')[2]}" for host in parts.netloc.split(",")]
         return cls(place, name, servers, settings, tls)
 
     def options(self) -> dict[str, Any]:
@@ -71,3 +71,12 @@ class NatsSettings(Struct, eq=False):
         if "cert" in given:
             context.load_cert_chain(given["cert"], given["key"])
         return context
+
+
+def _login(hosts: str) -> dict[str, str]:
+    """Who logs in by what the first address says: a user with a password, or a token."""
+    login, at, _ = hosts.partition(",")[0].rpartition("@")
+    user, colon, password = login.partition(":")
+    if not at:
+        return {}
+    return {"user": unquote(user), "password": unquote(password)} if colon else {"token": unquote(user)}
