@@ -80,12 +80,14 @@ class Follower:
     async def _moved(self, thread: str, after: int, head: int) -> AsyncIterator[AnyEvent]:
         if thread == self._thread:
             if head > self.last:
-                async for event in self.log():
+                async for event in self.log(head):
                     yield event
             return
         after = self._below.get(thread, after)
         while after < head and (page := await self._env.store.events(thread, after=after)):
             for event in page:
+                if event.seq > head:
+                    return
                 after = self._below[thread] = event.seq
                 if self._shows(event):
                     self._partial(thread).committed(cast(AnyEvent, event))
@@ -94,7 +96,7 @@ class Follower:
     async def _live(self, event: LiveEvent) -> AsyncIterator[AnyEvent]:
         thread = event.run.thread_id
         if thread == self._thread and event.seq > self.last:
-            async for logged in self.log():
+            async for logged in self.log(event.seq):
                 yield logged
         if event.seq < (self.last if thread == self._thread else self._below.get(thread, 0)):
             return  # The log has what became of it.
@@ -125,8 +127,8 @@ class Follower:
     def _partial(self, thread: str) -> PartialAnswer:
         return self._partials.setdefault(thread, PartialAnswer())
 
-    async def log(self) -> AsyncIterator[AnyEvent]:
-        """What the thread's log has that wasn't shown."""
+    async def log(self, until: int | None = None) -> AsyncIterator[AnyEvent]:
+        """What the thread's log has that wasn't shown: all of it, or up to where live events come next."""
         store, partial = self._env.store, self._partials[self._thread]
         after = self.last
         if self._roots is not None:
@@ -136,6 +138,8 @@ class Follower:
             after = max(after, min(run.first_seq for run in runs) - 1)
         while page := await store.events(self._thread, after=after):
             for event in page:
+                if until is not None and event.seq > until:
+                    return
                 after = self.last = event.seq
                 if self._shows(event):
                     partial.committed(cast(AnyEvent, event))
