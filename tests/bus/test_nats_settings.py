@@ -13,10 +13,8 @@ import pytest
 
 from conformance.bus_suite import eventually, processes
 from nats_server import NatsServer
-from wakeful.bus import open_bus
-from wakeful.bus._memory import MemoryBus
+from wakeful.bus import MemoryBus, PostgresBus, open_bus
 from wakeful.bus._nats import NatsBus, token
-from wakeful.bus._postgres import PostgresBus
 from wakeful.errors import ConfigurationError
 
 

@@ -14,9 +14,7 @@ import pytest
 from conformance.bus_suite import eventually, fresh_name, processes
 from nats_server import NatsServer
 from postgres_server import PostgresServer
-from wakeful.bus import Bus, Moved, Wake
-from wakeful.bus._nats import NatsBus
-from wakeful.bus._postgres import PostgresBus
+from wakeful.bus import Bus, Moved, NatsBus, PostgresBus, Wake
 
 
 class Outage:

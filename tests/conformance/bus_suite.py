@@ -9,10 +9,7 @@ from typing import Any
 
 import nats_server
 import postgres_server
-from wakeful.bus import Bus, Link, News, Wake
-from wakeful.bus._memory import MemoryBus
-from wakeful.bus._nats import NatsBus
-from wakeful.bus._postgres import PostgresBus
+from wakeful.bus import Bus, Link, MemoryBus, NatsBus, News, PostgresBus, Wake
 from wakeful.types.events import TextDelta
 from wakeful.types.ids import new_id
 from wakeful.types.runs import Identity

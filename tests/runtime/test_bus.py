@@ -20,10 +20,7 @@ from postgres_server import server as postgres
 from stores.postgres_suite import beside
 from wakeful import Agent, FunctionModel, ModelRequest, Runtime, SqliteStore, ToolContext, call, tool
 from wakeful import _following as following
-from wakeful.bus import Bus
-from wakeful.bus._memory import MemoryBus
-from wakeful.bus._nats import NatsBus
-from wakeful.bus._postgres import PostgresBus
+from wakeful.bus import Bus, MemoryBus, NatsBus, PostgresBus
 from wakeful.dispatch import _keeper as keeper
 from wakeful.models import StopChunk, TextChunk
 from wakeful.stores import Store

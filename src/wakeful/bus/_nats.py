@@ -7,6 +7,7 @@ import logging
 import re
 import ssl
 from collections.abc import Sequence
+from contextlib import suppress
 from hashlib import sha256
 from importlib import import_module
 from typing import Any
@@ -170,7 +171,8 @@ class _NatsLink(WireLink):
                     return
                 if direct is None:
                     self._no_queue(error)
-                    direct = await client.subscribe(f"{self._name}.wake.>", queue="servers", cb=self._arrived)
+                    with suppress(Exception):  # The connection is gone, and this link hears of it.
+                        direct = await client.subscribe(f"{self._name}.wake.>", queue="servers", cb=self._arrived)
             await asyncio.sleep(_RETRY_SECONDS)
 
     def _no_queue(self, error: Exception) -> None:
