@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -50,13 +51,15 @@ class NatsServer:
                 stdout=log,
                 stderr=log,
             )
+        deadline = time.monotonic() + 20
         while True:
             try:
                 socket.create_connection(("127.0.0.1", self.port), 10).close()
                 return
             except ConnectionRefusedError:
-                if self._guard.poll() is not None:
+                if time.monotonic() > deadline:
                     raise RuntimeError((self.folder / "log").read_text()) from None
+                time.sleep(0.01)
 
     def kill(self) -> None:
         """End it as a crash would."""

@@ -13,8 +13,8 @@ import pytest
 
 from conformance.bus_suite import eventually, processes
 from nats_server import NatsServer
-from wakeful.bus import MemoryBus, PostgresBus, open_bus
-from wakeful.bus._nats import NatsBus, token
+from wakeful.bus import MemoryBus, NatsBus, PostgresBus, Wake, open_bus
+from wakeful.bus._nats import token
 from wakeful.errors import ConfigurationError
 
 
@@ -51,6 +51,18 @@ async def test_user_and_password(caplog: pytest.LogCaptureFixture) -> None:
         await refused(NatsBus(server.url), caplog)
     assert "pa:s/s" not in caplog.text
     assert "wrong-secret" not in caplog.text
+
+
+async def test_a_login_that_may_no_more_than_it_needs(caplog: pytest.LogCaptureFixture) -> None:
+    allowed = '["wakeful.>", "_INBOX.>", "$JS.API.>", "$JS.ACK.>"]'
+    user = f"{{user: worker, password: pw, permissions: {{publish: {allowed}, subscribe: {allowed}}}}}"
+    with serving(f"authorization: {{users: [{user}]}}") as server:
+        bus = NatsBus(server.url, user="worker", password="pw")
+        await works(bus)
+        async with processes(bus, {}, {"serves": True}) as (sender, taker):
+            sender.link.wake(Wake("default", "t1"))
+            await eventually(lambda: taker.wakes)
+    assert "JetStream" not in caplog.text
 
 
 async def test_a_token(caplog: pytest.LogCaptureFixture) -> None:

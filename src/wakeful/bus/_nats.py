@@ -97,9 +97,10 @@ class _NatsLink(WireLink):
         self._subscriptions.clear()
         if fetching is not None:
             fetching.cancel()
-            await asyncio.wait({fetching})
         if client is not None:
             await client.close()
+        if fetching is not None:
+            await asyncio.wait({fetching})
 
     async def send(self, parcels: Sequence[Parcel]) -> None:
         """Send these."""
@@ -158,16 +159,16 @@ class _NatsLink(WireLink):
     async def _fetch(self, client: Any) -> None:
         """Take wake-ups from the queue. Where there is none, take those that come while this process is there."""
         direct: Any = None
-        while True:
+        while client is self._client:  # The driver may swallow a cancellation, when a message comes with it.
             try:
                 queue = await self._queue(client)
                 if direct is not None:
                     await direct.unsubscribe()
                     direct = None
-                while True:
+                while client is self._client:
                     await self._next(queue)
             except Exception as error:
-                if client.is_closed:  # The driver may have taken our cancellation for that, too.
+                if client.is_closed:
                     return
                 if direct is None:
                     self._no_queue(error)
