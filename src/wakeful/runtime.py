@@ -22,14 +22,14 @@ from ._checks import (
     thread_of,
     transports_of,
 )
+from ._following import Follower
 from ._mailing import Mailing
-from ._reading import POLL
 from .agents import Agent, Registry, Toolish
 from .backends._entry import abort_remote, build_backend, execute_remote
-from .bus import LocalBus
+from .bus import Bus, LocalBus, News, open_bus
 from .clock import Clock, SystemClock
 from .delegation import delegation_tools, tools_inside_tasks
-from .dispatch import ChildRuns, Dispatcher, Keeper, NewRun, RunResult, cancel, resume, retry, send
+from .dispatch import ChildRuns, Dispatcher, Keeper, NewRun, RunResult, Signals, cancel, resume, retry, send
 from .errors import ConfigurationError, UsageError
 from .loop import Environment
 from .messaging import Courier, Post, Retry, Transport, messaging_tools, send_tools
@@ -85,6 +85,7 @@ class _Shared(Struct, eq=False):
     env: Environment
     keeper: Keeper
     courier: Courier
+    signals: Signals
     owner: str
     execute: bool
     retention: Retention | None
@@ -99,8 +100,9 @@ class Runtime(Mailing):
     name, `plugins` those that every agent has, `models` models and vendors by name, `keys` state keys that no
     plugin brings, `backends` factories of the backends that agents name. `store` is a file's path, a database's
     URL or a Store; by default threads live in memory. With `execute=False` runs are left to other processes on
-    the same store. `transports` bring messages to recipients outside the store, each to addresses that begin with
-    its name and a colon; `retry` says how often. Under `async with` it also goes on with what is due: runs whose
+    the same store. `bus` is a URL or a Bus by which such processes tell each other what they would else find out
+    by looking. `transports` bring messages to recipients outside the store, each to addresses that begin with its
+    name and a colon; `retry` says how often. Under `async with` it also goes on with what is due: runs whose
     process died, input that nobody took, deadlines, messages; and prunes by `retention`.
     """
 
@@ -120,6 +122,7 @@ class Runtime(Mailing):
         retention: Retention | None = RETENTION,
         transports: Mapping[str, Transport] | None = None,
         retry: Retry = RETRY,
+        bus: Bus | str | None = None,
     ) -> None:
         if not isinstance(cast(Any, cancel_grace), int | float) or cancel_grace < 0:
             raise ConfigurationError(f"cancel_grace is in seconds and not negative, not {cancel_grace!r:.80}")
@@ -144,9 +147,10 @@ class Runtime(Mailing):
         env = Environment(
             registry, root, clock, threads, set(), cancel_grace, children, execute_remote, abort_remote, post
         )
-        keeper = Keeper(root, owner, clock, lambda tenant: self.tenant(tenant)._dispatch)
+        signals = Signals(open_bus(bus), owner, lambda wake: self._shared.keeper.woken(wake))
+        keeper = Keeper(root, owner, clock, signals, lambda tenant: self.tenant(tenant)._dispatch)
         self._own_loop: asyncio.AbstractEventLoop | None = None
-        self._join(_Shared(env, keeper, courier, owner, execute, retention), root, "default")
+        self._join(_Shared(env, keeper, courier, signals, owner, execute, retention), root, "default")
 
     def _join(self, shared: _Shared, store: Store, tenant: str) -> None:
         """Be the handle of one tenant."""
@@ -154,7 +158,17 @@ class Runtime(Mailing):
         self._courier = shared.courier
         self._bus = LocalBus()
         self._env = replace(shared.env, store=store, children=ChildRuns(lambda: self._dispatch))
-        self._dispatch = Dispatcher(self._env, self._bus, shared.keeper, shared.owner, execute=shared.execute)
+        self._signals = shared.signals
+        self._dispatch = Dispatcher(
+            self._env,
+            self._bus,
+            shared.keeper,
+            shared.signals,
+            shared.owner,
+            tenant=tenant,
+            execute=shared.execute,
+        )
+        shared.signals.add(tenant, self._dispatch)
         shared.tenants[tenant] = self
 
     def tenant(self, name: str) -> Runtime:
@@ -253,38 +267,44 @@ class Runtime(Mailing):
         end = cast(Event, None)
         task.add_done_callback(lambda _: subscription.push(end))
         queue = subscription.events
-        last = reread = 0
-        elsewhere = False
+        follower = Follower(self._env, new.thread_id, roots=roots)
+        reread = 0
+        if not self._shared.execute:
+            self._follow(new.thread_id, subscription)
         try:
             while True:
                 while queue:
                     if subscription.lagged:
                         subscription.lagged = False
-                        async for event in self._logged(new.thread_id, last):
-                            last = reread = event.seq
-                            if event.run.root_run_id in roots:
-                                yield event
+                        async for event in follower.log():
+                            reread = event.seq
+                            yield event
                         continue
                     event = queue.popleft()
                     if event is end:
                         task.result()
-                        if elsewhere or not last:
-                            async for event in self._logged_of(new.thread_id, last, roots):
+                        if follower.elsewhere or not follower.last:
+                            async for event in follower.log():
                                 yield event
                         return
+                    if isinstance(event, News):
+                        async for shown in follower.heard(event):
+                            yield shown
+                        reread = follower.last
+                        continue
                     if event.run.root_run_id not in roots:
                         continue
                     if event.run.thread_id == new.thread_id:
-                        if event.seq <= last if event.durable else event.seq < reread:
+                        if event.seq <= follower.last if event.durable else event.seq < reread:
                             continue
-                        last = max(last, event.seq)
+                        follower.seen(event)
                     yield cast(AnyEvent, event)
-                if not await subscription.wait(None if self._runs_here(new.thread_id) else POLL):
-                    elsewhere = True
-                    async for event in self._logged_of(new.thread_id, last, roots):
-                        last = reread = event.seq
+                if not await self._news(new.thread_id, subscription, follower):
+                    async for event in follower.look():
                         yield event
+                    reread = follower.last
         finally:
+            self._signals.leave(self._dispatch.tenant, new.thread_id, subscription)
             subscription.close()
 
     async def resume(
@@ -388,6 +408,7 @@ class Runtime(Mailing):
             runtime._bus.close()
         shared.env.threads.close()
         await shared.keeper.close()
+        await shared.signals.close()
         await shared.env.store.close()
 
     def _bind(self) -> None:
@@ -400,6 +421,7 @@ class Runtime(Mailing):
                 "or use run_sync from other threads"
             )
         shared.loop = loop
+        shared.signals.open()
 
     def _new(
         self,

@@ -12,5 +12,6 @@ from ._parked import ParkedProblem as ParkedProblem
 from ._parked import parked_problems as parked_problems
 from ._results import NewRun as NewRun
 from ._results import RunResult as RunResult
+from ._signals import Signals as Signals
 from ._tickets import leave_decision as leave_decision
 from ._tickets import reassign as reassign

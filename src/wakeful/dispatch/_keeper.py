@@ -7,9 +7,11 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ..bus import Wake
 from ..clock import Clock
 from ..errors import StoreError, UsageError, explain
 from ..stores import Due, Lease, Retention, Store
+from ._signals import Signals
 
 if TYPE_CHECKING:
     from ._local import Dispatcher
@@ -18,8 +20,9 @@ __all__ = ["Keeper"]
 
 _log = logging.getLogger("wakeful")
 
-PULSE = 0.25
-IDLE = 1.0
+# How often to look, in seconds; less often while a bus says when to.
+PULSE, PULSE_WITH_BUS = 0.25, 1.0
+IDLE, IDLE_WITH_BUS = 1.0, 5.0
 PRUNE_EVERY = 3600.0
 PUT_OFF = 30.0
 
@@ -28,8 +31,16 @@ class Keeper:
     """One for each runtime, for all tenants. While runs are active their claims are kept alive. Under
     `async with runtime` it also looks for what is due: runs whose owner died, input that nobody took, timers."""
 
-    def __init__(self, store: Store, owner: str, clock: Clock, dispatcher: Callable[[str], Dispatcher]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        owner: str,
+        clock: Clock,
+        signals: Signals,
+        dispatcher: Callable[[str], Dispatcher],
+    ) -> None:
         self._store = store
+        self._signals = signals
         self._owner = owner
         self._clock = clock
         self._dispatcher = dispatcher
@@ -63,7 +74,7 @@ class Keeper:
             if self._lease is not None:
                 self._lease.beat()
             # A claim's own commit says what was in its inbox: there is nothing to hear of at first.
-            await asyncio.sleep(PULSE)
+            await asyncio.sleep(PULSE_WITH_BUS if self._signals.healthy else PULSE)
             try:
                 for tenant, thread_id, head in await self._store.claims(self._owner):
                     await self._dispatcher(tenant).hear(thread_id, head)
@@ -77,6 +88,7 @@ class Keeper:
         if self._service is None:
             self._looks = asyncio.Event()
             self._service = asyncio.get_running_loop().create_task(self._serve(retention))
+            self._signals.serve()
 
     async def _serve(self, retention: Retention | None) -> None:
         loop = asyncio.get_running_loop()
@@ -102,7 +114,8 @@ class Keeper:
         processes do, which is looked for now and then; or what this one says."""
         timer = None if wait is None else self._clock.call_later(wait, self._looks.set)
         try:
-            async with asyncio.timeout(IDLE):  # Not `wait_for`, which may swallow the cancellation that ends this.
+            idle = IDLE_WITH_BUS if self._signals.healthy else IDLE
+            async with asyncio.timeout(idle):  # Not `wait_for`, which may swallow the cancellation that ends this.
                 await self._looks.wait()
         except TimeoutError:
             pass
@@ -120,6 +133,21 @@ class Keeper:
             if self._put_off.get((due.tenant, due.thread_id), 0) <= now:
                 await self._start(due, now)
         return None
+
+    def woken(self, wake: Wake) -> bool:
+        """Another process says that a thread is due; False if it isn't one for this process."""
+        dispatcher = self._dispatcher(wake.tenant)
+        if self._service is None or (wake.agent_id and wake.agent_id not in dispatcher.env.registry.agents):
+            return False
+        due = Due(wake.tenant, wake.thread_id, wake.agent_id, 0)
+        dispatcher.track(asyncio.get_running_loop().create_task(self._start_woken(due)))
+        return True
+
+    async def _start_woken(self, due: Due) -> None:
+        try:
+            await self._start(due, asyncio.get_running_loop().time())
+        except StoreError as error:
+            _log.warning("thread %r could not be looked at, and will be later: %s", due.thread_id, explain(error))
 
     async def _start(self, due: Due, now: float) -> None:
         dispatcher = self._dispatcher(due.tenant)

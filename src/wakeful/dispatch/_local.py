@@ -31,6 +31,7 @@ from ._keeper import Keeper
 from ._opening import Opener
 from ._parked import check_resumable
 from ._results import NewRun, RunResult, item_of, new_run_of, result_of
+from ._signals import Signals
 from ._trees import POLL, follow, open_below, settle, tickets_below, waits_for_tasks
 
 __all__ = ["Dispatcher"]
@@ -48,8 +49,20 @@ class Dispatcher:
     """The runs that this process executes for one tenant. At most one at a time on a thread; others wait in its
     inbox. What another process executes is told so through the inbox, and followed in the store."""
 
-    def __init__(self, env: Environment, bus: LocalBus, keeper: Keeper, owner: str, *, execute: bool) -> None:
+    def __init__(
+        self,
+        env: Environment,
+        bus: LocalBus,
+        keeper: Keeper,
+        signals: Signals,
+        owner: str,
+        *,
+        tenant: str,
+        execute: bool,
+    ) -> None:
         self.env = env
+        self.signals = signals
+        self.tenant = tenant
         self.bus = bus
         self.keeper = keeper
         self.execute = execute
@@ -196,7 +209,10 @@ class Dispatcher:
         """Put an item into its thread's inbox, and tell the run if it runs here."""
         committed = await self.env.store.commit(Commit(thread_id=item.thread_id, inbox=[item]))
         # Not the item itself: one of that id may have been taken in long ago, and then there is nothing to hear.
-        await self.hear(item.thread_id, committed.inbox_head)
+        if item.thread_id in self.active:
+            await self.hear(item.thread_id, committed.inbox_head)
+        elif self.signals.joined:
+            self._spawn(self.signals.tell(self, item.thread_id, item.agent_id))
 
     async def hear(self, thread_id: str, head: int) -> None:
         """Bring a run that runs here what others put into its inbox."""
@@ -219,6 +235,8 @@ class Dispatcher:
                 await self.hear(thread_id, sys.maxsize)
             else:
                 await self.pump(thread_id)
+                if thread_id not in self.active and thread_id not in self.waking:
+                    await self.signals.tell(self, thread_id, None)
         except StoreError as error:
             _log.warning("thread %r could not be looked at, and will be later: %s", thread_id, error)
         finally:

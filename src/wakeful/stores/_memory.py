@@ -266,7 +266,7 @@ class MemoryStore:
         )
 
     def _record(self, thread: Thread) -> ThreadRecord:
-        return thread.record(thread.claim is not None and self._all.alive(thread.claim))
+        return thread.record(thread.claim if thread.claim is not None and self._all.alive(thread.claim) else None)
 
     # -- the log ---------------------------------------------------------------------------------------------
 

@@ -182,14 +182,16 @@ def number(log: Sequence[Message | Event], head: int) -> None:
 
 
 class ThreadRecord(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
-    """A thread as the store keeps it. `claimed` says whether somebody alive owns it; the claim of a worker that
-    died counts no more. A fork has its first `base_seq` entries from the thread `base_id`."""
+    """A thread as the store keeps it. `claimed` says whether somebody alive owns it, and `owner` who that is;
+    the claim of a worker that died counts no more. A fork has its first `base_seq` entries from the
+    thread `base_id`."""
 
     id: str
     version: int = 0
     head: int = 0
     epoch: int = 0
     claimed: bool = False
+    owner: str | None = None
     inbox_head: int = 0
     open_run_id: str | None = None
     last_run_id: str | None = None

@@ -30,7 +30,7 @@ Script = Generator[tuple[str, Sequence[Any]], list[Row], T]
 
 _THREAD = """
 SELECT 'thread', t.no, t.version, t.head, t.epoch, t.inbox_head, t.base_seq, t.created_at, t.updated_at,
-    CASE WHEN EXISTS (SELECT 1 FROM workers w WHERE w.id = t.claim AND w.until > NOW_MS) THEN 1 ELSE 0 END,
+    (SELECT w.id FROM workers w WHERE w.id = t.claim AND w.until > NOW_MS),
     t.id, o.id, l.id, l.agent, t.parent, b.id, t.title, t.metadata,
     CASE WHEN FALSE THEN t.metadata END -- nothing, but of the type that others have there
 FROM threads t LEFT JOIN runs o ON o.no = t.open_run LEFT JOIN runs l ON l.no = t.last_run

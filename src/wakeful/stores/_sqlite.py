@@ -200,11 +200,9 @@ class SqliteStore(SqlStore):
     async def load(self, thread_id: str) -> ThreadView | None:
         """The thread's view, or None if it doesn't exist."""
         view = await super().load(thread_id)
-        if view is not None and view.thread.claimed:
-            sql = "SELECT claim FROM threads WHERE tenant = ? AND id = ?"
-            ((claim,),) = await self._query(sql, self._tenant, thread_id) or [(None,)]
+        if view is not None and (owner := view.thread.owner) is not None:
             database = self._database
-            if claim is not None and not await database.write(lambda _: database.alive(claim)):
+            if not await database.write(lambda _: database.alive(owner)):
                 return await super().load(thread_id)
         return view
 
