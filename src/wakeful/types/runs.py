@@ -11,6 +11,7 @@ from .requests import ModelSettings, ToolSpec
 from .tickets import Decision
 
 __all__ = [
+    "PRIORITY",
     "BackendEnd",
     "BehaviourRequested",
     "Blocked",
@@ -46,6 +47,8 @@ RunStatus = Literal["created", "running", "waiting", "done"]
 Effect = Literal["pure", "idempotent", "reconcile", "once"]
 UnknownPolicy = Literal["tell", "ask"]
 TaskStatus = Literal["running", "completed", "failed", "cancelled"]
+
+PRIORITY = 128
 
 
 class Principal(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -288,6 +291,7 @@ class RunRecord(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True)
     `stage` says where the current step stands: `between` steps, `inferring` (begun, no answer committed),
     or `acting` (answered, with calls that may be open). `needs` is there once the run has waited, `backend` once
     a backend came back. A run that another one waits for, or that works in the background for one, is its `task`.
+    The lower its `priority`, the sooner it is claimed.
     """
 
     identity: Identity
@@ -320,6 +324,7 @@ class RunRecord(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True)
     needs: Needs | None = None
     task: TaskRef | None = None
     backend: BackendEnd | None = None
+    priority: int = PRIORITY
 
     @property
     def id(self) -> str:
