@@ -20,7 +20,9 @@
     │   ├── ThreadExists          a thread of that id is there already
     │   ├── HasChildren           the thread has child threads that would be left behind
     │   ├── InvalidExport         what should be imported isn't a whole thread
-    │   └── RuntimeClosed         the runtime was closed
+    │   ├── RuntimeClosed         the runtime was closed, or is being drained
+    │   ├── Overloaded            as much waits for a worker as the tenant may have waiting
+    │   └── DeadLetter            the run's last attempt failed; it waits for somebody to look
     ├── RunFailed                 what `result.raise_for_failure()` raises
     ├── StateError                a state key misused
     │   ├── UnknownStateKey       the key isn't registered with the runtime
@@ -66,6 +68,7 @@ __all__ = [
     "ConfigurationError",
     "Conflict",
     "CorruptRow",
+    "DeadLetter",
     "ExecutionFailed",
     "HasChildren",
     "HookFailed",
@@ -78,6 +81,7 @@ __all__ = [
     "InvalidInput",
     "LiveModelForbidden",
     "ModelError",
+    "Overloaded",
     "RemoteError",
     "Repeated",
     "RunFailed",
@@ -222,6 +226,14 @@ class InvalidExport(UsageError):
 
 class RuntimeClosed(UsageError):
     """The runtime was closed and takes no more work."""
+
+
+class Overloaded(UsageError):
+    """As many dispatches of the tenant wait for a worker as may; nothing was written."""
+
+
+class DeadLetter(UsageError):
+    """The run's dispatch is a dead letter: its last attempt failed, and nobody tries again by himself."""
 
 
 class RunFailed(WakefulError):

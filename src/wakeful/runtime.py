@@ -5,14 +5,25 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ._checks import agents_of, decisions_of, instance_of, message_of, one_of, request_of, thread_of
+from ._checks import (
+    agents_of,
+    decisions_of,
+    instance_of,
+    message_of,
+    one_of,
+    priority_of,
+    request_of,
+    thread_of,
+    time_of,
+)
 from ._deciding import Deciding
 from ._reading import POLL
 from .agents import Agent, Registry, Toolish
@@ -20,8 +31,8 @@ from .backends._entry import abort_remote, build_backend, execute_remote
 from .bus import LocalBus
 from .clock import Clock, SystemClock
 from .delegation import delegation_tools, tools_inside_tasks
-from .dispatch import ChildRuns, Dispatcher, Keeper, NewRun, RunResult, cancel, resume, retry, send
-from .errors import ConfigurationError, UsageError
+from .dispatch import ChildRuns, Dispatcher, Keeper, NewRun, RunResult, cancel, drain, item_of, resume, retry, send
+from .errors import ConfigurationError, UnknownAgent, UsageError
 from .loop import Environment
 from .models import Model, VendorFactory
 from .plugins import Plugin
@@ -31,8 +42,9 @@ from .tools import ClientTool, ToolThreads
 from .types.content import Content
 from .types.events import AnyEvent, Event
 from .types.ids import new_id
+from .types.limits import Capacity
 from .types.requests import ModelSettings
-from .types.runs import Principal, RunOptions
+from .types.runs import PRIORITY, Principal, RunOptions
 from .types.tickets import Decision
 
 if TYPE_CHECKING:
@@ -43,6 +55,7 @@ __all__ = ["Receipt", "RunHandle", "Runtime"]
 Input = str | Sequence[Content]
 
 CANCEL_GRACE = 5.0
+DRAIN_GRACE = 5.0
 RETENTION = Retention()
 
 
@@ -94,8 +107,8 @@ class Runtime(Deciding):
     name, `plugins` those that every agent has, `models` models and vendors by name, `keys` state keys that no
     plugin brings, `backends` factories of the backends that agents name. `store` is a file's path, a database's
     URL or a Store; by default threads live in memory. With `execute=False` runs are left to other processes on
-    the same store. Under `async with` it also goes on with
-    what is due: runs whose process died, input that nobody took, deadlines; and prunes by `retention`.
+    the same store. Under `async with` it also goes on with what is due: runs whose process died, input that nobody
+    took, deadlines; and prunes by `retention`. `capacity` says how much it takes on.
     """
 
     def __init__(
@@ -112,6 +125,7 @@ class Runtime(Deciding):
         cancel_grace: float = CANCEL_GRACE,
         execute: bool = True,
         retention: Retention | None = RETENTION,
+        capacity: Capacity | None = None,
     ) -> None:
         if not isinstance(cast(Any, cancel_grace), int | float) or cancel_grace < 0:
             raise ConfigurationError(f"cancel_grace is in seconds and not negative, not {cancel_grace!r:.80}")
@@ -125,14 +139,61 @@ class Runtime(Deciding):
             inside_tasks=tools_inside_tasks(),
             build_backend=lambda config: build_backend(config, backends),
         )
-        root, clock, owner = open_store(store), clock or SystemClock(), new_id()
-        threads, children = ToolThreads(), ChildRuns(lambda: self._dispatch)
+        instance_of(capacity, Capacity, "capacity")
+        children = ChildRuns(lambda: self._dispatch)
         env = Environment(
-            registry, root, clock, threads, set(), cancel_grace, children, execute_remote, abort_remote
+            registry,
+            open_store(store),
+            clock or SystemClock(),
+            ToolThreads(),
+            set(),
+            cancel_grace,
+            children,
+            execute_remote,
+            abort_remote,
         )
-        keeper = Keeper(root, owner, clock, lambda tenant: self.tenant(tenant)._dispatch)
+        self._set_up(env, execute, retention, capacity or Capacity(), tuple(registry.agents))
+
+    def _set_up(
+        self,
+        env: Environment,
+        execute: bool,
+        retention: Retention | None,
+        capacity: Capacity,
+        agents: Collection[str],
+    ) -> None:
+        owner = new_id()
+        keeper = Keeper(
+            env.store, owner, env.clock, lambda tenant: self.tenant(tenant)._dispatch, agents, capacity
+        )
         self._own_loop: asyncio.AbstractEventLoop | None = None
-        self._join(_Shared(env, keeper, owner, execute, retention), root, "default")
+        self._join(_Shared(env, keeper, owner, execute, retention), env.store, "default")
+
+    def as_worker(
+        self,
+        *,
+        store: Store | str | Path | None = None,
+        agents: Collection[str] | None = None,
+        capacity: Capacity | None = None,
+    ) -> Runtime:
+        """A runtime with the same agents, models and tools that claims only what these agents are for, within this
+        capacity, and perhaps on another store. Take it instead of this one, before anything has run."""
+        shared = self._shared
+        if shared.loop is not None:
+            raise UsageError("this runtime is in use; make a worker of it before anything runs")
+        known = shared.env.registry.agents
+        if unknown := [agent for agent in agents or () if agent not in known]:
+            raise UnknownAgent(f"no agent {unknown[0]!r} (known: {', '.join(sorted(known))})")
+        env = shared.env if store is None else replace(shared.env, store=open_store(store))
+        worker = object.__new__(type(self))
+        worker._set_up(
+            replace(env, children=ChildRuns(lambda: worker._dispatch)),
+            True,
+            shared.retention,
+            capacity or shared.keeper.capacity,
+            tuple(agents or known),
+        )
+        return worker
 
     def _join(self, shared: _Shared, store: Store, tenant: str) -> None:
         """Be the handle of one tenant."""
@@ -188,10 +249,25 @@ class Runtime(Deciding):
         client_tools: Sequence[ClientTool] = (),
         state: Mapping[AnyKey, Any] | None = None,
         request_id: str | None = None,
+        delay: float | None = None,
+        at: datetime | None = None,
+        priority: int = PRIORITY,
     ) -> RunHandle:
-        """Begin a run as `run` does, and return once it is in the store; it goes on in the background."""
+        """Begin a run as `run` does, and return once it is in the store; it goes on in the background.
+
+        With a `delay` in seconds, or a time `at`, it begins then, where the store is served. The lower its
+        `priority` (0 to 255), the sooner a worker claims it.
+        """
         self._bind()
         new = self._new(agent, input, thread, principal, settings, client_tools, state, request_id)
+        if delay is not None or at is not None or priority != PRIORITY:
+            new = replace(new, at=time_of(delay, at, self._env.clock.now()), priority=priority_of(priority))
+        if new.at is not None:
+            self._dispatch.check_open()
+            await self._dispatch.check_room()
+            await self._dispatch.deliver(item_of(new, "queue"))
+            self._shared.keeper.look()
+            return RunHandle(new.run_id, new.thread_id, self, self._dispatch)
         ids = [new.run_id]
         loop = asyncio.get_running_loop()
         begun: asyncio.Future[None] = loop.create_future()
@@ -301,13 +377,15 @@ class Runtime(Deciding):
         policy: InputPolicy | None = None,
         principal: Principal | None = None,
         request_id: str | None = None,
+        at: datetime | None = None,
+        priority: int = PRIORITY,
     ) -> Receipt:
         """Give a thread input without waiting for what comes of it.
 
         On a thread with an open run the policy decides: `queue` runs it afterwards, `steer` shows it to the
         running run at its next step, `interrupt` cancels that run first, `reject` raises `ThreadBusy`. By default
         it is queued, or steers a run that waits for tasks. A free thread starts a run in the background. `agent`
-        is by default the one that ran last.
+        is by default the one that ran last. With a time `at`, nobody is shown it before.
         """
         self._bind()
         thread_of(thread)
@@ -318,7 +396,10 @@ class Runtime(Deciding):
             if agent is None:
                 raise UsageError(f"thread {thread!r} has had no run; say which agent: send(..., agent=...)")
         new = self._new(agent, input, thread, principal, None, (), None, request_id)
+        new = replace(new, at=time_of(None, at, self._env.clock.now()), priority=priority_of(priority))
         await send(self._dispatch, new, policy)
+        if new.at is not None:
+            self._shared.keeper.look()
         return Receipt(new.message.id, thread)
 
     def run_sync(self, agent: str | Agent, input: Input, **options: Any) -> RunResult:
@@ -361,9 +442,29 @@ class Runtime(Deciding):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def close(self) -> None:
-        """Cancel what runs, of all tenants, wait until all is quiet, and close the store."""
+    async def drain(self, grace: float = DRAIN_GRACE) -> int:
+        """Claim and begin nothing more, and hand over what runs, of all tenants: each run goes on to the end of
+        its open step, and from there in another process on the store. What takes longer than `grace` seconds is
+        cut off and recovered elsewhere by its tools' effects; returns how many that were. A store in memory has no
+        other process: there it is waited for, and `close` cancels the rest.
+        """
         shared = self._shared
+        await shared.keeper.stop()
+        dispatchers = [runtime._dispatch for runtime in shared.tenants.values()]
+        if shared.env.store.durable:
+            return await drain(dispatchers, grace)
+        for dispatch in dispatchers:
+            dispatch.stop()
+        ends = [act.ended() for dispatch in dispatchers for act in dispatch.active.values()]
+        if ends:
+            await asyncio.wait(ends, timeout=grace)
+        return sum(len(dispatch.active) for dispatch in dispatchers)
+
+    async def close(self, grace: float = DRAIN_GRACE) -> None:
+        """Drain, wait until all is quiet, and close the store. What runs on a store in memory is cancelled."""
+        shared = self._shared
+        if shared.env.store.durable:
+            await self.drain(grace)
         for runtime in shared.tenants.values():
             await runtime._dispatch.close()
             runtime._bus.close()

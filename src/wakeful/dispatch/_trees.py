@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from ..errors import DeadLetter
 from ..stores import Store
 from ..types.runs import RunRecord, TaskRecord, Usage
 from ..types.tickets import Ticket
@@ -14,7 +15,16 @@ if TYPE_CHECKING:
     from ._local import Dispatcher
     from ._results import RunResult
 
-__all__ = ["is_below", "measure", "open_below", "settle", "tickets_below", "until_quiet", "waits_for_tasks"]
+__all__ = [
+    "dead_letter",
+    "is_below",
+    "measure",
+    "open_below",
+    "settle",
+    "tickets_below",
+    "until_quiet",
+    "waits_for_tasks",
+]
 
 # How often a thread that another process runs is looked at, in seconds.
 POLL = 0.1
@@ -73,6 +83,16 @@ async def settle(dispatch: Dispatcher, run_id: str) -> RunResult:
         busy = await _busy(dispatch, [run.thread_id, *[task.target_thread for task in below]])
         if not busy and run.status == "waiting" and await store.run(run_id) == run:
             return await dispatch.recall(run_id)
+        if not busy and (thread := await store.thread(run.thread_id)) is not None and thread.dead:
+            raise dead_letter(run)
+
+
+def dead_letter(run: RunRecord) -> DeadLetter:
+    """What is said to those who wait for a run that nobody tries to go on with."""
+    return DeadLetter(
+        f"run {run.id} is a dead letter: its last attempt failed; see why with runtime.dispatches(dead=True), "
+        f'then runtime.retry("{run.id}") or runtime.cancel("{run.id}")'
+    )
 
 
 async def _busy(dispatch: Dispatcher, threads: list[str]) -> bool:
