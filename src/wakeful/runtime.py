@@ -31,7 +31,20 @@ from .backends._entry import abort_remote, build_backend, execute_remote
 from .bus import LocalBus
 from .clock import Clock, SystemClock
 from .delegation import delegation_tools, tools_inside_tasks
-from .dispatch import ChildRuns, Dispatcher, Keeper, NewRun, RunResult, cancel, drain, item_of, resume, retry, send
+from .dispatch import (
+    ChildRuns,
+    Dispatcher,
+    Keeper,
+    Metrics,
+    NewRun,
+    RunResult,
+    cancel,
+    drain,
+    item_of,
+    resume,
+    retry,
+    send,
+)
 from .errors import ConfigurationError, UnknownAgent, UsageError
 from .loop import Environment
 from .models import Model, VendorFactory
@@ -202,6 +215,26 @@ class Runtime(Deciding):
         self._env = replace(shared.env, store=store, children=ChildRuns(lambda: self._dispatch))
         self._dispatch = Dispatcher(self._env, self._bus, shared.keeper, shared.owner, execute=shared.execute)
         shared.tenants[tenant] = self
+
+    @property
+    def capacity(self) -> Capacity:
+        """How much it takes on."""
+        return self._shared.keeper.capacity
+
+    @property
+    def metrics(self) -> Metrics:
+        """What it did so far, counted."""
+        return self._shared.keeper.metrics
+
+    @property
+    def worker_id(self) -> str:
+        """Under which name it claims threads."""
+        return self._shared.owner
+
+    @property
+    def claimed_agents(self) -> tuple[str, ...]:
+        """The agents whose dispatches it claims."""
+        return tuple(self._shared.keeper.agents)
 
     def tenant(self, name: str) -> Runtime:
         """The same runtime for another tenant: its threads, runs and tickets, and nothing of others'."""

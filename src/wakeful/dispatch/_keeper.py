@@ -45,7 +45,7 @@ class Keeper:
         self._owner = owner
         self._clock = clock
         self._dispatcher = dispatcher
-        self._agents = agents
+        self.agents = agents
         self.capacity = capacity
         self.metrics = Metrics()
         self._unsure = False
@@ -153,7 +153,7 @@ class Keeper:
         try:
             return await self._store.claim(
                 self._owner,
-                agents=self._agents,
+                agents=self.agents,
                 limit=room,
                 now=now,
                 per_tenant=self.capacity.per_tenant,

@@ -97,6 +97,19 @@ $wakeful$
 
 DISPATCH_ROUTINES = (_DISPATCH, _AFTER_DEATH, _HOLD, _FAIL, _SETTLE)
 
+# Those who have claims and no lease: one look into the index for each who has claims.
+_DEAD = """
+CREATE FUNCTION dead_v2(v_now bigint) RETURNS TABLE (id text) LANGUAGE sql STABLE AS $wakeful$
+    WITH RECURSIVE owners AS (
+        SELECT min(t.claim) AS id FROM threads t WHERE t.claim IS NOT NULL
+        UNION ALL
+        SELECT (SELECT min(t.claim) FROM threads t WHERE t.claim > o.id) FROM owners o WHERE o.id IS NOT NULL
+    )
+    SELECT o.id FROM owners o
+    WHERE o.id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM workers w WHERE w.id = o.id AND w.until > v_now)
+$wakeful$
+"""
+
 # Makes due what workers left that died, each an attempt; one too many is a dead letter.
 _REAP = f"""
 CREATE FUNCTION reap_v2(v_now bigint) RETURNS void LANGUAGE plpgsql AS $wakeful$
@@ -106,8 +119,9 @@ DECLARE
     v_attempts bigint;
 BEGIN
     FOR e IN
-        SELECT t.no, t.open_run, d.attempts, d.mark FROM workers w JOIN threads t ON t.claim = w.id
-        JOIN dispatches d ON d.thread = t.no AND d.held = 1 WHERE w.until <= v_now FOR UPDATE OF t, d SKIP LOCKED
+        SELECT t.no, t.open_run, d.attempts, d.mark FROM threads t
+        JOIN dispatches d ON d.thread = t.no AND d.held = 1
+        WHERE t.claim = ANY (ARRAY(SELECT w.id FROM dead_v2(v_now) w)) FOR UPDATE OF t, d SKIP LOCKED
     LOOP
         SELECT step INTO v_step FROM runs WHERE no = e.open_run;
         v_step := coalesce(v_step, 0);
@@ -201,10 +215,7 @@ DECLARE
     v_taken jsonb;
     e record;
 BEGIN
-    IF EXISTS (
-        SELECT 1 FROM workers w JOIN threads t ON t.claim = w.id
-        JOIN dispatches d ON d.thread = t.no AND d.held = 1 WHERE w.until <= v_now
-    ) THEN
+    IF EXISTS (SELECT 1 FROM dead_v2(v_now)) THEN
         PERFORM reap_v2(v_now);
     END IF;
     IF v_limit > 0 AND EXISTS (SELECT 1 FROM lanes_v2(v_agents) l WHERE l.due_at <= v_due) THEN
@@ -278,4 +289,4 @@ END
 $wakeful$
 """
 
-CLAIM_ROUTINES = (_REAP, _LANES, _TAKE, _CLAIM)
+CLAIM_ROUTINES = (_DEAD, _REAP, _LANES, _TAKE, _CLAIM)

@@ -125,10 +125,11 @@ def claim(db: sqlite3.Connection, asked: Asked, alive: Callable[[str], bool]) ->
 
 def _free_the_dead(db: sqlite3.Connection, clock: int) -> None:
     """Make due what workers left that died, each an attempt; one too many is a dead letter."""
-    sql = """SELECT t.no, d.attempts, d.mark, coalesce(r.step, 0) FROM workers w JOIN threads t ON t.claim = w.id
+    sql = """SELECT t.no, d.attempts, d.mark, coalesce(r.step, 0) FROM threads t
              JOIN dispatches d ON d.thread = t.no AND d.held = 1 LEFT JOIN runs r ON r.no = t.open_run
-             WHERE w.until <= ?"""
-    for thread, attempts, mark, step in db.execute(sql, (clock,)).fetchall():
+             WHERE t.claim = ?"""
+    left = [row for owner in _dead(db, clock) for row in db.execute(sql, (owner,)).fetchall()]
+    for thread, attempts, mark, step in left:
         attempts = after_death(attempts, mark, step)
         if attempts < MAX_ATTEMPTS:
             sql = "UPDATE dispatches SET held = 0, attempts = ?, mark = ? WHERE thread = ?"
@@ -137,6 +138,17 @@ def _free_the_dead(db: sqlite3.Connection, clock: int) -> None:
             sql = "UPDATE dispatches SET held = 0, attempts = ?, dead_at = ?, error = ? WHERE thread = ?"
             db.execute(sql, (attempts, clock, died(attempts), thread))
             db.execute("UPDATE threads SET claim = NULL WHERE no = ?", (thread,))
+
+
+def _dead(db: sqlite3.Connection, clock: int) -> list[str]:
+    """Those who have claims and no lease: one look into the index for each who has claims."""
+    dead: list[str] = []
+    (owner,) = db.execute("SELECT min(claim) FROM threads WHERE claim IS NOT NULL").fetchone()
+    while owner is not None:
+        if db.execute("SELECT 1 FROM workers WHERE id = ? AND until > ?", (owner, clock)).fetchone() is None:
+            dead.append(owner)
+        (owner,) = db.execute("SELECT min(claim) FROM threads WHERE claim > ?", (owner,)).fetchone()
+    return dead
 
 
 def _lanes(db: sqlite3.Connection) -> list[_Lane]:
