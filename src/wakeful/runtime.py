@@ -188,6 +188,7 @@ class Runtime(Deciding):
         store: Store | str | Path | None = None,
         agents: Collection[str] | None = None,
         capacity: Capacity | None = None,
+        execute: bool = True,
     ) -> Runtime:
         """A runtime with the same agents, models and tools that claims only what these agents are for, within this
         capacity, and perhaps on another store. Take it instead of this one, before anything has run."""
@@ -201,7 +202,7 @@ class Runtime(Deciding):
         worker = object.__new__(type(self))
         worker._set_up(
             replace(env, children=ChildRuns(lambda: worker._dispatch)),
-            True,
+            execute,
             shared.retention,
             capacity or shared.keeper.capacity,
             tuple(agents or known),

@@ -16,6 +16,7 @@ from ._exit import ExitCode, reported
 from ._health import Health
 from ._render import Renderer
 from ._target import load_runtime
+from ._telemetry import report
 
 __all__ = ["Concurrency", "Grace", "worker"]
 
@@ -56,13 +57,20 @@ def worker(
         raise typer.Exit(ExitCode.ERROR)
 
 
-def as_worker(runtime: Runtime, store: str | None, agents: list[str] | None, concurrency: int | None) -> Runtime:
-    """The runtime as one that claims no more than so many at once."""
+def as_worker(
+    runtime: Runtime,
+    store: str | None,
+    agents: list[str] | None,
+    concurrency: int | None,
+    *,
+    execute: bool = True,
+) -> Runtime:
+    """The runtime as one that claims no more than so many at once, or nothing."""
     found = runtime.capacity
     capacity = Capacity(
         running=concurrency, per_tenant=found.per_tenant, per_agent=found.per_agent, queued=found.queued
     )
-    return runtime.as_worker(store=store, agents=agents, capacity=capacity)
+    return runtime.as_worker(store=store, agents=agents, capacity=capacity, execute=execute)
 
 
 def address_of(text: str) -> tuple[str, int]:
@@ -77,6 +85,7 @@ async def _work(renderer: Renderer, runtime: Runtime, grace: float, address: tup
     """Work until a signal comes; returns how many runs were cut off."""
     loop, told = asyncio.get_running_loop(), asyncio.Event()
     health = Health(runtime)
+    report(runtime.metrics)
 
     def stop() -> None:
         if told.is_set():

@@ -362,8 +362,8 @@ def _deliver(write: _Write, item: InboxItem, own: _Thread) -> None:
     force_setattr(item, "position", thread.inbox_head)
     blobs: dict[str, bytes] = {}
     write.run(
-        """INSERT INTO inbox (tenant, id, thread, kind, wake, position, run, status, priority, at, payload)
-           VALUES (?, ?, ?, ?, ?, ?, ?, 'pending', ?, ?, ?)""",
+        """INSERT INTO inbox (tenant, id, thread, kind, wake, position, run, status, priority, at, agent, payload)
+           VALUES (?, ?, ?, ?, ?, ?, ?, 'pending', ?, ?, ?, ?)""",
         (
             write.tenant,
             item.id,
@@ -374,6 +374,7 @@ def _deliver(write: _Write, item: InboxItem, own: _Thread) -> None:
             item.run_id,
             item.priority,
             item.at,
+            item.agent_id,
             write.packer.pack(encode(item), blobs),
         ),
     )
@@ -384,19 +385,20 @@ def _deliver(write: _Write, item: InboxItem, own: _Thread) -> None:
     if thread.claim is not None:
         return
     if woken(thread.wakes, [item.wake]):
-        due, priority = max(write.now, item.at or 0), _priority(write, thread, item.priority)
-        _dispatching.dispatch(write.db, write.tenant, thread.no, item.agent_id or "", due, priority, sooner=True)
+        due = max(write.now, item.at or 0)
+        agent, priority = _of_run(write, thread) or (item.agent_id or "", item.priority)
+        _dispatching.dispatch(write.db, write.tenant, thread.no, agent, due, priority, sooner=True)
     elif item.kind == "cancel":
         _dispatching.revive(write.db, thread.no)  # There is nothing to run any more that could go wrong.
 
 
-def _priority(write: _Write, thread: _Thread, given: int) -> int:
-    """The priority of a thread's dispatch: its open run's, else the one that is given."""
+def _of_run(write: _Write, thread: _Thread) -> tuple[str, int] | None:
+    """The agent and the priority of a thread's open run, which its dispatch has too."""
     if write.open is not None:
-        return write.open.priority
+        return write.open.agent_id, write.open.priority
     if thread.open_run is None:
-        return given
-    return write.run("SELECT priority FROM runs WHERE no = ?", (thread.open_run,)).fetchone()[0]
+        return None
+    return write.run("SELECT agent, priority FROM runs WHERE no = ?", (thread.open_run,)).fetchone()
 
 
 def _settle_dispatch(write: _Write, thread: _Thread) -> None:
@@ -406,9 +408,10 @@ def _settle_dispatch(write: _Write, thread: _Thread) -> None:
     if commit.failed is not None:
         _dispatching.fail(write.db, thread.no, commit.failed, now)
         return
-    sql = "SELECT wake, at, priority FROM inbox WHERE thread = ? AND status = 'pending'"
+    sql = """SELECT wake, at, priority, agent FROM inbox WHERE thread = ? AND status = 'pending'
+             ORDER BY position"""
     pending = [row for row in write.run(sql, (thread.no,)) if woken(thread.wakes, [row[0]])]
-    times = [max(now, at or 0) for _, at, _ in pending]
+    times = [max(now, row[1] or 0) for row in pending]
     if write.open is not None and (time := due_time(write.open, now)) is not None:
         times.append(time)
     if write.open is None and thread.open_run is not None and (commit.later is not None or not times):
@@ -416,6 +419,7 @@ def _settle_dispatch(write: _Write, thread: _Thread) -> None:
     elif not times:
         write.run("DELETE FROM dispatches WHERE thread = ?", (thread.no,))
     else:
-        agent, due = "" if write.open is None else write.open.agent_id, commit.later or min(times)
-        priority = _priority(write, thread, min([row[2] for row in pending], default=PRIORITY))
+        own = _of_run(write, thread)
+        agent, priority = own or (pending[0][3] or "", min(row[2] for row in pending))
+        due = min(times) if commit.later is None else commit.later
         _dispatching.dispatch(write.db, write.tenant, thread.no, agent, due, priority)

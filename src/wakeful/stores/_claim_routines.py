@@ -22,8 +22,9 @@ BEGIN
     ON CONFLICT (thread) DO UPDATE SET tenant = excluded.tenant, held = 0, dead_at = NULL, error = NULL,
         due_at = CASE WHEN v_sooner AND d.dead_at IS NULL THEN least(d.due_at, excluded.due_at)
             ELSE excluded.due_at END,
-        attempts = CASE WHEN v_sooner THEN d.attempts ELSE 0 END, priority = excluded.priority,
-        agent = CASE excluded.agent WHEN '' THEN d.agent ELSE excluded.agent END;
+        attempts = CASE WHEN v_sooner THEN d.attempts ELSE 0 END,
+        priority = CASE WHEN v_sooner THEN least(d.priority, excluded.priority) ELSE excluded.priority END,
+        agent = CASE WHEN excluded.agent = '' OR (v_sooner AND d.agent <> '') THEN d.agent ELSE excluded.agent END;
 END
 $wakeful$
 """
@@ -67,28 +68,31 @@ CREATE FUNCTION settle_v2(c jsonb, t threads, v_now bigint) RETURNS void LANGUAG
 DECLARE
     v_due bigint;
     v_priority bigint;
+    v_agent text;
     v_later bigint := (c->>'later')::bigint;
 BEGIN
     IF c ? 'failed' THEN
         PERFORM fail_v2(t.no, c->>'failed', v_now);
         RETURN;
     END IF;
-    SELECT min(greatest(coalesce(at, 0), v_now)), min(priority) INTO v_due, v_priority FROM inbox
+    SELECT min(greatest(coalesce(at, 0), v_now)), min(priority), (array_agg(agent ORDER BY position))[1]
+        INTO v_due, v_priority, v_agent FROM inbox
         WHERE thread = t.no AND status = 'pending' AND wake = ANY (string_to_array(t.wakes, ' '));
     IF c ? 'open' THEN
         v_due := least(v_due, CASE WHEN c->'open' ? 'waits' THEN (c->'open'->>'until')::bigint ELSE v_now END);
         v_priority := (c->'open'->>'priority')::bigint;
+        v_agent := c->'open'->>'agent';
     ELSIF t.open_run IS NOT NULL THEN
         IF v_later IS NOT NULL OR v_due IS NULL THEN -- Its run's record isn't part: what was due is due.
             UPDATE dispatches SET held = 0, due_at = coalesce(v_later, due_at) WHERE thread = t.no;
             RETURN;
         END IF;
-        SELECT priority INTO v_priority FROM runs WHERE no = t.open_run;
+        SELECT priority, agent INTO v_priority, v_agent FROM runs WHERE no = t.open_run;
     END IF;
     IF v_due IS NULL THEN
         DELETE FROM dispatches WHERE thread = t.no;
     ELSE
-        PERFORM dispatch_v2(c->>'tenant', t.no, coalesce(c->'open'->>'agent', ''), coalesce(v_later, v_due),
+        PERFORM dispatch_v2(c->>'tenant', t.no, coalesce(v_agent, ''), coalesce(v_later, v_due),
             coalesce(v_priority, {PRIORITY}), false);
     END IF;
 END

@@ -29,16 +29,22 @@ def dispatch(
     *,
     sooner: bool = False,
 ) -> None:
-    """The thread is due at that time; with `sooner` not later than it was. Without a word about the agent, it is
-    the one it was. What is written anew begins with all its attempts."""
-    when = "min(due_at, excluded.due_at)" if sooner else "excluded.due_at"
-    attempts = "attempts" if sooner else "0"
+    """The thread is due at that time. With `sooner` something more came for it: it isn't due later than it was,
+    and who was first comes first. Otherwise it begins anew, with all its attempts."""
+    if sooner:
+        rank = "min(priority, excluded.priority)"
+        when, attempts = (
+            "CASE WHEN dead_at IS NULL THEN min(due_at, excluded.due_at) ELSE excluded.due_at END",
+            "attempts",
+        )
+        whose = "CASE agent WHEN '' THEN excluded.agent ELSE agent END"
+    else:
+        rank, when, attempts = "excluded.priority", "excluded.due_at", "0"
+        whose = "CASE excluded.agent WHEN '' THEN agent ELSE excluded.agent END"
     db.execute(
         f"""INSERT INTO dispatches (thread, tenant, agent, priority, due_at) VALUES (?, ?, ?, ?, ?)
             ON CONFLICT (thread) DO UPDATE SET tenant = excluded.tenant, held = 0, dead_at = NULL, error = NULL,
-            due_at = CASE WHEN dead_at IS NULL THEN {when} ELSE excluded.due_at END,
-            attempts = {attempts}, priority = excluded.priority,
-            agent = CASE excluded.agent WHEN '' THEN agent ELSE excluded.agent END""",
+            due_at = {when}, attempts = {attempts}, priority = {rank}, agent = {whose}""",
         (thread, tenant, agent, priority, due_at),
     )
 

@@ -48,13 +48,14 @@ def arrive(entries: Entries, thread: Thread, item: InboxItem) -> None:
     """Something came for a thread that nobody owns."""
     now = now_ms()
     if woken(wakes_of(thread.open), [item.wake]):
-        at, before = max(now, item.at or 0), entries.get(thread)
-        attempts = 0
-        if before is not None:
-            at, attempts = min(at, before.due_at) if before.dead_at is None else at, before.attempts
-        priority = item.priority if thread.open is None else thread.open.priority
-        agent = item.agent_id or ("" if before is None else before.agent)
-        entries[thread] = Entry(agent, at, priority, attempts=attempts)
+        at, run, before = max(now, item.at or 0), thread.open, entries.get(thread)
+        agent, priority = (item.agent_id or "", item.priority) if run is None else (run.agent_id, run.priority)
+        if before is None:
+            entries[thread] = Entry(agent, at, priority)
+        else:  # Who was first comes first.
+            at = min(at, before.due_at) if before.dead_at is None else at
+            rank = min(priority, before.priority)
+            entries[thread] = Entry(before.agent or agent, at, rank, attempts=before.attempts)
     elif item.kind == "cancel":
         revive(entries, thread)  # There is nothing to run any more that could go wrong.
 
@@ -77,8 +78,11 @@ def settle(entries: Entries, thread: Thread, commit: Commit, now: int) -> None:
     elif not times:
         entries.pop(thread, None)
     else:
-        agent = run.agent_id if run is not None and written else "" if entry is None else entry.agent
-        priority = run.priority if run is not None else min(item.priority for item in pending)
+        if run is not None:
+            agent, priority = run.agent_id, run.priority
+        else:
+            agent, priority = pending[0].agent_id or "", min(item.priority for item in pending)
+        agent = agent or ("" if entry is None else entry.agent)
         entries[thread] = Entry(agent, min(times) if commit.later is None else commit.later, priority)
 
 

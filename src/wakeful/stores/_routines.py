@@ -63,6 +63,8 @@ DECLARE
     v_tenant text := c->>'tenant';
     v_positions jsonb := '[]';
     v_place bigint;
+    v_agent text;
+    v_priority bigint;
     t threads%ROWTYPE;
     e record;
 BEGIN
@@ -84,9 +86,9 @@ BEGIN
         IF (SELECT count(*) FROM inbox WHERE thread = t.no AND status = 'pending') >= {MAX_PENDING} THEN
             RAISE EXCEPTION USING ERRCODE = 'WK001', MESSAGE = jsonb_build_array('inbox_full', e.thread)::text;
         END IF;
-        INSERT INTO inbox (tenant, id, thread, kind, wake, position, run, status, priority, at, payload)
+        INSERT INTO inbox (tenant, id, thread, kind, wake, position, run, status, priority, at, agent, payload)
             VALUES (v_tenant, e.id, t.no, e.kind, e.wake, t.inbox_head + 1, e.run, 'pending', e.priority, e.at,
-                p[v_first + e.i])
+                e.agent, p[v_first + e.i])
             ON CONFLICT DO NOTHING;
         IF NOT FOUND THEN -- It went to another thread in the meantime.
             v_positions := v_positions || '[null]';
@@ -98,8 +100,9 @@ BEGIN
             PERFORM put_blobs_v2(e.blobs, p, v_first, t.no);
         END IF;
         IF t.claim IS NULL AND e.wake = ANY (string_to_array(t.wakes, ' ')) THEN
-            PERFORM dispatch_v2(v_tenant, t.no, coalesce(e.agent, ''), greatest(v_now, e.at),
-                coalesce((SELECT r.priority FROM runs r WHERE r.no = t.open_run), e.priority), true);
+            SELECT r.agent, r.priority INTO v_agent, v_priority FROM runs r WHERE r.no = t.open_run;
+            PERFORM dispatch_v2(v_tenant, t.no, coalesce(v_agent, e.agent, ''), greatest(v_now, e.at),
+                coalesce(v_priority, e.priority), true);
         ELSIF t.claim IS NULL AND e.kind = 'cancel' THEN -- There is nothing to run that could go wrong again.
             UPDATE dispatches SET dead_at = NULL, error = NULL, attempts = 0, held = 0, due_at = v_now
                 WHERE thread = t.no AND dead_at IS NOT NULL;

@@ -235,6 +235,7 @@ CREATE INDEX runs_root ON runs (tenant, root, id) WHERE root IS NOT NULL;
 ALTER TABLE runs ADD COLUMN priority {int} NOT NULL DEFAULT 128;
 ALTER TABLE inbox ADD COLUMN priority {int} NOT NULL DEFAULT 128;
 ALTER TABLE inbox ADD COLUMN at {int};
+ALTER TABLE inbox ADD COLUMN agent {text};
 
 ALTER TABLE dispatches ADD COLUMN tenant {text} NOT NULL DEFAULT '';
 ALTER TABLE dispatches ADD COLUMN held {int} NOT NULL DEFAULT 0;
