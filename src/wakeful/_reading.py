@@ -23,6 +23,7 @@ from .stores import (
     About,
     ChildPolicy,
     Commit,
+    Dispatch,
     Pruned,
     Relay,
     RelayStatus,
@@ -171,6 +172,13 @@ class Reading:
         return await self._env.store.runs(
             thread_id=thread, status=status, agent_id=agent, before=before, limit=limit
         )
+
+    async def dispatches(
+        self, *, dead: bool | None = None, after: str | None = None, limit: int = 100
+    ) -> list[Dispatch]:
+        """What waits for a worker or has one, by thread, from behind the thread `after`; with `dead` only dead
+        letters, which `retry` puts back, or only others."""
+        return await self._env.store.dispatches(dead=dead, after=after, limit=count_of(limit, "limit") or 100)
 
     async def calls(self, run_id: str) -> Sequence[Call]:
         """The ledger of a run's tool calls, in order."""

@@ -23,7 +23,9 @@
     │   ├── ThreadExists          a thread of that id is there already
     │   ├── HasChildren           the thread has child threads that would be left behind
     │   ├── InvalidExport         what should be imported isn't a whole thread
-    │   └── RuntimeClosed         the runtime was closed
+    │   ├── RuntimeClosed         the runtime was closed, or is being drained
+    │   ├── Overloaded            as much waits for a worker as the tenant may have waiting
+    │   └── RunGivenUp            the run's last attempt failed; it waits for somebody to look
     ├── RunFailed                 what `result.raise_for_failure()` raises
     ├── StateError                a state key misused
     │   ├── UnknownStateKey       the key isn't registered with the runtime
@@ -82,9 +84,11 @@ __all__ = [
     "InvalidInput",
     "LiveModelForbidden",
     "ModelError",
+    "Overloaded",
     "RemoteError",
     "Repeated",
     "RunFailed",
+    "RunGivenUp",
     "RunNotFailed",
     "RunNotWaiting",
     "RuntimeClosed",
@@ -240,6 +244,14 @@ class InvalidExport(UsageError):
 
 class RuntimeClosed(UsageError):
     """The runtime was closed and takes no more work."""
+
+
+class Overloaded(UsageError):
+    """As many dispatches of the tenant wait for a worker as may; nothing was written."""
+
+
+class RunGivenUp(UsageError):
+    """The run's dispatch is a dead letter: its last attempt failed, and nobody tries again by himself."""
 
 
 class RunFailed(WakefulError):

@@ -11,6 +11,7 @@ from .requests import ModelSettings, ToolSpec
 from .tickets import Decision
 
 __all__ = [
+    "PRIORITY",
     "BackendEnd",
     "BehaviourRequested",
     "Blocked",
@@ -46,6 +47,8 @@ RunStatus = Literal["created", "running", "waiting", "done"]
 Effect = Literal["pure", "idempotent", "reconcile", "once"]
 UnknownPolicy = Literal["tell", "ask"]
 TaskStatus = Literal["running", "completed", "failed", "cancelled"]
+
+PRIORITY = 128
 
 
 class Principal(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -293,8 +296,8 @@ class RunRecord(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True)
     or `acting` (answered, with calls that may be open). `needs` is there once the run has waited, `backend` once
     a backend came back. A run that another one waits for, or that works in the background for one, is its `task`.
     `news` is what the model is to be told once the open step is closed; `apart` says that runs below it may run
-    elsewhere, so that what they use has to be read.
-    `hops` is over how many messages in a row from agent to agent it came about.
+    elsewhere, so that what they use has to be read. `hops` is over how many messages in a row from agent to agent
+    it came about. The lower its `priority`, the sooner it is claimed.
     """
 
     identity: Identity
@@ -330,6 +333,7 @@ class RunRecord(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True)
     news: tuple[str, ...] = ()
     apart: bool = False
     hops: int = 0
+    priority: int = PRIORITY
 
     @property
     def id(self) -> str:
