@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -27,7 +28,7 @@ from wakeful import (
 from wakeful.agents import child_agent
 from wakeful.dispatch._children import _identity
 from wakeful.errors import AgentNotFound, ExecutionFailed, UnknownAgent
-from wakeful.types.runs import Call, Identity, TaskRecord
+from wakeful.types.runs import Identity, TaskRecord
 
 from .helpers import ask, data_of, run_of, tasks_of
 
@@ -188,16 +189,9 @@ async def test_seed_1_13_who_a_child_is(scripted: Scripted) -> None:
     assert child.thread_id == child.run_id
     assert (child.parent_run_id, child.parent_thread_id) == (result.run_id, "t")
     assert (child.parent_call_id, child.origin) == (asked.id, "subagent")
-    blank: Any = ToolContext(
-        Identity("r", "t", "lead", "r"),
-        Call("  ", "r", 1, 0, "x", {}),
-        None,
-        None,
-        0,
-        None,
-        None,  # type: ignore[arg-type]
-    )
-    assert _identity(blank, TaskRecord("c", "t", target="c", target_thread="c")).parent_call_id is None
+    above: Any = SimpleNamespace(identity=Identity("r", "t", "lead", "r"))
+    blank = TaskRecord("c", "t", target="c", target_thread="c", call_id="  ")
+    assert _identity(above, blank).parent_call_id is None
 
 
 async def test_seed_1_14_what_a_child_is_not_given(scripted: Scripted) -> None:

@@ -246,7 +246,7 @@ def _input(parent: Activation, task: TaskRecord, request: ChildRequest) -> Inbox
         run_id=task.target,
         seed=_seed(parent, request),
         lineage=_identity(parent, task),
-        task=TaskRef(task.id, task.epoch, task.background, durable=True),
+        task=TaskRef(task.id, task.epoch, task.background, durable=not task.background),
         history=_visible(parent) if request.fork else (),
     )
 
