@@ -538,6 +538,7 @@ class Runtime(Mailing):
     async def close(self, grace: float = DRAIN_GRACE) -> None:
         """Drain, wait until all is quiet, and close the store. What runs on a store in memory is cancelled."""
         shared = self._shared
+        await shared.keeper.stop()
         if shared.env.store.durable:
             await self.drain(grace)
         await shared.courier.close()

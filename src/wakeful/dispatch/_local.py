@@ -411,6 +411,8 @@ class Dispatcher:
             self.bus.release(thread_id)
             raise Conflict(f"thread {thread_id!r} was taken by another run of this process")
         self.active[thread_id] = act
+        if self.closed and self.env.store.durable:
+            act.hand_over()  # It was being opened when the runtime was told to stop.
         self.waking.discard(thread_id)
         self.keeper.hold()
         self.keeper.metrics.began()
@@ -512,12 +514,15 @@ class Dispatcher:
                 turn.set_exception(RuntimeClosed("the runtime was closed; the input waits in its thread's inbox"))
 
     async def close(self) -> None:
-        """Cancel what runs and wait until all is quiet."""
+        """Stop what still runs and wait until all is quiet. Only where nobody else could go on is it cancelled."""
         self.stop()
         while self.active or self.tasks:
             ends = [act.ended() for act in self.active.values()]
             for act in list(self.active.values()):
-                act.cancel("the runtime was closed")
+                if self.env.store.durable:
+                    act.cut_off()
+                else:
+                    act.cancel("the runtime was closed")
             await asyncio.wait({*self.tasks, *ends})
 
 
