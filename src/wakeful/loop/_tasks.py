@@ -112,8 +112,11 @@ def tell_news(act: Activation) -> None:
 
 
 def _told(task: TaskRecord, outcome: TaskOutcome) -> str:
-    named = f' name="{task.name}"' if task.name else ""
+    name = (task.name or "").replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
+    named = f' name="{name}"' if name else ""
     said = outcome.error if outcome.error is not None else outcome.text
+    said = said.replace("<background-task-event", "&lt;background-task-event")
+    said = said.replace("</background-task-event", "&lt;/background-task-event")  # It can't speak for others.
     return (
         f'<background-task-event task_id="{task.id}"{named} agent="{task.agent_id}" kind="{outcome.status}">\n'
         f"{said}\n</background-task-event>"
