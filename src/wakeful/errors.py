@@ -33,6 +33,17 @@
     ├── UnknownAction             no handler for that action or notice
     ├── HookFailed                a plugin's hook raised
     ├── ModelError                the model could not answer
+    │   ├── RateLimited           the vendor's limit was reached; it may say when to come back
+    │   ├── ModelOverloaded       the vendor has no capacity at the moment
+    │   ├── ModelUnavailable      the vendor failed or can't be reached
+    │   ├── ModelTimeout          the answer, or its next piece, took too long
+    │   ├── StreamBroken          the answer broke off, or came in pieces that make no sense
+    │   ├── ContextOverflow       the request is longer than the model can read
+    │   ├── InvalidRequest        the vendor refuses the request as it is
+    │   ├── BadCredentials        a key is missing, wrong or not allowed to do this
+    │   ├── ModelNotFound         the vendor has no model of that name
+    │   ├── ContentFiltered       the vendor's filter refused the request or the answer
+    │   ├── NoModelLeft           every member of a pool is down, or too many were tried
     │   ├── ScriptError           a scripted model ran out of turns, or kept some
     │   └── LiveModelForbidden    a test forbids calls to real models
     ├── BackendError              a backend could not carry out what it was asked
@@ -67,9 +78,12 @@ from collections.abc import Sequence
 __all__ = [
     "AgentNotFound",
     "BackendError",
+    "BadCredentials",
     "CannotResume",
     "ConfigurationError",
     "Conflict",
+    "ContentFiltered",
+    "ContextOverflow",
     "CorruptRow",
     "ExecutionFailed",
     "HasChildren",
@@ -82,9 +96,16 @@ __all__ = [
     "InvalidDecision",
     "InvalidExport",
     "InvalidInput",
+    "InvalidRequest",
     "LiveModelForbidden",
     "ModelError",
+    "ModelNotFound",
+    "ModelOverloaded",
+    "ModelTimeout",
+    "ModelUnavailable",
+    "NoModelLeft",
     "Overloaded",
+    "RateLimited",
     "RemoteError",
     "Repeated",
     "RunFailed",
@@ -101,6 +122,7 @@ __all__ = [
     "StoreFull",
     "StoreRefused",
     "StoreUnavailable",
+    "StreamBroken",
     "ThreadBusy",
     "ThreadExists",
     "TicketClosed",
@@ -279,14 +301,80 @@ class HookFailed(WakefulError):
 
 
 class ModelError(WakefulError):
-    """The model could not answer. `transient` says whether asking again may help."""
+    """The model could not answer. `transient` says whether asking again may help, `retry_after` in how many
+    seconds at the earliest where the vendor says so; `status` and `request_id` are the vendor's."""
 
     transient: bool = False
 
-    def __init__(self, message: str, *, transient: bool | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        transient: bool | None = None,
+        retry_after: float | None = None,
+        status: int | None = None,
+        request_id: str | None = None,
+    ) -> None:
         super().__init__(message)
         if transient is not None:
             self.transient = transient
+        self.retry_after = retry_after
+        self.status = status
+        self.request_id = request_id
+
+
+class RateLimited(ModelError):
+    """The vendor's limit on requests or tokens was reached, or its quota used up."""
+
+    transient = True
+
+
+class ModelOverloaded(ModelError):
+    """The vendor has no capacity at the moment."""
+
+    transient = True
+
+
+class ModelUnavailable(ModelError):
+    """The vendor failed on its side, or can't be reached."""
+
+    transient = True
+
+
+class ModelTimeout(ModelError):
+    """The answer, or the next piece of it, took too long."""
+
+    transient = True
+
+
+class StreamBroken(ModelError):
+    """The answer broke off before its end, or came in pieces that make no sense."""
+
+    transient = True
+
+
+class ContextOverflow(ModelError):
+    """The request is longer than the model can read."""
+
+
+class InvalidRequest(ModelError):
+    """The vendor refuses the request as it is; asking again would be refused again."""
+
+
+class BadCredentials(ModelError):
+    """A key is missing, wrong, or not allowed to do this."""
+
+
+class ModelNotFound(ModelError):
+    """The vendor has no model of that name, or not for this key."""
+
+
+class ContentFiltered(ModelError):
+    """The vendor's filter refused the request or the answer."""
+
+
+class NoModelLeft(ModelError):
+    """Every member of a pool is down, or as many were tried as it allows."""
 
 
 class ScriptError(ModelError):
