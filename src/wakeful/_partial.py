@@ -1,43 +1,122 @@
-"""An answer that another process is streaming, as its stream checkpoints show it."""
+"""An answer that another process is streaming, as the bus and its stream checkpoints show it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import cast
+
+from msgspec.structs import replace
 
 from .stores import Chunk
-from .types.events import AnyEvent, ReasoningDelta, StreamReset, TextDelta, ToolCallDelta
+from .types.events import AnyEvent, Delta, MessageAdded, ReasoningDelta, StreamReset, TextDelta, ToolCallDelta
 from .types.runs import Identity
 
 __all__ = ["PartialAnswer"]
 
+MAX_EARLY = 4096
+
+_Piece = TextDelta | ReasoningDelta | ToolCallDelta
+
 
 class PartialAnswer:
-    """What one reader was shown of it so far."""
+    """What one reader was shown of it so far: every piece once, in order, and none that would leave a gap.
+
+    What comes too early, because something before it was lost or came before the reader, is kept until a
+    checkpoint has what is missing.
+    """
 
     def __init__(self) -> None:
         self.run: Identity | None = None
         self._answer: tuple[str, int] | None = None
+        self._seq = 0
         self._shown: dict[tuple[str, str | None], int] = {}
+        self._early: list[_Piece] = []
+        self._withdrawn = False
+
+    @property
+    def waits(self) -> bool:
+        """Whether something came that can't be shown before what is missing."""
+        return bool(self._early)
+
+    def committed(self, event: AnyEvent) -> None:
+        """Take note of what the log shows: an answer that is in there is no longer streamed."""
+        self.run = event.run
+        if isinstance(event, MessageAdded) and self._answer is not None and event.message.id == self._answer[0]:
+            self._answer = None
 
     def grown(self, chunks: Sequence[Chunk], seq: int, now: int) -> Iterator[AnyEvent]:
-        """The deltas that came since, and a reset if the answer was begun anew."""
+        """What the checkpoints have that wasn't shown, and a reset if the answer was begun anew."""
         run = self.run
         if run is None or not chunks:
             return
         answer = (chunks[-1].message_id, chunks[-1].attempt)
-        if self._answer is not None and self._answer != answer:
-            yield StreamReset(run, seq, now, *self._answer, "the answer was begun anew")
-            self._shown = {}
-        self._answer = answer
+        yield from self._turn_to(answer, self._answer is None or answer > self._answer, run, seq, now)
         for chunk in chunks:
-            place = (chunk.kind, chunk.call_id)
-            if (chunk.message_id, chunk.attempt) != answer or chunk.offset < self._shown.get(place, 0):
-                continue
-            self._shown[place] = chunk.offset + len(chunk.delta)
-            at = (run, seq, now, chunk.message_id, chunk.attempt, chunk.offset)
-            if chunk.kind == "text":
-                yield TextDelta(*at, chunk.delta)
-            elif chunk.kind == "reasoning":
-                yield ReasoningDelta(*at, chunk.delta)
-            else:
-                yield ToolCallDelta(*at, chunk.call_id or "", chunk.delta)
+            if (chunk.message_id, chunk.attempt) == self._answer:
+                yield from self._show(_piece(chunk, run, seq, now))
+        yield from self._again()
+
+    def take(self, piece: Delta) -> Iterator[AnyEvent]:
+        """What can be shown of the answer now that this piece came."""
+        answer = (piece.message_id, piece.attempt)
+        newer = self._answer is None or (piece.seq, *answer) > (self._seq, *self._answer)
+        yield from self._turn_to(answer, newer, piece.run, piece.seq, piece.at)
+        self._seq = max(self._seq, piece.seq)
+        if answer == self._answer:
+            yield from self._show(cast(_Piece, piece))
+
+    def withdraw(self, reset: StreamReset) -> Iterator[AnyEvent]:
+        """Hear that what was shown of an attempt counts no more."""
+        answer = (reset.message_id, reset.attempt)
+        if self._answer is None or (answer >= self._answer and not self._withdrawn):
+            self._begin(answer)
+            self._withdrawn = True
+            yield reset
+
+    def seen(self, piece: Delta) -> None:
+        """Take note of what the reader was shown by its own process."""
+        if (piece.message_id, piece.attempt) != self._answer:
+            self._begin((piece.message_id, piece.attempt))
+        self._seq = piece.seq
+        self._shown[_place(cast(_Piece, piece))] = piece.offset + len(cast(_Piece, piece).delta)
+
+    def _turn_to(
+        self, answer: tuple[str, int], newer: bool, run: Identity, seq: int, at: int
+    ) -> Iterator[AnyEvent]:
+        if not newer or answer == self._answer:
+            return
+        if self._answer is not None and not self._withdrawn and self._shown:
+            yield StreamReset(run, seq, at, *self._answer, "the answer was begun anew")
+        self._begin(answer)
+
+    def _begin(self, answer: tuple[str, int]) -> None:
+        self._answer, self._shown, self._early, self._withdrawn = answer, {}, [], False
+
+    def _show(self, piece: _Piece) -> Iterator[AnyEvent]:
+        place = _place(piece)
+        shown = self._shown.get(place, 0)
+        if piece.offset > shown:
+            if len(self._early) < MAX_EARLY:
+                self._early.append(piece)
+        elif piece.offset + len(piece.delta) > shown:
+            self._shown[place] = piece.offset + len(piece.delta)
+            left = piece.delta[shown - piece.offset :]
+            yield piece if piece.offset == shown else replace(piece, offset=shown, delta=left)
+
+    def _again(self) -> Iterator[AnyEvent]:
+        early, self._early = self._early, []
+        for piece in early:
+            yield from self._show(piece)
+
+
+def _place(piece: _Piece) -> tuple[str, str | None]:
+    return type(piece).__name__, piece.call_id if isinstance(piece, ToolCallDelta) else None
+
+
+def _piece(chunk: Chunk, run: Identity, seq: int, now: int) -> _Piece:
+    at = (run, seq, now, chunk.message_id, chunk.attempt, chunk.offset)
+    if chunk.kind == "text":
+        return TextDelta(*at, chunk.delta)
+    if chunk.kind == "reasoning":
+        return ReasoningDelta(*at, chunk.delta)
+    return ToolCallDelta(*at, chunk.call_id or "", chunk.delta)

@@ -10,12 +10,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ._checks import count_of, cursor_of, instance_of, one_of, thread_of
-from ._partial import PartialAnswer
+from ._following import Follower
 from ._transfer import Lines, export_lines, import_lines
 from .agents import Agent
-from .bus import LocalBus
+from .bus import LocalBus, News, Subscription
 from .clock import Clock
-from .dispatch import Dispatcher, ParkedProblem, RunResult, parked_problems
+from .dispatch import Dispatcher, ParkedProblem, RunResult, Signals, parked_problems
 from .errors import Conflict, UnknownMessage, UnknownRun, UnknownThread, UsageError
 from .loop import Environment
 from .state import State
@@ -23,6 +23,7 @@ from .stores import (
     About,
     ChildPolicy,
     Commit,
+    Dispatch,
     Pruned,
     Relay,
     RelayStatus,
@@ -38,9 +39,6 @@ from .types.runs import Call, Identity, RunRecord, RunStatus
 from .types.tickets import Decision, Ticket, TicketStatus
 
 __all__ = ["Ledger", "Reading"]
-
-# How often the log of a thread that another process runs is looked at, in seconds.
-POLL = 0.1
 
 
 class Ledger(Struct, frozen=True):
@@ -58,6 +56,7 @@ class Reading:
 
     _env: Environment
     _bus: LocalBus
+    _signals: Signals
     _dispatch: Dispatcher
 
     async def events(
@@ -67,71 +66,59 @@ class Reading:
 
         With `snapshot` the conversation and the state as they stand come first, and events from there on.
         """
-        last = cursor_of(after)
-        partial = PartialAnswer()
+        follower = Follower(self._env, thread, cursor_of(after))
         subscription = self._bus.watch(thread) if follow and not self._dispatch.closed else None
         try:
+            if subscription is not None and not self._runs_here(thread):
+                self._follow(thread, subscription)
             if snapshot:
                 async for event in self._snapshot(thread):
-                    last = event.seq
+                    follower.last = event.seq
                     yield event
-            async for event in self._logged(thread, last):
-                last = event.seq
+            async for event in follower.log():
                 yield event
             while subscription is not None:
                 while subscription.events:
                     if subscription.lagged:
                         subscription.lagged = False
-                        async for event in self._logged(thread, last):
-                            last = event.seq
+                        async for event in follower.log():
                             yield event
                         continue
-                    event = cast(AnyEvent, subscription.events.popleft())
-                    own = event.run.thread_id == thread
-                    if own and (event.seq <= last if event.durable else event.seq < last):
+                    event = subscription.events.popleft()
+                    if isinstance(event, News):
+                        async for shown in follower.heard(event):
+                            yield shown
                         continue
-                    if own and event.durable:
-                        last = event.seq
-                    yield event
+                    if event.run.thread_id == thread:
+                        if event.seq <= follower.last if event.durable else event.seq < follower.last:
+                            continue
+                        follower.seen(event)
+                    yield cast(AnyEvent, event)
                 if subscription.closed:
                     return
-                if not await subscription.wait(None if self._runs_here(thread) else POLL):
-                    async for event in self._elsewhere(thread, last, partial):
-                        last = event.seq
+                if not await self._news(thread, subscription, follower):
+                    async for event in follower.look():
                         yield event
         finally:
             if subscription is not None:
+                self._signals.leave(self._dispatch.tenant, thread, subscription)
                 subscription.close()
+
+    def _follow(self, thread: str, subscription: Subscription) -> None:
+        """Have other processes show what they do on a thread."""
+        self._signals.watch(self._dispatch.tenant, thread, subscription)
+
+    async def _news(self, thread: str, subscription: Subscription, follower: Follower) -> bool:
+        """Wait until there is something to take; False if it is time to look whether others did something."""
+        if self._runs_here(thread):
+            return await subscription.wait()
+        if await subscription.wait(follower.pause(bus=self._signals.healthy)):
+            return True
+        self._follow(thread, subscription)
+        return False
 
     def _runs_here(self, thread: str) -> bool:
         return thread in self._dispatch.active or not self._env.store.durable
-
-    async def _elsewhere(self, thread: str, after: int, partial: PartialAnswer) -> AsyncIterator[AnyEvent]:
-        """What another process wrote to a thread's log, and what it has streamed of the next answer."""
-        async for event in self._logged(thread, after):
-            after = event.seq
-            partial.run = event.run
-            yield event
-        chunks = await self._env.store.chunks(thread)
-        if chunks and partial.run is None:
-            stored = await self._env.store.load(thread)
-            partial.run = stored.run.identity if stored is not None and stored.run is not None else None
-        for delta in partial.grown(chunks, after, self._env.clock.now()):
-            yield delta
-
-    async def _logged_of(self, thread: str, after: int, roots: set[str]) -> AsyncIterator[AnyEvent]:
-        """What the log of a thread has of these runs, which another process may have written."""
-        first = [run.first_seq for run in [await self._env.store.run(root) for root in roots] if run is not None]
-        if first:
-            async for event in self._logged(thread, max(after, min(first) - 1)):
-                if event.run.root_run_id in roots:
-                    yield event
-
-    async def _logged(self, thread: str, after: int) -> AsyncIterator[AnyEvent]:
-        while page := await self._env.store.events(thread, after=after):
-            for event in page:
-                yield cast(AnyEvent, event)
-            after = page[-1].seq
 
     async def _snapshot(self, thread: str) -> AsyncIterator[AnyEvent]:
         stored = await self._env.store.load(thread)
@@ -185,6 +172,13 @@ class Reading:
         return await self._env.store.runs(
             thread_id=thread, status=status, agent_id=agent, before=before, limit=limit
         )
+
+    async def dispatches(
+        self, *, dead: bool | None = None, after: str | None = None, limit: int = 100
+    ) -> list[Dispatch]:
+        """What waits for a worker or has one, by thread, from behind the thread `after`; with `dead` only dead
+        letters, which `retry` puts back, or only others."""
+        return await self._env.store.dispatches(dead=dead, after=after, limit=count_of(limit, "limit") or 100)
 
     async def calls(self, run_id: str) -> Sequence[Call]:
         """The ledger of a run's tool calls, in order."""

@@ -24,7 +24,9 @@
     │   ├── ThreadExists          a thread of that id is there already
     │   ├── HasChildren           the thread has child threads that would be left behind
     │   ├── InvalidExport         what should be imported isn't a whole thread
-    │   └── RuntimeClosed         the runtime was closed
+    │   ├── RuntimeClosed         the runtime was closed, or is being drained
+    │   ├── Overloaded            as much waits for a worker as the tenant may have waiting
+    │   └── RunGivenUp            the run's last attempt failed; it waits for somebody to look
     ├── RunFailed                 what `result.raise_for_failure()` raises
     ├── StateError                a state key misused
     │   ├── UnknownStateKey       the key isn't registered with the runtime
@@ -32,6 +34,17 @@
     ├── UnknownAction             no handler for that action or notice
     ├── HookFailed                a plugin's hook raised
     ├── ModelError                the model could not answer
+    │   ├── RateLimited           the vendor's limit was reached; it may say when to come back
+    │   ├── ModelOverloaded       the vendor has no capacity at the moment
+    │   ├── ModelUnavailable      the vendor failed or can't be reached
+    │   ├── ModelTimeout          the answer, or its next piece, took too long
+    │   ├── StreamBroken          the answer broke off, or came in pieces that make no sense
+    │   ├── ContextOverflow       the request is longer than the model can read
+    │   ├── InvalidRequest        the vendor refuses the request as it is
+    │   ├── BadCredentials        a key is missing, wrong or not allowed to do this
+    │   ├── ModelNotFound         the vendor has no model of that name
+    │   ├── ContentFiltered       the vendor's filter refused the request or the answer
+    │   ├── NoModelLeft           every member of a pool is down, or too many were tried
     │   ├── ScriptError           a scripted model ran out of turns, or kept some
     │   └── LiveModelForbidden    a test forbids calls to real models
     ├── BackendError              a backend could not carry out what it was asked
@@ -66,9 +79,12 @@ from collections.abc import Sequence
 __all__ = [
     "AgentNotFound",
     "BackendError",
+    "BadCredentials",
     "CannotResume",
     "ConfigurationError",
     "Conflict",
+    "ContentFiltered",
+    "ContextOverflow",
     "CorruptRow",
     "ExecutionFailed",
     "HasChildren",
@@ -81,11 +97,20 @@ __all__ = [
     "InvalidDecision",
     "InvalidExport",
     "InvalidInput",
+    "InvalidRequest",
     "LiveModelForbidden",
     "ModelError",
+    "ModelNotFound",
+    "ModelOverloaded",
+    "ModelTimeout",
+    "ModelUnavailable",
+    "NoModelLeft",
+    "Overloaded",
+    "RateLimited",
     "RemoteError",
     "Repeated",
     "RunFailed",
+    "RunGivenUp",
     "RunNotFailed",
     "RunNotWaiting",
     "RuntimeClosed",
@@ -98,6 +123,7 @@ __all__ = [
     "StoreFull",
     "StoreRefused",
     "StoreUnavailable",
+    "StreamBroken",
     "ThreadBusy",
     "ThreadExists",
     "TicketClosed",
@@ -248,6 +274,14 @@ class RuntimeClosed(UsageError):
     """The runtime was closed and takes no more work."""
 
 
+class Overloaded(UsageError):
+    """As many dispatches of the tenant wait for a worker as may; nothing was written."""
+
+
+class RunGivenUp(UsageError):
+    """The run's dispatch is a dead letter: its last attempt failed, and nobody tries again by himself."""
+
+
 class RunFailed(WakefulError):
     """The run did not come to its natural end; the message says how it ended."""
 
@@ -273,14 +307,80 @@ class HookFailed(WakefulError):
 
 
 class ModelError(WakefulError):
-    """The model could not answer. `transient` says whether asking again may help."""
+    """The model could not answer. `transient` says whether asking again may help, `retry_after` in how many
+    seconds at the earliest where the vendor says so; `status` and `request_id` are the vendor's."""
 
     transient: bool = False
 
-    def __init__(self, message: str, *, transient: bool | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        transient: bool | None = None,
+        retry_after: float | None = None,
+        status: int | None = None,
+        request_id: str | None = None,
+    ) -> None:
         super().__init__(message)
         if transient is not None:
             self.transient = transient
+        self.retry_after = retry_after
+        self.status = status
+        self.request_id = request_id
+
+
+class RateLimited(ModelError):
+    """The vendor's limit on requests or tokens was reached, or its quota used up."""
+
+    transient = True
+
+
+class ModelOverloaded(ModelError):
+    """The vendor has no capacity at the moment."""
+
+    transient = True
+
+
+class ModelUnavailable(ModelError):
+    """The vendor failed on its side, or can't be reached."""
+
+    transient = True
+
+
+class ModelTimeout(ModelError):
+    """The answer, or the next piece of it, took too long."""
+
+    transient = True
+
+
+class StreamBroken(ModelError):
+    """The answer broke off before its end, or came in pieces that make no sense."""
+
+    transient = True
+
+
+class ContextOverflow(ModelError):
+    """The request is longer than the model can read."""
+
+
+class InvalidRequest(ModelError):
+    """The vendor refuses the request as it is; asking again would be refused again."""
+
+
+class BadCredentials(ModelError):
+    """A key is missing, wrong, or not allowed to do this."""
+
+
+class ModelNotFound(ModelError):
+    """The vendor has no model of that name, or not for this key."""
+
+
+class ContentFiltered(ModelError):
+    """The vendor's filter refused the request or the answer."""
+
+
+class NoModelLeft(ModelError):
+    """Every member of a pool is down, or as many were tried as it allows."""
 
 
 class ScriptError(ModelError):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
 
@@ -18,35 +19,52 @@ from ._checks import (
     instance_of,
     message_of,
     one_of,
+    priority_of,
     request_of,
     thread_of,
+    time_of,
     transports_of,
 )
+from ._following import Follower
 from ._mailing import Mailing
-from ._reading import POLL
 from ._working import Working
 from .agents import Agent, Registry, Toolish
 from .backends._entry import abort_remote, build_backend, execute_remote
-from .bus import LocalBus
+from .bus import Bus, LocalBus, News, open_bus
 from .clock import Clock, SystemClock
 from .delegation import delegation_tools, tools_inside_tasks
-from .dispatch import ChildRuns, Dispatcher, Keeper, NewRun, RunResult, cancel, resume, retry, send
-from .errors import ConfigurationError, UsageError
+from .dispatch import (
+    ChildRuns,
+    Dispatcher,
+    Keeper,
+    Metrics,
+    NewRun,
+    RunResult,
+    Signals,
+    cancel,
+    drain,
+    item_of,
+    resume,
+    retry,
+    send,
+)
+from .errors import ConfigurationError, UnknownAgent, UsageError
 from .loop import Environment
 from .messaging import Courier, Post, Retry, Transport, messaging_tools, send_tools
 from .models import Model, VendorFactory
 from .plugins import Plugin
 from .state import AnyKey
 from .stores import InputPolicy, Retention, Store, open_store
-from .tasks import FunctionTask, TaskBook
+from .tasks import EVERYWHERE, FunctionTask, TaskBook
 from .tools import ClientTool, ToolThreads
 from .types.content import Content
 from .types.events import AnyEvent, Event
 from .types.ids import new_id
+from .types.limits import Capacity
 from .types.mail import Receipt
 from .types.messages import Message
 from .types.requests import ModelSettings
-from .types.runs import Principal, RunOptions
+from .types.runs import PRIORITY, Principal, RunOptions
 from .types.tickets import Decision
 
 if TYPE_CHECKING:
@@ -57,6 +75,7 @@ __all__ = ["Receipt", "RunHandle", "Runtime"]
 Input = str | Sequence[Content]
 
 CANCEL_GRACE = 5.0
+DRAIN_GRACE = 5.0
 RETENTION = Retention()
 RETRY = Retry()
 
@@ -88,6 +107,7 @@ class _Shared(Struct, eq=False):
     env: Environment
     keeper: Keeper
     courier: Courier
+    signals: Signals
     owner: str
     execute: bool
     retention: Retention | None
@@ -103,10 +123,11 @@ class Runtime(Mailing, Working):
     name, `plugins` those that every agent has, `models` models and vendors by name, `keys` state keys that no
     plugin brings, `backends` factories of the backends that agents name, `tasks` functions that can work in the
     background. `store` is a file's path, a database's URL or a Store; by default threads live in memory. With
-    `execute=False` runs are left to other processes on the same store. `transports` bring messages to recipients
+    `execute=False` runs are left to other processes on the same store. `bus` is a URL or a Bus by which such
+    processes tell each other what they would else find out by looking. `transports` bring messages to recipients
     outside the store, each to addresses that begin with its name and a colon; `retry` says how often. Under
     `async with` it also goes on with what is due: runs whose process died, input that nobody took, deadlines,
-    messages; and prunes by `retention`.
+    messages; and prunes by `retention`. `capacity` says how much it takes on.
     """
 
     def __init__(
@@ -126,6 +147,8 @@ class Runtime(Mailing, Working):
         retention: Retention | None = RETENTION,
         transports: Mapping[str, Transport] | None = None,
         retry: Retry = RETRY,
+        bus: Bus | str | None = None,
+        capacity: Capacity | None = None,
     ) -> None:
         if not isinstance(cast(Any, cancel_grace), int | float) or cancel_grace < 0:
             raise ConfigurationError(f"cancel_grace is in seconds and not negative, not {cancel_grace!r:.80}")
@@ -145,18 +168,85 @@ class Runtime(Mailing, Working):
             internal=book.agents,
             problems=book.problems,
         )
-        root, owner = open_store(store), new_id()
-        children = ChildRuns(lambda: self._dispatch, book)
-        courier = Courier(
-            root, owner, clock, carried, retry, lambda tenant, thread: self.tenant(tenant)._dispatch.wake(thread)
-        )
-        post = Post(registry, carried, courier.look)
+        instance_of(capacity, Capacity, "capacity")
         env = Environment(
-            registry, root, clock, threads, set(), cancel_grace, children, execute_remote, abort_remote, post
+            registry,
+            open_store(store),
+            clock,
+            threads,
+            set(),
+            cancel_grace,
+            ChildRuns(lambda: self._dispatch, book),
+            execute_remote,
+            abort_remote,
+            Post(registry, carried, lambda: self._shared.courier.look()),
         )
-        keeper = Keeper(root, owner, clock, lambda tenant: self.tenant(tenant)._dispatch)
+        self._carried, self._retry, self._bus_given = carried, retry, bus
+        self._set_up(env, execute, retention, capacity or Capacity(), [*registry.agents, *book.agent_ids], book)
+
+    def _set_up(
+        self,
+        env: Environment,
+        execute: bool,
+        retention: Retention | None,
+        capacity: Capacity,
+        agents: Collection[str],
+        book: TaskBook,
+    ) -> None:
+        owner = new_id()
+        courier = Courier(
+            env.store,
+            owner,
+            env.clock,
+            self._carried,
+            self._retry,
+            lambda tenant, thread: self.tenant(tenant)._dispatch.wake(thread),
+        )
+        signals = Signals(open_bus(self._bus_given), owner, lambda wake: self._shared.keeper.woken(wake))
+        keeper = Keeper(
+            env.store,
+            owner,
+            env.clock,
+            signals,
+            lambda tenant: self.tenant(tenant)._dispatch,
+            (*agents, *EVERYWHERE),
+            capacity,
+        )
         self._own_loop: asyncio.AbstractEventLoop | None = None
-        self._join(_Shared(env, keeper, courier, owner, execute, retention, book), root, "default")
+        self._join(_Shared(env, keeper, courier, signals, owner, execute, retention, book), env.store, "default")
+
+    def as_worker(
+        self,
+        *,
+        store: Store | str | Path | None = None,
+        bus: Bus | str | None = None,
+        agents: Collection[str] | None = None,
+        capacity: Capacity | None = None,
+        execute: bool = True,
+    ) -> Runtime:
+        """A runtime with the same agents, models and tools that claims only what these agents are for, within this
+        capacity, and perhaps on another store and bus. Take it instead of this one, before anything has run."""
+        shared = self._shared
+        if shared.loop is not None:
+            raise UsageError("this runtime is in use; make a worker of it before anything runs")
+        registry = shared.env.registry
+        known = [*registry.agents, *shared.book.agent_ids]
+        if unknown := [agent for agent in agents or () if agent not in known]:
+            raise UnknownAgent(f"no agent {unknown[0]!r} (known: {', '.join(sorted(known))})")
+        env = shared.env if store is None else replace(shared.env, store=open_store(store))
+        worker = object.__new__(type(self))
+        worker._carried, worker._retry = self._carried, self._retry
+        worker._bus_given = self._bus_given if bus is None else bus
+        post = Post(env.registry, self._carried, lambda: worker._shared.courier.look())
+        worker._set_up(
+            replace(env, children=ChildRuns(lambda: worker._dispatch, shared.book), post=post),
+            execute,
+            shared.retention,
+            capacity or shared.keeper.capacity,
+            tuple(agents or known),
+            shared.book,
+        )
+        return worker
 
     def _join(self, shared: _Shared, store: Store, tenant: str) -> None:
         """Be the handle of one tenant."""
@@ -165,8 +255,38 @@ class Runtime(Mailing, Working):
         self._bus = LocalBus()
         self._book = shared.book
         self._env = replace(shared.env, store=store, children=ChildRuns(lambda: self._dispatch, shared.book))
-        self._dispatch = Dispatcher(self._env, self._bus, shared.keeper, shared.owner, execute=shared.execute)
+        self._signals = shared.signals
+        self._dispatch = Dispatcher(
+            self._env,
+            self._bus,
+            shared.keeper,
+            shared.signals,
+            shared.owner,
+            tenant=tenant,
+            execute=shared.execute,
+        )
+        shared.signals.add(tenant, self._dispatch)
         shared.tenants[tenant] = self
+
+    @property
+    def capacity(self) -> Capacity:
+        """How much it takes on."""
+        return self._shared.keeper.capacity
+
+    @property
+    def metrics(self) -> Metrics:
+        """What it did so far, counted."""
+        return self._shared.keeper.metrics
+
+    @property
+    def worker_id(self) -> str:
+        """Under which name it claims threads."""
+        return self._shared.owner
+
+    @property
+    def claimed_agents(self) -> tuple[str, ...]:
+        """The agents whose dispatches it claims."""
+        return tuple([agent for agent in self._shared.keeper.agents if agent not in EVERYWHERE])
 
     def tenant(self, name: str) -> Runtime:
         """The same runtime for another tenant: its threads, runs and tickets, and nothing of others'."""
@@ -214,10 +334,25 @@ class Runtime(Mailing, Working):
         client_tools: Sequence[ClientTool] = (),
         state: Mapping[AnyKey, Any] | None = None,
         request_id: str | None = None,
+        delay: float | None = None,
+        at: datetime | None = None,
+        priority: int = PRIORITY,
     ) -> RunHandle:
-        """Begin a run as `run` does, and return once it is in the store; it goes on in the background."""
+        """Begin a run as `run` does, and return once it is in the store; it goes on in the background.
+
+        With a `delay` in seconds, or a time `at`, it begins then, where the store is served. The lower its
+        `priority` (0 to 255), the sooner a worker claims it.
+        """
         self._bind()
         new = self._new(agent, input, thread, principal, settings, client_tools, state, request_id)
+        if delay is not None or at is not None or priority != PRIORITY:
+            new = replace(new, at=time_of(delay, at, self._env.clock.now()), priority=priority_of(priority))
+        if new.at is not None:
+            self._dispatch.check_open()
+            await self._dispatch.check_room()
+            await self._dispatch.deliver(item_of(new, "queue"))
+            self._shared.keeper.look()
+            return RunHandle(new.run_id, new.thread_id, self, self._dispatch)
         ids = [new.run_id]
         loop = asyncio.get_running_loop()
         begun: asyncio.Future[None] = loop.create_future()
@@ -264,38 +399,44 @@ class Runtime(Mailing, Working):
         end = cast(Event, None)
         task.add_done_callback(lambda _: subscription.push(end))
         queue = subscription.events
-        last = reread = 0
-        elsewhere = False
+        follower = Follower(self._env, new.thread_id, roots=roots)
+        reread = 0
+        if not self._shared.execute:
+            self._follow(new.thread_id, subscription)
         try:
             while True:
                 while queue:
                     if subscription.lagged:
                         subscription.lagged = False
-                        async for event in self._logged(new.thread_id, last):
-                            last = reread = event.seq
-                            if event.run.root_run_id in roots:
-                                yield event
+                        async for event in follower.log():
+                            reread = event.seq
+                            yield event
                         continue
                     event = queue.popleft()
                     if event is end:
                         task.result()
-                        if elsewhere or not last:
-                            async for event in self._logged_of(new.thread_id, last, roots):
+                        if follower.elsewhere or not follower.last:
+                            async for event in follower.log():
                                 yield event
                         return
+                    if isinstance(event, News):
+                        async for shown in follower.heard(event):
+                            yield shown
+                        reread = follower.last
+                        continue
                     if event.run.root_run_id not in roots:
                         continue
                     if event.run.thread_id == new.thread_id:
-                        if event.seq <= last if event.durable else event.seq < reread:
+                        if event.seq <= follower.last if event.durable else event.seq < reread:
                             continue
-                        last = max(last, event.seq)
+                        follower.seen(event)
                     yield cast(AnyEvent, event)
-                if not await subscription.wait(None if self._runs_here(new.thread_id) else POLL):
-                    elsewhere = True
-                    async for event in self._logged_of(new.thread_id, last, roots):
-                        last = reread = event.seq
+                if not await self._news(new.thread_id, subscription, follower):
+                    async for event in follower.look():
                         yield event
+                    reread = follower.last
         finally:
+            self._signals.leave(self._dispatch.tenant, new.thread_id, subscription)
             subscription.close()
 
     async def resume(
@@ -329,13 +470,15 @@ class Runtime(Mailing, Working):
         policy: InputPolicy | None = None,
         principal: Principal | None = None,
         request_id: str | None = None,
+        at: datetime | None = None,
+        priority: int = PRIORITY,
     ) -> Receipt:
         """Give a thread input without waiting for what comes of it.
 
         On a thread with an open run the policy decides: `queue` runs it afterwards, `steer` shows it to the
         running run at its next step, `interrupt` cancels that run first, `reject` raises `ThreadBusy`. By default
         it is queued, or steers a run that waits for tasks. A free thread starts a run in the background. `agent`
-        is by default the one that ran last.
+        is by default the one that ran last. With a time `at`, nobody is shown it before.
         """
         self._bind()
         thread_of(thread)
@@ -346,7 +489,10 @@ class Runtime(Mailing, Working):
             if agent is None:
                 raise UsageError(f"thread {thread!r} has had no run; say which agent: send(..., agent=...)")
         new = self._new(agent, input, thread, principal, None, (), None, request_id)
+        new = replace(new, at=time_of(None, at, self._env.clock.now()), priority=priority_of(priority))
         await send(self._dispatch, new, policy)
+        if new.at is not None:
+            self._shared.keeper.look()
         return Receipt(cast(Message, new.message).id, thread)
 
     def run_sync(self, agent: str | Agent, input: Input, **options: Any) -> RunResult:
@@ -390,15 +536,37 @@ class Runtime(Mailing, Working):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def close(self) -> None:
-        """Cancel what runs, of all tenants, wait until all is quiet, and close the store."""
+    async def drain(self, grace: float = DRAIN_GRACE) -> int:
+        """Claim and begin nothing more, and hand over what runs, of all tenants: each run goes on to the end of
+        its open step, and from there in another process on the store. What takes longer than `grace` seconds is
+        cut off and recovered elsewhere by its tools' effects; returns how many that were. A store in memory has no
+        other process: there it is waited for, and `close` cancels the rest.
+        """
         shared = self._shared
+        await shared.keeper.stop()
+        dispatchers = [runtime._dispatch for runtime in shared.tenants.values()]
+        if shared.env.store.durable:
+            return await drain(dispatchers, grace)
+        for dispatch in dispatchers:
+            dispatch.stop()
+        ends = [act.ended() for dispatch in dispatchers for act in dispatch.active.values()]
+        if ends:
+            await asyncio.wait(ends, timeout=grace)
+        return sum(len(dispatch.active) for dispatch in dispatchers)
+
+    async def close(self, grace: float = DRAIN_GRACE) -> None:
+        """Drain, wait until all is quiet, and close the store. What runs on a store in memory is cancelled."""
+        shared = self._shared
+        await shared.keeper.stop()
+        if shared.env.store.durable:
+            await self.drain(grace)
         await shared.courier.close()
         for runtime in shared.tenants.values():
             await runtime._dispatch.close()
             runtime._bus.close()
         shared.env.threads.close()
         await shared.keeper.close()
+        await shared.signals.close()
         await shared.env.store.close()
 
     def _bind(self) -> None:
@@ -411,6 +579,7 @@ class Runtime(Mailing, Working):
                 "or use run_sync from other threads"
             )
         shared.loop = loop
+        shared.signals.open()
 
     def _new(
         self,

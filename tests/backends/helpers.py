@@ -23,7 +23,16 @@ Request = RootRequest | DelegateRequest
 Act = Callable[[Any], BackendResult | Awaitable[BackendResult]]
 
 # A backend that keeps its own conversation, asks questions and can be told to stop.
-REMOTE = Capabilities("abort", False, False, False, "remote", "input_and_auth", "incremental")
+REMOTE = Capabilities(
+    "abort",
+    False,
+    False,
+    False,
+    "remote",
+    "input_and_auth",
+    "incremental",
+    persistence=("ephemeral", "durable"),
+)
 
 
 class Scripted(ExecutionBackend):

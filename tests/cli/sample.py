@@ -117,6 +117,11 @@ def agents() -> list[Agent]:
         Agent("parallel", model=ScriptedModel([cities, "Sunny everywhere."]), tools=[weather]),
         Agent("halting", model=FunctionModel(halting)),
         Agent("support", model=pay(), tools=[refund]),
+        Agent(
+            "boss",
+            model=ScriptedModel([call("agent_run_support", prompt="Refund A7"), "It is seen to."]),
+            delegates=["support"],
+        ),
         Agent("clerk", model=ScriptedModel([call("register"), "Registered."]), tools=[register]),
         Agent("client", model=ScriptedModel([call("locate"), "Found."]), tools=[ClientTool("locate")]),
         Agent("ended", model=ScriptedModel([call("finish")]), tools=[finish]),

@@ -67,7 +67,7 @@ def test_an_error_before_the_run_is_shown_and_the_chat_goes_on(wakeful) -> None:
 def test_with_several_agents_one_must_be_named(wakeful) -> None:
     result = talk(wakeful, "sample:make", "Hello")
     assert result.exit_code == 2
-    assert "this runtime has 15 agents; say which one to talk to: assistant, " in result.stderr
+    assert "this runtime has 16 agents; say which one to talk to: assistant, " in result.stderr
 
 
 def test_an_unknown_agent_is_wrong_usage(wakeful) -> None:
@@ -103,6 +103,13 @@ def test_an_approval_is_asked_for_in_place(wakeful) -> None:
         "That is settled.",
         "> ",
     ]
+
+
+def test_what_a_delegate_asks_is_asked_for_in_place_too(wakeful) -> None:
+    result = talk(wakeful, "sample:make", "See to A7", "a", options=("boss",))
+    lines = after(result.stdout, "> See to A7")
+    assert "? May refund run?" in lines
+    assert lines[-3:] == ["← agent_run_support: That is settled.", "It is seen to.", "> "]
 
 
 def test_a_denial_has_a_reason(wakeful) -> None:

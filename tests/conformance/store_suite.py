@@ -189,7 +189,7 @@ async def rows_left(store: Store) -> dict[str, int]:
     without tables has none."""
     if not isinstance(store, SqlStore):
         return {}
-    tables = set(re.findall(r"CREATE TABLE (\w+)", " ".join(MIGRATIONS))) - {"meta", "workers"}
+    tables = set(re.findall(r"CREATE TABLE (\w+)", " ".join(MIGRATIONS))) - {"meta", "turns", "workers"}
     found = {table: (await store._query(f"SELECT count(*) FROM {table}"))[0][0] for table in sorted(tables)}
     return {table: count for table, count in found.items() if count}
 

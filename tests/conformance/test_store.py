@@ -94,10 +94,11 @@ async def test_a_claimed_thread_cannot_be_claimed(open_store: StoreFactory) -> N
 
 async def test_a_claim_and_its_first_writes_are_one(open_store: StoreFactory) -> None:
     async with open_store() as store:
-        done = await Writer(store).begin(log=[step(), message()])
-        view = await store.load("t1")
-        assert view is not None
+        writer = Writer(store)
+        done = await writer.claim("w1", runs=[record()], log=[step(), message()])
+        view = await writer.view()
         assert (view.run, view.thread.claimed, view.thread.epoch) == (record(), True, done.epoch)
+        assert (view.thread.owner, await store.thread("t1")) == ("w1", view.thread)
         assert done.head == 2
 
 
@@ -190,6 +191,7 @@ async def test_the_last_writes_and_the_release_are_one(open_store: StoreFactory)
         await writer.release(log=[message("bye")], runs=[record(status="done")])
         view = await writer.view()
         assert (view.run, view.thread.claimed, view.thread.head) == (None, False, 1)
+        assert view.thread.owner is None
 
 
 async def test_of_many_that_claim_at_once_one_gets_it(open_store: StoreFactory) -> None:

@@ -158,6 +158,24 @@ async def test_new_input_takes_the_place_of_a_run_whose_child_waits_for_a_person
     await runtime.close()
 
 
+@pytest.mark.parametrize("how", HOW, ids=["ephemeral", "durable"])
+async def test_a_parent_hears_of_a_child_whose_thread_was_given_other_input(
+    how: Delegate, place: Place, scripted: Scripted
+) -> None:
+    agents = [
+        Agent("parent", model=scripted(ask(), "it was stopped"), delegates=[how]),
+        Agent("child", model=scripted(call("pay"), "hello"), tools=[spying(Spy(), "pay", approval=True)]),
+    ]
+    runtime = family(*agents, store=place())
+    waiting = await soon(runtime.run("parent", "go", thread="t"))
+    assert (await soon(runtime.run("child", "hi", thread=waiting.tickets[0].thread_id))).text == "hello"
+    result = await soon(runtime.wait(waiting.run_id))
+    assert (result.status, result.text) == ("done", "it was stopped")
+    (reply,) = await replies_on(runtime, "t")
+    assert "superseded by new input" in reply_text(reply)
+    await runtime.close()
+
+
 async def test_cancelling_the_root_cancels_a_waiting_grandchild(place: Place, scripted: Scripted) -> None:
     agents = [
         Agent("top", model=scripted(ask("parent")), delegates=["parent"]),

@@ -11,13 +11,15 @@ import pytest
 from wakeful import Limits, Runtime, Tool, _checks, task, tool
 from wakeful.agents import _registry
 from wakeful.bus import _local
+from wakeful.cli import _worker
 from wakeful.loop._checkpoints import INTERVAL_MS
 from wakeful.loop._phases import MAX_ACTION_ROUNDS
 from wakeful.loop._tasks import MAX_SHOWN
 from wakeful.messaging._post import MAX_PENDING_MAIL
 from wakeful.runtime import RETENTION, RETRY
 from wakeful.state import MAX_VALUE_BYTES
-from wakeful.stores import LEASE_MS
+from wakeful.stores import LEASE_MS, MAX_ATTEMPTS
+from wakeful.stores._claiming import FIRST_PAUSE, LONGEST_PAUSE
 from wakeful.stores._rows import BLOB_BYTES
 from wakeful.stores._rules import MAX_PENDING
 from wakeful.tasks import MAX_EVENT_BYTES, MAX_EVENTS
@@ -67,6 +69,12 @@ CODE = {
     "how late an occurrence may be without being missed": f"{GRACE_MS / 1000:g} s",
     "what the model is shown of a result": kib(Tool.max_result_bytes),
     "time for a call that was told to stop": f"{default_of(Runtime.__init__, 'cancel_grace'):g} s",
+    "time for open steps when a runtime is closed": f"{default_of(Runtime.close, 'grace'):g} s",
+    "time for open steps when a worker is stopped": f"{_worker.GRACE:g} s",
+    "runs that a worker has at once": str(_worker.CONCURRENCY),
+    "priority of a run, the lowest first": str(default_of(Runtime.start, "priority")),
+    "attempts before a dispatch is a dead letter": str(MAX_ATTEMPTS),
+    "pause after a failed attempt": f"{FIRST_PAUSE} ms, doubled up to {LONGEST_PAUSE // 1000} s",
     "runs in one answer of `list_runs`": str(default_of(Runtime.list_runs, "limit")),
     "input of a run": kib(_checks.MAX_INPUT_BYTES),
     "a thread's id": f"{_checks.MAX_THREAD_ID_BYTES} bytes",

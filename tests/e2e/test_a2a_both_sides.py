@@ -163,3 +163,13 @@ def test_cancelling_reaches_across_the_wire(shops: Shops) -> None:
     listed = shops._start("-m", "wakeful.cli", "tickets", "list", "served.db", "--json")
     out, err = listed.communicate(timeout=60)
     assert (out, listed.returncode) == ("", 0), err
+
+
+def test_a_denial_crosses_the_wire(shops: Shops) -> None:
+    _, status, _, ((ticket_id, _, _),), _ = shops.told("run", "lead", "refund 7")
+    assert status == "waiting"
+    _, status, text, _, _ = shops.told("deny", ticket_id, "too late")
+    assert status == "done"
+    assert "denied" in text
+    assert "too late" in text
+    assert shops.lines("refunded") == []

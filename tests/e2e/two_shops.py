@@ -105,6 +105,9 @@ async def main(command: str, *arguments: str) -> None:
                 told(await runtime.wait((await runtime.list_runs(thread="t"))[0].id))
             case "answer":
                 told(await runtime.answer(arguments[0], json.loads(arguments[1])))
+            case "deny":
+                (ticket,) = [t for t in await runtime.tickets(status="open") if t.id == arguments[0]]
+                told(await runtime.answer(ticket.id, ticket.deny(arguments[1])))
             case "cancel":
                 run = (await runtime.list_runs(thread="t"))[0]
                 await runtime.cancel(run.id, "enough")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import httpx
 import pytest
 from a2a.types import a2a_pb2 as pb
@@ -30,7 +32,7 @@ from a2a_serving import (
 )
 from msgspec import Struct
 
-from wakeful import Agent, Base64, Image, Runtime, ScriptedModel, ToolContext, Turn, call, tool
+from wakeful import Agent, Base64, Delegate, Image, Runtime, ScriptedModel, ToolContext, Turn, call, tool
 from wakeful.models import PartChunk, StopChunk, TextChunk
 
 pytestmark = pytest.mark.parametrize("binding", BINDINGS)
@@ -246,6 +248,31 @@ async def test_an_approval_is_answered_in_the_same_task(binding: str, streaming:
         assert answer_of(await get(client, task.id)) == "Refunded."
         again = await stream(client, answer)
         assert (states(again), again[0].task.id) == (["completed"], task.id)
+
+
+@pytest.mark.parametrize("durable", [True, False])
+@pytest.mark.parametrize("streaming", [True, False])
+async def test_what_a_delegate_asks_is_asked_of_the_caller(
+    binding: str, streaming: bool, durable: bool, tmp_path: Path
+) -> None:
+    @tool(approval=True)
+    def refund(order: str) -> str:
+        return f"refunded {order}"
+
+    asks = call("agent_run_payer", prompt="Refund 7")
+    agents = [
+        Agent("lead", ScriptedModel([asks, "Refunded."]), delegates=[Delegate("payer", durable=durable)]),
+        Agent("payer", ScriptedModel([call("refund", order="7"), "done"]), tools=[refund]),
+    ]
+    runtime = Runtime(agents, store=tmp_path / "app.db")
+    async with (
+        serve(runtime, agents=["lead"]) as url,
+        connect(url, binding, streaming=streaming) as client,
+    ):
+        events = await stream(client, "Refund 7")
+        assert states(events)[-1] == "input_required"
+        events = await stream(client, said("approve", task_id=events[0].task.id))
+        assert states(events)[-1] == "completed"
 
 
 async def test_several_tickets_are_answered_by_their_ids(binding: str) -> None:

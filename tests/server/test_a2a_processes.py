@@ -122,10 +122,12 @@ async def test_it_stops_with_streams_open(tmp_path: Path, processes: list[Served
         assert "Traceback" not in "".join(served.told)
         await watching.aclose()
     store = SqliteStore(tmp_path / "app.db")
-    run = await store.run(task.id)
+    run, dispatches = await store.run(task.id), await store.dispatches()
     await store.close()
     assert run is not None
-    assert run.status == "done"
+    # It is not cancelled: whoever serves the store next goes on with it.
+    assert (run.status, run.cancel) == ("running", None)
+    assert [(one.thread_id, one.claimed_by) for one in dispatches] == [(run.thread_id, None)]
 
 
 def test_it_tells_where_everything_is_and_stops_on_a_signal(tmp_path: Path, processes: list[Served]) -> None:

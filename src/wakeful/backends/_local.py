@@ -6,10 +6,10 @@ import asyncio
 from typing import TYPE_CHECKING, cast
 
 from ..errors import ExecutionFailed
-from ..loop import match_decision
+from ..loop import ended_as, match_decision
 from ..stores import InboxItem
 from ..types.ids import new_id
-from ..types.runs import Blocked, Cancelled, Failed, Stopped, Termination
+from ..types.runs import Termination
 from ..types.tickets import Decision
 from ._contract import (
     BackendOutput,
@@ -104,19 +104,12 @@ def local_result(act: Activation, agent_id: str) -> BackendResult:
 
 def status_of(termination: Termination | None) -> BackendStatus:
     """The status that goes with how an activation ended; None is a run that waits."""
-    match termination:
-        case None:
-            return Suspended()
-        case Cancelled():
-            return CancelledStatus()
-        case Stopped(policy, detail):
-            return FailedStatus(f"stopped: {policy}: {detail}" if detail else f"stopped: {policy}")
-        case Blocked(reason):
-            return FailedStatus(f"blocked: {reason}")
-        case Failed(_, message):
-            return FailedStatus(message)
-        case _:
-            return Completed()
+    if termination is None:
+        return Suspended()
+    ended = ended_as(termination)
+    if ended.status == "completed":
+        return Completed()
+    return CancelledStatus() if ended.status == "cancelled" else FailedStatus(ended.error or "")
 
 
 def backend_of(agent: ResolvedAgent) -> ExecutionBackend:

@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from typing import Protocol
 
 from ..types.events import Event
+from ._protocol import News
 
-__all__ = ["Channel", "LocalBus", "Subscription"]
+__all__ = ["Channel", "LocalBus", "Reader", "Subscription"]
 
 MAX_BACKLOG = 8192
+
+
+class Reader(Protocol):
+    """Whoever listens to a thread."""
+
+    def push(self, event: Event) -> None:
+        """Take an event in; never blocks."""
+        ...
+
+    def end(self) -> None:
+        """Hear that nothing will come any more."""
+        ...
 
 
 class Subscription:
@@ -21,11 +35,12 @@ class Subscription:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._waiter: asyncio.Future[None] | None = None
-        self.events: deque[Event] = deque()
+        # Events of this process, and with a bus the news of others.
+        self.events: deque[Event | News] = deque()
         self.lagged = False
         self.closed = False
 
-    def push(self, event: Event) -> None:
+    def push(self, event: Event | News) -> None:
         """Take an event in; never blocks."""
         if len(self.events) >= MAX_BACKLOG:
             self.events.clear()
@@ -77,7 +92,7 @@ class Channel:
         self._bus = bus
         self._thread_id = thread_id
         self.above = above
-        self.readers: tuple[Subscription, ...] = ()
+        self.readers: tuple[Reader, ...] = ()
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -99,12 +114,16 @@ class Channel:
     def watch(self) -> Subscription:
         """Listen from now on."""
         subscription = Subscription(self)
-        self.readers = (*self.readers, subscription)
+        self.join(subscription)
         return subscription
 
-    def leave(self, subscription: Subscription) -> None:
+    def join(self, reader: Reader) -> None:
+        """Give a reader what comes from now on, until it leaves."""
+        self.readers = (*self.readers, reader)
+
+    def leave(self, leaving: Reader) -> None:
         """Stop listening."""
-        self.readers = tuple([reader for reader in self.readers if reader is not subscription])
+        self.readers = tuple([reader for reader in self.readers if reader is not leaving])
         self._bus.drop_if_unused(self._thread_id)
 
 
@@ -118,15 +137,13 @@ class LocalBus:
     def hold(self, thread_id: str, above: tuple[str, ...] = ()) -> Channel:
         """The thread's channel, kept until `release`: what a running run publishes to. `above` are the threads of
         the runs above it, the nearest first."""
-        channel = self._channels.get(thread_id)
-        if channel is None:
-            channel = self._channels[thread_id] = Channel(self, thread_id, above)
-        elif above:
+        channel = self.channel(thread_id)
+        if above:
             channel.above = above
         self._holders[thread_id] = self._holders.get(thread_id, 0) + 1
         return channel
 
-    def readers_of(self, thread_ids: tuple[str, ...]) -> list[Subscription]:
+    def readers_of(self, thread_ids: tuple[str, ...]) -> list[Reader]:
         """Whoever watches one of these threads."""
         found = [self._channels.get(thread_id) for thread_id in thread_ids]
         return [reader for channel in found if channel is not None for reader in channel.readers]
@@ -142,10 +159,14 @@ class LocalBus:
 
     def watch(self, thread_id: str) -> Subscription:
         """Listen to a thread."""
+        return self.channel(thread_id).watch()
+
+    def channel(self, thread_id: str) -> Channel:
+        """The thread's channel, which goes with its last reader if nobody holds it."""
         channel = self._channels.get(thread_id)
         if channel is None:
             channel = self._channels[thread_id] = Channel(self, thread_id)
-        return channel.watch()
+        return channel
 
     def drop_if_unused(self, thread_id: str) -> None:
         """Forget a channel that nobody holds or watches."""

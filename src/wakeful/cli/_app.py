@@ -14,6 +14,7 @@ from ..types.events import AnyEvent
 from ..types.ids import new_id
 from ._chat import Chat, choose_agent
 from ._decide import ask_terminal
+from ._dispatches import dispatches_app
 from ._exit import exit_code, reported
 from ._messages import messages_app
 from ._render import Renderer
@@ -22,6 +23,7 @@ from ._session import Session, Turn
 from ._store import store_app
 from ._target import load_runtime
 from ._tickets import tickets_app
+from ._worker import worker
 
 __all__ = ["app"]
 
@@ -35,7 +37,9 @@ app = typer.Typer(
 app.add_typer(store_app)
 app.add_typer(tickets_app)
 app.add_typer(messages_app)
+app.add_typer(dispatches_app)
 app.command()(serve)
+app.command()(worker)
 
 Target = Annotated[
     str,

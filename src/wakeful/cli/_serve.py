@@ -14,6 +14,7 @@ from ..errors import UsageError
 from ._exit import reported
 from ._render import Renderer
 from ._target import load_runtime
+from ._worker import as_worker
 
 if TYPE_CHECKING:
     from ..server import Auth
@@ -42,11 +43,18 @@ def serve(
         bool, typer.Option("--private-webhooks", help="Push to private addresses and over plain HTTP too.")
     ] = False,
     no_auth: Annotated[bool, typer.Option("--no-auth", help="Let everybody in who reaches the address.")] = False,
+    concurrency: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="How many runs it claims at once; all that is due.")
+    ] = None,
+    workers: Annotated[
+        bool, typer.Option("--workers/--no-workers", help="Run agents here, or leave that to other processes.")
+    ] = True,
 ) -> None:
     """Serve agents over A2A, until SIGTERM or ctrl-C.
 
     Without a token or a key it listens on loopback only, unless --no-auth says
-    that everybody may call.
+    that everybody may call. When it is stopped, runs are handed over to other
+    processes on the store, as a worker does.
     """
     renderer = Renderer()
     with reported(renderer):
@@ -58,6 +66,8 @@ def serve(
                 "--api-key-env NAME, listen on 127.0.0.1, or say --no-auth if everybody may call"
             )
         runtime = load_runtime(target)
+        if concurrency is not None or not workers:
+            runtime = as_worker(runtime, None, None, concurrency, execute=workers)
         webhooks = server.Webhooks(allow_private=private_webhooks)
         names = [name.strip() for name in agents.split(",") if name.strip()] or None
         served = server.app(runtime, agents=names, auth=auth, public_url=public_url, webhooks=webhooks)

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, NoReturn, cast
 
 from ..runtime import Runtime
-from ..types.events import AnyEvent, RunFinish, ToolCallSuspended
+from ..types.events import AnyEvent, RunFinish
 from ..types.runs import RunRecord
 from ..types.tickets import Decision, Ticket
 from ._exit import ExitCode
@@ -31,13 +31,9 @@ class Turn:
         self.agent_id = ""
         self.finish: RunFinish | None = None
         self.opened = asyncio.Event()
-        self._seen: dict[str, Ticket] = {}
-
-    @property
-    def tickets(self) -> list[Ticket]:
-        """The questions that the run waits on."""
-        waiting = self.finish.waiting if self.finish is not None else None
-        return [self._seen[t] for t in waiting.tickets if t in self._seen] if waiting is not None else []
+        self.finished = asyncio.Event()
+        # The questions that the run and those below it wait on.
+        self.tickets: tuple[Ticket, ...] = ()
 
     def see(self, event: AnyEvent) -> None:
         """Take note of an event; those of agents below this one don't count."""
@@ -46,10 +42,9 @@ class Turn:
         self.run_id, self.thread_id, self.agent_id = event.run_id, event.thread_id, event.run.agent_id
         self.opened.set()
         match event:
-            case ToolCallSuspended(ticket=ticket):
-                self._seen[ticket.id] = ticket
             case RunFinish():
                 self.finish = event
+                self.finished.set()
             case _:
                 pass
 
@@ -117,28 +112,42 @@ class Session:
             async for event in events:
                 turn.see(event)
                 self._show(event)
+        await self._ask(turn)
 
     async def _answer(self, turn: Turn, decision: Decision) -> None:
         after = turn.finish.seq if turn.finish is not None else 0
         # The reader is started first, so that it listens before the run goes on.
         reader = asyncio.create_task(self._read(turn, after))
         try:
-            await self._runtime.resume(turn.run_id, decision)
-            await reader
+            result = await self._runtime.resume(turn.run_id, decision)
+            turn.tickets = result.tickets
+            # A run below it may have been answered, and ask again: then this one has said nothing.
+            last = await self._last_finish(turn, after)
+            while last and (turn.finish is None or turn.finish.seq < last) and not reader.done():
+                turn.finished.clear()
+                seen = asyncio.create_task(turn.finished.wait())
+                await asyncio.wait([reader, seen], return_when=asyncio.FIRST_COMPLETED)
+                seen.cancel()
         finally:
             reader.cancel()
             await asyncio.wait([reader])
 
+    async def _last_finish(self, turn: Turn, after: int) -> int:
+        log = self._runtime.events(turn.thread_id, after=after, follow=False)
+        return max([e.seq async for e in log if isinstance(e, RunFinish) and e.run_id == turn.run_id], default=0)
+
+    async def _ask(self, turn: Turn) -> None:
+        """Find out what the run waits for."""
+        if turn.finish is not None and turn.finish.status == "waiting":
+            turn.tickets = (await self._runtime.result(turn.run_id)).tickets
+
     async def _read(self, turn: Turn, after: int) -> None:
-        """Show what happens on the thread behind a place in its log, until the turn's run leaves off."""
+        """Show what happens on the thread behind a place in its log."""
         async with aclosing(_closable(self._runtime.events(turn.thread_id, after=after))) as events:
             async for event in events:
-                if event.run.root_run_id != turn.run_id:
-                    continue
-                turn.see(event)
-                self._show(event)
-                if isinstance(event, RunFinish) and not event.run.depth:
-                    return
+                if event.run.root_run_id == turn.run_id:
+                    turn.see(event)
+                    self._show(event)
 
     async def _waiting(self, thread: str) -> Turn | None:
         runs = await self._runtime.list_runs(thread=thread, status="waiting", limit=1)
@@ -148,6 +157,7 @@ class Session:
         async for event in self._runtime.events(thread, after=runs[0].first_seq - 1, follow=False):
             if event.run_id == runs[0].id:
                 turn.see(event)
+        await self._ask(turn)
         return turn
 
 

@@ -20,9 +20,9 @@ class UnknownTask(ToolError):
 
 
 async def _find(ctx: ToolContext, task_id: str) -> TaskRecord:
-    """A task of the caller's thread, by id or, of those that run, by name. Somebody else's isn't there."""
+    """A task of the caller's thread, by id or by name: the newest of that name. Somebody else's isn't there."""
     tasks = await ctx.tasks()
-    named = [t for t in tasks if t.name == task_id and t.status == "running"]
+    named = [t for t in reversed(tasks) if t.name == task_id]
     for task in [t for t in tasks if t.id == task_id] + named:
         return task
     raise UnknownTask(f"Unknown task_id: {task_id}")

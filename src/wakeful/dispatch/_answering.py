@@ -44,6 +44,7 @@ async def send(dispatch: Dispatcher, new: NewRun, policy: InputPolicy | None) ->
         waiting = stored.run.waiting if stored is not None and stored.run is not None else None
         steers = waiting is not None and ("input" in waiting.wakes or waiting.reason == "timer")
         policy = "steer" if steers else "queue"
+    await dispatch.check_room()
     await dispatch.deliver(item_of(new, policy))
     if busy and policy == "interrupt" and stored is not None and stored.run is not None:
         await cancel(dispatch, stored.run.id, "interrupted by new input")
@@ -222,9 +223,11 @@ async def cancel(dispatch: Dispatcher, run_id: str, reason: str) -> bool:
 
 
 async def retry(dispatch: Dispatcher, run_id: str) -> RunResult:
-    """Go on with a run that failed, from its last committed step."""
+    """Go on with a run that failed or whose dispatch is a dead letter, from its last committed step."""
     while True:
         run, stored = await _find(dispatch, run_id)
+        if run.status != "done" and await dispatch.env.store.revive(run.thread_id):
+            return await settle(dispatch, run_id)
         ending = run.outcome.termination if run.outcome is not None else None
         failed = isinstance(ending, Failed) or (
             isinstance(ending, Stopped) and ending.policy == "consecutive_errors"

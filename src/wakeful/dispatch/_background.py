@@ -80,7 +80,7 @@ async def _own(dispatch: Dispatcher, record: TaskRecord, item: InboxItem, child:
             raise UsageError(
                 f"thread {owner!r} has had no run, so no agent is there to begin one: use wake='inbox'"
             )
-        task = TaskRef(record.id, 1, True, True, child.wake, last or "")
+        task = TaskRef(record.id, 1, background=True, wake=child.wake, owner=last or "")
         inbox = [replace(item, task=task)]
         if stored is not None and (stored.thread.claimed or item.id != item.run_id):
             # The ids of both are the request's, so that neither is there twice.

@@ -213,7 +213,9 @@ def input_of(parent: Activation, task: TaskRecord, request: ChildRequest) -> Inb
 
 
 def _ref(parent: Activation, task: TaskRecord, request: ChildRequest) -> TaskRef:
-    return TaskRef(task.id, task.epoch, task.background, True, request.wake, parent.view.run.agent_id)
+    return TaskRef(
+        task.id, task.epoch, task.background, not task.background, request.wake, parent.view.run.agent_id
+    )
 
 
 def _after_hops(message: Message, hops: int) -> Message:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ..clock import Clock
-from ..errors import StoreError, UsageError, explain
-from ..stores import Due, Lease, Retention, Store
+from ..bus import Wake
+from ..clock import Clock, SystemClock
+from ..errors import Conflict, StaleFence, StoreError, explain
+from ..stores import Claimed, Claims, Commit, Fence, Lease, Retention, Store
+from ..types.limits import Capacity
+from ._claimed import go_on
+from ._metrics import Metrics
+from ._signals import Signals
 
 if TYPE_CHECKING:
     from ._local import Dispatcher
@@ -18,27 +24,46 @@ __all__ = ["Keeper"]
 
 _log = logging.getLogger("wakeful")
 
-PULSE = 0.25
-IDLE = 1.0
+# How often to look, in seconds; less often while a bus says when to.
+PULSE, PULSE_WITH_BUS = 0.25, 1.0
+IDLE, IDLE_WITH_BUS = 1.0, 5.0
 PRUNE_EVERY = 3600.0
-PUT_OFF = 30.0
+MAX_CLAIM = 64
 
 
 class Keeper:
     """One for each runtime, for all tenants. While runs are active their claims are kept alive. Under
     `async with runtime` it also looks for what is due: runs whose owner died, input that nobody took, timers."""
 
-    def __init__(self, store: Store, owner: str, clock: Clock, dispatcher: Callable[[str], Dispatcher]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        owner: str,
+        clock: Clock,
+        signals: Signals,
+        dispatcher: Callable[[str], Dispatcher],
+        agents: Collection[str],
+        capacity: Capacity,
+    ) -> None:
         self._store = store
+        self._signals = signals
         self._owner = owner
         self._clock = clock
         self._dispatcher = dispatcher
+        self.agents = agents
+        self.capacity = capacity
+        self.metrics = Metrics()
+        self._unsure = False
         self._lease: Lease | None = None
         self._pulse: asyncio.Task[None] | None = None
         self._service: asyncio.Task[None] | None = None
         self._active = 0
-        self._put_off: dict[tuple[str, str], float] = {}
         self._looks = asyncio.Event()
+
+    @property
+    def claims_only(self) -> bool:
+        """Whether all that is begun here is claimed first: where it is counted how much runs at once."""
+        return self.capacity.running is not None and self._service is not None
 
     # -- while runs are active -------------------------------------------------------------------------------
 
@@ -63,7 +88,7 @@ class Keeper:
             if self._lease is not None:
                 self._lease.beat()
             # A claim's own commit says what was in its inbox: there is nothing to hear of at first.
-            await asyncio.sleep(PULSE)
+            await asyncio.sleep(PULSE_WITH_BUS if self._signals.healthy else PULSE)
             try:
                 for tenant, thread_id, head in await self._store.claims(self._owner):
                     await self._dispatcher(tenant).hear(thread_id, head)
@@ -77,6 +102,7 @@ class Keeper:
         if self._service is None:
             self._looks = asyncio.Event()
             self._service = asyncio.get_running_loop().create_task(self._serve(retention))
+            self._signals.serve()
 
     async def _serve(self, retention: Retention | None) -> None:
         loop = asyncio.get_running_loop()
@@ -88,7 +114,9 @@ class Keeper:
                     next_prune = loop.time() + PRUNE_EVERY
                     for tenant in await self._store.tenants():
                         await self._store.tenant(tenant).prune(retention)
-                wait = await self._take_due(loop.time())
+                if self._unsure:
+                    await self._give_back_strays()
+                wait = await self._take_due()
             except StoreError as error:
                 _log.warning("the store didn't answer: %s", explain(error))
             await self._pause(wait)
@@ -102,7 +130,8 @@ class Keeper:
         processes do, which is looked for now and then; or what this one says."""
         timer = None if wait is None else self._clock.call_later(wait, self._looks.set)
         try:
-            async with asyncio.timeout(IDLE):  # Not `wait_for`, which may swallow the cancellation that ends this.
+            idle = IDLE_WITH_BUS if self._signals.healthy else IDLE
+            async with asyncio.timeout(idle):  # Not `wait_for`, which may swallow the cancellation that ends this.
                 await self._looks.wait()
         except TimeoutError:
             pass
@@ -111,33 +140,87 @@ class Keeper:
             if timer is not None:
                 timer.cancel()
 
-    async def _take_due(self, now: float) -> float | None:
-        """Start what is due; returns the seconds until something else is, if that is known."""
-        for due in await self._store.due():
-            wait = (due.at - self._clock.now()) / 1000
-            if wait > 0:
-                return wait
-            if self._put_off.get((due.tenant, due.thread_id), 0) <= now:
-                await self._start(due, now)
-        return None
+    async def _take_due(self) -> float | None:
+        """Claim what is due, as far as there is room, and begin with it; returns the seconds until something else
+        is, if that is known."""
+        while True:
+            room = MAX_CLAIM if self.capacity.running is None else self.capacity.running - self.metrics.active
+            if room <= 0:
+                return None  # Whoever ends looks again.
+            claims = await self._claim(room)
+            for one in claims.claimed:
+                self._begin(one)
+            if claims.unsure:
+                await self._give_back_strays()
+            if len(claims.claimed) < room:
+                return None if claims.wait is None else claims.wait / 1000
 
-    async def _start(self, due: Due, now: float) -> None:
-        dispatcher = self._dispatcher(due.tenant)
-        if due.agent_id and not dispatcher.env.registry.knows(due.agent_id):
-            return  # Another process may know it; the dispatch stays, and can be seen.
+    def woken(self, wake: Wake) -> bool:
+        """Another process says that a thread is due; False if it isn't one for this process."""
+        full = self.capacity.running is not None and self.metrics.active >= self.capacity.running
+        if self._service is None or full or (wake.agent_id and wake.agent_id not in self.agents):
+            return False
+        self._looks.set()
+        return True
+
+    async def _claim(self, room: int) -> Claims:
+        # A clock of its own says what is due; the system's may be wrong, and the store's is right.
+        now = None if isinstance(self._clock, SystemClock) else self._clock.now()
         try:
-            await dispatcher.pump(due.thread_id)
-        except UsageError as error:
-            self._put_off[due.tenant, due.thread_id] = now + PUT_OFF
-            _log.warning("thread %r is due and can't go on: %s", due.thread_id, explain(error))
+            return await self._store.claim(
+                self._owner,
+                agents=self.agents,
+                limit=room,
+                now=now,
+                per_tenant=self.capacity.per_tenant,
+                per_agent=self.capacity.per_agent,
+            )
+        except StoreError:
+            self._unsure = True
+            raise
+
+    def _begin(self, claimed: Claimed) -> None:
+        dispatch = self._dispatcher(claimed.tenant)
+        self.metrics.claimed(claimed)
+        self.hold()
+        dispatch.waking.add(claimed.thread_id)
+        work = go_on(dispatch, claimed, Fence(claimed.epoch, self._owner))
+        task = asyncio.get_running_loop().create_task(work)
+        dispatch.track(task)
+        task.add_done_callback(lambda _: self._end(dispatch, claimed))
+
+    def _end(self, dispatch: Dispatcher, claimed: Claimed) -> None:
+        dispatch.waking.discard(claimed.thread_id)
+        self.metrics.active -= 1
+        self.rest()
+        self._looks.set()
+
+    async def _give_back_strays(self) -> None:
+        """Give back what this process claimed and doesn't know of, because a connection broke."""
+        self._unsure = False
+        for tenant, thread_id, _ in await self._store.claims(self._owner):
+            dispatch = self._dispatcher(tenant)
+            stored = await dispatch.env.store.load(thread_id)
+            if stored is None or thread_id in dispatch.active or thread_id in dispatch.waking:
+                continue
+            fence = Fence(stored.thread.epoch, self._owner)
+            with suppress(Conflict, StaleFence):
+                await dispatch.env.store.commit(Commit(thread_id, fence=fence, release=True))
+
+    async def stop(self) -> None:
+        """Claim nothing more."""
+        service, self._service = self._service, None
+        if service is not None:
+            service.cancel()
+            await asyncio.wait({service})
 
     async def close(self) -> None:
         """Stop looking, and give the lease up."""
-        for task in (self._service, self._pulse):
-            if task is not None:
-                task.cancel()
-                await asyncio.wait({task})
-        self._service = self._pulse = None
+        await self.stop()
+        pulse, self._pulse = self._pulse, None
+        if pulse is not None:
+            pulse.cancel()
+            await asyncio.wait({pulse})
         if self._lease is not None:
             lease, self._lease = self._lease, None
             await lease.close()

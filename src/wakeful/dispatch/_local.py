@@ -15,6 +15,7 @@ from ..errors import (
     CannotResume,
     Conflict,
     InputRetracted,
+    Overloaded,
     Repeated,
     RuntimeClosed,
     StaleFence,
@@ -23,17 +24,20 @@ from ..errors import (
     StoreUnavailable,
     UnknownRun,
     UsageError,
+    explain,
 )
 from ..loop import Activation, Environment
 from ..stores import Commit, InboxItem, ThreadView
 from ..tasks import SCHEDULE
 from ..types.runs import RunRecord
+from ._claimed import is_due, next_input
 from ._keeper import Keeper
 from ._opening import Opener
 from ._parked import check_resumable
-from ._results import NewRun, RunResult, begins_run, item_of, new_run_of, result_of
+from ._results import NewRun, RunResult, item_of, new_run_of, result_of
 from ._schedules import fire
-from ._trees import POLL, follow, open_below, settle, tickets_below, waits_for_tasks
+from ._signals import Signals
+from ._trees import POLL, dead_letter, follow, open_below, settle, tickets_below, waits_for_tasks
 
 __all__ = ["Dispatcher"]
 
@@ -50,8 +54,20 @@ class Dispatcher:
     """The runs that this process executes for one tenant. At most one at a time on a thread; others wait in its
     inbox. What another process executes is told so through the inbox, and followed in the store."""
 
-    def __init__(self, env: Environment, bus: LocalBus, keeper: Keeper, owner: str, *, execute: bool) -> None:
+    def __init__(
+        self,
+        env: Environment,
+        bus: LocalBus,
+        keeper: Keeper,
+        signals: Signals,
+        owner: str,
+        *,
+        tenant: str,
+        execute: bool,
+    ) -> None:
         self.env = env
+        self.signals = signals
+        self.tenant = tenant
         self.bus = bus
         self.keeper = keeper
         self.execute = execute
@@ -59,6 +75,8 @@ class Dispatcher:
         self.tasks: set[asyncio.Task[Any]] = set()
         self._turns: dict[str, asyncio.Future[RunResult]] = {}
         self._stuck: dict[str, float] = {}
+        # How often a thread was put off because it can't go on here.
+        self.put_off: dict[str, int] = {}
         # Threads that something was begun for which doesn't run yet.
         self.waking: set[str] = set()
         # Threads that are about to be looked at, because something was put into their inbox.
@@ -156,6 +174,7 @@ class Dispatcher:
         turn: asyncio.Future[RunResult],
         begun: asyncio.Future[None] | None,
     ) -> RunResult:
+        await self.check_room()
         await self.deliver(item)
         if begun is not None and not begun.done():
             begun.set_result(None)
@@ -198,7 +217,19 @@ class Dispatcher:
         """Put an item into its thread's inbox, and tell the run if it runs here."""
         committed = await self.env.store.commit(Commit(thread_id=item.thread_id, inbox=[item]))
         # Not the item itself: one of that id may have been taken in long ago, and then there is nothing to hear.
-        await self.hear(item.thread_id, committed.inbox_head)
+        if item.thread_id in self.active:
+            await self.hear(item.thread_id, committed.inbox_head)
+        elif self.signals.joined:
+            self._spawn(self.signals.tell(self, item.thread_id, item.agent_id))
+
+    async def check_room(self) -> None:
+        """Refuse input where as much waits for a worker as may."""
+        limit = self.keeper.capacity.queued
+        if limit is not None and await self.env.store.queued(limit) >= limit:
+            raise Overloaded(
+                f"{limit:,} dispatches of this tenant wait for a worker, which is the limit; nothing was written: "
+                "try again later, or start more workers"
+            )
 
     async def hear(self, thread_id: str, head: int) -> None:
         """Bring a run that runs here what others put into its inbox."""
@@ -211,7 +242,11 @@ class Dispatcher:
 
     def wake(self, thread_id: str) -> None:
         """Something was put into a thread's inbox: whoever runs it here hears of it, or it is gone on with."""
-        if not self.closed:
+        if self.closed:
+            return
+        if self.keeper.claims_only and thread_id not in self.active:
+            self.keeper.look()  # It has its turn among all that is due.
+        else:
             self.nudged.add(thread_id)
             self._spawn(self._nudge(thread_id))
 
@@ -221,6 +256,8 @@ class Dispatcher:
                 await self.hear(thread_id, sys.maxsize)
             else:
                 await self.pump(thread_id)
+                if thread_id not in self.active and thread_id not in self.waking:
+                    await self.signals.tell(self, thread_id, None)
         except StoreError as error:
             _log.warning("thread %r could not be looked at, and will be later: %s", thread_id, error)
         finally:
@@ -240,13 +277,15 @@ class Dispatcher:
             return False
         if stored.thread.claimed or thread_id in self.active or thread_id in self.waking:
             return True
-        run = stored.run
-        if run is None:
-            item = next((i for i in stored.inbox if begins_run(i)), None)
+        run, now = stored.run, self.env.clock.now()
+        if stored.thread.dead:
+            work = None
+        elif run is None:
+            item = next_input(stored, now)
             work = None if item is None or not self._knows(item) else self._turn(item, stored)
         elif run.waiting is None:
             work = self._wake(stored, run, "recover")
-        elif _due(stored, run, self.env.clock.now()) and not self._is_stuck(stored, run):
+        elif is_due(stored, run, now) and not self.is_stuck(stored, run):
             scheduled = run.agent_id == SCHEDULE
             work = fire(self, stored, run) if scheduled else self._wake(stored, run, "wake")
         else:
@@ -271,7 +310,7 @@ class Dispatcher:
         finally:
             self.waking.discard(thread_id)
 
-    def _is_stuck(self, stored: ThreadView, run: RunRecord) -> bool:
+    def is_stuck(self, stored: ThreadView, run: RunRecord) -> bool:
         """Whether the present code can't go on with a run that waits; that is said once in a while."""
         now = asyncio.get_running_loop().time()
         if self._stuck.get(run.id, 0) > now:
@@ -287,12 +326,18 @@ class Dispatcher:
 
     async def _turn(self, item: InboxItem, stored: ThreadView) -> None:
         """Run one input that waited its turn."""
+
+        async def work() -> RunResult | None:
+            act = await self._open(new_run_of(item), stored)
+            return None if act is None else await self.drive(act, item.thread_id)
+
+        await self.take_turn(item, work)
+
+    async def take_turn(self, item: InboxItem, work: Callable[[], Coroutine[Any, Any, RunResult | None]]) -> None:
+        """Do the work that an input waits for, and tell who waits here for what comes of it."""
         turn = self._turns.get(item.id)
         try:
-            act = await self._open(new_run_of(item), stored)
-            if act is None:
-                return
-            result = await self.drive(act, item.thread_id)
+            result = await work()
         except (Conflict, StaleFence):
             self.wake(item.thread_id)  # Somebody else took the thread, or changed the item: look again.
         except Exception as error:
@@ -300,11 +345,11 @@ class Dispatcher:
                 raise
             turn.set_exception(error)
         else:
-            if turn is not None and not turn.done():
+            if result is not None and turn is not None and not turn.done():
                 turn.set_result(result)
 
     async def _wake(self, stored: ThreadView, run: RunRecord, trigger: str) -> None:
-        with suppress(Conflict, StaleFence):
+        with suppress(Conflict, StaleFence, RuntimeClosed):
             act = await self.opener.reopen(stored, run, trigger)
             await self.drive(act, run.thread_id)
 
@@ -319,6 +364,8 @@ class Dispatcher:
         if stored.thread.claimed:
             return None
         open_run = stored.run
+        if stored.thread.dead and open_run is not None and open_run.waiting is None:
+            raise dead_letter(open_run)
         if open_run is not None and self.is_answered(stored, open_run):
             return None
         if open_run is None or (open_run.waiting is not None and "input" not in open_run.waiting.wakes):
@@ -368,17 +415,27 @@ class Dispatcher:
             self.bus.release(thread_id)
             raise Conflict(f"thread {thread_id!r} was taken by another run of this process")
         self.active[thread_id] = act
+        if self.closed and self.env.store.durable:
+            act.hand_over()  # It was being opened when the runtime was told to stop.
         self.waking.discard(thread_id)
         self.keeper.hold()
+        self.keeper.metrics.began()
+        if self.put_off:
+            self.put_off.pop(thread_id, None)
         inside = _inside.set((*_inside.get(), thread_id))
         try:
             await act.drive()
-        except (StoreFull, StoreUnavailable):
-            self._spawn(self._hand_back(act))
+        except (StoreFull, StoreUnavailable) as error:
+            self._spawn(self._hand_back(act, explain(error)))
             raise
+        except asyncio.CancelledError:
+            if act.stopping != "now" or act.attached:
+                raise
+            raise _stopped(act) from None
         finally:
             _inside.reset(inside)
             self.keeper.rest()
+            self.keeper.metrics.ended(act.view.run)
             del self.active[thread_id]
             self.bus.release(thread_id)
             if act.view.inbox:
@@ -386,9 +443,11 @@ class Dispatcher:
             waiting = act.view.run.waiting
             if waiting is not None and waiting.until is not None:
                 self.keeper.look()
+        if act.stopping is not None and act.view.run.status == "running":
+            raise _stopped(act)
         return self.result(act)
 
-    async def _hand_back(self, act: Activation) -> None:
+    async def _hand_back(self, act: Activation, error: str) -> None:
         """Give a thread back whose run could not be written: whoever comes next goes on from the last commit."""
         fence, thread_id = act.draft.fence, act.identity.thread_id
         for pause in (0, 0.1, 0.5, 2, 5, 10):
@@ -396,7 +455,7 @@ class Dispatcher:
             if fence is None or self.closed:
                 return
             try:
-                await self.env.store.commit(Commit(thread_id, act.identity, fence, release=True))
+                await self.env.store.commit(Commit(thread_id, act.identity, fence, release=True, failed=error))
             except (StoreFull, StoreUnavailable):
                 continue
             except StoreError:
@@ -447,19 +506,27 @@ class Dispatcher:
 
     def _untrack(self, task: asyncio.Task[Any]) -> None:
         self.tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, RuntimeClosed):
             _log.error("a run in the background failed", exc_info=error)
 
-    async def close(self) -> None:
-        """Cancel what runs and wait until all is quiet."""
+    def stop(self) -> None:
+        """Begin nothing more, and tell those who wait their turn."""
         self.closed = True
         for turn in self._turns.values():
             if not turn.done():
                 turn.set_exception(RuntimeClosed("the runtime was closed; the input waits in its thread's inbox"))
+
+    async def close(self) -> None:
+        """Stop what still runs and wait until all is quiet. Only where nobody else could go on is it cancelled."""
+        self.stop()
         while self.active or self.tasks:
             ends = [act.ended() for act in self.active.values()]
             for act in list(self.active.values()):
-                act.cancel("the runtime was closed")
+                if self.env.store.durable:
+                    act.cut_off()
+                else:
+                    act.cancel("the runtime was closed")
             await asyncio.wait({*self.tasks, *ends})
 
 
@@ -474,10 +541,7 @@ def _rests(run: RunRecord) -> bool:
     return run.waiting is not None and run.waiting.reason in ("timer", "manual_pause")
 
 
-def _due(stored: ThreadView, run: RunRecord, now: int) -> bool:
-    """Whether there is a reason to wake a run that waits: an item of a kind it waits for, or the time."""
-    waiting = run.waiting
-    if waiting is None:
-        return False
-    wakes = ["cancel", *["steer" if kind == "input" else kind for kind in waiting.wakes]]
-    return (waiting.until is not None and waiting.until <= now) or any(i.wake in wakes for i in stored.inbox)
+def _stopped(act: Activation) -> RuntimeClosed:
+    return RuntimeClosed(
+        f"the runtime was closed before run {act.identity.run_id} ended; it goes on where the store is served"
+    )

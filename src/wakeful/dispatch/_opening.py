@@ -21,7 +21,7 @@ from ..loop import (
     supersede,
 )
 from ..state import State
-from ..stores import ThreadView
+from ..stores import Fence, ThreadView
 from ..types.events import RunStart
 from ..types.messages import Message
 from ..types.runs import Identity, RunRecord, TaskRef
@@ -31,7 +31,7 @@ __all__ = ["Opener"]
 
 
 class Opener:
-    """Makes activations that will claim their thread for this process with their first commit."""
+    """Makes activations that will claim their thread for this process with their first commit, or that have it."""
 
     def __init__(self, env: Environment, bus: LocalBus, owner: str) -> None:
         self.env = env
@@ -52,8 +52,11 @@ class Opener:
                 return found[whole[0] if whole else turns[-1] if turns else 0 :]
             wanted *= 2  # A turn is never cut: its beginning is further back.
 
-    def new(self, new: NewRun, stored: ThreadView | None, history: list[Message]) -> Activation:
-        """An activation for a new run; a run that waits on the thread is superseded."""
+    def new(
+        self, new: NewRun, stored: ThreadView | None, history: list[Message], fence: Fence | None = None
+    ) -> Activation:
+        """An activation for a new run; a run that waits on the thread is superseded. With a fence the thread is
+        claimed already."""
         now = self.env.clock.now()
         identity = new.lineage or Identity(new.run_id, new.thread_id, new.agent_id, new.run_id)
         run = RunRecord(
@@ -68,13 +71,14 @@ class Opener:
             first_seq=(stored.thread.head if stored else 0) + 1,
             task=new.task,
             hops=0 if new.message is None or new.message.producer is None else new.message.producer.hops,
+            priority=new.priority,
         )
         keys = self.env.registry.catalog.keys
         state = State(keys, stored.state if stored else None)
         state.seed(new.seed)
         view = RunView(run, tree=Tree(started_at=now))
         act = Activation(self.env, view, state, history, self._channel(identity))
-        self._claim(act, stored)
+        self._claim(act, stored, fence)
         if stored is not None:
             view.inbox = {i.id: i for i in stored.inbox if i.id != new.item_id}
             view.detached = detached_of(stored)
@@ -92,10 +96,13 @@ class Opener:
             act.draft.request = new.request_id
         return act
 
-    def _claim(self, act: Activation, stored: ThreadView | None) -> None:
+    def _claim(self, act: Activation, stored: ThreadView | None, fence: Fence | None = None) -> None:
         # With the epoch, which grows with every claim, the owner's id is a token nobody else can have.
-        act.draft.claim = self._owner
-        act.draft.version = stored.thread.version if stored else 0
+        if fence is not None:
+            act.draft.fence = fence
+        else:
+            act.draft.claim = self._owner
+            act.draft.version = stored.thread.version if stored else 0
         act.inbox_head = stored.thread.inbox_head if stored else 0
         act.head = stored.thread.head if stored else 0
 
@@ -105,10 +112,15 @@ class Opener:
         return self.bus.hold(identity.thread_id, () if above is None else (above,))
 
     async def reopen(
-        self, stored: ThreadView, run: RunRecord, trigger: Any, parent: Activation | None = None
+        self,
+        stored: ThreadView,
+        run: RunRecord,
+        trigger: Any,
+        parent: Activation | None = None,
+        fence: Fence | None = None,
     ) -> Activation:
         """An activation that goes on with a run that the store holds; below `parent`, if a call of that attends to
-        it."""
+        it. With a fence the thread is claimed already."""
         history = await self.history(run.thread_id, run.agent_id)
         view = RunView.of(stored, replace(run, status="running", waiting=None))
         state = State(self.env.registry.catalog.keys, {**stored.state, **stored.run_state})
@@ -121,7 +133,7 @@ class Opener:
             await self.join_tree(act)
         else:
             act.apart = run.apart or bool(view.tasks)
-        self._claim(act, stored)
+        self._claim(act, stored, fence)
         act.set_run(apart=act.apart)
         changed = changes_since(run.needs, act.agent)
         act.log(RunStart(act.identity, 0, self.env.clock.now(), trigger, changed))

@@ -13,6 +13,7 @@ from ..types.content import Artifact
 from ..types.ids import new_id
 from ..types.messages import Message
 from ..types.runs import (
+    PRIORITY,
     BehaviourRequested,
     Failed,
     Identity,
@@ -87,6 +88,8 @@ class NewRun(Struct, frozen=True, gc=False, kw_only=True):
     lineage: Identity | None = None
     task: TaskRef | None = None
     history: tuple[Message, ...] = ()
+    priority: int = PRIORITY
+    at: int | None = None
 
 
 def result_of(
@@ -134,6 +137,8 @@ def item_of(new: NewRun, policy: InputPolicy) -> InboxItem:
         options=new.options,
         run_id=new.run_id,
         seed=new.seed,
+        priority=new.priority,
+        at=new.at,
     )
 
 
@@ -168,4 +173,5 @@ def new_run_of(item: InboxItem) -> NewRun:
         lineage=item.lineage,
         task=item.task,
         history=item.history,
+        priority=item.priority,
     )

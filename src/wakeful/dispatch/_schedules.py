@@ -1,7 +1,7 @@
 """Schedules in the store: each is a run that waits for its next time, on a thread that nobody is shown.
 
-It is never claimed: when its time has come, one commit puts the input into the inbox of what it begins and lets it
-wait for the time after. A crash before that commit changes nothing, and two processes can't both make it.
+When its time has come, one commit puts the input into the inbox of what it begins and lets it wait for the time
+after. A crash before that commit changes nothing, and two processes can't both make it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from ..errors import Conflict, InboxFull
-from ..stores import Commit, InboxItem, StateWrite, Store, ThreadView
+from ..stores import Commit, Fence, InboxItem, StateWrite, Store, ThreadView
 from ..tasks import SCHEDULE, Schedule
 from ..types.codec import decode, encode
 from ..types.ids import new_id
@@ -93,8 +93,9 @@ async def remove_schedule(store: Store, name: str) -> bool:
     return bool(await store.delete(_thread_of(name)))
 
 
-async def fire(dispatch: Dispatcher, stored: ThreadView, run: RunRecord) -> None:
-    """Begin what is due by a schedule, and let it wait for its next time: one commit, or nothing."""
+async def fire(dispatch: Dispatcher, stored: ThreadView, run: RunRecord, fence: Fence | None = None) -> None:
+    """Begin what is due by a schedule, and let it wait for its next time: one commit, or nothing. A claim is given
+    back with it."""
     waiting = run.waiting
     if waiting is None or waiting.until is None:
         return
@@ -109,7 +110,9 @@ async def fire(dispatch: Dispatcher, stored: ThreadView, run: RunRecord) -> None
     commit = Commit(
         run.thread_id,
         run.identity,
-        version=stored.thread.version,
+        fence,
+        version=None if fence is not None else stored.thread.version,
+        release=fence is not None,
         runs=[run],
         state=[StateWrite(_STATE, encode(schedule))],
         inbox=[_input(schedule, at, now) for at in due],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from ..errors import RunGivenUp
 from ..stores import Store
 from ..types.runs import RunRecord, TaskRecord, Usage
 from ..types.tickets import Ticket
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from ._results import RunResult
 
 __all__ = [
+    "dead_letter",
     "follow",
     "is_below",
     "measure",
@@ -112,6 +114,16 @@ async def settle(dispatch: Dispatcher, run_id: str) -> RunResult:
         busy = await _busy(dispatch, [run.thread_id, *[task.target_thread for task in below]])
         if not busy and run.status == "waiting" and await store.run(run_id) == run:
             return await dispatch.recall(run_id)
+        if not busy and (thread := await store.thread(run.thread_id)) is not None and thread.dead:
+            raise dead_letter(run)
+
+
+def dead_letter(run: RunRecord) -> RunGivenUp:
+    """What is said to those who wait for a run that nobody tries to go on with."""
+    return RunGivenUp(
+        f"run {run.id} is a dead letter: its last attempt failed; see why with runtime.dispatches(dead=True), "
+        f'then runtime.retry("{run.id}") or runtime.cancel("{run.id}")'
+    )
 
 
 async def _busy(dispatch: Dispatcher, threads: list[str], *, until: str = asyncio.FIRST_COMPLETED) -> bool:

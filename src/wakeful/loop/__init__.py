@@ -19,4 +19,5 @@ from ._needs import changes_since as changes_since
 from ._policies import Tree as Tree
 from ._policies import judge as judge
 from ._tasks import end_task as end_task
+from ._tasks import ended_as as ended_as
 from ._tasks import outcome_of as outcome_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Literal, Protocol, TypeVar, cast
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
@@ -185,6 +185,7 @@ class Activation:
         "rules",
         "run_end_due",
         "state",
+        "stopping",
         "taken",
         "view",
     )
@@ -221,6 +222,8 @@ class Activation:
         self.aborted = False
         self.run_end_due = True
         self.left = False
+        # How the process that runs this is being stopped: hand the run over at its next step boundary, or at once.
+        self.stopping: Literal["at_boundary", "now"] | None = None
         self._over = False
         self.taken: tuple[str, ...] = ()
         self._troubles = 0
@@ -255,6 +258,8 @@ class Activation:
                 except BaseException as error:
                     self._trouble(error)
             while not self.left:
+                if self.stopping is not None and await self._hand_over():
+                    break
                 if self.apart and self._judged():
                     await self.env.children.measure(self)
                 now = self.now = self.clock.now()
@@ -288,6 +293,8 @@ class Activation:
 
     def _trouble(self, error: BaseException) -> None:
         """What goes wrong in a move becomes the run's ending, and the loop goes on to close it."""
+        if self.stopping == "now":
+            raise error
         if isinstance(error, StoreError) or self.draft.claim is not None:
             # What can't be written can't be recorded as a failure either; and a run that isn't begun doesn't
             # exist yet. The caller hears why.
@@ -342,6 +349,36 @@ class Activation:
         if self._task is not None and interrupt:
             self._cancels += 1
             self._task.cancel()
+
+    def hand_over(self) -> None:
+        """Leave the run to another process at its next step boundary; a run that ends before that ends here."""
+        self.stopping = "at_boundary"
+
+    async def _hand_over(self) -> bool:
+        """Release the thread with its run as it is, if this is a step boundary. The run is due at once."""
+        run = self.view.run
+        if self.stopping == "now":
+            raise asyncio.CancelledError
+        if self.attached or run.stage != "between" or run.ending is not None or run.cancel is not None:
+            return False
+        await self.flush(release=True)
+        self.left = True
+        return True
+
+    def cut_off(self, *, interrupt: bool = True) -> None:
+        """Stop at once and write nothing more: whoever goes on does what a crash would need. With `interrupt` the
+        task is told, which an activation that runs inside another's task leaves to that."""
+        if self.left or self.stopping == "now":
+            return
+        self.stopping = "now"
+        if self._task is not None and interrupt:
+            self._cancels += 1
+            self._task.cancel()
+
+    @property
+    def task(self) -> asyncio.Task[Any] | None:
+        """The task that runs it."""
+        return self._task
 
     def ended(self) -> asyncio.Future[None]:
         """A future for the end of this activation."""

@@ -167,9 +167,11 @@ class Draft:
             self.tasks = {k: v for k, v in self.tasks.items() if v not in commit.tasks}
         if self.state.changes:
             self.state.changes = {}
+        if self._closed is not None:
+            self._closed = None
         if self.claim is not None:
             self.fence = Fence(committed.epoch, self.claim)
-            self.claim = self.version = self._closed = self.request = None
+            self.claim = self.version = self.request = None
             if self.begun is not None and not self.begun.done():
                 self.begun.set_result(None)
 

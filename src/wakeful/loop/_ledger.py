@@ -27,7 +27,7 @@ from ..types.messages import Message, Producer
 from ..types.runs import Call, CallOutcome, Cancelled, Identity, Outcome, RunRecord
 from ..types.tickets import SYSTEM, Decision, ResumeMode, Ticket
 from ._draft import Draft
-from ._tasks import cancel_item
+from ._tasks import cancel_item, report_of
 
 __all__ = [
     "Change",
@@ -251,6 +251,8 @@ def supersede(draft: Draft, stored: ThreadView, run: RunRecord, now: int) -> lis
     if run.stage != "between":
         log.append(StepEnd(identity, 0, now, run.steps))
     ending = Cancelled("superseded by new input")
+    if (told := report_of(replace(run, outcome=Outcome(ending)), None)) is not None:
+        draft.put_item(told)
     draft.put_closed(
         replace(
             run,

@@ -205,7 +205,7 @@ def next_move(view: RunView, rules: Rules, now: int) -> Move:
     if ending is None:
         return _go_on(view, rules, now)
     if isinstance(ending, NaturalEnd):
-        if items := _steering(view):
+        if items := _steering(view, now):
             return Take(items)
         if view.tasks:
             return _WAIT
@@ -219,7 +219,7 @@ def _go_on(view: RunView, rules: Rules, now: int) -> Move:
             return _PAUSE
         if run.next_agent is not None:
             return SwitchAgent(run.next_agent)
-        if view.inbox and (items := _steering(view)):
+        if view.inbox and (items := _steering(view, now)):
             return Take(items)
         if run.steps and (stopped := limit_reached(run, rules.limits, rules.stop, view.tree, now)):
             return Finish(stopped)
@@ -327,7 +327,11 @@ def _answers(view: RunView) -> tuple[InboxItem, ...]:
     )
 
 
-def _steering(view: RunView) -> tuple[InboxItem, ...]:
+def _steering(view: RunView, now: int) -> tuple[InboxItem, ...]:
     return tuple(
-        [i for i in view.inbox.values() if i.kind == "task" or (i.kind == "input" and i.policy == "steer")]
+        [
+            i
+            for i in view.inbox.values()
+            if i.kind == "task" or (i.kind == "input" and i.policy == "steer" and (i.at is None or i.at <= now))
+        ]
     )

@@ -36,6 +36,7 @@ __all__ = [
     "ended_as",
     "hear_of_tasks",
     "outcome_of",
+    "report_of",
     "stop_task",
     "tell_news",
 ]
@@ -138,8 +139,11 @@ def tell_news(act: Activation) -> None:
 
 
 def _shown(task: TaskRecord, kind: str, said: str) -> str:
-    named = f' name="{task.name}"' if task.name else ""
+    name = (task.name or "").replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
+    named = f' name="{name}"' if name else ""
     whose = f'agent="{task.agent_id}"' if task.function is None else f'function="{task.function}"'
+    said = said.replace("<background-task-event", "&lt;background-task-event")
+    said = said.replace("</background-task-event", "&lt;/background-task-event")  # It can't speak for others.
     return (
         f'<background-task-event task_id="{task.id}"{named} {whose} kind="{kind}">\n'
         f"{said}\n</background-task-event>"
@@ -182,18 +186,22 @@ def end_with_run(act: Activation, run: RunRecord) -> None:
     """What belongs to a run ends with it; and if it is a task that nobody here waits for, its owner is told."""
     for task in act.view.tasks:
         stop_task(act, task, f"run {run.id} ended")
-    identity, task = run.identity, run.task
-    if task is None or act.attached or identity.parent_thread_id is None:
-        return
-    act.draft.put_item(
-        InboxItem(
-            id=f"{run.id}:done:{task.epoch}",
-            thread_id=identity.parent_thread_id,
-            kind="task",
-            task_id=task.id,
-            outcome=outcome_of(run, act.view.answer),
-            background=task.background,
-            policy="steer" if task.wake == "run" else "queue",
-            agent_id=task.owner or None,
-        )
+    if not act.attached and (told := report_of(run, act.view.answer)) is not None:
+        act.draft.put_item(told)
+
+
+def report_of(run: RunRecord, answer: Message | None) -> InboxItem | None:
+    """What the owner of a task is told when its run is done; None for a run that is nobody's task."""
+    owner, task = run.identity.parent_thread_id, run.task
+    if task is None or owner is None:
+        return None
+    return InboxItem(
+        id=f"{run.id}:done:{task.epoch}",
+        thread_id=owner,
+        kind="task",
+        task_id=task.id,
+        outcome=outcome_of(run, answer),
+        background=task.background,
+        policy="steer" if task.wake == "run" else "queue",
+        agent_id=task.owner or None,
     )

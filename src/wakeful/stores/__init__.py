@@ -3,11 +3,15 @@
 from ._memory import MemoryStore as MemoryStore
 from ._open import open_store as open_store
 from ._protocol import LEASE_MS as LEASE_MS
+from ._protocol import MAX_ATTEMPTS as MAX_ATTEMPTS
 from ._protocol import About as About
 from ._protocol import ChildPolicy as ChildPolicy
 from ._protocol import Chunk as Chunk
+from ._protocol import Claimed as Claimed
+from ._protocol import Claims as Claims
 from ._protocol import Commit as Commit
 from ._protocol import Committed as Committed
+from ._protocol import Dispatch as Dispatch
 from ._protocol import Due as Due
 from ._protocol import Fence as Fence
 from ._protocol import InboxItem as InboxItem

@@ -12,7 +12,8 @@ from msgspec.structs import force_setattr
 from ..errors import Conflict, InboxFull, InboxMoved, Repeated, StaleFence
 from ..types.codec import encode
 from ..types.ids import now_ms
-from ..types.runs import RunRecord
+from ..types.runs import PRIORITY, RunRecord
+from . import _dispatching
 from ._pending import change_rows, check_pending
 from ._protocol import Commit, Committed, InboxItem
 from ._relays import Relay, check_revision
@@ -38,6 +39,7 @@ class _Write:
     """One commit on its way into the tables."""
 
     def __init__(self, db: sqlite3.Connection, tenant: str, packer: Packer, commit: Commit) -> None:
+        self.db = db
         self.run = db.execute
         self.many = db.executemany
         self.tenant = tenant
@@ -141,27 +143,13 @@ def _create(write: _Write, thread_id: str, parent: str | None = None) -> _Thread
 
 
 def _claim(write: _Write, thread: _Thread, worker: str) -> None:
+    commit, lost = write.commit, thread.claim is not None
     thread.claim = worker
     thread.epoch += 1
-    until = write.now + write.commit.lease
-    row = write.run("SELECT until FROM workers WHERE id = ?", (worker,)).fetchone()
-    if row is None or row[0] < until - write.commit.lease // 2:
-        write.run(
-            """INSERT INTO workers (id, until, started_at) VALUES (?, ?, ?)
-               ON CONFLICT (id) DO UPDATE SET until = excluded.until""",
-            (worker, until, write.now),
-        )
-    agent = write.commit.runs[-1].agent_id if write.commit.runs else ""
-    _dispatch(write, thread.no, agent, write.now)
-
-
-def _dispatch(write: _Write, thread: int, agent: str, due_at: int) -> None:
-    write.run(
-        """INSERT INTO dispatches (thread, agent, due_at) VALUES (?, ?, ?)
-           ON CONFLICT (thread) DO UPDATE SET due_at = excluded.due_at,
-           agent = CASE excluded.agent WHEN '' THEN agent ELSE excluded.agent END""",
-        (thread, agent, due_at),
-    )
+    _dispatching.begin_lease(write.db, worker, commit.lease, write.now)
+    run = commit.runs[-1] if commit.runs else None
+    agent, priority, step = ("", PRIORITY, 0) if run is None else (run.agent_id, run.priority, run.steps)
+    _dispatching.hold(write.db, write.tenant, thread.no, agent, write.now, priority, step, lost)
 
 
 def _append(write: _Write, thread: _Thread) -> None:
@@ -205,9 +193,18 @@ def _put_run(write: _Write, thread: _Thread, record: RunRecord, places: dict[str
     if row is None:
         row = write.run(
             """INSERT INTO runs
-               (step, acting, answer, finished_at, payload, tenant, id, thread, agent, status, root)
-               VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING no""",
-            (*values, write.tenant, run_id, thread.no, record.agent_id, record.status, root_of(record)),
+               (step, acting, answer, finished_at, payload, tenant, id, thread, agent, status, root, priority)
+               VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING no""",
+            (
+                *values,
+                write.tenant,
+                run_id,
+                thread.no,
+                record.agent_id,
+                record.status,
+                root_of(record),
+                record.priority,
+            ),
         ).fetchone()
         thread.last_run = row[0]
     else:
@@ -374,8 +371,8 @@ def _deliver(write: _Write, item: InboxItem, own: _Thread) -> None:
     force_setattr(item, "position", thread.inbox_head)
     blobs: dict[str, bytes] = {}
     write.run(
-        """INSERT INTO inbox (tenant, id, thread, kind, wake, position, run, status, payload)
-           VALUES (?, ?, ?, ?, ?, ?, ?, 'pending', ?)""",
+        """INSERT INTO inbox (tenant, id, thread, kind, wake, position, run, status, priority, at, agent, payload)
+           VALUES (?, ?, ?, ?, ?, ?, ?, 'pending', ?, ?, ?, ?)""",
         (
             write.tenant,
             item.id,
@@ -384,6 +381,9 @@ def _deliver(write: _Write, item: InboxItem, own: _Thread) -> None:
             item.wake,
             thread.inbox_head,
             item.run_id,
+            item.priority,
+            item.at,
+            item.agent_id,
             write.packer.pack(encode(item), blobs),
         ),
     )
@@ -391,22 +391,44 @@ def _deliver(write: _Write, item: InboxItem, own: _Thread) -> None:
         sql = "INSERT INTO blobs (thread, digest, payload) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
         write.run(sql, (thread.no, digest, payload))
     write.run("UPDATE threads SET inbox_head = ? WHERE no = ?", (thread.inbox_head, thread.no))
-    if thread.claim is None and woken(thread.wakes, [item.wake]):
-        _dispatch(write, thread.no, item.agent_id or "", write.now)
+    if thread.claim is not None:
+        return
+    if woken(thread.wakes, [item.wake]):
+        due = max(write.now, item.at or 0)
+        agent, priority = _of_run(write, thread) or (item.agent_id or "", item.priority)
+        _dispatching.dispatch(write.db, write.tenant, thread.no, agent, due, priority, sooner=True)
+    elif item.kind == "cancel":
+        _dispatching.revive(write.db, thread.no)  # There is nothing to run any more that could go wrong.
+
+
+def _of_run(write: _Write, thread: _Thread) -> tuple[str, int] | None:
+    """The agent and the priority of a thread's open run, which its dispatch has too."""
+    if write.open is not None:
+        return write.open.agent_id, write.open.priority
+    if thread.open_run is None:
+        return None
+    return write.run("SELECT agent, priority FROM runs WHERE no = ?", (thread.open_run,)).fetchone()
 
 
 def _settle_dispatch(write: _Write, thread: _Thread) -> None:
     """A thread that nobody owns is due if something in its inbox may wake it, if its run waits for a time, or if
     its run was left in the middle; else nothing is due."""
-    sql = "SELECT wake FROM inbox WHERE thread = ? AND status = 'pending'"
-    due: int | None = None
-    if woken(thread.wakes, [wake for (wake,) in write.run(sql, (thread.no,))]):
-        due = write.now
-    elif write.open is not None:
-        due = due_time(write.open, write.now)
-    elif thread.open_run is not None:
-        return  # Its run's record isn't part of this commit: what was due is due.
-    if due is None:
+    commit, now = write.commit, write.now
+    if commit.failed is not None:
+        _dispatching.fail(write.db, thread.no, commit.failed, now)
+        return
+    sql = """SELECT wake, at, priority, agent FROM inbox WHERE thread = ? AND status = 'pending'
+             ORDER BY position"""
+    pending = [row for row in write.run(sql, (thread.no,)) if woken(thread.wakes, [row[0]])]
+    times = [max(now, row[1] or 0) for row in pending]
+    if write.open is not None and (time := due_time(write.open, now)) is not None:
+        times.append(time)
+    if write.open is None and thread.open_run is not None and (commit.later is not None or not times):
+        _dispatching.settle(write.db, thread.no, commit.later)  # Its run's record isn't part: what was due is due.
+    elif not times:
         write.run("DELETE FROM dispatches WHERE thread = ?", (thread.no,))
     else:
-        _dispatch(write, thread.no, "" if write.open is None else write.open.agent_id, due)
+        own = _of_run(write, thread)
+        agent, priority = own or (pending[0][3] or "", min(row[2] for row in pending))
+        due = min(times) if commit.later is None else commit.later
+        _dispatching.dispatch(write.db, write.tenant, thread.no, agent, due, priority)

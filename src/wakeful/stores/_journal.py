@@ -269,15 +269,16 @@ class Thread:
         own.log[:0] = [e for e in theirs.log if isinstance(e, MessageAdded) and e.seq <= self.base_seq]
         self.base, self.base_seq = base.base, min(self.base_seq, base.base_seq)
 
-    def record(self, claimed: bool) -> ThreadRecord:
-        """The thread's record; `claimed` says whether its claim is that of somebody alive."""
+    def record(self, owner: str | None) -> ThreadRecord:
+        """The thread's record; `owner` is who has claimed it, if that one is alive."""
         last = self.index().runs[self.last_run_id].record if self.last_run_id else None
         return ThreadRecord(
             id=self.id,
             version=self.version,
             head=self.head,
             epoch=self.epoch,
-            claimed=claimed,
+            claimed=owner is not None,
+            owner=owner,
             inbox_head=self.inbox_head,
             open_run_id=self.open.id if self.open else None,
             last_run_id=self.last_run_id,

@@ -6,7 +6,7 @@ sorting the journal into messages, events, runs and calls. A run that nobody loo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from time import time_ns
 from typing import Any, Literal, cast
 
@@ -19,7 +19,9 @@ from ..types.ids import now_ms
 from ..types.messages import Message
 from ..types.runs import Call, RunRecord, RunStatus, TaskRecord, TaskStatus
 from ..types.tickets import Decision, Ticket, TicketStatus
+from . import _memory_dispatches as dispatches
 from . import _memory_upkeep as upkeep
+from ._claiming import Asked
 from ._journal import RunIndex, Thread, behind
 from ._memory_upkeep import Everything, Tenant
 from ._pending import Standing, check_pending
@@ -28,8 +30,10 @@ from ._protocol import (
     About,
     ChildPolicy,
     Chunk,
+    Claims,
     Commit,
     Committed,
+    Dispatch,
     Due,
     InboxItem,
     Pruned,
@@ -38,7 +42,7 @@ from ._protocol import (
     ThreadView,
 )
 from ._relays import Relay, RelayStatus, check_revision, wanted
-from ._rules import MAX_PENDING, due_time, root_of, wakes_of, woken, writes
+from ._rules import MAX_PENDING, root_of, writes
 
 __all__ = ["MemoryLease", "MemoryStore"]
 
@@ -140,14 +144,14 @@ class MemoryStore:
         return self._all.new_thread(self._mine, commit.thread_id, parent)
 
     def _claim(self, thread: Thread, commit: Commit) -> None:
-        now, worker = now_ms(), cast(str, commit.claim)
+        now, worker, lost = now_ms(), cast(str, commit.claim), thread.claim is not None
         thread.claim = worker
         thread.epoch += 1
         thread.touch(now)
         until, workers = now + commit.lease, self._all.workers
         if workers.get(worker, 0) < until:
             workers[worker] = until
-        self._all.dispatch(thread, commit.runs[-1].agent_id if commit.runs else "", now)
+        dispatches.hold(self._all.dispatches, thread, commit.runs[-1] if commit.runs else None, now, lost=lost)
 
     def _append(self, commit: Commit, thread: Thread) -> None:
         thread.version += 1
@@ -207,8 +211,8 @@ class MemoryStore:
             thread.inbox[item.id] = self._mine.items[item.id] = item
             if item.run_id is not None and item.kind == "input":
                 self._mine.item_of_run[item.run_id] = item.id
-            if thread.claim is None and woken(wakes_of(thread.open), [item.wake]):
-                self._all.dispatch(thread, item.agent_id or "", now_ms())
+            if thread.claim is None:
+                dispatches.arrive(self._all.dispatches, thread, item)
 
     def _standing(self, item_id: str) -> Standing | None:
         item = self._mine.items.get(item_id)
@@ -224,18 +228,9 @@ class MemoryStore:
     def _settle(self, thread: Thread, commit: Commit) -> None:
         """A thread that nobody owns is due if something in its inbox may wake it, if its run waits for a time, or
         if its run was left in the middle; else nothing is due."""
-        run, due, now = thread.open, None, now_ms()
+        now = now_ms()
         thread.touch(now)
-        if thread.inbox and woken(wakes_of(run), [item.wake for item in thread.inbox.values()]):
-            due = now
-        elif run is not None:
-            if all(record is not run for record in commit.runs):
-                return  # Its record isn't part of this commit: what was due is due.
-            due = due_time(run, now)
-        if due is None:
-            self._all.dispatches.pop(thread, None)
-        else:
-            self._all.dispatch(thread, "" if run is None else run.agent_id, due)
+        dispatches.settle(self._all.dispatches, thread, commit, now)
 
     # -- the view --------------------------------------------------------------------------------------------
 
@@ -266,7 +261,10 @@ class MemoryStore:
         )
 
     def _record(self, thread: Thread) -> ThreadRecord:
-        return thread.record(thread.claim is not None and self._all.alive(thread.claim))
+        alive = thread.claim is not None and self._all.alive(thread.claim)
+        record = thread.record(thread.claim if alive else None)
+        entry = self._all.dispatches.get(thread)
+        return record if entry is None or entry.dead_at is None else replace(record, dead=True)
 
     # -- the log ---------------------------------------------------------------------------------------------
 
@@ -467,12 +465,53 @@ class MemoryStore:
 
     async def due(self, *, limit: int = 100) -> list[Due]:
         """Dispatches of all tenants that nobody alive has claimed: the first due first, then those of later."""
-        found = [
-            (at, thread.no, Due(thread.tenant, thread.id, agent, at))
-            for thread, (agent, at) in self._all.dispatches.items()
-            if thread.claim is None or not self._all.alive(thread.claim)
+        return dispatches.due(self._all.dispatches, self._all.alive)[:limit]
+
+    async def claim(
+        self,
+        worker_id: str,
+        *,
+        agents: Collection[str],
+        limit: int,
+        lease: int = LEASE_MS,
+        now: int | None = None,
+        per_tenant: int | None = None,
+        per_agent: Mapping[str, int] | None = None,
+    ) -> Claims:
+        """Take up to `limit` dispatches of these agents, of all tenants, that are due and that nobody alive has
+        claimed: in turns between the tenants, for each the lowest priority and the longest due first."""
+        asked = Asked(
+            worker_id=worker_id,
+            agents=agents,
+            limit=limit,
+            lease=lease,
+            now=now,
+            per_tenant=per_tenant,
+            per_agent=per_agent or {},
+        )
+        return dispatches.claim(self._all.dispatches, self._all.turns, self._all.workers, asked)
+
+    async def dispatches(
+        self, *, dead: bool | None = None, after: str | None = None, limit: int = 100
+    ) -> list[Dispatch]:
+        """Dispatches by their thread's id, from behind the thread `after`; with `dead` only dead letters, or only
+        others."""
+        mine = [
+            dispatches.seen(thread, entry, self._all.alive)
+            for thread, entry in self._all.dispatches.items()
+            if thread.tenant == self._mine.name and thread.id > (after or "")
         ]
-        return [due for *_, due in sorted(found, key=lambda entry: entry[:2])[:limit]]
+        found = [one for one in mine if dead is None or dead == (one.dead_at is not None)]
+        return sorted(found, key=lambda one: one.thread_id)[:limit]
+
+    async def revive(self, thread_id: str) -> bool:
+        """Make a dead letter due again, with all its attempts; False if it was none."""
+        thread = self._threads.get(thread_id)
+        return thread is not None and dispatches.revive(self._all.dispatches, thread)
+
+    async def queued(self, limit: int) -> int:
+        """How many dispatches of the tenant wait for a worker, counted up to `limit`."""
+        return dispatches.queued(self._all.dispatches, self._mine.name, limit)
 
     async def claims(self, worker_id: str) -> list[tuple[str, str, int]]:
         """The threads that a worker has claimed, of all tenants: tenant, thread, and its inbox's head."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from ..errors import HasChildren, ThreadBusy, ThreadExists, UnknownThread, UsageError
 from ..types.ids import now_ms
 from ._journal import Thread
+from ._memory_dispatches import Entry
 from ._protocol import ChildPolicy, InboxItem, Pruned, Retention
 from ._relays import Relay
 
@@ -42,7 +43,8 @@ class Everything:
         self._tenants: dict[str, Tenant] = {}
         self._last_no = 0
         self.workers: dict[str, float] = {}
-        self.dispatches: dict[Thread, tuple[str, int]] = {}
+        self.dispatches: dict[Thread, Entry] = {}
+        self.turns: dict[str, int] = {}
 
     def names(self) -> list[str]:
         """The tenants that have threads."""
@@ -61,12 +63,6 @@ class Everything:
         self._last_no += 1
         thread = tenant.threads[thread_id] = Thread(self._last_no, tenant.name, thread_id, parent, now_ms())
         return thread
-
-    def dispatch(self, thread: Thread, agent: str, due_at: int) -> None:
-        """The thread is due at that time. Without a word about the agent, it is the one it was."""
-        if not agent and thread in self.dispatches:
-            agent = self.dispatches[thread][0]
-        self.dispatches[thread] = (agent, due_at)
 
 
 def fork(everything: Everything, tenant: Tenant, thread_id: str, at: int, new_id: str) -> Thread:

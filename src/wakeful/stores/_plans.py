@@ -15,7 +15,7 @@ from msgspec.structs import force_setattr
 from ..errors import Conflict, InboxFull, InboxMoved, Repeated, StaleFence
 from ..types.codec import encode
 from ..types.ids import new_id
-from ..types.runs import RunRecord
+from ..types.runs import PRIORITY, RunRecord
 from ._pending import moved
 from ._protocol import Commit, Committed
 from ._relays import Relay
@@ -67,6 +67,7 @@ class _Run(Struct, gc=False, omit_defaults=True):
     answer: int | None = None
     finished_at: int | None = None
     root: str | None = None
+    priority: int = PRIORITY
 
 
 class _Entry(Struct, gc=False, omit_defaults=True):
@@ -104,6 +105,8 @@ class _Control(Struct, omit_defaults=True, kw_only=True):
     lease: int | None = None
     agent: str = ""
     release: bool = False
+    later: int | None = None
+    failed: str | None = None
     changes: bool = False
     creates: bool = False
     invalid: bool = False
@@ -202,6 +205,7 @@ class _Planner:
         commit = self._commit
         control = _Control(id=new_id(), tenant=self._tenant, thread=commit.thread_id)
         control.changes, control.release = writes(commit), commit.release
+        control.later, control.failed = commit.later, commit.failed
         control.version, control.inbox_head, control.request = commit.version, commit.inbox_head, commit.request
         if commit.fence is not None:
             control.fence = (commit.fence.epoch, commit.fence.token)
@@ -273,10 +277,11 @@ class _Planner:
                     places.get(record.answer_id or ""),
                     record.finished_at,
                     root_of(record),
+                    record.priority,
                 )
             )
         if open_run is not None:
-            control.open = {"agent": open_run.agent_id}
+            control.open = {"agent": open_run.agent_id, "priority": open_run.priority}
             if open_run.waiting is not None:
                 control.open |= {"waits": True, "until": open_run.waiting.until}
 
@@ -335,6 +340,8 @@ class _Planner:
                 "wake": item.wake,
                 "agent": item.agent_id,
                 "run": item.run_id,
+                "priority": item.priority,
+                "at": item.at,
                 "i": self._put(self._packer.pack(encode(item), blobs)),
             }
             if item.lineage is not None:

@@ -9,14 +9,18 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+import msgspec
+
 from ..errors import ConfigurationError
+from ..types.codec import encode
 from ._checkup import checkup
+from ._claiming import Asked
 from ._connections import Connections
 from ._driver import Address
 from ._groups import Groups
 from ._install import checked_schema
 from ._plans import ESCAPE, escaped, plan_of, unescaped
-from ._protocol import LEASE_MS, Commit, Committed
+from ._protocol import LEASE_MS, Claimed, Claims, Commit, Committed
 from ._renewal import PostgresLease
 from ._rows import Codec, Packer
 from ._sql import Row, Script, SqlStore
@@ -106,6 +110,19 @@ class PostgresStore(SqlStore):
     async def _transact(self, script: Callable[[], Script[T]]) -> T:
         return await settled(asyncio.ensure_future(self._database.connections.run(_Transaction(script).run)))
 
+    async def _claim(self, asked: Asked) -> Claims:
+        limits = encode({escaped(agent): limit for agent, limit in asked.per_agent.items()}).decode()
+        agents = [escaped(agent) for agent in asked.agents]
+        args = (asked.worker_id, asked.lease, agents, asked.limit, asked.now, asked.per_tenant, limits)
+        tries = 0
+
+        async def claim(connection: Any) -> Claims:
+            nonlocal tries
+            tries += 1
+            return await _claimed(connection, args, again=tries > 1)
+
+        return await settled(asyncio.ensure_future(self._database.connections.run(claim)))
+
     def keep(self, worker_id: str, lease: int = LEASE_MS) -> PostgresLease:
         """Keep the claims of this worker alive until the lease is closed."""
         kept = PostgresLease(self._database.connections, worker_id, lease)
@@ -167,6 +184,17 @@ class _Transaction:
                 sql, args = script.send(await _fetch(connection, sql, args, timeout=_SCRIPT_SECONDS))
         except StopIteration as done:
             return done.value
+
+
+_CLAIM = "SELECT claim_v2($1, $2, $3, $4, $5, $6, $7)"
+
+
+async def _claimed(connection: Any, args: tuple[Any, ...], *, again: bool) -> Claims:
+    rows, wait = msgspec.json.decode(await connection.fetchval(_CLAIM, *args))
+    named = [
+        (unescaped(tenant), unescaped(thread), unescaped(agent), *rest) for tenant, thread, agent, *rest in rows
+    ]
+    return Claims(tuple([Claimed(*row) for row in named]), wait, again)
 
 
 async def _fetch(connection: Any, sql: str, args: Any, timeout: float | None = None) -> list[Row]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct
@@ -11,6 +11,7 @@ from msgspec.structs import force_setattr
 from ..types.events import Event
 from ..types.messages import Message
 from ..types.runs import (
+    PRIORITY,
     Call,
     Identity,
     Principal,
@@ -28,11 +29,15 @@ from ._relays import Relay, RelayStatus
 
 __all__ = [
     "LEASE_MS",
+    "MAX_ATTEMPTS",
     "About",
     "ChildPolicy",
     "Chunk",
+    "Claimed",
+    "Claims",
     "Commit",
     "Committed",
+    "Dispatch",
     "Due",
     "Fence",
     "InboxItem",
@@ -49,6 +54,7 @@ __all__ = [
 ]
 
 LEASE_MS = 30_000
+MAX_ATTEMPTS = 5
 
 InboxKind = Literal["input", "decision", "task", "cancel", "pause", "unpause", "request"]
 InputPolicy = Literal["queue", "steer", "interrupt", "reject"]
@@ -68,7 +74,8 @@ class InboxItem(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True)
     that it begins, the `task` that this run is, and the `history` that it begins with. Of a task an item has the
     `outcome`, an `event`, or its record, if it was `adopted` while somebody else owned the thread; nothing waits
     for the end of one in the `background`. While input is pending it can be changed: each change has the next
-    `revision`."""
+    `revision`. One with a time `at` wakes nobody before it; the lower its `priority`, the sooner its run is
+    claimed."""
 
     id: str
     thread_id: str
@@ -91,6 +98,8 @@ class InboxItem(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True)
     outcome: TaskOutcome | None = None
     history: tuple[Message, ...] = ()
     revision: int = 0
+    priority: int = PRIORITY
+    at: int | None = None
     background: bool = False
     event: TaskEvent | None = None
     adopted: TaskRecord | None = None
@@ -147,6 +156,8 @@ class Commit(Struct, gc=False):
     `relays` need neither fence nor version: one whose revision isn't the next is refused with `Conflict`. So are
     changes to `pending` items of the thread: a new message, a new position, or the status `retracted`. `seen` are
     revisions of items that are taken: one that was changed or retracted since is refused with `Conflict` too.
+    What is released is due as its run says, or at the time `later`; `failed` says why its owner gave up, which
+    counts as an attempt: it is due after a pause that grows, and after the last attempt it is a dead letter.
     """
 
     thread_id: str
@@ -172,6 +183,8 @@ class Commit(Struct, gc=False):
     relays: Sequence[Relay] = ()
     pending: Sequence[InboxItem] = ()
     seen: Mapping[str, int] = {}
+    later: int | None = None
+    failed: str | None = None
 
 
 class Committed(Struct, frozen=True, gc=False):
@@ -195,14 +208,16 @@ def number(log: Sequence[Message | Event], head: int) -> None:
 
 
 class ThreadRecord(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
-    """A thread as the store keeps it. `claimed` says whether somebody alive owns it; the claim of a worker that
-    died counts no more. A fork has its first `base_seq` entries from the thread `base_id`."""
+    """A thread as the store keeps it. `claimed` says whether somebody alive owns it, and `owner` who that is;
+    the claim of a worker that died counts no more. `dead` says that its dispatch is a dead letter. A fork has its
+    first `base_seq` entries from the thread `base_id`."""
 
     id: str
     version: int = 0
     head: int = 0
     epoch: int = 0
     claimed: bool = False
+    owner: str | None = None
     inbox_head: int = 0
     open_run_id: str | None = None
     last_run_id: str | None = None
@@ -214,6 +229,7 @@ class ThreadRecord(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=Tr
     metadata: dict[str, Any] = {}
     created_at: int = 0
     updated_at: int = 0
+    dead: bool = False
 
 
 class ThreadView(Struct, frozen=True, gc=False, kw_only=True):
@@ -241,6 +257,46 @@ class Due(Struct, frozen=True, gc=False):
     thread_id: str
     agent_id: str
     at: int
+
+
+class Claimed(Struct, frozen=True, gc=False):
+    """A thread that `claim` took: its fence is the worker's id with this epoch. `due_at` is when it was due by the
+    store's clock and `waited` how long that is ago, in milliseconds; `taken_over` says that its owner
+    before died."""
+
+    tenant: str
+    thread_id: str
+    agent_id: str
+    epoch: int
+    due_at: int
+    waited: int
+    attempts: int = 0
+    taken_over: bool = False
+
+
+class Claims(Struct, frozen=True, gc=False):
+    """What `claim` took, and in how many milliseconds there is a reason to ask again: something will be due, or
+    another worker's lease is over. None if none is known. `unsure` says that a connection broke meanwhile: the
+    worker may have claimed more than is told here, which `claims` lists."""
+
+    claimed: tuple[Claimed, ...] = ()
+    wait: int | None = None
+    unsure: bool = False
+
+
+class Dispatch(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
+    """A queued activation, as an operator sees it. One that is dead has `dead_at`, and `error` says why; one that
+    is claimed has the worker's id in `claimed_by`."""
+
+    thread_id: str
+    run_id: str | None = None
+    agent_id: str = ""
+    priority: int = PRIORITY
+    due_at: int = 0
+    attempts: int = 0
+    claimed_by: str | None = None
+    dead_at: int | None = None
+    error: str = ""
 
 
 _DAY = 24 * 3600 * 1000
@@ -429,6 +485,41 @@ class Store(Protocol):
 
     async def due(self, *, limit: int = 100) -> list[Due]:
         """Dispatches of all tenants that nobody alive has claimed: the first due first, then those of later."""
+        ...
+
+    async def claim(
+        self,
+        worker_id: str,
+        *,
+        agents: Collection[str],
+        limit: int,
+        lease: int = LEASE_MS,
+        now: int | None = None,
+        per_tenant: int | None = None,
+        per_agent: Mapping[str, int] | None = None,
+    ) -> Claims:
+        """Take up to `limit` dispatches of these agents, of all tenants, that are due and that nobody alive has
+        claimed: in turns between the tenants, for each the lowest priority and the longest due first.
+
+        No more than `per_tenant` threads of a tenant and `per_agent` of an agent are claimed at once, whoever has
+        them. `now` is the time that counts as due, by default the store's. What a worker left that died is an
+        attempt; one too many makes the dispatch a dead letter.
+        """
+        ...
+
+    async def dispatches(
+        self, *, dead: bool | None = None, after: str | None = None, limit: int = 100
+    ) -> list[Dispatch]:
+        """Dispatches by their thread's id, from behind the thread `after`; with `dead` only dead letters, or only
+        others."""
+        ...
+
+    async def revive(self, thread_id: str) -> bool:
+        """Make a dead letter due again, with all its attempts; False if it was none."""
+        ...
+
+    async def queued(self, limit: int) -> int:
+        """How many dispatches of the tenant wait for a worker, counted up to `limit`."""
         ...
 
     async def claims(self, worker_id: str) -> list[tuple[str, str, int]]:

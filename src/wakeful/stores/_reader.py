@@ -81,14 +81,16 @@ class Reader:
 
 def thread_of(row: tuple[Any, ...], read: Reader) -> ThreadRecord:
     """A thread's record, from the row that a view begins with."""
-    _, _, version, head, epoch, inbox_head, base_seq, created_at, updated_at, claimed, *rest = row
+    _, _, version, head, epoch, inbox_head, base_seq, created_at, updated_at, owner, *rest = row
     thread_id, open_run, last_run, last_agent, parent, base, title, metadata, _ = rest
     return ThreadRecord(
         id=thread_id,
         version=version,
         head=head,
         epoch=epoch,
-        claimed=bool(claimed),
+        claimed=bool(owner),
+        owner=owner or None,
+        dead=owner == "",
         inbox_head=inbox_head,
         open_run_id=open_run,
         last_run_id=last_run,

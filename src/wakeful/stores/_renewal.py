@@ -16,6 +16,11 @@ _NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 _RENEW = f"""INSERT INTO workers (id, until, started_at) VALUES ($1, {_NOW} + $2, {_NOW})
              ON CONFLICT (id) DO UPDATE SET until = excluded.until"""
 
+# While the worker has claims its row stays, by which they are found.
+_GIVE_UP = """WITH kept AS (
+                  UPDATE workers SET until = 0 WHERE id = $1 AND EXISTS (SELECT 1 FROM threads WHERE claim = $1))
+              DELETE FROM workers WHERE id = $1 AND NOT EXISTS (SELECT 1 FROM threads WHERE claim = $1)"""
+
 
 class PostgresLease:
     """A worker's sign of life: renewed for as long as the event loop gives signs too."""
@@ -63,8 +68,7 @@ class PostgresLease:
                 connection, pause = None, min(seconds / 20, 1.0)
         try:
             async with asyncio.timeout(_GIVE_UP_SECONDS):
-                sql = "DELETE FROM workers WHERE id = $1"
-                connection = await self._execute(connection, sql, self._worker_id)
+                connection = await self._execute(connection, _GIVE_UP, self._worker_id)
                 await connection.close()
         except Exception:
             if connection is not None:  # It wasn't told, and finds out when the lease is over.

@@ -7,6 +7,8 @@ them, so that a client of that version still finds its own beside a newer one's.
 
 from __future__ import annotations
 
+from ..types.runs import PRIORITY
+from ._claim_routines import CLAIM_ROUTINES, DISPATCH_ROUTINES
 from ._pending import PENDING_ROUTINES
 from ._relay_routines import RELAY_ROUTINES
 from ._rules import IDLE_WAKES, MAX_PENDING
@@ -18,16 +20,6 @@ __all__ = ["ROUTINES_2"]
 _LOCK_NAME = """
 CREATE FUNCTION lock_name_v2(v_tenant text, v_id text) RETURNS void LANGUAGE sql AS $wakeful$
     SELECT pg_advisory_xact_lock(hashtextextended(concat_ws(E'\\n', current_schema(), v_tenant, v_id), 0))
-$wakeful$
-"""
-
-_DISPATCH = """
-CREATE FUNCTION dispatch_v2(v_thread bigint, v_agent text, v_due bigint) RETURNS void LANGUAGE plpgsql AS $wakeful$
-BEGIN
-    INSERT INTO dispatches AS d (thread, agent, due_at) VALUES (v_thread, v_agent, v_due)
-    ON CONFLICT (thread) DO UPDATE SET due_at = excluded.due_at,
-        agent = CASE excluded.agent WHEN '' THEN d.agent ELSE excluded.agent END;
-END
 $wakeful$
 """
 
@@ -72,12 +64,15 @@ DECLARE
     v_tenant text := c->>'tenant';
     v_positions jsonb := '[]';
     v_place bigint;
+    v_agent text;
+    v_priority bigint;
     t threads%ROWTYPE;
     e record;
 BEGIN
     FOR e IN
         SELECT * FROM jsonb_to_recordset(c->'inbox')
-        AS x(id text, thread text, parent text, kind text, wake text, agent text, run text, i int, blobs jsonb)
+        AS x(id text, thread text, parent text, kind text, wake text, agent text, run text, i int, blobs jsonb,
+            priority bigint, at bigint)
     LOOP
         SELECT i.position INTO v_place FROM inbox i WHERE i.tenant = v_tenant AND i.id = e.id;
         IF FOUND THEN
@@ -92,8 +87,9 @@ BEGIN
         IF (SELECT count(*) FROM inbox WHERE thread = t.no AND status = 'pending') >= {MAX_PENDING} THEN
             RAISE EXCEPTION USING ERRCODE = 'WK001', MESSAGE = jsonb_build_array('inbox_full', e.thread)::text;
         END IF;
-        INSERT INTO inbox (tenant, id, thread, kind, wake, position, run, status, payload)
-            VALUES (v_tenant, e.id, t.no, e.kind, e.wake, t.inbox_head + 1, e.run, 'pending', p[v_first + e.i])
+        INSERT INTO inbox (tenant, id, thread, kind, wake, position, run, status, priority, at, agent, payload)
+            VALUES (v_tenant, e.id, t.no, e.kind, e.wake, t.inbox_head + 1, e.run, 'pending', e.priority, e.at,
+                e.agent, p[v_first + e.i])
             ON CONFLICT DO NOTHING;
         IF NOT FOUND THEN -- It went to another thread in the meantime.
             v_positions := v_positions || '[null]';
@@ -105,7 +101,12 @@ BEGIN
             PERFORM put_blobs_v2(e.blobs, p, v_first, t.no);
         END IF;
         IF t.claim IS NULL AND e.wake = ANY (string_to_array(t.wakes, ' ')) THEN
-            PERFORM dispatch_v2(t.no, coalesce(e.agent, ''), v_now);
+            SELECT r.agent, r.priority INTO v_agent, v_priority FROM runs r WHERE r.no = t.open_run;
+            PERFORM dispatch_v2(v_tenant, t.no, coalesce(v_agent, e.agent, ''), greatest(v_now, e.at),
+                coalesce(v_priority, e.priority), true);
+        ELSIF t.claim IS NULL AND e.kind = 'cancel' THEN -- There is nothing to run that could go wrong again.
+            UPDATE dispatches SET dead_at = NULL, error = NULL, attempts = 0, held = 0, due_at = v_now
+                WHERE thread = t.no AND dead_at IS NOT NULL;
         END IF;
     END LOOP;
     RETURN v_positions;
@@ -119,31 +120,6 @@ LANGUAGE sql AS $wakeful$
     INSERT INTO blobs (thread, digest, payload)
     SELECT v_no, e.digest, p[v_first + e.i] FROM jsonb_to_recordset(v_blobs) AS e(digest text, i int)
     ON CONFLICT DO NOTHING
-$wakeful$
-"""
-
-# What is due on a thread that nobody owns.
-_SETTLE = """
-CREATE FUNCTION settle_v2(c jsonb, t threads, v_now bigint) RETURNS void LANGUAGE plpgsql AS $wakeful$
-DECLARE
-    v_due bigint;
-BEGIN
-    IF EXISTS (
-        SELECT 1 FROM inbox
-        WHERE thread = t.no AND status = 'pending' AND wake = ANY (string_to_array(t.wakes, ' '))
-    ) THEN
-        v_due := v_now;
-    ELSIF c ? 'open' THEN
-        v_due := CASE WHEN c->'open' ? 'waits' THEN (c->'open'->>'until')::bigint ELSE v_now END;
-    ELSIF t.open_run IS NOT NULL THEN
-        RETURN; -- Its run's record isn't part of this commit: what was due is due.
-    END IF;
-    IF v_due IS NULL THEN
-        DELETE FROM dispatches WHERE thread = t.no;
-    ELSE
-        PERFORM dispatch_v2(t.no, coalesce(c->'open'->>'agent', ''), v_due);
-    END IF;
-END
 $wakeful$
 """
 
@@ -176,10 +152,10 @@ BEGIN
             WHERE tenant = v_tenant AND id = r->>'id' RETURNING no INTO v_no;
         IF NOT FOUND THEN
             INSERT INTO runs
-                (tenant, id, thread, agent, status, step, acting, answer, finished_at, payload, root)
+                (tenant, id, thread, agent, status, step, acting, answer, finished_at, payload, root, priority)
                 VALUES (v_tenant, r->>'id', t.no, r->>'agent', v_status, (r->>'step')::bigint,
                     (r->>'acting')::bigint, v_base + (r->>'answer')::int, (r->>'finished_at')::bigint,
-                    p[v_first + (r->>'i')::int], r->>'root')
+                    p[v_first + (r->>'i')::int], r->>'root', coalesce((r->>'priority')::bigint, {PRIORITY}))
                 RETURNING no INTO v_no;
             t.last_run := v_no;
         END IF;
@@ -248,6 +224,7 @@ DECLARE
     v_now bigint;
     v_text text;
     v_moved jsonb;
+    v_lost boolean;
     v_last text[]; -- the last commit; the last one before the thread changed hands, with what came of it
     t threads%ROWTYPE;
 BEGIN
@@ -322,6 +299,7 @@ BEGIN
         END IF;
     END IF;
     IF v_worker IS NOT NULL THEN
+        v_lost := t.claim IS NOT NULL;
         t.claim := v_worker;
         t.epoch := t.epoch + 1;
         v_lease := (c->>'lease')::bigint;
@@ -329,7 +307,9 @@ BEGIN
             INSERT INTO workers (id, until, started_at) VALUES (v_worker, v_now + v_lease, v_now)
                 ON CONFLICT (id) DO UPDATE SET until = excluded.until;
         END IF;
-        PERFORM dispatch_v2(t.no, coalesce(c->>'agent', ''), v_now);
+        PERFORM hold_v2(v_tenant, t.no, coalesce(c->>'agent', ''), v_now,
+            coalesce((c->'runs'->-1->>'priority')::bigint, {PRIORITY}),
+            coalesce((c->'runs'->-1->>'step')::bigint, 0), v_lost);
     END IF;
     IF c ? 'changes' THEN
         t := append_v2(c, p, v_first, t, v_now);
@@ -417,14 +397,14 @@ $wakeful$
 
 ROUTINES_2 = (
     _LOCK_NAME,
-    _DISPATCH,
+    *DISPATCH_ROUTINES,
     _PUT_BLOBS,
     _PUT_RARE,
     *RELAY_ROUTINES,
     *PENDING_ROUTINES,
     _DELIVER,
-    _SETTLE,
     _APPEND,
     _COMMIT_ONE,
     _COMMIT,
+    *CLAIM_ROUTINES,
 )

@@ -204,7 +204,10 @@ CREATE TABLE workers (
 ) {rowless};
 """
 
-# What is on its way out of the store; which run a pending input will be; and which runs are below one.
+# What is on its way out of the store; which run a pending input will be; which runs are below one; and what
+# claiming needs. Dispatches are found by lanes of (tenant, agent, priority), without those that somebody holds, so
+# that a flood in one lane costs others nothing. `mark` is the step that the run had when it was claimed, by which
+# progress is seen. `turns` says which tenant was served when.
 _SECOND = """
 CREATE TABLE relays (
     tenant {text} NOT NULL,
@@ -228,6 +231,25 @@ CREATE INDEX inbox_run ON inbox (tenant, run) WHERE run IS NOT NULL;
 
 ALTER TABLE runs ADD COLUMN root {text};
 CREATE INDEX runs_root ON runs (tenant, root, id) WHERE root IS NOT NULL;
+
+ALTER TABLE runs ADD COLUMN priority {int} NOT NULL DEFAULT 128;
+ALTER TABLE inbox ADD COLUMN priority {int} NOT NULL DEFAULT 128;
+ALTER TABLE inbox ADD COLUMN at {int};
+ALTER TABLE inbox ADD COLUMN agent {text};
+
+ALTER TABLE dispatches ADD COLUMN tenant {text} NOT NULL DEFAULT '';
+ALTER TABLE dispatches ADD COLUMN held {int} NOT NULL DEFAULT 0;
+ALTER TABLE dispatches ADD COLUMN mark {int} NOT NULL DEFAULT 0;
+ALTER TABLE dispatches ADD COLUMN dead_at {int};
+ALTER TABLE dispatches ADD COLUMN error {text};
+UPDATE dispatches SET priority = 128, tenant = (SELECT t.tenant FROM threads t WHERE t.no = dispatches.thread),
+    held = (SELECT CASE WHEN t.claim IS NULL THEN 0 ELSE 1 END FROM threads t WHERE t.no = dispatches.thread);
+DROP INDEX dispatches_due;
+CREATE INDEX dispatches_ready ON dispatches (tenant, agent, priority, due_at, thread)
+    WHERE held = 0 AND dead_at IS NULL;
+CREATE INDEX dispatches_dead ON dispatches (tenant, dead_at) WHERE dead_at IS NOT NULL;
+
+CREATE TABLE turns (tenant {text} PRIMARY KEY, turn {int} NOT NULL) {rowless};
 """
 
 MIGRATIONS: tuple[str, ...] = (_FIRST, _SECOND)

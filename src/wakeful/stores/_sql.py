@@ -15,9 +15,10 @@ from ..types.messages import Message
 from ..types.runs import Call, Identity, RunRecord, RunStatus, TaskRecord, TaskStatus
 from ..types.tickets import Decision, Ticket, TicketStatus
 from . import _upkeep
-from ._protocol import ChildPolicy, Chunk, Due, InboxItem, Pruned, Retention, ThreadRecord, ThreadView
+from ._protocol import ChildPolicy, Chunk, InboxItem, Pruned, Retention, ThreadRecord, ThreadView
 from ._reader import Reader, thread_of
 from ._rows import Packer
+from ._sql_dispatches import SqlDispatches
 from ._sql_relays import SqlRelays
 
 __all__ = ["Row", "Script", "SqlStore"]
@@ -30,7 +31,8 @@ Script = Generator[tuple[str, Sequence[Any]], list[Row], T]
 
 _THREAD = """
 SELECT 'thread', t.no, t.version, t.head, t.epoch, t.inbox_head, t.base_seq, t.created_at, t.updated_at,
-    CASE WHEN EXISTS (SELECT 1 FROM workers w WHERE w.id = t.claim AND w.until > NOW_MS) THEN 1 ELSE 0 END,
+    coalesce((SELECT w.id FROM workers w WHERE w.id = t.claim AND w.until > NOW_MS),
+        CASE WHEN EXISTS (SELECT 1 FROM dispatches d WHERE d.thread = t.no AND d.dead_at IS NOT NULL) THEN '' END),
     t.id, o.id, l.id, l.agent, t.parent, b.id, t.title, t.metadata,
     CASE WHEN FALSE THEN t.metadata END -- nothing, but of the type that others have there
 FROM threads t LEFT JOIN runs o ON o.no = t.open_run LEFT JOIN runs l ON l.no = t.last_run
@@ -77,7 +79,7 @@ WITH RECURSIVE chain(no, base, low, high) AS (
 _LOG = "SELECT seq, kind, run, agent, at, ref, payload FROM log WHERE thread = ? AND seq > ? AND seq <= ?"
 
 
-class SqlStore(SqlRelays):
+class SqlStore(SqlDispatches, SqlRelays):
     """A store of one tenant, in terms of queries and transactions."""
 
     durable = True
@@ -414,22 +416,9 @@ class SqlStore(SqlRelays):
             WHERE t.tenant = ?"""
         return dict(await self._query(sql, *[self._tenant] * 5))  # type: ignore[arg-type]
 
-    async def due(self, *, limit: int = 100) -> list[Due]:
-        """Dispatches of all tenants that nobody alive has claimed: the first due first, then those of later."""
-        sql = """SELECT t.tenant, t.id, d.agent, d.due_at FROM dispatches d JOIN threads t ON t.no = d.thread
-                 WHERE t.claim IS NULL
-                 OR NOT EXISTS (SELECT 1 FROM workers w WHERE w.id = t.claim AND w.until > NOW_MS)
-                 ORDER BY d.due_at, d.thread LIMIT ?"""
-        return [Due(*row) for row in await self._query(sql, limit)]
-
     async def tenants(self) -> list[str]:
         """The tenants that have threads in this store."""
         return [row[0] for row in await self._query("SELECT DISTINCT tenant FROM threads ORDER BY tenant")]
-
-    async def claims(self, worker_id: str) -> list[tuple[str, str, int]]:
-        """The threads that a worker has claimed, of all tenants: tenant, thread, and its inbox's head."""
-        rows = await self._query("SELECT tenant, id, inbox_head FROM threads WHERE claim = ?", worker_id)
-        return [(tenant, thread_id, head) for tenant, thread_id, head in rows]
 
     async def fork(self, thread_id: str, at: int, new_id: str) -> ThreadRecord:
         """A new thread that begins with this one's log up to `at`, and its state as it was there."""

@@ -16,11 +16,12 @@ from typing import Any, Literal, TypeVar
 
 from ..errors import StoreError, StoreFull, StoreRefused, StoreUnavailable, WakefulError
 from ..types.ids import now_ms
-from . import _apply
+from . import _apply, _dispatching
 from ._checkup import checkup
+from ._claiming import Asked
 from ._files import open_database
 from ._owners import Owners
-from ._protocol import LEASE_MS, Commit, Committed, Due, ThreadView
+from ._protocol import LEASE_MS, Claims, Commit, Committed, Due, ThreadView
 from ._rows import Codec, Packer
 from ._sql import Row, Script, SqlStore
 from ._threads import Job, JobThread, settled
@@ -200,11 +201,9 @@ class SqliteStore(SqlStore):
     async def load(self, thread_id: str) -> ThreadView | None:
         """The thread's view, or None if it doesn't exist."""
         view = await super().load(thread_id)
-        if view is not None and view.thread.claimed:
-            sql = "SELECT claim FROM threads WHERE tenant = ? AND id = ?"
-            ((claim,),) = await self._query(sql, self._tenant, thread_id) or [(None,)]
+        if view is not None and (owner := view.thread.owner) is not None:
             database = self._database
-            if claim is not None and not await database.write(lambda _: database.alive(claim)):
+            if not await database.write(lambda _: database.alive(owner)):
                 return await super().load(thread_id)
         return view
 
@@ -213,6 +212,15 @@ class SqliteStore(SqlStore):
         if await self._query("SELECT 1 FROM workers WHERE until > ? LIMIT 1", now_ms()):
             await self._database.write(self._database.reap)
         return await super().due(limit=limit)
+
+    async def _claim(self, asked: Asked) -> Claims:
+        database = self._database
+
+        def claim(db: sqlite3.Connection) -> Claims:
+            database.reap(db)
+            return _dispatching.claim(db, asked, database.alive)
+
+        return await database.write(claim)
 
     def keep(self, worker_id: str, lease: int = LEASE_MS) -> SqliteLease:
         """Keep the claims of this worker alive until the lease is closed."""
@@ -305,9 +313,16 @@ class SqliteLease:
         self._over.set()
         database, worker_id = self._database, self._worker_id
         if not database.closed:
-            await database.write(lambda db: db.execute("DELETE FROM workers WHERE id = ?", (worker_id,)))
+            await database.write(lambda db: _give_up(db, worker_id))
         database.owners.drop(worker_id)
         await asyncio.to_thread(self._thread.join)
+
+
+def _give_up(db: sqlite3.Connection, worker_id: str) -> None:
+    """End a lease. While the worker has claims its row stays, by which they are found."""
+    db.execute("UPDATE workers SET until = 0 WHERE id = ?", (worker_id,))
+    sql = "DELETE FROM workers WHERE id = ? AND NOT EXISTS (SELECT 1 FROM threads WHERE claim = ?)"
+    db.execute(sql, (worker_id, worker_id))
 
 
 def _run_script(db: sqlite3.Connection, script: Script[T]) -> T:

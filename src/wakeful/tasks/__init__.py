@@ -1,6 +1,7 @@
 """Tasks: functions and coroutines that work in the background, and what begins them at a time."""
 
 from ._book import COROUTINE as COROUTINE
+from ._book import EVERYWHERE as EVERYWHERE
 from ._book import SCHEDULE as SCHEDULE
 from ._book import TaskBook as TaskBook
 from ._cron import Cron as Cron

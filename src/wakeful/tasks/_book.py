@@ -16,10 +16,12 @@ from ._function import FunctionTask
 if TYPE_CHECKING:
     from ._backend import TaskBackend
 
-__all__ = ["COROUTINE", "SCHEDULE", "TaskBook"]
+__all__ = ["COROUTINE", "EVERYWHERE", "SCHEDULE", "TaskBook"]
 
 COROUTINE = f"{FUNCTION}(coroutine)"
 SCHEDULE = "(schedule)"
+# What every process looks after, whichever agents it is for: schedules, and coroutines whose process is gone.
+EVERYWHERE = (COROUTINE, SCHEDULE)
 
 
 class TaskBook:
@@ -43,6 +45,11 @@ class TaskBook:
         if self.functions.setdefault(entry.name, entry) is not entry:
             self.problems.append(f"Runtime(tasks=...): two tasks are named {entry.name!r}; names must be unique")
         self.problems += [f"Runtime(tasks=...): {problem}" for problem in entry.problems()]
+
+    @property
+    def agent_ids(self) -> Sequence[str]:
+        """Under which names its functions are run."""
+        return [one.agent_id for one in self.functions.values()]
 
     @property
     def agents(self) -> Sequence[Agent]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 __all__ = [
+    "Capacity",
     "ConsecutiveErrors",
     "ContentMatch",
     "CostBudget",
@@ -35,6 +36,21 @@ class Limits(Struct, frozen=True, gc=False, omit_defaults=True):
     continuations: int = 2
     history: int | None = None
     hops: int = 16
+
+
+class Capacity(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
+    """How much a runtime takes on. By default nothing is limited.
+
+    `running` is how many activations this process claims at once. `per_tenant` and `per_agent` are how many
+    threads of a tenant and of an agent are claimed at once by all processes on the store; it is for those who
+    claim to keep to it, so give all workers the same. `queued` is how many dispatches of a tenant may wait for a
+    worker: input beyond that is refused with `Overloaded`.
+    """
+
+    running: int | None = None
+    per_tenant: int | None = None
+    per_agent: dict[str, int] = {}
+    queued: int | None = None
 
 
 class WallTime(Struct, frozen=True, gc=False, tag="wall_time"):

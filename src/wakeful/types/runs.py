@@ -12,6 +12,7 @@ from .tickets import Decision
 
 __all__ = [
     "FUNCTION",
+    "PRIORITY",
     "BackendEnd",
     "BehaviourRequested",
     "Blocked",
@@ -53,6 +54,8 @@ TaskWake = Literal["inbox", "run"]
 
 # What the ids of the agents begin with that carry out functions; no agent of an application can have such an id.
 FUNCTION = "task:"
+
+PRIORITY = 128
 
 
 class Principal(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -318,9 +321,8 @@ class RunRecord(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True)
     or `acting` (answered, with calls that may be open). `needs` is there once the run has waited, `backend` once
     a backend came back. A run that another one waits for, or that works in the background for one, is its `task`.
     `news` is what the model is to be told once the open step is closed; `apart` says that runs below it may run
-    elsewhere, so that what they use has to be read.
-    `hops` is over how many messages in a row from agent to agent it came about.
-    One that is `paused` begins no step.
+    elsewhere, so that what they use has to be read. `hops` is over how many messages in a row from agent to agent
+    it came about. The lower its `priority`, the sooner it is claimed. One that is `paused` begins no step.
     """
 
     identity: Identity
@@ -356,6 +358,7 @@ class RunRecord(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True)
     news: tuple[str, ...] = ()
     apart: bool = False
     hops: int = 0
+    priority: int = PRIORITY
     paused: bool = False
 
     @property

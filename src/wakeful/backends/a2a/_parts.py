@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 from msgspec import UNSET
 
+from ...agents import QUESTIONS
 from ...types.content import Artifact, Audio, Base64, Content, Document, Image, Text, ToolReply, Url, Video
 from ...types.messages import Message
 from ._objects import RemoteArtifact, RemotePart
@@ -21,14 +22,23 @@ def parts_of(messages: Iterable[Message]) -> tuple[RemotePart, ...]:
     found: list[RemotePart] = []
     for message in messages:
         if message.visibility == "all" and message.role in ("user", "tool"):
+            said: list[RemotePart] = []
             for content in message.content:
-                found += _reply(content) if isinstance(content, ToolReply) else _content(content)
+                said += _reply(content) if isinstance(content, ToolReply) else _content(content)
+            if found and said and found[-1].text and said[0].text:
+                said[0] = RemotePart(text=f"\n\n{said[0].text}")  # What several said isn't one sentence.
+            found += said
     return tuple(found)
 
 
 def _reply(reply: ToolReply) -> Iterator[RemotePart]:
-    if reply.error == "superseded":
-        return  # Nobody answered; what was said instead comes by itself.
+    if reply.error == "superseded" or reply.name not in QUESTIONS:
+        return  # Nobody answered, and what was said instead comes by itself; or it is a result of a local tool.
+    if reply.error == "denied":
+        told = "".join([part.text for part in reply.content if isinstance(part, Text)])
+        _, _, why = told.removesuffix(". It did not run.").partition(" was denied: ")
+        yield RemotePart(text=f"deny: {why}" if why else "deny")
+        return
     if reply.data is not UNSET:
         data = msgspec.json.decode(reply.data)
         if not isinstance(data, str):

@@ -22,6 +22,9 @@ Update = pb.TaskStatusUpdateEvent | pb.TaskArtifactUpdateEvent
 # How often stream checkpoints are asked for what a reader missed of an answer, in seconds.
 FILL_EVERY = 0.25
 
+# How often a run that waits for others is asked whether they have a question, in seconds: its thread is silent.
+LOOK_EVERY = 0.25
+
 
 class Follower:
     """A thread's events from behind a cursor, listened to from the moment it is made."""
@@ -55,6 +58,13 @@ class Follower:
         self._next = None
         return event
 
+    async def comes(self, seconds: float) -> bool:
+        """Whether there is a next event, or the end, within so many seconds."""
+        if self._kept:
+            return True
+        done, _ = await asyncio.wait({self.ahead()}, timeout=seconds)
+        return bool(done)
+
     async def peek(self) -> AnyEvent | None:
         """The next event that wasn't looked at yet; `next` has all of them again."""
         event = await asyncio.shield(self.ahead())
@@ -74,11 +84,21 @@ class Follower:
 async def updates(runtime: Runtime, run: RunRecord, follower: Follower) -> AsyncGenerator[Update]:
     """What happens to a run, until it is done or waits for an answer."""
     shown = _Answer(runtime, run)
-    while (event := await follower.next()) is not None:
+    waits = await _waits_for_others(runtime, run)
+    while True:
+        if waits and not await follower.comes(LOOK_EVERY):
+            status, _ = await status_of(runtime, await runtime.get_run(run.id))
+            if status.state in INTERRUPTED:
+                yield pb.TaskStatusUpdateEvent(task_id=run.id, context_id=run.thread_id, status=status)
+                return
+            continue
+        if (event := await follower.next()) is None:
+            return
         if event.run_id != run.id:
             continue
         match event:
             case RunStart():
+                waits = False
                 yield _working(run)
             case TextDelta():
                 if (chunk := await shown.grown(event)) is not None:
@@ -97,8 +117,16 @@ async def updates(runtime: Runtime, run: RunRecord, follower: Follower) -> Async
                 yield pb.TaskStatusUpdateEvent(task_id=run.id, context_id=run.thread_id, status=status)
                 if status.state in TERMINAL | INTERRUPTED:
                     return
+                waits = True
             case _:
                 pass
+
+
+async def _waits_for_others(runtime: Runtime, run: RunRecord) -> bool:
+    """Whether a run waits for runs below it, none of which has asked anything."""
+    if run.waiting is None or not run.waiting.tasks:
+        return False
+    return (await status_of(runtime, run))[0].state not in INTERRUPTED
 
 
 def _working(run: RunRecord) -> pb.TaskStatusUpdateEvent:

@@ -1,0 +1,124 @@
+"""Going on with a thread that was claimed: what it is due for, or giving it back."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from ..errors import Conflict, RuntimeClosed, StaleFence, StoreError, UsageError, explain
+from ..loop import Activation
+from ..stores import Claimed, Commit, Fence, InboxItem, ThreadView
+from ..tasks import SCHEDULE
+from ..types.runs import RunRecord
+from ._results import RunResult, begins_run, new_run_of
+from ._schedules import fire
+
+if TYPE_CHECKING:
+    from ._local import Dispatcher
+
+__all__ = ["go_on", "is_due", "next_input"]
+
+_log = logging.getLogger("wakeful")
+
+# How long a thread is left alone that this process can't go on with, at first and at last, and one that was
+# claimed for nothing; in milliseconds. Another process may know what to do with it.
+FIRST_PAUSE, LONGEST_PAUSE = 1_000, 30_000
+LOOK_AGAIN = 250
+
+
+async def go_on(dispatch: Dispatcher, claimed: Claimed, fence: Fence) -> None:
+    """Run what the thread is due for. Whatever happens, the claim is used or given back."""
+    thread_id = claimed.thread_id
+    try:
+        stored = await dispatch.env.store.load(thread_id)
+        if (
+            stored is None
+            or stored.thread.epoch != fence.epoch
+            or (dispatch.closed and dispatch.env.store.durable)
+        ):
+            await _release(dispatch, thread_id, fence)
+            return
+        run, now = stored.run, dispatch.env.clock.now()
+        item = None if run is not None else next_input(stored, now)
+        if item is not None:
+            await dispatch.take_turn(item, lambda: _run_input(dispatch, stored, item, fence))
+        elif run is not None and run.agent_id == SCHEDULE and is_due(stored, run, now):
+            await fire(dispatch, stored, run, fence)
+        elif (act := await _reopened(dispatch, stored, fence)) is not None:
+            await dispatch.drive(act, thread_id)
+        else:
+            await _release(dispatch, thread_id, fence, later=_later(dispatch, stored))
+    except (Conflict, StaleFence, RuntimeClosed):
+        # Somebody else has it, or will; perhaps this very process, which began with it while it was claimed.
+        await _release(dispatch, thread_id, fence)
+    except UsageError as error:
+        _log.warning("thread %r is due and can't go on here: %s", thread_id, explain(error))
+        await _release(dispatch, thread_id, fence, later=dispatch.env.clock.now() + _pause(dispatch, thread_id))
+    except Exception as error:
+        _log.error("thread %r is due, and going on with it failed", thread_id, exc_info=error)
+        await _release(dispatch, thread_id, fence, failed=explain(error))
+
+
+async def _run_input(dispatch: Dispatcher, stored: ThreadView, item: InboxItem, fence: Fence) -> RunResult | None:
+    new, opener = new_run_of(item), dispatch.opener
+    act = opener.new(new, stored, await opener.history(new.thread_id, new.agent_id), fence)
+    if new.lineage is not None:
+        await opener.join_tree(act)
+    return await dispatch.drive(act, new.thread_id)
+
+
+async def _reopened(dispatch: Dispatcher, stored: ThreadView, fence: Fence) -> Activation | None:
+    run = stored.run
+    if run is None:
+        return None
+    if run.waiting is None:
+        return await dispatch.opener.reopen(stored, run, "recover", fence=fence)
+    if not is_due(stored, run, dispatch.env.clock.now()) or dispatch.is_stuck(stored, run):
+        return None
+    return await dispatch.opener.reopen(stored, run, "wake", fence=fence)
+
+
+def _later(dispatch: Dispatcher, stored: ThreadView) -> int:
+    """When to look again at a thread that can't go on here, or had nothing to do by this process's clock: that may
+    be slow."""
+    now, waiting = dispatch.env.clock.now(), stored.run.waiting if stored.run is not None else None
+    if stored.run is not None and is_due(stored, stored.run, now):
+        return now + _pause(dispatch, stored.thread.id)
+    times = [i.at for i in stored.inbox if i.at is not None]
+    if waiting is not None and waiting.until is not None:
+        times.append(waiting.until)
+    later = [time for time in times if time > now]
+    return min(later) if later else now + LOOK_AGAIN
+
+
+def _pause(dispatch: Dispatcher, thread_id: str) -> int:
+    times = dispatch.put_off[thread_id] = dispatch.put_off.get(thread_id, -1) + 1
+    return min(FIRST_PAUSE * 2 ** min(times, 10), LONGEST_PAUSE)
+
+
+async def _release(
+    dispatch: Dispatcher, thread_id: str, fence: Fence, *, later: int | None = None, failed: str | None = None
+) -> None:
+    commit = Commit(thread_id, fence=fence, release=True, later=later, failed=failed)
+    try:
+        await dispatch.env.store.commit(commit)
+    except (Conflict, StaleFence):
+        pass  # It was given back, or taken, before.
+    except StoreError as error:
+        _log.warning("thread %r could not be given back, and waits for the lease's end: %s", thread_id, error)
+
+
+def next_input(stored: ThreadView, now: int) -> InboxItem | None:
+    """The input that has its turn on a thread without a run."""
+    return next((i for i in stored.inbox if begins_run(i) and (i.at is None or i.at <= now)), None)
+
+
+def is_due(stored: ThreadView, run: RunRecord, now: int) -> bool:
+    """Whether there is a reason to wake a run that waits: an item of a kind it waits for, or the time."""
+    waiting = run.waiting
+    if waiting is None:
+        return False
+    wakes = ["cancel", *["steer" if kind == "input" else kind for kind in waiting.wakes]]
+    return (waiting.until is not None and waiting.until <= now) or any(
+        i.wake in wakes and (i.at is None or i.at <= now) for i in stored.inbox
+    )

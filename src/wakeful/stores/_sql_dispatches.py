@@ -1,0 +1,118 @@
+"""What SQLite and Postgres have in common about dispatches: claiming them, looking at them, putting them back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from ._claiming import Asked
+from ._protocol import LEASE_MS, Claims, Dispatch, Due
+
+__all__ = ["SqlDispatches"]
+
+T = TypeVar("T")
+
+_Script = Generator[tuple[str, Sequence[Any]], list[tuple[Any, ...]], T]
+
+
+class SqlDispatches:
+    """The dispatches of a store, in terms of queries and transactions."""
+
+    _tenant: str
+
+    async def _query(self, sql: str, *args: Any) -> list[tuple[Any, ...]]:
+        raise NotImplementedError
+
+    async def _transact(self, script: Callable[[], _Script[T]]) -> T:
+        raise NotImplementedError
+
+    async def _claim(self, asked: Asked) -> Claims:
+        """Claim in one transaction, and on a server in one round trip."""
+        raise NotImplementedError
+
+    async def claim(
+        self,
+        worker_id: str,
+        *,
+        agents: Collection[str],
+        limit: int,
+        lease: int = LEASE_MS,
+        now: int | None = None,
+        per_tenant: int | None = None,
+        per_agent: Mapping[str, int] | None = None,
+    ) -> Claims:
+        """Take up to `limit` dispatches of these agents, of all tenants, that are due and that nobody alive has
+        claimed: in turns between the tenants, for each the lowest priority and the longest due first."""
+        return await self._claim(
+            Asked(
+                worker_id=worker_id,
+                agents=agents,
+                limit=limit,
+                lease=lease,
+                now=now,
+                per_tenant=per_tenant,
+                per_agent=per_agent or {},
+            )
+        )
+
+    async def due(self, *, limit: int = 100) -> list[Due]:
+        """Dispatches of all tenants that nobody alive has claimed: the first due first, then those of later."""
+        sql = """SELECT t.tenant, t.id, d.agent, d.due_at FROM dispatches d JOIN threads t ON t.no = d.thread
+                 WHERE d.dead_at IS NULL AND (t.claim IS NULL
+                 OR NOT EXISTS (SELECT 1 FROM workers w WHERE w.id = t.claim AND w.until > NOW_MS))
+                 ORDER BY d.due_at, d.thread LIMIT ?"""
+        return [Due(*row) for row in await self._query(sql, limit)]
+
+    async def claims(self, worker_id: str) -> list[tuple[str, str, int]]:
+        """The threads that a worker has claimed, of all tenants: tenant, thread, and its inbox's head."""
+        rows = await self._query("SELECT tenant, id, inbox_head FROM threads WHERE claim = ?", worker_id)
+        return [(tenant, thread_id, head) for tenant, thread_id, head in rows]
+
+    async def dispatches(
+        self, *, dead: bool | None = None, after: str | None = None, limit: int = 100
+    ) -> list[Dispatch]:
+        """Dispatches by their thread's id, from behind the thread `after`; with `dead` only dead letters, or only
+        others."""
+        which = {None: "", True: " AND d.dead_at IS NOT NULL", False: " AND d.dead_at IS NULL"}[dead]
+        sql = f"""SELECT t.id, r.id, d.agent, d.priority, d.due_at, d.attempts,
+                  (SELECT w.id FROM workers w WHERE w.id = t.claim AND w.until > NOW_MS), d.dead_at, d.error
+                  FROM threads t JOIN dispatches d ON d.thread = t.no LEFT JOIN runs r ON r.no = t.open_run
+                  WHERE t.tenant = ? AND t.id > ?{which} ORDER BY t.id LIMIT ?"""
+        return [
+            Dispatch(
+                thread_id=thread_id,
+                run_id=run_id,
+                agent_id=agent,
+                priority=priority,
+                due_at=due_at,
+                attempts=attempts,
+                claimed_by=claimed_by,
+                dead_at=dead_at,
+                error=error or "",
+            )
+            for thread_id, run_id, agent, priority, due_at, attempts, claimed_by, dead_at, error in (
+                await self._query(sql, self._tenant, after or "", limit)
+            )
+        ]
+
+    async def revive(self, thread_id: str) -> bool:
+        """Make a dead letter due again, with all its attempts; False if it was none."""
+        return await self._transact(lambda: _revive(self._tenant, thread_id))
+
+    async def queued(self, limit: int) -> int:
+        """How many dispatches of the tenant wait for a worker, counted up to `limit`."""
+        sql = """SELECT count(*) FROM (SELECT 1 FROM dispatches
+                 WHERE tenant = ? AND held = 0 AND dead_at IS NULL AND due_at <= NOW_MS LIMIT ?) AS waiting"""
+        return (await self._query(sql, self._tenant, limit))[0][0]
+
+
+def _revive(tenant: str, thread_id: str) -> _Script[bool]:
+    rows = yield "SELECT no FROM threads WHERE tenant = ? AND id = ? FOR_UPDATE", (tenant, thread_id)
+    for (thread,) in rows:
+        revived = yield (
+            """UPDATE dispatches SET dead_at = NULL, error = NULL, attempts = 0, held = 0, due_at = NOW_MS
+               WHERE thread = ? AND dead_at IS NOT NULL RETURNING 1""",
+            (thread,),
+        )
+        return bool(revived)
+    return False

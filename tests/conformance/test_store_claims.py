@@ -1,0 +1,328 @@
+"""Claiming: who gets which dispatch, in which order, how many at once, and what becomes of those that fail."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from store_suite import StoreFactory, Writer, die, identity, item, message, record, waiting
+
+from wakeful.errors import StaleFence
+from wakeful.stores import MAX_ATTEMPTS, Claimed, Claims, Commit, Fence, Store
+from wakeful.types.ids import now_ms
+
+HOUR = 3_600_000
+
+
+async def enqueue(store: Store, *threads: str, agent: str = "agent", **fields: Any) -> None:
+    """Give each thread an input that waits for a worker."""
+    for thread_id in threads:
+        arrived = item(f"i-{thread_id}", thread_id, agent_id=agent, **fields)
+        await store.commit(Commit(thread_id, inbox=[arrived]))
+
+
+async def claim(store: Store, worker: str = "w1", limit: int = 100, **options: Any) -> Claims:
+    return await store.claim(worker, agents=options.pop("agents", ["agent"]), limit=limit, **options)
+
+
+async def claimed(store: Store, worker: str = "w1", limit: int = 100, **options: Any) -> list[str]:
+    """The threads that the worker gets, in order."""
+    return [one.thread_id for one in (await claim(store, worker, limit, **options)).claimed]
+
+
+def fence(one: Claimed, worker: str = "w1") -> Fence:
+    return Fence(one.epoch, worker)
+
+
+async def release(store: Store, one: Claimed, worker: str = "w1", **changes: Any) -> None:
+    commit = Commit(one.thread_id, identity(thread_id=one.thread_id), fence(one, worker), release=True, **changes)
+    await store.tenant(one.tenant).commit(commit)
+
+
+# -- who gets what -------------------------------------------------------------------------------------------
+
+
+async def test_what_is_claimed_is_owned_from_the_start_by_its_fence(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        await enqueue(store, "t1")
+        (one,) = (await claim(store)).claimed
+        assert (one.tenant, one.thread_id, one.agent_id, one.taken_over) == ("default", "t1", "agent", False)
+        view = await store.load("t1")
+        assert view is not None
+        assert (view.thread.claimed, view.thread.epoch) == (True, one.epoch)
+        assert [i.id for i in view.inbox] == ["i-t1"]
+        run = record(thread_id="t1")
+        await store.commit(Commit("t1", identity(), fence(one), [message()], [run], taken=["i-t1"]))
+        with pytest.raises(StaleFence):
+            await store.commit(Commit("t1", identity(), Fence(one.epoch - 1, "w1"), [message()]))
+
+
+async def test_nothing_is_claimed_twice(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        threads = [f"t{n:02}" for n in range(20)]
+        await enqueue(store, *threads)
+        shares = await asyncio.gather(*[claimed(store, f"w{n}", 6) for n in range(5)])
+        got = [thread for share in shares for thread in share]
+        while more := await claimed(store, "w9", 6):  # What some missed because others had it locked.
+            got += more
+        assert sorted(got) == threads
+
+
+async def test_only_agents_that_the_worker_knows_are_claimed_and_others_wait_to_be_seen(
+    open_store: StoreFactory,
+) -> None:
+    async with open_store() as store:
+        await enqueue(store, "a1", agent="known")
+        await enqueue(store, "b1", agent="strange")
+        assert await claimed(store, agents=["known"]) == ["a1"]
+        assert await claimed(store, agents=["known"]) == []
+        seen = {one.thread_id: one for one in await store.dispatches()}
+        assert (seen["a1"].claimed_by, seen["b1"].claimed_by) == ("w1", None)
+        assert seen["b1"].agent_id == "strange"
+        assert await claimed(store, "w2", agents=["strange"]) == ["b1"]
+
+
+async def test_a_lower_priority_comes_first_then_who_waits_longest(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        await enqueue(store, "slow", priority=200)
+        await enqueue(store, "first")
+        await enqueue(store, "urgent", priority=0)
+        await enqueue(store, "second")
+        assert await claimed(store, limit=1) == ["urgent"]
+        assert await claimed(store, limit=1) == ["first"]
+        assert await claimed(store) == ["second", "slow"]
+
+
+async def test_a_run_keeps_its_priority_when_it_waits_and_is_woken(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        writer, run = Writer(store, "t1"), record(thread_id="t1", priority=7)
+        await writer.claim(runs=[run])
+        await writer.release(runs=[record(thread_id="t1", priority=7, status="waiting", waiting=waiting("task"))])
+        await store.commit(Commit("t1", inbox=[item("done", "t1", kind="task", message=None)]))
+        (seen,) = await store.dispatches()
+        assert (seen.priority, seen.run_id) == (7, "r1")
+
+
+async def test_what_is_delayed_is_claimed_when_its_time_has_come(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        at = now_ms() + HOUR
+        await enqueue(store, "later", at=at)
+        found = await claim(store)
+        assert found.claimed == ()
+        assert found.wait is not None
+        assert HOUR - 60_000 < found.wait <= HOUR
+        assert await claimed(store, now=at) == ["later"]
+
+
+async def test_a_delayed_item_doesn_t_hold_back_one_for_now(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        await store.commit(Commit("t1", inbox=[item("a", at=now_ms() + HOUR), item("b")]))
+        assert (await store.dispatches())[0].due_at <= now_ms()
+        (one,) = (await claim(store)).claimed
+        await release(store, one, taken=["b"])
+        assert await claimed(store) == []
+        assert (await store.dispatches())[0].due_at > now_ms()
+
+
+async def test_a_worker_hears_when_another_s_lease_is_over(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        await Writer(store).claim("w2", runs=[record()], lease=20_000)
+        wait = (await claim(store)).wait
+        assert wait is not None
+        assert 0 < wait <= 20_000
+
+
+# -- fairness ------------------------------------------------------------------------------------------------
+
+
+async def test_tenants_take_turns_however_much_one_of_them_has(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        flood, small = store.tenant("flood"), store.tenant("small")
+        await enqueue(flood, *[f"f{n:03}" for n in range(60)])
+        served: list[str] = []
+        for _ in range(10):
+            served += [one.tenant for one in (await claim(store, limit=1)).claimed]
+        await enqueue(small, *[f"s{n}" for n in range(5)])
+        for _ in range(12):
+            served += [one.tenant for one in (await claim(store, limit=1)).claimed]
+        places = [place for place, tenant in enumerate(served[10:], 1) if tenant == "small"]
+        # Alone the small one would be served by the first five claims: no wait is more than doubled.
+        assert len(places) == 5
+        assert all(place <= 2 * (n + 1) for n, place in enumerate(places))
+
+
+async def test_many_at_once_are_shared_out_in_rounds(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        for name, count in (("a", 30), ("b", 3), ("c", 1)):
+            await enqueue(store.tenant(name), *[f"{name}{n:02}" for n in range(count)])
+        got = [one.tenant for one in (await claim(store, limit=10)).claimed]
+        assert sorted(got[:3]) == ["a", "b", "c"]
+        assert {name: got.count(name) for name in "abc"} == {"a": 6, "b": 3, "c": 1}
+
+
+# -- limits --------------------------------------------------------------------------------------------------
+
+
+async def test_a_tenant_has_no_more_at_once_than_its_limit_whoever_claims(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        await enqueue(store.tenant("a"), *[f"a{n}" for n in range(5)])
+        await enqueue(store.tenant("b"), "b0")
+        first = await claim(store, "w1", per_tenant=2)
+        assert sorted(one.thread_id for one in first.claimed) == ["a0", "a1", "b0"]
+        assert await claimed(store, "w2", per_tenant=2) == []
+        await release(store, next(one for one in first.claimed if one.tenant == "a"), taken=["i-a0"])
+        assert await claimed(store, "w2", per_tenant=2) == ["a2"]
+        await die(store, "w1")
+        assert sorted(await claimed(store, "w3", per_tenant=2)) == ["a1", "b0"]
+
+
+async def test_an_agent_has_no_more_at_once_than_its_limit(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        await enqueue(store, "t0", "t1", "t2", agent="scarce")
+        await enqueue(store, "u0", "u1", agent="other")
+        limits = {"agents": ["scarce", "other"], "per_agent": {"scarce": 1}}
+        assert sorted(await claimed(store, "w1", **limits)) == ["t0", "u0", "u1"]
+        assert await claimed(store, "w2", **limits) == []
+
+
+async def test_limits_hold_when_many_claim_at_once(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        await enqueue(store, *[f"t{n}" for n in range(12)])
+        shares = await asyncio.gather(*[claimed(store, f"w{n}", 4, per_tenant=5) for n in range(6)])
+        assert sum(map(len, shares)) == 5
+
+
+async def test_the_queue_of_a_tenant_is_counted(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        await enqueue(store, "t1", "t2", "t3")
+        await enqueue(store.tenant("other"), "u1")
+        await enqueue(store, "later", at=now_ms() + HOUR)
+        assert (await store.queued(100), await store.queued(2), await store.tenant("other").queued(9)) == (3, 2, 1)
+        await claim(store, limit=3)
+        assert await store.queued(100) + await store.tenant("other").queued(9) == 1
+
+
+# -- giving back ---------------------------------------------------------------------------------------------
+
+
+async def test_what_is_released_as_it_was_is_due_again(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        await enqueue(store, "t1")
+        (one,) = (await claim(store)).claimed
+        await release(store, one)
+        assert await claimed(store, "w2") == ["t1"]
+
+
+async def test_a_run_that_is_handed_over_in_the_middle_goes_on_elsewhere_at_once(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        writer = Writer(store)
+        await writer.begin()
+        await writer.release()
+        (one,) = (await claim(store, "w2")).claimed
+        assert (one.thread_id, one.attempts, one.taken_over) == ("t1", 0, False)
+
+
+async def test_what_can_t_run_is_put_off(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        await enqueue(store, "t1")
+        (one,) = (await claim(store)).claimed
+        at = now_ms() + HOUR
+        await release(store, one, later=at)
+        (seen,) = await store.dispatches()
+        assert (seen.due_at, seen.attempts) == (at, 0)
+        assert await claimed(store) == []
+        assert await claimed(store, now=at) == ["t1"]
+
+
+async def test_an_attempt_that_fails_is_made_again_after_a_pause_that_grows(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        await enqueue(store, "t1")
+        pauses: list[int] = []
+        for number in range(MAX_ATTEMPTS):
+            before = now_ms()
+            (one,) = (await claim(store, now=before + HOUR)).claimed
+            assert one.attempts == number
+            await release(store, one, failed=f"trouble {number}")
+            (seen,) = await store.dispatches()
+            assert (seen.attempts, seen.error) == (number + 1, f"trouble {number}")
+            pauses.append(round((seen.due_at - now_ms()) / 250))
+        assert pauses[:4] == [1, 2, 4, 8]
+        assert seen.dead_at is not None
+        assert await claimed(store, now=now_ms() + HOUR) == []
+
+
+async def test_a_dead_letter_is_seen_and_can_be_put_back(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        await enqueue(store, "good")
+        dead = await kill_five_times(store)
+        assert [one.thread_id for one in await store.dispatches(dead=True)] == ["t1"]
+        assert [one.thread_id for one in await store.dispatches(dead=False)] == ["good"]
+        assert dead.error.startswith(f"the process that ran it ended {MAX_ATTEMPTS} times")
+        view = await store.load("t1")
+        assert view is not None
+        assert (view.thread.dead, view.thread.claimed, view.run is not None) == (True, False, True)
+        assert [due.thread_id for due in await store.due()] == ["good"]
+        assert await store.revive("t1")
+        assert not await store.revive("t1")
+        assert not await store.revive("nobody")
+        assert sorted(await claimed(store, "w9")) == ["good", "t1"]
+
+
+async def kill_five_times(store: Store) -> Any:
+    """A run whose workers die, each in the step that it was claimed in; its dispatch in the end."""
+    writer = Writer(store)
+    await writer.claim("w0", runs=[record(steps=1)])
+    for number in range(1, MAX_ATTEMPTS):
+        await die(store, f"w{number - 1}")
+        (one,) = [c for c in (await claim(store, f"w{number}")).claimed if c.thread_id == "t1"]
+        assert (one.taken_over, one.attempts) == (True, number)
+    await die(store, f"w{MAX_ATTEMPTS - 1}")
+    assert "t1" not in await claimed(store, "last", limit=0)
+    (dead,) = await store.dispatches(dead=True)
+    assert (await store.dispatches(dead=False))[0].thread_id == "good"
+    return dead
+
+
+async def test_a_run_that_gets_further_has_all_its_attempts_again(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        writer = Writer(store)
+        await writer.claim("w0", runs=[record(steps=1)])
+        for number in range(1, 2 * MAX_ATTEMPTS):
+            await die(store, f"w{number - 1}")
+            (one,) = (await claim(store, f"w{number}")).claimed
+            assert one.attempts == 1
+            run = record(steps=1 + 2 * number)
+            await store.commit(Commit("t1", identity(), fence(one, f"w{number}"), runs=[run]))
+
+
+async def test_a_dead_letter_is_cancelled_by_an_item_that_says_so(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        await enqueue(store, "good")
+        await kill_five_times(store)
+        await store.commit(Commit("t1", inbox=[item("stop", kind="cancel", message=None, run_id="r1")]))
+        assert sorted(await claimed(store, "w9")) == ["good", "t1"]
+
+
+async def test_the_dead_owner_can_t_write_once_its_thread_is_claimed(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        writer = Writer(store)
+        await writer.claim("w1", runs=[record()])
+        await die(store, "w1")
+        assert await claimed(store, "w2") == ["t1"]
+        with pytest.raises(StaleFence):
+            await writer.write(message("late"))
+
+
+async def test_an_owner_that_comes_back_in_time_keeps_its_thread(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        writer = Writer(store)
+        await writer.claim("w1", runs=[record()])
+        await die(store, "w1")
+        assert await claimed(store, "w2", limit=0) == []
+        back = store.keep("w1")
+        other = Writer(store, "t2")
+        await other.claim("w1", runs=[record("r2", "t2")])  # Its lease is there once this is.
+        assert await claimed(store, "w2") == []
+        await writer.write(message("still mine"))
+        await back.close()

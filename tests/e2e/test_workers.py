@@ -1,0 +1,278 @@
+"""A fleet of real processes on one store: each run once, whoever is killed, paused or told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from postgres_server import server
+from wakeful import Runtime
+from wakeful.stores import MAX_ATTEMPTS
+
+HERE = Path(__file__).parent
+DEADLINE = 60.0
+
+
+class Fleet:
+    """Workers that share a store, and a runtime that only sends."""
+
+    def __init__(self, folder: Path, store: str) -> None:
+        self.folder = folder
+        self.store = store
+        self.workers: list[subprocess.Popen[str]] = []
+        self.address = ""
+
+    def start(self, *options: str, told: str = r"^worker ") -> subprocess.Popen[str]:
+        """A worker that has begun to claim."""
+        path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+        process = subprocess.Popen(
+            [sys.executable, "-m", "wakeful.cli", "worker", "fleet:runtime", *options],
+            cwd=self.folder,
+            env={**os.environ, "PYTHONPATH": path, "FLEET": str(self.folder), "FLEET_STORE": self.store},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.workers.append(process)
+        if found := re.search(r"http://[\d.:]+", self.told(process, told)):
+            self.address = found[0]
+        return process
+
+    def told(self, process: subprocess.Popen[str], pattern: str) -> str:
+        """The line of a worker's output that says so."""
+        assert process.stdout is not None
+        while not re.search(pattern, line := process.stdout.readline()):
+            assert line, process.stderr.read() if process.stderr else ""
+        return line
+
+    def send(self, count: int, text: str = "charge", tenant: str = "default", name: str = "t") -> None:
+        async def work(runtime: Runtime) -> None:
+            mine = runtime.tenant(tenant)
+            for number in range(count):
+                await mine.send(f"{name}{number:03}", text, agent="shop")
+
+        self.ask(work)
+
+    def ask(self, work: Callable[[Runtime], Any]) -> Any:
+        import fleet
+
+        async def inside() -> Any:
+            runtime = Runtime(fleet.agents, store=self.store, execute=False)
+            try:
+                return await work(runtime)
+            finally:
+                await runtime.close()
+
+        return asyncio.run(inside())
+
+    def runs(self, tenant: str = "default") -> list[Any]:
+        async def work(runtime: Runtime) -> list[Any]:
+            return await runtime.tenant(tenant).list_runs(limit=1000)
+
+        return self.ask(work)
+
+    def done(self, count: int) -> bool:
+        return len([run for run in self.runs() if run.status == "done"]) == count
+
+    def lines(self, name: str = "charges") -> list[list[str]]:
+        path = self.folder / name
+        return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+
+    def until(self, condition: Callable[[], Any]) -> None:
+        deadline = time.monotonic() + DEADLINE
+        while not condition():
+            assert time.monotonic() < deadline, "it never came true"
+            time.sleep(0.02)
+
+    def kill(self, process: subprocess.Popen[str]) -> None:
+        process.send_signal(signal.SIGKILL)
+        process.communicate(timeout=30)
+        self.expire()
+
+    def expire(self) -> None:
+        """Let the leases of all workers be over, which on Postgres would take half a minute; who lives renews."""
+        if self.store.startswith("postgres"):
+
+            async def work() -> None:
+                connection = await asyncpg.connect(self.store)
+                try:
+                    await connection.execute("UPDATE wakeful.workers SET until = 0")
+                finally:
+                    await connection.close()
+
+            asyncio.run(work())
+
+    def close(self) -> None:
+        for worker in self.workers:
+            if worker.poll() is None:
+                worker.send_signal(signal.SIGCONT)
+                worker.send_signal(signal.SIGKILL)
+            worker.communicate(timeout=30)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def fleet(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
+    monkeypatch.syspath_prepend(str(HERE))
+    store = str(tmp_path / "fleet.db")
+    if request.param == "postgres":
+        name = f"fleet_{os.getpid()}_{time.monotonic_ns()}"
+
+        async def make() -> None:
+            connection = await asyncpg.connect(server().url())
+            try:
+                await connection.execute(f"CREATE DATABASE {name}")
+            finally:
+                await connection.close()
+
+        asyncio.run(make())
+        store = server().url(database=name)
+    made = Fleet(tmp_path, store)
+    yield made
+    made.close()
+
+
+def metrics(address: str) -> dict[str, float]:
+    with urllib.request.urlopen(f"{address}/metrics", timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if line[0] != "#")}
+
+
+def test_workers_share_a_queue_and_each_run_is_done_once(fleet: Fleet) -> None:
+    fleet.send(24)
+    for _ in range(3):
+        fleet.start("--concurrency", "2")
+    fleet.until(lambda: fleet.done(24))
+    charged = fleet.lines()
+    assert sorted(thread for thread, _ in charged) == [f"t{n:03}" for n in range(24)]
+    assert all(run.outcome.termination.__class__.__name__ == "NaturalEnd" for run in fleet.runs())
+
+
+def test_what_a_killed_worker_had_is_recovered_by_another_which_counts_it(fleet: Fleet) -> None:
+    (fleet.folder / "hold").touch()
+    fleet.send(3)
+    first = fleet.start()
+    fleet.until(lambda: len(fleet.lines()) == 3)
+    process = fleet.start("--health", "127.0.0.1:0", told=r"^health: ")
+    address = fleet.address
+    fleet.told(process, r"^worker ")
+    with urllib.request.urlopen(f"{address}/readyz", timeout=10) as answer:
+        assert answer.read() == b"ready\n"
+    fleet.kill(first)
+    fleet.until(lambda: fleet.done(3))
+    # `once` effects that had begun are reported as unknown, and none of them happened twice.
+    assert sorted(thread for thread, _ in fleet.lines()) == ["t000", "t001", "t002"]
+    counted = metrics(address)
+    assert (counted["wakeful_takeovers_total"], counted["wakeful_claims_total"]) == (3, 3)
+    assert counted['wakeful_runs_finished_total{status="naturalend"}'] == 3
+    assert counted["wakeful_active"] == 0
+
+
+def test_a_worker_that_was_paused_past_its_lease_writes_nothing_more(fleet: Fleet) -> None:
+    (fleet.folder / "hold").touch()
+    fleet.send(1)
+    first = fleet.start()
+    fleet.until(lambda: len(fleet.lines()) == 1)
+    first.send_signal(signal.SIGSTOP)
+    if fleet.store.startswith("postgres"):
+        fleet.expire()
+    else:  # Its process lives, and so its owner file says: only the lease can tell.
+        db = sqlite3.connect(fleet.store)
+        with db:
+            db.execute("UPDATE workers SET until = 0")
+        db.close()
+    fleet.start()
+    fleet.until(lambda: fleet.done(1))
+    before = fleet.ask(_everything)
+    (fleet.folder / "hold").unlink()
+    first.send_signal(signal.SIGCONT)
+    first.send_signal(signal.SIGTERM)
+    first.communicate(timeout=30)
+    assert fleet.ask(_everything) == before
+    assert len(fleet.lines()) == 1
+
+
+async def _everything(runtime: Runtime) -> Any:
+    return [
+        await runtime.list_runs(),
+        [event async for event in runtime.events("t000", follow=False)],
+        await runtime.store.thread("t000"),
+    ]
+
+
+def test_a_worker_that_is_told_to_stop_hands_over_and_nothing_is_lost_or_repeated(fleet: Fleet) -> None:
+    fleet.send(30)
+    first = fleet.start("--concurrency", "4", "--grace", "20")
+    fleet.until(lambda: len(fleet.lines()) >= 4)
+    fleet.start("--concurrency", "4")
+    begin = time.monotonic()
+    first.send_signal(signal.SIGTERM)
+    out, err = first.communicate(timeout=30)
+    assert (first.returncode, "drained" in out) == (0, True), err
+    assert time.monotonic() - begin < 20
+    fleet.until(lambda: fleet.done(30))
+    assert sorted(thread for thread, _ in fleet.lines()) == [f"t{n:03}" for n in range(30)]
+
+    async def outcomes(runtime: Runtime) -> set[str | None]:
+        runs = await runtime.list_runs(limit=100)
+        return {call.outcome for run in runs for call in await runtime.calls(run.id)}
+
+    assert fleet.ask(outcomes) == {"ok"}
+
+
+@pytest.mark.parametrize("fleet", ["sqlite"], indirect=True)
+def test_a_second_signal_stops_it_at_once(fleet: Fleet) -> None:
+    (fleet.folder / "hold").touch()
+    fleet.send(1)
+    worker = fleet.start("--grace", "600")
+    fleet.until(lambda: len(fleet.lines()) == 1)
+    worker.send_signal(signal.SIGTERM)
+    fleet.told(worker, "draining")
+    worker.send_signal(signal.SIGTERM)
+    worker.communicate(timeout=20)
+    assert worker.returncode == 1
+
+
+@pytest.mark.parametrize("fleet", ["postgres", pytest.param("sqlite", marks=pytest.mark.long)], indirect=True)
+def test_a_run_that_kills_its_worker_can_t_kill_the_fleet(fleet: Fleet) -> None:
+    fleet.send(1, "die", name="poison")
+    for _ in range(MAX_ATTEMPTS):
+        worker = fleet.start()
+        worker.communicate(timeout=30)
+        fleet.expire()
+    fleet.start()
+    fleet.send(3)
+    fleet.until(lambda: len(fleet.lines()) == 3)
+    assert len(fleet.lines("deaths")) == MAX_ATTEMPTS
+
+    async def dead(runtime: Runtime) -> Any:
+        return [(one.thread_id, one.attempts) for one in await runtime.dispatches(dead=True)]
+
+    assert fleet.ask(dead) == [("poison000", MAX_ATTEMPTS)]
+
+
+def test_a_tenant_s_flood_does_not_more_than_double_another_s_wait(fleet: Fleet) -> None:
+    fleet.send(200, "hello", tenant="flood", name="f")
+    fleet.send(5, "hello", tenant="small", name="s")
+    fleet.start("--concurrency", "1")
+
+    def begun() -> list[tuple[int, str]]:
+        both = [(run.created_at, run.id, name) for name in ("flood", "small") for run in fleet.runs(name)]
+        return [(place, name) for place, (_, _, name) in enumerate(sorted(both), 1)]
+
+    fleet.until(lambda: sum(name == "small" for _, name in begun()) == 5)
+    places = [place for place, name in begun() if name == "small"]
+    # Alone its runs would be the first five.
+    assert all(place <= 2 * (number + 1) for number, place in enumerate(places)), places

@@ -1,0 +1,376 @@
+"""Two runtimes on one store with a bus between them: what one does the other hears at once, or finds out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conformance.bus_suite import eventually, fresh_name
+from loop.helpers import Hold, Scripted, Spy, holding, spying
+from nats_server import NatsServer
+from nats_server import server as nats
+from postgres_server import fresh_store
+from postgres_server import server as postgres
+from stores.postgres_suite import beside
+from wakeful import Agent, FunctionModel, ModelRequest, Runtime, SqliteStore, ToolContext, call, tool
+from wakeful import _following as following
+from wakeful.bus import Bus, MemoryBus, NatsBus, PostgresBus
+from wakeful.dispatch import _keeper as keeper
+from wakeful.models import StopChunk, TextChunk
+from wakeful.stores import Store
+from wakeful.testing import Recorder
+from wakeful.types.events import AnyEvent, Event, TextDelta, ToolProgress
+from wakeful.types.runs import Cancelled
+
+PLACES = ["sqlite-local", "sqlite-nats", "postgres-postgres", "postgres-nats"]
+
+
+class Cluster:
+    """A store that several runtimes open, and the bus between them."""
+
+    def __init__(self, stack: AsyncExitStack, store: Store, bus: Bus, path: Path | None) -> None:
+        self.bus = bus
+        self._stack, self._store, self._path = stack, store, path
+
+    async def runtime(self, *agents: Agent, serve: bool = True, **options: Any) -> Runtime:
+        """One more process; with `serve` it takes what is due."""
+        if self._path is not None:
+            store: Store = SqliteStore(self._path, synchronous="NORMAL")
+        else:
+            store = await self._stack.enter_async_context(beside(self._store))  # type: ignore[arg-type]
+        runtime = Runtime(list(agents), store=store, bus=self.bus, **options)
+        self._stack.push_async_callback(runtime.close)
+        runtime._bind()
+        await eventually(lambda: runtime._signals.healthy)
+        if serve:
+            await runtime.__aenter__()
+        return runtime
+
+
+@asynccontextmanager
+async def cluster(place: str, path: Path, bus: Bus | None = None) -> AsyncIterator[Cluster]:
+    store_kind, bus_kind = place.split("-")
+    made: dict[str, Any] = {
+        "local": MemoryBus,
+        "nats": lambda: NatsBus(nats().url, name=fresh_name()),
+        "postgres": lambda: PostgresBus(postgres().url(), name=fresh_name()),
+    }
+    async with AsyncExitStack() as stack:
+        if store_kind == "sqlite":
+            store, file = SqliteStore(path / "a.db", synchronous="NORMAL"), path / "a.db"
+            stack.push_async_callback(store.close)
+        else:
+            store, file = await stack.enter_async_context(fresh_store()), None  # type: ignore[assignment]
+        await store.tenants()
+        yield Cluster(stack, store, bus or made[bus_kind](), file)
+
+
+@pytest.fixture(params=PLACES)
+def place(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What isn't said over the bus is found out when the test is long over."""
+    for name in ("PULSE", "PULSE_WITH_BUS", "IDLE", "IDLE_WITH_BUS"):
+        monkeypatch.setattr(keeper, name, 600)
+    monkeypatch.setattr(following, "POLL_WITH_BUS", 600)
+
+
+async def soon(work: Any) -> Any:
+    return await asyncio.wait_for(work, 10)
+
+
+def reading(*pieces: str, hold: Hold | None = None, hold_at: int = 1) -> FunctionModel:
+    """A model that streams these pieces, and waits before one of them."""
+
+    async def answer(request: ModelRequest) -> Any:
+        for number, piece in enumerate(pieces):
+            if hold is not None and number == hold_at:
+                await hold.here()
+            await asyncio.sleep(0)
+            yield TextChunk(piece)
+        yield StopChunk("end_turn")
+
+    return FunctionModel(answer)
+
+
+async def record(events: AsyncIterator[AnyEvent]) -> list[Event]:
+    """What is read until the run is over."""
+    seen: list[Event] = []
+    async for event in events:
+        seen.append(event)
+        if event.type == "run_finish" and event.run.parent_run_id is None:
+            break
+    return seen
+
+
+async def streamed(runtime: Runtime, agent: str = "agent") -> list[Event]:
+    """The whole stream of a run on thread `t`."""
+    return [event async for event in runtime.stream(agent, "go", thread="t")]
+
+
+def text_of(events: list[Event]) -> str:
+    """The text that deltas add up to; each must begin where the one before ended."""
+    text = ""
+    for event in events:
+        if isinstance(event, TextDelta):
+            assert event.offset == len(text)
+            text += event.delta
+    return text
+
+
+def durable(events: list[Event]) -> list[Event]:
+    return [event for event in events if event.durable]
+
+
+# -- wake-ups ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("nobody_looks")
+async def test_what_one_enqueues_another_runs_at_once(place: str, tmp_path: Path, scripted: Scripted) -> None:
+    async with cluster(place, tmp_path) as places:
+        agent = Agent("agent", model=scripted("one", "two", "three"))
+        front = await places.runtime(agent, serve=False, execute=False)
+        await places.runtime(agent)
+        for text in ("one", "two"):
+            assert (await soon(front.run("agent", "go", thread="t"))).text == text
+        assert (await soon(front.tenant("acme").run("agent", "go"))).text == "three"
+
+
+@pytest.mark.usefixtures("nobody_looks")
+async def test_a_run_goes_to_one_that_knows_its_agent(place: str, tmp_path: Path, scripted: Scripted) -> None:
+    async with cluster(place, tmp_path) as places:
+        agent = Agent("agent", model=scripted("one", "two", "three", "four"))
+        front = await places.runtime(agent, serve=False, execute=False)
+        await places.runtime(Agent("other", model=scripted()))
+        await places.runtime(agent)
+        for text in ("one", "two", "three", "four"):
+            assert (await soon(front.run("agent", "go"))).text == text
+
+
+@pytest.mark.usefixtures("nobody_looks")
+async def test_an_answer_that_is_left_elsewhere_wakes_its_run(
+    place: str, tmp_path: Path, scripted: Scripted
+) -> None:
+    async with cluster(place, tmp_path) as places:
+        spy = Spy()
+        agent = Agent("agent", model=scripted(call("ask"), "done"), tools=[spying(spy, "ask", approval=True)])
+        front = await places.runtime(agent, serve=False, execute=False)
+        await places.runtime(agent)
+        waiting = await soon(front.run("agent", "go", thread="t"))
+        assert waiting.status == "waiting"
+        result = await soon(front.resume(waiting.run_id, waiting.tickets[0].approve()))
+        assert (result.text, spy.ran) == ("done", ["ask"])
+
+
+# -- live commands -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("nobody_looks")
+async def test_a_run_is_cancelled_at_once_from_another_process(
+    place: str, tmp_path: Path, scripted: Scripted
+) -> None:
+    async with cluster(place, tmp_path) as places:
+        hold = Hold()
+        agent = Agent("agent", model=scripted(call("wait")), tools=[holding(hold)])
+        here, there = await places.runtime(agent), await places.runtime(agent, serve=False)
+        run = await here.start("agent", "go", thread="t")
+        await soon(hold.reached.wait())
+        assert await soon(there.cancel(run.run_id, "enough"))
+        assert (await soon(run.result())).termination == Cancelled("enough")
+
+
+@pytest.mark.usefixtures("nobody_looks")
+async def test_input_reaches_a_run_of_another_process_at_once(
+    place: str, tmp_path: Path, scripted: Scripted
+) -> None:
+    async with cluster(place, tmp_path) as places:
+        hold = Hold()
+        agent = Agent("agent", model=scripted(call("wait"), "done"), tools=[holding(hold)])
+        here, there = await places.runtime(agent), await places.runtime(agent, serve=False)
+        run = await here.start("agent", "go", thread="t")
+        await soon(hold.reached.wait())
+        await there.send("t", "and hurry", policy="steer")
+        await eventually(lambda: here._dispatch.active["t"].view.inbox)
+        hold.released.set()
+        await soon(run.result())
+        assert [m.text for m in await there.messages("t") if m.role == "user"] == ["go", "and hurry"]
+
+
+# -- live events ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("nobody_looks")
+async def test_a_stream_of_a_run_elsewhere_is_the_one_that_is_seen_there(place: str, tmp_path: Path) -> None:
+    async with cluster(place, tmp_path) as places:
+        words = [f"word{number} " for number in range(100)]
+        agent = Agent("agent", model=reading(*words))
+        front = await places.runtime(agent, serve=False, execute=False)
+        back = await places.runtime(agent)
+        there = asyncio.create_task(record(back.events("t")))
+        await asyncio.sleep(0)
+        here = await soon(streamed(front))
+        seen = await soon(there)
+        assert durable(here) == durable(seen)
+        assert "".join(words).startswith(text_of(here))
+        if not isinstance(places.bus, PostgresBus):
+            assert here == seen
+
+
+@pytest.mark.usefixtures("nobody_looks")
+async def test_a_reader_that_comes_in_the_middle_of_an_answer_sees_all_of_it(place: str, tmp_path: Path) -> None:
+    async with cluster(place, tmp_path) as places:
+        hold = Hold()
+        clock = count(1_700_000_000_000, 100)  # Checkpoints are written by the clock.
+
+        class Clock:
+            def now(self) -> int:
+                return next(clock)
+
+            def call_later(self, seconds: float, callback: Any) -> Any:
+                return asyncio.get_running_loop().call_later(seconds, callback)
+
+        words = [f"word{number} " for number in range(40)]
+        agent = Agent("agent", model=reading(*words, hold=hold, hold_at=20))
+        back = await places.runtime(agent, clock=Clock())
+        front = await places.runtime(agent, serve=False, execute=False)
+        run = await back.start("agent", "go", thread="t")
+        await soon(hold.reached.wait())
+        reader = asyncio.create_task(record(front.events("t")))
+        await eventually(lambda: back._signals._forwards)
+        hold.released.set()
+        seen = await soon(reader)
+        await soon(run.result())
+        assert "".join(words).startswith(text_of(seen))
+        assert durable(seen) == [event async for event in back.events("t", follow=False)]
+
+
+@pytest.mark.usefixtures("nobody_looks")
+@pytest.mark.parametrize("place", ["sqlite-local", "sqlite-nats"])
+async def test_progress_and_the_agents_below_are_seen_elsewhere(
+    place: str, tmp_path: Path, scripted: Scripted
+) -> None:
+    async with cluster(place, tmp_path) as places:
+
+        @tool
+        async def work(ctx: ToolContext) -> str:
+            """Work."""
+            ctx.progress(0.5, message="half")
+            return "worked"
+
+        child = Agent("child", model=scripted(call("work"), "below"), tools=[work])
+        asking = scripted(call("agent_run_child", prompt="go"), "above")
+        parent = Agent("parent", model=asking, delegates=["child"])
+        front = await places.runtime(parent, child, serve=False, execute=False)
+        back = await places.runtime(parent, child)
+        there = asyncio.create_task(record(back.events("t")))
+        await asyncio.sleep(0)
+        here = await soon(streamed(front, "parent"))
+        assert here == await soon(there)
+        assert [e.fraction for e in here if isinstance(e, ToolProgress)] == [0.5]
+        assert {e.run.agent_id for e in here} == {"parent", "child"}
+
+
+@pytest.mark.usefixtures("nobody_looks")
+async def test_nothing_is_shown_once_nobody_watches(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with cluster(place, tmp_path) as places:
+        agent = Agent("agent", model=reading("a", "b"))
+        back, front = await places.runtime(agent), await places.runtime(agent, serve=False, execute=False)
+        shown: list[Any] = []
+        link = back._signals._link
+        assert link is not None
+        monkeypatch.setattr(link, "show", lambda *news: shown.append(news))
+        await soon(back.run("agent", "go", thread="t"))
+        assert shown == []
+        reader = asyncio.create_task(record(front.events("t", after=100)))
+        await eventually(lambda: back._signals._forwards)
+        await soon(back.run("agent", "go", thread="t"))
+        assert shown != []
+        reader.cancel()
+        await asyncio.wait({reader})
+        for forward in back._signals._forwards.values():
+            forward.until = 0  # As if it hadn't been renewed.
+        back._signals._sweep()
+        shown.clear()
+        await soon(back.run("agent", "go", thread="t"))
+        assert shown == []
+
+
+async def test_live_events_of_a_run_that_the_store_does_not_know_are_not_shown(
+    tmp_path: Path,
+) -> None:
+    """Two clusters that share a bus by mistake, with threads of the same names."""
+    bus = MemoryBus()
+    agent = Agent("agent", model=reading("secret ", "words"))
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    async with (
+        cluster("sqlite-local", tmp_path / "one", bus) as one,
+        cluster("sqlite-local", tmp_path / "two", bus) as two,
+    ):
+        here, there = await one.runtime(agent), await two.runtime(agent)
+        reader = asyncio.create_task(record(here.events("t")))
+        await eventually(lambda: there._signals._forwards)
+        other = await soon(there.run("agent", "go", thread="t"))
+        await soon(here.run("agent", "go", thread="t"))
+        assert other.run_id not in {event.run_id for event in await soon(reader)}
+
+
+# -- without the bus -----------------------------------------------------------------------------------------
+
+
+async def test_losing_the_bus_in_the_middle_loses_nothing(tmp_path: Path, scripted: Scripted) -> None:
+    server = NatsServer()
+    server.start()
+    try:
+        async with cluster("sqlite-nats", tmp_path, NatsBus(server.url)) as places:
+            hold = Hold()
+            agent = Agent("agent", model=scripted(call("wait"), "done", "next"), tools=[holding(hold)])
+            front = await places.runtime(agent, serve=False, execute=False)
+            back = await places.runtime(agent)
+            reader = asyncio.create_task(streamed(front))
+            await soon(hold.reached.wait())
+            server.kill()
+            await eventually(lambda: not front._signals.healthy and not back._signals.healthy)
+            await front.send("t", "more", policy="queue")
+            hold.released.set()
+            seen = await soon(reader)
+            run = seen[0].run_id
+            assert durable(seen) == [e async for e in back.events("t", follow=False) if e.run_id == run]
+            await eventually(lambda: not back._dispatch.active)
+
+            async def texts() -> list[str]:
+                return [m.text for m in await back.messages("t") if m.role == "assistant"]
+
+            async with asyncio.timeout(10):
+                while (await texts())[-1:] != ["next"]:
+                    await asyncio.sleep(0.01)
+            server.start()
+            await eventually(lambda: front._signals.healthy and back._signals.healthy)
+    finally:
+        server.close()
+
+
+async def test_a_bus_that_was_never_there_changes_nothing(tmp_path: Path, scripted: Scripted) -> None:
+    server = NatsServer()
+    try:
+        agent = Agent("agent", model=scripted("one", "two"))
+        store = SqliteStore(tmp_path / "a.db", synchronous="NORMAL")
+        async with Runtime([agent], store=store, bus=server.url) as runtime:
+            assert (await soon(runtime.run("agent", "go"))).text == "one"
+            recorder = Recorder()
+            async for event in runtime.stream("agent", "go"):
+                recorder.events.append(event)
+            assert recorder.types[-1] == "run_finish"
+    finally:
+        server.close()

@@ -1,0 +1,212 @@
+"""Draining: on a durable store a graceful stop hands runs over and cancels none of them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from loop.helpers import Hold, Scripted, assert_settled, holding, soon, until
+from wakeful import Agent, Capacity, MemoryStore, Overloaded, Runtime, call
+from wakeful.errors import RunGivenUp, RuntimeClosed, UsageError
+from wakeful.stores import MAX_ATTEMPTS, Commit, Fence
+from wakeful.types.events import RunStart
+
+
+def agent(scripted: Scripted, *turns: object, tools: tuple[object, ...] = ()) -> Agent:
+    return Agent("agent", model=scripted(*turns), tools=list(tools))
+
+
+async def finished_elsewhere(made: Agent, store: Path) -> list[str]:
+    """What the triggers of the thread's activations were, once another runtime has finished its run."""
+    async with Runtime([made], store=store) as other:
+        (run,) = await other.list_runs(thread="t")
+        result = await soon(other.wait(run.id))
+        assert result.error is None
+        await assert_settled(other, "t")
+        return [e.trigger async for e in other.events("t", follow=False) if isinstance(e, RunStart)]
+
+
+async def test_an_open_step_finishes_and_the_rest_of_the_run_goes_on_elsewhere(
+    scripted: Scripted, tmp_path: Path
+) -> None:
+    hold, store = Hold(), tmp_path / "store.db"
+    made = agent(scripted, call("wait"), "done", tools=(holding(hold),))
+    runtime = Runtime([made], store=store)
+    run = asyncio.create_task(runtime.run("agent", "go", thread="t"))
+    await soon(hold.reached.wait())
+    draining = asyncio.create_task(runtime.drain(30))
+    await asyncio.sleep(0)
+    hold.released.set()
+    assert await soon(draining) == 0
+    with pytest.raises(RuntimeClosed, match="goes on where the store is served"):
+        await soon(run)
+    assert (await runtime.calls((await runtime.list_runs())[0].id))[0].outcome == "ok"
+    (dispatch,) = await runtime.dispatches()
+    assert (dispatch.claimed_by, dispatch.attempts) == (None, 0)
+    await runtime.close()
+    assert await finished_elsewhere(made, store) == ["new", "recover"]
+
+
+async def test_what_does_not_get_there_in_time_is_cut_off_and_recovered_by_its_effect(
+    scripted: Scripted, tmp_path: Path
+) -> None:
+    hold, store = Hold(), tmp_path / "store.db"
+    made = agent(scripted, call("wait"), "done", tools=(holding(hold, effect="once"),))
+    runtime = Runtime([made], store=store)
+    run = asyncio.create_task(runtime.run("agent", "go", thread="t"))
+    await soon(hold.reached.wait())
+    assert await soon(runtime.drain(0)) == 1
+    with pytest.raises(RuntimeClosed):
+        await soon(run)
+    (record,) = await runtime.list_runs()
+    assert (record.status, record.cancel) == ("running", None)
+    await runtime.close()
+    async with Runtime([made], store=store) as other:
+        await soon(other.wait(record.id))
+        (lost,) = await other.calls(record.id)
+        assert (lost.outcome, lost.attempt) == ("unknown", 1)
+
+
+async def test_closing_hands_over_too_and_takes_nothing_more(scripted: Scripted, tmp_path: Path) -> None:
+    hold, store = Hold(), tmp_path / "store.db"
+    made = agent(scripted, call("wait"), "done", tools=(holding(hold),))
+    runtime = Runtime([made], store=store)
+    run = asyncio.create_task(runtime.run("agent", "go", thread="t"))
+    await soon(hold.reached.wait())
+    closing = asyncio.create_task(runtime.close())
+    await asyncio.sleep(0)
+    with pytest.raises(RuntimeClosed):
+        await runtime.run("agent", "more")
+    hold.released.set()
+    await soon(closing)
+    with pytest.raises(RuntimeClosed):
+        await soon(run)
+    assert await finished_elsewhere(made, store) == ["new", "recover"]
+
+
+async def test_a_run_that_is_about_to_end_ends_here(scripted: Scripted, tmp_path: Path) -> None:
+    hold = Hold()
+    made = agent(scripted, call("wait"), tools=(holding(hold, approval=False),))
+    runtime = Runtime([made], store=tmp_path / "store.db")
+    run = asyncio.create_task(runtime.run("agent", "go", thread="t"))
+    await soon(hold.reached.wait())
+    (record,) = await runtime.list_runs()
+    stopping = asyncio.create_task(runtime.cancel(record.id))
+    await asyncio.sleep(0)
+    await soon(runtime.drain(30))
+    await soon(asyncio.gather(run, stopping, return_exceptions=True))
+    assert (await runtime.get_run(record.id)).status == "done"
+    await runtime.close()
+
+
+# -- capacity ------------------------------------------------------------------------------------------------
+
+
+async def test_no_more_is_claimed_at_once_than_there_is_room_for(scripted: Scripted, tmp_path: Path) -> None:
+    hold = Hold()
+    made = agent(scripted, *[call("wait")] * 3, *["done"] * 3, tools=(holding(hold),))
+    store = tmp_path / "store.db"
+    sender = Runtime([made], store=store, execute=False)
+    for number in range(3):
+        await sender.send(f"t{number}", "go", agent="agent")
+    async with Runtime([made], store=store, capacity=Capacity(running=2)) as worker:
+        await soon(hold.reached.wait())
+        while sum(one.claimed_by is not None for one in await sender.dispatches()) < 2:
+            await asyncio.sleep(0)
+        assert len(worker._dispatch.active) <= 2
+        hold.released.set()
+        while len([run for run in await sender.list_runs() if run.status == "done"]) < 3:
+            await asyncio.sleep(0.01)
+        assert worker._shared.keeper.metrics.counts["wakeful_claims_total", ""] == 3
+    await sender.close()
+
+
+async def test_input_beyond_the_queue_s_depth_is_refused_before_anything_is_written(scripted: Scripted) -> None:
+    store = MemoryStore()
+    runtime = Runtime([agent(scripted)], store=store, execute=False, capacity=Capacity(queued=2))
+    for thread in ("a", "b"):
+        await runtime.send(thread, "go", agent="agent")
+    with pytest.raises(Overloaded, match="2 dispatches of this tenant wait"):
+        await runtime.send("c", "go", agent="agent")
+    with pytest.raises(Overloaded):
+        await soon(runtime.run("agent", "go", thread="d"))
+    assert [thread.id for thread in await store.threads()] == ["b", "a"]
+    await runtime.tenant("other").send("c", "go", agent="agent")
+
+
+# -- delays and priorities -----------------------------------------------------------------------------------
+
+
+async def test_a_delayed_run_begins_when_its_time_has_come(scripted: Scripted, tmp_path: Path) -> None:
+    async with Runtime([agent(scripted, "done")], store=tmp_path / "store.db") as runtime:
+        begun = runtime._env.clock.now()
+        handle = await runtime.start("agent", "go", delay=0.3)
+        assert await runtime.list_runs() == []
+        assert (await soon(handle.result())).text == "done"
+        assert (await runtime.get_run(handle.run_id)).created_at >= begun + 300
+
+
+@pytest.mark.parametrize("bad", [{"delay": -1}, {"priority": 256}, {"at": "noon"}, {"priority": True}])
+async def test_what_can_t_be_a_time_or_a_priority_is_refused(scripted: Scripted, bad: dict[str, object]) -> None:
+    runtime = Runtime([agent(scripted)])
+    with pytest.raises(UsageError, match=r"delay|priority|time"):
+        await runtime.start("agent", "go", **bad)  # type: ignore[arg-type]
+
+
+# -- dead letters --------------------------------------------------------------------------------------------
+
+
+async def give_up(runtime: Runtime) -> str:
+    """A run in the middle whose every attempt failed; its id."""
+    store = runtime.store
+    for number in range(1, MAX_ATTEMPTS):  # The first was the death of its process.
+        (one,) = (await store.claim(f"w{number}", agents=["agent"], limit=1, now=10**15)).claimed
+        fence = Fence(one.epoch, f"w{number}")
+        await store.commit(Commit("t", fence=fence, release=True, failed="no luck"))
+    return (await runtime.list_runs())[0].id
+
+
+async def left_in_the_middle(scripted: Scripted, *turns: str) -> tuple[Runtime, str]:
+    hold = Hold()
+    made = agent(scripted, call("wait"), *turns, tools=(holding(hold, effect="pure"),))
+    store = MemoryStore()
+    first = Runtime([made], store=store)
+    run = asyncio.create_task(first.run("agent", "go", thread="t"))
+    await soon(hold.reached.wait())
+    await soon(_lose(first))
+    await soon(asyncio.gather(run, return_exceptions=True))
+    hold.released.set()
+    second = Runtime([made], store=store)
+    return second, await give_up(second)
+
+
+async def _lose(runtime: Runtime) -> None:
+    """What a process leaves that is cut off."""
+    for act in list(runtime._dispatch.active.values()):
+        act.cut_off()
+    await until(lambda: not runtime._dispatch.active)
+    lease = runtime._shared.keeper._lease
+    assert lease is not None
+    await lease.close()
+
+
+async def test_a_dead_letter_is_shown_and_retried_by_its_run(scripted: Scripted) -> None:
+    runtime, run_id = await left_in_the_middle(scripted, "done")
+    (dead,) = await runtime.dispatches(dead=True)
+    assert (dead.run_id, dead.error, dead.attempts) == (run_id, "no luck", MAX_ATTEMPTS)
+    with pytest.raises(RunGivenUp, match="retry"):
+        await soon(runtime.wait(run_id))
+    with pytest.raises(RunGivenUp):
+        await soon(runtime.run("agent", "more", thread="t"))
+    assert (await soon(runtime.retry(run_id))).text == "done"
+    assert await runtime.dispatches() == []
+    await assert_settled(runtime, "t")
+
+
+async def test_a_dead_letter_may_be_cancelled_instead(scripted: Scripted) -> None:
+    runtime, run_id = await left_in_the_middle(scripted)
+    assert await soon(runtime.cancel(run_id))
+    assert await runtime.dispatches() == []
+    assert (await runtime.get_run(run_id)).status == "done"
