@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -74,6 +75,26 @@ async def test_several_sleeps_in_one_tool_are_each_slept_once(place: Place, scri
         await passing(time, 10, lambda: waits_until(runtime, result.run_id, begin + 30_000))
         await passing(time, 20, lambda: done(runtime, result.run_id))
         assert ran == ["nap 10", "nap 10", "nap 20", "nap 10", "nap 20"]
+
+
+async def test_what_sleeps_side_by_side_wakes_as_if_it_slept_alone(place: Place, scripted: Scripted) -> None:
+    time, woke = clock(), list[int]()
+
+    @tool(effect="pure")
+    async def nap(ctx: ToolContext) -> str:
+        """Sleep twice at once."""
+        await asyncio.gather(ctx.sleep(20), ctx.sleep(10))
+        woke.append(ctx.now)
+        return "slept"
+
+    agent = Agent("agent", model=scripted(call("nap"), "rested"), tools=[nap])
+    async with Runtime([agent], store=place(), clock=time) as runtime:
+        begin = time.now()
+        result = await soon(runtime.run("agent", "go", thread="t"))
+        assert await waits_until(runtime, result.run_id, begin + 10_000)
+        await passing(time, 10, lambda: waits_until(runtime, result.run_id, begin + 20_000))
+        await passing(time, 10, lambda: done(runtime, result.run_id))
+        assert woke == [begin + 20_000]
 
 
 async def waits_until(runtime: Runtime, run_id: str, at: int) -> bool:

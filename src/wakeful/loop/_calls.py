@@ -298,12 +298,13 @@ def _settle(act: Activation, arrival: Arrival) -> None:
 
 
 def _parked(call: Call, parked: Parked | None) -> Call:
-    """A call that waits for a task or for a time, which it keeps to when it runs again."""
+    """A call that waits for a task, or for times, which it keeps to when it runs again."""
     row = replace(call, state="suspended")
-    if parked is None or parked.timer is None:
-        return row if parked is None else replace(row, task_id=parked.task_id)
-    kept = [timer for timer in call.timers if timer[0] != parked.timer[0]]
-    return replace(row, until=parked.timer[1], timers=(*kept, parked.timer))
+    if parked is None:
+        return row
+    timers = {**dict(call.timers), **dict(parked.timers)}
+    until = min([time for _, time in parked.timers], default=None)
+    return replace(row, task_id=parked.task_id, until=until, timers=tuple(timers.items()))
 
 
 def _finish(act: Activation, call: Call, reply: ToolReply, outcome: CallOutcome) -> None:

@@ -168,13 +168,11 @@ class Asked(BaseException):
 
 
 class Parked(BaseException):
-    """The signal that unwinds a tool which waits for a task, or for a time; not an error, so `except Exception`
-    lets it by. A `timer` is the place in the tool's code and the time."""
+    """The signal that unwinds a tool which waits for a task, for times, or for both; not an error, so `except
+    Exception` lets it by. `timers` are places in the tool's code, each with its time."""
 
-    def __init__(self, task_id: str | None = None, timer: tuple[int, int] | None = None) -> None:
-        super().__init__(task_id, timer)
-        self.task_id = task_id
-        self.timer = timer
+    task_id: str | None = None
+    timers: tuple[tuple[int, int], ...] = ()
 
 
 class ToolContext(Struct, eq=False):
@@ -479,8 +477,11 @@ class ToolContext(Struct, eq=False):
         return self._tool.one_child
 
     def park(self, task_id: str | None = None, timer: tuple[int, int] | None = None) -> Parked:
-        """What to raise in a tool that waits for a task or a time."""
-        parked = Parked(task_id, timer)
+        """What to raise in a tool that waits for a task or a time; it may wait for several things at once."""
+        parked = self.unwinding if isinstance(self.unwinding, Parked) else Parked()
+        parked.task_id = parked.task_id or task_id
+        if timer is not None:
+            parked.timers += (timer,)
         self.unwinding = self.unwinding or parked
         return parked
 
