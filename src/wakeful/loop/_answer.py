@@ -269,6 +269,9 @@ class Answer(Struct, eq=False, gc=False):
         shown = bool(self._size or self._reasoning_size or self._calls or self._parts)
         self._drop_calls(reason)
         kept = not anew and bool(self._so_far().strip())
+        if kept and not self._text and type(last := self._parts[-1]) is Text:
+            self._parts.pop()
+            self._text = [last.text]  # What had closed it is gone.
         if kept and not lost and not reshow:
             self._broke_at, self.saved = self._size, len(self._parts)
             return
