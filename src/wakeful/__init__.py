@@ -30,8 +30,12 @@ if TYPE_CHECKING:
     from .messaging import Retry as Retry
     from .messaging import Transport as Transport
     from .models import FunctionModel as FunctionModel
+    from .models import Member as Member
     from .models import Model as Model
     from .models import ModelRequest as ModelRequest
+    from .models import Patience as Patience
+    from .models import Pool as Pool
+    from .models import RateLimit as RateLimit
     from .models import ScriptedModel as ScriptedModel
     from .models import Turn as Turn
     from .models import call as call
@@ -124,7 +128,7 @@ _HOMES = {
     ".errors": "ConfigurationError InvalidArguments ModelError Overloaded RunFailed StoreError ToolDenied "
     "ToolError UsageError WakefulError",
     ".messaging": "PendingInput Retry Transport",
-    ".models": "FunctionModel Model ModelRequest ScriptedModel Turn call",
+    ".models": "FunctionModel Member Model ModelRequest Patience Pool RateLimit ScriptedModel Turn call",
     ".plugins": "AfterInference AfterTool BeforeInference BeforeTool ContextMessage GateAnswer GateTool "
     "HookContext Plugin RunEnd Step action notice",
     ".runtime": "RunHandle Runtime",

@@ -52,7 +52,7 @@ class PartialAnswer:
         answer = (chunks[-1].message_id, chunks[-1].attempt)
         yield from self._turn_to(answer, self._answer is None or answer > self._answer, run, seq, now)
         for chunk in chunks:
-            if (chunk.message_id, chunk.attempt) == self._answer:
+            if (chunk.message_id, chunk.attempt) == self._answer and chunk.kind != "part":
                 yield from self._show(_piece(chunk, run, seq, now))
         yield from self._again()
 

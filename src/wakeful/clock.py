@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-__all__ = ["Clock", "SystemClock", "Timer"]
+__all__ = ["Clock", "SystemClock", "Timer", "sleep"]
 
 
 class Timer(Protocol):
@@ -40,3 +40,20 @@ class SystemClock:
     def call_later(self, seconds: float, callback: Callable[..., Any], *args: Any) -> Timer:
         """Call back on the running event loop."""
         return asyncio.get_running_loop().call_later(seconds, callback, *args)
+
+
+async def sleep(clock: Clock, seconds: float) -> None:
+    """Wait for so many seconds of the clock."""
+    if seconds <= 0:
+        return
+    over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    timer = clock.call_later(seconds, _set, over)
+    try:
+        await over
+    finally:
+        timer.cancel()
+
+
+def _set(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

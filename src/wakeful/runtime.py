@@ -51,7 +51,7 @@ from .dispatch import (
 from .errors import ConfigurationError, UnknownAgent, UsageError
 from .loop import Environment
 from .messaging import Courier, Post, Retry, Transport, messaging_tools, send_tools
-from .models import Model, VendorFactory
+from .models import Model, Patience, Pool, RateLimit, VendorFactory
 from .plugins import Plugin
 from .state import AnyKey
 from .stores import InputPolicy, Retention, Store, open_store
@@ -119,15 +119,21 @@ class _Shared(Struct, eq=False):
 class Runtime(Mailing, Working):
     """Runs agents. Make one for the application, and use it as an async context manager or close it.
 
-    Everything is checked here, and one error lists all that is wrong. `tools` are tools that agents refer to by
-    name, `plugins` those that every agent has, `models` models and vendors by name, `keys` state keys that no
-    plugin brings, `backends` factories of the backends that agents name, `tasks` functions that can work in the
-    background. `store` is a file's path, a database's URL or a Store; by default threads live in memory. With
-    `execute=False` runs are left to other processes on the same store. `bus` is a URL or a Bus by which such
-    processes tell each other what they would else find out by looking. `transports` bring messages to recipients
-    outside the store, each to addresses that begin with its name and a colon; `retry` says how often. Under
-    `async with` it also goes on with what is due: runs whose process died, input that nobody took, deadlines,
-    messages; and prunes by `retention`. `capacity` says how much it takes on.
+    Everything is checked here, and one error lists all that is wrong.
+
+    - `tools` are tools that agents refer to by name, `plugins` those that every agent has, `keys` state keys that no
+      plugin brings, `backends` factories of the backends that agents name, `tasks` functions that can work in the
+      background.
+    - `models` are models, pools and vendors by name. `patience` says how long a model is waited for and how often it
+      is asked again, `rate_limits` what may go in a minute to a vendor or a model, by its name.
+    - `store` is a file's path, a database's URL or a Store; by default threads live in memory. `bus` is a URL or a
+      Bus by which processes on one store tell each other what they would else find out by looking. With
+      `execute=False` runs are left to other processes; `capacity` says how much this one takes on.
+    - `transports` bring messages to recipients outside the store, each to addresses that begin with its name and a
+      colon; `retry` says how often.
+
+    Under `async with` it also goes on with what is due: runs whose process died, input that nobody took, deadlines,
+    messages; and prunes by `retention`.
     """
 
     def __init__(
@@ -136,7 +142,9 @@ class Runtime(Mailing, Working):
         *,
         tools: Sequence[Toolish] = (),
         plugins: Sequence[Plugin] = (),
-        models: Mapping[str, Model | VendorFactory] | None = None,
+        models: Mapping[str, Model | Pool | VendorFactory] | None = None,
+        patience: Patience | None = None,
+        rate_limits: Mapping[str, RateLimit] | None = None,
         keys: Sequence[AnyKey] = (),
         backends: Sequence[BackendFactory] = (),
         tasks: Sequence[FunctionTask] = (),
@@ -160,6 +168,8 @@ class Runtime(Mailing, Working):
             tools=tools,
             plugins=plugins,
             models=models,
+            rate_limits=rate_limits,
+            clock=clock,
             keys=keys,
             delegation=delegation_tools,
             inside_tasks=[*tools_inside_tasks(), *send_tools()],
@@ -169,6 +179,7 @@ class Runtime(Mailing, Working):
             problems=book.problems,
         )
         instance_of(capacity, Capacity, "capacity")
+        instance_of(patience, Patience, "patience")
         env = Environment(
             registry,
             open_store(store),
@@ -180,6 +191,7 @@ class Runtime(Mailing, Working):
             execute_remote,
             abort_remote,
             Post(registry, carried, lambda: self._shared.courier.look()),
+            patience or Patience(),
         )
         self._carried, self._retry, self._bus_given = carried, retry, bus
         self._set_up(env, execute, retention, capacity or Capacity(), [*registry.agents, *book.agent_ids], book)

@@ -7,13 +7,12 @@ import io
 import pytest
 from rich.console import Console
 
-from wakeful import Agent, FunctionModel, ModelError, Runtime, Text, ToolContext, call, tool
+from wakeful import Agent, FunctionModel, ModelError, Patience, Runtime, Text, ToolContext, call, tool
 from wakeful.cli._decide import read_value
 from wakeful.cli._render import Renderer
 from wakeful.cli._text import arguments_text, call_text, one_line, plain, reply_text
 from wakeful.models import ReasoningChunk, StopChunk, TextChunk
 from wakeful.types.content import Image, ToolReply, Url
-from wakeful.types.limits import ConsecutiveErrors
 
 
 class Screen:
@@ -80,15 +79,14 @@ async def test_an_answer_that_begins_again_is_shown_again() -> None:
 
     async def flaky(_):
         yield ReasoningChunk("Let me see. ")
-        yield TextChunk("Hello ")
         if next(attempts):
             raise ModelError("connection lost", transient=True)
-        yield TextChunk("there.")
+        yield TextChunk("Hello there.")
         yield StopChunk("end_turn")
 
     screen = Screen()
-    lines = await screen.watch(Agent("a", model=FunctionModel(flaky), stop=[ConsecutiveErrors(2)]))
-    assert lines[0] == "Let me see. Hello "
+    lines = await screen.watch(Agent("a", model=FunctionModel(flaky), patience=Patience(pause=0)))
+    assert lines[0] == "Let me see. "
     assert lines[1].startswith("the answer begins again: ")
     assert lines[2] == "Let me see. Hello there."
     assert screen.err.getvalue() == "warning: model: ModelError: connection lost; the run goes on\n"

@@ -7,7 +7,18 @@ from typing import Any
 
 import pytest
 
-from wakeful import AfterInference, Agent, ConsecutiveErrors, ModelError, Plugin, Runtime, Turn, Usage, call
+from wakeful import (
+    AfterInference,
+    Agent,
+    ConsecutiveErrors,
+    ModelError,
+    Patience,
+    Plugin,
+    Runtime,
+    Turn,
+    Usage,
+    call,
+)
 from wakeful.models import (
     CallChunk,
     CallDeltaChunk,
@@ -24,6 +35,7 @@ from wakeful.types.runs import Failed, NaturalEnd, Stopped
 from .helpers import Scripted, Spy, assert_settled, events_of, replies_on, reply_text, soon, spying
 
 BUSY = ModelError("overloaded", transient=True)
+AT_ONCE = Patience(pause=0)
 
 
 async def run(runtime: Runtime) -> Any:
@@ -69,13 +81,13 @@ async def test_any_other_exception_is_told_with_the_models_name(scripted: Script
     assert result.termination == Failed("ModelError", "model 'acme-1' failed: OSError: no route")
 
 
-async def test_a_transient_error_ends_the_run_where_no_policy_says_otherwise(scripted: Scripted) -> None:
-    runtime = Runtime([Agent("agent", model=scripted(BUSY))])
+async def test_a_transient_error_ends_the_run_of_an_agent_without_patience(scripted: Scripted) -> None:
+    runtime = Runtime([Agent("agent", model=scripted(BUSY), patience=Patience(retries=0))])
     assert (await run(runtime)).termination == Failed("ModelError", "overloaded")
 
 
 async def test_consecutive_errors_asks_again_in_the_same_step(scripted: Scripted) -> None:
-    agent = Agent("agent", model=scripted(BUSY, BUSY, "finally"), stop=[ConsecutiveErrors(3)])
+    agent = Agent("agent", model=scripted(BUSY, BUSY, "finally"), stop=[ConsecutiveErrors(3)], patience=AT_ONCE)
     runtime = Runtime([agent])
     result = await run(runtime)
     assert (result.text, result.termination, result.steps) == ("finally", NaturalEnd(), 1)
@@ -86,7 +98,7 @@ async def test_consecutive_errors_asks_again_in_the_same_step(scripted: Scripted
 
 
 async def test_consecutive_errors_stops_after_so_many_in_a_row(scripted: Scripted) -> None:
-    agent = Agent("agent", model=scripted(BUSY, BUSY, BUSY), stop=[ConsecutiveErrors(3)])
+    agent = Agent("agent", model=scripted(BUSY, BUSY, BUSY), stop=[ConsecutiveErrors(3)], patience=AT_ONCE)
     runtime = Runtime([agent])
     result = await run(runtime)
     assert isinstance(result.termination, Stopped)
@@ -98,11 +110,11 @@ async def test_consecutive_errors_stops_after_so_many_in_a_row(scripted: Scripte
 async def test_an_answer_begins_the_count_of_errors_anew(scripted: Scripted) -> None:
     turns = [BUSY, call("act"), BUSY, call("act", x=1), BUSY, "done"]
     agent = Agent("agent", model=scripted(*turns), tools=[spying(Spy(), "act")], stop=[ConsecutiveErrors(2)])
-    assert (await run(Runtime([agent]))).text == "done"
+    assert (await run(Runtime([agent], patience=AT_ONCE))).text == "done"
 
 
 async def test_an_error_that_will_not_go_away_is_not_tried_again(scripted: Scripted) -> None:
-    agent = Agent("agent", model=scripted(ModelError("bad key")), stop=[ConsecutiveErrors(3)])
+    agent = Agent("agent", model=scripted(ModelError("bad key")), stop=[ConsecutiveErrors(3)], patience=AT_ONCE)
     assert isinstance((await run(Runtime([agent]))).termination, Failed)
 
 
@@ -114,7 +126,9 @@ async def test_hooks_hear_of_every_failure(scripted: Scripted) -> None:
             heard.append((str(ctx.error), ctx.answer is None))
 
     model = scripted(BUSY, OSError("no route"))
-    await run(Runtime([Agent("agent", model=model, stop=[ConsecutiveErrors(5)], plugins=[Listener()])]))
+    await run(
+        Runtime([Agent("agent", model=model, stop=[ConsecutiveErrors(5)], plugins=[Listener()])], patience=AT_ONCE)
+    )
     assert heard == [("overloaded", True), ("model 'scripted' failed: OSError: no route", True)]
 
 
@@ -127,17 +141,18 @@ async def test_readers_are_told_that_what_they_saw_does_not_count(scripted: Scri
 
         async def stream(self, request: Any) -> Any:
             self.asked += 1
-            yield TextChunk("half an")
+            yield ReasoningChunk("half a")
             if self.asked == 1:
                 raise BUSY
+            yield TextChunk("thought")
             yield StopChunk("end_turn")
 
-    runtime = Runtime([Agent("agent", model=Breaks(), stop=[ConsecutiveErrors(2)])])
+    runtime = Runtime([Agent("agent", model=Breaks())], patience=AT_ONCE)
     recorder = await Recorder().record(runtime.stream("agent", "go", thread="t"))
-    kinds = [t for t in recorder.types if t in ("text_delta", "stream_reset", "inference_complete")]
-    assert kinds == ["text_delta", "stream_reset", "text_delta", "inference_complete"]
+    kinds = [t for t in recorder.types if t in ("reasoning_delta", "stream_reset", "inference_complete")]
+    assert kinds == ["reasoning_delta", "stream_reset", "reasoning_delta", "inference_complete"]
     assert recorder.one(StreamReset).reason == "overloaded"
-    assert [m.text for m in await runtime.messages("t")] == ["go", "half an"]
+    assert [m.text for m in await runtime.messages("t")] == ["go", "thought"]
 
 
 # -- nonsense ------------------------------------------------------------------------------------------------

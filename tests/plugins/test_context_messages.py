@@ -10,9 +10,9 @@ from loop.helpers import Scripted, Spy, assert_valid_history, spying
 from wakeful import (
     Agent,
     BeforeInference,
-    ConsecutiveErrors,
     ContextMessage,
     ModelError,
+    Patience,
     Plugin,
     Runtime,
     ScriptedModel,
@@ -158,7 +158,7 @@ async def test_context_does_not_leak_into_the_next_run(scripted: Scripted) -> No
 async def test_a_model_call_that_failed_did_not_send_it(scripted: Scripted, keep: Any) -> None:
     model = scripted(ModelError("busy", transient=True), "done")
     plugin = Notes({("run_start", 0): [Note("k", "important", keep=keep)]})
-    agent = Agent("agent", model=model, plugins=[plugin], stop=[ConsecutiveErrors(3)])
+    agent = Agent("agent", model=model, plugins=[plugin], patience=Patience(pause=0))
     await Runtime([agent]).run("agent", "go")
     assert [r.system for r in model.requests] == ["important", "important"]
 

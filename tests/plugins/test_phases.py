@@ -14,10 +14,10 @@ from wakeful import (
     Agent,
     BeforeInference,
     BeforeTool,
-    ConsecutiveErrors,
     GateAnswer,
     GateTool,
     ModelError,
+    Patience,
     Plugin,
     Principal,
     RunEnd,
@@ -278,5 +278,5 @@ async def test_hooks_run_again_for_a_model_call_that_is_tried_again(scripted: Sc
         async def before_inference(self, ctx: BeforeInference) -> None:
             await diary.before_inference(ctx)
 
-    await Runtime([Agent("agent", model=model, plugins=[Some()], stop=[ConsecutiveErrors(2)])]).run("agent", "go")
+    await Runtime([Agent("agent", model=model, plugins=[Some()], patience=Patience(pause=0))]).run("agent", "go")
     assert diary.seen == ["step_start 1", "before_inference ", "before_inference "]

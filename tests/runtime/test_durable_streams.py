@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from loop.helpers import soon
-from wakeful import Agent, ModelRequest, Runtime, SqliteStore
-from wakeful.models import StopChunk, TextChunk
+from wakeful import Agent, ModelRequest, Runtime, ScriptedModel, SqliteStore, Text, tool
+from wakeful.models import CallDeltaChunk, CallStartChunk, ReasoningChunk, StopChunk, TextChunk
 from wakeful.testing import FakeClock
+from wakeful.types.content import Thinking, ToolCall
 from wakeful.types.events import MessageAdded, StreamReset, TextDelta
 
 
@@ -22,8 +23,10 @@ class Dictation:
     def __init__(self, clock: FakeClock, *words: str, stop_at: int | None = None) -> None:
         self.clock, self.words, self.stop_at = clock, words, stop_at
         self.stopped, self.go = asyncio.Event(), asyncio.Event()
+        self.requests: list[ModelRequest] = []
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Any]:
+        self.requests.append(request)
         for place, word in enumerate(self.words):
             if place == self.stop_at:
                 self.stopped.set()
@@ -61,17 +64,17 @@ async def test_a_reader_elsewhere_sees_an_answer_grow_and_then_the_answer(tmp_pa
     await here.close()
 
 
-async def test_an_answer_that_was_cut_off_begins_anew_as_the_same_message(tmp_path: Path) -> None:
-    clock = FakeClock()
-    model = Dictation(clock, "one ", "two ", stop_at=1)
-    first = opened(tmp_path / "a.db", model, clock)
+async def cut_off(path: Path, model: Any, clock: FakeClock) -> tuple[Runtime, asyncio.Task[Any]]:
+    """A run whose process dies while its answer is streamed: what it still does can't be written."""
+    first = opened(path, model, clock)
     work = asyncio.create_task(first.run("agent", "go", thread="t"))
     await soon(model.stopped.wait())
-    (chunk,) = await first._env.store.chunks("t")
-    assert (chunk.delta, chunk.attempt, chunk.offset) == ("one ", 0, 0)
-    # Its owner dies: what it still does can't be written.
     await first._shared.keeper._lease.close()
-    second = opened(tmp_path / "a.db", Dictation(clock, "eins ", "zwei"), clock)
+    return first, work
+
+
+async def taken_over(second: Runtime) -> tuple[Any, list[Any]]:
+    """The run's result in another process, and the live events there up to its answer."""
     live: list[Any] = []
 
     async def read() -> None:
@@ -85,13 +88,91 @@ async def test_an_answer_that_was_cut_off_begins_anew_as_the_same_message(tmp_pa
     (run,) = await second.list_runs()
     result = await soon(second.wait(run.id))
     await soon(reader)
-    assert result.text == "eins zwei"
-    kinds = [e for e in live if isinstance(e, StreamReset | TextDelta | MessageAdded)]
-    answer = kinds[-1].message
-    assert answer.id == chunk.message_id
-    assert {e.attempt for e in kinds if isinstance(e, TextDelta)} <= {0, 1}
-    assert any(isinstance(e, StreamReset) for e in kinds)
+    return result, [e for e in live if isinstance(e, StreamReset | TextDelta | MessageAdded)]
+
+
+async def test_an_answer_that_was_cut_off_is_gone_on_with_as_the_same_message(tmp_path: Path) -> None:
+    clock = FakeClock()
+    model = Dictation(clock, "one ", "two ", stop_at=1)
+    first, work = await cut_off(tmp_path / "a.db", model, clock)
+    (chunk,) = await first._env.store.chunks("t")
+    assert (chunk.delta, chunk.attempt, chunk.offset) == ("one ", 0, 0)
+    again = Dictation(clock, "and ", "two")
+    second = opened(tmp_path / "a.db", again, clock)
+    result, seen = await taken_over(second)
+    assert result.text == "one and two"
+    (request,) = again.requests
+    assert [m.text for m in request.messages[:-1]] == ["go", "one "]
+    assert request.messages[-1].visibility == "internal"
+    assert seen[-1].message.id == chunk.message_id
+    reset = next(place for place, e in enumerate(seen) if isinstance(e, StreamReset))
+    shown = [e for e in seen[reset:] if isinstance(e, TextDelta)]
+    assert {e.attempt for e in shown} == {1}
+    assert "".join(e.delta for e in shown) == "one and two"
+    assert [e.offset for e in shown] == [0, 4, 8]
     model.go.set()
-    assert (await soon(work)).text == "eins zwei"
+    assert (await soon(work)).text == "one and two"
+    await first.close()
+    await second.close()
+
+
+class Orders:
+    """A model that thinks, says something, asks for calls, and is stopped in the middle of the last one."""
+
+    name, live = "orders", False
+
+    def __init__(self, clock: FakeClock) -> None:
+        self.clock, self.asked = clock, 0
+        self.stopped, self.go = asyncio.Event(), asyncio.Event()
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Any]:
+        self.asked += 1
+        yield ReasoningChunk("hm")
+        yield ReasoningChunk(signature="signed")
+        yield TextChunk("Both. ")
+        yield CallStartChunk(0, "act", "v0")
+        yield CallDeltaChunk(0, '{"x"')
+        yield CallDeltaChunk(0, ": 1}")
+        yield CallStartChunk(1, "act", "v1")
+        await self.clock.advance(0.3)
+        yield CallDeltaChunk(1, '{"x"')
+        self.stopped.set()
+        await self.go.wait()
+
+
+async def test_an_answer_that_was_cut_off_with_a_complete_call_is_not_asked_for_again(tmp_path: Path) -> None:
+    # Edge case 40.
+    clock, ran = FakeClock(), list[int]()
+
+    @tool
+    async def act(x: int) -> str:
+        """Act."""
+        ran.append(x)
+        return "done"
+
+    def at(model: Any) -> Runtime:
+        store = SqliteStore(tmp_path / "a.db", synchronous="NORMAL")
+        return Runtime([Agent("agent", model=model, tools=[act])], store=store, clock=clock)
+
+    orders = Orders(clock)
+    first = at(orders)
+    work = asyncio.create_task(first.run("agent", "go", thread="t"))
+    await soon(orders.stopped.wait())
+    await first._shared.keeper._lease.close()
+    model = ScriptedModel(["That was it."])
+    second = at(model)
+    (run,) = await second.list_runs()
+    result = await soon(second.wait(run.id))
+    assert (result.text, ran) == ("That was it.", [1])
+    (request,) = model.requests  # Only the one for the second step.
+    answer = request.messages[1]
+    thinking, text, wanted = answer.content
+    assert (thinking, text) == (Thinking("hm", "signed"), Text("Both. "))
+    assert isinstance(wanted, ToolCall)
+    assert (wanted.name, wanted.arguments, wanted.vendor_id) == ("act", {"x": 1}, "v0")
+    assert [m.role for m in request.messages] == ["user", "assistant", "tool", "user"]
+    assert "was not made: act" in request.messages[-1].text
+    orders.go.set()
+    await soon(work)
     await first.close()
     await second.close()

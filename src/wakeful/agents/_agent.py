@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from ..models import Model
+from ..models import Model, Patience, Pool
 from ..plugins import Plugin
 from ..tools import Tool
 from ..types.limits import Limits, StopPolicy
@@ -40,19 +40,20 @@ class BackendConfig(Struct, frozen=True):
 class Agent(Struct, frozen=True):
     """An agent: data, resolved afresh for each run.
 
-    `model` is a name such as `vendor:model`, or a model object. `tools` are tools, plain functions, or names of
-    tools given to the runtime (`*` matches any part of a name). `delegates` are agents it can call as tools,
-    `handoffs` agents it can hand the conversation to. `output` is the type its final answer must have, `input` the
-    type of what it is given as a delegate, where that isn't a text.
-    `config` has a section for each plugin that wants one, by the plugin's name. `messages` says whom it may write
-    to, and who may write to it.
+    `model` is a name such as `vendor:model`, a model object, or a pool of them. `tools` are tools, plain
+    functions, or names of tools given to the runtime (`*` matches any part of a name). `delegates` are agents it
+    can call as tools, `handoffs` agents it can hand the conversation to. `output` is the type its final answer
+    must have, `input` the type of what it is given as a delegate, where that isn't a text. `config` has a
+    section for each plugin that wants one, by the plugin's name. `messages` says whom it may write to, and who
+    may write to it. `patience` says how long its model is waited for and how often it is asked again, where that
+    isn't as the runtime has it.
 
     An agent with a `backend`, an object or its config, is executed by that and not by the loop: it needs no
     model, and `model` is only a name that its events show.
     """
 
     id: str
-    model: str | Model = ""
+    model: str | Model | Pool = ""
     instructions: str = ""
     tools: Sequence[Toolish] = ()
     delegates: Sequence[str | Delegate] = ()
@@ -68,6 +69,7 @@ class Agent(Struct, frozen=True):
     input: Any = None
     backend: Any = None
     messages: Messages = Messages()
+    patience: Patience | None = None
 
     @classmethod
     def remote(

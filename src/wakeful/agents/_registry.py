@@ -11,6 +11,7 @@ from typing import Any, Protocol, cast
 
 import msgspec
 
+from ..clock import Clock
 from ..errors import (
     AgentNotFound,
     ConfigurationError,
@@ -19,7 +20,7 @@ from ..errors import (
     UnknownModel,
     WakefulError,
 )
-from ..models import Model, ModelRegistry, VendorFactory
+from ..models import Model, ModelRegistry, Patience, Pool, RateLimit, VendorFactory
 from ..plugins import PHASES, ActionQueue, Catalog, ContextBook, Plugin
 from ..state import AnyKey
 from ..tools import Shape, Tool
@@ -84,7 +85,8 @@ class ResolvedAgent:
         self.output = None if self.shape is None else OutputSpec("output", self.shape.schema)
         self.patterns = {p.pattern: re.compile(p.pattern) for p in agent.stop if isinstance(p, ContentMatch)}
         self.window = max((p.window for p in agent.stop if isinstance(p, LoopDetection)), default=0)
-        self.retries = min((p.errors for p in agent.stop if isinstance(p, ConsecutiveErrors)), default=0)
+        # After how many failures of the model in a row the run stops, where a policy says so.
+        self.errors = min((p.errors for p in agent.stop if isinstance(p, ConsecutiveErrors)), default=None)
 
     @cached_property
     def digests(self) -> dict[str, str]:
@@ -115,7 +117,9 @@ class Registry:
         *,
         tools: Sequence[Toolish] = (),
         plugins: Sequence[Plugin] = (),
-        models: Mapping[str, Model | VendorFactory] | None = None,
+        models: Mapping[str, Model | Pool | VendorFactory] | None = None,
+        rate_limits: Mapping[str, RateLimit] | None = None,
+        clock: Clock | None = None,
         keys: Sequence[AnyKey] = (),
         delegation: Callable[[Sequence[tuple[Agent, Delegate]]], list[Tool]],
         build_backend: Callable[[BackendConfig], Backend],
@@ -132,7 +136,8 @@ class Registry:
         self.inside_tasks = inside_tasks
         self._agents = self._unique(list(agents))
         self._backends = {a.id: self._backend_of(a) for a in self._agents.values() if a.backend is not None}
-        self.models = ModelRegistry(models)
+        self.models = ModelRegistry(models, rate_limits=rate_limits, clock=clock)
+        self._problems += self.models.problems()
         plugins = self._plugins(plugins, "Runtime(plugins=...)")
         self._own = {a.id: self._plugins(a.plugins, f"agent {a.id!r}") for a in self._agents.values()}
         self.catalog = self._catalog(keys, plugins)
@@ -274,6 +279,8 @@ class Registry:
             self.models.check(agent.model)
         except UnknownModel as error:
             self._problems.append(f"{where}: {error}")
+        except ConfigurationError as error:
+            self._problems += [f"{where}: {problem}" for problem in error.problems]
 
     def _tools_of(self, agent: Agent, plugins: Sequence[Plugin], where: str) -> dict[str, Tool]:
         found: dict[str, Tool] = {}
@@ -352,6 +359,8 @@ class Registry:
         return self._try(lambda: Shape(plugin.config).convert(section or {}), prefix)
 
     def _check_numbers(self, agent: Agent, where: str) -> None:
+        if not isinstance(cast(Any, agent.patience), Patience | None):
+            self._problems.append(f"{where}: patience is a Patience, not {agent.patience!r:.80}")
         for name in agent.limits.__struct_fields__:
             lowest = 0 if name in ("repairs", "continuations", "handoffs") else 1
             value = getattr(agent.limits, name)

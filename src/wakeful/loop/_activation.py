@@ -18,6 +18,7 @@ from ..agents import Hook, Registry, ResolvedAgent
 from ..bus import Channel
 from ..clock import Clock
 from ..errors import InboxFull, StoreError, explain
+from ..models import Patience
 from ..plugins import ActionQueue, HookContext, Step
 from ..state import Command, SentNotice, State
 from ..stores import InboxItem, Relay, Store, number
@@ -33,6 +34,7 @@ from ..types.runs import (
 )
 from ..types.tickets import Decision, Ticket
 from . import _boundaries, _calls, _inference
+from ._asking import Asking
 from ._draft import Draft
 from ._executor import Executor
 from ._ledger import Change, answered, reassigned
@@ -140,6 +142,7 @@ class Environment(Struct):
     execute_remote: RemoteExecution
     abort_remote: Callable[[Activation], Awaitable[None]]
     post: Post
+    patience: Patience = Patience()
     rules: dict[str, Rules] = {}
 
 
@@ -169,6 +172,7 @@ class Activation:
         "aborted",
         "agent",
         "apart",
+        "asking",
         "attached",
         "channel",
         "clock",
@@ -206,6 +210,8 @@ class Activation:
         self.inbox_head = 0
         self.output: Raw | UnsetType = UNSET
         self.interrupted: dict[str, str] = {}
+        # The answer that the model is being asked for, over all retries.
+        self.asking: Asking | None = None
         # Whether a call of another run waits for this one in this process, and so will see what it comes to.
         self.attached = False
         # Whether runs of the tree may run elsewhere: what the tree used is read from the store then.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -48,6 +48,14 @@ class _OpenCall(Struct, eq=False, gc=False):
     pieces: list[str] = []
     size: int = 0
 
+    def arguments(self) -> dict[str, Any] | None:
+        """The arguments, if they are whole: an object that is closed can't grow any more."""
+        try:
+            found = msgspec.json.decode(clean_text("".join(self.pieces)))
+        except (msgspec.DecodeError, RecursionError, TypeError):
+            return None
+        return cast(dict[str, Any], found) if isinstance(found, dict) else None
+
 
 class Answer(Struct, eq=False, gc=False):
     """One answer in the making. Parts keep the order in which the model sent them."""
@@ -68,6 +76,18 @@ class Answer(Struct, eq=False, gc=False):
     _reasoning: list[str] = []
     _reasoning_size: int = 0
     _calls: dict[int, _OpenCall] = {}
+    # What earlier requests for it cost, whose answer broke off.
+    spent: Usage = NO_USAGE
+    # How many of the parts are in the checkpoints.
+    saved: int = 0
+    # Where the text broke off, if it did; and whether readers must be shown again what was kept of it.
+    _broke_at: int = -1
+    _unshown: bool = False
+
+    @property
+    def total(self) -> Usage:
+        """What all requests for it cost."""
+        return self.usage if self.spent is NO_USAGE else self.spent + self.usage
 
     def add(self, chunk: Chunk) -> None:
         """Take in one chunk."""
@@ -97,6 +117,9 @@ class Answer(Struct, eq=False, gc=False):
         if self._reasoning:
             self._close_reasoning(None, None)
         self._text.append(text)
+        self._show_text(text)
+
+    def _show_text(self, text: str) -> None:
         channel = self._channel
         if channel.readers or channel.above:
             delta = TextDelta(self.run, self._seq, self._clock(), self.message_id, self.attempt, self._size, text)
@@ -104,19 +127,25 @@ class Answer(Struct, eq=False, gc=False):
         self._size += len(text)
 
     def _add_reasoning(self, chunk: ReasoningChunk) -> None:
-        self._close_text()
-        at = self._clock()
+        if self._size != self._broke_at:
+            # Text that broke off stays open: a model that thinks before it goes on doesn't make two texts of it.
+            self._close_words()
         if chunk.text:
             self._reasoning.append(chunk.text)
-            offset, self._reasoning_size = self._reasoning_size, self._reasoning_size + len(chunk.text)
-            if self._channel.watched():
-                self._channel.publish(
-                    ReasoningDelta(self.run, self._seq, at, self.message_id, self.attempt, offset, chunk.text)
-                )
+            self._show_reasoning(chunk.text)
         if chunk.encrypted is not None and self._channel.watched():
+            at = self._clock()
             self._channel.publish(ReasoningEncrypted(self.run, self._seq, at, self.message_id, chunk.encrypted))
         if chunk.signature is not None or chunk.encrypted is not None:
             self._close_reasoning(chunk.signature, chunk.encrypted)
+
+    def _show_reasoning(self, text: str) -> None:
+        offset, self._reasoning_size = self._reasoning_size, self._reasoning_size + len(text)
+        if self._channel.watched():
+            at = self._clock()
+            self._channel.publish(
+                ReasoningDelta(self.run, self._seq, at, self.message_id, self.attempt, offset, text)
+            )
 
     def _start_call(self, chunk: CallStartChunk) -> None:
         if chunk.index in self._calls:
@@ -152,12 +181,15 @@ class Answer(Struct, eq=False, gc=False):
             self._channel.publish(ToolCallStart(self.run, self._seq, self._clock(), call_id, name))
 
     def _close_text(self) -> None:
+        self._close_words()
+        if self._reasoning:
+            self._close_reasoning(None, None)
+
+    def _close_words(self) -> None:
         if self._text:
             if text := "".join(self._text):
                 self._parts.append(Text(clean_text(text)))
             self._text = []
-        if self._reasoning:
-            self._close_reasoning(None, None)
 
     def _close_reasoning(self, signature: str | None, encrypted: str | None) -> None:
         self._parts.append(Thinking(clean_text("".join(self._reasoning)), signature, encrypted))
@@ -192,10 +224,123 @@ class Answer(Struct, eq=False, gc=False):
             arguments = {}
         return ToolCall(call.id, call.name, cast(dict[str, Any], arguments), call.vendor_id)
 
+    # -- an answer that broke off ------------------------------------------------------------------------------
+
+    def restore(
+        self, message_id: str, attempt: int, text: str, parts: Sequence[tuple[int, Content, str | None]]
+    ) -> None:
+        """Be what another process kept of this answer: its text, and the parts in it with the place where each
+        stands. A call whose arguments were streamed comes with their text."""
+        self.message_id, self.attempt = message_id, attempt
+        self._size = len(text)
+        place = 0
+        for at, part, streamed in parts:
+            if at > place:
+                self._parts.append(Text(text[place:at]))
+                place = at
+            if streamed is not None and type(part) is ToolCall:
+                self._parts.append(_OpenCall(part.name, part.vendor_id, part.id, [streamed], len(streamed)))
+            else:
+                self._parts.append(part)
+        self._text = [text[place:]] if place < len(text) else []
+
+    def whole(self) -> bool:
+        """Whether what came is an answer, though it broke off: the model had stopped, or a call is complete."""
+        if self.stop != "unknown":
+            return True
+        for part in self._parts:
+            if type(part) is ToolCall or (type(part) is _OpenCall and part.arguments() is not None):
+                return True
+        return False
+
+    def end_here(self, reason: str) -> list[str]:
+        """Be done with what came. Returns the names of the calls that are dropped, being incomplete."""
+        if self.stop != "unknown":
+            return []
+        self.stop = "tool_use"
+        self._reasoning = []
+        return self._drop_calls(reason)
+
+    def break_off(self, reason: str, *, anew: bool = False, reshow: bool = False) -> None:
+        """Keep what another request can go on from: the text, and the reasoning that was closed before it. Without
+        text the answer begins anew, and so it does with `anew`; with `reshow` readers begin with what is kept."""
+        self.spent, self.usage, self.stop = self.total, NO_USAGE, "unknown"
+        lost, self._reasoning = bool(self._reasoning), []
+        shown = bool(self._size or self._reasoning_size or self._calls or self._parts)
+        self._drop_calls(reason)
+        kept = not anew and bool(self._so_far().strip())
+        if kept and not self._text and type(last := self._parts[-1]) is Text:
+            self._parts.pop()
+            self._text = [last.text]  # What had closed it is gone.
+        if kept and not lost and not reshow:
+            self._broke_at, self.saved = self._size, len(self._parts)
+            return
+        if shown:
+            self._reset(reason)
+            self.attempt += 1
+        if not kept:
+            self._parts, self._text = [], []
+            self.problems.clear()
+        self._size, self._reasoning_size, self._broke_at, self.saved = 0, 0, -1, 0
+        self._unshown = kept
+
+    def go_on(self, seq: int) -> None:
+        """Another request is made for it: readers who were told to forget what they saw are shown what was
+        kept."""
+        self._seq = seq
+        if not self._unshown:
+            return
+        self._unshown = False
+        for part in self._parts:
+            if type(part) is Text:
+                self._show_text(part.text)
+            elif type(part) is Thinking:
+                self._show_reasoning(part.text)
+        self._show_text("".join(self._text))
+        self._broke_at = self._size
+
+    def prefix(self) -> tuple[Content, ...]:
+        """What the next request goes on from."""
+        text = "".join(self._text)
+        return (*cast(list[Content], self._parts), *([Text(clean_text(text))] if text else []))
+
+    def unsaved(self) -> list[tuple[int, Content, str | None]]:
+        """The parts that the checkpoints don't have yet, with how much text comes before each; calls whose
+        arguments are streamed with their id."""
+        found: list[tuple[int, Content, str | None]] = []
+        if self.saved == len(self._parts):
+            return found
+        at = 0
+        for place, part in enumerate(self._parts):
+            if type(part) is Text:
+                at += len(part.text)
+            elif place >= self.saved:
+                if type(part) is _OpenCall:
+                    found.append((at, ToolCall(part.id, part.name, {}, part.vendor_id), part.id))
+                elif getattr(part, "id", None) not in self.problems:
+                    found.append((at, cast(Content, part), None))
+        self.saved = len(self._parts)
+        return found
+
+    def _so_far(self) -> str:
+        return "".join([*[part.text for part in self._parts if type(part) is Text], *self._text])
+
+    def _drop_calls(self, reason: str) -> list[str]:
+        """Withdraw the calls that the model hadn't written to their end."""
+        dropped = [part for part in self._parts if type(part) is _OpenCall and part.arguments() is None]
+        for call in dropped:
+            self._cancel(call, reason)
+        self._parts = [part for part in self._parts if all(part is not call for call in dropped)]
+        self._calls = {}
+        return [call.name for call in dropped]
+
     def withdraw(self, reason: str) -> None:
         """Tell readers that what they saw of this answer doesn't count."""
-        seen = self._size or self._reasoning_size or self._calls or self._parts
-        if seen and self._channel.watched():
+        if self._size or self._reasoning_size or self._calls or self._parts:
+            self._reset(reason)
+
+    def _reset(self, reason: str) -> None:
+        if self._channel.watched():
             at = self._clock()
             self._channel.publish(StreamReset(self.run, self._seq, at, self.message_id, self.attempt, reason))
 

@@ -5,16 +5,19 @@ They show readers in other processes what is being written, and a process that t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ..bus import Channel, Subscription
 from ..stores import Chunk, Commit
+from ..types.codec import decode, encode
+from ..types.content import Content
 from ..types.events import Delta, ReasoningDelta, StreamReset, TextDelta, ToolCallDelta
 
 if TYPE_CHECKING:
     from ._activation import Activation
+    from ._answer import Answer
 
-__all__ = ["INTERVAL_MS", "Checkpoints", "resumed_stream"]
+__all__ = ["INTERVAL_MS", "Checkpoints", "restore", "resumed_stream"]
 
 INTERVAL_MS = 250
 
@@ -22,8 +25,9 @@ INTERVAL_MS = 250
 class Checkpoints:
     """Listens to an answer's deltas like any other reader, and writes them down together."""
 
-    def __init__(self, act: Activation) -> None:
+    def __init__(self, act: Activation, answer: Answer | None = None) -> None:
         self._act = act
+        self._answer = answer
         self._reader: Subscription = act.channel.watch()
         self._last = act.clock.now()
 
@@ -36,14 +40,21 @@ class Checkpoints:
         now = self._act.clock.now()
         if now - self._last >= INTERVAL_MS:
             self._last = now
-            await self._write()
+            await self.write()
 
-    async def _write(self) -> None:
+    async def write(self) -> None:
+        """Write down what came."""
         events = self._reader.events
         deltas = [e for e in events if isinstance(e, Delta) and e.run.thread_id == self._act.identity.thread_id]
         events.clear()
         self._reader.lagged = False
-        if chunks := _joined(deltas):
+        chunks = _joined(deltas)
+        if (answer := self._answer) is not None:
+            place = (answer.message_id, answer.attempt)
+            chunks += [
+                Chunk(*place, at, "part", encode(part).decode(), call) for at, part, call in answer.unsaved()
+            ]
+        if chunks:
             act = self._act
             await act.env.store.commit(
                 Commit(act.identity.thread_id, act.identity, act.draft.fence, chunks=chunks)
@@ -76,8 +87,8 @@ def _joined(deltas: list[Delta]) -> list[Chunk]:
 
 
 async def resumed_stream(act: Activation, channel: Channel) -> tuple[str, int] | None:
-    """The message and attempt to stream next, where an answer was cut off by the end of its process: readers are
-    told that what they saw of it is withdrawn."""
+    """The message and attempt to stream next, where an answer of a backend was cut off by the end of its process:
+    readers are told that what they saw of it is withdrawn."""
     chunks = await act.env.store.chunks(act.identity.thread_id)
     if not chunks:
         return None
@@ -85,3 +96,32 @@ async def resumed_stream(act: Activation, channel: Channel) -> tuple[str, int] |
     reason = "its process ended; the answer begins anew"
     channel.publish(StreamReset(act.identity, act.head, act.now, message_id, attempt, reason))
     return message_id, attempt + 1
+
+
+async def restore(act: Activation, answer: Answer) -> bool:
+    """Give the answer what was kept of it, where it was cut off by the end of its process; False if nothing
+    was."""
+    chunks = await act.env.store.chunks(act.identity.thread_id)
+    if not chunks:
+        return False
+    message_id, attempt = chunks[-1].message_id, chunks[-1].attempt
+    mine = [chunk for chunk in chunks if (chunk.message_id, chunk.attempt) == (message_id, attempt)]
+    streamed: dict[str | None, str] = {}
+    for chunk in mine:
+        if chunk.kind in ("text", "call"):
+            before = streamed.get(chunk.call_id, "")
+            # A piece behind a gap, from a reader that lagged, is of no use.
+            if chunk.offset <= len(before):
+                streamed[chunk.call_id] = before[: chunk.offset] + chunk.delta
+    text = streamed.get(None, "")
+    parts = [
+        (chunk.offset, decode(chunk.delta, cast(type[Content], Content)), _arguments(chunk, streamed))
+        for chunk in mine
+        if chunk.kind == "part" and chunk.offset <= len(text)
+    ]
+    answer.restore(message_id, attempt, text, parts)
+    return True
+
+
+def _arguments(chunk: Chunk, streamed: dict[str | None, str]) -> str | None:
+    return None if chunk.call_id is None else streamed.get(chunk.call_id, "")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from ..errors import ModelError, explain
-from ..models import Model, ModelRequest, check_live
+from ..errors import ContextOverflow, ModelError, StoreError, explain
+from ..models import Attempt, Model, ModelRequest
 from ..plugins import (
     AfterInference,
     BeforeInference,
@@ -20,13 +20,15 @@ from ..plugins import (
     Step,
     select_context,
 )
-from ..types.content import ToolCall
-from ..types.events import ErrorRaised, InferenceComplete, StepStart, ToolCallReady
+from ..types.content import Content, ToolCall
+from ..types.events import InferenceComplete, StepStart, ToolCallReady
 from ..types.messages import Message, Producer, user_message
 from ..types.requests import ModelSettings, ToolSpec
-from ..types.runs import Call, Failed, NaturalEnd, Stopped
+from ..types.runs import Call, NaturalEnd
 from ._answer import NO_USAGE, Answer
-from ._checkpoints import Checkpoints, resumed_stream
+from ._asking import Asking, stream
+from ._checkpoints import restore, resumed_stream
+from ._failing import end_whole, failed, give_up, keep_partial
 from ._policies import judge, signature
 
 if TYPE_CHECKING:
@@ -39,18 +41,19 @@ _NATURAL_END = NaturalEnd()
 
 
 async def infer(act: Activation, move: Infer) -> None:
-    """Ask the model, and commit to the draft what it answered."""
-    run, cut_off = act.view.run, None
-    if run.stage == "inferring" and act.env.store.durable:
-        cut_off = await resumed_stream(act, act.channel)
+    """Ask the model, and commit to the draft what it answered. Where it failed and is to be asked again, the next
+    move comes here again."""
+    run, resumes = act.view.run, False
     if run.stage == "between":
         run = replace(run, stage="inferring", steps=run.steps + 1, updated_at=act.now)
         act.put_run(run)
         act.draft.log.append(StepStart(act.identity, 0, act.now, run.steps))
         if not act.quiet("step_start"):
             await act.phase("step_start", act.agent.hooks["step_start"], Step)
+    else:
+        resumes = act.asking is None and act.env.store.durable
     if act.agent.backend is not None:
-        await act.env.execute_remote(act, cut_off)
+        await act.env.execute_remote(act, await resumed_stream(act, act.channel) if resumes else None)
         return
     book: Book | None = None
     if act.quiet("before_inference") and ContextBook.name not in act.state.values:
@@ -58,23 +61,18 @@ async def infer(act: Activation, move: Infer) -> None:
     else:
         model, request, book = await _prepare(act)
     if act.view.run.ending is not None or act.view.run.cancel is not None:
+        give_up(act)
         return
     await act.flush()
-    started = act.now
-    answer = Answer(act.identity, act.head, act.channel, act.clock.now)
-    if cut_off is not None:
-        answer.message_id, answer.attempt = cut_off
+    asking = act.asking or await _begin(act, resumes)
     try:
-        check_live(model)
-        await _stream(act, model, request, answer)
-        content = answer.content()
-    except Exception as error:
-        answer.withdraw(str(error))
-        await _failed(act, error if isinstance(error, ModelError) else _wrapped(model, error), request)
-        return
+        content = await _ask(act, asking, model, request)
     except BaseException:
-        _keep_partial(act, model, answer, started)
+        keep_partial(act, asking)
         raise
+    if content is None:
+        return
+    answer, act.asking = asking.answer, None
     if book is not None:
         # Only now it is sure that the context messages were sent.
         act.state.apply([(ContextBook, book)])
@@ -84,25 +82,58 @@ async def infer(act: Activation, move: Infer) -> None:
     message = Message(answer.message_id, "assistant", content, now, producer)
     if not act.quiet("after_inference"):
         await _after(act, message, None, answer, request)
-    _accept(act, model, answer, message, request, started)
+    _accept(act, asking, message, request)
 
 
-async def _stream(act: Activation, model: Model, request: ModelRequest, answer: Answer) -> None:
-    stream = model.stream(request)
-    add = answer.add
-    checkpoints = Checkpoints(act) if act.env.store.durable else None
+async def _begin(act: Activation, resumes: bool) -> Asking:
+    """Begin an answer; or go on with the one that the end of another process cut off."""
+    answer = Answer(act.identity, act.head, act.channel, act.clock.now)
+    run = act.identity
+    asking = act.asking = Asking(answer, Attempt(run.thread_id, run.run_id), act.now)
+    if resumes and await restore(act, answer):
+        if answer.whole():
+            answer.withdraw("its process ended")
+        else:
+            answer.break_off("its process ended", anew=act.agent.output is not None, reshow=True)
+    return asking
+
+
+async def _ask(act: Activation, asking: Asking, model: Model, request: ModelRequest) -> tuple[Content, ...] | None:
+    """Ask once, unless there is an answer already; returns its content, if there is one then."""
+    answer, patience = asking.answer, act.agent.agent.patience or act.env.patience
+    asking.began = False
     try:
-        async for chunk in stream:
-            add(chunk)
-            if checkpoints is not None:
-                await checkpoints.pass_by()
-    finally:
-        if checkpoints is not None:
-            checkpoints.close()
-        # A generator that came to its end is closed; whatever else may still hold a connection.
-        ended = getattr(stream, "ag_frame", stream) is None
-        if not ended and (close := getattr(stream, "aclose", None)) is not None:
-            await close()
+        chosen = asking.choose(model)
+        if answer.whole():  # Another process had it, all but committed.
+            end_whole(act, answer, "its process ended")
+        else:
+            await stream(act, asking, chosen, request, patience)
+        return answer.content()
+    except StoreError:
+        raise
+    except ContextOverflow as error:
+        if not asking.refitted and await _overflowed(act, model, request):
+            asking.refitted = True
+            return None
+        failure: ModelError = error
+    except ModelError as error:
+        failure = error
+    except Exception as error:
+        failure = _wrapped(asking.attempt.model or model, error)
+    act.now = act.clock.now()
+    if failure.transient and asking.began and answer.whole():
+        act.note(failure, "model")
+        end_whole(act, answer, str(failure))
+        return answer.content()
+    if not act.quiet("after_inference"):
+        await _after(act, None, failure, None, request)
+    await failed(act, asking, failure, patience, anew=request.output is not None)
+    return None
+
+
+async def _overflowed(act: Activation, model: Model, request: ModelRequest) -> bool:
+    """The vendor says that the request is too long; whether a shorter one can be tried, once."""
+    return False
 
 
 def _wrapped(model: Model, error: Exception) -> ModelError:
@@ -181,14 +212,13 @@ def _placed(history: list[Message], context: list[ContextMessage], now: int) -> 
 # -- the answer ----------------------------------------------------------------------------------------------
 
 
-def _accept(
-    act: Activation, model: Model, answer: Answer, message: Message, request: ModelRequest, started: int
-) -> None:
+def _accept(act: Activation, asking: Asking, message: Message, request: ModelRequest) -> None:
     run, now, agent, tree = act.view.run, message.created_at, act.agent, act.view.tree
     usage, signatures, ending = run.usage, run.signatures, run.ending
-    if answer.usage is not NO_USAGE:
-        usage += answer.usage
-        tree.usage += answer.usage
+    answer, used = asking.answer, asking.answer.total
+    if used is not NO_USAGE:
+        usage += used
+        tree.usage += used
     calls = message.calls
     tree.calls += len(calls)
     if agent.window:
@@ -212,7 +242,7 @@ def _accept(
     )
     act.put_run(run)
     complete = InferenceComplete(
-        act.identity, 0, now, model.name, message.id, answer.stop, answer.usage, now - started
+        act.identity, 0, now, asking.name, message.id, answer.stop, used, now - asking.started
     )
     if message.content:
         act.log(message, complete)
@@ -269,38 +299,6 @@ async def _after(
         ctx.offered = offered
         ctx.stop = "unknown" if answer is None else answer.stop
         if answer is not None:
-            ctx.usage = answer.usage
+            ctx.usage = answer.total
 
     await act.phase("after_inference", act.agent.hooks["after_inference"], AfterInference, prepare)
-
-
-async def _failed(act: Activation, error: ModelError, request: ModelRequest) -> None:
-    """The model failed: ask again if a policy says so, else the run ends."""
-    if not act.quiet("after_inference"):
-        await _after(act, None, error, None, request)
-    run = act.view.run
-    failures = run.failures + 1
-    if not (error.transient and act.agent.retries):
-        ending = Failed(type(error).__name__, str(error))
-    elif failures >= act.agent.retries:
-        ending = Stopped("consecutive_errors", f"{failures} failures in a row; the last: {error}")
-    else:
-        ending = run.ending
-        act.log(ErrorRaised(act.identity, 0, act.now, type(error).__name__, str(error), "model"))
-    act.set_run(failures=failures, ending=ending)
-
-
-def _keep_partial(act: Activation, model: Model, answer: Answer, started: int) -> None:
-    """What was streamed before a cancellation stays in the conversation, without its tool calls."""
-    content = answer.content(keep_calls=False)
-    if not any(getattr(part, "text", "") for part in content):
-        return
-    run, now = act.view.run, act.now
-    producer = Producer(run.identity.run_id, run.steps, act.identity.agent_id)
-    message = Message(answer.message_id, "assistant", content, now, producer)
-    act.view.answer = message
-    act.log(message)
-    act.log(
-        InferenceComplete(act.identity, 0, now, model.name, message.id, "cancelled", answer.usage, now - started)
-    )
-    act.set_run(stage="acting", answer_id=message.id, usage=replace(run.usage + answer.usage))

@@ -1,5 +1,13 @@
 """Models: the protocol, the ones that need no network, and how names find them."""
 
+from ._attempt import Attempt as Attempt
+from ._guard import guarded as guarded
+from ._limits import RateLimit as RateLimit
+from ._modalities import check_modalities as check_modalities
+from ._patience import Patience as Patience
+from ._pool import Member as Member
+from ._pool import Pool as Pool
+from ._pool import PoolModel as PoolModel
 from ._protocol import CallChunk as CallChunk
 from ._protocol import CallDeltaChunk as CallDeltaChunk
 from ._protocol import CallStartChunk as CallStartChunk

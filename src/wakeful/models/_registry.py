@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import cast
+from typing import Any, cast
 
-from ..errors import LiveModelForbidden, ModelError, UnknownModel, explain
+from ..clock import Clock, SystemClock
+from ..errors import ConfigurationError, LiveModelForbidden, ModelError, UnknownModel, explain
+from ._guard import Breaker, Guard
+from ._limits import Bucket, RateLimit
+from ._pool import Pool, PoolModel
 from ._protocol import Model
 
 __all__ = ["ModelRegistry", "VendorFactory", "check_live", "forbid_live_models"]
@@ -33,17 +37,40 @@ def check_live(model: Model) -> None:
 class ModelRegistry:
     """Models by name. A name is `vendor:model`, or a name the application gave to a model of its own."""
 
-    def __init__(self, models: Mapping[str, Model | VendorFactory] | None = None) -> None:
+    def __init__(
+        self,
+        models: Mapping[str, Model | Pool | VendorFactory] | None = None,
+        *,
+        rate_limits: Mapping[str, RateLimit] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.clock = clock or SystemClock()
         self._models: dict[str, Model] = {}
         self._vendors: dict[str, VendorFactory] = {}
+        self._pools: dict[int, PoolModel] = {}
+        # The names of the models that are known by one; others are known by their own.
+        self._names: dict[int, str] = {}
+        self._guards: dict[tuple[str, bool], Guard | None] = {}
+        self._buckets = {name: Bucket(self.clock, limit) for name, limit in _checked(rate_limits).items()}
         for name, entry in (models or {}).items():
-            if hasattr(entry, "stream") and not isinstance(entry, type):
-                self._models[name] = cast(Model, entry)
+            if isinstance(entry, Pool):
+                self._models[name] = PoolModel(name, entry, self)
+            elif hasattr(entry, "stream") and not isinstance(entry, type):
+                self._add(name, cast(Model, entry))
             else:
                 self._vendors[name] = cast(VendorFactory, entry)
 
-    def check(self, model: str | Model) -> None:
+    def problems(self) -> list[str]:
+        """What is wrong with the pools that were given by name."""
+        pools = [model for model in self._models.values() if isinstance(model, PoolModel)]
+        return [problem for pool in pools for problem in pool.problems()]
+
+    def check(self, model: str | Model | Pool) -> None:
         """Refuse a name that no vendor or model answers to, without making anything."""
+        if isinstance(model, Pool):
+            if problems := self._pool(model).problems():
+                raise ConfigurationError(problems)
+            return
         if not isinstance(model, str):
             if not hasattr(model, "stream") or isinstance(model, type):
                 raise UnknownModel(f"{model!r} is no model: give a name such as 'vendor:name', or a model object")
@@ -55,15 +82,49 @@ class ModelRegistry:
             return
         raise UnknownModel(self._explain(model, vendor, bool(colon and name)))
 
-    def resolve(self, model: str | Model) -> Model:
+    def is_pool(self, model: Any) -> bool:
+        """Whether it is a pool, or the name of one."""
+        return isinstance(self._models.get(model) if isinstance(model, str) else model, Pool | PoolModel)
+
+    def resolve(self, model: str | Model | Pool) -> Model:
         """The model of that name, made on first use."""
         if not isinstance(model, str):
-            return model
+            return self._pool(model) if isinstance(model, Pool) else model
         found = self._models.get(model)
         if found is None:
             self.check(model)
             vendor, _, name = model.partition(":")
-            found = self._models[model] = self._made(model, self._vendors[vendor], name)
+            found = self._add(model, self._made(model, self._vendors[vendor], name))
+        return found
+
+    def guard(self, model: Model) -> Guard | None:
+        """What requests to this model go through; None for one without a network and without a limit."""
+        key = (self._names.get(id(model)) or model.name, bool(getattr(model, "live", True)))
+        try:
+            return self._guards[key]
+        except KeyError:
+            guard = self._guards[key] = self._guard_of(*key)
+            return guard
+
+    def _guard_of(self, name: str, live: bool) -> Guard | None:
+        # The model's own limit comes first, then its vendor's.
+        keys = dict.fromkeys([name, name.partition(":")[0]])
+        buckets = [self._buckets[key] for key in keys if key in self._buckets]
+        if not live and not buckets:
+            return None
+        if name not in self._buckets:
+            buckets.insert(0, Bucket(self.clock))
+        return Guard(name, buckets, Breaker(self.clock) if live else None)
+
+    def _add(self, name: str, model: Model) -> Model:
+        self._models[name] = model
+        self._names[id(model)] = name
+        return model
+
+    def _pool(self, pool: Pool) -> PoolModel:
+        found = self._pools.get(id(pool))
+        if found is None:
+            found = self._pools[id(pool)] = PoolModel(pool.name, pool, self)
         return found
 
     def _made(self, model: str, factory: VendorFactory, name: str) -> Model:
@@ -91,3 +152,13 @@ class ModelRegistry:
             f"unknown model {model!r}: no vendor {vendor!r}{hint} "
             f"Register one with Runtime(models={{{vendor!r}: factory}}) (known: {known})"
         )
+
+
+def _checked(rate_limits: Mapping[str, RateLimit] | None) -> Mapping[str, RateLimit]:
+    for name, limit in (rate_limits or {}).items():
+        if not isinstance(cast(Any, name), str) or not isinstance(cast(Any, limit), RateLimit):
+            raise ConfigurationError(
+                "rate limits are RateLimits by the name of a vendor or a model, such as 'openai'; "
+                f"not {name!r:.80}: {limit!r:.80}"
+            )
+    return rate_limits or {}

@@ -126,12 +126,14 @@ class StateWrite(Struct, frozen=True, gc=False):
 
 
 class Chunk(Struct, frozen=True, gc=False, omit_defaults=True):
-    """A piece of an answer that is still being streamed, kept until the answer is committed."""
+    """A piece of an answer that is still being streamed, kept until the answer is committed. One of the kind
+    `part` is a whole part as JSON, and `offset` is how much text came before it: what readers aren't shown, and
+    whoever goes on with the answer needs."""
 
     message_id: str
     attempt: int
     offset: int
-    kind: Literal["text", "reasoning", "call"]
+    kind: Literal["text", "reasoning", "call", "part"]
     delta: str
     call_id: str | None = None
 

@@ -300,12 +300,14 @@ class Handoff(Event, frozen=True, gc=False, tag="handoff"):
     to_agent: str
 
 
-class ErrorRaised(Event, frozen=True, gc=False, tag="error"):
-    """Something failed and the run went on: a model call that is tried again, an action, a notice."""
+class ErrorRaised(Event, frozen=True, gc=False, omit_defaults=True, tag="error"):
+    """Something failed and the run went on: a model call that is tried again, an action, a notice. `retry_at` is
+    when a model is asked again, in milliseconds."""
 
     error: str
     message: str
     source: str
+    retry_at: int | None = None
 
 
 class UnknownEvent(Event, frozen=True, gc=False, tag="unknown"):

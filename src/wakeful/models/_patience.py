@@ -1,0 +1,53 @@
+"""How long a model is waited for, and how often it is asked again."""
+
+from __future__ import annotations
+
+from random import uniform
+from typing import Any
+
+from msgspec import Struct
+
+from ..errors import ConfigurationError, ModelError, ModelOverloaded
+
+__all__ = ["Patience"]
+
+
+class Patience(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
+    """How patient a run is with its model. Times are in seconds; None is without end.
+
+    A request that failed before anything of its answer came is repeated `retries` times, an answer that broke
+    off is gone on with `stream_retries` times; only after failures that may pass, and in a pool for each member.
+    The wait before that is a random part of `pause` (of `overloaded_pause` where the vendor has no capacity),
+    doubled after each failure up to `longest_pause`; or what the vendor says, unless that is more than
+    `longest_retry_after`: then it isn't waited for at all. `idle` is how long the answer's beginning or its next
+    piece may take, twice that where reasoning is asked for; `whole` is for all of one answer.
+    """
+
+    retries: int = 2
+    stream_retries: int = 2
+    pause: float = 0.5
+    overloaded_pause: float = 2.0
+    longest_pause: float = 8.0
+    longest_retry_after: float = 60.0
+    idle: float | None = 60.0
+    whole: float | None = 600.0
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value: Any = getattr(self, name)
+            endless = name in ("idle", "whole")
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not (number and value >= 0 and (value or not endless)) and not (value is None and endless):
+                kind = "positive" if endless else "not negative"
+                raise ConfigurationError(f"Patience.{name} is a number and {kind}; it can't be {value!r:.80}")
+
+    def waits_for(self, error: ModelError) -> bool:
+        """Whether asking again may help, and soon enough."""
+        return error.transient and (error.retry_after or 0) <= self.longest_retry_after
+
+    def pause_after(self, failures: int, error: ModelError) -> float:
+        """How many seconds to wait after so many failures in a row."""
+        base = self.overloaded_pause if isinstance(error, ModelOverloaded) else self.pause
+        # The exponent is bounded before it is used: nobody needs 2 to the power of a thousand.
+        most = min(self.longest_pause, base * 2 ** min(failures - 1, 32))
+        return max(uniform(0, most), error.retry_after or 0)
