@@ -121,19 +121,19 @@ class Runtime(Mailing, Working):
 
     Everything is checked here, and one error lists all that is wrong.
 
-    - `tools` are tools that agents refer to by name, `plugins` those that every agent has, `keys` state keys that no
-      plugin brings, `backends` factories of the backends that agents name, `tasks` functions that can work in the
-      background.
-    - `models` are models, pools and vendors by name. `patience` says how long a model is waited for and how often it
-      is asked again, `rate_limits` what may go in a minute to a vendor or a model, by its name.
+    - `tools` are tools that agents refer to by name, `plugins` those that every agent has, `keys` state keys that
+      no plugin brings, `backends` factories of the backends that agents name, `tasks` functions that can work in
+      the background.
+    - `models` are models, pools and vendors by name. `patience` says how long a model is waited for and how often
+      it is asked again, `rate_limits` what may go in a minute to a vendor or a model, by its name.
     - `store` is a file's path, a database's URL or a Store; by default threads live in memory. `bus` is a URL or a
       Bus by which processes on one store tell each other what they would else find out by looking. With
       `execute=False` runs are left to other processes; `capacity` says how much this one takes on.
     - `transports` bring messages to recipients outside the store, each to addresses that begin with its name and a
       colon; `retry` says how often.
 
-    Under `async with` it also goes on with what is due: runs whose process died, input that nobody took, deadlines,
-    messages; and prunes by `retention`.
+    Under `async with` it also goes on with what is due: runs whose process died, input that nobody took,
+    deadlines, messages; and prunes by `retention`.
     """
 
     def __init__(
