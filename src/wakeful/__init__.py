@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from .agents import Agent as Agent
     from .agents import Delegate as Delegate
     from .clock import Clock as Clock
+    from .context import Compaction as Compaction
+    from .context import Context as Context
     from .dispatch import RunResult as RunResult
     from .errors import ConfigurationError as ConfigurationError
     from .errors import InvalidArguments as InvalidArguments
@@ -111,6 +113,7 @@ _HOMES = {
     "._reading": "Ledger",
     ".agents": "Agent Delegate",
     ".clock": "Clock",
+    ".context": "Compaction Context",
     ".dispatch": "RunResult",
     ".errors": "ConfigurationError InvalidArguments ModelError Overloaded RunFailed StoreError ToolDenied "
     "ToolError UsageError WakefulError",

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from ..context import Context
 from ..models import Model
 from ..plugins import Plugin
 from ..tools import Tool
@@ -45,7 +46,8 @@ class Agent(Struct, frozen=True):
     `handoffs` agents it can hand the conversation to. `output` is the type its final answer must have, `input` the
     type of what it is given as a delegate, where that isn't a text.
     `config` has a section for each plugin that wants one, by the plugin's name. `messages` says whom it may write
-    to, and who may write to it.
+    to, and who may write to it. `context` says what becomes of a conversation that outgrows the model's window;
+    with None it is sent as it is.
 
     An agent with a `backend`, an object or its config, is executed by that and not by the loop: it needs no
     model, and `model` is only a name that its events show.
@@ -68,6 +70,7 @@ class Agent(Struct, frozen=True):
     input: Any = None
     backend: Any = None
     messages: Messages = Messages()
+    context: Context | None = Context()
 
     @classmethod
     def remote(

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from ..errors import ModelError, explain
+from ..context import READ_RESULT
+from ..errors import ContextOverflow, ModelError, explain
 from ..models import Model, ModelRequest, check_live
 from ..plugins import (
     AfterInference,
@@ -27,6 +28,7 @@ from ..types.requests import ModelSettings, ToolSpec
 from ..types.runs import Call, Failed, NaturalEnd, Stopped
 from ._answer import NO_USAGE, Answer
 from ._checkpoints import Checkpoints, resumed_stream
+from ._context import fit, fitting_of, learn, make_room
 from ._policies import judge, signature
 
 if TYPE_CHECKING:
@@ -66,7 +68,7 @@ async def infer(act: Activation, move: Infer) -> None:
         answer.message_id, answer.attempt = cut_off
     try:
         check_live(model)
-        await _stream(act, model, request, answer)
+        request = await _fitted(act, model, request, answer)
         content = answer.content()
     except Exception as error:
         answer.withdraw(str(error))
@@ -85,6 +87,24 @@ async def infer(act: Activation, move: Infer) -> None:
     if not act.quiet("after_inference"):
         await _after(act, message, None, answer, request)
     _accept(act, model, answer, message, request, started)
+
+
+async def _fitted(act: Activation, model: Model, request: ModelRequest, answer: Answer) -> ModelRequest:
+    """Stream the answer to as much of the request as the model can read; returns what was sent."""
+    sent = await fit(act, model, request)
+    try:
+        await _stream(act, model, sent, answer)
+    except ContextOverflow as error:
+        if not await _overflowed(act, model, sent, error):
+            raise
+        sent = await fit(act, model, request)
+        await _stream(act, model, sent, answer)
+    return sent
+
+
+async def _overflowed(act: Activation, model: Model, request: ModelRequest, error: ContextOverflow) -> bool:
+    """The vendor says that the request is too long; whether a shorter one can be tried, once."""
+    return await make_room(act, model, request, error)
 
 
 async def _stream(act: Activation, model: Model, request: ModelRequest, answer: Answer) -> None:
@@ -132,11 +152,12 @@ async def _prepare(act: Activation) -> tuple[Model, ModelRequest, Book | None]:
     agent = act.agent
     hooks = agent.hooks["before_inference"]
     plan = InferencePlan(_settings(act))
-    names = tuple(agent.tools)
+    names = agent.offered
 
     def prepare(ctx: BeforeInference) -> None:
         ctx.plan = PlanEdits()
         ctx.tools = names
+        ctx.messages = act.history
 
     for ctx in await act.phase("before_inference", hooks, BeforeInference, prepare):
         plan.add(ctx.plan)
@@ -158,10 +179,11 @@ def _request(act: Activation, plan: InferencePlan) -> tuple[Model, ModelRequest]
     specs: Sequence[ToolSpec] = agent.specs
     if plan.excluded or plan.included is not None:
         specs = tuple([spec for spec in specs if plan.offers(spec.name)])
+        fitting_of(act).offers_reader = plan.offers(READ_RESULT)
     system = [agent.agent.instructions, *plan.system]
     system += [m.text for m in plan.context if m.target == "system"]
     text = "\n\n".join(part for part in system if part)
-    messages = act.history
+    messages = act.history if plan.shown is None else plan.shown
     if any(m.target != "system" for m in plan.context):
         messages = _placed(messages, plan.context, act.now)
     return model, ModelRequest(text, messages, specs, plan.settings, agent.output)
@@ -187,6 +209,7 @@ def _accept(
     run, now, agent, tree = act.view.run, message.created_at, act.agent, act.view.tree
     usage, signatures, ending = run.usage, run.signatures, run.ending
     if answer.usage is not NO_USAGE:
+        learn(act, model, answer.usage)
         usage += answer.usage
         tree.usage += answer.usage
     calls = message.calls
