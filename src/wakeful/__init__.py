@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from .agents import Agent as Agent
     from .agents import Delegate as Delegate
     from .clock import Clock as Clock
+    from .context import Compaction as Compaction
+    from .context import Context as Context
     from .delegation import task_tools as task_tools
     from .dispatch import RunResult as RunResult
     from .errors import ConfigurationError as ConfigurationError
@@ -123,6 +125,7 @@ _HOMES = {
     "._working": "TaskHandle",
     ".agents": "Agent Delegate",
     ".clock": "Clock",
+    ".context": "Compaction Context",
     ".delegation": "task_tools",
     ".dispatch": "RunResult",
     ".errors": "ConfigurationError InvalidArguments ModelError Overloaded RunFailed StoreError ToolDenied "

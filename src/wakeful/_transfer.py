@@ -8,7 +8,7 @@ written by one commit.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from typing import Any, TypeVar, cast
 
@@ -311,6 +311,7 @@ async def _check_ids(store: Store, thread: _Thread) -> None:
 
 def _commit(thread: _Thread, target: str) -> Commit:
     numbers = [event.seq for event in thread.events]
+    thread.events = [_renumbered(event, numbers) for event in thread.events]
     runs = [replace(run, first_seq=bisect_left(numbers, run.first_seq) + 1) for run in thread.runs]
     for item in thread.items:
         force_setattr(item, "position", 0)
@@ -327,6 +328,15 @@ def _commit(thread: _Thread, target: str) -> Commit:
         inbox=thread.items,
         about=About(thread.header.title, thread.header.metadata or None),
     )
+
+
+def _renumbered(event: Event, numbers: list[int]) -> Event:
+    """A summary's mark in the numbers that the entries will have."""
+    if not isinstance(event, MessageAdded) or event.message.covers is None:
+        return event
+    first, last = event.message.covers
+    covers = (bisect_left(numbers, first) + 1, bisect_right(numbers, last))
+    return replace(event, message=replace(event.message, covers=covers))
 
 
 # -- copies --------------------------------------------------------------------------------------------------

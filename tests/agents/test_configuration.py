@@ -124,7 +124,7 @@ def problems(*agents: Agent, **options: Any) -> tuple[str, ...]:
 
 
 def tools_of(runtime: Runtime, agent_id: str = "a") -> list[str]:
-    return list(runtime._env.registry.resolve(agent_id).tools)
+    return list(runtime._env.registry.resolve(agent_id).offered)
 
 
 # -- one thing wrong -----------------------------------------------------------------------------------------

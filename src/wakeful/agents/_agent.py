@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from ..context import Context
 from ..models import Model, Patience, Pool
 from ..plugins import Plugin
 from ..tools import Tool
@@ -46,7 +47,8 @@ class Agent(Struct, frozen=True):
     must have, `input` the type of what it is given as a delegate, where that isn't a text. `config` has a
     section for each plugin that wants one, by the plugin's name. `messages` says whom it may write to, and who
     may write to it. `patience` says how long its model is waited for and how often it is asked again, where that
-    isn't as the runtime has it.
+    isn't as the runtime has it. `context` says what becomes of a conversation that outgrows the model's window;
+    with None it is sent as it is.
 
     An agent with a `backend`, an object or its config, is executed by that and not by the loop: it needs no
     model, and `model` is only a name that its events show.
@@ -70,6 +72,7 @@ class Agent(Struct, frozen=True):
     backend: Any = None
     messages: Messages = Messages()
     patience: Patience | None = None
+    context: Context | None = Context()
 
     @classmethod
     def remote(

@@ -12,6 +12,7 @@ from typing import Any, Protocol, cast
 import msgspec
 
 from ..clock import Clock
+from ..context import Folded, ReadResult, problems_of
 from ..errors import (
     AgentNotFound,
     ConfigurationError,
@@ -39,6 +40,8 @@ from ._backend import (
 from ._handoff import HandoffTool
 
 __all__ = ["Hook", "Registry", "ResolvedAgent", "child_agent", "digest"]
+
+_READ_RESULT = ReadResult()
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,48}\Z")
 
@@ -76,8 +79,8 @@ class ResolvedAgent:
         self.keys = keys
         self.id = agent.id
         self.tools = {tool.spec.name: tool for tool in tools}
-        self.specs: tuple[ToolSpec, ...] = tuple(self.tools[name].spec for name in sorted(self.tools))
-        self.offered = frozenset(self.tools)
+        self.offered = tuple(name for name, tool in self.tools.items() if not tool.on_demand)
+        self.specs: tuple[ToolSpec, ...] = tuple(self.tools[name].spec for name in sorted(self.offered))
         self.hooks = hooks
         # The tools whose calls are asked about before they run.
         self.gated = frozenset(name for name, tool in self.tools.items() if hooks["gate_tool"] or tool.gated)
@@ -103,7 +106,7 @@ class ResolvedAgent:
         """The same agent with tools that one run brings; its own tools win over those."""
         if not tools:
             return self
-        extra = [tool for tool in tools if tool.name not in self.tools]
+        extra = [tool for tool in tools if tool.name not in self.offered]
         every = [*self.tools.values(), *extra]
         return ResolvedAgent(self.agent, every, self.hooks, self.configs, self.keys, self.backend)
 
@@ -195,7 +198,7 @@ class Registry:
         return [plugin for plugin in plugins if isinstance(plugin, Plugin)]
 
     def _catalog(self, keys: Sequence[AnyKey], plugins: Sequence[Plugin]) -> Catalog:
-        catalog = Catalog((ActionQueue, ContextBook, BackendHandles, BackendOutputs), self._agents)
+        catalog = Catalog((ActionQueue, ContextBook, BackendHandles, BackendOutputs, Folded), self._agents)
         seen: set[int] = set()
         everywhere = [*plugins, *[plugin for own in self._own.values() for plugin in own]]
         for key in [*keys, *[key for plugin in everywhere for key in plugin.keys]]:
@@ -246,6 +249,7 @@ class Registry:
         if agent.backend is None:
             tools = self._tools_of(agent, plugins, where)
             self._check_model(agent, where)
+            self._check_context(agent, where)
         else:
             tools: dict[str, Tool] = {}
             own = {plugin.label: plugin for plugin in self._own[agent.id]}
@@ -298,6 +302,8 @@ class Registry:
         self._problems += [f"{where}: {problem}" for problem in problems]
         for tool in mail:
             found.setdefault(tool.name, tool)
+        if agent.context is not None:
+            found.setdefault(_READ_RESULT.name, _READ_RESULT)
         for target in agent.handoffs:
             if (other := self._agents.get(target)) is None:
                 self._problems.append(f"{where}: handoff {target!r} is not an agent of this runtime")
@@ -357,6 +363,14 @@ class Registry:
             return section
         prefix = f"{where}: config of plugin {plugin.label!r}: "
         return self._try(lambda: Shape(plugin.config).convert(section or {}), prefix)
+
+    def _check_context(self, agent: Agent, where: str) -> None:
+        problems = problems_of(agent.context)
+        self._problems += [f"{where}: {problem}" for problem in problems]
+        compaction = None if problems or agent.context is None else agent.context.compaction
+        if compaction is not None and compaction.model is not None:
+            writer = compaction.model
+            self._try(lambda: self.models.check(writer), f"{where}: compaction.model: ")
 
     def _check_numbers(self, agent: Agent, where: str) -> None:
         if not isinstance(cast(Any, agent.patience), Patience | None):

@@ -229,8 +229,9 @@ def seed_of(parent: Activation, request: ChildRequest) -> dict[str, bytes]:
 
 
 def visible_to(parent: Activation) -> tuple[Message, ...]:
-    """What a person has seen of the caller's conversation: without calls that have no result yet."""
-    shown = [m for m in parent.history if m.visibility == "all" and m.role != "system"]
+    """What a person has seen of the caller's conversation, or a summary of it: without calls that have no result
+    yet."""
+    shown = [m for m in parent.history if (m.visibility == "all" and m.role != "system") or m.covers is not None]
     replied = {m.reply.call_id for m in shown if m.reply is not None}
     asked = {call.id for m in shown for call in m.calls}
     kept: list[Message] = []
@@ -242,7 +243,7 @@ def visible_to(parent: Activation) -> tuple[Message, ...]:
             parts = [p for p in message.content if not (type(p) is ToolCall and p in open_calls)]
             message = replace(message, content=tuple(parts))
         if message.content:
-            kept.append(replace(message, id=new_id(), seq=0))
+            kept.append(replace(message, id=new_id(), seq=0, covers=None))
     return tuple(kept)
 
 

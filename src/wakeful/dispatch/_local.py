@@ -371,7 +371,7 @@ class Dispatcher:
         if open_run is None or (open_run.waiting is not None and "input" not in open_run.waiting.wakes):
             if open_run is not None and (_rests(open_run) or await self._works_for(open_run)):
                 return None
-            history = await self.opener.history(new.thread_id, new.agent_id) if stored.thread.head else []
+            history = await self.opener.history(stored, new.agent_id) if stored.thread.head else []
             act = self.opener.new(new, stored, history)
             if new.lineage is not None and new.lineage.parent_run_id is not None:
                 await self.opener.join_tree(act)

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ..bus import Channel, LocalBus
+from ..context import Folded, Mark, fold
 from ..errors import UnknownAgent
 from ..loop import (
     Activation,
@@ -22,6 +23,7 @@ from ..loop import (
 )
 from ..state import State
 from ..stores import Fence, ThreadView
+from ..types.codec import decode
 from ..types.events import RunStart
 from ..types.messages import Message
 from ..types.runs import Identity, RunRecord, TaskRef
@@ -38,15 +40,24 @@ class Opener:
         self.bus = bus
         self._owner = owner
 
-    async def history(self, thread_id: str, agent_id: str) -> list[Message]:
-        """What the model will be shown of a thread: all of it, or its last turns where the agent has a limit."""
-        limit = self.env.registry.resolve(agent_id).agent.limits.history
-        if limit is None:
-            return await self.env.store.messages(thread_id)
+    async def history(self, stored: ThreadView, agent_id: str) -> list[Message]:
+        """What the model will be shown of a thread: all of it, or its last turns where the agent has a limit; with
+        summaries in place of what they stand for."""
+        thread_id, limit = stored.thread.id, self.env.registry.resolve(agent_id).agent.limits.history
+        if limit is not None:
+            return fold(await self._last_turns(thread_id, limit))
+        if (kept := stored.state.get(Folded.name)) is not None:
+            mark = decode(kept, Mark)
+            found = await self.env.store.messages(thread_id, after=mark.last) if mark.last else []
+            if any(m.id == mark.message_id and m.covers == (1, mark.last) for m in found):
+                return fold(found)  # What the summary stands for needn't be read.
+        return fold(await self.env.store.messages(thread_id))
+
+    async def _last_turns(self, thread_id: str, limit: int) -> list[Message]:
         wanted = limit
         while True:
             found = await self.env.store.messages(thread_id, newest=wanted)
-            turns = [place for place, message in enumerate(found) if message.role == "user"]
+            turns = [place for place, m in enumerate(found) if m.role == "user" and m.covers is None]
             whole = [place for place in turns if place >= len(found) - limit]
             if whole or turns or len(found) < wanted:
                 return found[whole[0] if whole else turns[-1] if turns else 0 :]
@@ -121,7 +132,7 @@ class Opener:
     ) -> Activation:
         """An activation that goes on with a run that the store holds; below `parent`, if a call of that attends to
         it. With a fence the thread is claimed already."""
-        history = await self.history(run.thread_id, run.agent_id)
+        history = await self.history(stored, run.agent_id)
         view = RunView.of(stored, replace(run, status="running", waiting=None))
         state = State(self.env.registry.catalog.keys, {**stored.state, **stored.run_state})
         act = Activation(self.env, view, state, history, self._channel(run.identity))

@@ -89,7 +89,7 @@ def _call_problems(registry: Registry, run: RunRecord, call: Call) -> list[str]:
         return []  # The answer goes to the backend as it is.
     tool = agent.tools.get(call.name)
     if tool is None:
-        known = ", ".join(sorted(agent.tools)) or "none"
+        known = ", ".join(sorted(agent.offered)) or "none"
         return [f"tool {call.name!r} of call {call.id} is gone (agent {run.agent_id!r} has: {known})"]
     if call.problem is not None and call.edited is None:
         return []  # The model is told what is wrong with it, as it would have been before.

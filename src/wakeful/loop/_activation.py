@@ -11,12 +11,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal, Protocol, TypeVar, cast
 
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType, field
 from msgspec.structs import replace
 
 from ..agents import Hook, Registry, ResolvedAgent
 from ..bus import Channel
 from ..clock import Clock
+from ..context import Gauges
 from ..errors import InboxFull, StoreError, explain
 from ..models import Patience
 from ..plugins import ActionQueue, HookContext, Step
@@ -35,6 +36,7 @@ from ..types.runs import (
 from ..types.tickets import Decision, Ticket
 from . import _boundaries, _calls, _inference
 from ._asking import Asking
+from ._context import Fitting
 from ._draft import Draft
 from ._executor import Executor
 from ._ledger import Change, answered, reassigned
@@ -144,6 +146,7 @@ class Environment(Struct):
     post: Post
     patience: Patience = Patience()
     rules: dict[str, Rules] = {}
+    gauges: Gauges = field(default_factory=Gauges)
 
 
 def rules_of(env: Environment, agent: ResolvedAgent) -> Rules:
@@ -178,6 +181,7 @@ class Activation:
         "clock",
         "draft",
         "env",
+        "fitting",
         "head",
         "history",
         "identity",
@@ -208,6 +212,7 @@ class Activation:
         self.draft = Draft(self.identity, state)
         self.head = 0
         self.inbox_head = 0
+        self.fitting: Fitting | None = None
         self.output: Raw | UnsetType = UNSET
         self.interrupted: dict[str, str] = {}
         # The answer that the model is being asked for, over all retries.
@@ -281,6 +286,8 @@ class Activation:
                 self.executor.interrupt()
             raise
         finally:
+            if self.fitting is not None:
+                self.fitting.cancel()
             self._uncancel()
             self._task = None
             self._over = True
@@ -359,6 +366,8 @@ class Activation:
     def hand_over(self) -> None:
         """Leave the run to another process at its next step boundary; a run that ends before that ends here."""
         self.stopping = "at_boundary"
+        if self.fitting is not None:
+            self.fitting.cancel()
 
     async def _hand_over(self) -> bool:
         """Release the thread with its run as it is, if this is a step boundary. The run is due at once."""
@@ -497,8 +506,8 @@ class Activation:
             self.env.post.look()
         if committed.inbox_head > self.inbox_head and not release:
             await self.catch_up()
+        number(commit.log, committed.head)
         if self.channel.watched():
-            number(commit.log, committed.head)
             self._publish(commit.log)
         for notice in notices:
             await self._deliver(notice)

@@ -12,11 +12,12 @@ from ..errors import Conflict, InboxMoved, WakefulError
 from ..plugins import RunEnd, Step
 from ..tools import default_decision, escalated
 from ..types.events import Handoff, RunFinish, StepEnd
-from ..types.runs import NaturalEnd, Outcome, Stopped, Termination, Waiting, WaitReason
+from ..types.runs import Cancelled, Failed, NaturalEnd, Outcome, Stopped, Termination, Waiting, WaitReason
 from ._calls import hear_back, settle_arrivals
 from ._moves import Take, next_move
 from ._needs import needs_of
 from ._policies import output_of
+from ._summaries import drop_summary, land_summary, wait_for_summary
 from ._tasks import end_with_run, tell_news
 
 if TYPE_CHECKING:
@@ -129,6 +130,8 @@ def _close_step(act: Activation) -> None:
     act.draft.log.append(StepEnd(act.identity, 0, act.now, run.steps))
     if run.news:
         tell_news(act)
+    if act.fitting is not None:
+        land_summary(act)
 
 
 async def switch_agent(act: Activation, move: SwitchAgent) -> None:
@@ -152,6 +155,7 @@ async def switch_agent(act: Activation, move: SwitchAgent) -> None:
 
 async def suspend(act: Activation, move: SuspendRun) -> None:
     """Wait for answers, and for the tasks that calls wait for."""
+    await drop_summary(act)
     tasks = tuple([c.task_id for c in act.view.calls.values() if c.state == "suspended" and c.task_id])
     wakes = (*(("decision",) if move.tickets else ()), *(("task",) if tasks else ()))
     kinds = {act.view.tickets[t].asked_by for t in move.tickets}
@@ -166,6 +170,7 @@ async def suspend(act: Activation, move: SuspendRun) -> None:
 
 async def wait_for_tasks(act: Activation, move: WaitForTasks) -> None:
     """Wait for tasks."""
+    await wait_for_summary(act)
     tasks = tuple([task.id for task in act.view.tasks])
     waiting = Waiting("awaiting_tasks", act.now, ("task", "event", "input"), tasks=tasks)
     await _leave(act, "waiting", NaturalEnd(), waiting)
@@ -183,6 +188,10 @@ async def finish(act: Activation, move: Finish) -> None:
         await act.env.abort_remote(act)
     if act.view.run.stage != "between":
         _close_step(act)
+    if isinstance(move.termination, Failed | Cancelled):
+        await drop_summary(act)
+    else:
+        await wait_for_summary(act)
     if act.agent.shape is not None and act.output is UNSET and type(move.termination) is NaturalEnd:
         # An activation before this one judged the answer.
         act.output = output_of(act.view.answer, act.agent.shape) if act.view.answer else UNSET

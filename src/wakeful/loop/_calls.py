@@ -59,7 +59,7 @@ def _check(act: Activation, call: Call) -> tuple[Tool, dict[str, Any]] | None:
     """The tool and its arguments, or None once the model was told what is wrong with the call."""
     tool = act.agent.tools.get(call.name)
     if tool is None:
-        known = ", ".join(sorted(act.agent.tools)) or "none"
+        known = ", ".join(sorted(act.agent.offered)) or "none"
         _finish(act, call, _error(call, "not_found", f"no tool {call.name!r} (available: {known})"), "error")
         return None
     if call.problem is not None and call.edited is None:

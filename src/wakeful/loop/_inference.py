@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from ..context import READ_RESULT
 from ..errors import ContextOverflow, ModelError, StoreError, explain
 from ..models import Attempt, Model, ModelRequest
 from ..plugins import (
@@ -28,6 +29,7 @@ from ..types.runs import Call, NaturalEnd
 from ._answer import NO_USAGE, Answer
 from ._asking import Asking, stream
 from ._checkpoints import restore, resumed_stream
+from ._context import fit, fitting_of, learn, make_room
 from ._failing import end_whole, failed, give_up, keep_partial
 from ._policies import judge, signature
 
@@ -66,12 +68,13 @@ async def infer(act: Activation, move: Infer) -> None:
     await act.flush()
     asking = act.asking or await _begin(act, resumes)
     try:
-        content = await _ask(act, asking, model, request)
+        answered = await _ask(act, asking, model, request)
     except BaseException:
         keep_partial(act, asking)
         raise
-    if content is None:
+    if answered is None:
         return
+    content, request = answered
     answer, act.asking = asking.answer, None
     if book is not None:
         # Only now it is sure that the context messages were sent.
@@ -98,8 +101,10 @@ async def _begin(act: Activation, resumes: bool) -> Asking:
     return asking
 
 
-async def _ask(act: Activation, asking: Asking, model: Model, request: ModelRequest) -> tuple[Content, ...] | None:
-    """Ask once, unless there is an answer already; returns its content, if there is one then."""
+async def _ask(
+    act: Activation, asking: Asking, model: Model, request: ModelRequest
+) -> tuple[tuple[Content, ...], ModelRequest] | None:
+    """Ask once, unless there is an answer already; returns its content and what was sent, if there is one then."""
     answer, patience = asking.answer, act.agent.agent.patience or act.env.patience
     asking.began = False
     try:
@@ -107,12 +112,14 @@ async def _ask(act: Activation, asking: Asking, model: Model, request: ModelRequ
         if answer.whole():  # Another process had it, all but committed.
             end_whole(act, answer, "its process ended")
         else:
+            request = await fit(act, chosen, request)
             await stream(act, asking, chosen, request, patience)
-        return answer.content()
+        return answer.content(), request
     except StoreError:
         raise
     except ContextOverflow as error:
-        if not asking.refitted and await _overflowed(act, model, request):
+        chosen = asking.attempt.model or model
+        if not asking.refitted and await make_room(act, chosen, request, error):
             asking.refitted = True
             return None
         failure: ModelError = error
@@ -124,16 +131,11 @@ async def _ask(act: Activation, asking: Asking, model: Model, request: ModelRequ
     if failure.transient and asking.began and answer.whole():
         act.note(failure, "model")
         end_whole(act, answer, str(failure))
-        return answer.content()
+        return answer.content(), request
     if not act.quiet("after_inference"):
         await _after(act, None, failure, None, request)
     await failed(act, asking, failure, patience, anew=request.output is not None)
     return None
-
-
-async def _overflowed(act: Activation, model: Model, request: ModelRequest) -> bool:
-    """The vendor says that the request is too long; whether a shorter one can be tried, once."""
-    return False
 
 
 def _wrapped(model: Model, error: Exception) -> ModelError:
@@ -163,11 +165,12 @@ async def _prepare(act: Activation) -> tuple[Model, ModelRequest, Book | None]:
     agent = act.agent
     hooks = agent.hooks["before_inference"]
     plan = InferencePlan(_settings(act))
-    names = tuple(agent.tools)
+    names = agent.offered
 
     def prepare(ctx: BeforeInference) -> None:
         ctx.plan = PlanEdits()
         ctx.tools = names
+        ctx.messages = act.history
 
     for ctx in await act.phase("before_inference", hooks, BeforeInference, prepare):
         plan.add(ctx.plan)
@@ -189,10 +192,11 @@ def _request(act: Activation, plan: InferencePlan) -> tuple[Model, ModelRequest]
     specs: Sequence[ToolSpec] = agent.specs
     if plan.excluded or plan.included is not None:
         specs = tuple([spec for spec in specs if plan.offers(spec.name)])
+        fitting_of(act).offers_reader = plan.offers(READ_RESULT)
     system = [agent.agent.instructions, *plan.system]
     system += [m.text for m in plan.context if m.target == "system"]
     text = "\n\n".join(part for part in system if part)
-    messages = act.history
+    messages = act.history if plan.shown is None else plan.shown
     if any(m.target != "system" for m in plan.context):
         messages = _placed(messages, plan.context, act.now)
     return model, ModelRequest(text, messages, specs, plan.settings, agent.output)
@@ -217,6 +221,8 @@ def _accept(act: Activation, asking: Asking, message: Message, request: ModelReq
     usage, signatures, ending = run.usage, run.signatures, run.ending
     answer, used = asking.answer, asking.answer.total
     if used is not NO_USAGE:
+        if (asked := asking.attempt.model) is not None:
+            learn(act, asked, answer.usage)
         usage += used
         tree.usage += used
     calls = message.calls

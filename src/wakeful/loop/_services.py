@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..state import AnyKey, Command
 from ..tools import ChildRequest, ChildResult, Mail, SpawnRequest, ToolContext
+from ..types.content import text_of
 from ..types.events import LiveEvent
 from ..types.runs import TaskRecord, TaskRef
+from ._context import find_reply, page_size
 from ._tasks import stop_task
 
 if TYPE_CHECKING:
@@ -67,6 +69,18 @@ class CallServices:
     async def run_agent(self, context: ToolContext, request: ChildRequest) -> ChildResult:
         """Run another agent as a child of this call."""
         return await self._act.env.children.run(self._act, context, request)
+
+    async def result_of(self, call_id: str) -> tuple[str, int] | None:
+        """The text of a call's result, and how many characters of it the model is shown at once."""
+        act = self._act
+        reply = find_reply(act.history, call_id)
+        after = 0
+        while reply is None and (
+            page := await act.env.store.messages(act.identity.thread_id, after=after, limit=500)
+        ):
+            # A summary stands for it by now: it is further back in the log.
+            reply, after = find_reply(page, call_id), page[-1].seq
+        return None if reply is None else (text_of(reply.content), page_size(act))
 
     @property
     def mail(self) -> Mail:

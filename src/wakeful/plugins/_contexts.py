@@ -98,10 +98,12 @@ class Step(HookContext):
 
 
 class BeforeInference(HookContext):
-    """The context of `before_inference`: `plan` shapes the model call, `tools` are those on offer."""
+    """The context of `before_inference`: `plan` shapes the model call, `tools` are those on offer. `messages`
+    is the conversation as the model would be shown it, with summaries in place of what they cover."""
 
-    __slots__ = ("plan", "tools")
+    __slots__ = ("messages", "plan", "tools")
 
+    messages: Sequence[Message]
     plan: PlanEdits
     tools: tuple[str, ...]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from collections.abc import Iterable
+from typing import Any, ClassVar, Literal, cast
 
 import msgspec
 from msgspec import Struct
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 from ..errors import UsageError
 from ..state import StateKey
 from ..types.ids import digest_of
+from ..types.messages import Message
 from ..types.requests import ModelSettings
 
 __all__ = ["ContextBook", "ContextMessage", "InferencePlan", "PlanEdits", "check_context", "select_context"]
@@ -96,9 +98,10 @@ def select_context(book: Book, step: int) -> tuple[list[ContextMessage], Book]:
 class PlanEdits:
     """What one hook changes about the next model call. Edits of several hooks add up in their order."""
 
-    __slots__ = ("_settings", "excluded", "included", "model", "system")
+    __slots__ = ("_settings", "excluded", "included", "model", "shown", "system")
 
     def __init__(self) -> None:
+        self.shown: list[Message] | None = None
         self.system: list[str] = []
         self.excluded: set[str] = set()
         self.included: set[str] | None = None
@@ -108,6 +111,15 @@ class PlanEdits:
     def add_system(self, text: str) -> None:
         """Add a paragraph to the system text of this call."""
         self.system.append(text)
+
+    def show(self, messages: Iterable[Message]) -> None:
+        """Show the model these messages in this call, in place of the conversation, which stays as it is; of two
+        hooks the later wins. Calls keep their results, and what is too long is still cut."""
+        found = list(messages)
+        for message in found:
+            if not isinstance(cast(Any, message), Message):
+                raise UsageError(f"plan.show takes messages, such as some of ctx.messages, not {message!r:.80}")
+        self.shown = found
 
     def exclude_tools(self, *names: str) -> None:
         """Don't offer these tools in this call; this beats `include_only`."""
@@ -131,7 +143,7 @@ class PlanEdits:
 class InferencePlan:
     """The plan for one model call, after all hooks had their say."""
 
-    __slots__ = ("context", "excluded", "included", "model", "settings", "system")
+    __slots__ = ("context", "excluded", "included", "model", "settings", "shown", "system")
 
     def __init__(self, settings: ModelSettings) -> None:
         self.system: list[str] = []
@@ -140,6 +152,7 @@ class InferencePlan:
         self.model: str | None = None
         self.settings = settings
         self.context: list[ContextMessage] = []
+        self.shown: list[Message] | None = None
 
     def add(self, edits: PlanEdits) -> None:
         """Apply one hook's edits."""
@@ -149,6 +162,8 @@ class InferencePlan:
             self.included = (self.included or set()) | edits.included
         if edits.model is not None:
             self.model = edits.model
+        if edits.shown is not None:
+            self.shown = edits.shown
         if edits.overrides is not None:
             self.settings = edits.overrides.over(self.settings)
 

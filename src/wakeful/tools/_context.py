@@ -116,6 +116,10 @@ class Services(Protocol):
         """Run another agent as a child of this call."""
         ...
 
+    async def result_of(self, call_id: str) -> tuple[str, int] | None:
+        """The text of a call's result, and how many characters of it the model is shown at once."""
+        ...
+
     @property
     def mail(self) -> Mail:
         """Messages to other agents."""
@@ -418,6 +422,11 @@ class ToolContext(Struct, eq=False):
         The message goes out with this call's result: once that is committed, it is sent, exactly once; a call that
         fails sends nothing. The receipt says `staged`, or `failed` and why."""
         return await self._services.mail.send(self, recipient_of(to), check_text(text))
+
+    async def result_of(self, call_id: str) -> tuple[str, int] | None:
+        """The text of the result that a call of this thread had, and how many characters of it the model is shown
+        at once; None if there is no such result."""
+        return await self._services.result_of(call_id)
 
     @property
     def mail(self) -> Mail:

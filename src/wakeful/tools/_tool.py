@@ -55,6 +55,8 @@ class Tool:
     timeout: float | None = None
     resumable: bool = False
     one_child = False
+    # Whether it is offered only in requests that have a use for it.
+    on_demand = False
     sequential: bool = False
     max_result_bytes: int = MAX_RESULT_BYTES
     unknown: UnknownPolicy = "tell"

@@ -19,6 +19,7 @@ __all__ = [
     "ActivityDelta",
     "ActivitySnapshot",
     "AnyEvent",
+    "Compacted",
     "ErrorRaised",
     "Event",
     "Handoff",
@@ -281,6 +282,21 @@ class InferenceComplete(Event, frozen=True, gc=False, omit_defaults=True, tag="i
     duration_ms: int = 0
 
 
+class Compacted(Event, frozen=True, gc=False, omit_defaults=True, tag="compacted"):
+    """A summary of the log's entries `first` to `last` was written by `model`, and is the message `message_id`; or
+    it was skipped or failed, for this reason. Tokens are those of what it stands for, and its own, as we count."""
+
+    outcome: Literal["done", "skipped", "failed", "unknown"]
+    model: str
+    first: int
+    last: int
+    message_id: str | None = None
+    tokens: int = 0
+    summary_tokens: int = 0
+    usage: Usage = Usage()
+    reason: str = ""
+
+
 class StateSnapshot(LiveEvent, frozen=True, gc=False, tag="state_snapshot"):
     """The state's persistent keys as they stand at this cursor."""
 
@@ -341,6 +357,7 @@ AnyEvent = (
     | ActivitySnapshot
     | ActivityDelta
     | InferenceComplete
+    | Compacted
     | StateSnapshot
     | StateDelta
     | Handoff

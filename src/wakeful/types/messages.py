@@ -30,7 +30,8 @@ class Producer(Struct, frozen=True, gc=False, omit_defaults=True):
 class Message(Struct, frozen=True, gc=False, omit_defaults=True):
     """One message of a thread. `seq` is its place in the thread's log, given by the store's commit.
 
-    Internal messages are part of what the model reads and not of what a person is shown.
+    Internal messages are part of what the model reads and not of what a person is shown. A summary `covers` the
+    entries of the log from its first number to its second: the model reads it in their place, and they stay.
     """
 
     id: str
@@ -40,6 +41,7 @@ class Message(Struct, frozen=True, gc=False, omit_defaults=True):
     producer: Producer | None = None
     visibility: Visibility = "all"
     seq: int = 0
+    covers: tuple[int, int] | None = None
 
     @property
     def text(self) -> str:

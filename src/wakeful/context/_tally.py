@@ -1,0 +1,85 @@
+"""What a history weighs and whether it is in order, kept up to date as it grows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..types.messages import Message
+from ._tokens import Gauge
+from ._view import READ_RESULT
+
+__all__ = ["Tally"]
+
+
+class Tally:
+    """The sums over a list of messages. Each is looked at once, while the list only grows."""
+
+    __slots__ = (
+        "_gauge",
+        "_last",
+        "_messages",
+        "_open",
+        "_ordered",
+        "_seen",
+        "_user",
+        "heaviest",
+        "readable",
+        "weight",
+    )
+
+    def __init__(self) -> None:
+        self._gauge: Gauge | None = None
+        self._messages: Sequence[Message] = ()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._seen = self.weight = self.heaviest = 0
+        self._last: Message | None = None
+        self._open: set[str] = set()
+        self._ordered = True
+        self._user = False
+        self.readable = False
+
+    def over(self, messages: Sequence[Message], gauge: Gauge) -> Tally:
+        """The tally of these messages."""
+        seen = self._seen
+        if messages is not self._messages or gauge is not self._gauge or len(messages) < seen or self._moved():
+            self._messages, self._gauge = messages, gauge
+            self._begin()
+            seen = 0
+        if len(messages) > seen:
+            for message in messages[seen:]:
+                self._add(message, gauge)
+            self._seen, self._last = len(messages), messages[-1]
+        return self
+
+    def _moved(self) -> bool:
+        return self._seen > 0 and self._messages[self._seen - 1] is not self._last
+
+    def _add(self, message: Message, gauge: Gauge) -> None:
+        # What isn't in the log is made anew for each request.
+        weight = gauge.weigh(message) if message.seq else gauge.weigh_anew(message)
+        self.weight += weight
+        if message.role == "tool":
+            reply = message.reply
+            if reply is None or reply.call_id not in self._open:
+                self._ordered = False
+            else:
+                self._open.discard(reply.call_id)
+                if weight > self.heaviest and reply.name != READ_RESULT:
+                    self.heaviest = weight
+            return
+        if self._open:
+            self._ordered = False
+        if message.role == "user":
+            self._user = True
+            if message.covers is not None and READ_RESULT in message.text:
+                self.readable = True
+        elif message.role == "assistant":
+            self._open.update([call.id for call in message.calls])
+            self._ordered = self._ordered and self._user
+
+    @property
+    def ordered(self) -> bool:
+        """Whether a user's message comes first, and results directly after their calls."""
+        return self._ordered and not self._open

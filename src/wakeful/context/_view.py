@@ -1,0 +1,146 @@
+"""What one request shows of a conversation: previews of long results, and the newest messages that fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ..types.content import Part, Text, text_of
+from ..types.messages import Message
+from ._fold import note
+
+__all__ = ["READ_RESULT", "Cut", "Fit", "blocks_of", "leading", "newest_turn", "preview", "truncate"]
+
+READ_RESULT = "read_result"
+
+Weigh = Callable[[Message], int]
+
+
+# -- results that are too long --------------------------------------------------------------------------------
+
+_SHOWN = 2000
+
+
+def preview(message: Message, tokens: int, *, readable: bool) -> Message:
+    """A tool message with the beginning and the end of its text, and how to read the rest."""
+    reply = message.reply
+    if reply is None:
+        return message
+    text = text_of(reply.content)
+    shown = min(_SHOWN, tokens * 2)
+    if len(text) <= shown:
+        return message
+    head, tail = _whole_lines(text[: shown * 3 // 4]), text[len(text) - shown // 4 :]
+    how = f"; read on with {READ_RESULT}(call_id={reply.call_id!r})" if readable else ""
+    cut = f"\n[… {len(text) - len(head) - len(tail):,} of {len(text):,} characters are not shown{how} …]\n"
+    parts: list[Part] = [part for part in reply.content if type(part) is not Text]
+    shorter = replace(reply, content=(Text(head + cut + tail), *parts))
+    return replace(message, content=tuple([shorter if part is reply else part for part in message.content]))
+
+
+def _whole_lines(text: str) -> str:
+    end = text.rfind("\n", len(text) // 2)
+    return text if end < 0 else text[:end]
+
+
+# -- what fits -----------------------------------------------------------------------------------------------
+
+
+class Cut(Struct, frozen=True, gc=False):
+    """Where a conversation was cut: shown are its lead, the newest user message, and all from `start` on."""
+
+    start: str
+
+
+class Fit(Struct, frozen=True, gc=False):
+    """The messages that fit, their weight, and where they were cut. `fits` is False if not even the least does."""
+
+    messages: list[Message]
+    weight: int
+    cut: Cut | None
+    fits: bool
+
+
+def leading(messages: Sequence[Message]) -> int:
+    """How many messages at the head are kept whatever is cut: system ones, context, and summaries."""
+    for place, message in enumerate(messages):
+        context = message.visibility == "internal" and not message.seq
+        if message.role != "system" and message.covers is None and not (message.role == "user" and context):
+            return place
+    return len(messages)
+
+
+def newest_turn(messages: Sequence[Message]) -> int | None:
+    """The place of the newest message that a user wrote, else of the newest that is in a user's place."""
+    of_users = [place for place, m in enumerate(messages) if m.role == "user" and m.covers is None]
+    shown = [place for place in of_users if messages[place].visibility == "all"]
+    return shown[-1] if shown else of_users[-1] if of_users else None
+
+
+def blocks_of(messages: Sequence[Message]) -> list[tuple[int, int]]:
+    """The messages in blocks that stay together, as places: an answer with calls and their results, or one
+    message. The messages are mended, so results follow their calls."""
+    found: list[tuple[int, int]] = []
+    start = 0
+    while start < len(messages):
+        end = start + 1
+        while end < len(messages) and messages[end].role == "tool":
+            end += 1
+        found.append((start, end))
+        start = end
+    return found
+
+
+_LEFT_OUT = "[Earlier messages of the conversation are not shown.]"
+
+
+def truncate(messages: list[Message], weigh: Weigh, most: int, recent: int, before: Cut | None) -> Fit:
+    """The messages that fit into `most`, in their order: the lead, the newest user message and the newest others.
+
+    A request that was cut before is cut at the same place while that fits, so that vendors find its beginning in
+    their cache; where it is cut anew, some room is left for what follows.
+    """
+    weights = [weigh(message) for message in messages]
+    if (total := sum(weights)) <= most:
+        return Fit(messages, total, None, True)
+    lead, gap = leading(messages), note("context-left-out", _LEFT_OUT)
+    pinned = _pinned(messages, lead)
+    fixed = sum(weights[:lead]) + weigh(gap) + sum([weights[place] for place in pinned])
+
+    def shown(start: int) -> Fit:
+        kept = [*[place for place in pinned if place < start], *range(start, len(messages))]
+        weight = sum(weights[:lead]) + weigh(gap) + sum([weights[place] for place in kept])
+        parts = [*messages[:lead], gap, *[messages[place] for place in kept]]
+        return Fit(parts, weight, Cut(messages[start].id) if start < len(messages) else None, weight <= most)
+
+    starts = [start for start, _ in blocks_of(messages) if start >= lead]
+    if before is not None:
+        again = next((start for start in starts if messages[start].id == before.start), None)
+        if again is not None and (same := shown(again)).fits:
+            return same
+    return shown(_start(starts, weights, pinned, fixed, most, len(messages) - recent))
+
+
+def _pinned(messages: list[Message], lead: int) -> list[int]:
+    """The newest user message, with the context that was put right before it."""
+    if (newest := newest_turn(messages)) is None or newest < lead:
+        return []
+    first = newest
+    while first > lead and messages[first - 1].visibility == "internal" and not messages[first - 1].seq:
+        first -= 1
+    return list(range(first, newest + 1))
+
+
+def _start(starts: list[int], weights: list[int], pinned: list[int], fixed: int, most: int, recent: int) -> int:
+    """Where the shown part begins: as far back as three quarters of the room go; for recent ones, all of it."""
+    chosen, weight = len(weights), fixed
+    ends = [*starts[1:], len(weights)]
+    for start, end in list(zip(starts, ends, strict=False))[::-1]:
+        weight += sum([weights[place] for place in range(start, end) if place not in pinned])
+        last = end == len(weights)
+        if weight > (most if end > recent else most * 3 // 4) and not last:
+            break
+        chosen = start
+    return chosen
