@@ -119,7 +119,7 @@ async def _ask(
         raise
     except ContextOverflow as error:
         chosen = asking.attempt.model or model
-        if not asking.refitted and await make_room(act, chosen, request, error):
+        if not (asking.refitted or asking.began) and await make_room(act, chosen, request, error):
             asking.refitted = True
             return None
         failure: ModelError = error
