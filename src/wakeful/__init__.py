@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .messaging import Transport as Transport
     from .models import FunctionModel as FunctionModel
     from .models import Model as Model
+    from .models import ModelFacts as ModelFacts
     from .models import ModelRequest as ModelRequest
     from .models import ScriptedModel as ScriptedModel
     from .models import Turn as Turn
@@ -115,7 +116,7 @@ _HOMES = {
     ".errors": "ConfigurationError InvalidArguments ModelError Overloaded RunFailed StoreError ToolDenied "
     "ToolError UsageError WakefulError",
     ".messaging": "PendingInput Retry Transport",
-    ".models": "FunctionModel Model ModelRequest ScriptedModel Turn call",
+    ".models": "FunctionModel Model ModelFacts ModelRequest ScriptedModel Turn call",
     ".plugins": "AfterInference AfterTool BeforeInference BeforeTool ContextMessage GateAnswer GateTool "
     "HookContext Plugin RunEnd Step action notice",
     ".runtime": "RunHandle Runtime",

@@ -50,7 +50,7 @@ from .dispatch import (
 from .errors import ConfigurationError, UnknownAgent, UsageError
 from .loop import Environment
 from .messaging import Courier, Post, Retry, Transport, messaging_tools, send_tools
-from .models import Model, VendorFactory
+from .models import Model, ModelFacts, VendorFactory
 from .plugins import Plugin
 from .state import AnyKey
 from .stores import InputPolicy, Retention, Store, open_store
@@ -116,14 +116,14 @@ class Runtime(Mailing):
     """Runs agents. Make one for the application, and use it as an async context manager or close it.
 
     Everything is checked here, and one error lists all that is wrong. `tools` are tools that agents refer to by
-    name, `plugins` those that every agent has, `models` models and vendors by name, `keys` state keys that no
-    plugin brings, `backends` factories of the backends that agents name. `store` is a file's path, a database's
-    URL or a Store; by default threads live in memory. With `execute=False` runs are left to other processes on
-    the same store. `bus` is a URL or a Bus by which such processes tell each other what they would else find out
-    by looking. `transports` bring messages to recipients outside the store, each to addresses that begin with its
-    name and a colon; `retry` says how often. Under `async with` it also goes on with what is due: runs whose
-    process died, input that nobody took, deadlines, messages; and prunes by `retention`. `capacity` says how much
-    it takes on.
+    name, `plugins` those that every agent has, `models` models and vendors by name, `facts` what is known about
+    models beyond the table that is shipped, `keys` state keys that no plugin brings, `backends` factories of the
+    backends that agents name. `store` is a file's path, a database's URL or a Store; by default threads live in
+    memory. With `execute=False` runs are left to other processes on the same store. `bus` is a URL or a Bus by
+    which such processes tell each other what they would else find out by looking. `transports` bring messages to
+    recipients outside the store, each to addresses that begin with its name and a colon; `retry` says how often.
+    Under `async with` it also goes on with what is due: runs whose process died, input that nobody took,
+    deadlines, messages; and prunes by `retention`. `capacity` says how much it takes on.
     """
 
     def __init__(
@@ -133,6 +133,7 @@ class Runtime(Mailing):
         tools: Sequence[Toolish] = (),
         plugins: Sequence[Plugin] = (),
         models: Mapping[str, Model | VendorFactory] | None = None,
+        facts: Mapping[str, ModelFacts] | None = None,
         keys: Sequence[AnyKey] = (),
         backends: Sequence[BackendFactory] = (),
         store: Store | str | Path | None = None,
@@ -153,6 +154,7 @@ class Runtime(Mailing):
             tools=tools,
             plugins=plugins,
             models=models,
+            facts=facts,
             keys=keys,
             delegation=delegation_tools,
             inside_tasks=[*tools_inside_tasks(), *send_tools()],

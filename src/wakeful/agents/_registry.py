@@ -19,7 +19,7 @@ from ..errors import (
     UnknownModel,
     WakefulError,
 )
-from ..models import Model, ModelRegistry, VendorFactory
+from ..models import FactTable, Model, ModelFacts, ModelRegistry, VendorFactory
 from ..plugins import PHASES, ActionQueue, Catalog, ContextBook, Plugin
 from ..state import AnyKey
 from ..tools import Shape, Tool
@@ -116,6 +116,7 @@ class Registry:
         tools: Sequence[Toolish] = (),
         plugins: Sequence[Plugin] = (),
         models: Mapping[str, Model | VendorFactory] | None = None,
+        facts: Mapping[str, ModelFacts] | None = None,
         keys: Sequence[AnyKey] = (),
         delegation: Callable[[Sequence[tuple[Agent, Delegate]]], list[Tool]],
         build_backend: Callable[[BackendConfig], Backend],
@@ -130,6 +131,7 @@ class Registry:
         self._agents = self._unique(list(agents))
         self._backends = {a.id: self._backend_of(a) for a in self._agents.values() if a.backend is not None}
         self.models = ModelRegistry(models)
+        self.facts = FactTable(facts)
         plugins = self._plugins(plugins, "Runtime(plugins=...)")
         self._own = {a.id: self._plugins(a.plugins, f"agent {a.id!r}") for a in self._agents.values()}
         self.catalog = self._catalog(keys, plugins)

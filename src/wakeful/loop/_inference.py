@@ -99,6 +99,8 @@ async def _stream(act: Activation, model: Model, request: ModelRequest, answer: 
     finally:
         if checkpoints is not None:
             checkpoints.close()
+        if answer.usage is not NO_USAGE:
+            answer.usage = act.env.registry.facts.price(model.name, answer.usage)
         # A generator that came to its end is closed; whatever else may still hold a connection.
         ended = getattr(stream, "ag_frame", stream) is None
         if not ended and (close := getattr(stream, "aclose", None)) is not None:

@@ -1,5 +1,10 @@
 """Models: the protocol, the ones that need no network, and how names find them."""
 
+from ._facts import FactTable as FactTable
+from ._facts import LongPrices as LongPrices
+from ._facts import ModelFacts as ModelFacts
+from ._facts import cost_of as cost_of
+from ._facts import shipped_facts as shipped_facts
 from ._protocol import CallChunk as CallChunk
 from ._protocol import CallDeltaChunk as CallDeltaChunk
 from ._protocol import CallStartChunk as CallStartChunk
