@@ -550,6 +550,7 @@ class Runtime(Mailing):
         shared.env.threads.close()
         await shared.keeper.close()
         await shared.signals.close()
+        await shared.env.registry.close()
         await shared.env.store.close()
 
     def _bind(self) -> None:

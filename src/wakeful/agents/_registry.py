@@ -146,6 +146,10 @@ class Registry:
         if self._problems:
             raise ConfigurationError(self._problems)
 
+    async def close(self) -> None:
+        """Close what the models hold open, also those that agents were given as objects."""
+        await self.models.close([a.model for a in self._agents.values() if not isinstance(a.model, str)])
+
     def resolve(self, agent_id: str) -> ResolvedAgent:
         """The agent of that id, ready to run."""
         found = self._resolved.get(agent_id) if isinstance(cast(Any, agent_id), str) else None

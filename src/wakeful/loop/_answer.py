@@ -116,7 +116,7 @@ class Answer(Struct, eq=False, gc=False):
         if chunk.encrypted is not None and self._channel.watched():
             self._channel.publish(ReasoningEncrypted(self.run, self._seq, at, self.message_id, chunk.encrypted))
         if chunk.signature is not None or chunk.encrypted is not None:
-            self._close_reasoning(chunk.signature, chunk.encrypted)
+            self._close_reasoning(chunk.signature, chunk.encrypted, chunk.vendor)
 
     def _start_call(self, chunk: CallStartChunk) -> None:
         if chunk.index in self._calls:
@@ -159,8 +159,8 @@ class Answer(Struct, eq=False, gc=False):
         if self._reasoning:
             self._close_reasoning(None, None)
 
-    def _close_reasoning(self, signature: str | None, encrypted: str | None) -> None:
-        self._parts.append(Thinking(clean_text("".join(self._reasoning)), signature, encrypted))
+    def _close_reasoning(self, signature: str | None, encrypted: str | None, vendor: str | None = None) -> None:
+        self._parts.append(Thinking(clean_text("".join(self._reasoning)), signature, encrypted, vendor))
         self._reasoning = []
 
     def content(self, *, keep_calls: bool = True) -> tuple[Content, ...]:

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
 from typing import cast
 
-from ..errors import LiveModelForbidden, ModelError, UnknownModel, explain
+from ..errors import LiveModelForbidden, ModelError, UnknownModel, WakefulError, explain
 from ._protocol import Model
 
-__all__ = ["ModelRegistry", "VendorFactory", "check_live", "forbid_live_models"]
+__all__ = ["VENDORS", "ModelRegistry", "VendorFactory", "check_live", "forbid_live_models"]
 
 VendorFactory = Callable[[str], Model]
+
+# Where each vendor's factory is; imported when a model of it is first used.
+VENDORS: Mapping[str, str] = {
+    "openai": ".openai:OpenAIModel",
+    "openai-chat": ".openai:OpenAIChatModel",
+    "openai-compatible": ".compatible:CompatibleModel",
+    "azure": ".compatible:AzureModel",
+    "deepseek": ".compatible:deepseek",
+    "groq": ".compatible:groq",
+    "lmstudio": ".compatible:lmstudio",
+    "ollama": ".compatible:ollama",
+    "openrouter": ".compatible:openrouter",
+    "together": ".compatible:together",
+    "vllm": ".compatible:vllm",
+    "anthropic": ".anthropic:AnthropicModel",
+}
 
 _forbidden = False
 
@@ -35,7 +52,7 @@ class ModelRegistry:
 
     def __init__(self, models: Mapping[str, Model | VendorFactory] | None = None) -> None:
         self._models: dict[str, Model] = {}
-        self._vendors: dict[str, VendorFactory] = {}
+        self._vendors: dict[str, VendorFactory] = {name: _on_first_use(where) for name, where in VENDORS.items()}
         for name, entry in (models or {}).items():
             if hasattr(entry, "stream") and not isinstance(entry, type):
                 self._models[name] = cast(Model, entry)
@@ -69,11 +86,20 @@ class ModelRegistry:
     def _made(self, model: str, factory: VendorFactory, name: str) -> Model:
         try:
             made = factory(name)
+        except WakefulError:
+            raise
         except Exception as error:
             raise ModelError(f"model {model!r} could not be made: {explain(error)}") from error
         if not hasattr(made, "stream"):
             raise ModelError(f"model {model!r}: its factory made {made!r:.80}, which is no model")
         return made
+
+    async def close(self, others: Iterable[Model] = ()) -> None:
+        """Close what these models, and others, hold open, such as connections."""
+        every = {id(model): model for model in (*self._models.values(), *others)}
+        for model in every.values():
+            if (close := getattr(model, "close", None)) is not None:
+                await close()
 
     def _explain(self, model: str, vendor: str, shaped: bool) -> str:
         names = [*sorted(self._models), *[f"{v}:…" for v in sorted(self._vendors)]]
@@ -91,3 +117,12 @@ class ModelRegistry:
             f"unknown model {model!r}: no vendor {vendor!r}{hint} "
             f"Register one with Runtime(models={{{vendor!r}: factory}}) (known: {known})"
         )
+
+
+def _on_first_use(where: str) -> VendorFactory:
+    module, _, attribute = where.partition(":")
+
+    def make(name: str) -> Model:
+        return cast(Model, getattr(import_module(module, __package__), attribute)(name))
+
+    return make

@@ -82,11 +82,12 @@ class Document(Struct, frozen=True, gc=False, omit_defaults=True, tag="document"
 
 
 class Thinking(Struct, frozen=True, gc=False, omit_defaults=True, tag="thinking"):
-    """A model's reasoning; `signature` and `encrypted` are the vendor's and go back to it unchanged."""
+    """A model's reasoning; `signature` and `encrypted` are the vendor's and go back unchanged, and to it only."""
 
     text: str = ""
     signature: str | None = None
     encrypted: str | None = None
+    vendor: str | None = None
 
 
 class ToolCall(Struct, frozen=True, gc=False, omit_defaults=True, tag="tool_call"):
