@@ -27,6 +27,9 @@ VENDORS: Mapping[str, str] = {
     "together": ".compatible:together",
     "vllm": ".compatible:vllm",
     "anthropic": ".anthropic:AnthropicModel",
+    "google": ".google:GoogleModel",
+    "bedrock": ".bedrock:BedrockModel",
+    "local": ".local:LocalModel",
 }
 
 _forbidden = False
