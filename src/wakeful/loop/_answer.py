@@ -140,10 +140,10 @@ class Answer(Struct, eq=False, gc=False):
         call.size += len(chunk.json)
 
     def _add_call(self, chunk: CallChunk) -> None:
-        call = ToolCall(new_id(), chunk.name, chunk.arguments, chunk.vendor_id)
+        call = ToolCall(new_id(), chunk.name, chunk.arguments, chunk.vendor_id, chunk.signature)
         if (problem := _unfit(chunk.arguments)) is not None:
             self.problems[call.id] = problem
-            call = ToolCall(call.id, chunk.name, {}, chunk.vendor_id)
+            call = ToolCall(call.id, chunk.name, {}, chunk.vendor_id, chunk.signature)
         self._parts.append(call)
         self._announce(call.id, call.name)
 

@@ -69,11 +69,12 @@ class CallDeltaChunk(Struct, frozen=True, gc=False):
 
 
 class CallChunk(Struct, frozen=True, gc=False):
-    """A whole tool call, from vendors that don't stream them."""
+    """A whole tool call, from vendors that don't stream them; `signature` goes back to the vendor with it."""
 
     name: str
     arguments: dict[str, Any]
     vendor_id: str | None = None
+    signature: str | None = None
 
 
 class PartChunk(Struct, frozen=True, gc=False):
