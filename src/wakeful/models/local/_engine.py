@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ...errors import ConfigurationError, explain
+from .._threads import Reading, pieces_of
 from .._vendor import sdk
 
 __all__ = ["CONTEXT", "Engine", "weights"]
@@ -52,39 +53,15 @@ class Engine:
         """Whether this user holds the model."""
         return self._open
 
-    async def generate(self, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
+    def generate(self, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
         """The pieces of an answer as they come. Leaving the iterator stops the model."""
-        loop = asyncio.get_running_loop()
-        pieces: asyncio.Queue[dict[str, Any] | BaseException | None] = asyncio.Queue()
-        left = threading.Event()
 
-        def tell(piece: dict[str, Any] | BaseException | None) -> bool:
-            """Pass a piece on; whether to stop."""
-            if not left.is_set():
-                try:
-                    loop.call_soon_threadsafe(pieces.put_nowait, piece)
-                except RuntimeError:  # The loop is gone, and so is whoever asked.
-                    left.set()
-            return left.is_set()
+        def read(reading: Reading[dict[str, Any]]) -> None:
+            with Engine._turn:
+                if not reading.left:
+                    self._acquire().handle_chat_completions(body, reading.tell)
 
-        def work() -> None:
-            try:
-                with Engine._turn:
-                    if not left.is_set():
-                        self._acquire().handle_chat_completions(body, tell)
-            except BaseException as error:
-                tell(error)
-            else:
-                tell(None)
-
-        threading.Thread(target=work, name="wakeful-local", daemon=True).start()
-        try:
-            while (piece := await pieces.get()) is not None:
-                if isinstance(piece, BaseException):
-                    raise piece
-                yield piece
-        finally:
-            left.set()
+        return pieces_of(read, "wakeful-local")
 
     def _acquire(self) -> Any:
         with Engine._loading:
