@@ -104,7 +104,9 @@ class Anthropic:
         if kind == "malformed":
             pieces.insert(4, b'event: content_block_delta\ndata: {"type": "content_bl\n\n')
         elif kind == "duplicate_index":
-            reply = self.answer(Script([Calls("look", id="toolu_a"), Calls("look", id="toolu_b")], stop="tool_use"))
+            reply = self.answer(
+                Script([Calls("look", id="toolu_a"), Calls("look", id="toolu_b")], stop="tool_use")
+            )
             pieces = [p.replace(b'"index": 1', b'"index": 0') for p in reply.pieces]
         elif kind == "empty":
             empty = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": ""}}

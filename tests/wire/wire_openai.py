@@ -226,7 +226,9 @@ def _call_item(part: Calls, index: int, status: str) -> dict[str, Any]:
     }
 
 
-def _response(status: str, output: list[dict[str, Any]] | None = None, usage: Usage | None = None) -> dict[str, Any]:
+def _response(
+    status: str, output: list[dict[str, Any]] | None = None, usage: Usage | None = None
+) -> dict[str, Any]:
     counts = usage and {
         "input_tokens": usage.input_tokens,
         "input_tokens_details": {

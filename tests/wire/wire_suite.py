@@ -146,7 +146,11 @@ async def asked(codec: Codec, request: ModelRequest, **options: Any) -> dict[str
 def history(call: ToolCall | None = None, reply: Message | None = None) -> list[Message]:
     """A conversation of two turns, the first with a call if there is one."""
     answers = [Heard.of([Text("I look."), call]), reply, Heard.of([Text("It is blue.")])] if call and reply else []
-    return [user_message("What do you see?"), *(answers or [Heard.of([Text("Nothing.")])]), user_message("And now?")]
+    return [
+        user_message("What do you see?"),
+        *(answers or [Heard.of([Text("Nothing.")])]),
+        user_message("And now?"),
+    ]
 
 
 def RESULT(  # noqa: N802
