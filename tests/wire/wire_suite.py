@@ -39,6 +39,9 @@ LOOK = ToolSpec(
 HELLO = ModelRequest("", [user_message("Hello")], [LOOK])
 
 
+NO_USAGE = Usage()
+
+
 @dataclass
 class Heard:
     """What came of one call."""
@@ -47,7 +50,7 @@ class Heard:
     reasoning: list[str] = field(default_factory=list[str])
     pieces: list[str] = field(default_factory=list[str])
     vendor_ids: list[str | None] = field(default_factory=list[str | None])
-    usage: Usage = Usage()
+    usage: Usage = NO_USAGE
     stop: str = "unknown"
     parts: list[Any] = field(default_factory=list[Any])
     _names: list[str] = field(default_factory=list[str])

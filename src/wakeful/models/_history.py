@@ -1,4 +1,4 @@
-"""A thread's messages in the order that vendors demand: each call followed by its result, nobody twice in a row."""
+"""A thread's messages in the order that vendors demand: each call and then its result, nobody twice in a row."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _NO_RESULT = (Text("There is no result: the call was never answered."),)
 
 
 class Entry(Struct, frozen=True):
-    """What one role says. After an entry with calls stands one of the role `tool` with a reply to each, in order."""
+    """What one role says. After an entry with calls stands one of the role `tool` with a reply to each."""
 
     role: Role
     content: tuple[Content, ...]
@@ -58,10 +58,10 @@ def entries(
 ) -> list[Entry]:
     """The messages as entries.
 
-    Thinking that `keep` doesn't want is left out, as are blank texts, what a newer version wrote, and replies whose
-    call isn't there. Vendors take media from users, and some in results: a model's own, and those in results for
-    which `in_results` is False, are told by a user right behind it. What the vendor doesn't take of a model's own,
-    because another vendor's model made it, becomes a note.
+    Thinking that `keep` doesn't want is left out, as are blank texts, what a newer version wrote, and replies
+    whose call isn't there. Vendors take media from users, and some in results: a model's own, and those in
+    results for which `in_results` is False, are told by a user right behind it. What the vendor doesn't take of a
+    model's own, because another vendor's model made it, becomes a note.
     """
     replies = {part.call_id: part for message in messages for part in message.content if type(part) is ToolReply}
     found: list[Entry] = []

@@ -75,8 +75,8 @@ async def streamed(
 
 
 async def _rest(take: Callable[[], Awaitable[Any]], reader: Reader) -> list[Chunk]:
-    """What comes after the answer, such as its usage. It is read to the end so that the connection can be used again;
-    a failure there takes nothing from the answer."""
+    """What comes after the answer, such as its usage. It is read to the end so that the connection can be used
+    again; a failure there takes nothing from the answer."""
     chunks: list[Chunk] = []
     try:
         async with asyncio.timeout(_ENDING):

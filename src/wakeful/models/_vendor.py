@@ -1,4 +1,4 @@
-"""What the vendors' adapters share: SDKs imported on first use, keys that aren't shown, settings that are checked."""
+"""What the vendors' adapters share: SDKs imported on first use, hidden keys, checked settings, media."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def _blocks(shown: str, entry: Entry, ids: dict[str, str]) -> list[dict[str, Any
     blocks: list[dict[str, Any]] = []
     for part in entry.content:
         if isinstance(part, Text):
-            # What a system says in the middle of a conversation is told as such: not all models have a role for it.
+            # What a system says in the middle is told as such: not all models have a role for it.
             text = f"<system>\n{part.text}\n</system>" if entry.role == "system" else part.text
             blocks.append({"type": "text", "text": text})
         elif isinstance(part, ToolReply):

@@ -15,9 +15,10 @@ __all__ = ["AnthropicModel"]
 
 
 class AnthropicModel:
-    """A model by the Messages API: `AnthropicModel("claude-sonnet-5")`. The key is `api_key`, or ANTHROPIC_API_KEY.
+    """A model by the Messages API: `AnthropicModel("claude-sonnet-5")`.
 
-    It is usable from one event loop at a time; `close` ends its connections, and the next call opens new ones.
+    The key is `api_key`, or ANTHROPIC_API_KEY. It is usable from one event loop at a time; `close` ends its
+    connections, and the next call opens new ones.
     """
 
     live = True

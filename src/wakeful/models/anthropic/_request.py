@@ -38,7 +38,7 @@ def messages_request(
     thinking, effort = own.get("thinking"), None
     if thinking is None:
         thinking, effort = _thinking(shown, model, settings.reasoning)
-    config = {"effort": effort} if effort else {}
+    config: dict[str, Any] = {"effort": effort} if effort else {}
     system, tools, answers = request.system, _tools(request), False
     if request.output is not None:
         enforced = _format(model, request.output)
@@ -64,8 +64,10 @@ def messages_request(
         body["stop_sequences"] = list(settings.stop)
     if (ttl := own.get("cache", "5m")) is not False:
         _mark(body, {"type": "ephemeral"} if ttl == "5m" else {"type": "ephemeral", "ttl": ttl})
-    body |= {name: own[name] for name in _AS_THEY_ARE if name in own}
-    sent = {**own.get("headers", {}), **({"anthropic-beta": ",".join(own["betas"])} if own.get("betas") else {})}
+    body |= {name: value for name, value in own.items() if name in _AS_THEY_ARE}
+    sent = dict(own.get("headers", {}))
+    if betas := own.get("betas"):
+        sent["anthropic-beta"] = ",".join(betas)
     if sent:
         body["extra_headers"] = sent
     if extra := {**extra, **own.get("body", {})}:
@@ -80,8 +82,8 @@ def _sampling(shown: str, request: ModelRequest, headers: Mapping[str, str]) -> 
     version = next((value for name, value in headers.items() if name.lower() == "anthropic-version"), "")
     if given and version != _SAMPLING_VERSION:
         raise InvalidRequest(
-            f"{shown} takes no {' and no '.join(given)}: the API has none since its version 2026-10-21; leave it out, "
-            f"or give the model the header anthropic-version: {_SAMPLING_VERSION}"
+            f"{shown} takes no {' and no '.join(given)}: the API has none since its version 2026-10-21; "
+            f"leave it out, or give the model the header anthropic-version: {_SAMPLING_VERSION}"
         )
     return given
 

@@ -1,4 +1,4 @@
-"""What Anthropic's API can be told beyond the settings that all vendors have: the keys of `ModelSettings.extra`."""
+"""What Anthropic's API can be told besides what all vendors can: the keys of `ModelSettings.extra`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ __all__ = ["AnthropicSettings"]
 
 
 class AnthropicSettings(TypedDict, total=False):
-    """For the Messages API. `cache` says how long the conversation is cached, False that it isn't; `thinking` is sent
-    in place of what `ModelSettings.reasoning` stands for; `body` and `headers` are added to the request as they are."""
+    """For the Messages API. `cache` says how long the conversation is cached, False that it isn't; `thinking` is
+    sent in place of what `ModelSettings.reasoning` stands for; `body` and `headers` are added as they are."""
 
     cache: Literal["5m", "1h", False]
     thinking: dict[str, Any]

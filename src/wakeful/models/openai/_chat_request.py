@@ -26,9 +26,9 @@ _PLACED = ("body", "headers", "image_detail")
 class Dialect(Struct, frozen=True):
     """Where those that serve Chat Completions differ.
 
-    `max_tokens` is the name of that limit; `usage` says whether it may be asked for in a stream; `output` how a typed
-    answer is asked for; `strict` whether schemas may be marked so; `effort` how reasoning is set; `thoughts` whether
-    the reasoning of a tool turn goes back; `known` which settings the SDK has a name for.
+    `max_tokens` is the name of that limit; `usage` says whether it may be asked for in a stream; `output` how a
+    typed answer is asked for; `strict` whether tools may be marked so; `effort` how reasoning is set; `thoughts`
+    whether reasoning goes back; `call_id` what the id of a call may look like.
     """
 
     max_tokens: Literal["max_completion_tokens", "max_tokens"] = "max_tokens"
@@ -46,8 +46,8 @@ OPENAI = Dialect("max_completion_tokens", strict=True)
 def chat_request(
     model: str, shown: str, request: ModelRequest, own: Mapping[str, Any], dialect: Dialect, known: frozenset[str]
 ) -> dict[str, Any]:
-    """The arguments for the SDK's `chat.completions.create`; `shown` is the model's name in errors, `known` are the
-    settings that the SDK has a name for."""
+    """The arguments for the SDK's `chat.completions.create`; `shown` is the model's name in errors, `known` are
+    the settings that the SDK has a name for."""
     settings = request.settings
     body: dict[str, Any] = {"model": model, "stream": True}
     extra: dict[str, Any] = {}

@@ -70,10 +70,9 @@ def as_document_text(part: Media, text: str) -> str:
 
 def _address(part: Media) -> str:
     source = part.source
-    if isinstance(source, Base64):
-        return f"data:{source.media_type};base64,{source.data}"
-    assert isinstance(source, Url)
-    return source.url
+    if isinstance(source, Url):
+        return source.url
+    return f"data:{source.media_type};base64,{source.data}" if isinstance(source, Base64) else ""
 
 
 def _file_name(part: Document) -> str:

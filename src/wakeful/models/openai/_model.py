@@ -15,7 +15,17 @@ from ._responses_request import responses_request
 from ._responses_stream import ResponsesReader
 from ._settings import OpenAIChatSettings
 
-__all__ = ["ChatModel", "OpenAIChatModel", "OpenAIModel", "SdkModel"]
+__all__ = ["ChatModel", "OpenAIChatModel", "OpenAIModel", "OptionalKey", "SdkModel"]
+
+
+class OptionalKey(Key):
+    """A key that may be missing: servers of one's own need none, and the SDK wants something to send."""
+
+    __slots__ = ()
+
+    def need(self, model: str) -> str:
+        """The key, or a word in its place."""
+        return self.found or "none"
 
 
 class SdkModel:

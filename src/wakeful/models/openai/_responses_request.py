@@ -57,7 +57,7 @@ def responses_request(model: str, shown: str, request: ModelRequest) -> dict[str
         "max_output_tokens": settings.max_tokens,
     }
     body |= {name: value for name, value in common.items() if value is not None}
-    body |= {name: own[name] for name in _AS_THEY_ARE if name in own}
+    body |= {name: value for name, value in own.items() if name in _AS_THEY_ARE}
     if extra := own.get("body"):
         body["extra_body"] = extra
     if headers := own.get("headers"):

@@ -23,7 +23,7 @@ def is_object(schema: dict[str, Any]) -> bool:
 
 
 def strict_schema(schema: dict[str, Any]) -> dict[str, Any] | None:
-    """The schema as strict mode wants it, if that says the same: all properties are required and no others allowed.
+    """The schema as strict mode wants it, if that says the same: all properties required, no others allowed.
     None for one that strict mode refuses, or would change."""
     return _strict(schema) if is_object(schema) else None
 

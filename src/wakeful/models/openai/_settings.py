@@ -1,4 +1,4 @@
-"""What OpenAI's APIs can be told beyond the settings that all vendors have: the keys of `ModelSettings.extra`."""
+"""What OpenAI's APIs can be told besides what all vendors can: the keys of `ModelSettings.extra`."""
 
 from __future__ import annotations
 
