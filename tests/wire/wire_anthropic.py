@@ -1,8 +1,8 @@
 """Anthropic's wire format.
 
-Sources: the pages "Streaming messages" (event types; the examples with tool use and with extended thinking), "Errors"
-(HTTP errors, the shape of an error, errors in streams) and "Rate limits" (headers) of the API documentation. The fields
-are those of `anthropic.types` in the SDK, which also checks requests here.
+Sources: the pages "Streaming messages" (event types; the examples with tool use and with extended thinking),
+"Errors" (HTTP errors, the shape of an error, errors in streams) and "Rate limits" (headers) of the API
+documentation. The fields are those of `anthropic.types` in the SDK, which also checks requests here.
 """
 
 from __future__ import annotations
@@ -34,12 +34,15 @@ ERRORS: dict[FaultKind, tuple[int, str, str]] = {
 }
 
 
+CAN = Can(errors_marked=True, temperature=False, interleaved=False)
+
+
 @dataclass(frozen=True)
 class Anthropic:
     """The Messages API."""
 
     name: str = "anthropic"
-    can: Can = Can(errors_marked=True, temperature=False, interleaved=False)
+    can: Can = CAN
     key: str = KEY
     request_id: str = "req_018EeWyXxfu5pfWkrYcMdjWG"
 
@@ -104,7 +107,9 @@ class Anthropic:
         if kind == "malformed":
             pieces.insert(4, b'event: content_block_delta\ndata: {"type": "content_bl\n\n')
         elif kind == "duplicate_index":
-            reply = self.answer(Script([Calls("look", id="toolu_a"), Calls("look", id="toolu_b")], stop="tool_use"))
+            reply = self.answer(
+                Script([Calls("look", id="toolu_a"), Calls("look", id="toolu_b")], stop="tool_use")
+            )
             pieces = [p.replace(b'"index": 1', b'"index": 0') for p in reply.pieces]
         elif kind == "empty":
             empty = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": ""}}

@@ -1,8 +1,8 @@
 """OpenAI's two wire formats.
 
-Sources: the API reference, pages "Streaming events" (Responses) and "The chat completion chunk object", and the guides
-"Streaming API responses", "Reasoning models" (encrypted reasoning items), "Error codes" and "Rate limits" (headers). The
-fields are those of `openai.types.responses` and `openai.types.chat` in the SDK, which also checks requests here.
+Sources: the API reference, pages "Streaming events" (Responses) and "The chat completion chunk object", and the
+guides "Streaming API responses", "Reasoning models" (encrypted reasoning items), "Error codes" and "Rate limits"
+(headers). The fields are those of `openai.types.responses` and `openai.types.chat` in the SDK, which also checks requests here.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from wakeful.models import Model
 from wakeful.types.runs import Usage
 
 KEY = "sk-proj-Wx7secretsecretsecretZ9"
+RESPONSES_CAN = Can(stop=False)
+CHAT_CAN = Can(reasoning=False, signed_reasoning=False, audio=True)
 STREAM = {"content-type": "text/event-stream; charset=utf-8", "x-request-id": "req_7f3a"}
 
 # Guide "Error codes": status, type, code and the beginning of the message of each.
@@ -56,7 +58,7 @@ class Responses:
     """The Responses API."""
 
     name: str = "openai"
-    can: Can = Can(stop=False)
+    can: Can = RESPONSES_CAN
     key: str = KEY
     request_id: str = "req_7f3a"
 
@@ -226,7 +228,9 @@ def _call_item(part: Calls, index: int, status: str) -> dict[str, Any]:
     }
 
 
-def _response(status: str, output: list[dict[str, Any]] | None = None, usage: Usage | None = None) -> dict[str, Any]:
+def _response(
+    status: str, output: list[dict[str, Any]] | None = None, usage: Usage | None = None
+) -> dict[str, Any]:
     counts = usage and {
         "input_tokens": usage.input_tokens,
         "input_tokens_details": {
@@ -299,7 +303,7 @@ class Chat:
     """Chat Completions, OpenAI's own and those that are compatible with it."""
 
     name: str = "openai-chat"
-    can: Can = Can(reasoning=False, signed_reasoning=False, audio=True, errors_in_stream=True)
+    can: Can = CHAT_CAN
     key: str = KEY
     request_id: str = "req_7f3a"
 

@@ -1,4 +1,4 @@
-"""What a vendor is to say, in no vendor's words: a codec puts it into the vendor's own, and reads requests back."""
+"""What a vendor is to say, in no vendor's words: a codec puts it into the vendor's, and reads requests back."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from wire_server import Reply
 from wakeful.models import Model
 from wakeful.types.events import StopReason
 from wakeful.types.runs import Usage
+
+USED = Usage(input_tokens=20, output_tokens=9)
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Script:
     """One answer. With `interleaved`, the arguments of all calls are streamed in turns."""
 
     parts: Sequence[Says | Thinks | Calls]
-    usage: Usage = Usage(input_tokens=20, output_tokens=9)
+    usage: Usage = USED
     stop: StopReason = "end_turn"
     interleaved: bool = False
 
@@ -108,7 +110,7 @@ class Seen:
 
 
 class Codec(Protocol):
-    """One vendor's format: how it says a script, how it fails, how a request of ours reads, and our model for it."""
+    """One vendor's format: how it says a script, how it fails, how a request of ours reads; and our model."""
 
     name: str
     can: Can

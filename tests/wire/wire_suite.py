@@ -39,6 +39,9 @@ LOOK = ToolSpec(
 HELLO = ModelRequest("", [user_message("Hello")], [LOOK])
 
 
+NO_USAGE = Usage()
+
+
 @dataclass
 class Heard:
     """What came of one call."""
@@ -47,7 +50,7 @@ class Heard:
     reasoning: list[str] = field(default_factory=list[str])
     pieces: list[str] = field(default_factory=list[str])
     vendor_ids: list[str | None] = field(default_factory=list[str | None])
-    usage: Usage = Usage()
+    usage: Usage = NO_USAGE
     stop: str = "unknown"
     parts: list[Any] = field(default_factory=list[Any])
     _names: list[str] = field(default_factory=list[str])
@@ -146,7 +149,11 @@ async def asked(codec: Codec, request: ModelRequest, **options: Any) -> dict[str
 def history(call: ToolCall | None = None, reply: Message | None = None) -> list[Message]:
     """A conversation of two turns, the first with a call if there is one."""
     answers = [Heard.of([Text("I look."), call]), reply, Heard.of([Text("It is blue.")])] if call and reply else []
-    return [user_message("What do you see?"), *(answers or [Heard.of([Text("Nothing.")])]), user_message("And now?")]
+    return [
+        user_message("What do you see?"),
+        *(answers or [Heard.of([Text("Nothing.")])]),
+        user_message("And now?"),
+    ]
 
 
 def RESULT(  # noqa: N802

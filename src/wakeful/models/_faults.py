@@ -52,6 +52,7 @@ _FILTERED = (
     "content_filter",
     "content_policy",
     "content policy",
+    "content filtering",
     "content management policy",
     "responsibleaipolicy",
     "invalid_prompt",
@@ -90,6 +91,7 @@ _STATUS_OF_KIND = {
     "server_error": 500,
     "overloaded_error": 529,
 }
+_OF_THE_REQUEST = ("invalid_", "image_", "unsupported_", "empty_", "failed_to_download", "context_length")
 
 
 class Fault(Struct, frozen=True):
@@ -115,7 +117,7 @@ def fault_of(status: int | None, body: Any, headers: Mapping[str, str] | None = 
     if not text and body:
         text = body if isinstance(body, str) else msgspec.json.encode(body, enc_hook=str).decode()
     if status is None or status < 400:
-        status = next((_STATUS_OF_KIND[kind] for kind in kinds if kind in _STATUS_OF_KIND), status)
+        status = next((found for kind in kinds if (found := _status_of(kind))), status)
     wait = retry_after(headers)
     if wait is None:
         wait = _delay_in(inner)
@@ -123,6 +125,14 @@ def fault_of(status: int | None, body: Any, headers: Mapping[str, str] | None = 
     if request_id is None and isinstance(body, dict):
         request_id = cast(dict[str, Any], body).get("request_id")
     return Fault(" ".join(text.split())[:_TEXT_LIMIT], " ".join(kinds), status, wait, request_id)
+
+
+def _status_of(kind: str) -> int | None:
+    if kind.isdecimal():
+        return int(kind) if 400 <= int(kind) < 600 else None
+    if kind in _STATUS_OF_KIND:
+        return _STATUS_OF_KIND[kind]
+    return 400 if kind.startswith(_OF_THE_REQUEST) else None
 
 
 _REQUEST_IDS = ("x-request-id", "request-id", "apim-request-id", "x-amzn-requestid", "x-goog-request-id")

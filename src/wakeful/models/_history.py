@@ -1,4 +1,4 @@
-"""A thread's messages in the order that vendors demand: each call followed by its result, nobody twice in a row."""
+"""A thread's messages in the order that vendors demand: each call and then its result, nobody twice in a row."""
 
 from __future__ import annotations
 
@@ -8,18 +8,33 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 from msgspec import Struct
 
-from ..types.content import Content, Role, Text, Thinking, ToolCall, ToolReply, Unknown
+from ..types.content import (
+    Audio,
+    Content,
+    Document,
+    Image,
+    Part,
+    Role,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolReply,
+    Unknown,
+    Video,
+)
 from ..types.ids import digest_of
 from ..types.messages import Message
 from ..types.requests import OutputSpec
 
-__all__ = ["Entry", "call_ids", "entries", "output_prompt"]
+__all__ = ["Entry", "Media", "call_ids", "entries", "kind_of", "output_prompt", "reply_text"]
 
+Media = Image | Audio | Video | Document
+_MEDIA = (Image, Audio, Video, Document)
 _NO_RESULT = (Text("There is no result: the call was never answered."),)
 
 
 class Entry(Struct, frozen=True):
-    """What one role says. After an entry with calls stands one of the role `tool` with a reply to each, in order."""
+    """What one role says. After an entry with calls stands one of the role `tool` with a reply to each."""
 
     role: Role
     content: tuple[Content, ...]
@@ -35,36 +50,80 @@ class Entry(Struct, frozen=True):
         return [part for part in self.content if type(part) is ToolReply]
 
 
-def entries(messages: Sequence[Message], keep: Callable[[Thinking], bool]) -> list[Entry]:
-    """The messages as entries. Thinking that `keep` doesn't want is left out, as are blank texts, what a newer
-    version wrote, and replies whose call isn't there."""
-    replies = {
-        part.call_id: part for message in messages for part in message.content if type(part) is ToolReply
-    }
+def entries(
+    messages: Sequence[Message],
+    keep: Callable[[Thinking], bool],
+    takes: Callable[[Media], bool],
+    in_results: Callable[[Media], bool],
+) -> list[Entry]:
+    """The messages as entries.
+
+    Thinking that `keep` doesn't want is left out, as are blank texts, what a newer version wrote, and replies
+    whose call isn't there. Vendors take media from users, and some in results: a model's own, and those in
+    results for which `in_results` is False, are told by a user right behind it. What the vendor doesn't take of a
+    model's own, because another vendor's model made it, becomes a note.
+    """
+    replies = {part.call_id: part for message in messages for part in message.content if type(part) is ToolReply}
     found: list[Entry] = []
+    late: list[Content] = []
+
+    def add(role: Role, content: Iterable[Content]) -> None:
+        if not (parts := tuple(content)):
+            return
+        if found and found[-1].role == role:
+            found[-1] = Entry(role, (*found[-1].content, *parts))
+        else:
+            found.append(Entry(role, parts))
+
     for message in messages:
         if message.role == "tool":
             continue
-        content = tuple([part for part in message.content if _shown(part, keep)])
-        if not content:
-            continue
-        calls = [part for part in content if type(part) is ToolCall]
-        if found and found[-1].role == message.role:
-            found[-1] = Entry(message.role, (*found[-1].content, *content))
-        else:
-            found.append(Entry(message.role, content))
-        if calls:
-            found.append(Entry("tool", tuple([_reply(replies, call) for call in calls])))
+        add("user", late)
+        late = []
+        content = [part for part in message.content if _shown(part, keep)]
+        if message.role == "assistant":
+            content = _without_media(content, takes, late)
+        add(message.role, content)
+        if calls := [part for part in content if type(part) is ToolCall]:
+            answers = [_reply(replies, call) for call in calls]
+            add("tool", [_told(reply, takes, in_results, late) for reply in answers])
+    add("user", late)
     return found
 
 
 def _shown(part: Content, keep: Callable[[Thinking], bool]) -> bool:
-    kind = type(part)
-    if kind is Text:
-        return bool(part.text) and not part.text.isspace()  # pyright: ignore[reportAttributeAccessIssue]
-    if kind is Thinking:
-        return keep(part)  # pyright: ignore[reportArgumentType]
-    return kind is not Unknown and kind is not ToolReply
+    if isinstance(part, Text):
+        return bool(part.text) and not part.text.isspace()
+    if isinstance(part, Thinking):
+        return keep(part)
+    if isinstance(part, _MEDIA):
+        return not isinstance(part.source, Unknown)
+    return isinstance(part, ToolCall)
+
+
+def _without_media(content: list[Content], takes: Callable[[Media], bool], late: list[Content]) -> list[Content]:
+    kept: list[Content] = []
+    for part in content:
+        if not isinstance(part, _MEDIA):
+            kept.append(part)
+        elif takes(part):
+            late += [Text(f"[The {kind_of(part)} in the answer above:]"), part]
+        else:
+            kept.append(Text(f"[There was a part of the kind {kind_of(part)} here.]"))
+    return kept
+
+
+def _told(
+    reply: ToolReply, takes: Callable[[Media], bool], in_results: Callable[[Media], bool], late: list[Content]
+) -> ToolReply:
+    parts: list[Part] = []
+    for part in reply.content:
+        if isinstance(part, _MEDIA) and not in_results(part) and takes(part):
+            parts.append(Text(f"[The {kind_of(part)} is shown below.]"))
+            late += [Text(f"[The {kind_of(part)} that {reply.name} returned:]"), part]
+        elif not isinstance(part, Unknown) and not isinstance(getattr(part, "source", None), Unknown):
+            parts.append(part)
+    return ToolReply(reply.call_id, reply.name, tuple(parts), reply.error)
 
 
 def _reply(replies: dict[str, ToolReply], call: ToolCall) -> ToolReply:
@@ -84,6 +143,17 @@ def call_ids(found: Iterable[Entry], fits: re.Pattern[str]) -> dict[str, str]:
             ids[call.id] = chosen
             taken.add(chosen)
     return ids
+
+
+def kind_of(part: Media) -> str:
+    """What a user calls a part of this kind."""
+    return type(part).__name__.lower()
+
+
+def reply_text(reply: ToolReply) -> str:
+    """A reply's text for vendors that have no mark for errors: then it says that it is one."""
+    text = "".join([part.text for part in reply.content if isinstance(part, Text)])
+    return text if reply.error is None else f"Error ({reply.error}): {text}"
 
 
 def output_prompt(output: OutputSpec) -> str:

@@ -1,9 +1,10 @@
-"""What the vendors' adapters share: SDKs imported on first use, keys that aren't shown, settings that are checked."""
+"""What the vendors' adapters share: SDKs imported on first use, hidden keys, checked settings, media."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+from base64 import b64decode
 from collections.abc import Awaitable, Callable, Mapping
 from importlib import import_module
 from typing import Any, Generic, TypeVar, cast, get_type_hints
@@ -11,9 +12,10 @@ from typing import Any, Generic, TypeVar, cast, get_type_hints
 import msgspec
 
 from ..errors import BadCredentials, ConfigurationError, InvalidRequest
-from ..types.content import Audio, Base64, Document, Image, Part, Unknown, Url, Video
+from ..types.content import Base64, Url
+from ._history import Media, kind_of
 
-__all__ = ["Client", "Key", "media_type_of", "sdk", "settings_of", "unsupported"]
+__all__ = ["Client", "Key", "media_type_of", "sdk", "settings_of", "text_inside", "unsupported"]
 
 T = TypeVar("T")
 
@@ -104,19 +106,29 @@ def settings_of(vendor: str, extra: Mapping[str, Any], kind: type[T]) -> T:
         raise InvalidRequest(f"{vendor}'s settings in ModelSettings(extra=...) don't fit: {error}") from None
 
 
-_KINDS: dict[type, str] = {Image: "image", Audio: "audio", Video: "video", Document: "document"}
-
-
-def unsupported(model: str, part: Part, where: str, hint: str = "") -> InvalidRequest:
+def unsupported(model: str, part: Media, where: str, hint: str = "") -> InvalidRequest:
     """The error for content that a vendor doesn't take."""
-    kind = part.kind if isinstance(part, Unknown) else _KINDS.get(type(part), type(part).__name__.lower())
-    source = getattr(part, "source", None)
+    source = part.source
     detail = f" ({source.media_type})" if isinstance(source, Base64) else ""
     by = " by URL" if isinstance(source, Url) else ""
-    return InvalidRequest(f"{model} takes no {kind}{detail}{by} in {where}{'; ' + hint if hint else ''}")
+    return InvalidRequest(f"{model} takes no {kind_of(part)}{detail}{by} in {where}{'; ' + hint if hint else ''}")
 
 
-def media_type_of(part: Image | Audio | Video | Document) -> str:
+def media_type_of(part: Media) -> str:
     """The media type of a part, lower case and without parameters; empty where only the vendor will see it."""
     source = part.source
     return source.media_type.partition(";")[0].strip().lower() if isinstance(source, Base64) else ""
+
+
+def text_inside(part: Media) -> str | None:
+    """The text of a document that is text, such as CSV; None for others."""
+    kind = media_type_of(part)
+    if not isinstance(part.source, Base64) or not (kind.startswith("text/") or kind in _TEXTUAL):
+        return None
+    try:
+        return b64decode(part.source.data).decode()
+    except ValueError:
+        return None
+
+
+_TEXTUAL = ("application/json", "application/xml", "application/yaml", "application/x-yaml")
