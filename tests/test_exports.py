@@ -66,6 +66,7 @@ def test_wakeful() -> None:
         "Messages",
         "Model",
         "ModelError",
+        "ModelFacts",
         "ModelRequest",
         "ModelSettings",
         "NaturalEnd",

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .models import FunctionModel as FunctionModel
     from .models import Member as Member
     from .models import Model as Model
+    from .models import ModelFacts as ModelFacts
     from .models import ModelRequest as ModelRequest
     from .models import Patience as Patience
     from .models import Pool as Pool
@@ -131,7 +132,8 @@ _HOMES = {
     ".errors": "ConfigurationError InvalidArguments ModelError Overloaded RunFailed StoreError ToolDenied "
     "ToolError UsageError WakefulError",
     ".messaging": "PendingInput Retry Transport",
-    ".models": "FunctionModel Member Model ModelRequest Patience Pool RateLimit ScriptedModel Turn call",
+    ".models": "FunctionModel Member Model ModelFacts ModelRequest Patience Pool RateLimit ScriptedModel Turn "
+    "call",
     ".plugins": "AfterInference AfterTool BeforeInference BeforeTool ContextMessage GateAnswer GateTool "
     "HookContext Plugin RunEnd Step action notice",
     ".runtime": "RunHandle Runtime",

@@ -51,7 +51,7 @@ from .dispatch import (
 from .errors import ConfigurationError, UnknownAgent, UsageError
 from .loop import Environment
 from .messaging import Courier, Post, Retry, Transport, messaging_tools, send_tools
-from .models import Model, Patience, Pool, RateLimit, VendorFactory
+from .models import Model, ModelFacts, Patience, Pool, RateLimit, VendorFactory
 from .plugins import Plugin
 from .state import AnyKey
 from .stores import InputPolicy, Retention, Store, open_store
@@ -124,8 +124,9 @@ class Runtime(Mailing, Working):
     - `tools` are tools that agents refer to by name, `plugins` those that every agent has, `keys` state keys that
       no plugin brings, `backends` factories of the backends that agents name, `tasks` functions that can work in
       the background.
-    - `models` are models, pools and vendors by name. `patience` says how long a model is waited for and how often
-      it is asked again, `rate_limits` what may go in a minute to a vendor or a model, by its name.
+    - `models` are models, pools and vendors by name, `facts` what is known about models beyond the table that is
+      shipped. `patience` says how long a model is waited for and how often it is asked again, `rate_limits` what
+      may go in a minute to a vendor or a model, by its name.
     - `store` is a file's path, a database's URL or a Store; by default threads live in memory. `bus` is a URL or a
       Bus by which processes on one store tell each other what they would else find out by looking. With
       `execute=False` runs are left to other processes; `capacity` says how much this one takes on.
@@ -143,6 +144,7 @@ class Runtime(Mailing, Working):
         tools: Sequence[Toolish] = (),
         plugins: Sequence[Plugin] = (),
         models: Mapping[str, Model | Pool | VendorFactory] | None = None,
+        facts: Mapping[str, ModelFacts] | None = None,
         patience: Patience | None = None,
         rate_limits: Mapping[str, RateLimit] | None = None,
         keys: Sequence[AnyKey] = (),
@@ -168,6 +170,7 @@ class Runtime(Mailing, Working):
             tools=tools,
             plugins=plugins,
             models=models,
+            facts=facts,
             rate_limits=rate_limits,
             clock=clock,
             keys=keys,
@@ -579,6 +582,7 @@ class Runtime(Mailing, Working):
         shared.env.threads.close()
         await shared.keeper.close()
         await shared.signals.close()
+        await shared.env.registry.close()
         await shared.env.store.close()
 
     def _bind(self) -> None:

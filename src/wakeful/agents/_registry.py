@@ -21,7 +21,7 @@ from ..errors import (
     UnknownModel,
     WakefulError,
 )
-from ..models import Model, ModelRegistry, Patience, Pool, RateLimit, VendorFactory
+from ..models import Model, ModelFacts, ModelRegistry, Patience, Pool, RateLimit, VendorFactory
 from ..plugins import PHASES, ActionQueue, Catalog, ContextBook, Plugin
 from ..state import AnyKey
 from ..tools import Shape, Tool
@@ -121,6 +121,7 @@ class Registry:
         tools: Sequence[Toolish] = (),
         plugins: Sequence[Plugin] = (),
         models: Mapping[str, Model | Pool | VendorFactory] | None = None,
+        facts: Mapping[str, ModelFacts] | None = None,
         rate_limits: Mapping[str, RateLimit] | None = None,
         clock: Clock | None = None,
         keys: Sequence[AnyKey] = (),
@@ -139,7 +140,7 @@ class Registry:
         self.inside_tasks = inside_tasks
         self._agents = self._unique(list(agents))
         self._backends = {a.id: self._backend_of(a) for a in self._agents.values() if a.backend is not None}
-        self.models = ModelRegistry(models, rate_limits=rate_limits, clock=clock)
+        self.models = ModelRegistry(models, facts=facts, rate_limits=rate_limits, clock=clock)
         self._problems += self.models.problems()
         plugins = self._plugins(plugins, "Runtime(plugins=...)")
         self._own = {a.id: self._plugins(a.plugins, f"agent {a.id!r}") for a in self._agents.values()}
@@ -154,6 +155,10 @@ class Registry:
             self._problems.append("a runtime needs at least one agent")
         if self._problems:
             raise ConfigurationError(self._problems)
+
+    async def close(self) -> None:
+        """Close what the models hold open, also those that agents were given as objects."""
+        await self.models.close([a.model for a in self._agents.values() if not isinstance(a.model, str)])
 
     def resolve(self, agent_id: str) -> ResolvedAgent:
         """The agent of that id, ready to run."""

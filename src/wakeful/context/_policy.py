@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from ..models import ModelFacts
 from ..types.requests import ModelSettings
 
 __all__ = ["Compaction", "Context", "Room", "problems_of", "room_of"]
@@ -57,13 +58,14 @@ _RESERVE = 4096
 _LEAST_OFFLOAD = 64
 
 
-def room_of(context: Context, settings: ModelSettings, facts: Any, refused: int | None) -> Room | None:
+def room_of(
+    context: Context, settings: ModelSettings, facts: ModelFacts | None, refused: int | None
+) -> Room | None:
     """The room for a request, as narrow as the policy, the model's facts and what its vendor `refused` make it."""
-    window: int | None = getattr(facts, "context_window", None)
+    window, most = (None, None) if facts is None else (facts.context_window, facts.max_output)
     limit = min([n for n in (context.max_tokens, window) if n], default=None)
     tokens = refused
     if limit is not None:
-        most: int | None = getattr(facts, "max_output", None)
         reserve = context.reserve or settings.max_tokens or most or min(_RESERVE, limit // 4)
         if most:
             reserve = min(reserve, most)

@@ -137,7 +137,7 @@ class Answer(Struct, eq=False, gc=False):
             at = self._clock()
             self._channel.publish(ReasoningEncrypted(self.run, self._seq, at, self.message_id, chunk.encrypted))
         if chunk.signature is not None or chunk.encrypted is not None:
-            self._close_reasoning(chunk.signature, chunk.encrypted)
+            self._close_reasoning(chunk.signature, chunk.encrypted, chunk.vendor)
 
     def _show_reasoning(self, text: str) -> None:
         offset, self._reasoning_size = self._reasoning_size, self._reasoning_size + len(text)
@@ -169,10 +169,10 @@ class Answer(Struct, eq=False, gc=False):
         call.size += len(chunk.json)
 
     def _add_call(self, chunk: CallChunk) -> None:
-        call = ToolCall(new_id(), chunk.name, chunk.arguments, chunk.vendor_id)
+        call = ToolCall(new_id(), chunk.name, chunk.arguments, chunk.vendor_id, chunk.signature)
         if (problem := _unfit(chunk.arguments)) is not None:
             self.problems[call.id] = problem
-            call = ToolCall(call.id, chunk.name, {}, chunk.vendor_id)
+            call = ToolCall(call.id, chunk.name, {}, chunk.vendor_id, chunk.signature)
         self._parts.append(call)
         self._announce(call.id, call.name)
 
@@ -191,8 +191,8 @@ class Answer(Struct, eq=False, gc=False):
                 self._parts.append(Text(clean_text(text)))
             self._text = []
 
-    def _close_reasoning(self, signature: str | None, encrypted: str | None) -> None:
-        self._parts.append(Thinking(clean_text("".join(self._reasoning)), signature, encrypted))
+    def _close_reasoning(self, signature: str | None, encrypted: str | None, vendor: str | None = None) -> None:
+        self._parts.append(Thinking(clean_text("".join(self._reasoning)), signature, encrypted, vendor))
         self._reasoning = []
 
     def content(self, *, keep_calls: bool = True) -> tuple[Content, ...]:

@@ -24,7 +24,7 @@ from ..models import (
     check_modalities,
 )
 from ..types.messages import Message, user_message
-from ._answer import Answer
+from ._answer import NO_USAGE, Answer
 from ._checkpoints import Checkpoints
 
 if TYPE_CHECKING:
@@ -69,10 +69,10 @@ class Asking(Struct, eq=False):
 
 async def stream(act: Activation, asking: Asking, model: Model, request: ModelRequest, patience: Patience) -> None:
     """Ask the model once, and take in what it answers."""
+    answer, models = asking.answer, act.env.registry.models
     check_live(model)
-    check_modalities(model, request)
-    answer = asking.answer
-    guard = act.env.registry.models.guard(model)
+    check_modalities(model, models.facts_of(model), request)
+    guard = models.guard(model)
     granted = None if guard is None else await guard.enter(request, patience.longest_retry_after)
     checkpoints = Checkpoints(act, answer) if act.env.store.durable else None
     try:
@@ -86,6 +86,8 @@ async def stream(act: Activation, asking: Asking, model: Model, request: ModelRe
             await checkpoints.write()  # What is gone on from must be there for whoever takes over.
         raise
     finally:
+        if answer.usage is not NO_USAGE:
+            answer.usage = models.priced(model, answer.usage)
         if checkpoints is not None:
             checkpoints.close()
     if granted is not None:

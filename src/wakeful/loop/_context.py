@@ -114,7 +114,7 @@ async def fit(act: Activation, model: Model, request: ModelRequest) -> ModelRequ
     own = fitting_of(act)
     own.begin(request)
     gauge = act.env.gauges.of(model)
-    room = room_of(policy, request.settings, getattr(model, "facts", None), gauge.refused)
+    room = room_of(policy, request.settings, act.env.registry.models.facts_of(model), gauge.refused)
     messages = request.messages
     tally = own.tally.over(messages, gauge) if messages is act.history else Tally().over(messages, gauge)
     own.offload = room.offload if room is not None else policy.offload or 0
@@ -248,7 +248,7 @@ async def make_room(act: Activation, model: Model, request: ModelRequest, error:
     weight = gauge.weigh_rest(request.system, request.tools, request.output)
     gauge.refuse(weight + sum([gauge.weigh_anew(message) for message in request.messages]), str(error))
     own.cut = None
-    room = room_of(policy, request.settings, getattr(model, "facts", None), gauge.refused)
+    room = room_of(policy, request.settings, act.env.registry.models.facts_of(model), gauge.refused)
     if room is not None:
         own.offload = room.offload
         begin_summary(act, policy, model, gauge, room)

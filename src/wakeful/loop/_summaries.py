@@ -91,7 +91,7 @@ def begin_summary(act: Activation, policy: Context, model: Model, gauge: Gauge, 
 def _most(act: Activation, policy: Context, writer: Model, room: Room) -> int:
     """How much the writer of a summary reads at once: three quarters of its room are for what it is told."""
     gauge = act.env.gauges.of(writer)
-    facts = getattr(writer, "facts", None)
+    facts = act.env.registry.models.facts_of(writer)
     its = room_of(replace(policy, max_tokens=None), act.agent.agent.settings, facts, gauge.refused)
     return gauge.unscaled(room.tokens if its is None else min(room.tokens, its.tokens)) * 3 // 4
 

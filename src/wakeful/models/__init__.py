@@ -1,6 +1,9 @@
 """Models: the protocol, the ones that need no network, and how names find them."""
 
 from ._attempt import Attempt as Attempt
+from ._facts import LongPrices as LongPrices
+from ._facts import ModelFacts as ModelFacts
+from ._facts import shipped_facts as shipped_facts
 from ._guard import guarded as guarded
 from ._limits import RateLimit as RateLimit
 from ._modalities import check_modalities as check_modalities

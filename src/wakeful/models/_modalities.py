@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from ..errors import InvalidRequest
 from ..types.content import Audio, Document, Image, ToolReply, Video
+from ._facts import ModelFacts
 from ._protocol import Model, ModelRequest
 
 __all__ = ["check_modalities"]
@@ -13,11 +14,10 @@ __all__ = ["check_modalities"]
 _KINDS: dict[type, str] = {Image: "image", Audio: "audio", Video: "video", Document: "document"}
 
 
-def check_modalities(model: Model, request: ModelRequest) -> None:
+def check_modalities(model: Model, facts: ModelFacts | None, request: ModelRequest) -> None:
     """Refuse media that the model's facts say it can't take. Text always goes; where nothing is known, all
     does."""
-    facts = getattr(model, "facts", None)
-    known = None if facts is None else getattr(facts, "input_modalities", None)
+    known = None if facts is None else facts.input_modalities
     if known is None:
         return
     for message in request.messages:

@@ -27,10 +27,11 @@ from ..errors import (
     explain,
 )
 from ._attempt import Attempt
+from ._facts import ModelFacts
 from ._guard import Guard, guarded
 from ._protocol import Chunk, Model, ModelRequest
 
-__all__ = ["Member", "Pool", "PoolFacts", "PoolModel"]
+__all__ = ["Member", "Pool", "PoolModel"]
 
 # How long a member isn't asked first after an error that won't pass by itself, and after a rate limit that didn't
 # say when to come back; in seconds.
@@ -104,13 +105,6 @@ class Pool(Struct, frozen=True):
         return found
 
 
-class PoolFacts(Struct, frozen=True):
-    """What all members of a pool can take; None as soon as one of them doesn't say."""
-
-    context_window: int | None = None
-    max_output: int | None = None
-
-
 class Resolver(Protocol):
     """What a pool needs of the registry that it is in."""
 
@@ -126,6 +120,10 @@ class Resolver(Protocol):
 
     def resolve(self, model: str | Model) -> Model:
         """The model of that name."""
+        ...
+
+    def facts_of(self, model: Model) -> ModelFacts | None:
+        """What is known about the model."""
         ...
 
     def guard(self, model: Model) -> Guard | None:
@@ -162,15 +160,15 @@ class PoolModel:
         return any(getattr(self._models.resolve(member.model), "live", True) for member in self.pool.all)
 
     @property
-    def facts(self) -> PoolFacts:
+    def facts(self) -> ModelFacts:
         """The bounds that hold whoever answers."""
-        facts = [getattr(self._models.resolve(member.model), "facts", None) for member in self.pool.all]
+        facts = [self._models.facts_of(self._models.resolve(member.model)) for member in self.pool.all]
 
         def least(name: str) -> int | None:
             values = [getattr(fact, name, None) for fact in facts]
             return None if None in values else min(cast(list[int], values))
 
-        return PoolFacts(least("context_window"), least("max_output"))
+        return ModelFacts(context_window=least("context_window"), max_output=least("max_output"))
 
     def choose(self, attempt: Attempt) -> Model:
         """The member that is asked next for this answer: the first that may be, or the one that may be soonest."""

@@ -45,11 +45,12 @@ class TextChunk(Struct, frozen=True, gc=False):
 
 
 class ReasoningChunk(Struct, frozen=True, gc=False):
-    """A piece of reasoning; a signature or an encrypted value closes its block."""
+    """A piece of reasoning; a signature or an encrypted value closes its block, and `vendor` says whose it is."""
 
     text: str = ""
     signature: str | None = None
     encrypted: str | None = None
+    vendor: str | None = None
 
 
 class CallStartChunk(Struct, frozen=True, gc=False):
@@ -68,11 +69,12 @@ class CallDeltaChunk(Struct, frozen=True, gc=False):
 
 
 class CallChunk(Struct, frozen=True, gc=False):
-    """A whole tool call, from vendors that don't stream them."""
+    """A whole tool call, from vendors that don't stream them; `signature` goes back to the vendor with it."""
 
     name: str
     arguments: dict[str, Any]
     vendor_id: str | None = None
+    signature: str | None = None
 
 
 class PartChunk(Struct, frozen=True, gc=False):
@@ -99,7 +101,8 @@ Chunk = (
 
 
 class Model(Protocol):
-    """A model. `live` is False only for those that never leave the process, such as scripted ones."""
+    """A model. `live` is False only for those that never leave the process, such as scripted ones. One that holds
+    something open may have an async `close`, which the runtime awaits at its own end."""
 
     @property
     def name(self) -> str:

@@ -2,19 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
 from typing import Any, cast
 
 from ..clock import Clock, SystemClock
-from ..errors import ConfigurationError, LiveModelForbidden, ModelError, UnknownModel, explain
+from ..errors import ConfigurationError, LiveModelForbidden, ModelError, UnknownModel, WakefulError, explain
+from ..types.runs import Usage
+from ._facts import FactTable, ModelFacts, priced
 from ._guard import Breaker, Guard
 from ._limits import Bucket, RateLimit
 from ._pool import Pool, PoolModel
 from ._protocol import Model
 
-__all__ = ["ModelRegistry", "VendorFactory", "check_live", "forbid_live_models"]
+__all__ = ["VENDORS", "ModelRegistry", "VendorFactory", "check_live", "forbid_live_models"]
 
 VendorFactory = Callable[[str], Model]
+
+# Where each vendor's factory is; imported when a model of it is first used.
+VENDORS: Mapping[str, str] = {
+    "openai": ".openai:OpenAIModel",
+    "openai-chat": ".openai:OpenAIChatModel",
+    "openai-compatible": ".compatible:CompatibleModel",
+    "azure": ".compatible:AzureModel",
+    "deepseek": ".compatible:deepseek",
+    "groq": ".compatible:groq",
+    "lmstudio": ".compatible:lmstudio",
+    "ollama": ".compatible:ollama",
+    "openrouter": ".compatible:openrouter",
+    "together": ".compatible:together",
+    "vllm": ".compatible:vllm",
+    "anthropic": ".anthropic:AnthropicModel",
+    "google": ".google:GoogleModel",
+    "bedrock": ".bedrock:BedrockModel",
+    "local": ".local:LocalModel",
+}
 
 _forbidden = False
 
@@ -41,12 +63,14 @@ class ModelRegistry:
         self,
         models: Mapping[str, Model | Pool | VendorFactory] | None = None,
         *,
+        facts: Mapping[str, ModelFacts] | None = None,
         rate_limits: Mapping[str, RateLimit] | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.clock = clock or SystemClock()
         self._models: dict[str, Model] = {}
-        self._vendors: dict[str, VendorFactory] = {}
+        self._facts = FactTable(facts)
+        self._vendors: dict[str, VendorFactory] = {name: _on_first_use(where) for name, where in VENDORS.items()}
         self._pools: dict[int, PoolModel] = {}
         # The names of the models that are known by one; others are known by their own.
         self._names: dict[int, str] = {}
@@ -97,6 +121,15 @@ class ModelRegistry:
             found = self._add(model, self._made(model, self._vendors[vendor], name))
         return found
 
+    def facts_of(self, model: Model) -> ModelFacts | None:
+        """What is known about a model: what the application says, else what the model does, else the table."""
+        return self._facts.of(self._names.get(id(model)) or model.name, model)
+
+    def priced(self, model: Model, usage: Usage) -> Usage:
+        """The usage with its cost, unless the vendor gave one or no price is known."""
+        facts = None if usage.cost else self.facts_of(model)
+        return usage if facts is None else priced(usage, facts)
+
     def guard(self, model: Model) -> Guard | None:
         """What requests to this model go through; None for one without a network and without a limit."""
         key = (self._names.get(id(model)) or model.name, bool(getattr(model, "live", True)))
@@ -130,11 +163,20 @@ class ModelRegistry:
     def _made(self, model: str, factory: VendorFactory, name: str) -> Model:
         try:
             made = factory(name)
+        except WakefulError:
+            raise
         except Exception as error:
             raise ModelError(f"model {model!r} could not be made: {explain(error)}") from error
         if not hasattr(made, "stream"):
             raise ModelError(f"model {model!r}: its factory made {made!r:.80}, which is no model")
         return made
+
+    async def close(self, others: Iterable[Model] = ()) -> None:
+        """Close what these models, and others, hold open, such as connections."""
+        every = {id(model): model for model in (*self._models.values(), *others)}
+        for model in every.values():
+            if (close := getattr(model, "close", None)) is not None:
+                await close()
 
     def _explain(self, model: str, vendor: str, shaped: bool) -> str:
         names = [*sorted(self._models), *[f"{v}:…" for v in sorted(self._vendors)]]
@@ -162,3 +204,12 @@ def _checked(rate_limits: Mapping[str, RateLimit] | None) -> Mapping[str, RateLi
                 f"not {name!r:.80}: {limit!r:.80}"
             )
     return rate_limits or {}
+
+
+def _on_first_use(where: str) -> VendorFactory:
+    module, _, attribute = where.partition(":")
+
+    def make(name: str) -> Model:
+        return cast(Model, getattr(import_module(module, __package__), attribute)(name))
+
+    return make

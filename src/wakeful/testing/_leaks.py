@@ -38,4 +38,9 @@ def _tasks() -> list[asyncio.Task[object]]:
         current = asyncio.current_task()
     except RuntimeError:
         return []
-    return [task for task in asyncio.all_tasks() if task is not current and not task.done()]
+    # The loop itself closes generators that were dropped, in a task for each.
+    return [
+        task
+        for task in asyncio.all_tasks()
+        if task is not current and not task.done() and type(task.get_coro()).__name__ != "async_generator_athrow"
+    ]

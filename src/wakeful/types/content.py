@@ -82,20 +82,23 @@ class Document(Struct, frozen=True, gc=False, omit_defaults=True, tag="document"
 
 
 class Thinking(Struct, frozen=True, gc=False, omit_defaults=True, tag="thinking"):
-    """A model's reasoning; `signature` and `encrypted` are the vendor's and go back to it unchanged."""
+    """A model's reasoning; `signature` and `encrypted` are the vendor's and go back unchanged, and to it only."""
 
     text: str = ""
     signature: str | None = None
     encrypted: str | None = None
+    vendor: str | None = None
 
 
 class ToolCall(Struct, frozen=True, gc=False, omit_defaults=True, tag="tool_call"):
-    """A model's wish to call a tool. `id` is ours; `vendor_id` is the one the vendor gave it."""
+    """A model's wish to call a tool. `id` is ours; `vendor_id` is the one the vendor gave it, and `signature` what
+    the vendor wants to have back with it."""
 
     id: str
     name: str
     arguments: dict[str, Any] = {}
     vendor_id: str | None = None
+    signature: str | None = None
 
 
 Part = Text | Image | Audio | Video | Document | Unknown

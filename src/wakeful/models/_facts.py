@@ -1,0 +1,138 @@
+"""What is known about models: how much they read and write, which media, and what they cost."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ..errors import ConfigurationError
+from ..types.runs import Usage
+from ._protocol import Model
+
+__all__ = ["FactTable", "LongPrices", "Modality", "ModelFacts", "cost_of", "priced", "shipped_facts"]
+
+Modality = Literal["text", "image", "audio", "video", "document"]
+
+MILLION = 1_000_000
+
+
+class LongPrices(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
+    """What a request with more than `over` input tokens costs, all of it."""
+
+    over: int
+    input_price: int
+    output_price: int
+    cached_price: int | None = None
+    cache_write_price: int | None = None
+
+
+class ModelFacts(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
+    """Facts about a model; None where nothing is known.
+
+    Prices are for a million tokens, in micro-units of the currency: 1_250_000 is 1.25 dollars. Without a price of
+    their own, tokens read from a cache or written to it cost what other input does. `cutoff` is the date up to
+    which the model knows the world.
+    """
+
+    context_window: int | None = None
+    max_output: int | None = None
+    input_modalities: tuple[Modality, ...] | None = None
+    output_modalities: tuple[Modality, ...] | None = None
+    input_price: int | None = None
+    cached_price: int | None = None
+    cache_write_price: int | None = None
+    output_price: int | None = None
+    long: LongPrices | None = None
+    cutoff: str | None = None
+
+
+class _Shipped(Struct, frozen=True):
+    as_of: str
+    models: dict[str, ModelFacts]
+
+
+@cache
+def shipped_facts() -> _Shipped:
+    """The table that comes with the package, and the day it was written."""
+    return msgspec.json.decode(Path(__file__).with_name("facts.json").read_bytes(), type=_Shipped)
+
+
+def priced(usage: Usage, facts: ModelFacts) -> Usage:
+    """The usage with what it costs; as it is where the price isn't known."""
+    cost = cost_of(usage, facts)
+    return replace(usage, cost=cost) if cost else usage
+
+
+def cost_of(usage: Usage, facts: ModelFacts) -> int:
+    """What the usage costs, in micro-units; rounded once, half up. Nothing where the price isn't known."""
+    prices: ModelFacts | LongPrices = facts
+    if facts.long is not None and usage.input_tokens > facts.long.over:
+        prices = facts.long
+    into, out = prices.input_price, prices.output_price
+    if into is None or out is None:
+        return 0
+    read = into if prices.cached_price is None else prices.cached_price
+    write = into if prices.cache_write_price is None else prices.cache_write_price
+    # Vendors count what a cache held as input; one that doesn't must not earn anything by it.
+    plain = max(0, usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens)
+    total = (
+        plain * into + usage.cached_tokens * read + usage.cache_write_tokens * write + usage.output_tokens * out
+    )
+    return (total + MILLION // 2) // MILLION
+
+
+class FactTable:
+    """Facts by a model's name: the application's own first, then those that come with the package."""
+
+    def __init__(self, own: Mapping[str, ModelFacts] | None = None) -> None:
+        for name, facts in cast(Mapping[Any, Any], own or {}).items():
+            if not isinstance(name, str) or not isinstance(facts, ModelFacts):
+                raise ConfigurationError(
+                    "facts are ModelFacts by a model's name, such as 'openai:gpt-5-mini'; "
+                    f"not {name!r:.80}: {facts!r:.80}"
+                )
+        self._own = dict(own or {})
+        self._known: dict[str, ModelFacts | None] = {}
+
+    def of(self, name: str, model: Model | None = None) -> ModelFacts | None:
+        """What is known about the model of that name, which may have something to say itself; None if nothing is."""
+        if name in self._own:
+            return self._own[name]
+        if (said := getattr(model, "facts", None)) is not None:
+            return cast(ModelFacts, said)
+        for one in (name,) if model is None or model.name == name else (name, model.name):
+            if one not in self._known:
+                self._known[one] = self._find(one)
+            if (found := self._known[one]) is not None:
+                return found
+        return None
+
+    def _find(self, name: str) -> ModelFacts | None:
+        if ":" not in name:
+            return self._own.get(name)  # A model of the application's own; the table needn't even be read.
+        tables = (self._own, shipped_facts().models)
+        names = (name, _plain(name))
+        return next((table[one] for one in names for table in tables if one in table), None)
+
+
+# A snapshot's date, and what Bedrock and Vertex put around a model's name.
+_SNAPSHOT = re.compile(r"([-@](\d{4}-\d{2}-\d{2}|\d{8}|latest|default))?(-v\d+(:\d+)?(:\d+k)?)?$")
+_REGION = re.compile(r"^(us-gov|us|eu|apac|au|jp|ca|global)\.")
+_ARN = re.compile(r"^arn:[^/]*/")
+
+
+def _plain(name: str) -> str:
+    """The name that a snapshot or a regional profile of a model has in the table."""
+    vendor, _, model = name.partition(":")
+    if vendor == "bedrock":
+        model = _REGION.sub("", _ARN.sub("", model))
+    if vendor == "google":
+        model = model.rpartition("/")[2]
+    return f"{vendor}:{_SNAPSHOT.sub('', model, count=1)}"

@@ -1,0 +1,71 @@
+"""Streams that are read in a thread, for libraries that block: their pieces, on the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Callable
+from typing import Generic, TypeVar, cast
+
+__all__ = ["Reading", "pieces_of"]
+
+T = TypeVar("T")
+
+
+class Reading(Generic[T]):
+    """What the thread holds: where its pieces go, and whether anybody still wants them."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._left = threading.Event()
+        self.queue: asyncio.Queue[tuple[T | None, BaseException | None]] = asyncio.Queue()
+
+    @property
+    def left(self) -> bool:
+        """Whether whoever asked is gone."""
+        return self._left.is_set()
+
+    def tell(self, piece: T | None, error: BaseException | None = None) -> bool:
+        """Pass a piece on; returns whether to stop."""
+        if not self._left.is_set():
+            try:
+                self._loop.call_soon_threadsafe(self.queue.put_nowait, (piece, error))
+            except RuntimeError:  # The loop is closed.
+                self._left.set()
+        return self._left.is_set()
+
+    def leave(self) -> None:
+        """Want no more."""
+        self._left.set()
+
+
+async def pieces_of(
+    read: Callable[[Reading[T]], None], name: str, leave: Callable[[], None] = lambda: None
+) -> AsyncGenerator[T, None]:
+    """What `read` tells from a thread of its own. Leaving doesn't wait for the thread: `leave` is called, which makes
+    it come to its end if it can."""
+    reading = Reading[T]()
+
+    def work() -> None:
+        try:
+            read(reading)
+        except BaseException as error:
+            reading.tell(None, error)
+        else:
+            reading.tell(None)
+
+    threading.Thread(target=work, name=name, daemon=True).start()
+    ended = False
+    try:
+        while True:
+            piece, error = await reading.queue.get()
+            ended = error is not None or piece is None
+            if error is not None:
+                raise error
+            if ended:
+                return
+            yield cast(T, piece)
+    finally:
+        reading.leave()
+        if not ended:
+            leave()

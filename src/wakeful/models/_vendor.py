@@ -1,0 +1,134 @@
+"""What the vendors' adapters share: SDKs imported on first use, hidden keys, checked settings, media."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from base64 import b64decode
+from collections.abc import Awaitable, Callable, Mapping
+from importlib import import_module
+from typing import Any, Generic, TypeVar, cast, get_type_hints
+
+import msgspec
+
+from ..errors import BadCredentials, ConfigurationError, InvalidRequest
+from ..types.content import Base64, Url
+from ._history import Media, kind_of
+
+__all__ = ["Client", "Key", "media_type_of", "sdk", "settings_of", "text_inside", "unsupported"]
+
+T = TypeVar("T")
+
+
+def sdk(module: str, extra: str) -> Any:
+    """A vendor's SDK, imported now; says how to install it if it isn't there."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module.partition(".")[0]:
+            raise
+        raise ConfigurationError(
+            f"{extra} models need the package {module.partition('.')[0]!r}, which isn't installed: "
+            f"pip install 'wakeful[{extra}]'"
+        ) from None
+
+
+class Key:
+    """A key, given or in the environment; it is looked up on use and never shown."""
+
+    __slots__ = ("_given", "names")
+
+    def __init__(self, given: str | None, *names: str) -> None:
+        self._given = given
+        self.names = names
+
+    def __repr__(self) -> str:
+        return f"Key({'given' if self._given else ' or '.join(self.names)})"
+
+    __str__ = __repr__
+
+    @property
+    def found(self) -> str | None:
+        """The key, if there is one."""
+        return self._given or next((value for name in self.names if (value := os.environ.get(name))), None)
+
+    def need(self, model: str) -> str:
+        """The key; raises `BadCredentials` if there is none."""
+        if (key := self.found) is None:
+            names = " or ".join(self.names)
+            raise BadCredentials(f"{model}: there is no key; set {names} in the environment, or pass api_key=...")
+        return key
+
+
+class Client(Generic[T]):
+    """A vendor's client, made on first use and again for each event loop: its connections belong to one."""
+
+    __slots__ = ("_client", "_close", "_loop", "_make")
+
+    def __init__(self, make: Callable[[], T], close: Callable[[T], Awaitable[None]]) -> None:
+        self._make = make
+        self._close = close
+        self._client: T | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def __repr__(self) -> str:
+        return "Client(open)" if self._client is not None else "Client()"
+
+    def get(self) -> T:
+        """The client for the running loop."""
+        loop = asyncio.get_running_loop()
+        if self._client is None or self._loop is not loop:
+            self._client, self._loop = self._make(), loop
+        return self._client
+
+    async def close(self) -> None:
+        """Close its connections; the next use makes it anew."""
+        client, self._client = self._client, None
+        if client is not None and self._loop is asyncio.get_running_loop():
+            await self._close(client)
+
+
+def settings_of(vendor: str, extra: Mapping[str, Any], kind: type[T]) -> T:
+    """`ModelSettings.extra` as the vendor's own settings, a TypedDict; what it doesn't know is refused by name."""
+    known = get_type_hints(kind)
+    for name in extra:
+        if name not in known:
+            from difflib import get_close_matches  # Only an error needs it, and it is slow to import.
+
+            close = get_close_matches(name, known, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else f" (known: {', '.join(sorted(known))})"
+            raise InvalidRequest(f"{vendor} has no setting {name!r} for ModelSettings(extra=...){hint}")
+    if not extra:
+        return cast(T, {})
+    try:
+        return msgspec.convert(extra, kind)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(f"{vendor}'s settings in ModelSettings(extra=...) don't fit: {error}") from None
+
+
+def unsupported(model: str, part: Media, where: str, hint: str = "") -> InvalidRequest:
+    """The error for content that a vendor doesn't take."""
+    source = part.source
+    detail = f" ({source.media_type})" if isinstance(source, Base64) else ""
+    by = " by URL" if isinstance(source, Url) else ""
+    return InvalidRequest(f"{model} takes no {kind_of(part)}{detail}{by} in {where}{'; ' + hint if hint else ''}")
+
+
+def media_type_of(part: Media) -> str:
+    """The media type of a part, lower case and without parameters; empty where only the vendor will see it."""
+    source = part.source
+    return source.media_type.partition(";")[0].strip().lower() if isinstance(source, Base64) else ""
+
+
+def text_inside(part: Media) -> str | None:
+    """The text of a document that is text, such as CSV; None for others."""
+    kind = media_type_of(part)
+    if not isinstance(part.source, Base64) or not (kind.startswith("text/") or kind in _TEXTUAL):
+        return None
+    try:
+        return b64decode(part.source.data).decode()
+    except ValueError:
+        return None
+
+
+_TEXTUAL = ("application/json", "application/xml", "application/yaml", "application/x-yaml")

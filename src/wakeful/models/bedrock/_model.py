@@ -1,0 +1,188 @@
+"""Models on Bedrock, by Amazon's own SDK, which blocks: each answer is read in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+from typing import Any, cast
+
+from ...errors import BadCredentials, ConfigurationError, InvalidRequest, ModelError, WakefulError
+from .._faults import broken, error_of, fault_of, unreachable
+from .._protocol import Chunk, ModelRequest
+from .._threads import Reading, pieces_of
+from .._vendor import Key, sdk
+from ._connection import Call, session_of
+from ._request import request_of
+from ._stream import EventReader
+
+__all__ = ["BedrockModel"]
+
+CONNECT_SECONDS = 60.0
+READ_SECONDS = 600.0
+CONNECTIONS = 64
+
+# What an exception in the middle of a stream would have been as an answer.
+_IN_STREAM = {
+    "throttlingException": 429,
+    "serviceUnavailableException": 503,
+    "internalServerException": 500,
+    "modelStreamErrorException": 424,
+    "modelTimeoutException": 408,
+    "validationException": 400,
+}
+
+
+class BedrockModel:
+    """A model on Bedrock: `BedrockModel("us.anthropic.claude-sonnet-4-5-20250929-v1:0", region="us-east-1")`.
+
+    The credentials are those that AWS's own tools find, of `profile` if there is one; or a Bedrock API key, `api_key` or
+    AWS_BEARER_TOKEN_BEDROCK. `close` ends its connections, and the next call opens new ones.
+    """
+
+    live = True
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        api_key: str | None = None,
+        region: str | None = None,
+        profile: str | None = None,
+        session: Any = None,
+        base_url: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        proxy: str | None = None,
+    ) -> None:
+        self.model = model
+        self.name = f"bedrock:{model}"
+        self._key = Key(api_key, "AWS_BEARER_TOKEN_BEDROCK")
+        self._region = region
+        self._profile = profile
+        self._session = session
+        self._base_url = base_url
+        self._headers = dict(headers or {})
+        self._timeout = timeout
+        self._proxy = proxy
+        self._making = threading.Lock()
+        self._made: tuple[Any, Any] | None = None
+
+    def __repr__(self) -> str:
+        return f"BedrockModel({self.model!r})"
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
+        """Answer the request."""
+        body = request_of(self.model, self.name, request)
+        reader, call, begun = EventReader(self.name), Call(), False
+
+        def read(reading: Reading[dict[str, Any]]) -> None:
+            call.here()
+            try:
+                self._read(body, reading, reader)
+            finally:
+                call.over()
+
+        try:
+            async with aclosing(pieces_of(read, "wakeful-bedrock", call.end)) as events:
+                async for event in events:
+                    begun = True
+                    for chunk in reader.read(event):
+                        yield chunk
+            reader.end()
+        except WakefulError:
+            raise
+        except Exception as error:
+            if reader.whole:  # What follows the answer, such as its usage, is no reason to ask again.
+                return
+            raise self._explained(error, begun, reader.request_id) from None
+
+    def _read(self, body: dict[str, Any], reading: Reading[dict[str, Any]], reader: EventReader) -> None:
+        """Ask, and tell of every event: in a thread."""
+        client, _ = self._client()
+        if reading.left:
+            return
+        answer = client.converse_stream(**body)
+        reader.request_id = answer["ResponseMetadata"].get("RequestId")
+        events = answer["stream"]
+        try:
+            for event in events:
+                if reading.tell(event):
+                    break
+        finally:
+            events.close()
+
+    def _client(self) -> tuple[Any, Any]:
+        with self._making:
+            if self._made is None:
+                self._made = self._make()
+            return self._made
+
+    def _make(self) -> tuple[Any, Any]:
+        boto3, core = sdk("boto3", "bedrock"), sdk("botocore", "bedrock")
+        config = sdk("botocore.config", "bedrock").Config(
+            # Whoever asks knows best whether, when and whom to ask again.
+            retries={"total_max_attempts": 1, "mode": "standard"},
+            **({"signature_version": core.UNSIGNED} if self._key.found else {}),
+        )
+        try:
+            session = self._session or boto3.session.Session(profile_name=self._profile)
+            client = session.client(
+                "bedrock-runtime", region_name=self._region, endpoint_url=self._base_url, config=config
+            )
+        except core.exceptions.NoRegionError:
+            raise ConfigurationError(
+                f"{self.name}: there is no region; set AWS_REGION in the environment, or pass region=..."
+            ) from None
+        except core.exceptions.ProfileNotFound as error:
+            raise ConfigurationError(f"{self.name}: {error}") from None
+        read = READ_SECONDS if self._timeout is None else self._timeout
+        connections = session_of(
+            proxy=self._proxy, connect=min(read, CONNECT_SECONDS), read=read, size=CONNECTIONS
+        )
+
+        def send(request: Any, **_: Any) -> Any:
+            request.headers.update(self._headers)
+            if (key := self._key.found) is not None:
+                request.headers["Authorization"] = f"Bearer {key}"
+            return connections.send(request)
+
+        client.meta.events.register("before-send.bedrock-runtime", send)
+        return client, connections
+
+    def _explained(self, error: Exception, begun: bool, request_id: str | None) -> ModelError:
+        """What an error of the SDK, or below it, is."""
+        known, key = sdk("botocore.exceptions", "bedrock"), self._key.found
+        if isinstance(error, known.ClientError):
+            response = cast(Any, error).response
+            said, meta = response.get("Error", {}), response.get("ResponseMetadata", {})
+            code = said.get("Code", "")
+            status = _IN_STREAM.get(code) or meta.get("HTTPStatusCode")
+            body = {"code": code, "message": said.get("Message", ""), "request_id": request_id}
+            headers = {name.lower(): value for name, value in meta.get("HTTPHeaders", {}).items()}
+            return error_of(self.name, fault_of(status, body, headers), key=key)
+        if isinstance(error, known.NoCredentialsError | known.PartialCredentialsError | known.TokenRetrievalError):
+            return BadCredentials(
+                f"{self.name}: there are no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
+                "AWS_BEARER_TOKEN_BEDROCK in the environment, or pass profile=... or api_key=..."
+            )
+        if isinstance(error, known.ParamValidationError):
+            return InvalidRequest(f"{self.name}: the SDK refuses the request: {error}")
+        if type(error).__name__ in ("ReadTimeoutError", "ConnectTimeoutError"):
+            return unreachable(self.name, error, timeout=True, key=key)
+        if isinstance(error, known.HTTPClientError) and not begun:
+            return unreachable(self.name, error, timeout=False, key=key)
+        return broken(self.name, str(error) or type(error).__name__, key=key, request_id=request_id)
+
+    async def close(self) -> None:
+        """Close its connections."""
+        made, self._made = self._made, None
+        if made is not None:
+            client, connections = made
+
+            def closed() -> None:
+                client.close()
+                connections.close()
+
+            await asyncio.to_thread(closed)

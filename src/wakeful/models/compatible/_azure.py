@@ -1,0 +1,73 @@
+"""OpenAI's models as Azure serves them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from ...errors import BadCredentials, ConfigurationError
+from .._vendor import Key, sdk
+from ..openai._model import ChatModel
+
+__all__ = ["AzureModel"]
+
+
+class AzureModel(ChatModel):
+    """A deployment by Chat Completions: `AzureModel("my-deployment")`.
+
+    `endpoint` and `api_version` are by default AZURE_OPENAI_ENDPOINT and OPENAI_API_VERSION. The key is `api_key`,
+    or AZURE_OPENAI_API_KEY; in its place `token_provider` may give tokens of Entra ID.
+    """
+
+    def __init__(
+        self,
+        deployment: str,
+        *,
+        endpoint: str | None = None,
+        api_version: str | None = None,
+        api_key: str | None = None,
+        token_provider: Callable[[], str | Awaitable[str]] | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        proxy: str | None = None,
+        http_client: Any = None,
+    ) -> None:
+        super().__init__(
+            "azure",
+            deployment,
+            Key(api_key, "AZURE_OPENAI_API_KEY"),
+            base_url=endpoint or os.environ.get("AZURE_OPENAI_ENDPOINT"),
+            headers=headers,
+            timeout=timeout,
+            proxy=proxy,
+            http_client=http_client,
+        )
+        self._api_version = api_version or os.environ.get("OPENAI_API_VERSION")
+        self._token_provider = token_provider
+        for value, name, variable in (
+            (self._base_url, "endpoint", "AZURE_OPENAI_ENDPOINT"),
+            (self._api_version, "api_version", "OPENAI_API_VERSION"),
+        ):
+            if not value:
+                raise ConfigurationError(f"{self.name} needs its {name}: set {variable}, or pass {name}=...")
+
+    def _made(self) -> Any:
+        openai = sdk("openai", "openai")
+        if self._token_provider is None and self._key.found is None:
+            raise BadCredentials(
+                f"{self.name}: there is no key; set AZURE_OPENAI_API_KEY in the environment, or pass api_key=... "
+                "or token_provider=..."
+            )
+        who = (
+            {"api_key": self._key.found}
+            if self._token_provider is None
+            else {"azure_ad_token_provider": self._token_provider}
+        )
+        return openai.AsyncAzureOpenAI(
+            azure_endpoint=self._base_url,
+            azure_deployment=self.model,
+            api_version=self._api_version,
+            **who,
+            **self._options(openai),
+        )

@@ -1,0 +1,105 @@
+"""A model behind any server that speaks Chat Completions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from ...errors import ConfigurationError
+from .._vendor import Key
+from ..openai._model import ChatModel, OptionalKey
+from ..openai._settings import OpenAIChatSettings
+from ._servers import PLAIN, SERVERS
+
+__all__ = [
+    "CompatibleModel",
+    "CompatibleSettings",
+    "deepseek",
+    "groq",
+    "lmstudio",
+    "ollama",
+    "openrouter",
+    "together",
+    "vllm",
+]
+
+
+class CompatibleSettings(OpenAIChatSettings, total=False):
+    """The settings of Chat Completions, and those that many servers have besides; others go into `body`."""
+
+    top_k: int
+    min_p: float
+    repetition_penalty: float
+    chat_template_kwargs: dict[str, Any]
+    keep_alive: str | int
+    provider: dict[str, Any]
+    models: list[str]
+    reasoning_format: str
+
+
+class CompatibleModel(ChatModel):
+    """A model by Chat Completions of any server: `CompatibleModel("qwen3", base_url="http://gpu:8000/v1")`.
+
+    The base URL may also stand in the name, `qwen3@http://gpu:8000/v1`, or in OPENAI_COMPATIBLE_BASE_URL. The key
+    is `api_key`, or in the variable `key_env`; a server that wants none needs none. `server` is one of those whose
+    ways are known: deepseek, groq, lmstudio, ollama, openrouter, together, vllm.
+    """
+
+    settings = CompatibleSettings
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        key_env: str | None = None,
+        server: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        proxy: str | None = None,
+        http_client: Any = None,
+    ) -> None:
+        if server is not None and server not in SERVERS:
+            raise ConfigurationError(f"no server {server!r} is known (known: {', '.join(SERVERS)})")
+        known = PLAIN if server is None else SERVERS[server]
+        for scheme in ("http://", "https://"):
+            name, at, rest = model.rpartition(f"@{scheme}")
+            if at:
+                model, base_url = name, base_url or scheme + rest
+        base_url = base_url or next((os.environ[n] for n in known.urls if os.environ.get(n)), known.base_url)
+        if base_url is None:
+            raise ConfigurationError(
+                f"openai-compatible:{model} needs a base URL: write openai-compatible:{model}@http://host/v1, "
+                "set OPENAI_COMPATIBLE_BASE_URL, or pass base_url=..."
+            )
+        self.dialect = known.dialect
+        names = (key_env,) if key_env is not None else known.keys
+        # A server of one's own may want no key; the SDK wants one to send.
+        needed = key_env is not None or (server is not None and bool(known.keys))
+        key = Key(api_key, *names) if needed else OptionalKey(api_key, *names)
+        super().__init__(
+            server or "openai-compatible",
+            model,
+            key,
+            base_url=base_url,
+            headers=headers,
+            timeout=timeout,
+            proxy=proxy,
+            http_client=http_client,
+        )
+
+
+def _of(server: str) -> Callable[[str], CompatibleModel]:
+    return partial(CompatibleModel, server=server)
+
+
+deepseek = _of("deepseek")
+groq = _of("groq")
+lmstudio = _of("lmstudio")
+ollama = _of("ollama")
+openrouter = _of("openrouter")
+together = _of("together")
+vllm = _of("vllm")

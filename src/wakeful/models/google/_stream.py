@@ -1,0 +1,120 @@
+"""From the responses that Gemini streams to chunks."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from typing import Any
+
+from ...errors import ContentFiltered
+from ...types.content import Audio, Base64, Document, Image, Part, Video
+from ...types.events import StopReason
+from ...types.runs import Usage
+from .._faults import broken
+from .._protocol import CallChunk, Chunk, PartChunk, ReasoningChunk, StopChunk, TextChunk, UsageChunk
+from ._request import VENDOR
+
+__all__ = ["ResponseReader"]
+
+_STOPS: dict[str, StopReason] = {"STOP": "end_turn", "MAX_TOKENS": "max_tokens"}
+_FILTERED = {
+    "SAFETY",
+    "RECITATION",
+    "LANGUAGE",
+    "BLOCKLIST",
+    "PROHIBITED_CONTENT",
+    "SPII",
+    "IMAGE_SAFETY",
+    "IMAGE_PROHIBITED_CONTENT",
+    "IMAGE_RECITATION",
+}
+# The model lost its way; asked again, it may find it.
+_LOST = {"MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS"}
+
+_MEDIA: dict[str, type[Image | Audio | Video]] = {"image": Image, "audio": Audio, "video": Video}
+
+
+class ResponseReader:
+    """Reads one answer. What it says is taken in order; only `end` knows that it was whole."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._stop: str | None = None
+        self._called = False
+        self._thinking = False
+        self.request_id: str | None = None
+
+    def read(self, response: Any) -> Iterator[Chunk]:
+        """What the next response adds."""
+        self.request_id = response.response_id or self.request_id
+        if (feedback := response.prompt_feedback) is not None and feedback.block_reason:
+            reason = _word(feedback.block_reason)
+            raise self._filtered("the request", reason, feedback.block_reason_message)
+        for candidate in response.candidates or ():
+            for part in (candidate.content and candidate.content.parts) or ():
+                yield from self._part(part)
+            if candidate.finish_reason is not None:
+                self._stop = _word(candidate.finish_reason)
+                self._check(self._stop, candidate.finish_message)
+        if (usage := response.usage_metadata) is not None:
+            yield UsageChunk(_usage(usage))
+
+    def end(self) -> Iterator[Chunk]:
+        """What the end of the stream adds; raises if the answer isn't whole."""
+        if self._stop is None:
+            raise broken(self._name, "the stream ended before its end", request_id=self.request_id)
+        if self._called and self._stop == "STOP":
+            yield StopChunk("tool_use")
+        else:
+            yield StopChunk(_STOPS.get(self._stop, "unknown"))
+
+    def _part(self, part: Any) -> Iterator[Chunk]:
+        signature = base64.b64encode(part.thought_signature).decode() if part.thought_signature else None
+        if (call := part.function_call) is not None:
+            self._called = True
+            yield CallChunk(call.name, dict(call.args or {}), call.id, signature)
+        elif part.thought:
+            yield ReasoningChunk(part.text or "", signature, None, VENDOR if signature else None)
+        else:
+            if part.text:
+                yield TextChunk(part.text)
+            elif (blob := part.inline_data) is not None and blob.data:
+                yield PartChunk(_media(blob))
+            if signature is not None:
+                yield ReasoningChunk("", signature, None, VENDOR)
+
+    def _check(self, stop: str, message: str | None) -> None:
+        if stop in _FILTERED:
+            raise self._filtered("the answer", stop, message)
+        if stop in _LOST:
+            raise broken(self._name, f"{stop}: {message or 'no reason given'}", request_id=self.request_id)
+
+    def _filtered(self, what: str, reason: str, message: str | None) -> ContentFiltered:
+        said = f": {message}" if message else ""
+        return ContentFiltered(
+            f"{self._name}: the vendor's filter refused {what} ({reason}){said}",
+            status=200,
+            request_id=self.request_id,
+        )
+
+
+def _word(value: Any) -> str:
+    return str(getattr(value, "value", value))
+
+
+def _media(blob: Any) -> Part:
+    kind = blob.mime_type or "application/octet-stream"
+    source = Base64(kind, base64.b64encode(blob.data).decode())
+    made = _MEDIA.get(kind.partition("/")[0])
+    return Document(source) if made is None else made(source)
+
+
+def _usage(usage: Any) -> Usage:
+    thoughts = usage.thoughts_token_count or 0
+    return Usage(
+        (usage.prompt_token_count or 0) + (usage.tool_use_prompt_token_count or 0),
+        (usage.candidates_token_count or 0) + thoughts,
+        usage.cached_content_token_count or 0,
+        0,
+        thoughts,
+    )

@@ -1,0 +1,81 @@
+"""`local:smollm2` as a model of the loop."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+from ...errors import InvalidRequest, ModelNotFound, WakefulError, explain
+from ...types.events import StopReason
+from ...types.runs import Usage
+from .._faults import broken, error_of, fault_of
+from .._protocol import Chunk, ModelRequest, StopChunk, TextChunk, UsageChunk
+from ._choice import ChoiceReader
+from ._engine import Engine
+from ._request import LocalSettings, asked
+
+__all__ = ["LocalModel", "LocalSettings"]
+
+_STOPS: dict[str, StopReason] = {"stop": "end_turn", "length": "max_tokens"}
+
+
+class LocalModel:
+    """SmolLM2, with 135 million parameters, in this process. It is loaded by the first answer, and all that use it
+    share one copy; `close` lets go of it."""
+
+    live = False
+
+    def __init__(self, name: str = "smollm2") -> None:
+        if name != "smollm2":
+            raise ModelNotFound(f"there is no local model {name!r}; the one there is is 'local:smollm2'")
+        self.name = f"local:{name}"
+        self._engine = Engine()
+
+    def __repr__(self) -> str:
+        return f"LocalModel({self.name!r}, {'loaded' if self._engine.open else 'not loaded'})"
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
+        """Answer the request."""
+        body, choosing = asked(self.name, request)
+        reader = ChoiceReader(request.output) if choosing else None
+        stop: StopReason | None = None
+        async with aclosing(self._pieces(body)) as pieces:
+            async for piece in pieces:
+                if (usage := piece.get("usage")) is not None:
+                    yield UsageChunk(_usage(usage))
+                for choice in piece.get("choices", ()):
+                    if text := choice["delta"].get("content"):
+                        if reader is None:
+                            yield TextChunk(text)
+                        else:
+                            for chunk in reader.read(text):
+                                yield chunk
+                    if (reason := choice.get("finish_reason")) is not None:
+                        stop = _STOPS.get(reason, "unknown")
+        if stop is None:
+            raise broken(self.name, "it ended without a reason")
+        if stop == "end_turn" and reader is not None and reader.called:
+            stop = "tool_use"
+        yield StopChunk(stop)
+
+    async def _pieces(self, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
+        try:
+            async with aclosing(self._engine.generate(body)) as pieces:
+                async for piece in pieces:
+                    if (error := piece.get("error")) is not None:
+                        raise error_of(self.name, fault_of(error.get("code"), piece))
+                    yield piece
+        except WakefulError:
+            raise
+        except (ValueError, RuntimeError) as error:
+            raise InvalidRequest(f"{self.name} can't be asked that: {explain(error)}") from None
+
+    async def close(self) -> None:
+        """Let go of the model."""
+        await self._engine.close()
+
+
+def _usage(usage: dict[str, Any]) -> Usage:
+    details: dict[str, int] = usage.get("prompt_tokens_details") or {}
+    return Usage(usage.get("prompt_tokens", 0), usage.get("completion_tokens", 0), details.get("cached_tokens", 0))

@@ -1,0 +1,135 @@
+"""From Chat Completions' chunks to ours, whoever serves them."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ...errors import ContentFiltered
+from ...types.content import Audio, Base64
+from ...types.events import StopReason
+from ...types.runs import Usage
+from .._faults import broken
+from .._protocol import (
+    CallDeltaChunk,
+    CallStartChunk,
+    Chunk,
+    PartChunk,
+    ReasoningChunk,
+    StopChunk,
+    TextChunk,
+    UsageChunk,
+)
+
+__all__ = ["ChatReader"]
+
+_STOPS: dict[str, StopReason] = {
+    "stop": "end_turn",
+    "eos": "end_turn",
+    "tool_calls": "tool_use",
+    "function_call": "tool_use",
+    "length": "max_tokens",
+}
+
+
+class ChatReader:
+    """Reads one answer. `typed` says that it must fit a type: then a refusal is no answer."""
+
+    __slots__ = ("_audio", "_began", "_ids", "_model", "_places", "_refusal", "_typed", "whole")
+
+    def __init__(self, model: str, typed: bool) -> None:
+        self.whole = False
+        self._model = model
+        self._typed = typed
+        self._refusal: list[str] = []
+        self._audio: list[bytes] = []
+        # Where the calls stand: some servers have one index for all, some have none, some repeat the id.
+        self._places: dict[int, int] = {}
+        self._ids: dict[int, str | None] = {}
+        self._began = 0
+
+    def read(self, event: Any) -> Sequence[Chunk]:
+        """The chunks that a chunk of theirs is."""
+        if not event.choices:
+            return (UsageChunk(_usage(event.usage)),) if event.usage is not None else ()
+        choice = event.choices[0]
+        delta = choice.delta
+        if choice.finish_reason is None and delta.content and not delta.tool_calls and event.usage is None:
+            return (TextChunk(delta.content),)
+        return self._all(event, choice, delta)
+
+    def end(self) -> Sequence[Chunk]:
+        """The recording, if the answer has one; a refusal where a typed answer was due is an error."""
+        if self._refusal and self._typed:
+            raise ContentFiltered(f"{self._model} refuses to answer: {''.join(self._refusal)}")
+        if not self._audio:
+            return ()
+        data = b64encode(b"".join(self._audio)).decode()
+        return (PartChunk(Audio(Base64("audio/pcm;rate=24000", data))),)
+
+    def _all(self, event: Any, choice: Any, delta: Any) -> Sequence[Chunk]:
+        chunks: list[Chunk] = []
+        if delta is not None:
+            # DeepSeek and vLLM call it by the first name, Ollama, Groq and OpenRouter by the second.
+            if thought := getattr(delta, "reasoning_content", None) or getattr(delta, "reasoning", None):
+                chunks.append(ReasoningChunk(thought))
+            if delta.content:
+                chunks.append(TextChunk(delta.content))
+            if delta.refusal:
+                self._refusal.append(delta.refusal)
+                if not self._typed:
+                    chunks.append(TextChunk(delta.refusal))
+            if (audio := delta.audio) is not None:
+                if getattr(audio, "data", None):
+                    self._audio.append(b64decode(audio.data))
+                if getattr(audio, "transcript", None):
+                    chunks.append(TextChunk(audio.transcript))
+            for call in delta.tool_calls or ():
+                self._add_call(call, chunks)
+        if event.usage is not None:
+            chunks.append(UsageChunk(_usage(event.usage)))
+        if choice.finish_reason is not None:
+            chunks.append(StopChunk(self._stop(choice.finish_reason)))
+        return chunks
+
+    def _add_call(self, call: Any, chunks: list[Chunk]) -> None:
+        index = call.index if call.index is not None else -1
+        function = call.function
+        place = self._places.get(index)
+        name = function.name if function is not None else None
+        known = None if place is None else self._ids[place]
+        if place is None or (call.id and known and call.id != known):
+            if not name:
+                raise broken(self._model, "it has arguments for a tool call that it never began")
+            place = self._places[index] = self._began
+            self._ids[place] = call.id or None
+            self._began += 1
+            chunks.append(CallStartChunk(place, name, call.id or None))
+        arguments = function.arguments if function is not None else None
+        if arguments:
+            text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
+            chunks.append(CallDeltaChunk(place, text))
+
+    def _stop(self, reason: str) -> StopReason:
+        if reason == "content_filter":
+            raise ContentFiltered(f"{self._model}: the vendor's filter stopped the answer")
+        if reason == "error":
+            raise broken(self._model, "the vendor says that it failed")
+        self.whole = True
+        stop = _STOPS.get(reason, "unknown")
+        return "tool_use" if stop == "end_turn" and self._began else stop
+
+
+def _usage(usage: Any) -> Usage:
+    before, after = usage.prompt_tokens_details, usage.completion_tokens_details
+    cached = getattr(before, "cached_tokens", None) or getattr(usage, "prompt_cache_hit_tokens", None)
+    return Usage(
+        input_tokens=usage.prompt_tokens or 0,
+        output_tokens=usage.completion_tokens or 0,
+        cached_tokens=cached or 0,
+        cache_write_tokens=getattr(before, "cache_write_tokens", None) or 0,
+        reasoning_tokens=getattr(after, "reasoning_tokens", None) or 0,
+    )

@@ -1,0 +1,178 @@
+"""What is known about models, and what an answer costs."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wakeful import Agent, CostBudget, ModelFacts, Runtime, ScriptedModel, Stopped, Turn, Usage, call, tool
+from wakeful.errors import ConfigurationError
+from wakeful.models import FactTable, LongPrices, cost_of, shipped_facts
+
+MINI = ModelFacts(input_price=250_000, cached_price=25_000, output_price=2_000_000)
+
+tokens = st.integers(0, 2_000_000)
+price = st.integers(0, 100_000_000)
+maybe = st.none() | price
+usages = st.builds(
+    lambda plain, read, write, out: Usage(plain + read + write, out, read, write), tokens, tokens, tokens, tokens
+)
+prices = st.builds(
+    lambda i, r, w, o: ModelFacts(input_price=i, cached_price=r, cache_write_price=w, output_price=o),
+    price,
+    maybe,
+    maybe,
+    price,
+)
+
+
+@given(usages, prices)
+def test_a_cost_is_the_exact_sum_rounded_once_half_up(usage: Usage, facts: ModelFacts) -> None:
+    assert facts.input_price is not None
+    assert facts.output_price is not None
+    read = facts.input_price if facts.cached_price is None else facts.cached_price
+    write = facts.input_price if facts.cache_write_price is None else facts.cache_write_price
+    plain = usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens
+    exact = Fraction(
+        plain * facts.input_price
+        + usage.cached_tokens * read
+        + usage.cache_write_tokens * write
+        + usage.output_tokens * facts.output_price,
+        1_000_000,
+    )
+    cost = cost_of(usage, facts)
+    assert -Fraction(1, 2) < cost - exact <= Fraction(1, 2)
+
+
+@given(usages, usages, prices)
+def test_more_tokens_never_cost_less(one: Usage, other: Usage, facts: ModelFacts) -> None:
+    both = one + other
+    assert cost_of(both, facts) >= max(cost_of(one, facts), cost_of(other, facts))
+    # Two answers are rounded twice, one answer once: they differ by no more than that.
+    assert abs(cost_of(both, facts) - cost_of(one, facts) - cost_of(other, facts)) <= 1
+
+
+def test_a_half_is_rounded_up() -> None:
+    facts = ModelFacts(input_price=500_000, output_price=0)
+    assert [cost_of(Usage(n), facts) for n in range(5)] == [0, 1, 1, 2, 2]
+
+
+def test_cached_tokens_beyond_the_input_earn_nothing() -> None:
+    assert cost_of(Usage(10, 0, cached_tokens=1_000_000), MINI) == 25_000
+
+
+def test_a_long_request_costs_its_own_price_all_of_it() -> None:
+    long = LongPrices(over=100, input_price=3_000_000, output_price=0)
+    facts = ModelFacts(input_price=1_000_000, output_price=1_000_000, long=long)
+    assert cost_of(Usage(100, 5), facts) == 105
+    assert cost_of(Usage(101, 5), facts) == 303
+
+
+@pytest.mark.parametrize("facts", [ModelFacts(), ModelFacts(input_price=1), ModelFacts(output_price=1)])
+def test_without_both_prices_nothing_is_counted(facts: ModelFacts) -> None:
+    assert cost_of(Usage(10**9, 10**9), facts) == 0
+
+
+def test_the_shipped_table_makes_sense() -> None:
+    shipped = shipped_facts()
+    assert len(shipped.as_of) == len("2026-11-16")
+    vendors = {name.partition(":")[0] for name in shipped.models}
+    assert vendors == {"openai", "anthropic", "google", "bedrock", "local"}
+    for name, facts in shipped.models.items():
+        assert facts.context_window, name
+        assert facts.max_output, name
+        assert facts.max_output <= facts.context_window, name
+        assert "text" in (facts.input_modalities or ()), name
+        assert (facts.input_price is None) == (facts.output_price is None), name
+        if facts.input_price is not None:
+            assert (facts.cached_price or 0) <= facts.input_price <= (facts.output_price or 0), name
+        if facts.long is not None:
+            assert facts.long.over < facts.context_window, name
+            assert facts.long.input_price > (facts.input_price or 0), name
+
+
+@pytest.mark.parametrize(
+    ("name", "same"),
+    [
+        ("openai:gpt-5-mini-2025-08-07", "openai:gpt-5-mini"),
+        ("anthropic:claude-sonnet-4-5-20250929", "anthropic:claude-sonnet-4-5"),
+        ("bedrock:us.anthropic.claude-sonnet-4-5-20250929-v1:0", "bedrock:anthropic.claude-sonnet-4-5"),
+        ("bedrock:amazon.nova-lite-v1:0", "bedrock:amazon.nova-lite"),
+        (
+            "bedrock:arn:aws:bedrock:us-east-1:1:inference-profile/eu.amazon.nova-pro-v1:0",
+            "bedrock:amazon.nova-pro",
+        ),
+        ("google:publishers/google/models/gemini-2.5-pro", "google:gemini-2.5-pro"),
+    ],
+)
+def test_a_snapshot_or_a_regional_profile_is_the_model(name: str, same: str) -> None:
+    table = FactTable()
+    assert table.of(name) is not None
+    assert table.of(name) == table.of(same)
+
+
+@pytest.mark.parametrize("name", ["scripted", "openai:gpt-99", "openai-compatible:gpt-5-mini", "house:", ":", ""])
+def test_nothing_is_known_about_other_names(name: str) -> None:
+    assert FactTable().of(name) is None
+
+
+def test_facts_of_ones_own_come_first() -> None:
+    table = FactTable({"openai:gpt-5-mini": MINI, "house:small": MINI})
+    assert table.of("openai:gpt-5-mini") is MINI
+    assert table.of("openai:gpt-5-mini-2025-08-07") is MINI
+    assert table.of("house:small") is MINI
+
+
+def test_facts_that_are_none_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="facts are ModelFacts by a model's name"):
+        Runtime([Agent("a", model=ScriptedModel([]))], facts={"openai:gpt-5": {"input_price": 3}})  # type: ignore[dict-item]
+
+
+def turns(*usages: Usage) -> ScriptedModel:
+    return ScriptedModel([Turn(text="hm", usage=usage) for usage in usages], name="house:small")
+
+
+async def test_an_answer_is_priced_and_the_run_adds_up() -> None:
+    @tool
+    async def look() -> str:
+        return "seen"
+
+    model = ScriptedModel(
+        [
+            Turn(calls=[call("look")], usage=Usage(1_000_000, 3, cached_tokens=400_000)),
+            Turn(text="done", usage=Usage(2, 1_000_000)),
+        ],
+        name="house:small",
+    )
+    runtime = Runtime([Agent("a", model=model, tools=[look])], facts={"house:small": MINI})
+    costs = [e.usage.cost async for e in runtime.stream("a", "go") if e.type == "inference_complete"]
+    assert costs == [160_006, 2_000_001]
+
+
+async def test_a_tree_pays_for_its_delegates() -> None:
+    child = Agent("child", model=ScriptedModel([Turn(text="x", usage=Usage(1_000_000))], name="house:small"))
+    lead = ScriptedModel(
+        [Turn(calls=[call("agent_run_child", prompt="x")], usage=Usage(8))],
+        name="house:small",
+    )
+    policy = CostBudget(200_000, tree=True)
+    agent = Agent("lead", model=lead, delegates=["child"], stop=[policy])
+    runtime = Runtime([agent, child], facts={"house:small": MINI})
+    result = await runtime.run("lead", "go")
+    assert isinstance(result.termination, Stopped)
+    assert result.termination.policy == "cost_budget"
+    assert result.usage.cost == 250_002
+
+
+async def test_what_a_vendor_says_it_cost_stays() -> None:
+    model = turns(Usage(1_000_000, 5, cost=7))
+    result = await Runtime([Agent("a", model=model)], facts={"house:small": MINI}).run("a", "go")
+    assert result.usage.cost == 7
+
+
+async def test_an_unknown_model_works_without_facts() -> None:
+    result = await Runtime([Agent("a", model=turns(Usage(5, 5)))]).run("a", "go")
+    assert (result.text, result.usage.total_tokens, result.usage.cost) == ("hm", 10, 0)

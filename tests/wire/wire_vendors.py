@@ -1,0 +1,10 @@
+"""The vendors that pass the suite: adding one here is what listing it as supported takes."""
+
+from __future__ import annotations
+
+from wire_anthropic import Anthropic
+from wire_google import Google
+from wire_openai import Chat, Responses
+from wire_script import Codec
+
+VENDORS: list[Codec] = [Responses(), Chat(), Anthropic(), Google()]
