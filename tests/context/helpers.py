@@ -6,19 +6,10 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from msgspec import Struct
-
 from loop.helpers import assert_valid_history
-from wakeful import FunctionModel, Message, ModelRequest, Usage
+from wakeful import FunctionModel, Message, ModelFacts, ModelRequest, Usage
 from wakeful.context import Gauge
 from wakeful.models import Turn
-
-
-class Facts(Struct, frozen=True):
-    """What a vendor says of a model."""
-
-    context_window: int | None = None
-    max_output: int | None = None
 
 
 def tokens_of(request: ModelRequest) -> int:
@@ -41,7 +32,7 @@ class Reader(FunctionModel):
 
     def __init__(self, answer: Callable[[ModelRequest], Any], window: int = 2000, name: str = "reader") -> None:
         super().__init__(self._answer, name=name)
-        self.facts = Facts(window, window // 4)
+        self.facts = ModelFacts(context_window=window, max_output=window // 4)
         self.window = window
         self.requests: list[ModelRequest] = []
         self.summaries: list[ModelRequest] = []

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from wakeful import Agent, CostBudget, ModelFacts, Runtime, ScriptedModel, Stopped, Turn, Usage, call, tool
 from wakeful.errors import ConfigurationError
-from wakeful.models import FactTable, LongPrices, cost_of, shipped_facts
+from wakeful.models import LongPrices, shipped_facts
+from wakeful.models._facts import FactTable, cost_of
 
 MINI = ModelFacts(input_price=250_000, cached_price=25_000, output_price=2_000_000)
 

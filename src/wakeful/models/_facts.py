@@ -102,7 +102,7 @@ class FactTable:
         self._known: dict[str, ModelFacts | None] = {}
 
     def of(self, name: str, model: Model | None = None) -> ModelFacts | None:
-        """What is known about the model of that name, which may have something to say itself; None if nothing is."""
+        """What is known about the model of that name, which may say something itself; None if nothing is."""
         if name in self._own:
             return self._own[name]
         if (said := getattr(model, "facts", None)) is not None:
