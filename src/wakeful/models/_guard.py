@@ -93,7 +93,7 @@ class Guard:
 
     def __init__(self, name: str, buckets: Sequence[Bucket], breaker: Breaker | None) -> None:
         self._name = name
-        # The first bucket is the model's own: it is the one that the vendor's refusals pause.
+        # The model's own, and its vendor's if that has a limit.
         self._buckets = buckets
         self._counts_tokens = any(bucket.counts_tokens for bucket in buckets)
         self._breaker = breaker
@@ -102,13 +102,16 @@ class Guard:
         """For how many seconds it is no use to ask, and why; None if one may."""
         if self._breaker is not None and (left := self._breaker.shut_for()) is not None:
             return left, f"not asked for another {left:.0f} s: {self._breaker.why()}"
-        if left := self._buckets[0].paused_for():
+        if left := self._paused():
             return left, f"its vendor said to come back in {left:.0f} s"
         return None
 
+    def _paused(self) -> float:
+        return max([bucket.paused_for() for bucket in self._buckets])
+
     async def enter(self, request: ModelRequest, longest: float) -> Pass:
         """Wait for the rate limits, and for the vendor if it said to stay away no longer than that."""
-        if (paused := self._buckets[0].paused_for()) > longest:
+        if (paused := self._paused()) > longest:
             raise RateLimited(
                 f"the vendor of model {self._name!r} said to come back in {paused:.0f} s", retry_after=paused
             )
@@ -150,7 +153,8 @@ class Pass:
             return
         self._over = True
         if isinstance(error, RateLimited) and error.retry_after:
-            self._buckets[0].pause(error.retry_after)
+            for bucket in self._buckets:  # Who shares a limit shares what its vendor says about it.
+                bucket.pause(error.retry_after)
         if self._breaker is None:
             return
         if isinstance(error, ModelError) and error.transient and not isinstance(error, RateLimited):

@@ -17,9 +17,11 @@ from ._protocol import ModelRequest
 __all__ = ["Bucket", "RateLimit", "estimate"]
 
 MINUTE = 60.0
-# How much may go at once after a quiet time, as a part of the minute. What is sent evenly is slowed down by as
-# much, so that no minute ever has more than the limit, wherever it begins.
-BURST = MINUTE / 20
+# As parts of the minute: how much may go at once after a quiet time, and how much later than another a request may
+# arrive at the vendor. What is sent evenly is slowed down by both, so that no minute has more than the limit.
+BURST = MINUTE / 40
+DELAY = MINUTE / 40
+PACE = MINUTE + BURST + DELAY
 
 OUTPUT_GUESS = 512
 MEDIA_GUESS = 1000
@@ -59,8 +61,8 @@ class Bucket:
         requests = None if limit is None else limit.requests_per_minute
         tokens = None if limit is None else limit.tokens_per_minute
         self.counts_tokens = tokens is not None
-        self._per_request = 0.0 if requests is None else (MINUTE + BURST) * 1000 / requests
-        self._per_token = 0.0 if tokens is None else (MINUTE + BURST) * 1000 / tokens
+        self._per_request = 0.0 if requests is None else PACE * 1000 / requests
+        self._per_token = 0.0 if tokens is None else PACE * 1000 / tokens
         self._requests_until = 0.0
         self._tokens_until = 0.0
         self._paused_until = 0.0

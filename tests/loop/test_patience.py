@@ -1,0 +1,332 @@
+"""How long a run waits for its model, and how often it asks again: by the runtime's clock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from wakeful import Agent, ConsecutiveErrors, ModelRequest, ModelSettings, Patience, Plugin, Runtime, ScriptedModel
+from wakeful.errors import (
+    BadCredentials,
+    ConfigurationError,
+    ContextOverflow,
+    ModelError,
+    ModelOverloaded,
+    ModelTimeout,
+    ModelUnavailable,
+    RateLimited,
+)
+from wakeful.loop import _inference
+from wakeful.models import Chunk, StopChunk, TextChunk
+from wakeful.testing import FakeClock
+from wakeful.types.events import ErrorRaised
+from wakeful.types.runs import Failed, NaturalEnd, Stopped
+
+from .faults import AT_ONCE
+from .helpers import Scripted, assert_cancelled, assert_settled, events_of, soon, until
+
+DOWN = ModelUnavailable("down")
+
+
+def started(model: Any, clock: FakeClock | None = None, **options: Any) -> tuple[Runtime, asyncio.Task[Any]]:
+    """A run that is under way on thread `t`."""
+    runtime = Runtime([Agent("agent", model=model, **options)], clock=clock)
+    return runtime, asyncio.create_task(runtime.run("agent", "go", thread="t"))
+
+
+async def asked(model: ScriptedModel, times: int) -> None:
+    """Wait until the model was asked so often, and what follows has settled."""
+    await until(lambda: len(model.requests) >= times)
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+# -- asking again --------------------------------------------------------------------------------------------
+
+
+async def test_a_failure_that_may_pass_is_tried_again_twice_by_default(scripted: Scripted) -> None:
+    model = scripted(DOWN, DOWN, "back")
+    runtime, run = started(model, patience=AT_ONCE)
+    result = await soon(run)
+    assert (result.termination, result.text, result.steps) == (NaturalEnd(), "back", 1)
+    await assert_settled(runtime, "t")
+
+
+async def test_the_third_failure_in_a_row_ends_the_run_with_its_own_error(scripted: Scripted) -> None:
+    _, run = started(scripted(DOWN, DOWN, ModelOverloaded("full")), patience=AT_ONCE)
+    assert (await soon(run)).termination == Failed("ModelOverloaded", "full")
+
+
+@pytest.mark.parametrize(
+    "error", [BadCredentials("no key"), ContextOverflow("long"), ModelError("odd"), OSError("?")]
+)
+async def test_what_will_not_pass_is_not_tried_again(scripted: Scripted, error: Exception) -> None:
+    model = scripted(error)
+    _, run = started(model)
+    assert isinstance((await soon(run)).termination, Failed)
+    assert len(model.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "failures", "least", "most"),
+    [
+        (DOWN, 1, 0, 0.5),
+        (DOWN, 2, 0, 1),
+        (DOWN, 9, 0, 8),
+        (DOWN, 10_000, 0, 8),
+        (ModelOverloaded("full"), 1, 0, 2),
+        (ModelOverloaded("full"), 2, 0, 4),
+        (RateLimited("slow", retry_after=20), 1, 20, 20),
+        (RateLimited("slow", retry_after=0.1), 4, 0.1, 4),
+    ],
+)
+def test_the_wait_is_a_random_part_of_what_doubles_or_what_the_vendor_says(
+    error: ModelError, failures: int, least: float, most: float
+) -> None:
+    pauses = [Patience().pause_after(failures, error) for _ in range(200)]
+    assert least <= min(pauses) <= max(pauses) <= most
+    if most > least:
+        assert max(pauses) - min(pauses) > (most - least) / 2, "full jitter, not a little"
+
+
+async def test_the_vendors_time_is_waited_for_on_the_runtimes_clock(scripted: Scripted) -> None:
+    clock, model = FakeClock(), scripted(RateLimited("slow down", retry_after=20), "back")
+    runtime, run = started(model, clock)
+    await asked(model, 1)
+    (error,) = await events_of(runtime, "t", ErrorRaised)
+    assert (error.error, error.message, error.source) == ("RateLimited", "slow down", "model")
+    assert error.retry_at == clock.now() + 20_000
+    await clock.advance(19.9)
+    assert len(model.requests) == 1
+    await clock.advance(0.2)
+    assert (await soon(run)).text == "back"
+
+
+async def test_a_time_beyond_the_cap_is_not_waited_for(scripted: Scripted) -> None:
+    _, run = started(scripted(RateLimited("tomorrow", retry_after=60.5)))
+    assert (await soon(run)).termination == Failed("RateLimited", "tomorrow")
+
+
+async def test_cancelling_ends_the_wait_at_once(scripted: Scripted) -> None:
+    # Edge case 41.
+    clock, model = FakeClock(), scripted(RateLimited("slow down", retry_after=20))
+    runtime, run = started(model, clock)
+    await asked(model, 1)
+    (record,) = await runtime.list_runs(thread="t")
+    assert await soon(runtime.cancel(record.id, "enough"))
+    await soon(run)
+    await assert_cancelled(runtime, "t", "enough")
+    await clock.advance(60)
+    assert len(model.requests) == 1
+
+
+async def test_cancelling_the_caller_ends_the_wait_too_and_keeps_the_text() -> None:
+    clock = FakeClock()
+
+    class Cut:
+        name, live, asked = "cut", False, 0
+
+        async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
+            self.asked += 1
+            yield TextChunk("Half an ans")
+            raise RateLimited("slow down", retry_after=20)
+
+    model = Cut()
+    runtime, run = started(model, clock)
+    await until(lambda: model.asked)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await soon(run)
+    await assert_cancelled(runtime, "t")
+    assert [m.text for m in await runtime.messages("t")] == ["go", "Half an ans"]
+
+
+async def test_an_agents_patience_goes_before_the_runtimes(scripted: Scripted) -> None:
+    impatient = Agent("agent", model=scripted(DOWN), patience=Patience(retries=0))
+    runtime = Runtime([impatient], patience=Patience(retries=5))
+    assert isinstance((await soon(runtime.run("agent", "go"))).termination, Failed)
+
+
+async def test_a_policy_says_how_often_in_its_place(scripted: Scripted) -> None:
+    model = scripted(*[DOWN] * 4, "back")
+    _, run = started(model, stop=[ConsecutiveErrors(5)], patience=AT_ONCE)
+    assert (await soon(run)).text == "back"
+    _, run = started(scripted(DOWN, DOWN), stop=[ConsecutiveErrors(2)], patience=AT_ONCE)
+    ending = (await soon(run)).termination
+    assert isinstance(ending, Stopped)
+    assert ending.policy == "consecutive_errors"
+
+
+async def test_a_hook_may_end_the_run_instead(scripted: Scripted) -> None:
+    class Enough(Plugin):
+        async def after_inference(self, ctx: Any) -> None:
+            if ctx.error is not None:
+                ctx.end_run("enough")
+
+    model = scripted(DOWN)
+    runtime, run = started(model, plugins=[Enough()])
+    assert (await soon(run)).termination.reason == "enough"  # type: ignore[union-attr]
+    await assert_settled(runtime, "t")
+
+
+async def test_failures_are_counted_over_processes(tmp_path: Path, scripted: Scripted) -> None:
+    clock, model = FakeClock(), scripted(RateLimited("slow", retry_after=20))
+    agent = Agent("agent", model=model, stop=[ConsecutiveErrors(2)])
+    first = Runtime([agent], store=tmp_path / "a.db", clock=clock)
+    run = asyncio.create_task(first.run("agent", "go", thread="t"))
+    await asked(model, 1)
+    await until(lambda: not run.done())
+    (record,) = await first.list_runs(thread="t")
+    while record.failures == 0:
+        (record,) = await first.list_runs(thread="t")
+    await first._shared.keeper._lease.close()
+    model.turns.append(DOWN)
+    second = Runtime([agent], store=tmp_path / "a.db", clock=clock)
+    result = await soon(second.wait(record.id))
+    assert isinstance(result.termination, Stopped)
+    run.cancel()
+    await asyncio.wait([run])
+    await first.close()
+    await second.close()
+
+
+async def test_a_request_that_is_too_long_is_tried_once_more_where_it_could_be_made_shorter(
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shortened = 0
+
+    async def shorten(act: Any, model: Any, request: Any) -> bool:
+        nonlocal shortened
+        shortened += 1
+        return True
+
+    monkeypatch.setattr(_inference, "_overflowed", shorten)
+    model = scripted(ContextOverflow("long"), "fits")
+    assert (await soon(started(model)[1])).text == "fits"
+    _, run = started(scripted(ContextOverflow("long"), ContextOverflow("still")))
+    assert (await soon(run)).termination == Failed("ContextOverflow", "still")
+    assert shortened == 2
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"retries": -1}, {"pause": "1"}, {"idle": 0}, {"whole": -5}, {"longest_pause": None}, {"pause": True}],
+)
+def test_patience_is_checked(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=next(iter(wrong))):
+        Patience(**wrong)
+
+
+# -- waiting for an answer -----------------------------------------------------------------------------------
+
+
+class Stalls:
+    """A model that stands still before one of its pieces, once; closing is noted."""
+
+    name, live = "stalls", False
+
+    def __init__(self, *pieces: str, at: int = 0) -> None:
+        self.pieces, self.at = pieces, at
+        self.stalled, self.closed, self.asked = asyncio.Event(), 0, 0
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
+        self.asked += 1
+        said = sum(len(m.text) for m in request.messages[1:-1])
+        try:
+            for place, piece in enumerate(self.pieces):
+                if self.asked == 1 and place == self.at:
+                    self.stalled.set()
+                    await asyncio.Event().wait()
+                if place >= said:
+                    yield TextChunk(piece)
+            yield StopChunk("end_turn")
+        finally:
+            self.closed += 1
+
+
+async def waits(runtime: Runtime, model: Stalls, clock: FakeClock, seconds: float) -> bool:
+    """Whether the run still waits for the first request after so long."""
+    await soon(model.stalled.wait())
+    await clock.advance(seconds)
+    return model.closed == 0
+
+
+@pytest.mark.parametrize("at", [0, 1])
+async def test_a_stream_that_stands_still_is_closed_and_gone_on_with(at: int) -> None:
+    clock, model = FakeClock(), Stalls("a", "b", at=at)
+    runtime, run = started(model, clock)
+    assert await waits(runtime, model, clock, 59.9)
+    await clock.advance(0.2)
+    assert model.closed
+    await clock.advance(1)
+    assert (await soon(run)).text == "ab"
+    (error,) = await events_of(runtime, "t", ErrorRaised)
+    assert (error.error, error.message) == ("ModelTimeout", "model 'stalls' sent nothing for 60 s")
+
+
+async def test_it_may_take_twice_as_long_where_reasoning_is_asked_for() -> None:
+    clock, model = FakeClock(), Stalls("a")
+    runtime, run = started(model, clock, settings=ModelSettings(reasoning="low"))
+    assert await waits(runtime, model, clock, 119.9)
+    await clock.advance(0.2)
+    assert model.closed
+    await clock.advance(1)
+    assert (await soon(run)).text == "a"
+
+
+async def test_every_piece_begins_the_wait_anew_and_the_whole_has_a_limit() -> None:
+    clock = FakeClock()
+
+    class Slow:
+        name, live, asked = "slow", False, 0
+
+        async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
+            self.asked += 1
+            while True:
+                arrived = asyncio.Event()
+                clock.call_later(50, arrived.set)
+                await arrived.wait()
+                yield TextChunk(".")
+
+    model = Slow()
+    patience = Patience(idle=60, whole=170, stream_retries=0)
+    runtime, run = started(model, clock, patience=patience)
+    await until(lambda: model.asked)
+    await clock.advance(169)
+    assert not run.done()
+    await clock.advance(2)
+    ending = (await soon(run)).termination
+    assert isinstance(ending, Failed)
+    assert "hadn't finished its answer after 170 s" in ending.message
+    assert [m.text for m in await runtime.messages("t")] == ["go", "..."]
+
+
+async def test_without_limits_it_waits_for_ever() -> None:
+    clock, model = FakeClock(), Stalls("a")
+    runtime, run = started(model, clock, patience=Patience(idle=None, whole=None))
+    assert await waits(runtime, model, clock, 1_000_000)
+    run.cancel()
+    await asyncio.wait([run])
+    assert model.closed == 1
+
+
+async def test_a_cancellation_that_comes_with_the_timeout_is_a_cancellation() -> None:
+    clock, model = FakeClock(), Stalls("a")
+    runtime, run = started(model, clock)
+    await soon(model.stalled.wait())
+    (record,) = await runtime.list_runs(thread="t")
+    clock.call_later(60, lambda: asyncio.ensure_future(runtime.cancel(record.id, "now")))
+    await clock.advance(60)
+    await soon(run)
+    await assert_cancelled(runtime, "t", "now")
+
+
+async def test_a_timeout_is_an_error_like_any_other(scripted: Scripted) -> None:
+    _, run = started(scripted(ModelTimeout("slow"), "back"), patience=AT_ONCE)
+    assert (await soon(run)).text == "back"

@@ -1,0 +1,280 @@
+"""Rate limits on our side: shared by all runs, first come first served, and never more than allowed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wakeful import (
+    Agent,
+    FunctionModel,
+    ModelRequest,
+    ModelSettings,
+    Patience,
+    Plugin,
+    RateLimit,
+    Runtime,
+    Step,
+    Usage,
+)
+from wakeful.clock import Timer
+from wakeful.errors import ConfigurationError, RateLimited
+from wakeful.models import Chunk, ModelRegistry, StopChunk, TextChunk, UsageChunk
+from wakeful.models._limits import PACE, Bucket, estimate
+from wakeful.testing import FakeClock
+from wakeful.types.messages import user_message
+
+
+async def let_go(bucket: Bucket, clock: FakeClock, costs: list[int], seconds: int) -> list[tuple[int, int]]:
+    """Who was let go by then, in order, and when."""
+    gone: list[tuple[int, int]] = []
+
+    async def go(number: int) -> None:
+        await bucket.take(costs[number])
+        gone.append((clock.now(), number))
+
+    tasks = [asyncio.create_task(go(number)) for number in range(len(costs))]
+    await clock.advance(0)
+    await clock.advance(seconds)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return gone
+
+
+def most_in_a_minute(gone: list[tuple[int, int]], costs: list[int]) -> int:
+    """The most that went in any minute, wherever it begins."""
+    return max([sum(costs[n] for at, n in gone if start <= at < start + 60_000) for start, _ in gone], default=0)
+
+
+@given(limit=st.integers(1, 40), count=st.integers(1, 60))
+def test_no_minute_has_more_requests_than_the_limit_and_hardly_fewer(limit: int, count: int) -> None:
+    async def scenario() -> None:
+        clock = FakeClock()
+        bucket = Bucket(clock, RateLimit(requests_per_minute=limit))
+        gone = await let_go(bucket, clock, [0] * count, 300)
+        assert most_in_a_minute(gone, [1] * count) <= limit
+        assert len(gone) >= min(count, int(limit * 300 / PACE))
+        assert [number for _, number in gone] == list(range(len(gone))), "first come, first served"
+
+    asyncio.run(scenario())
+
+
+@given(costs=st.lists(st.integers(1, 50), min_size=1, max_size=40))
+def test_no_minute_has_more_tokens_than_the_limit(costs: list[int]) -> None:
+    async def scenario() -> None:
+        clock = FakeClock()
+        bucket = Bucket(clock, RateLimit(tokens_per_minute=1000))
+        gone = await let_go(bucket, clock, costs, 600)
+        assert len(gone) == len(costs)
+        assert most_in_a_minute(gone, costs) <= 1000
+
+    asyncio.run(scenario())
+
+
+async def test_one_that_is_larger_than_the_limit_goes_when_all_before_it_is_used_up() -> None:
+    clock = FakeClock()
+    bucket = Bucket(clock, RateLimit(tokens_per_minute=1000))
+    gone = await let_go(bucket, clock, [10, 5000, 10], 600)
+    start = clock.now() - 600_000
+    first, second, third = [(at - start) / 1000 for at, _ in gone]
+    assert (first, second) == (0, pytest.approx(0.63, abs=0.01))
+    assert third == pytest.approx(5 * PACE, abs=3)
+
+
+async def test_what_an_answer_used_corrects_what_was_reserved_for_it() -> None:
+    clock = FakeClock()
+    bucket = Bucket(clock, RateLimit(tokens_per_minute=1000))
+    await bucket.take(1000)
+    waiting = asyncio.create_task(bucket.take(20))
+    await clock.advance(5)
+    assert not waiting.done()
+    bucket.settle(-950)
+    await asyncio.wait_for(waiting, 5)
+
+
+async def test_whoever_gives_up_makes_room_for_the_next() -> None:
+    clock = FakeClock()
+    bucket = Bucket(clock, RateLimit(requests_per_minute=1))
+    await bucket.take()
+    first, second = asyncio.create_task(bucket.take()), asyncio.create_task(bucket.take())
+    await asyncio.sleep(0)
+    first.cancel()
+    await clock.advance(62)
+    assert second.done()
+    assert first.cancelled()
+
+
+async def test_a_vendors_refusal_pauses_all_and_then_they_go_in_order() -> None:
+    clock = FakeClock()
+    bucket = Bucket(clock)
+    bucket.pause(10)
+    assert bucket.paused_for() == 10
+    waiting = [asyncio.create_task(bucket.take()) for _ in range(3)]
+    await clock.advance(9.9)
+    assert not any(task.done() for task in waiting)
+    await clock.advance(0.2)
+    assert all(task.done() for task in waiting)
+
+
+def test_tokens_are_guessed_from_the_text_and_what_may_be_answered() -> None:
+    request = ModelRequest("s" * 400, [user_message("m" * 400)], settings=ModelSettings(max_tokens=50))
+    assert estimate(request) == 250
+
+
+@pytest.mark.parametrize("wrong", [{}, {"requests_per_minute": 0}, {"tokens_per_minute": "many"}])
+def test_a_limit_that_is_none_is_refused(wrong: Any) -> None:
+    with pytest.raises(ConfigurationError, match="RateLimit"):
+        RateLimit(**wrong)
+
+
+def test_limits_are_given_by_name() -> None:
+    wrong: Any = {"openai": 5}
+    with pytest.raises(ConfigurationError, match="RateLimits by the name of a vendor or a model"):
+        Runtime([Agent("agent", model=FunctionModel(lambda _: "hi"))], rate_limits=wrong)
+
+
+async def test_a_model_keeps_to_its_own_limit_and_its_vendors() -> None:
+    clock = FakeClock()
+    limits = {"acme": RateLimit(requests_per_minute=2), "acme:one": RateLimit(requests_per_minute=1)}
+    models: Any = {"acme": lambda name: FunctionModel(lambda _: "hi", name=name)}
+    registry = ModelRegistry(models, rate_limits=limits, clock=clock)
+    one, other = registry.guard(registry.resolve("acme:one")), registry.guard(registry.resolve("acme:other"))
+    assert one is not None
+    assert other is not None
+    request = ModelRequest("", [])
+    await one.enter(request, 60)
+    second, third = asyncio.create_task(one.enter(request, 60)), asyncio.create_task(other.enter(request, 60))
+    await clock.advance(25)
+    assert (second.done(), third.done()) == (False, False), "two in a minute for the vendor"
+    await clock.advance(10)
+    assert (second.done(), third.done()) == (False, True), "one in a minute for the model"
+    await clock.advance(30)
+    assert second.done()
+
+
+async def test_a_pause_that_is_too_long_is_not_waited_for() -> None:
+    clock = FakeClock()
+    model = FunctionModel(lambda _: RateLimited("tomorrow", retry_after=86_400), name="acme")
+    runtime = Runtime(
+        [Agent("agent", model=model)], rate_limits={"acme": RateLimit(requests_per_minute=100)}, clock=clock
+    )
+    for _ in range(2):
+        result = await asyncio.wait_for(runtime.run("agent", "go"), 5)
+        assert result.termination.error == "RateLimited"  # type: ignore[union-attr]
+
+
+async def test_usage_settles_what_was_guessed() -> None:
+    clock = FakeClock()
+
+    async def answer(request: ModelRequest) -> AsyncIterator[Chunk]:
+        yield TextChunk("hi")
+        yield UsageChunk(Usage(input_tokens=1, output_tokens=1))
+        yield StopChunk("end_turn")
+
+    limits = {"acme": RateLimit(tokens_per_minute=600)}  # One guess is nearly all of it.
+    agent = Agent("agent", model=FunctionModel(answer, name="acme"))
+    runtime = Runtime([agent], rate_limits=limits, clock=clock)
+    for _ in range(10):
+        assert (await asyncio.wait_for(runtime.run("agent", "go"), 5)).text == "hi"
+        await clock.advance(1)  # The two tokens that it was; the guess would take most of a minute.
+
+
+# -- a thousand runs -----------------------------------------------------------------------------------------
+
+
+class FastClock:
+    """A clock on which time passes faster."""
+
+    def __init__(self, times: float) -> None:
+        self.times = times
+
+    def now(self) -> int:
+        return int(time.monotonic() * 1000 * self.times)
+
+    def call_later(self, seconds: float, callback: Callable[..., Any], *args: Any) -> Timer:
+        return asyncio.get_running_loop().call_later(seconds / self.times, callback, *args)
+
+
+class Vendor:
+    """An HTTP server that allows so many requests in any window of so many seconds and refuses the others, and the
+    very first one."""
+
+    def __init__(self, limit: int, window: float) -> None:
+        self.limit, self.window = limit, window
+        self.recent: deque[float] = deque()
+        self.served: list[float] = []
+        self.refused = 0
+
+    async def __aenter__(self) -> Vendor:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, backlog=1024)
+        self.port: int = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        await self._server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        now = time.monotonic()
+        while self.recent and self.recent[0] <= now - self.window:
+            self.recent.popleft()
+        if self.served and len(self.recent) < self.limit:
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nhi")
+        else:
+            self.refused += 1
+            writer.write(b"HTTP/1.1 429 Too Many\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+        self.recent.append(now)
+        self.served.append(now)
+        await writer.drain()
+        writer.close()
+
+    async def ask(self, request: ModelRequest) -> AsyncIterator[Chunk]:
+        """One request to it, as a model makes it."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        try:
+            writer.write(b"POST / HTTP/1.1\r\nhost: vendor\r\ncontent-length: 0\r\n\r\n")
+            status = await reader.readline()
+            if b" 429 " in status:
+                raise RateLimited("too many", retry_after=15)
+            body = (await reader.read()).rpartition(b"\r\n\r\n")[2]
+            yield TextChunk(body.decode())
+            yield StopChunk("end_turn")
+        finally:
+            writer.close()
+
+
+async def test_a_thousand_runs_at_once_keep_to_a_vendors_limit_and_use_it() -> None:
+    # A minute takes two seconds. What it takes to begin a thousand runs would be a good part of that, so all are
+    # begun before the first request, whose refusal holds them back for another moment.
+    count, limit, window = 1000, 500, 2.0
+    begun = asyncio.Barrier(count)
+
+    class Together(Plugin):
+        async def run_start(self, ctx: Step) -> None:
+            await begun.wait()
+
+    async with Vendor(limit, window) as vendor:
+        model = FunctionModel(vendor.ask, name="acme:one")
+        runtime = Runtime(
+            [Agent("agent", model=model)],
+            plugins=[Together()],
+            rate_limits={"acme": RateLimit(requests_per_minute=limit)},
+            clock=FastClock(60 / window),
+            patience=Patience(idle=None, whole=None),
+        )
+        results = await asyncio.gather(*[runtime.run("agent", "go") for _ in range(count)])
+        await runtime.close()
+    assert [r.text for r in results] == ["hi"] * count
+    assert 1 <= vendor.refused <= count // 100
+    steady = vendor.served[-count // 2 :]
+    rate = len(steady) / (steady[-1] - steady[0])
+    assert rate > 0.9 * limit / window, f"{rate:.0f} in a second"
