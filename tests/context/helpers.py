@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from loop.helpers import assert_valid_history
 from wakeful import FunctionModel, Message, ModelFacts, ModelRequest, Usage
 from wakeful.context import Gauge
@@ -44,7 +46,7 @@ class Reader(FunctionModel):
         if "<conversation>" in request.messages[0].text:
             self.summaries.append(request)
             return Turn(text=" ".join(sorted(facts_in(request))), usage=Usage(100, 10))
-        self.requests.append(request)
+        self.requests.append(replace(request, messages=tuple(request.messages)))
         return self._say(request)
 
 

@@ -19,7 +19,6 @@ from ._tokens import Gauge as Gauge
 from ._tokens import Gauges as Gauges
 from ._tokens import count_tokens as count_tokens
 from ._view import READ_RESULT as READ_RESULT
-from ._view import Cut as Cut
 from ._view import Fit as Fit
 from ._view import newest_turn as newest_turn
 from ._view import preview as preview

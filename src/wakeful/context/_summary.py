@@ -14,6 +14,7 @@ from ..types.content import Text, ToolCall, ToolReply, clean_text, text_of
 from ..types.ids import new_id
 from ..types.messages import Message, Producer
 from ..types.requests import ModelSettings
+from ._policy import Room
 from ._tokens import Gauge, estimate_text
 from ._view import READ_RESULT, newest_turn
 
@@ -51,7 +52,7 @@ _LEAST, _LEAST_SHARE = 1024, 8
 
 
 def part_to_summarise(
-    history: Sequence[Message], gauge: Gauge, *, keep: int, room: int, most: int, tried: int, whole: bool
+    history: Sequence[Message], gauge: Gauge, room: Room, *, keep: int, most: int, tried: int, whole: bool
 ) -> Part | None:
     """The part to summarise next: what is before the newest user message, else what the agent did since.
 
@@ -61,18 +62,21 @@ def part_to_summarise(
     newest = newest_turn(history)
     if newest is None:
         return None
-    least = gauge.unscaled(min(_LEAST, max(room // _LEAST_SHARE, 1)))
+    least = gauge.unscaled(min(_LEAST, max(room.tokens // _LEAST_SHARE, 1)))
     end = len(history) - keep
-    part = _slice(history, 0, min(newest, end), gauge, most, least)
+    part = _slice(history, 0, min(newest, end), gauge, room, most, least)
     if part is not None and whole:
         part = Part(part.messages, 1, part.last, part.weight)
     if part is None:
-        part = _slice(history, newest + 1, end, gauge, most, least)
+        part = _slice(history, newest + 1, end, gauge, room, most, least)
     return None if part is None or part.last <= tried else part
 
 
-def _slice(history: Sequence[Message], start: int, end: int, gauge: Gauge, most: int, least: int) -> Part | None:
-    """The longest part from `start` on, up to `end`, that leaves no call without its result."""
+def _slice(
+    history: Sequence[Message], start: int, end: int, gauge: Gauge, room: Room, most: int, least: int
+) -> Part | None:
+    """The longest part from `start` on, up to `end`, that parts no call from its result and no user from an
+    answer."""
     told = weight = stop = kept = new = enough = 0
     asked: set[str] = set()
     for place in range(start, end):
@@ -80,12 +84,14 @@ def _slice(history: Sequence[Message], start: int, end: int, gauge: Gauge, most:
         told += _told_weight(message, gauge)
         if not _place_of(message)[1] or (told > most and stop):
             break  # It isn't in the log yet, or there is enough for one summary.
-        weight += gauge.weigh(message)
-        new += 0 if message.covers is not None else gauge.weigh(message)
+        shown = min(gauge.weigh(message), room.offload) if message.role == "tool" else gauge.weigh(message)
+        weight += shown
+        new += 0 if message.covers is not None else shown
         asked.update([call.id for call in message.calls])
         if (reply := message.reply) is not None:
             asked.discard(reply.call_id)
-        if not asked:
+        follows = history[place + 1].role if place + 1 < len(history) else "user"
+        if not asked and not (message.role == "user" and follows == "assistant"):
             stop, kept, enough = place + 1, weight, new
     if not stop or enough < least:
         return None

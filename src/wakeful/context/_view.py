@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -11,7 +12,7 @@ from ..types.content import Part, Text, text_of
 from ..types.messages import Message
 from ._fold import note
 
-__all__ = ["READ_RESULT", "Cut", "Fit", "blocks_of", "leading", "newest_turn", "preview", "truncate"]
+__all__ = ["READ_RESULT", "Fit", "blocks_of", "leading", "newest_turn", "preview", "truncate"]
 
 READ_RESULT = "read_result"
 
@@ -48,18 +49,11 @@ def _whole_lines(text: str) -> str:
 # -- what fits -----------------------------------------------------------------------------------------------
 
 
-class Cut(Struct, frozen=True, gc=False):
-    """Where a conversation was cut: shown are its lead, the newest user message, and all from `start` on."""
-
-    start: str
-
-
 class Fit(Struct, frozen=True, gc=False):
-    """The messages that fit, their weight, and where they were cut. `fits` is False if not even the least does."""
+    """The messages that are left, and their weight. `fits` is False if not even the least does."""
 
     messages: list[Message]
     weight: int
-    cut: Cut | None
     fits: bool
 
 
@@ -96,31 +90,35 @@ def blocks_of(messages: Sequence[Message]) -> list[tuple[int, int]]:
 _LEFT_OUT = "[Earlier messages of the conversation are not shown.]"
 
 
-def truncate(messages: list[Message], weigh: Weigh, most: int, recent: int, before: Cut | None) -> Fit:
+def truncate(messages: list[Message], weigh: Weigh, most: int, recent: int) -> Fit:
     """The messages that fit into `most`, in their order: the lead, the newest user message and the newest others.
 
-    A request that was cut before is cut at the same place while that fits, so that vendors find its beginning in
-    their cache; where it is cut anew, some room is left for what follows.
+    What is left out grows in steps of a quarter of the room, so that the requests of many turns begin the same and
+    vendors find them in their caches; but not into the `recent` messages, while those fit.
     """
     weights = [weigh(message) for message in messages]
-    if (total := sum(weights)) <= most:
-        return Fit(messages, total, None, True)
+    before = [0, *accumulate(weights)]
+    if (total := before[-1]) <= most:
+        return Fit(messages, total, True)
     lead, gap = leading(messages), note("context-left-out", _LEFT_OUT)
     pinned = _pinned(messages, lead)
-    fixed = sum(weights[:lead]) + weigh(gap) + sum([weights[place] for place in pinned])
+    starts = [start for start, _ in blocks_of(messages) if start >= lead] or [lead]
 
-    def shown(start: int) -> Fit:
-        kept = [*[place for place in pinned if place < start], *range(start, len(messages))]
-        weight = sum(weights[:lead]) + weigh(gap) + sum([weights[place] for place in kept])
-        parts = [*messages[:lead], gap, *[messages[place] for place in kept]]
-        return Fit(parts, weight, Cut(messages[start].id) if start < len(messages) else None, weight <= most)
+    def weight_from(start: int) -> int:
+        kept = sum([weights[place] for place in pinned if place < start])
+        return before[lead] + weigh(gap) + kept + total - before[start]
 
-    starts = [start for start, _ in blocks_of(messages) if start >= lead]
-    if before is not None:
-        again = next((start for start in starts if messages[start].id == before.start), None)
-        if again is not None and (same := shown(again)).fits:
-            return same
-    return shown(_start(starts, weights, pinned, fixed, most, len(messages) - recent))
+    least = next((start for start in starts if weight_from(start) <= most), starts[-1])
+    step = max(most // 4, 1)
+    left_out = before[lead] + -(-(before[least] - before[lead]) // step) * step
+    start = next((one for one in starts if before[one] >= left_out), starts[-1])
+    if start > len(messages) - recent:
+        start = max(least, next((one for one in starts if one >= len(messages) - recent), least))
+    kept = [*[place for place in pinned if place < start], *range(start, len(messages))]
+    weight = weight_from(start)
+    shown = [messages[place] for place in kept]
+    hole = next((n for n, place in enumerate(kept) if place != lead + n), len(kept))
+    return Fit([*messages[:lead], *shown[:hole], gap, *shown[hole:]], weight, weight <= most)
 
 
 def _pinned(messages: list[Message], lead: int) -> list[int]:
@@ -131,16 +129,3 @@ def _pinned(messages: list[Message], lead: int) -> list[int]:
     while first > lead and messages[first - 1].visibility == "internal" and not messages[first - 1].seq:
         first -= 1
     return list(range(first, newest + 1))
-
-
-def _start(starts: list[int], weights: list[int], pinned: list[int], fixed: int, most: int, recent: int) -> int:
-    """Where the shown part begins: as far back as three quarters of the room go; for recent ones, all of it."""
-    chosen, weight = len(weights), fixed
-    ends = [*starts[1:], len(weights)]
-    for start, end in list(zip(starts, ends, strict=False))[::-1]:
-        weight += sum([weights[place] for place in range(start, end) if place not in pinned])
-        last = end == len(weights)
-        if weight > (most if end > recent else most * 3 // 4) and not last:
-            break
-        chosen = start
-    return chosen

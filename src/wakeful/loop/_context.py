@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from ..context import (
     READ_RESULT,
     Context,
-    Cut,
     Gauge,
     Room,
     Tally,
@@ -44,7 +43,6 @@ class Fitting:
     __slots__ = (
         "_request",
         "_rest",
-        "cut",
         "failed",
         "landed",
         "offers_reader",
@@ -57,7 +55,6 @@ class Fitting:
 
     def __init__(self) -> None:
         self.tally = Tally()
-        self.cut: Cut | None = None
         self.weight = 0
         self.offload = 0
         self.writing: Writing | None = None
@@ -201,14 +198,13 @@ class _Shaping:
     def _truncated(self, request: ModelRequest, room: Room) -> ModelRequest:
         recent = self.policy.min_recent
         most = self.gauge.unscaled(room.tokens) - self.own.rest(request, self.gauge)
-        found = truncate(list(request.messages), self._weigh, most, recent, self.own.cut)
+        found = truncate(list(request.messages), self._weigh, most, recent)
         if not found.fits:
             request = self._with_reader(request)
             most = self.gauge.unscaled(room.tokens) - self.own.rest(request, self.gauge)
-            found = truncate(self._squeezed(request.messages, most), self.gauge.weigh_anew, most, recent, None)
+            found = truncate(self._squeezed(request.messages, most), self.gauge.weigh_anew, most, recent)
         if not found.fits:
             raise ContextOverflow(self._why(request, room, found.messages))
-        self.own.cut = found.cut
         return replace(request, messages=found.messages)
 
     def _squeezed(self, messages: Sequence[Message], most: int) -> list[Message]:
@@ -247,7 +243,6 @@ async def make_room(act: Activation, model: Model, request: ModelRequest, error:
     gauge = act.env.gauges.of(model)
     weight = gauge.weigh_rest(request.system, request.tools, request.output)
     gauge.refuse(weight + sum([gauge.weigh_anew(message) for message in request.messages]), str(error))
-    own.cut = None
     room = room_of(policy, request.settings, act.env.registry.models.facts_of(model), gauge.refused)
     if room is not None:
         own.offload = room.offload

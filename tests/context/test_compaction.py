@@ -1,0 +1,289 @@
+"""Summaries: where they land, what they leave alone, what if they fail, and how to go back before one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from wakeful import (
+    Agent,
+    Compaction,
+    Context,
+    FunctionModel,
+    ModelError,
+    ModelRequest,
+    Runtime,
+    SqliteStore,
+    Usage,
+    call,
+    tool,
+)
+from wakeful.events import Compacted, StepEnd
+from wakeful.models import Chunk, TextChunk, Turn
+
+from .helpers import Reader, facts_in
+from .test_long_conversations import WORDS, agent, events_of, known
+
+
+async def talk(runtime: Runtime, turns: int, thread: str = "t") -> None:
+    for turn in range(turns):
+        (await runtime.run("a", f"fact-{turn}. {WORDS}", thread=thread)).raise_for_failure()
+
+
+async def test_a_summary_is_an_internal_message_that_covers_what_it_stands_for() -> None:
+    runtime = Runtime([agent(Reader(known))])
+    await talk(runtime, 10)
+    log = await runtime.messages("t")
+    (summary,) = [message for message in log if message.covers is not None]
+    (event,) = await events_of(runtime, Compacted)
+    assert summary.role == "user"
+    assert summary.visibility == "internal"
+    assert summary.text.startswith("<conversation-summary>\nfact-0 fact-1")
+    assert summary.covers == (1, event.last)
+    assert event.last < summary.seq
+    assert (event.outcome, event.message_id, event.model) == ("done", summary.id, "reader")
+    assert event.summary_tokens < event.tokens * 0.7
+    covered = [message for message in log if message.seq <= event.last]
+    assert covered[-1].role == "assistant"
+    assert len(covered) == 12
+
+
+async def test_a_summary_counts_in_the_usage_of_its_run() -> None:
+    runtime = Runtime([agent(Reader(known))])
+    usage = [(await runtime.run("a", f"fact-{turn}. {WORDS}", thread="t")).usage for turn in range(10)]
+    assert usage.count(Usage(100, 10)) == 1
+    assert usage.count(Usage()) == 9
+
+
+async def test_the_users_last_message_is_never_summarised() -> None:
+    """Edge 51, also where the run itself is what is long."""
+    model = Reader(lambda request: call("look", at=WORDS) if len(model.requests) < 20 else "done")
+
+    @tool(effect="pure")
+    async def look(at: str) -> str:
+        """Look."""
+        return WORDS
+
+    runtime = Runtime([Agent("a", model=model, tools=[look])])
+    result = await runtime.run("a", "fact-1: do it all.", thread="t")
+    assert result.text == "done"
+    assert model.summaries
+    assert all("fact-1: do it all." in [m.text for m in request.messages] for request in model.requests)
+    assert not any("fact-1: do it all" in request.messages[0].text for request in model.summaries)
+    log = await runtime.messages("t")
+    assert all(message.covers[0] > log[0].seq for message in log if message.covers is not None)
+
+
+class Slow(Reader):
+    """A model whose summaries wait until they are let go."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.begun, self.go = asyncio.Event(), asyncio.Event()
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
+        if "<conversation>" in request.messages[0].text:
+            self.begun.set()
+            await self.go.wait()
+        async for chunk in super().stream(request):
+            yield chunk
+
+
+async def test_a_run_goes_on_beside_its_summary_which_lands_at_a_step_boundary() -> None:
+    model = Slow(lambda request: f"ok {WORDS}")
+    steps = 0
+
+    @tool(effect="pure")
+    async def look() -> str:
+        """Look."""
+        nonlocal steps
+        steps += 1
+        if steps == 3:
+            await model.begun.wait()
+            model.go.set()
+            await asyncio.sleep(0)  # The summary is written now.
+        return "seen"
+
+    runtime = Runtime([Agent("a", model=model, tools=[look], context=Context())])
+    await talk(runtime, 8)
+    assert not model.begun.is_set()
+    model._say = lambda request: call("look") if steps < 4 else "done"
+    result = await runtime.run("a", f"Now look. {WORDS * 2}", thread="t")
+    assert result.text == "done"
+    log = await runtime._env.store.events("t")
+    (place,) = [n for n, event in enumerate(log) if isinstance(event, Compacted)]
+    assert log[place].outcome == "done"
+    assert isinstance(log[place - 2], StepEnd)
+    assert len(model.summaries) == 1
+    assert facts_in(model.requests[-1]) >= {"fact-0", "fact-3"}
+
+
+async def test_a_run_that_ends_waits_for_its_summary() -> None:
+    model = Slow(known)
+    runtime = Runtime([agent(model)])
+    await talk(runtime, 8)
+    last = asyncio.create_task(runtime.run("a", f"fact-9. {WORDS}", thread="t"))
+    await model.begun.wait()
+    assert not last.done()
+    model.go.set()
+    assert (await last).status == "done"
+    assert [event.outcome for event in await events_of(runtime, Compacted)] == ["done"]
+
+
+async def test_a_cancelled_run_drops_its_summary_and_the_next_one_writes_it() -> None:
+    model = Slow(known)
+    runtime = Runtime([agent(model)])
+    await talk(runtime, 8)
+    handle = await runtime.start("a", f"fact-8. {WORDS}", thread="t")
+    await model.begun.wait()
+    await runtime.cancel(handle.run_id)
+    assert await events_of(runtime, Compacted) == []
+    model.go.set()
+    await talk(runtime, 1)
+    assert [event.outcome for event in await events_of(runtime, Compacted)] == ["done"]
+
+
+async def test_a_closed_runtime_leaves_no_summary_behind() -> None:
+    model = Slow(known)
+    runtime = Runtime([agent(model)])
+    await talk(runtime, 8)
+    await runtime.start("a", f"fact-8. {WORDS}", thread="t")
+    await model.begun.wait()
+    await runtime.close()
+    assert [task for task in asyncio.all_tasks() if task.get_name().startswith("summary")] == []
+
+
+async def test_a_summary_that_fails_is_noted_and_the_run_goes_on() -> None:
+    class Failing(Reader):
+        async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
+            if "<conversation>" in request.messages[0].text:
+                raise ModelError("no summaries today")
+            async for chunk in super().stream(request):
+                yield chunk
+
+    runtime = Runtime([agent(Failing(known))])
+    await talk(runtime, 20)
+    events = await events_of(runtime, Compacted)
+    assert {event.outcome for event in events} == {"failed"}
+    assert "no summaries today" in events[0].reason
+
+
+async def test_a_summary_that_saves_too_little_is_skipped_and_not_tried_again_at_once() -> None:
+    """Nothing is gained by it, and the next runs don't pay for the same part again."""
+
+    class Wordy(Reader):
+        async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
+            if "<conversation>" in request.messages[0].text:
+                self.summaries.append(request)
+                yield TextChunk("word " * 3000)
+                return
+            async for chunk in super().stream(request):
+                yield chunk
+
+    model = Wordy(known)
+    runtime = Runtime([agent(model)])
+    await talk(runtime, 12)
+    events = await events_of(runtime, Compacted)
+    assert {event.outcome for event in events} == {"skipped"}
+    assert "save too little" in events[0].reason
+    assert len(model.summaries) == len({event.last for event in events})
+    assert not any(message.covers for message in await runtime.messages("t"))
+
+
+async def test_another_model_and_prompt_may_write_the_summary() -> None:
+    asked: list[ModelRequest] = []
+
+    def write(request: ModelRequest) -> str:
+        asked.append(request)
+        return "All is well, fact-0."
+
+    compaction = Compaction(model="writer:small", prompt="Be terse.", max_tokens=100)
+    model = Reader(known)
+    runtime = Runtime(
+        [agent(model, compaction=compaction)], models={"writer:small": FunctionModel(write, name="writer:small")}
+    )
+    await talk(runtime, 10)
+    assert model.summaries == []
+    assert (asked[0].system, asked[0].settings.max_tokens, asked[0].tools) == ("Be terse.", 100, ())
+    assert [event.model for event in await events_of(runtime, Compacted)] == ["writer:small"]
+
+
+async def test_without_compaction_older_messages_are_left_out() -> None:
+    model = Reader(known)
+    runtime = Runtime([agent(model, compaction=None)])
+    await talk(runtime, 20)
+    assert model.summaries == []
+    assert "fact-0" not in facts_in(model.requests[-1])
+    assert "not shown" in model.requests[-1].messages[0].text
+    starts = [request.messages[1].id for request in model.requests if len(request.messages) > 1]
+    assert len(set(starts[10:])) < 6  # The same beginning for several requests: vendors cache it.
+
+
+async def test_a_fork_can_go_back_before_the_summary(tmp_path: Any) -> None:
+    model = Reader(known)
+    runtime = Runtime([agent(model)], store=SqliteStore(tmp_path / "a.db"))
+    await talk(runtime, 10)
+    (event,) = await events_of(runtime, Compacted)
+    before = await runtime.fork("t", at=event.last, into="before")
+    model.requests.clear()
+    await runtime.run("a", "And?", thread=before)
+    assert not any(message.covers for message in model.requests[0].messages)
+    covered = [message for message in await runtime.messages("t") if message.seq <= event.last]
+    assert [message.text for message in model.requests[0].messages[:-1]] == [message.text for message in covered]
+    after = await runtime.fork("t", into="after")
+    await runtime.run("a", "And?", thread=after)
+    assert [bool(message.covers) for message in model.requests[1].messages][:2] == [True, False]
+    await runtime.close()
+
+
+async def test_a_thread_with_a_summary_is_exported_and_imported_with_it(tmp_path: Any) -> None:
+    runtime = Runtime([agent(Reader(known))])
+    await talk(runtime, 10)
+    lines = [line async for line in runtime.export_thread("t")]
+    model = Reader(known)
+    other = Runtime([agent(model)], store=SqliteStore(tmp_path / "b.db"))
+    await other.import_thread(lines)
+    await other.run("a", "And?", thread="t")
+    assert [bool(message.covers) for message in model.requests[0].messages][:2] == [True, False]
+    assert len(model.requests[0].messages) < 12
+    await other.close()
+
+
+async def test_a_delegate_that_is_shown_the_conversation_is_shown_the_summary() -> None:
+    from wakeful import Delegate
+
+    seen: list[ModelRequest] = []
+
+    def child(request: ModelRequest) -> str:
+        seen.append(request)
+        return "done"
+
+    model = Reader(known)
+    lead = Agent("a", model=model, delegates=[Delegate("b", fork=True)])
+    runtime = Runtime([lead, Agent("b", model=FunctionModel(child))])
+    await talk(runtime, 10)
+    model._say = lambda request: (
+        call("agent_run_b", prompt="Go on", fork_context=True) if request.messages[-1].role == "user" else "ok"
+    )
+    await runtime.run("a", "Ask b.", thread="t")
+    assert "fact-0" in facts_in(seen[0])
+    assert not any(message.covers for message in seen[0].messages)
+
+
+@pytest.mark.parametrize("turn", [Turn(text=""), Turn(text="  \n")])
+async def test_an_empty_summary_is_skipped(turn: Turn) -> None:
+    class Silent(Reader):
+        async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
+            if "<conversation>" in request.messages[0].text:
+                for piece in [turn.text] if turn.text else []:
+                    yield TextChunk(str(piece))
+                return
+            async for chunk in super().stream(request):
+                yield chunk
+
+    runtime = Runtime([agent(Silent(known))])
+    await talk(runtime, 9)
+    assert [event.reason for event in await events_of(runtime, Compacted)] == ["the summary is empty"]
