@@ -25,9 +25,10 @@ class _Timer:
 
     def fire(self) -> bool:
         """Call back, unless that was cancelled."""
-        if not self.cancelled:
-            self.callback(*self.args)
-        return not self.cancelled
+        if self.cancelled:
+            return False
+        self.callback(*self.args)
+        return True
 
 
 class FakeClock:
