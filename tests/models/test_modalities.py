@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from wakeful import Agent, Audio, Base64, Document, Image, Runtime, ScriptedModel, Text, Url, Video, call, tool
+from wakeful import (
+    Agent,
+    Audio,
+    Base64,
+    Document,
+    Image,
+    ModelFacts,
+    Runtime,
+    ScriptedModel,
+    Text,
+    Url,
+    Video,
+    call,
+    tool,
+)
 from wakeful.types.runs import Failed
 
 MEDIA: dict[str, Any] = {
@@ -23,7 +36,7 @@ class Knowing(ScriptedModel):
 
     def __init__(self, turns: Any, *kinds: str) -> None:
         super().__init__(turns, name="acme:plain")
-        self.facts = SimpleNamespace(input_modalities=kinds)
+        self.facts = ModelFacts(input_modalities=cast(Any, kinds))
 
 
 @pytest.mark.parametrize("kind", MEDIA)

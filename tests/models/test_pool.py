@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from loop.faults import AT_ONCE, Streams, goes_on
-from wakeful import Agent, FunctionModel, Member, ModelRequest, Pool, Runtime, ScriptedModel, Usage
+from wakeful import Agent, FunctionModel, Member, ModelFacts, ModelRequest, Pool, Runtime, ScriptedModel, Usage
 from wakeful.errors import (
     BadCredentials,
     ConfigurationError,
@@ -124,7 +123,8 @@ async def test_a_rate_limit_is_waited_for_where_it_is_short(seconds: float, wait
 async def test_nobody_stands_in_where_the_request_is_at_fault(error: ModelError) -> None:
     first, second = scripted("a", error), scripted("b", "never")
     result, _ = await run(in_order(first, second))
-    assert result.termination == Failed(type(error).__name__, str(error))
+    assert isinstance(result.termination, Failed)
+    assert result.termination.error == type(error).__name__
     assert second.requests == []
 
 
@@ -281,7 +281,7 @@ async def test_whoever_asks_it_directly_is_answered_by_whoever_can() -> None:
 
 def knowing(name: str, window: int | None, most: int | None = 10) -> ScriptedModel:
     model = scripted(name)
-    model.facts = SimpleNamespace(context_window=window, max_output=most)  # type: ignore[attr-defined]
+    model.facts = ModelFacts(context_window=window, max_output=most)  # type: ignore[attr-defined]
     return model
 
 
