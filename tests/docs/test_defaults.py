@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from wakeful import Limits, Runtime, Tool, _checks, task, tool
+from wakeful import Limits, Patience, Pool, Runtime, Tool, _checks, task, tool
 from wakeful.agents import _registry
 from wakeful.bus import _local
 from wakeful.cli import _worker
@@ -16,6 +16,7 @@ from wakeful.loop._checkpoints import INTERVAL_MS
 from wakeful.loop._phases import MAX_ACTION_ROUNDS
 from wakeful.loop._tasks import MAX_SHOWN
 from wakeful.messaging._post import MAX_PENDING_MAIL
+from wakeful.models import _guard
 from wakeful.runtime import RETENTION, RETRY
 from wakeful.state import MAX_VALUE_BYTES
 from wakeful.stores import LEASE_MS, MAX_ATTEMPTS
@@ -25,6 +26,8 @@ from wakeful.stores._rules import MAX_PENDING
 from wakeful.tasks import MAX_EVENT_BYTES, MAX_EVENTS
 from wakeful.tasks._schedule import GRACE_MS, MAX_AT_ONCE
 from wakeful.tools import ToolThreads
+
+PATIENCE, POOL = Patience(), Pool(())
 
 PAGE = Path(__file__).parents[2] / "docs" / "concepts.md"
 
@@ -56,6 +59,19 @@ async def noop() -> None:
 
 
 CODE = {
+    "requests repeated after a failure of the model": str(PATIENCE.retries),
+    "answers gone on with that broke off": str(PATIENCE.stream_retries),
+    "pause before the model is asked again, at most": (
+        f"{PATIENCE.pause:g} s, doubled up to {PATIENCE.longest_pause:g} s"
+    ),
+    "the same, where it has no capacity": f"{PATIENCE.overloaded_pause:g} s",
+    "a vendor's own time that is waited for": f"{PATIENCE.longest_retry_after:g} s",
+    "time for an answer's beginning or its next piece": f"{PATIENCE.idle:g} s",
+    "time for one answer": f"{PATIENCE.whole:g} s",
+    "failures in a row that open a model's breaker": str(_guard.FAILURES),
+    "time until a breaker lets one request try": f"{_guard.COOLDOWN:g} s",
+    "switches of members for one answer of a pool": str(POOL.switches),
+    "rate limit of a pool's member that is waited for": f"{POOL.waits:g} s",
     "effect of a tool": Tool.effect,
     "timeout of a tool": str(Tool.timeout).lower(),
     "effect of a task": task(noop).effect,
