@@ -31,12 +31,13 @@ from wakeful.backends import (
     CancelledStatus,
     Capabilities,
     FailedStatus,
+    Question,
     Suspended,
     TimedOut,
     WaitingAuth,
     WaitingInput,
 )
-from wakeful.errors import ExecutionFailed, StaleFence, TicketClosed
+from wakeful.errors import ExecutionFailed, InvalidDecision, StaleFence, TicketClosed
 from wakeful.testing import FakeClock
 from wakeful.types.events import (
     InferenceComplete,
@@ -230,6 +231,63 @@ async def test_a_question_may_be_denied(status: Any, name: str) -> None:
     assert result.text == "as you wish"
     (reply,) = await replies_on(runtime, "t")
     assert (reply.name, reply.error) == (name, "denied")
+
+
+async def test_several_questions_are_answered_one_by_one_and_what_is_open_keeps_its_ticket() -> None:
+    one, two, three = (
+        Question("1", "One?"),
+        Question("2", "Two?", {"x": 1}, schema={"type": "integer"}),
+        Question("3"),
+    )
+    backend = Scripted(
+        BackendResult("far", WaitingInput(), questions=(one, two)),
+        BackendResult("far", WaitingInput(), questions=(two, three)),
+        BackendResult("far", WaitingInput(), questions=(two,)),
+        "done",
+        capabilities=REMOTE,
+    )
+    store = MemoryStore()
+    asked = await serving(backend, store).run("far", "go", thread="t")
+    first, second = asked.tickets
+    assert second.arguments == {"message": "Two?", "question": "2", "data": {"x": 1}}
+    runtime = serving(backend, store)
+    half = await runtime.resume(asked.run_id, first.result({"a": [1]}))
+    assert half.tickets[0].id == second.id
+    assert half.tickets[1].arguments["question"] == "3"
+    (told,) = [m.reply for m in backend.requests[1].new_messages if m.reply and m.reply.error is None]
+    assert (bytes(told.data), told.metadata) == (
+        b'{"a":[1]}',
+        {"verdict": "approve", "question": "1", "mode": "result"},
+    )
+    assert_valid_history(await runtime.messages("t"), [t.call_id for t in half.tickets])
+    # The third is withdrawn, though nobody answered it.
+    with pytest.raises(InvalidDecision):
+        await runtime.answer(second.id, "text")
+    left = await runtime.resume(asked.run_id, half.tickets[1].deny("no"))
+    assert [ticket.id for ticket in left.tickets] == [second.id]
+    assert (await runtime.answer(second.id, 5)).text == "done"
+    assert not await runtime.tickets(status="open")
+    await assert_settled(runtime, "t")
+
+
+async def test_a_question_that_is_no_longer_asked_is_closed() -> None:
+    asked = BackendResult("far", WaitingInput(), questions=(Question("1"), Question("2")))
+    backend = Scripted(asked, "done", capabilities=REMOTE)
+    runtime = serving(backend)
+    result = await runtime.run("far", "go", thread="t")
+    assert (await runtime.resume(result.run_id, result.tickets[0].result("x"))).text == "done"
+    with pytest.raises(TicketClosed):
+        await runtime.answer(result.tickets[1].id, "y")
+    await assert_settled(runtime, "t")
+
+
+@pytest.mark.parametrize(
+    "questions", [(Question("1"), Question("1")), (Question(""),), (5,), (Question("1", accepts=()),)]
+)
+async def test_questions_that_are_none_fail_the_run(questions: Any) -> None:
+    backend = Scripted(BackendResult("far", WaitingInput(), questions=questions), capabilities=REMOTE)
+    result = await serving(backend).run("far", "hi")
+    assert "question" in str(result.error)
 
 
 async def test_new_input_takes_the_place_of_a_question() -> None:

@@ -26,6 +26,7 @@ from ..tools import Shape, Tool
 from ..tools import tool as as_tool
 from ..types.limits import ConsecutiveErrors, ContentMatch, LoopDetection
 from ..types.requests import OutputSpec, ToolSpec
+from ..types.tickets import ASKERS
 from ._agent import Agent, BackendConfig, Delegate, Toolish
 from ._backend import (
     LOCAL_PHASES,
@@ -314,6 +315,11 @@ class Registry:
                 if not iscoroutinefunction(getattr(plugin, phase)):
                     self._problems.append(f"{where}, plugin {plugin.label!r}: {phase} must be `async def`")
             self._problems.extend(_misspelt(plugin, where))
+            if plugin.label in ASKERS:
+                self._problems.append(
+                    f"{where}: a plugin can't be named {plugin.label!r}, as others who ask are; give it another "
+                    "`name`"
+                )
         return {plugin.label: self._config(agent, plugin, where) for plugin in plugins}
 
     def _hooks_of(self, plugins: Sequence[Plugin], configs: Mapping[str, Any]) -> dict[str, tuple[Hook, ...]]:

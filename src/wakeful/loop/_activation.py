@@ -8,7 +8,7 @@ model call, and a step without hooks costs two commits.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Literal, Protocol, TypeVar, cast
 
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -47,6 +47,7 @@ from ._moves import (
     Interrupt,
     Move,
     Overdue,
+    PassOn,
     Recover,
     Rules,
     RunView,
@@ -438,6 +439,12 @@ class Activation:
             else:
                 self.view.tickets.pop(ticket.id, None)
 
+    def give_up(self, tickets: Iterable[Ticket]) -> None:
+        """Close tickets that nobody waits for any more."""
+        for ticket in tuple(tickets):
+            self.draft.put_ticket(replace(ticket, status="cancelled"))
+            self.view.tickets.pop(ticket.id, None)
+
     def hint(self, text: str) -> None:
         """Tell the model something that no person is shown."""
         producer = Producer(self.identity.run_id, self.view.run.steps)
@@ -631,6 +638,7 @@ _PERFORM: dict[type[Move], Callable[[Activation, Any], Awaitable[None]]] = {
     Take: _boundaries.take,
     EndStep: _boundaries.end_step,
     SwitchAgent: _boundaries.switch_agent,
+    PassOn: _boundaries.pass_on,
     SuspendRun: _boundaries.suspend,
     WaitForTasks: _boundaries.wait_for_tasks,
     Finish: _boundaries.finish,
