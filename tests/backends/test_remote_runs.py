@@ -195,6 +195,24 @@ async def test_nothing_is_taken_from_a_request_that_is_over() -> None:
         kept[0].emit("more")
 
 
+async def test_a_forked_thread_begins_anew_what_runs_elsewhere() -> None:
+    backend = Scripted(
+        BackendResult("far", response="one", state={"task": "T1"}),
+        BackendResult("far", response="two", state={"task": "T2"}),
+        "three",
+        "four",
+        capabilities=REMOTE,
+    )
+    runtime = serving(backend)
+    await runtime.run("far", "hi", thread="t")
+    forked = await runtime.fork("t")
+    copied = await runtime.import_thread(runtime.export_thread("t"), into="copy")
+    for thread in (forked, forked, "t"):
+        await runtime.run("far", "more", thread=thread)
+    await runtime.run("far", "more", thread=copied)
+    assert [request.state for request in backend.requests] == [None, None, {"task": "T2"}, {"task": "T1"}, None]
+
+
 # -- waiting -------------------------------------------------------------------------------------------------
 
 

@@ -216,7 +216,7 @@ def _ask(act: Activation, call: Call, question: Question, held: Ticket | None) -
 def _keep(act: Activation, result: BackendResult, output: BackendOutput) -> None:
     """Put what the backend saved and made into the thread's state."""
     if result.state is not None:
-        act.state.apply([(BackendHandles, (act.agent.id, result.state))])
+        act.state.apply([(BackendHandles, (act.identity.thread_id, act.agent.id, result.state))])
     if output == BackendOutput():
         return
     for kept in (output, _without_contents(output)):

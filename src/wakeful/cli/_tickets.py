@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import getpass
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
-from ..dispatch import RunResult, leave_decision
+from ..dispatch import RunResult, leave_decision, unanswered
 from ..errors import UnknownTicket, UsageError
 from ..runtime import Runtime
 from ..types.codec import encode
@@ -54,8 +54,8 @@ def list_(
     place: Place,
     status: Annotated[Status, typer.Option(help="What became of them.")] = Status.open,
     assignee: Annotated[str | None, typer.Option(metavar="WHO", help="Who has to answer.")] = None,
-    thread: Annotated[str | None, typer.Option(metavar="ID", help="Of one thread.")] = None,
-    run: Annotated[str | None, typer.Option(metavar="ID", help="Of one run.")] = None,
+    thread: Annotated[str | None, typer.Option(metavar="ID", help="Of one thread, and of all below it.")] = None,
+    run: Annotated[str | None, typer.Option(metavar="ID", help="Of one run, and of all below it.")] = None,
     after: Annotated[str | None, typer.Option(metavar="TICKET", help="Only newer ones than this.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="How many, the oldest first.")] = 100,
     tenant: Tenant = None,
@@ -64,8 +64,11 @@ def list_(
     """List tickets, oldest first: id, status, who has it, its deadline, the tool, the question."""
     wanted = None if status is Status.all else status.value
 
-    def look(runtime: Runtime) -> Any:
-        return runtime.tickets(run, thread=thread, status=wanted, assignee=assignee, after=after, limit=limit)
+    async def look(runtime: Runtime) -> Sequence[Ticket]:
+        found = await runtime.tickets(
+            run, thread=thread, status=wanted, assignee=assignee, after=after, limit=limit
+        )
+        return await unanswered(runtime.store, found) if status is Status.open else found
 
     renderer = Renderer()
     for ticket in ask(place, tenant, look):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -40,6 +41,7 @@ __all__ = [
     "reassigned",
     "supersede",
     "suspended",
+    "unknown_ticket",
 ]
 
 
@@ -178,6 +180,12 @@ _HOW: dict[ResumeMode, str] = {
 }
 
 
+def unknown_ticket(ticket_id: str, open_ones: Iterable[Ticket]) -> UnknownTicket:
+    """What is said of a ticket that isn't there: which ones are."""
+    waiting = ", ".join(f"{ticket.id} ({ticket.tool})" for ticket in open_ones) or "none"
+    return UnknownTicket(f"no open ticket or call {ticket_id!r} (open tickets: {waiting})")
+
+
 def match_decision(
     decision: Decision, tickets: dict[str, Ticket], before: dict[str, Ticket]
 ) -> tuple[Ticket, Decision]:
@@ -192,8 +200,7 @@ def match_decision(
             raise TicketClosed(
                 f"ticket {was.id} for {was.tool} was {was.status} before; nothing was changed", was.id
             )
-        waiting = ", ".join(f"{t.id} ({t.tool})" for t in tickets.values()) or "none"
-        raise UnknownTicket(f"no open ticket or call {decision.ticket_id!r} (open tickets: {waiting})")
+        raise unknown_ticket(decision.ticket_id, tickets.values())
     if decision.verdict == "reassign":
         raise InvalidDecision(
             f"ticket {ticket.id} is reassigned with runtime.reassign(...), which answers nothing"
