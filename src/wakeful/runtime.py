@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from ._checks import (
     agents_of,
+    backends_of,
     decisions_of,
     instance_of,
     message_of,
@@ -28,7 +29,7 @@ from ._checks import (
 from ._following import Follower
 from ._mailing import Mailing
 from .agents import Agent, Registry, Toolish
-from .backends._entry import abort_remote, build_backend, execute_remote
+from .backends._entry import abort_remote, backend_problems, build_backend, execute_remote
 from .bus import Bus, LocalBus, News, open_bus
 from .clock import Clock, SystemClock
 from .delegation import delegation_tools, tools_inside_tasks
@@ -147,7 +148,7 @@ class Runtime(Mailing):
     ) -> None:
         if not isinstance(cast(Any, cancel_grace), int | float) or cancel_grace < 0:
             raise ConfigurationError(f"cancel_grace is in seconds and not negative, not {cancel_grace!r:.80}")
-        carried = transports_of(transports)
+        carried, factories = transports_of(transports), backends_of(backends)
         registry = Registry(
             agents_of(agents),
             tools=tools,
@@ -157,7 +158,8 @@ class Runtime(Mailing):
             delegation=delegation_tools,
             inside_tasks=[*tools_inside_tasks(), *send_tools()],
             messaging=lambda agent: messaging_tools(agent, carried),
-            build_backend=lambda config: build_backend(config, backends),
+            build_backend=lambda config: build_backend(config, factories),
+            check_backend=backend_problems,
         )
         instance_of(capacity, Capacity, "capacity")
         env = Environment(

@@ -22,6 +22,7 @@ from wakeful.stores._claiming import FIRST_PAUSE, LONGEST_PAUSE
 from wakeful.stores._rows import BLOB_BYTES
 from wakeful.stores._rules import MAX_PENDING
 from wakeful.tools import ToolThreads
+from wakeful.types.mail import MAX_MESSAGE_BYTES
 
 PAGE = Path(__file__).parents[2] / "docs" / "concepts.md"
 
@@ -60,7 +61,7 @@ CODE = {
     "attempts before a dispatch is a dead letter": str(MAX_ATTEMPTS),
     "pause after a failed attempt": f"{FIRST_PAUSE} ms, doubled up to {LONGEST_PAUSE // 1000} s",
     "runs in one answer of `list_runs`": str(default_of(Runtime.list_runs, "limit")),
-    "input of a run": kib(_checks.MAX_INPUT_BYTES),
+    "input of a run": kib(MAX_MESSAGE_BYTES),
     "a thread's id": f"{_checks.MAX_THREAD_ID_BYTES} bytes",
     "a state value, encoded": kib(MAX_VALUE_BYTES),
     "sync tools at once in a runtime": str(default_of(ToolThreads.__init__, "limit")),

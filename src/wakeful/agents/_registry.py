@@ -120,6 +120,7 @@ class Registry:
         keys: Sequence[AnyKey] = (),
         delegation: Callable[[Sequence[tuple[Agent, Delegate]]], list[Tool]],
         build_backend: Callable[[BackendConfig], Backend],
+        check_backend: Callable[[Backend], list[str]],
         inside_tasks: Sequence[Tool] = (),
         messaging: Callable[[Agent], tuple[list[Tool], list[str]]] = lambda agent: ([], []),
     ) -> None:
@@ -127,6 +128,7 @@ class Registry:
         self._delegation = delegation
         self._messaging = messaging
         self._build_backend = build_backend
+        self._check_backend = check_backend
         self.inside_tasks = inside_tasks
         self._agents = self._unique(list(agents))
         self._backends = {a.id: self._backend_of(a) for a in self._agents.values() if a.backend is not None}
@@ -249,6 +251,8 @@ class Registry:
         elif isinstance(backend, type) or not hasattr(backend, "execute_root"):
             self._problems.append(f"{where}: {backend!r:.80} is no backend; give an ExecutionBackend object")
             return None
+        if backend is not None:
+            self._problems += [f"{where}: {problem}" for problem in self._check_backend(backend)]
         return backend
 
     def _check_model(self, agent: Agent, where: str) -> None:

@@ -23,7 +23,7 @@ from ..stores import Commit, InboxItem
 from ..tools import ChildRequest, ChildResult, ToolContext
 from ..types.content import ToolCall
 from ..types.ids import new_id
-from ..types.messages import Message, Producer, user_message
+from ..types.messages import Message, Producer, input_of, user_message
 from ..types.runs import Failed, Identity, RunRecord, TaskOutcome, TaskRecord, TaskRef
 from ._local import Dispatcher
 from ._remote_tasks import InvalidState, NotStored, backend_of_task, refresh, thread_for
@@ -204,7 +204,8 @@ async def _resume(
         error=None,
         finished_at=None,
     )
-    message = user_message(prompt.strip() or "Go on with your task.", at=parent.clock.now())
+    said = input_of(prompt.strip() or "Go on with your task.")
+    message = user_message(said, at=parent.clock.now())
     request = ChildRequest(task.agent_id, message, background=True)
     await _write(dispatch, parent, again, [_input(parent, again, request)])
     return again

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast, overload
 
 from msgspec import Struct
 
-from ..errors import ConfigurationError, ToolCancelled, ToolError
+from ..errors import ConfigurationError, InvalidInput, ToolCancelled, ToolError
 from ..state import AnyKey, Command, Snapshot
 from ..types.content import Content
 from ..types.events import ActivityDelta, ActivitySnapshot, LiveEvent, ToolOutput, ToolProgress
 from ..types.mail import Receipt
-from ..types.messages import Message, user_message
+from ..types.messages import Message, input_of, user_message
 from ..types.runs import Call, Identity, Principal, TaskRecord, TaskRef
 from ..types.tickets import Decision, Escalation, OnDeadline, ResumeMode, Seconds
 from ._mail import Addressee, Mail, check_text, recipient_of
@@ -334,8 +334,10 @@ class ToolContext(Struct, eq=False):
         A tool that may run again (`resumable=True`, or any effect but `once`) is unwound while the child waits for
         a person or runs elsewhere, and runs again from the top once it is done; any other waits in memory.
         """
-        seed = {key.name: self._seeded(key, value) for key, value in (state or {}).items()}
-        message = user_message(prompt, at=self.now)
+        message, seed = self._prompt(agent_id, prompt), self._seed(state)
+        for name, value in (("durable", durable), ("fork", fork)):
+            if not isinstance(cast(Any, value), bool):
+                raise InvalidInput(f"{name} is True or False, not {value!r:.80}")
         return await self.begin(ChildRequest(agent_id, message, durable=durable, fork=fork, state=seed))
 
     async def spawn(
@@ -348,10 +350,24 @@ class ToolContext(Struct, eq=False):
     ) -> TaskRecord:
         """Let another agent work in the background. It is written down before this returns; the run is told when
         it is done, and a tool that runs again finds the task that it began before."""
-        seed = {key.name: self._seeded(key, value) for key, value in (state or {}).items()}
-        message = user_message(prompt, at=self.now)
+        message, seed = self._prompt(agent_id, prompt), self._seed(state)
+        if name is not None and not (isinstance(cast(Any, name), str) and name.strip()):
+            raise InvalidInput(f"a task's name is a text, not {name!r:.80}")
         child = await self.begin(ChildRequest(agent_id, message, background=True, name=name, state=seed))
         return next(task for task in await self.tasks() if task.id == child.task_id)
+
+    def _prompt(self, agent_id: Any, prompt: Any) -> Message:
+        if not isinstance(agent_id, str):
+            raise InvalidInput(f"an agent is named by its id, a text, not {agent_id!r:.80}")
+        if isinstance(prompt, str) and not prompt.strip():
+            raise InvalidInput("prompt must not be empty")
+        return user_message(input_of(prompt), at=self.now)
+
+    def _seed(self, state: Any) -> dict[str, bytes]:
+        if state is not None and not isinstance(state, Mapping):
+            raise InvalidInput(f"state is a dict of state keys and values, not {state!r:.80}")
+        given = cast(Mapping[AnyKey, Any], state or {})
+        return {key.name: self._seeded(key, value) for key, value in given.items()}
 
     async def send(self, to: Addressee, text: str) -> Receipt:
         """Write to another agent: `"parent"`, a task that works for this thread, or a `Recipient`.
