@@ -196,6 +196,7 @@ def _answer(
         ticket = await _find(runtime, ticket_id)
         principal = _who(who)
         decision = msgspec.structs.replace(decide(ticket), reason=reason, principal_id=principal)
+        _check_verb(ticket, decision)
         if here:
             return await runtime.answer(ticket_id, decision)
         return await leave_decision(runtime.store, decision, now_ms())
@@ -219,6 +220,25 @@ def _answer(
         for ticket in done.tickets:
             renderer.ticket(ticket)
     raise typer.Exit(exit_code(done))
+
+
+_COMMANDS = {"replay": "approve", "result": "result VALUE", "arguments": "edit JSON"}
+
+
+def _check_verb(ticket: Ticket, decision: Decision) -> None:
+    """Refuse what a ticket doesn't take, and say it in this command's words."""
+    if decision.verdict == "deny":
+        return
+    asks_value = ticket.asked_by in ("tool", "client") or ticket.accepts[0] != "replay"
+    fits = decision.mode in ticket.accepts if decision.mode is not None else asks_value
+    if fits or ticket.status != "open" or (decision.mode is None and ticket.asked_by == "remote"):
+        return
+    ways = ["answer VALUE"] if asks_value else []
+    ways += [_COMMANDS[mode] for mode in ticket.accepts if not (asks_value and mode == ticket.accepts[0])]
+    raise UsageError(
+        f"ticket {ticket.id} for {ticket.tool} isn't answered like that: use `wakeful tickets` with "
+        f"{', '.join(ways)} or deny"
+    )
 
 
 async def _find(runtime: Runtime, ticket_id: str) -> Ticket:
