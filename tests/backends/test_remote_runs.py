@@ -434,3 +434,20 @@ async def test_a_failed_run_may_be_retried_with_what_was_saved() -> None:
     result = await runtime.retry(failed.run_id)
     assert (result.text, result.status_reason) == ("better", "natural_end")
     assert backend.requests[1].state == {"task": "T1"}
+
+
+@pytest.mark.parametrize("wrapped", ["from", "while"])
+async def test_a_backends_own_timeout_is_one_however_its_client_wraps_it(wrapped: str) -> None:
+    async def waits(request: Any) -> BackendResult:
+        try:
+            async with asyncio.timeout(0):
+                await asyncio.Event().wait()
+        except TimeoutError as error:
+            if wrapped == "from":
+                raise OSError("read timed out") from error
+            raise OSError("read timed out")  # noqa: B904
+        raise AssertionError("it waited")
+
+    cooperative = msgspec.structs.replace(REMOTE, cancellation="cooperative")
+    result = await serving(Scripted(waits, capabilities=cooperative)).run("far", "hi")
+    assert (result.status_reason, result.termination) == ("timeout", Failed("TimedOut", "read timed out"))

@@ -104,12 +104,22 @@ def _questions_of(result: BackendResult) -> tuple[Question, ...]:
 
 def failure_of(agent_id: str, error: Exception) -> BackendResult:
     """The result that an error of a backend is: its bare message."""
-    if isinstance(error, TimeoutError):
+    if _took_too_long(error):
         text = clean_text(str(error)) or "timeout"
         return BackendResult(agent_id, TimedOut(), Failed("TimedOut", text))
     text = error.detail if isinstance(error, BackendError) else explain(error).partition(": ")[2]
     text = clean_text(text) or type(error).__name__
     return BackendResult(agent_id, FailedStatus(text), Failed(type(error).__name__, text))
+
+
+def _took_too_long(error: BaseException | None) -> bool:
+    """Whether a timeout is behind an error: HTTP clients and the like wrap theirs. What a backend says in an error
+    of ours is what it means."""
+    while error is not None and not isinstance(error, BackendError):
+        if isinstance(error, TimeoutError):
+            return True
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return False
 
 
 def accept(act: Activation, result: BackendResult, message_id: str, text: str, started: int) -> None:

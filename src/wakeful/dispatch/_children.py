@@ -26,7 +26,7 @@ from ..types.ids import new_id
 from ..types.messages import Message, Producer, input_of, user_message
 from ..types.runs import Failed, Identity, RunRecord, TaskOutcome, TaskRecord, TaskRef
 from ._local import Dispatcher
-from ._remote_tasks import InvalidState, NotStored, backend_of_task, refresh, thread_for
+from ._remote_tasks import InvalidState, NotStored, backend_of_task, check_stoppable, refresh, thread_for
 from ._results import output_of
 from ._trees import POLL, measure, open_below
 
@@ -67,6 +67,10 @@ class ChildRuns:
     async def refresh(self, task: TaskRecord) -> TaskRecord:
         """How a task stands that a backend carries out."""
         return await refresh(self._dispatcher(), task)
+
+    def check_stoppable(self, task: TaskRecord) -> None:
+        """Refuse to stop a task that nothing here can reach."""
+        check_stoppable(self._dispatcher().env.registry, task)
 
     async def below(self, thread_id: str, run_id: str) -> int:
         """How many open tasks a run has below it, at any depth."""

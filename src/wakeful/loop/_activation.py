@@ -90,6 +90,10 @@ class Children(Protocol):
         """How a task stands that a backend carries out."""
         ...
 
+    def check_stoppable(self, task: TaskRecord) -> None:
+        """Refuse to stop a task that nothing here can reach."""
+        ...
+
     async def below(self, thread_id: str, run_id: str) -> int:
         """How many open tasks a run has below it, at any depth."""
         ...
