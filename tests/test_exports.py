@@ -179,6 +179,7 @@ def test_wakeful_backends() -> None:
         "InvalidConfig",
         "LocalBackend",
         "Parent",
+        "Question",
         "RemoteError",
         "RootRequest",
         "Suspended",

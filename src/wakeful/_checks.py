@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, cast, get_args
+from typing import Any, cast
 
 import msgspec
 from msgspec import Struct
@@ -14,17 +14,16 @@ from msgspec.structs import replace
 
 from .agents import Agent, Delegate
 from .errors import ConfigurationError, InvalidDecision, InvalidInput, UsageError
-from .types.codec import encode
-from .types.content import Content, Text, clean_text
 from .types.limits import Limits
-from .types.mail import MAX_MESSAGE_BYTES, Messages
-from .types.messages import Message, Producer, user_message
+from .types.mail import Messages
+from .types.messages import Message, Producer, input_of, user_message
 from .types.requests import ModelSettings
 from .types.runs import Principal
 from .types.tickets import SYSTEM, Decision
 
 __all__ = [
     "agents_of",
+    "backends_of",
     "count_of",
     "cursor_of",
     "decisions_of",
@@ -38,10 +37,7 @@ __all__ = [
     "transports_of",
 ]
 
-MAX_INPUT_BYTES = MAX_MESSAGE_BYTES
 MAX_THREAD_ID_BYTES = 128
-
-_PARTS = get_args(Content)
 
 
 def instance_of(value: Any, kind: type[Any], name: str) -> None:
@@ -131,6 +127,15 @@ def _fields_of(agent: Agent) -> list[str]:
             msgspec.convert(msgspec.to_builtins(value), type(value))
         except msgspec.ValidationError as error:
             wrong.append(f"{where}: {type(value).__name__}: {error}")
+    for how in [other for other in agent.delegates or () if isinstance(other, Delegate)]:
+        for name in ("durable", "background", "fork"):
+            if not isinstance(getattr(how, name), bool):
+                wrong.append(
+                    f"{where}: Delegate({how.agent!r}): {name} is True or False, not {getattr(how, name)!r:.80}"
+                )
+    for name in ("input", "output"):
+        if getattr(agent, name) is object:
+            wrong.append(f"{where}: {name} is object, which says nothing; give a type such as str or a dataclass")
     delegates = [other.agent if isinstance(other, Delegate) else other for other in agent.delegates or ()]
     wrong += [
         f"{where}: delegates and handoffs are agents' ids, not {other!r:.80}"
@@ -142,6 +147,22 @@ def _fields_of(agent: Agent) -> list[str]:
 
 def _odd(value: Any) -> bool:
     return not isinstance(value, str)
+
+
+def backends_of(backends: Any) -> list[Any]:
+    """The factories of a runtime's backends."""
+    if isinstance(backends, str | Mapping) or not isinstance(backends, Iterable):
+        raise ConfigurationError(f"backends is a list of backend factories, not {backends!r:.80}")
+    found = list(cast(Iterable[Any], backends))
+    for factory in found:
+        name = getattr(factory, "name", None)
+        if isinstance(factory, type) or not (
+            isinstance(name, str) and name and callable(getattr(factory, "build", 0))
+        ):
+            raise ConfigurationError(
+                f"backends takes factories: objects with a name and build(endpoint), not {factory!r:.80}"
+            )
+    return found
 
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,31}\Z")
@@ -165,7 +186,12 @@ def thread_of(thread: Any) -> str:
     """A thread id that a caller chose."""
     if not isinstance(thread, str):
         raise InvalidInput(f"a thread id is a text, not {thread!r:.80}")
-    size = len(thread.encode(errors="replace"))
+    try:
+        size = len(thread.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidInput(
+            f"a thread id is a text that UTF-8 can hold, not {thread!r:.60}: {error.reason}"
+        ) from None
     if not 1 <= size <= MAX_THREAD_ID_BYTES:
         raise InvalidInput(f"a thread id has 1 to {MAX_THREAD_ID_BYTES} bytes, not {size}: {thread!r:.60}")
     return thread
@@ -174,33 +200,7 @@ def thread_of(thread: Any) -> str:
 def message_of(input: Any, principal: Principal | None) -> Message:
     """The user message that an input is."""
     producer = None if principal is None else Producer(principal_id=principal.id)
-    if isinstance(input, str):
-        size = len(input) if len(input) * 4 <= MAX_INPUT_BYTES else len(input.encode(errors="replace"))
-        content: str | tuple[Content, ...] = input
-    else:
-        content = _parts_of(input)
-        size = len(encode(content))
-    if not content:
-        raise InvalidInput("the input is empty; give a text or content parts")
-    if size > MAX_INPUT_BYTES:
-        raise InvalidInput(f"the input has {size:,} bytes; the limit is {MAX_INPUT_BYTES:,}")
-    return user_message(content, producer=producer)
-
-
-def _parts_of(given: Any) -> tuple[Content, ...]:
-    if isinstance(given, _PARTS):
-        given = (given,)
-    if not isinstance(given, list | tuple):
-        raise InvalidInput(f"the input is a text or a list of content parts, not {type(given).__name__}")
-    parts: list[Content] = []
-    for part in cast(Sequence[Any], given):
-        if isinstance(part, str | Text):
-            parts.append(Text(clean_text(part if isinstance(part, str) else part.text)))
-        elif isinstance(part, _PARTS):
-            parts.append(part)
-        else:
-            raise InvalidInput(f"the input has a part that is neither text nor content: {part!r:.80}")
-    return tuple(parts)
+    return user_message(input_of(input), producer=producer)
 
 
 def cursor_of(after: Any) -> int:

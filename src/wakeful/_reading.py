@@ -15,7 +15,7 @@ from ._transfer import Lines, export_lines, import_lines
 from .agents import Agent
 from .bus import LocalBus, News, Subscription
 from .clock import Clock
-from .dispatch import Dispatcher, ParkedProblem, RunResult, Signals, parked_problems
+from .dispatch import Dispatcher, ParkedProblem, RunResult, Signals, parked_problems, threads_below
 from .errors import Conflict, UnknownMessage, UnknownRun, UnknownThread, UsageError
 from .loop import Environment
 from .state import State
@@ -202,18 +202,19 @@ class Reading:
         after: str | None = None,
         limit: int | None = None,
     ) -> Sequence[Ticket]:
-        """Tickets, oldest first: of one run, of one thread, or of all of them, whatever became of them."""
+        """Tickets, oldest first: of one run or of one thread, with all below it, or of all; whatever became of
+        them."""
         one_of(status, get_args(TicketStatus), "status")
+        store, most, above = self._env.store, count_of(limit, "limit"), thread
         if run_id is not None:
-            await self.get_run(run_id)
-        return await self._env.store.tickets(
-            run_id,
-            thread_id=thread,
-            status=status,
-            assignee=assignee,
-            after=after,
-            limit=count_of(limit, "limit"),
-        )
+            above = (await self.get_run(run_id)).thread_id
+        wanted: dict[str, Any] = {"status": status, "assignee": assignee, "after": after, "limit": most}
+        found = list(await store.tickets(run_id, thread_id=thread, **wanted))
+        if above is None:
+            return found
+        for below in await threads_below(store, above, run_id):
+            found += await store.tickets(thread_id=below, **wanted)
+        return sorted(found, key=lambda ticket: ticket.id)[:most]
 
     async def decisions(self, ticket_id: str) -> Sequence[Decision]:
         """Who answered a ticket, when, how and why."""

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from ._checks import (
     agents_of,
+    backends_of,
     decisions_of,
     instance_of,
     message_of,
@@ -29,7 +30,7 @@ from ._following import Follower
 from ._mailing import Mailing
 from ._working import Working
 from .agents import Agent, Registry, Toolish
-from .backends._entry import abort_remote, build_backend, execute_remote
+from .backends._entry import abort_remote, backend_problems, build_backend, execute_remote
 from .bus import Bus, LocalBus, News, open_bus
 from .clock import Clock, SystemClock
 from .delegation import delegation_tools, tools_inside_tasks
@@ -162,7 +163,7 @@ class Runtime(Mailing, Working):
     ) -> None:
         if not isinstance(cast(Any, cancel_grace), int | float) or cancel_grace < 0:
             raise ConfigurationError(f"cancel_grace is in seconds and not negative, not {cancel_grace!r:.80}")
-        carried = transports_of(transports)
+        carried, factories = transports_of(transports), backends_of(backends)
         clock, threads = clock or SystemClock(), ToolThreads()
         book = TaskBook(tasks, clock, threads, cancel_grace)
         registry = Registry(
@@ -177,7 +178,8 @@ class Runtime(Mailing, Working):
             delegation=delegation_tools,
             inside_tasks=[*tools_inside_tasks(), *send_tools()],
             messaging=lambda agent: messaging_tools(agent, carried),
-            build_backend=lambda config: build_backend(config, backends),
+            build_backend=lambda config: build_backend(config, factories),
+            check_backend=backend_problems,
             internal=book.agents,
             problems=book.problems,
         )

@@ -15,6 +15,7 @@ from wakeful import (
     ConsecutiveErrors,
     ContentMatch,
     CostBudget,
+    Delegate,
     Limits,
     LoopDetection,
     Plugin,
@@ -192,6 +193,17 @@ WRONG = [
         tools=[tool(effect="reconcile")(wait.run)],
     ),
     of("a signature without a schema", "tool '<lambda>'", "'*words'", tools=[lambda *words: 1]),
+    of(
+        "a plugin that is named as others who ask are",
+        "a plugin can't be named 'approval', as others who ask are",
+        plugins=[type("Asks", (Plugin,), {"name": "approval"})()],
+    ),
+    of(
+        "a delegate that is durable in words",
+        "Delegate('other'): durable is True or False, not 'yes'",
+        delegates=[Delegate("other", durable="yes")],  # type: ignore[arg-type]
+    ),
+    of("an input that says nothing", "input is object, which says nothing", input=object),
     of(
         "two plugins of one name",
         "two plugins are named 'tuned'",

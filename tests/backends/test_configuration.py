@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,7 +20,15 @@ from wakeful import (
     Step,
     tool,
 )
-from wakeful.backends import BackendConfig, BackendFactory, ExecutionBackend, InvalidConfig
+from wakeful.backends import (
+    BackendConfig,
+    BackendFactory,
+    BackendResult,
+    Capabilities,
+    ExecutionBackend,
+    InvalidConfig,
+)
+from wakeful.backends.a2a import ApiKey, Bearer, OAuth2
 
 from .helpers import Scripted
 
@@ -57,6 +66,69 @@ class Notes(Plugin):
 
     async def step_end(self, ctx: Step) -> None:
         self.seen.append("step_end")
+
+
+class Odd(ExecutionBackend):
+    """Says something of itself that none may say."""
+
+    def __init__(self, **fields: Any) -> None:
+        vars(self).update(fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"timeout": "5"}, "agent 'far': its timeout is None or a positive number of seconds, not '5'"),
+        ({"timeout": 0}, "its timeout is None or a positive number"),
+        ({"timeout": True}, "its timeout is None or a positive number"),
+        ({"capabilities": None}, "agent 'far': its capabilities are Capabilities(...), not None"),
+        ({"capabilities": Capabilities(waits="sometimes")}, "its capabilities: Invalid enum value"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_a_backend_says_of_itself_is_checked(fields: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(text)):
+        Runtime([Agent("far", backend=Odd(**fields))])
+
+
+@pytest.mark.parametrize("backends", [5, [object()], [BackendFactory], [BackendFactory()], "a2a"])
+def test_factories_are_checked(backends: Any) -> None:
+    with pytest.raises(ConfigurationError, match="backends "):
+        Runtime([Agent("far", backend=Scripted())], backends=backends)
+
+
+async def test_a_state_that_is_no_json_is_not_saved() -> None:
+    async def saves(request: Any) -> BackendResult:
+        await request.save({"handle": object()})
+        raise AssertionError("it was saved")
+
+    result = await Runtime([Agent("far", backend=Scripted(saves))]).run("far", "hi")
+    assert str(result.error).startswith("ExecutionFailed: save takes what JSON can hold")
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"a2a": 5}, "the agent's address is a URL, not 5"),
+        ({"a2a": None}, "the agent's address is a URL, not None"),
+        ({"a2a": "ftp://x"}, "isn't an https or http URL"),
+        ({"auth": "token"}, "auth must be a Bearer, an ApiKey or an OAuth2"),
+        ({"auth": Bearer(5)}, "auth: Bearer's token is a text, an Env or a function, not a int"),  # type: ignore[arg-type]
+        ({"auth": ApiKey("", "k")}, "auth: ApiKey's header is a text, not a str"),
+        ({"auth": OAuth2("nowhere", "me", "s")}, "the token's address isn't an https or http URL"),
+        ({"auth": OAuth2("https://x", "me", "s", 5)}, "OAuth2's scopes is a list of texts"),  # type: ignore[arg-type]
+        ({"effect": "twice"}, "effect='twice' can't be kept"),
+        ({"timeout": "5"}, "timeout='5' is no time: give a positive number of seconds"),
+        ({"timeout": -1}, "timeout=-1 is no time"),
+        ({"allow_private": "no"}, "allow_private is True or False, not 'no'"),
+        ({"description": 5}, "description is a str"),
+        ({"output": object}, "output is object, which says nothing"),
+        ({"plugins": 5}, "plugins is a list"),
+        ({"stop": 5}, "stop is a list"),
+    ],
+)
+def test_what_agent_remote_is_given_is_checked(fields: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(text)):
+        Runtime([Agent.remote("far", **({"a2a": "https://x"} | fields))])
 
 
 @pytest.mark.parametrize(

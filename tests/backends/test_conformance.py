@@ -34,7 +34,7 @@ async def forever() -> str:
 
 def inner(request: ModelRequest) -> str | Turn:
     text = request.messages[-1].text
-    return Turn([call("forever")]) if text == "Dawdle" else f"You said: {text}"
+    return Turn(calls=[call("forever")]) if text == "Dawdle" else f"You said: {text}"
 
 
 class Nested(ExecutionBackend):
@@ -96,6 +96,28 @@ class Stranger(Nested):
         return BackendResult("somebody")
 
 
+class Alone(Nested):
+    """Is no delegate, and doesn't say so."""
+
+    execute_delegate = ExecutionBackend.execute_delegate
+
+
+class Hasty(Nested):
+    """Has nothing that takes it long."""
+
+    async def execute_root(self, request: Any) -> BackendResult:
+        return BackendResult(request.agent_id, response="at once")
+
+
+class Stumbles(Nested):
+    """Asks, and can't go on with the answer."""
+
+    async def execute_root(self, request: Any) -> BackendResult:
+        if request.is_continuation:
+            raise OSError("lost")
+        return await super().execute_root(request)
+
+
 class Forgets(Nested):
     """Keeps something that JSON changes."""
 
@@ -130,6 +152,16 @@ class Silent(Nested):
 RELEASE = asyncio.Event()
 
 
+async def test_one_that_is_no_delegate_may_say_so() -> None:
+    for make, passes in ((Alone, True), (Nested, False)):
+        (check,) = [check for check in backend_checks(make, delegate=False) if check.name == "delegates"]
+        if passes:
+            await check()
+        else:
+            with pytest.raises(AssertionError, match="it is no delegate, and a child of it came to"):
+                await check()
+
+
 @pytest.mark.parametrize(
     ("make", "name", "text"),
     [
@@ -137,6 +169,10 @@ RELEASE = asyncio.Event()
         (Undeclared, "answers", "declares output='text' and made artifacts"),
         (Fails, "answers", "ended with OSError: no route"),
         (Stranger, "delegates", "the result is for 'somebody'"),
+        (Alone, "delegates", "it has no execute_delegate; give the checks delegate=False"),
+        (Hasty, "cancels_in_time", "it answered 'Dawdle' before it could be cancelled"),
+        (Hasty, "keeps_state", "it declares continuation='remote' and saves nothing"),
+        (Stumbles, "asks", "it should have gone on with the answer, and ended with OSError: lost"),
         (Forgets, "keeps_state", "a saved state comes back as"),
         (Touchy, "abort_is_harmless", "abort raised for the state None"),
         (Deaf, "cancels_in_time", "was let go of after 0.05 s and still runs"),

@@ -31,12 +31,13 @@ from wakeful.backends import (
     CancelledStatus,
     Capabilities,
     FailedStatus,
+    Question,
     Suspended,
     TimedOut,
     WaitingAuth,
     WaitingInput,
 )
-from wakeful.errors import ExecutionFailed, StaleFence, TicketClosed
+from wakeful.errors import ExecutionFailed, InvalidDecision, StaleFence, TicketClosed
 from wakeful.testing import FakeClock
 from wakeful.types.events import (
     InferenceComplete,
@@ -194,6 +195,24 @@ async def test_nothing_is_taken_from_a_request_that_is_over() -> None:
         kept[0].emit("more")
 
 
+async def test_a_forked_thread_begins_anew_what_runs_elsewhere() -> None:
+    backend = Scripted(
+        BackendResult("far", response="one", state={"task": "T1"}),
+        BackendResult("far", response="two", state={"task": "T2"}),
+        "three",
+        "four",
+        capabilities=REMOTE,
+    )
+    runtime = serving(backend)
+    await runtime.run("far", "hi", thread="t")
+    forked = await runtime.fork("t")
+    copied = await runtime.import_thread(runtime.export_thread("t"), into="copy")
+    for thread in (forked, forked, "t"):
+        await runtime.run("far", "more", thread=thread)
+    await runtime.run("far", "more", thread=copied)
+    assert [request.state for request in backend.requests] == [None, None, {"task": "T2"}, {"task": "T1"}, None]
+
+
 # -- waiting -------------------------------------------------------------------------------------------------
 
 
@@ -230,6 +249,63 @@ async def test_a_question_may_be_denied(status: Any, name: str) -> None:
     assert result.text == "as you wish"
     (reply,) = await replies_on(runtime, "t")
     assert (reply.name, reply.error) == (name, "denied")
+
+
+async def test_several_questions_are_answered_one_by_one_and_what_is_open_keeps_its_ticket() -> None:
+    one, two, three = (
+        Question("1", "One?"),
+        Question("2", "Two?", {"x": 1}, schema={"type": "integer"}),
+        Question("3"),
+    )
+    backend = Scripted(
+        BackendResult("far", WaitingInput(), questions=(one, two)),
+        BackendResult("far", WaitingInput(), questions=(two, three)),
+        BackendResult("far", WaitingInput(), questions=(two,)),
+        "done",
+        capabilities=REMOTE,
+    )
+    store = MemoryStore()
+    asked = await serving(backend, store).run("far", "go", thread="t")
+    first, second = asked.tickets
+    assert second.arguments == {"message": "Two?", "question": "2", "data": {"x": 1}}
+    runtime = serving(backend, store)
+    half = await runtime.resume(asked.run_id, first.result({"a": [1]}))
+    assert half.tickets[0].id == second.id
+    assert half.tickets[1].arguments["question"] == "3"
+    (told,) = [m.reply for m in backend.requests[1].new_messages if m.reply and m.reply.error is None]
+    assert (bytes(told.data), told.metadata) == (
+        b'{"a":[1]}',
+        {"verdict": "approve", "question": "1", "mode": "result"},
+    )
+    assert_valid_history(await runtime.messages("t"), [t.call_id for t in half.tickets])
+    # The third is withdrawn, though nobody answered it.
+    with pytest.raises(InvalidDecision):
+        await runtime.answer(second.id, "text")
+    left = await runtime.resume(asked.run_id, half.tickets[1].deny("no"))
+    assert [ticket.id for ticket in left.tickets] == [second.id]
+    assert (await runtime.answer(second.id, 5)).text == "done"
+    assert not await runtime.tickets(status="open")
+    await assert_settled(runtime, "t")
+
+
+async def test_a_question_that_is_no_longer_asked_is_closed() -> None:
+    asked = BackendResult("far", WaitingInput(), questions=(Question("1"), Question("2")))
+    backend = Scripted(asked, "done", capabilities=REMOTE)
+    runtime = serving(backend)
+    result = await runtime.run("far", "go", thread="t")
+    assert (await runtime.resume(result.run_id, result.tickets[0].result("x"))).text == "done"
+    with pytest.raises(TicketClosed):
+        await runtime.answer(result.tickets[1].id, "y")
+    await assert_settled(runtime, "t")
+
+
+@pytest.mark.parametrize(
+    "questions", [(Question("1"), Question("1")), (Question(""),), (5,), (Question("1", accepts=()),)]
+)
+async def test_questions_that_are_none_fail_the_run(questions: Any) -> None:
+    backend = Scripted(BackendResult("far", WaitingInput(), questions=questions), capabilities=REMOTE)
+    result = await serving(backend).run("far", "hi")
+    assert "question" in str(result.error)
 
 
 async def test_new_input_takes_the_place_of_a_question() -> None:
@@ -358,3 +434,20 @@ async def test_a_failed_run_may_be_retried_with_what_was_saved() -> None:
     result = await runtime.retry(failed.run_id)
     assert (result.text, result.status_reason) == ("better", "natural_end")
     assert backend.requests[1].state == {"task": "T1"}
+
+
+@pytest.mark.parametrize("wrapped", ["from", "while"])
+async def test_a_backends_own_timeout_is_one_however_its_client_wraps_it(wrapped: str) -> None:
+    async def waits(request: Any) -> BackendResult:
+        try:
+            async with asyncio.timeout(0):
+                await asyncio.Event().wait()
+        except TimeoutError as error:
+            if wrapped == "from":
+                raise OSError("read timed out") from error
+            raise OSError("read timed out")  # noqa: B904
+        raise AssertionError("it waited")
+
+    cooperative = msgspec.structs.replace(REMOTE, cancellation="cooperative")
+    result = await serving(Scripted(waits, capabilities=cooperative)).run("far", "hi")
+    assert (result.status_reason, result.termination) == ("timeout", Failed("TimedOut", "read timed out"))

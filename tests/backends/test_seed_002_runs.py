@@ -370,10 +370,10 @@ async def test_seed_2_34_the_backends_state_else_the_one_before() -> None:
         found.append(await state_of(runtime))
     kept = {"text": "two", "raw": 2}
     assert found == [
-        {HANDLES: {"far": {"n": 1}}},
-        {HANDLES: {"far": {"n": 1}}, OUTPUT: kept},
-        {HANDLES: {"far": {"n": 1}}, OUTPUT: kept},
-        {HANDLES: {"far": {"n": 2}}, OUTPUT: kept},
+        {HANDLES: {"": "t", "far": {"n": 1}}},
+        {HANDLES: {"": "t", "far": {"n": 1}}, OUTPUT: kept},
+        {HANDLES: {"": "t", "far": {"n": 1}}, OUTPUT: kept},
+        {HANDLES: {"": "t", "far": {"n": 2}}, OUTPUT: kept},
     ]
     # No observer is shown it.
     assert "state_delta" not in [e.type for e in await log_of(runtime, "t")]

@@ -131,7 +131,7 @@ def test_a_store_alone_leaves_the_answer_for_whoever_runs(wakeful: Wakeful, here
     result = wakeful("tickets", "deny", "app.db", ticket, "--as", "ann", "--reason", "no")
     assert result.exit_code == 0
     assert "left for whoever runs refund" in result.stdout
-    assert tickets(wakeful, "app.db").keys() == {"refund", "size"}
+    assert tickets(wakeful, "app.db").keys() == {"size"}
     second = wakeful("tickets", "approve", "app.db", ticket)
     assert second.exit_code == 2
     assert "denied by ann" in second.stderr

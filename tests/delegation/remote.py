@@ -86,4 +86,6 @@ async def handles(runtime: Runtime, task: TaskRecord) -> Any:
     """What backends saved on a task's thread."""
     stored = await runtime._env.store.load(task.target_thread)
     assert stored is not None
-    return msgspec.json.decode(stored.state.get("__runtime_remote_backend", b"null"))
+    found = msgspec.json.decode(stored.state.get("__runtime_remote_backend", b"null"))
+    assert found is None or found.pop("") == task.target_thread
+    return found

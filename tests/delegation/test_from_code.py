@@ -164,3 +164,42 @@ async def test_news_from_the_background_waits_until_the_step_is_closed(place: Pl
     assert sorted(task.status for task in await tasks_of(runtime)) == ["completed", "completed"]
     await assert_quiet(runtime)
     await runtime.close()
+
+
+@pytest.mark.parametrize(
+    ("how", "text"),
+    [
+        ({"prompt": ""}, "prompt must not be empty"),
+        ({"prompt": "  "}, "prompt must not be empty"),
+        ({"prompt": None}, "the input is a text or a list of content parts, not NoneType"),
+        ({"prompt": []}, "the input is empty"),
+        ({"prompt": "x" * (1024 * 1024 + 1)}, "the input has 1,048,577 bytes; the limit is 1,048,576"),
+        ({"agent_id": 5}, "an agent is named by its id"),
+        ({"state": "much"}, "state is a dict of state keys and values, not 'much'"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["run_agent", "spawn"])
+async def test_a_child_is_not_begun_with_what_is_none(verb: str, how: Any, text: str, scripted: Scripted) -> None:
+    @tool
+    async def begin(ctx: ToolContext) -> str:
+        """Begin a child with it."""
+        await getattr(ctx, verb)(**({"agent_id": "worker", "prompt": "x"} | how))
+        return "begun"
+
+    runtime = Runtime([Agent("lead", scripted(call("begin"), "done"), tools=[begin]), Agent("worker", scripted())])
+    await runtime.run("lead", "go", thread="t")
+    (reply,) = await replies_on(runtime, "t")
+    assert text in reply_text(reply)
+    assert await tasks_of(runtime) == []
+
+
+async def test_a_models_prompt_is_as_long_as_input_may_be(scripted: Scripted) -> None:
+    agents = [
+        Agent("lead", scripted(ask(prompt="x" * (1024 * 1024 + 1)), "done"), delegates=["worker"]),
+        Agent("worker", scripted()),
+    ]
+    runtime = Runtime(agents)
+    await runtime.run("lead", "go", thread="t")
+    (reply,) = await replies_on(runtime, "t")
+    assert "the limit is 1,048,576" in reply_text(reply)
+    assert await tasks_of(runtime) == []

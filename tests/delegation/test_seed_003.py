@@ -64,7 +64,20 @@ async def test_seed_3_3_nobody_here_may_go_on_with_it(scripted: Scripted) -> Non
     assert backend.requests == []
 
 
-async def test_seed_3_4_any_task_can_be_stopped_whoever_carries_it_out(scripted: Scripted) -> None:
+async def test_seed_3_4_a_remote_run_without_its_backend_is_not_stopped(scripted: Scripted) -> None:
+    store, backend = MemoryStore(), far("never")
+    task = await orphan(store, backend, scripted)
+    # The agent that a backend carried out is one of this process by now.
+    children = Runtime([Agent("far", scripted())], store=store)._env.children
+    text = f"Run '{task.id}' is not backed by a remote agent backend"
+    with pytest.raises(InvalidState, match=text) as caught:
+        children.check_stoppable(task)
+    assert caught.value.kind == "invalid_state"
+    with_backend = Runtime([Agent("far", backend=backend)], store=store)
+    with_backend._env.children.check_stoppable(task)
+
+
+async def test_seed_3_4_any_other_task_can_be_stopped_whoever_carries_it_out(scripted: Scripted) -> None:
     """The row refuses to stop what no remote backend carries out; here one call stops either."""
     hold, here = Hold(), Hold()
     stop = call("cancel_task", target={"relation": "child", "name": "w"})

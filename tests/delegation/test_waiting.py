@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from loop.helpers import Scripted, Spy, assert_settled, replies_on, reply_text, soon, spying
-from wakeful import Agent, Delegate, Runtime, ScriptedModel, ToolContext, call, tool
+from wakeful import Agent, Decision, Delegate, Runtime, ScriptedModel, ToolContext, call, tool
 from wakeful.errors import UnknownTicket
 from wakeful.types.runs import Cancelled, NaturalEnd
 
@@ -64,6 +64,41 @@ async def test_a_grandchild_is_answered_at_the_root(how: Delegate, place: Place,
         result = await soon(second.resume(result.run_id, result.tickets[0].approve()))
         assert (result.text, spy.ran) == ("all done", ["pay"])
         assert {run.status for run in await second.list_runs()} == {"done"}
+
+
+@pytest.mark.parametrize("how", HOW, ids=["ephemeral", "durable"])
+async def test_the_roots_tickets_are_those_of_its_tree(how: Delegate, place: Place, scripted: Scripted) -> None:
+    agents = [
+        Agent("top", model=scripted([ask("parent"), call("own")], "done"), delegates=["parent"], tools=[own]),
+        Agent("parent", model=scripted(ask(), "done"), delegates=[how]),
+        Agent("child", model=scripted(call("pay"), "paid"), tools=[spying(Spy(), "pay", approval=True)]),
+    ]
+    async with family(*agents, store=place()) as runtime:
+        result = await soon(runtime.run("top", "go", thread="t"))
+        assert sorted(t.tool for t in result.tickets) == ["own", "pay"]
+        for asked in (
+            await runtime.tickets(result.run_id),
+            await runtime.tickets(thread="t"),
+            await runtime.tickets(result.run_id, status="open"),
+        ):
+            assert sorted(t.tool for t in asked) == ["own", "pay"]
+        assert len(await runtime.tickets(thread="t", limit=1)) == 1
+        # A ticket that isn't there is told of with all of the tree's.
+        with pytest.raises(UnknownTicket) as caught:
+            await runtime.resume(result.run_id, Decision("nope"))
+        assert all(t.id in str(caught.value) for t in result.tickets)
+        pay = next(t for t in result.tickets if t.tool == "pay")
+        await soon(runtime.resume(result.run_id, pay.approve()))
+        assert [t.tool for t in await runtime.tickets(thread="t", status="open")] == ["own"]
+        assert [t.tool for t in await runtime.tickets(thread="t", status="answered")] == ["pay"]
+        mine = next(t for t in result.tickets if t.tool == "own")
+        assert (await soon(runtime.resume(result.run_id, mine.approve()))).text == "done"
+
+
+@tool(approval=True)
+async def own() -> str:
+    """Of the root."""
+    return "own"
 
 
 @pytest.mark.parametrize("how", HOW, ids=["ephemeral", "durable"])

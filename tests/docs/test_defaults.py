@@ -26,6 +26,7 @@ from wakeful.stores._rules import MAX_PENDING
 from wakeful.tasks import MAX_EVENT_BYTES, MAX_EVENTS
 from wakeful.tasks._schedule import GRACE_MS, MAX_AT_ONCE
 from wakeful.tools import ToolThreads
+from wakeful.types.mail import MAX_MESSAGE_BYTES
 
 PATIENCE, POOL = Patience(), Pool(())
 
@@ -92,7 +93,7 @@ CODE = {
     "attempts before a dispatch is a dead letter": str(MAX_ATTEMPTS),
     "pause after a failed attempt": f"{FIRST_PAUSE} ms, doubled up to {LONGEST_PAUSE // 1000} s",
     "runs in one answer of `list_runs`": str(default_of(Runtime.list_runs, "limit")),
-    "input of a run": kib(_checks.MAX_INPUT_BYTES),
+    "input of a run": kib(MAX_MESSAGE_BYTES),
     "a thread's id": f"{_checks.MAX_THREAD_ID_BYTES} bytes",
     "a state value, encoded": kib(MAX_VALUE_BYTES),
     "sync tools at once in a runtime": str(default_of(ToolThreads.__init__, "limit")),

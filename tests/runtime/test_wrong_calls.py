@@ -128,7 +128,7 @@ async def test_one_part_needs_no_list_and_lone_surrogates_are_mended() -> None:
     assert (await runtime.run("agent", [Text("\ud800")])).text == "\ufffd"
 
 
-@pytest.mark.parametrize("thread", [123, b"t", "", "é" * 70])
+@pytest.mark.parametrize("thread", [123, b"t", "", "é" * 70, "t\ud800"])
 async def test_a_thread_id_is_a_text_of_some_bytes(thread: Any) -> None:
     with pytest.raises(InvalidInput, match=r"a thread id (is a text|has 1 to 128 bytes, not (0|140))"):
         await Runtime([echo()]).run("agent", "hi", thread=thread)

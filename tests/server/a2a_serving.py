@@ -45,11 +45,11 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def serve_app(served: Any) -> AsyncIterator[str]:
-    """Any application on a free port of loopback; yields its URL."""
+async def serve_app(served: Any, port: int = 0) -> AsyncIterator[str]:
+    """Any application on loopback, on a free port by default; yields its URL."""
     server = _Server(
         uvicorn.Config(
-            served, host="127.0.0.1", port=0, log_level="critical", lifespan="on", timeout_graceful_shutdown=1
+            served, host="127.0.0.1", port=port, log_level="critical", lifespan="on", timeout_graceful_shutdown=1
         )
     )
     task = asyncio.create_task(server.serve())

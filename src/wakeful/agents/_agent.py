@@ -96,7 +96,7 @@ class Agent(Struct, frozen=True):
         message whose fate nobody knows, as a tool's does: by default it is never sent again. `timeout` are the
         seconds for an exchange, 300 by default. `allow_private` lets it be on this host or network.
         """
-        given = {"auth": auth, "timeout": timeout, "allow_private": allow_private or None}
-        kept = {name: value for name, value in given.items() if value is not None}
+        given = {"auth": auth, "timeout": timeout, "allow_private": allow_private}
+        kept = {name: value for name, value in given.items() if value is not None and value is not False}
         config = BackendConfig("a2a", {"url": a2a, "effect": effect, **kept})
         return cls(id, description=description, output=output, plugins=plugins, stop=stop, backend=config)

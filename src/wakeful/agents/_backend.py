@@ -46,17 +46,31 @@ class Backend(Protocol):
         ...
 
 
-class BackendHandles(StateKey[Any, tuple[str, dict[str, Any]]]):
-    """What backends saved on a thread, by agent. Whoever reads it checks it: a bad value fails the run."""
+# Under this name, which no agent has, is the thread that the handles are for.
+_THREAD = ""
+
+
+class BackendHandles(StateKey[Any, tuple[str, str, dict[str, Any]]]):
+    """What backends saved on a thread, by agent. Whoever reads it checks it: a bad value fails the run.
+
+    A copy of a thread has its state, and nothing that runs elsewhere for it: a handle counts only on the thread
+    that it was saved on.
+    """
 
     name: ClassVar[str] = "__runtime_remote_backend"
     scope = "thread"
     default: ClassVar[Any] = {}
 
-    def apply(self, value: Any, update: tuple[str, dict[str, Any]]) -> Any:
-        """Replace what one agent's backend saved."""
-        agent_id, state = update
-        return {**value, agent_id: state}
+    def apply(self, value: Any, update: tuple[str, str, dict[str, Any]]) -> Any:
+        """Replace what one agent's backend saved on a thread."""
+        thread_id, agent_id, state = update
+        kept: dict[str, Any] = value if self.is_of(value, thread_id) else {}
+        return {**kept, _THREAD: thread_id, agent_id: state}
+
+    @staticmethod
+    def is_of(value: dict[str, Any], thread_id: str) -> bool:
+        """Whether these are handles of that thread, and not of the one that it was copied from."""
+        return value.get(_THREAD, thread_id) == thread_id
 
 
 class BackendOutputs(StateKey[Any, Any]):

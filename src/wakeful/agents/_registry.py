@@ -28,6 +28,7 @@ from ..tools import Shape, Tool
 from ..tools import tool as as_tool
 from ..types.limits import ConsecutiveErrors, ContentMatch, LoopDetection
 from ..types.requests import OutputSpec, ToolSpec
+from ..types.tickets import ASKERS
 from ._agent import Agent, BackendConfig, Delegate, Toolish
 from ._backend import (
     LOCAL_PHASES,
@@ -127,6 +128,7 @@ class Registry:
         keys: Sequence[AnyKey] = (),
         delegation: Callable[[Sequence[tuple[Agent, Delegate]]], list[Tool]],
         build_backend: Callable[[BackendConfig], Backend],
+        check_backend: Callable[[Backend], list[str]],
         inside_tasks: Sequence[Tool] = (),
         messaging: Callable[[Agent], tuple[list[Tool], list[str]]] = lambda agent: ([], []),
         internal: Sequence[Agent] = (),
@@ -137,6 +139,7 @@ class Registry:
         self._delegation = delegation
         self._messaging = messaging
         self._build_backend = build_backend
+        self._check_backend = check_backend
         self.inside_tasks = inside_tasks
         self._agents = self._unique(list(agents))
         self._backends = {a.id: self._backend_of(a) for a in self._agents.values() if a.backend is not None}
@@ -278,6 +281,8 @@ class Registry:
         elif isinstance(backend, type) or not hasattr(backend, "execute_root"):
             self._problems.append(f"{where}: {backend!r:.80} is no backend; give an ExecutionBackend object")
             return None
+        if backend is not None:
+            self._problems += [f"{where}: {problem}" for problem in self._check_backend(backend)]
         return backend
 
     def _check_model(self, agent: Agent, where: str) -> None:
@@ -348,6 +353,11 @@ class Registry:
                 if not iscoroutinefunction(getattr(plugin, phase)):
                     self._problems.append(f"{where}, plugin {plugin.label!r}: {phase} must be `async def`")
             self._problems.extend(_misspelt(plugin, where))
+            if plugin.label in ASKERS:
+                self._problems.append(
+                    f"{where}: a plugin can't be named {plugin.label!r}, as others who ask are; give it another "
+                    "`name`"
+                )
         return {plugin.label: self._config(agent, plugin, where) for plugin in plugins}
 
     def _hooks_of(self, plugins: Sequence[Plugin], configs: Mapping[str, Any]) -> dict[str, tuple[Hook, ...]]:

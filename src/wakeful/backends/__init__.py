@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ._contract import DelegateRequest as DelegateRequest
     from ._contract import ExecutionBackend as ExecutionBackend
     from ._contract import Parent as Parent
+    from ._contract import Question as Question
     from ._contract import RootRequest as RootRequest
     from ._contract import can_abort as can_abort
     from ._contract import check_delegate as check_delegate
@@ -51,8 +52,8 @@ _HOMES = {
     "..errors": "AgentNotFound BackendError ExecutionFailed InvalidConfig RemoteError",
     "..types.content": "Artifact",
     "._contract": "AbortRequest BackendFactory BackendOutput BackendResult Cancellation Capabilities Control "
-    "DelegatePolicy DelegateRequest ExecutionBackend Parent RootRequest can_abort check_delegate check_root "
-    "is_cooperative",
+    "DelegatePolicy DelegateRequest ExecutionBackend Parent Question RootRequest can_abort check_delegate "
+    "check_root is_cooperative",
     "._local": "LocalBackend backend_of",
     "._status": "BackendStatus CancelledStatus Completed FailedStatus Suspended TimedOut WaitingAuth WaitingInput "
     "durable_reason durable_status label",

@@ -14,7 +14,7 @@ from ..types.content import Artifact
 from ..types.messages import Message
 from ..types.requests import ModelSettings, ToolSpec
 from ..types.runs import Identity, Termination
-from ..types.tickets import Decision
+from ..types.tickets import Decision, ResumeMode
 from ._status import BackendStatus, Completed, natural_termination
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "ExecutionBackend",
     "Parent",
     "Persistence",
+    "Question",
     "RootRequest",
     "can_abort",
     "check_delegate",
@@ -194,11 +195,25 @@ class BackendOutput(Struct, frozen=True, omit_defaults=True):
         return fallback if self.text is None else self.text
 
 
+class Question(Struct, frozen=True, omit_defaults=True):
+    """One of the things that a backend waits for, with a ticket of its own. `id` is the backend's name for it: a
+    question that comes back under the same one keeps its ticket. `accepts` and `schema` are the ticket's.
+
+    The answer is a tool message, whose `reply.metadata` has `question`, `verdict`, `mode` and `reason`.
+    """
+
+    id: str
+    message: str = ""
+    data: Any = None
+    accepts: tuple[ResumeMode, ...] = ("result",)
+    schema: dict[str, Any] | None = None
+
+
 class BackendResult(Struct, frozen=True):
     """What a request came to. Where no `termination` is given, it is the one that goes with the status.
 
     `status_reason` wins over the reason that goes with the status. `state`, where there is one, is saved with the
-    result.
+    result. `questions` are those of a status that waits; without any, the status itself is the one question.
     """
 
     agent_id: str
@@ -211,6 +226,7 @@ class BackendResult(Struct, frozen=True):
     run_id: str | None = None
     inbox: Any = None
     state: dict[str, Any] | None = None
+    questions: tuple[Question, ...] = ()
 
     def __post_init__(self) -> None:
         if self.termination is UNSET:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from ..errors import InvalidConfig
 
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
     from ..loop import Activation
     from ._contract import BackendFactory
 
-__all__ = ["abort_remote", "build_backend", "execute_remote"]
+__all__ = ["abort_remote", "backend_problems", "build_backend", "execute_remote"]
 
 # The factories that come with wakeful, and where they are.
 _BUILT_IN = {"a2a": ".a2a:A2AFactory"}
@@ -31,6 +33,24 @@ async def abort_remote(act: Activation) -> None:
     from ._remote import abort_remote
 
     await abort_remote(act)
+
+
+def backend_problems(backend: Any) -> list[str]:
+    """What is wrong with what a backend says of itself."""
+    from ._contract import Capabilities
+
+    problems: list[str] = []
+    capabilities, timeout = getattr(backend, "capabilities", None), getattr(backend, "timeout", None)
+    if isinstance(capabilities, Capabilities):
+        try:
+            msgspec.convert(msgspec.to_builtins(capabilities), Capabilities)
+        except (msgspec.ValidationError, TypeError) as error:
+            problems.append(f"its capabilities: {error}")
+    else:
+        problems.append(f"its capabilities are Capabilities(...), not {capabilities!r:.80}")
+    if timeout is not None and not (type(timeout) in (int, float) and timeout > 0):
+        problems.append(f"its timeout is None or a positive number of seconds, not {timeout!r:.80}")
+    return problems
 
 
 def build_backend(config: BackendConfig, factories: Sequence[BackendFactory]) -> Backend:

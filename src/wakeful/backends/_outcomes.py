@@ -38,7 +38,8 @@ from ..types.runs import (
     Termination,
     WaitReason,
 )
-from ._contract import BackendOutput, BackendResult, Capabilities
+from ..types.tickets import Ticket
+from ._contract import BackendOutput, BackendResult, Capabilities, Question
 from ._status import (
     BackendStatus,
     CancelledStatus,
@@ -71,9 +72,12 @@ def well_formed(result: Any, capabilities: Capabilities) -> BackendResult:
     if not isinstance(cast(Any, result.text), str):
         raise ExecutionFailed(f"the backend returned {result.text!r:.80} as its text")
     try:
-        msgspec.json.encode((result.output, result.state, result.status, result.status_reason, result.termination))
+        told = (result.output, result.state, result.status, result.status_reason, result.termination)
+        msgspec.json.encode((told, result.questions))
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise ExecutionFailed(f"the backend returned what can't be stored as JSON: {error}") from error
+    if result.questions:
+        result = replace(result, questions=_questions_of(result))
     waits = capabilities.waits.split("_and_")
     match result.status:
         case WaitingInput() if "input" not in waits:
@@ -87,14 +91,35 @@ def well_formed(result: Any, capabilities: Capabilities) -> BackendResult:
     raise ExecutionFailed(f"the backend returned {result.status}, and its capabilities don't declare {undeclared}")
 
 
+def _questions_of(result: BackendResult) -> tuple[Question, ...]:
+    try:
+        questions = msgspec.convert(msgspec.to_builtins(result.questions), tuple[Question, ...])
+    except msgspec.ValidationError as error:
+        raise ExecutionFailed(f"the backend returned questions that are none: {error}") from None
+    ids = [question.id for question in questions]
+    if len(set(ids)) < len(ids) or not all(ids) or any(not question.accepts for question in questions):
+        raise ExecutionFailed("each question of a backend has an id of its own, and accepts something")
+    return questions
+
+
 def failure_of(agent_id: str, error: Exception) -> BackendResult:
     """The result that an error of a backend is: its bare message."""
-    if isinstance(error, TimeoutError):
+    if _took_too_long(error):
         text = clean_text(str(error)) or "timeout"
         return BackendResult(agent_id, TimedOut(), Failed("TimedOut", text))
     text = error.detail if isinstance(error, BackendError) else explain(error).partition(": ")[2]
     text = clean_text(text) or type(error).__name__
     return BackendResult(agent_id, FailedStatus(text), Failed(type(error).__name__, text))
+
+
+def _took_too_long(error: BaseException | None) -> bool:
+    """Whether a timeout is behind an error: HTTP clients and the like wrap theirs. What a backend says in an error
+    of ours is what it means."""
+    while error is not None and not isinstance(error, BackendError):
+        if isinstance(error, TimeoutError):
+            return True
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return False
 
 
 def accept(act: Activation, result: BackendResult, message_id: str, text: str, started: int) -> None:
@@ -105,9 +130,8 @@ def accept(act: Activation, result: BackendResult, message_id: str, text: str, s
     waits = durable_status(status, termination) == "waiting"
     parts: list[Content] = [Text(text)] if text else []
     parts += [part for artifact in output.artifacts if (part := _part_of(artifact)) is not None]
-    question = _question(act, result, text) if waits else None
-    if question is not None:
-        parts.append(ToolCall(question.id, question.name, question.arguments))
+    asked = _asked(act, result, text) if waits else []
+    parts += [ToolCall(call.id, call.name, call.arguments) for call, _ in asked]
     reason = result.status_reason or durable_reason(status, termination)
     end = _end(label(status, termination), reason, output, wait_reason(reason) if waits else None)
     _keep(act, result, output)
@@ -121,8 +145,11 @@ def accept(act: Activation, result: BackendResult, message_id: str, text: str, s
     act.put_run(run)
     if not waits and isinstance(termination, NaturalEnd | BehaviourRequested):
         _complete(act, message, message_id, started, termination)
-    if question is not None:
-        _ask(act, question)
+    held = {ticket.arguments.get("question"): ticket for ticket in act.view.tickets.values()}
+    for call, question in asked:
+        _ask(act, call, question, held.pop(question.id, None))
+    # What the backend no longer asks, nobody can answer any more.
+    act.give_up(held.values())
 
 
 def _termination_of(result: BackendResult) -> Termination | None:
@@ -170,22 +197,27 @@ def _complete(
 _NAMES: dict[type, str] = {WaitingInput: "input_required", WaitingAuth: "auth_required"}
 
 
-def _question(act: Activation, result: BackendResult, text: str) -> Call:
-    """The call that stands for what the backend asks; its result will be the answer."""
+def _asked(act: Activation, result: BackendResult, text: str) -> list[tuple[Call, Question]]:
+    """The calls that stand for what the backend asks; their results will be the answers."""
     message = getattr(result.status, "message", None) or text
-    arguments: dict[str, Any] = {"message": message}
-    if result.output.raw is not None:
-        arguments["data"] = result.output.raw
-    name = _NAMES.get(type(result.status), "suspended")
-    run = act.view.run
-    return Call(new_id(), run.id, run.steps, 0, name, arguments)
+    alone = Question("", message, result.output.raw)
+    name, run = _NAMES.get(type(result.status), "suspended"), act.view.run
+    found: list[tuple[Call, Question]] = []
+    for index, question in enumerate(result.questions or (alone,)):
+        arguments: dict[str, Any] = {"message": question.message}
+        if question.id:
+            arguments["question"] = question.id
+        if question.data is not None:
+            arguments["data"] = question.data
+        found.append((Call(new_id(), run.id, run.steps, index, name, arguments), question))
+    return found
 
 
-def _ask(act: Activation, call: Call) -> None:
+def _ask(act: Activation, call: Call, question: Question, held: Ticket | None) -> None:
     act.log(ToolCallReady(act.identity, 0, act.now, call.id, call.name, call.arguments))
-    message = call.arguments["message"] or f"Agent {act.agent.id} waits: {call.name}"
-    terms = Terms(("result",))
-    act.change(suspended(call, act.identity, act.now, message=message, asked_by="remote", terms=terms))
+    message = question.message or f"Agent {act.agent.id} waits: {call.name}"
+    terms = Terms(tuple(question.accepts), question.schema)
+    act.change(suspended(call, act.identity, act.now, message=message, asked_by="remote", terms=terms, held=held))
 
 
 # -- what is kept --------------------------------------------------------------------------------------------
@@ -194,7 +226,7 @@ def _ask(act: Activation, call: Call) -> None:
 def _keep(act: Activation, result: BackendResult, output: BackendOutput) -> None:
     """Put what the backend saved and made into the thread's state."""
     if result.state is not None:
-        act.state.apply([(BackendHandles, (act.agent.id, result.state))])
+        act.state.apply([(BackendHandles, (act.identity.thread_id, act.agent.id, result.state))])
     if output == BackendOutput():
         return
     for kept in (output, _without_contents(output)):

@@ -208,9 +208,12 @@ class _Exchange:
                 raise ExecutionFailed(f"save takes a JSON object, not {type(state).__name__}")
             if saved_state(act) == state:
                 return
-            state = msgspec.json.decode(msgspec.json.encode(state))
+            try:
+                state = msgspec.json.decode(msgspec.json.encode(state))
+            except (TypeError, ValueError, RecursionError) as error:
+                raise ExecutionFailed(f"save takes what JSON can hold: {error}") from error
             act.now = act.clock.now()
-            act.state.apply([(BackendHandles, (act.agent.id, state))])
+            act.state.apply([(BackendHandles, (act.identity.thread_id, act.agent.id, state))])
             try:
                 await act.flush()
             except StoreError as error:

@@ -76,8 +76,9 @@ def saved_state(act: Activation) -> dict[str, Any] | None:
     found: Any = act.state.snapshot()[BackendHandles]
     state: Any = found
     if isinstance(found, dict):
-        state = cast(dict[str, Any], found).get(act.agent.id)
-        if state is None:
+        handles = cast(dict[str, Any], found)
+        state = handles.get(act.agent.id)
+        if state is None or not BackendHandles.is_of(handles, act.identity.thread_id):
             return None
     if not isinstance(state, dict):
         raise StateError(

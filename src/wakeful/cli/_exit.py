@@ -9,7 +9,7 @@ from enum import IntEnum
 import typer
 
 from ..dispatch import RunResult
-from ..errors import UsageError, WakefulError
+from ..errors import ConfigurationError, UsageError, WakefulError
 from ..types.events import RunFinish
 from ..types.runs import BehaviourRequested, Blocked, Cancelled, NaturalEnd, Stopped
 from ._render import Renderer
@@ -53,7 +53,7 @@ def reported(renderer: Renderer) -> Generator[None, None, None]:
     """Errors of ours as their message and an exit code; others are bugs and keep their traceback."""
     try:
         yield
-    except UsageError as error:
+    except (UsageError, ConfigurationError) as error:
         renderer.error(str(error))
         raise typer.Exit(ExitCode.USAGE) from error
     except WakefulError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from ipaddress import ip_address
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import UsageError
+from ..errors import UsageError, WakefulError
 from ._exit import reported
 from ._render import Renderer
 from ._target import load_runtime
@@ -28,7 +29,7 @@ GRACE = 10
 def serve(
     target: Annotated[str, typer.Argument(metavar="MODULE:RUNTIME", show_default=False)],
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port; 0 for one that is free.")] = 8000,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 for one that is free.")] = 8000,
     agents: Annotated[str, typer.Option(metavar="A,B", help="The agents to serve; all by default.")] = "",
     token_env: Annotated[
         list[str] | None,
@@ -126,13 +127,22 @@ def _run(renderer: Renderer, served: Any, host: str, port: int, agents: Sequence
                 shown = f"[{bound[0]}]" if ":" in bound[0] else bound[0]
                 _tell(renderer, f"http://{shown}:{bound[1]}", agents, auth)
 
-    config = uvicorn.Config(
-        served, host=host, port=port, log_level="warning", timeout_graceful_shutdown=GRACE, lifespan="on"
-    )
-    server = Server(config)
-    server.run()
+    with _listener(host, port) as listener:
+        config = uvicorn.Config(served, log_level="warning", timeout_graceful_shutdown=GRACE, lifespan="on")
+        server = Server(config)
+        server.run([listener])
     if not server.started:
-        raise UsageError(f"the server couldn't start on {host}:{port}; is the port taken? give another --port")
+        raise WakefulError("the server couldn't start; what it said before tells why")
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    """The socket to listen on; why there is none is said here, and not by the server's own exit."""
+    try:
+        family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(where[:2], family=family)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise UsageError(f"can't listen on {host}:{port}: {why}; give another --port or --host") from error
 
 
 def _tell(renderer: Renderer, url: str, agents: Sequence[str], auth: Auth | None) -> None:

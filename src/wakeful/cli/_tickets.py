@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import getpass
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
-from ..dispatch import RunResult, leave_decision
+from ..dispatch import RunResult, leave_decision, unanswered
 from ..errors import UnknownTicket, UsageError
 from ..runtime import Runtime
 from ..types.codec import encode
@@ -54,8 +54,8 @@ def list_(
     place: Place,
     status: Annotated[Status, typer.Option(help="What became of them.")] = Status.open,
     assignee: Annotated[str | None, typer.Option(metavar="WHO", help="Who has to answer.")] = None,
-    thread: Annotated[str | None, typer.Option(metavar="ID", help="Of one thread.")] = None,
-    run: Annotated[str | None, typer.Option(metavar="ID", help="Of one run.")] = None,
+    thread: Annotated[str | None, typer.Option(metavar="ID", help="Of one thread, and of all below it.")] = None,
+    run: Annotated[str | None, typer.Option(metavar="ID", help="Of one run, and of all below it.")] = None,
     after: Annotated[str | None, typer.Option(metavar="TICKET", help="Only newer ones than this.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="How many, the oldest first.")] = 100,
     tenant: Tenant = None,
@@ -64,8 +64,11 @@ def list_(
     """List tickets, oldest first: id, status, who has it, its deadline, the tool, the question."""
     wanted = None if status is Status.all else status.value
 
-    def look(runtime: Runtime) -> Any:
-        return runtime.tickets(run, thread=thread, status=wanted, assignee=assignee, after=after, limit=limit)
+    async def look(runtime: Runtime) -> Sequence[Ticket]:
+        found = await runtime.tickets(
+            run, thread=thread, status=wanted, assignee=assignee, after=after, limit=limit
+        )
+        return await unanswered(runtime.store, found) if status is Status.open else found
 
     renderer = Renderer()
     for ticket in ask(place, tenant, look):
@@ -193,6 +196,7 @@ def _answer(
         ticket = await _find(runtime, ticket_id)
         principal = _who(who)
         decision = msgspec.structs.replace(decide(ticket), reason=reason, principal_id=principal)
+        _check_verb(ticket, decision)
         if here:
             return await runtime.answer(ticket_id, decision)
         return await leave_decision(runtime.store, decision, now_ms())
@@ -216,6 +220,25 @@ def _answer(
         for ticket in done.tickets:
             renderer.ticket(ticket)
     raise typer.Exit(exit_code(done))
+
+
+_COMMANDS = {"replay": "approve", "result": "result VALUE", "arguments": "edit JSON"}
+
+
+def _check_verb(ticket: Ticket, decision: Decision) -> None:
+    """Refuse what a ticket doesn't take, and say it in this command's words."""
+    if decision.verdict == "deny":
+        return
+    asks_value = ticket.asked_by in ("tool", "client") or ticket.accepts[0] != "replay"
+    fits = decision.mode in ticket.accepts if decision.mode is not None else asks_value
+    if fits or ticket.status != "open" or (decision.mode is None and ticket.asked_by == "remote"):
+        return
+    ways = ["answer VALUE"] if asks_value else []
+    ways += [_COMMANDS[mode] for mode in ticket.accepts if not (asks_value and mode == ticket.accepts[0])]
+    raise UsageError(
+        f"ticket {ticket.id} for {ticket.tool} isn't answered like that: use `wakeful tickets` with "
+        f"{', '.join(ways)} or deny"
+    )
 
 
 async def _find(runtime: Runtime, ticket_id: str) -> Ticket:

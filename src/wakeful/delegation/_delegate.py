@@ -8,9 +8,9 @@ from typing import Any, cast
 import msgspec
 
 from ..agents import Agent, Delegate
-from ..errors import InvalidArguments, ToolError
+from ..errors import InvalidArguments, InvalidInput, ToolError
 from ..tools import ChildRequest, ChildResult, Shape, Tool, ToolContext, ToolResult
-from ..types.messages import user_message
+from ..types.messages import input_of, user_message
 from ..types.requests import ToolSpec
 from ..types.runs import Effect
 
@@ -79,12 +79,12 @@ class DelegateTool(Tool):
         value = arguments[field]
         if self._shape is not None:
             self._shape.convert(value)
-            return msgspec.json.encode(value).decode()
+            return _checked(msgspec.json.encode(value).decode())
         if not isinstance(value, str):
             raise InvalidArguments("prompt must be a string")
         if not value.strip():
             raise InvalidArguments("prompt must not be empty")
-        return value
+        return _checked(value)
 
     def request(self, arguments: dict[str, Any], now: int) -> ChildRequest:
         """The agent, and what it is asked."""
@@ -118,6 +118,14 @@ class DelegateTool(Tool):
     def problems(self) -> list[str]:
         """What is wrong with the tool's definition: nothing that its agent's isn't."""
         return []
+
+
+def _checked(prompt: str) -> str:
+    try:
+        input_of(prompt)
+    except InvalidInput as error:
+        raise InvalidArguments(str(error)) from None
+    return prompt
 
 
 def _shown(child: ChildResult) -> ToolResult:

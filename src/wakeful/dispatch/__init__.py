@@ -27,3 +27,5 @@ from ._schedules import schedules as schedules
 from ._signals import Signals as Signals
 from ._tickets import leave_decision as leave_decision
 from ._tickets import reassign as reassign
+from ._tickets import unanswered as unanswered
+from ._trees import threads_below as threads_below

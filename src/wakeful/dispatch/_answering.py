@@ -19,11 +19,11 @@ from ..errors import (
     UnknownRun,
     UsageError,
 )
-from ..loop import Activation, agent_of, check_value, match_decision
+from ..loop import Activation, agent_of, check_value, match_decision, unknown_ticket
 from ..stores import InboxItem, InputPolicy, ThreadView
 from ..types.ids import new_id
 from ..types.runs import Failed, RunRecord, Stopped
-from ..types.tickets import Decision
+from ..types.tickets import Decision, Ticket
 from ._local import Dispatcher
 from ._parked import check_resumable
 from ._results import NewRun, RunResult, item_of
@@ -92,9 +92,12 @@ async def _by_run(dispatch: Dispatcher, run_id: str, decisions: Sequence[Decisio
     store, groups = dispatch.env.store, dict[str, list[Decision]]()
     run = await store.run(run_id)
     below = await tickets_below(store, run) if run is not None and waits_for_tasks(run) else []
+    own: Sequence[Ticket] = await store.tickets(run_id) if below else []
     for decision in decisions:
-        ticket = next((t for t in below if decision.ticket_id in (t.id, t.call_id)), None)
+        ticket = next((t for t in (*below, *own) if decision.ticket_id in (t.id, t.call_id)), None)
         ticket = ticket or await store.ticket(decision.ticket_id)
+        if ticket is None and below:
+            raise unknown_ticket(decision.ticket_id, [*[t for t in own if t.status == "open"], *below])
         owner = run_id if ticket is None else ticket.run_id
         if owner != run_id and not await is_below(store, owner, run_id):
             owner = run_id  # It is told that it has no such ticket.

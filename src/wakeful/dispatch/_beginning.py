@@ -17,7 +17,7 @@ from ..tasks import COROUTINE, TaskBook
 from ..tools import ChildRequest, SpawnRequest, ToolContext
 from ..types.content import ToolCall
 from ..types.ids import new_id
-from ..types.messages import Message, Producer, user_message
+from ..types.messages import Message, Producer, input_of, user_message
 from ..types.runs import FUNCTION, Identity, TaskRecord, TaskRef
 from ._local import Dispatcher
 from ._remote_tasks import InvalidState, backend_of_task, thread_for
@@ -27,7 +27,7 @@ __all__ = [
     "check_name",
     "child_of",
     "identity_of",
-    "input_of",
+    "item_of_task",
     "keep_here",
     "new_task",
     "recorded",
@@ -54,7 +54,7 @@ async def begin(
 ) -> TaskRecord:
     """Write down that the call has a child, with a durable one's input: one commit under the parent's fence."""
     task = new_task(dispatch, parent, context.call_id, place, request)
-    await _write(dispatch, parent, task, [input_of(parent, task, request)] if task.durable else [])
+    await _write(dispatch, parent, task, [item_of_task(parent, task, request)] if task.durable else [])
     return task
 
 
@@ -149,9 +149,10 @@ async def resume(
         error=None,
         finished_at=None,
     )
-    message = user_message(prompt.strip() or "Go on with your task.", at=parent.clock.now())
+    said = input_of(prompt.strip() or "Go on with your task.")
+    message = user_message(said, at=parent.clock.now())
     request = ChildRequest(task.agent_id, message, background=True)
-    await _write(dispatch, parent, again, [input_of(parent, again, request)])
+    await _write(dispatch, parent, again, [item_of_task(parent, again, request)])
     return again
 
 
@@ -195,7 +196,7 @@ def identity_of(parent: Activation, task: TaskRecord) -> Identity:
     )
 
 
-def input_of(parent: Activation, task: TaskRecord, request: ChildRequest) -> InboxItem:
+def item_of_task(parent: Activation, task: TaskRecord, request: ChildRequest) -> InboxItem:
     """What begins the run that a task is."""
     return InboxItem(
         id=task.target,

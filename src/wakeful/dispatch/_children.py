@@ -16,7 +16,7 @@ from ._beginning import (
     begin,
     child_of,
     identity_of,
-    input_of,
+    item_of_task,
     keep_here,
     new_task,
     recorded,
@@ -25,7 +25,7 @@ from ._beginning import (
     visible_to,
 )
 from ._local import Dispatcher
-from ._remote_tasks import NotStored, refresh
+from ._remote_tasks import NotStored, check_stoppable, refresh
 from ._results import output_of
 from ._trees import POLL, measure, open_below
 
@@ -54,7 +54,7 @@ class ChildRuns:
             return None
         act.draft.put_task(task)
         if task.durable:
-            act.draft.put_item(input_of(act, task, request))
+            act.draft.put_item(item_of_task(act, task, request))
             act.apart = True
             act.set_run(apart=True)
         act.view.tasks = (*act.view.tasks, task)
@@ -76,6 +76,10 @@ class ChildRuns:
     async def refresh(self, task: TaskRecord) -> TaskRecord:
         """How a task stands that a backend carries out."""
         return await refresh(self._dispatcher(), task)
+
+    def check_stoppable(self, task: TaskRecord) -> None:
+        """Refuse to stop a task that nothing here can reach."""
+        check_stoppable(self._dispatcher().env.registry, task)
 
     async def below(self, thread_id: str, run_id: str) -> int:
         """How many open tasks a run has below it, at any depth."""

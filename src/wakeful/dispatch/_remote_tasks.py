@@ -14,7 +14,15 @@ from ..types.runs import TaskRecord
 if TYPE_CHECKING:
     from ._local import Dispatcher
 
-__all__ = ["InvalidState", "NotStored", "UnknownRemote", "backend_of_task", "refresh", "thread_for"]
+__all__ = [
+    "InvalidState",
+    "NotStored",
+    "UnknownRemote",
+    "backend_of_task",
+    "check_stoppable",
+    "refresh",
+    "thread_for",
+]
 
 
 class InvalidState(ToolError):
@@ -53,6 +61,13 @@ def backend_of_task(registry: Registry | None, task: TaskRecord) -> Backend | No
     if backend is None:
         raise InvalidState(f"Agent '{task.agent_id}' is not backed by remote A2A")
     return backend
+
+
+def check_stoppable(registry: Registry, task: TaskRecord) -> None:
+    """Refuse to stop a remote task whose agent the present code runs itself: what it began elsewhere would go on,
+    and be taken for stopped. An agent that isn't known here is another process's to stop."""
+    if task.remote and task.agent_id in registry.agents and registry.resolve(task.agent_id).backend is None:
+        raise InvalidState(f"Run '{task.id}' is not backed by a remote agent backend")
 
 
 async def refresh(dispatch: Dispatcher, task: TaskRecord) -> TaskRecord:

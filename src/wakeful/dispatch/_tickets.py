@@ -15,7 +15,7 @@ from ..types.tickets import Decision, Ticket
 from ._local import Dispatcher
 from ._trees import POLL
 
-__all__ = ["check_pending", "closed_error", "find_ticket", "item_for", "leave_decision", "reassign"]
+__all__ = ["check_pending", "closed_error", "find_ticket", "item_for", "leave_decision", "reassign", "unanswered"]
 
 
 async def find_ticket(store: Store, ticket_id: str) -> Ticket:
@@ -63,6 +63,16 @@ def check_pending(stored: ThreadView, ticket: Ticket, decision: Decision) -> Non
 
 def _pending(inbox: Sequence[InboxItem]) -> Iterable[Decision]:
     return [i.decision for i in inbox if i.decision is not None and i.decision.verdict != "reassign"]
+
+
+async def unanswered(store: Store, tickets: Iterable[Ticket]) -> list[Ticket]:
+    """Those of some open tickets that nobody has left an answer for."""
+    found = list(tickets)
+    left: set[str] = set()
+    for thread_id in dict.fromkeys([ticket.thread_id for ticket in found]):
+        stored = await store.load(thread_id)
+        left.update([decision.ticket_id for decision in _pending(() if stored is None else stored.inbox)])
+    return [ticket for ticket in found if ticket.id not in left]
 
 
 async def leave_decision(store: Store, decision: Decision, now: int) -> Ticket:

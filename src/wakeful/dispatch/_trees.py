@@ -22,6 +22,7 @@ __all__ = [
     "measure",
     "open_below",
     "settle",
+    "threads_below",
     "tickets_below",
     "until_quiet",
     "waits_for_tasks",
@@ -54,6 +55,18 @@ async def tickets_below(store: Store, run: RunRecord) -> list[Ticket]:
     for task in await open_below(store, run.thread_id, run.id):
         found += await store.tickets(task.target, status="open")
     return sorted(found, key=lambda ticket: ticket.id)
+
+
+async def threads_below(store: Store, thread_id: str, run_id: str | None = None) -> list[str]:
+    """The threads of all tasks that a thread, or one run of it, ever had below it; the nearest first."""
+    found: dict[str, None] = {}
+    level = [task.target_thread for task in await store.tasks(thread_id) if run_id in (None, task.run_id)]
+    while level := [thread for thread in dict.fromkeys(level) if thread and thread not in found]:
+        found.update(dict.fromkeys(level))
+        if len(found) >= MAX_TREE:
+            break
+        level = [task.target_thread for thread in level for task in await store.tasks(thread)]
+    return list(found)
 
 
 async def is_below(store: Store, run_id: str, root_id: str) -> bool:

@@ -10,6 +10,7 @@ from ._ledger import match_decision as match_decision
 from ._ledger import reassigned as reassigned
 from ._ledger import supersede as supersede
 from ._ledger import suspended as suspended
+from ._ledger import unknown_ticket as unknown_ticket
 from ._moves import Rules as Rules
 from ._moves import RunView as RunView
 from ._moves import detached_of as detached_of

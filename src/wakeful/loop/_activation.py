@@ -8,7 +8,7 @@ model call, and a step without hooks costs two commits.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Literal, Protocol, TypeVar, cast
 
 from msgspec import UNSET, Raw, Struct, UnsetType, field
@@ -51,6 +51,7 @@ from ._moves import (
     Interrupt,
     Move,
     Overdue,
+    PassOn,
     Pause,
     Recover,
     Rules,
@@ -96,6 +97,10 @@ class Children(Protocol):
 
     async def refresh(self, task: TaskRecord) -> TaskRecord:
         """How a task stands that a backend carries out."""
+        ...
+
+    def check_stoppable(self, task: TaskRecord) -> None:
+        """Refuse to stop a task that nothing here can reach."""
         ...
 
     async def below(self, thread_id: str, run_id: str) -> int:
@@ -466,6 +471,12 @@ class Activation:
         else:
             self.view.tasks = (*self.view.tasks, task)
 
+    def give_up(self, tickets: Iterable[Ticket]) -> None:
+        """Close tickets that nobody waits for any more."""
+        for ticket in tuple(tickets):
+            self.draft.put_ticket(replace(ticket, status="cancelled"))
+            self.view.tickets.pop(ticket.id, None)
+
     def hint(self, text: str) -> None:
         """Tell the model something that no person is shown."""
         producer = Producer(self.identity.run_id, self.view.run.steps)
@@ -666,6 +677,7 @@ _PERFORM: dict[type[Move], Callable[[Activation, Any], Awaitable[None]]] = {
     Take: _boundaries.take,
     EndStep: _boundaries.end_step,
     SwitchAgent: _boundaries.switch_agent,
+    PassOn: _boundaries.pass_on,
     SuspendRun: _boundaries.suspend,
     Pause: _boundaries.pause,
     WaitForTasks: _boundaries.wait_for_tasks,

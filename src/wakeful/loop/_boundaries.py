@@ -10,11 +10,12 @@ from msgspec.structs import replace
 from ..agents import handoff_refusal
 from ..errors import Conflict, InboxMoved, WakefulError
 from ..plugins import RunEnd, Step
-from ..tools import default_decision, escalated
+from ..tools import default_decision, error_reply, escalated
 from ..types.events import Handoff, RunFinish, StepEnd
 from ..types.runs import Cancelled, Failed, NaturalEnd, Outcome, Stopped, Termination, Waiting, WaitReason
 from ._calls import hear_back, settle_arrivals
-from ._moves import Take, next_move
+from ._ledger import finished
+from ._moves import END_STEP, Take, next_move
 from ._needs import needs_of
 from ._policies import output_of
 from ._summaries import drop_summary, land_summary, wait_for_summary
@@ -23,7 +24,18 @@ from ._tasks import end_with_run, tell_news
 if TYPE_CHECKING:
     from ..stores import InboxItem
     from ._activation import Activation
-    from ._moves import Await, EndStep, Finish, Interrupt, Overdue, Pause, SuspendRun, SwitchAgent, WaitForTasks
+    from ._moves import (
+        Await,
+        EndStep,
+        Finish,
+        Interrupt,
+        Overdue,
+        PassOn,
+        Pause,
+        SuspendRun,
+        SwitchAgent,
+        WaitForTasks,
+    )
 
 __all__ = [
     "await_calls",
@@ -31,6 +43,7 @@ __all__ = [
     "finish",
     "interrupt",
     "overdue",
+    "pass_on",
     "pause",
     "suspend",
     "switch_agent",
@@ -134,6 +147,16 @@ def _close_step(act: Activation) -> None:
         land_summary(act)
 
 
+async def pass_on(act: Activation, move: PassOn) -> None:
+    """Close the step, so that the backend hears the answers that there are. The other questions keep their
+    tickets: it will come back with them, or no longer ask."""
+    for call in move.calls:
+        text = f"{call.name} isn't answered yet, and is asked again once the other answers are told."
+        reply = error_reply(call.id, call.name, "superseded", text)
+        act.change(finished(call, reply, "superseded", act.identity, act.now))
+    await end_step(act, END_STEP)
+
+
 async def switch_agent(act: Activation, move: SwitchAgent) -> None:
     """Let another agent take over: plugins that leave are told before those that come."""
     run, now = act.view.run, act.now
@@ -146,6 +169,7 @@ async def switch_agent(act: Activation, move: SwitchAgent) -> None:
         act.set_run(next_agent=None)
         act.note(refusal, "handoff")
         return
+    act.give_up(act.view.tickets.values())  # Of a backend, which isn't told any more.
     await act.phase("deactivate", [h for h in old.hooks["deactivate"] if h.plugin not in new.configs], Step)
     act.set_run(agent_id=move.agent_id, next_agent=None, handoffs=run.handoffs + 1)
     act.use_agent(move.agent_id)
@@ -192,6 +216,7 @@ async def finish(act: Activation, move: Finish) -> None:
         await drop_summary(act)
     else:
         await wait_for_summary(act)
+    act.give_up(act.view.tickets.values())
     if act.agent.shape is not None and act.output is UNSET and type(move.termination) is NaturalEnd:
         # An activation before this one judged the answer.
         act.output = output_of(act.view.answer, act.agent.shape) if act.view.answer else UNSET

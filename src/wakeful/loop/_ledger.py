@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from ..errors import InvalidDecision, TicketClosed, ToolError, UnknownTicket
@@ -40,6 +41,7 @@ __all__ = [
     "reassigned",
     "supersede",
     "suspended",
+    "unknown_ticket",
 ]
 
 
@@ -85,10 +87,11 @@ def suspended(
     message: str,
     asked_by: str,
     terms: Terms,
+    held: Ticket | None = None,
 ) -> Change:
-    """The call waits for the answer to a new ticket."""
+    """The call waits for the answer to a new ticket, or to the one that its question has from before."""
     ticket = Ticket(
-        id=new_id(),
+        id=new_id() if held is None else held.id,
         run_id=run.run_id,
         thread_id=run.thread_id,
         call_id=call.id,
@@ -98,9 +101,9 @@ def suspended(
         asked_by=asked_by,
         accepts=terms.accepts,
         schema=terms.schema,
-        assignee=terms.assignee,
+        assignee=terms.assignee if held is None else held.assignee,
         deadline=None if terms.deadline is None else now + terms.deadline,
-        created_at=now,
+        created_at=now if held is None else held.created_at,
         on_deadline=terms.on_deadline,
         escalate=terms.escalate,
     )
@@ -115,18 +118,34 @@ def answered(call: Call, ticket: Ticket, decision: Decision, run: Identity, now:
     done = replace(ticket, status="answered")
     row = replace(call, ticket_id=None, decisions=(*call.decisions, decision))
     resumed = ToolCallResumed(run, 0, now, call.id, decision, mode)
-    if decision.verdict == "deny" and ticket.asked_by == "unknown":
+    if ticket.asked_by == "remote":
+        change = _told_backend(row, ticket, decision, run, now)
+    elif decision.verdict == "deny" and ticket.asked_by == "unknown":
         change = finished(row, _left_unknown(call, decision), "unknown", run, now)
     elif decision.verdict == "deny":
-        why = f": {decision.reason}" if decision.reason else ""
-        reply = error_reply(call.id, call.name, "denied", f"{call.name} was denied{why}. It did not run.")
-        change = finished(row, reply, "blocked", run, now)
+        change = finished(row, _denied(call, decision), "blocked", run, now)
     elif mode == "result":
         change = finished(row, reply_of(decision.value, call.id, call.name), "ok", run, now)
     else:
         edited = decision.value if mode == "arguments" else row.edited
         change = Change(replace(row, state="requested", edited=edited), ())
     return Change(change.call, (resumed, *change.log), done)
+
+
+def _denied(call: Call, decision: Decision) -> ToolReply:
+    why = f": {decision.reason}" if decision.reason else ""
+    return error_reply(call.id, call.name, "denied", f"{call.name} was denied{why}. It did not run.")
+
+
+def _told_backend(call: Call, ticket: Ticket, decision: Decision, run: Identity, now: int) -> Change:
+    """What a backend asked is answered: the decision as it is goes to the backend, with what it answers."""
+    told = {"question": call.arguments.get("question"), "mode": decision.mode, "reason": decision.reason}
+    metadata = {"verdict": decision.verdict, **{name: value for name, value in told.items() if value}}
+    if decision.verdict == "deny":
+        return finished(call, replace(_denied(call, decision), metadata=metadata), "blocked", run, now)
+    text = decision.value if isinstance(decision.value, str) else encode(decision.value).decode()
+    reply = replace(reply_of(text, call.id, call.name), data=Raw(encode(decision.value)), metadata=metadata)
+    return finished(call, reply, "ok", run, now)
 
 
 def _left_unknown(call: Call, decision: Decision) -> ToolReply:
@@ -161,6 +180,12 @@ _HOW: dict[ResumeMode, str] = {
 }
 
 
+def unknown_ticket(ticket_id: str, open_ones: Iterable[Ticket]) -> UnknownTicket:
+    """What is said of a ticket that isn't there: which ones are."""
+    waiting = ", ".join(f"{ticket.id} ({ticket.tool})" for ticket in open_ones) or "none"
+    return UnknownTicket(f"no open ticket or call {ticket_id!r} (open tickets: {waiting})")
+
+
 def match_decision(
     decision: Decision, tickets: dict[str, Ticket], before: dict[str, Ticket]
 ) -> tuple[Ticket, Decision]:
@@ -175,8 +200,7 @@ def match_decision(
             raise TicketClosed(
                 f"ticket {was.id} for {was.tool} was {was.status} before; nothing was changed", was.id
             )
-        waiting = ", ".join(f"{t.id} ({t.tool})" for t in tickets.values()) or "none"
-        raise UnknownTicket(f"no open ticket or call {decision.ticket_id!r} (open tickets: {waiting})")
+        raise unknown_ticket(decision.ticket_id, tickets.values())
     if decision.verdict == "reassign":
         raise InvalidDecision(
             f"ticket {ticket.id} is reassigned with runtime.reassign(...), which answers nothing"
@@ -187,7 +211,7 @@ def match_decision(
             f"ticket {ticket.id} asks what became of {ticket.tool}: ticket.result(value) if it took effect, "
             "ticket.approve() to run it again, ticket.deny() to leave it"
         )
-    if plain and ticket.asked_by not in ("tool", "client") and ticket.accepts[0] == "replay":
+    if plain and ticket.asked_by not in ("tool", "client", "remote") and ticket.accepts[0] == "replay":
         decision = _yes_or_no(ticket, decision)
     if decision.verdict == "approve" and (decision.mode or ticket.accepts[0]) not in ticket.accepts:
         raise InvalidDecision(

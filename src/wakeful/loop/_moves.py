@@ -13,6 +13,7 @@ from ..types.tickets import Ticket
 from ._policies import Tree, limit_reached
 
 __all__ = [
+    "END_STEP",
     "AfterCalls",
     "Await",
     "Drop",
@@ -23,6 +24,7 @@ __all__ = [
     "Interrupt",
     "Move",
     "Overdue",
+    "PassOn",
     "Pause",
     "Recover",
     "Rules",
@@ -153,6 +155,12 @@ class SwitchAgent(Struct, frozen=True, gc=False):
     agent_id: str
 
 
+class PassOn(Struct, frozen=True, gc=False):
+    """The backend has an answer to hear, while these calls of it still wait for theirs."""
+
+    calls: tuple[Call, ...]
+
+
 class SuspendRun(Struct, frozen=True, gc=False):
     """Nothing can go on before a ticket is answered or a task is done: wait."""
 
@@ -185,13 +193,14 @@ Move = (
     | Take
     | EndStep
     | SwitchAgent
+    | PassOn
     | SuspendRun
     | Pause
     | WaitForTasks
     | Finish
 )
 
-_INFER, _AWAIT, _END_STEP, _WAIT, _PAUSE = Infer(), Await(), EndStep(), WaitForTasks(), Pause()
+_INFER, _AWAIT, END_STEP, _WAIT, _PAUSE = Infer(), Await(), EndStep(), WaitForTasks(), Pause()
 
 
 def next_move(view: RunView, rules: Rules, now: int) -> Move:
@@ -257,8 +266,10 @@ def _act(view: RunView, rules: Rules, now: int) -> Move:
     if ending is not None and (waiting or suspended):
         return Drop(_open(view), "the run is ending")
     if suspended:
+        if len(view.calls) > suspended and any(t.asked_by == "remote" for t in view.tickets.values()):
+            return PassOn(_open(view))
         return SuspendRun(tuple(view.tickets))
-    return _END_STEP
+    return END_STEP
 
 
 def _close(view: RunView, ending: Termination) -> Move:

@@ -123,6 +123,7 @@ class CallServices:
         """Stop a task with all below it, once this call's result is committed; how many runs that are."""
         if task.status != "running":
             return 0
+        self._act.env.children.check_stoppable(task)
         below = await self._act.env.children.below(task.target_thread, task.target)
         stop_task(self._act, task, reason)
         return 1 + below

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -14,21 +15,21 @@ from ..backends import (
     AbortRequest,
     BackendResult,
     Capabilities,
-    DelegateRequest,
     ExecutionBackend,
-    ExecutionFailed,
-    Parent,
 )
 from ..dispatch import RunResult
+from ..models import ScriptedModel, call
 from ..runtime import Runtime
 from ..stores import MemoryStore
+from ..types.content import text_of
 from ..types.events import MessageAdded, StreamReset, TextDelta
-from ..types.ids import new_id
-from ..types.messages import user_message
 from ..types.runs import BehaviourRequested, Cancelled, Identity, NaturalEnd
 from ._recorder import Recorder
 
 __all__ = ["BackendCheck", "backend_checks"]
+
+# For so many seconds a request must be under way before it counts as one that takes long.
+UNDER_WAY = 0.05
 
 MakeBackend = Callable[[], ExecutionBackend]
 
@@ -53,6 +54,7 @@ class _Setup(Struct, frozen=True):
     slow: str | None
     asking: str | None
     grace: float
+    delegate: bool
 
     def runtime(self, backend: ExecutionBackend | None = None, store: MemoryStore | None = None) -> Runtime:
         agent = Agent("checked", backend=backend or self.make())
@@ -66,14 +68,16 @@ def backend_checks(
     slow: str | None = None,
     asking: str | None = None,
     grace: float = 5.0,
+    delegate: bool = True,
 ) -> list[BackendCheck]:
     """The checks for a backend, in the order in which to read their failures.
 
     `make_backend` makes a new one each time, as another process would. `prompt` is something that it answers,
     `slow` something that takes it long, `asking` something that it asks back about; checks without their prompt
-    are left out. Run them with `pytest.mark.parametrize("check", backend_checks(...), ids=str)`.
+    are left out. `delegate` is False for one that no other agent calls. Run them with
+    `pytest.mark.parametrize("check", backend_checks(...), ids=str)`.
     """
-    setup = _Setup(make_backend, prompt, slow, asking, grace)
+    setup = _Setup(make_backend, prompt, slow, asking, grace, delegate)
     checks = [_capabilities, _answers, _delegates, _streams, _keeps_state, _abort_is_harmless, _cancels_at_once]
     if slow is not None:
         checks.append(_cancels_in_time)
@@ -116,22 +120,30 @@ def _ended_well(result: RunResult) -> RunResult:
 
 
 async def _delegates(setup: _Setup) -> None:
-    """A child's request is answered in the same form, or refused as a bare backend refuses it."""
-    backend, run_id = setup.make(), new_id()
-    request = DelegateRequest(
-        agent_id="checked",
-        messages=(user_message(setup.prompt),),
-        new_messages=(user_message(setup.prompt),),
-        identity=Identity(run_id, run_id, "checked", "root", "root", "thread", "call", "subagent", 1),
-        parent=Parent("root", "thread", "call"),
-    )
-    try:
-        result: Any = await backend.execute_delegate(request)
-    except ExecutionFailed as error:
-        _must(error.detail == "backend does not support delegated execution", f"a child failed: {error}")
+    """As another agent's child it answers too; one that is no delegate refuses as a bare backend does."""
+    asks = call("agent_run_checked", prompt=setup.prompt)
+    lead = Agent("lead", model=ScriptedModel([asks, "done"]), delegates=["checked"])
+    backend = setup.make()
+    execute, names = backend.execute_delegate, list[str]()
+
+    async def noting(request: Any) -> BackendResult:
+        result = await execute(request)
+        names.append(result.agent_id)
+        return result
+
+    backend.execute_delegate = noting
+    runtime = Runtime([lead, Agent("checked", backend=backend)], cancel_grace=setup.grace)
+    await runtime.run("lead", "go", thread="t")
+    (reply,) = [message.reply for message in await runtime.messages("t") if message.reply is not None]
+    told = text_of(reply.content)
+    refused = "backend does not support delegated execution" in told
+    if not setup.delegate:
+        _must(refused, f"it is no delegate, and a child of it came to {told!r:.200}")
         return
-    _must(isinstance(result, BackendResult), f"a result must be a BackendResult, not {result!r}")
-    _must(result.agent_id == "checked", f"the result is for {result.agent_id!r}, the request was for 'checked'")
+    _must(not refused, "it has no execute_delegate; give the checks delegate=False if that is meant so")
+    _must(reply.error is None, f"a child of it should have answered, and: {told}")
+    _must(names == ["checked"], f"the result is for {', '.join(names)!r}, the request was for 'checked'")
+    _must(told, f"as a child it answered {setup.prompt!r} with nothing")
 
 
 async def _streams(setup: _Setup) -> None:
@@ -150,7 +162,7 @@ async def _streams(setup: _Setup) -> None:
 
 async def _keeps_state(setup: _Setup) -> None:
     """What it saves is JSON, and another instance goes on with it."""
-    store = MemoryStore()
+    store, last = MemoryStore(), None
     for _ in range(2):
         backend = setup.make()
         saved = _spy_on_saves(backend)
@@ -158,6 +170,9 @@ async def _keeps_state(setup: _Setup) -> None:
         for state in saved:
             again = msgspec.json.decode(msgspec.json.encode(state))
             _must(again == state, f"a saved state comes back as {again}, and was {state}")
+        far = backend.capabilities.continuation == "remote"
+        _must(saved or last or not far, "it declares continuation='remote' and saves nothing to go on with")
+        last = saved[-1] if saved else last
 
 
 def _spy_on_saves(backend: ExecutionBackend) -> list[dict[str, Any]]:
@@ -194,33 +209,44 @@ async def _abort_is_harmless(setup: _Setup) -> None:
 
 async def _cancels_at_once(setup: _Setup) -> None:
     """A run that is cancelled as it begins comes to an end, and leaves nothing running."""
-    await _cancelled(setup, setup.prompt)
+    result, _ = await _cancelled(setup, setup.prompt, after=0.0)
+    _must(result.status == "done", f"it should have come to an end, and is {result.status}")
 
 
 async def _cancels_in_time(setup: _Setup) -> None:
     """A run that would take long is cancelled within the grace."""
-    result = await _cancelled(setup, setup.slow or "")
+    result, answered = await _cancelled(setup, setup.slow or "", after=UNDER_WAY)
+    _must(
+        not answered, f"it answered {setup.slow!r} before it could be cancelled; give a `slow` that takes it long"
+    )
     _must(isinstance(result.termination, Cancelled), f"it should have been cancelled, and ended with {result}")
 
 
-async def _cancelled(setup: _Setup, prompt: str) -> RunResult:
-    backend, reached = setup.make(), asyncio.Event()
+async def _cancelled(setup: _Setup, prompt: str, *, after: float) -> tuple[RunResult, bool]:
+    """Cancel a run so long after its request began; what it came to, and whether it was answered before."""
+    backend, reached, answered = setup.make(), asyncio.Event(), asyncio.Event()
     execute = backend.execute_root
 
     async def noting(request: Any) -> BackendResult:
         reached.set()
-        return await execute(request)
+        result = await execute(request)
+        answered.set()
+        return result
 
     backend.execute_root = noting
     runtime = setup.runtime(backend)
     handle = await runtime.start("checked", prompt)
     await reached.wait()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(after):
+            await answered.wait()
+    early = answered.is_set()
     try:
         await asyncio.wait_for(handle.cancel(), setup.grace * 2 + 1)
     except TimeoutError:
         raise AssertionError(f"it didn't stop within the grace of {setup.grace:g} s") from None
     _must(not runtime.abandoned, f"it was let go of after {setup.grace:g} s and still runs")
-    return await handle.result()
+    return await handle.result(), early
 
 
 async def _asks(setup: _Setup) -> None:
@@ -231,4 +257,5 @@ async def _asks(setup: _Setup) -> None:
     result = await setup.runtime(store=store).run("checked", setup.asking or "")
     _must(result.status == "waiting", f"it should have asked, and is {result.status}: {result.error}")
     (ticket,) = result.tickets
-    await setup.runtime(store=store).resume(result.run_id, ticket.answer(setup.prompt))
+    result = await setup.runtime(store=store).resume(result.run_id, ticket.answer(setup.prompt))
+    _must(result.error is None, f"it should have gone on with the answer, and ended with {result.error}")

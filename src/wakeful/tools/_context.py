@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast, overload
 
 from msgspec import Struct
 
-from ..errors import ConfigurationError, ToolCancelled, ToolError
+from ..errors import ConfigurationError, InvalidInput, ToolCancelled, ToolError
 from ..state import AnyKey, Command, Snapshot
 from ..types.content import Content
 from ..types.events import ActivityDelta, ActivitySnapshot, LiveEvent, ToolOutput, ToolProgress
 from ..types.mail import Receipt
-from ..types.messages import Message, user_message
+from ..types.messages import Message, input_of, user_message
 from ..types.runs import Call, Identity, Principal, TaskRecord, TaskRef, TaskWake
 from ..types.tickets import Decision, Escalation, OnDeadline, ResumeMode, Seconds
 from ._mail import Addressee, Mail, check_text, recipient_of
@@ -364,8 +364,10 @@ class ToolContext(Struct, eq=False):
         A tool that may run again (`resumable=True`, or any effect but `once`) is unwound while the child waits for
         a person or runs elsewhere, and runs again from the top once it is done; any other waits in memory.
         """
-        seed = {key.name: self._seeded(key, value) for key, value in (state or {}).items()}
-        message = user_message(prompt, at=self.now)
+        message, seed = self._prompt(agent_id, prompt), self._seed(state)
+        for name, value in (("durable", durable), ("fork", fork)):
+            if not isinstance(cast(Any, value), bool):
+                raise InvalidInput(f"{name} is True or False, not {value!r:.80}")
         return await self.begin(ChildRequest(agent_id, message, durable=durable, fork=fork, state=seed))
 
     async def spawn(
@@ -388,8 +390,10 @@ class ToolContext(Struct, eq=False):
         the thread when it is done, its result waits in the inbox, or with `wake="run"` begins a run. Arguments
         whose names are options here go into `arguments`.
         """
-        seed = {key.name: self._seeded(key, value) for key, value in (state or {}).items()}
-        message = None if prompt is None else user_message(prompt, at=self.now)
+        if name is not None and not (isinstance(cast(Any, name), str) and name.strip()):
+            raise InvalidInput(f"a task's name is a text, not {name!r:.80}")
+        message = None if prompt is None else self._message(prompt)
+        seed = self._seed(state)
         given = {**(arguments or {}), **more}
         return await self._services.spawn(self, SpawnRequest(target, message, given, name, seed, detached, wake))
 
@@ -415,6 +419,22 @@ class ToolContext(Struct, eq=False):
         if self.suspendable:
             raise self.park(timer=(place, until))
         await self._services.sleep(until)
+
+    def _prompt(self, agent_id: Any, prompt: Any) -> Message:
+        if not isinstance(agent_id, str):
+            raise InvalidInput(f"an agent is named by its id, a text, not {agent_id!r:.80}")
+        return self._message(prompt)
+
+    def _message(self, prompt: Any) -> Message:
+        if isinstance(prompt, str) and not prompt.strip():
+            raise InvalidInput("prompt must not be empty")
+        return user_message(input_of(prompt), at=self.now)
+
+    def _seed(self, state: Any) -> dict[str, bytes]:
+        if state is not None and not isinstance(state, Mapping):
+            raise InvalidInput(f"state is a dict of state keys and values, not {state!r:.80}")
+        given = cast(Mapping[AnyKey, Any], state or {})
+        return {key.name: self._seeded(key, value) for key, value in given.items()}
 
     async def send(self, to: Addressee, text: str) -> Receipt:
         """Write to another agent: `"parent"`, a task that works for this thread, or a `Recipient`.

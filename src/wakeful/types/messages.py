@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal, cast, get_args
 
+import msgspec
 from msgspec import Struct
 
+from ..errors import InvalidInput
 from .content import Content, Role, Text, ToolCall, ToolReply, clean_text, text_of
 from .ids import new_id, now_ms
+from .mail import MAX_MESSAGE_BYTES
 
-__all__ = ["Message", "Producer", "Visibility", "user_message"]
+__all__ = ["Message", "Producer", "Visibility", "input_of", "user_message"]
 
 Visibility = Literal["all", "internal"]
 
@@ -60,6 +64,40 @@ class Message(Struct, frozen=True, gc=False, omit_defaults=True):
             if type(part) is ToolReply:
                 return part
         return None
+
+
+_PARTS = get_args(Content)
+
+
+def input_of(given: Any) -> str | tuple[Content, ...]:
+    """What somebody says to an agent, checked: a text or content parts, not empty and not too large."""
+    if isinstance(given, str):
+        content: str | tuple[Content, ...] = given
+        size = len(given) if len(given) * 4 <= MAX_MESSAGE_BYTES else len(given.encode(errors="replace"))
+    else:
+        content = _parts_of(given)
+        size = len(msgspec.json.encode(content))
+    if not content:
+        raise InvalidInput("the input is empty; give a text or content parts")
+    if size > MAX_MESSAGE_BYTES:
+        raise InvalidInput(f"the input has {size:,} bytes; the limit is {MAX_MESSAGE_BYTES:,}")
+    return content
+
+
+def _parts_of(given: Any) -> tuple[Content, ...]:
+    if isinstance(given, _PARTS):
+        given = (given,)
+    if not isinstance(given, list | tuple):
+        raise InvalidInput(f"the input is a text or a list of content parts, not {type(given).__name__}")
+    parts: list[Content] = []
+    for part in cast(Sequence[Any], given):
+        if isinstance(part, str | Text):
+            parts.append(Text(clean_text(part if isinstance(part, str) else part.text)))
+        elif isinstance(part, _PARTS):
+            parts.append(part)
+        else:
+            raise InvalidInput(f"the input has a part that is neither text nor content: {part!r:.80}")
+    return tuple(parts)
 
 
 def user_message(

@@ -10,6 +10,7 @@ from msgspec import Struct, field
 from .ids import new_id
 
 __all__ = [
+    "ASKERS",
     "SYSTEM",
     "Answer",
     "Decision",
@@ -29,6 +30,9 @@ Seconds = int | float | timedelta
 
 # Who decided where no person did: a deadline passed. No caller's principal may have this id.
 SYSTEM = "wakeful"
+
+# Who asks where no plugin's gate does; a plugin is told apart from these by its name.
+ASKERS = frozenset({"approval", "client", "remote", "tool", "unknown"})
 
 
 class Answer(Struct, frozen=True, gc=False, omit_defaults=True):

@@ -31,7 +31,7 @@ class Thread:
             self.crash_at = None
             raise Crash
 
-    async def ask(self, *said: str | Message, run: str = "run-1") -> BackendResult:
+    async def ask(self, *said: str | Message, run: str = "run-1", is_answer: bool = False) -> BackendResult:
         """Say something to the agent, and keep what a runtime would keep."""
         messages = tuple([user_message(each) if isinstance(each, str) else each for each in said])
         request = RootRequest(
@@ -39,6 +39,7 @@ class Thread:
             messages=messages,
             new_messages=messages,
             identity=identity(run),
+            is_continuation=is_answer,
             state=self.state,
             emit=self.shown.append,
             save=self.save,

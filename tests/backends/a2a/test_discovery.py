@@ -267,7 +267,7 @@ async def test_what_is_not_a2a_is_an_error_that_says_so() -> None:
             {"url": "https://example.com", "effect": "reconcile"},
             "effect='reconcile' can't be kept",
         ),
-        ({"url": "https://example.com", "timeout": 0}, "timeout=0 leaves no time"),
+        ({"url": "https://example.com", "timeout": 0}, "timeout=0 is no time"),
         ({"url": "https://example.com", "retries": 3}, "unknown setting 'retries'"),
         ({"url": "https://example.com", "auth": "token"}, "auth must be a Bearer"),
         ({"url": "https://example.com", "auth": {"type": "basic"}}, "auth needs a type"),

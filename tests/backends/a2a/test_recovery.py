@@ -288,7 +288,8 @@ async def test_a_refused_message_leaves_nothing_in_doubt() -> None:
         assert result.state["stage"] == "done"
 
 
-async def test_a_refused_answer_leaves_the_question_open() -> None:
+@pytest.mark.parametrize("is_answer", [True, False])
+async def test_a_refused_answer_is_asked_for_again_and_other_input_takes_the_tasks_place(is_answer: bool) -> None:
     refuse = failing("/rest/message:stream", 400, times=1)
 
     async def through(app: App, scope: Scope, receive: Receive, send: Send) -> None:
@@ -297,8 +298,15 @@ async def test_a_refused_answer_leaves_the_question_open() -> None:
     with serving(asks, bindings=[("HTTP+JSON", "1.0")], wrap=through) as remote:
         talk = thread(remote.url)
         await talk.ask("Weather?")
-        assert isinstance((await talk.ask("Rome")).status, FailedStatus)
-        assert (await talk.ask("Rome", run="run-2")).text == "Sunny in Rome."
+        first = talk.state or {}
+        again = await talk.ask("Rome", is_answer=is_answer)
+        assert isinstance(again.status, WaitingInput)
+        assert again.state is not None
+        assert (again.state["task_id"] == first["task_id"], again.state["stage"]) == (is_answer, "waiting")
+        assert again.state["context_id"] == first["context_id"]
+        assert ("HTTP 400" in str(again.status), "Which city?" in str(again.status)) == (is_answer, True)
+        assert len(remote.cancelled) == (not is_answer)
+        assert (await talk.ask("Rome", is_answer=True)).text == "Sunny in Rome."
 
 
 async def test_a_task_that_may_not_be_looked_at_is_not_forgotten() -> None:

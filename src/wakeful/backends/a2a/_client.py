@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Container
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -21,9 +21,10 @@ from ._card import Endpoint, connect, discover
 from ._credentials import Credentials
 from ._faults import Fault, NoSuchTask, NotCancelable, Refused
 from ._guard import open_http
-from ._objects import INTERRUPTED, RemoteTask
-from ._parts import parts_of
+from ._objects import INTERRUPTED, RemotePart, RemoteTask
+from ._parts import answered_in, parts_of
 from ._progress import Progress
+from ._questions import is_addressed
 from ._session import Session, find_task, patiently
 from ._settings import Settings
 from ._state import RemoteState, load_state, next_message
@@ -79,27 +80,56 @@ class A2AClient:
                 exact=endpoint.dedupes or self._settings.effect != "once",
             )
             limit = asyncio.timeout(self._settings.timeout)
+            refused = ""
             try:
                 async with limit:
-                    await (session.take_up(parts) if again else session.begin(parts))
+                    try:
+                        await (session.take_up(parts) if again else session.begin(parts))
+                    except Refused as fault:
+                        if not session.answers:
+                            raise
+                        refused = await self._take_back(session, parts, str(fault), request.is_continuation)
             except TimeoutError:
                 if not limit.expired():
                     raise
                 return await self._give_up(wire, session, request.agent_id)
             except Refused as fault:
                 return self._failed(request.agent_id, str(fault), _refused(session.state))
-        return self._result(request.agent_id, session.progress, session.state)
+        return self._result(request.agent_id, session.progress, session.state, refused, answered_in(parts))
 
     async def _intend(self, wire: Wire, state: RemoteState | None, run_id: str) -> RemoteState:
         if state is not None and state.stage == "waiting" and state.run_id != run_id and state.task_id is not None:
-            # Another run's question: the task may have been cancelled with that run.
+            # Another run's question. The task may have been cancelled with that run; and where answers name their
+            # ticket, input is none: it takes the waiting task's place, as it took that run's.
             task_id = state.task_id
             try:
-                waits = (await patiently(lambda: wire.get(task_id))).status.state in INTERRUPTED
+                status = (await patiently(lambda: wire.get(task_id))).status
+                waits = status.state in INTERRUPTED and not is_addressed(status.message)
             except Refused:
                 waits = False
             state = state if waits else structs.replace(state, stage="done")
         return next_message(state, url=self._settings.url, run_id=run_id, message_id=new_id(), context_id=new_id())
+
+    async def _take_back(
+        self, session: Session, parts: tuple[RemotePart, ...], reason: str, is_answer: bool
+    ) -> str:
+        """The remote won't have what was sent to a task that waits. An answer is asked for again, with the reason;
+        other input takes the task's place. Returns the reason, if it is to be told."""
+        if is_answer:
+            await session.look()
+            return reason
+        await self._cancel(session.wire, session.state)
+        session.begin_anew(
+            next_message(
+                structs.replace(session.state, stage="done"),
+                url=self._settings.url,
+                run_id=session.state.run_id,
+                message_id=new_id(),
+                context_id=new_id(),
+            )
+        )
+        await session.begin(parts)
+        return ""
 
     async def abort(self, agent_id: str, run_id: str, stored: dict[str, Any] | None) -> None:
         """Cancel what a run began, if anything; a task that is over or unknown by now is no error."""
@@ -179,12 +209,26 @@ class A2AClient:
         text = self._credentials.redact(reason)
         return BackendResult(agent_id, FailedStatus(text), Failed("RemoteError", text), state=state.dump())
 
-    def _result(self, agent_id: str, progress: Progress, state: RemoteState) -> BackendResult:
+    def _result(
+        self,
+        agent_id: str,
+        progress: Progress,
+        state: RemoteState,
+        refused: str = "",
+        answered: Container[str] = (),
+    ) -> BackendResult:
+        """What a task came to. If the last answers were `refused`, the questions that they were for say why."""
         if progress.waits:
             state = structs.replace(state, stage="waiting", asked=progress.status.mark)
             asks = WaitingInput if progress.status.state == "TASK_STATE_INPUT_REQUIRED" else WaitingAuth
             output = BackendOutput(progress.made or None, progress.artifacts, progress.asked or None)
-            return BackendResult(agent_id, asks(progress.said or None), output=output, state=state.dump())
+            said, why, questions = progress.said or None, self._credentials.redact(refused), progress.questions
+            if why and not questions:
+                said = _anew(said or "", why)
+            elif why:
+                anew = {q.id: structs.replace(q, message=_anew(q.message, why)) for q in questions}
+                questions = tuple([anew[q.id] if q.id in answered else q for q in questions])
+            return BackendResult(agent_id, asks(said), output=output, state=state.dump(), questions=questions)
         state = structs.replace(state, stage="done", asked="")
         if progress.reply is None and progress.status.state in ("TASK_STATE_FAILED", "TASK_STATE_REJECTED"):
             said = progress.said or _UNSAID[progress.status.state]
@@ -232,6 +276,11 @@ class A2AClient:
             raise RemoteError(self._credentials.redact(str(fault))) from None
         except BackendError as error:
             raise type(error)(self._credentials.redact(error.detail)) from None
+
+
+def _anew(message: str, why: str) -> str:
+    """A question that is asked again, and why."""
+    return f"The answer was refused: {why}\n{message}".rstrip()
 
 
 def _refused(state: RemoteState) -> RemoteState:

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...errors import RemoteError
 from ...types.content import Artifact
+from .._contract import Question
 from ._objects import (
     INTERRUPTED,
     TERMINAL,
@@ -20,6 +21,7 @@ from ._objects import (
     TaskStatus,
 )
 from ._parts import artifacts_in, structured, text_in
+from ._questions import questions_in
 
 __all__ = ["Progress"]
 
@@ -94,6 +96,11 @@ class Progress:
         if message is not None and self.over:
             made.append(RemoteArtifact(parts=message.parts))
         return tuple([artifact for each in made for artifact in artifacts_in(each)])
+
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """What it waits for, one by one, where the remote says so."""
+        return questions_in(self.status.message)
 
     @property
     def asked(self) -> dict[str, Any]:

@@ -101,8 +101,9 @@ class Session:
         streams: bool,
         exact: bool,
     ) -> None:
-        self._wire = wire
+        self.wire = wire
         self._save = save
+        self._emit = emit
         self._streams = streams
         # Whether the same message may be sent again: the remote dedupes, or the work may be repeated.
         self._exact = exact
@@ -115,6 +116,21 @@ class Session:
         """Send a message, whose intent is saved first, and follow its task."""
         await self._save(self.state.dump())
         await self._deliver(parts)
+
+    def begin_anew(self, state: RemoteState) -> None:
+        """Leave what was under way for another message."""
+        self.state, self.progress = state, Progress(self._emit, state.asked)
+
+    @property
+    def answers(self) -> bool:
+        """Whether the message is for a task that waits, and wasn't taken yet."""
+        return self.state.stage == "intent" and self.state.task_id is not None
+
+    async def look(self) -> None:
+        """Follow the task whose question wasn't answered after all: it waits as before, or went on by itself."""
+        self.state, self.progress = structs.replace(self.state, stage="sent", asked=""), Progress(self._emit)
+        await self._save(self.state.dump())
+        await self._follow()
 
     async def take_up(self, parts: tuple[RemotePart, ...]) -> None:
         """Go on where another activation stopped; nothing is sent that may have been sent."""
@@ -153,9 +169,9 @@ class Session:
 
     async def _send(self, message: RemoteMessage) -> None:
         if self._streams:
-            await self._read(self._wire.stream(message), self._take)
+            await self._read(self.wire.stream(message), self._take)
         else:
-            await self._take(await self._wire.send(message))
+            await self._take(await self.wire.send(message))
         if self.state.stage == "intent" and not self.progress.settled:
             raise Unreachable("the answer ended before it named a task", begun=True)
 
@@ -179,7 +195,7 @@ class Session:
 
     async def _adoptable(self) -> RemoteTask | None:
         if self.state.task_id is None:
-            found = await patiently(lambda: find_task(self._wire, self.state), patience=3)
+            found = await patiently(lambda: find_task(self.wire, self.state), patience=3)
             # What is listed lacks the artifacts.
             return None if found is None else await self._get(found.id)
         task = await self._get(self.state.task_id)
@@ -200,7 +216,7 @@ class Session:
     async def _resubscribe(self) -> bool:
         """Follow the task's stream while it lasts; returns whether it said anything."""
         try:
-            return await self._read(self._wire.subscribe(self._task_id), self._glimpse) > 0
+            return await self._read(self.wire.subscribe(self._task_id), self._glimpse) > 0
         except Refused:  # Not offered, or the task is over by now: asking for it tells.
             self._streams = False
         except Fault:
@@ -209,7 +225,7 @@ class Session:
 
     async def _get(self, task_id: str) -> RemoteTask:
         try:
-            return await patiently(lambda: self._wire.get(task_id), begun=True)
+            return await patiently(lambda: self.wire.get(task_id), begun=True)
         except NoSuchTask:
             raise ExecutionFailed(
                 f"outcome unknown: the remote no longer knows task {task_id}, which it had begun"

@@ -36,6 +36,8 @@ def settings_of(endpoint: Mapping[str, Any]) -> Settings:
         )
     given: dict[str, Any] = {"url": "", **endpoint, "auth": _auth_of(endpoint.get("auth"))}
     settings = Settings(**given)
+    if not isinstance(cast(Any, settings.url), str):
+        raise InvalidConfig(f"the agent's address is a URL, not {settings.url!r:.80}")
     try:
         check_url(settings.url, "the agent's address")
     except RemoteError as error:
@@ -44,8 +46,10 @@ def settings_of(endpoint: Mapping[str, Any]) -> Settings:
         raise InvalidConfig(
             f"effect={settings.effect!r} can't be kept with a remote agent: {', '.join(get_args(Effect))} can"
         )
-    if not settings.timeout > 0:
-        raise InvalidConfig(f"timeout={settings.timeout!r} leaves no time: give seconds")
+    if type(settings.timeout) not in (int, float) or not settings.timeout > 0:
+        raise InvalidConfig(f"timeout={settings.timeout!r:.80} is no time: give a positive number of seconds")
+    if not isinstance(cast(Any, settings.allow_private), bool):
+        raise InvalidConfig(f"allow_private is True or False, not {settings.allow_private!r:.80}")
     for package in ("a2a", "httpx"):
         if find_spec(package) is None:
             raise InvalidConfig(f"agents behind A2A need the package {package!r}: pip install 'wakeful[a2a]'")
@@ -57,8 +61,10 @@ _AUTH: dict[str, type[Auth]] = {"bearer": Bearer, "api_key": ApiKey, "oauth2": O
 
 def _auth_of(given: Any) -> Auth | None:
     """The auth itself, or the one that data describes: `{"type": "bearer", "token": {"env": "NAME"}}`."""
-    if given is None or isinstance(given, Bearer | ApiKey | OAuth2):
-        return given
+    if given is None:
+        return None
+    if isinstance(given, Bearer | ApiKey | OAuth2):
+        return _checked(given)
     if not isinstance(given, Mapping):
         raise InvalidConfig(f"auth must be a Bearer, an ApiKey or an OAuth2, not a {type(given).__name__}")
     fields = dict(cast(Mapping[str, Any], given))
@@ -66,9 +72,31 @@ def _auth_of(given: Any) -> Auth | None:
     if kind is None:
         raise InvalidConfig(f"auth needs a type: one of {', '.join(_AUTH)}")
     try:
-        return kind(**{name: _secret_of(value) for name, value in fields.items()})
+        return _checked(kind(**{name: _secret_of(value) for name, value in fields.items()}))
     except TypeError as error:
         raise InvalidConfig(f"auth of type {kind.__name__}: {error}") from None
+
+
+def _checked(auth: Auth) -> Auth:
+    """The auth, if each of its fields is what it should be; what they hold is in no error."""
+    for name in auth.__struct_fields__:
+        value: Any = getattr(auth, name)
+        if name in ("token", "key", "client_secret"):
+            fits, should = isinstance(value, str | Env) or callable(value), "a text, an Env or a function"
+        elif name == "scopes":
+            scopes = cast(list[Any], value) if isinstance(value, list | tuple) else [None]
+            fits, should = all(isinstance(scope, str) for scope in scopes), "a list of texts"
+        else:
+            fits, should = isinstance(value, str) and bool(value), "a text"
+        if not fits:
+            given = type(cast(Any, value)).__name__
+            raise InvalidConfig(f"auth: {type(auth).__name__}'s {name} is {should}, not a {given}")
+    if isinstance(auth, OAuth2):
+        try:
+            check_url(auth.token_url, "the token's address")
+        except RemoteError as error:
+            raise InvalidConfig(error.detail) from None
+    return auth
 
 
 def _secret_of(value: Any) -> Any:

@@ -14,7 +14,6 @@ from ...stores import InboxItem
 from ...types.events import RunStart, ToolCallResumed
 from ...types.ids import new_id
 from ...types.runs import Identity, Principal, RunRecord
-from ...types.tickets import Decision
 from .._serving import Serving
 from ._errors import no_task
 from ._follow import Follower
@@ -29,10 +28,11 @@ POLL = 0.01
 
 class Begun(Struct, frozen=True, eq=False):
     """The run that took a message in, and what follows it. It is `fresh` if the message is new: then the follower
-    shows all that came of it."""
+    shows all that came of it. `work` goes on with a run that was answered, until all below it rests too."""
 
     run: RunRecord
     follower: Follower
+    work: asyncio.Task[RunResult] | None = None
     fresh: bool = False
 
 
@@ -151,14 +151,22 @@ async def _answer(
     try:
         if run.status == "created":
             raise UnsupportedOperationError(f"task {run.id} waits its turn, and for no answer; subscribe to it")
-        fresh = await runtime.store.decision(f"{request_id}:0") is None
+        work, fresh = None, await runtime.store.decision(f"{request_id}:0") is None
         if fresh:
             result = await runtime.result(run.id)
             _check_waiting(result)
-            decisions = decisions_of(message, result.tickets)
-            work = serving.detach(_decide(serving, result, decisions, principal, request_id))
+            decisions, besides = decisions_of(message, result.tickets)
+            if besides:
+                await runtime.send(
+                    run.thread_id,
+                    content_of(besides),
+                    policy="steer",
+                    principal=principal,
+                    request_id=f"{request_id}:said",
+                )
+            work = serving.detach(runtime.resume(run.id, *decisions, principal=principal, request_id=request_id))
             await _taken(work, follower, run.id)
-        return Begun(await runtime.get_run(run.id), follower, fresh=fresh)
+        return Begun(await runtime.get_run(run.id), follower, work, fresh=fresh)
     except BaseException:
         await follower.close()
         raise
@@ -177,22 +185,7 @@ def _check_waiting(result: RunResult) -> None:
         )
 
 
-async def _decide(
-    serving: Serving, result: RunResult, decisions: list[Decision], principal: Principal | None, request_id: str
-) -> None:
-    runtime, below = serving.runtime, {t.id for t in result.tickets if t.run_id != result.run_id}
-    if not below.intersection([decision.ticket_id for decision in decisions]):
-        await runtime.resume(result.run_id, *decisions, principal=principal, request_id=request_id)
-        return
-    ids = [request_id, *[f"{request_id}.{number}" for number in range(1, len(decisions))]]
-    answers = [
-        runtime.answer(decision.ticket_id, decision, principal=principal, request_id=each)
-        for decision, each in zip(decisions, ids, strict=True)
-    ]
-    await asyncio.gather(*answers)
-
-
-async def _taken(work: asyncio.Task[None], follower: Follower, run_id: str) -> None:
+async def _taken(work: asyncio.Task[RunResult], follower: Follower, run_id: str) -> None:
     """Wait until a decision is in the store, or was refused."""
     while not work.done():
         await asyncio.wait({work, follower.ahead()}, return_when=asyncio.FIRST_COMPLETED)

@@ -11,6 +11,9 @@ from .._serving import Serving
 
 __all__ = ["card_of"]
 
+# What `wakeful.backends.a2a` looks for: a message of unknown fate may be sent again.
+DEDUPES = "urn:wakeful:a2a:message-id-dedupe"
+
 INPUT_MODES = ("text/plain", "application/json", "image/*", "audio/*", "video/*", "application/pdf")
 
 
@@ -30,6 +33,7 @@ def card_of(serving: Serving, agent: Agent, url: str, *, extended: bool = False)
             streaming=True,
             push_notifications=True,
             extended_agent_card=serving.auth is not None,
+            extensions=[pb.AgentExtension(uri=DEDUPES, description="A message of one id is taken once.")],
         ),
         default_input_modes=INPUT_MODES,
         default_output_modes=outputs,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
-from typing import cast
+from typing import Any, cast
 
 from a2a.types import a2a_pb2 as pb
 
@@ -81,12 +81,17 @@ class Follower:
         await cast(AsyncGenerator[AnyEvent], self._events).aclose()
 
 
-async def updates(runtime: Runtime, run: RunRecord, follower: Follower) -> AsyncGenerator[Update]:
-    """What happens to a run, until it is done or waits for an answer."""
+async def updates(
+    runtime: Runtime, run: RunRecord, follower: Follower, work: asyncio.Task[Any] | None = None
+) -> AsyncGenerator[Update]:
+    """What happens to a run, until it is done or waits for an answer; one that was just answered and has others
+    below it, not before the `work` on that is done."""
     shown = _Answer(runtime, run)
-    waits = await _waits_for_others(runtime, run)
+    waits = await _waits_for_others(runtime, run, work)
     while True:
         if waits and not await follower.comes(LOOK_EVERY):
+            if work is not None and not work.done():
+                continue
             status, _ = await status_of(runtime, await runtime.get_run(run.id))
             if status.state in INTERRUPTED:
                 yield pb.TaskStatusUpdateEvent(task_id=run.id, context_id=run.thread_id, status=status)
@@ -122,11 +127,11 @@ async def updates(runtime: Runtime, run: RunRecord, follower: Follower) -> Async
                 pass
 
 
-async def _waits_for_others(runtime: Runtime, run: RunRecord) -> bool:
-    """Whether a run waits for runs below it, none of which has asked anything."""
+async def _waits_for_others(runtime: Runtime, run: RunRecord, work: asyncio.Task[Any] | None) -> bool:
+    """Whether a run waits for runs below it, none of which has asked anything; or one of which was answered."""
     if run.waiting is None or not run.waiting.tasks:
         return False
-    return (await status_of(runtime, run))[0].state not in INTERRUPTED
+    return work is not None or (await status_of(runtime, run))[0].state not in INTERRUPTED
 
 
 def _working(run: RunRecord) -> pb.TaskStatusUpdateEvent:

@@ -50,9 +50,10 @@ class Handler(RequestHandler):
             begun = await self._begin(params, context)
             try:
                 task = await task_of(self._runtime, begun.run, history)
-                if params.configuration.return_immediately or task.status.state in TERMINAL | INTERRUPTED:
+                rests = task.status.state in TERMINAL | INTERRUPTED and (begun.work is None or begun.work.done())
+                if params.configuration.return_immediately or rests:
                     return task
-                async for _ in updates(self._runtime, begun.run, begun.follower):
+                async for _ in updates(self._runtime, begun.run, begun.follower, begun.work):
                     pass
             finally:
                 await begun.follower.close()
@@ -89,7 +90,7 @@ class Handler(RequestHandler):
             yield task
             over = task.status.state in TERMINAL or (task.status.state in INTERRUPTED and not waits)
             if not over:
-                async for update in updates(self._runtime, begun.run, begun.follower):
+                async for update in updates(self._runtime, begun.run, begun.follower, begun.work):
                     yield update
         finally:
             await begun.follower.close()

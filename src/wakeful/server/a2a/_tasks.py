@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import sha256
 
 import msgspec
 from a2a.types import a2a_pb2 as pb
@@ -40,7 +41,7 @@ def state_of(run: RunRecord | RunResult, tickets: Sequence[Ticket]) -> pb.TaskSt
         case "created":
             return pb.TASK_STATE_SUBMITTED
         case "waiting" if tickets:
-            auth = any(ticket.asked_by == "auth" for ticket in tickets)
+            auth = any(ticket.asked_by == "remote" and ticket.tool == "auth_required" for ticket in tickets)
             return pb.TASK_STATE_AUTH_REQUIRED if auth else pb.TASK_STATE_INPUT_REQUIRED
         case "done":
             return _ended(run)
@@ -74,7 +75,9 @@ async def status_of(runtime: Runtime, run: RunRecord) -> tuple[pb.TaskStatus, Ru
         parts = [text_part(result.error)]
     status = pb.TaskStatus(state=state, timestamp=timestamp_of(run.updated_at or run.created_at))
     if parts:
-        message_id = f"{run.id}:{len(result.tickets)}:{run.updated_at}"
+        # Another set of tickets is another question, wherever in the tree they are.
+        asked = sha256("".join([ticket.id for ticket in result.tickets]).encode()).hexdigest()[:16]
+        message_id = f"{run.id}:{asked if result.tickets else run.updated_at}"
         status.message.CopyFrom(_message(message_id, run, pb.ROLE_AGENT, parts))
     return status, result
 

@@ -8,6 +8,7 @@ from typing import Any, cast
 import msgspec
 from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import InvalidParamsError
+from msgspec.structs import replace
 
 from ...types.tickets import Decision, Ticket
 from ._wire import data_part, plain_of, text_part
@@ -30,7 +31,7 @@ def asking_parts(tickets: Sequence[Ticket]) -> list[pb.Part]:
 
 def _in_words(ticket: Ticket, *, several: bool) -> str:
     asked = ticket.message or f"May {ticket.tool} run?"
-    if is_yes_or_no(ticket):
+    if is_yes_or_no(ticket) and ticket.asked_by != "remote":  # That one's own question says it.
         asked = f"{asked} {ticket.tool} {msgspec.json.encode(ticket.arguments).decode()}"
     how = "approve or deny" if is_yes_or_no(ticket) else "answer with text or data"
     return f"{asked} [ticket {ticket.id}: {how}]" if several else f"{asked} [{how}]"
@@ -60,20 +61,24 @@ def is_yes_or_no(ticket: Ticket) -> bool:
 # -- answering -----------------------------------------------------------------------------------------------
 
 
-def decisions_of(message: pb.Message, tickets: Sequence[Ticket]) -> list[Decision]:
-    """The decisions that a message to a waiting task makes.
+def decisions_of(message: pb.Message, tickets: Sequence[Ticket]) -> tuple[list[Decision], list[pb.Part]]:
+    """The decisions that a message to a waiting task makes, and the parts that say something besides.
 
-    A data part with `ticketId` or `verdict`, or with a list of such under `decisions`, says it all. Else the
+    A data part with `ticketId` or `verdict`, or with a list of such under `decisions`, decides. Without one the
     message is the answer to the one open ticket, or to the one that its metadata names: a value, approve or deny.
     """
-    explicit = [decision for part in message.parts for decision in _explicit(part, message, tickets)]
-    if explicit:
-        return explicit
-    ticket = _ticket(_named(message), tickets)
-    value = _value_of(message)
+    explicit = [_explicit(part, message, tickets) for part in message.parts]
+    if any(explicit):
+        besides = [part for part, found in zip(message.parts, explicit, strict=True) if not found]
+        return [decision for found in explicit for decision in found], besides
+    return [_plain(_ticket(_named(message), tickets), _value_of(message))], []
+
+
+def _plain(ticket: Ticket, value: Any) -> Decision:
+    """The decision that a value alone is."""
     if is_yes_or_no(ticket) or ticket.asked_by == "unknown":
-        return [_yes_or_no(ticket, value)]
-    return [ticket.answer(_fitted(ticket, value))]
+        return _yes_or_no(ticket, value)
+    return ticket.answer(_fitted(ticket, value))
 
 
 def _named(message: pb.Message) -> str | None:
@@ -122,11 +127,17 @@ def _decision(value: Any, message: pb.Message, tickets: Sequence[Ticket]) -> Dec
         )
     if mode not in (None, "replay", "result", "arguments"):
         raise InvalidParamsError(f"a decision's mode is one of {', '.join(ticket.accepts)}, not {mode!r:.80}")
+    value = given.get("value")
     if verdict == "deny":
         return ticket.deny(reason)
-    if verdict == "approve" and mode is None and is_yes_or_no(ticket):
-        return ticket.approve(given.get("value"), reason=reason)
-    return Decision(ticket.id, mode=mode, value=given.get("value"), reason=reason)
+    if mode == "result" and mode not in ticket.accepts and not is_yes_or_no(ticket):
+        mode = None  # The result of a question for a value is that value.
+    if mode is not None:
+        return Decision(ticket.id, mode=mode, value=value, reason=reason)
+    if verdict == "approve" and is_yes_or_no(ticket):
+        return ticket.approve(value, reason=reason)
+    decision = _plain(ticket, value)
+    return replace(decision, reason=reason or decision.reason)
 
 
 def _value_of(message: pb.Message) -> Any:

@@ -1,0 +1,82 @@
+"""`wakeful serve` that can't: each reason in one line, with the exit code of wrong usage."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+Wakeful = Callable[..., Result]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--port", "99999"], "--port"),
+        (["--port", "-1"], "--port"),
+        (["--agents", "nope"], "error: no agent 'nope' to serve"),
+        (["--public-url", "nope"], "error: public_url begins with http:// or https://"),
+        (["--host", "0.0.0.0"], "there is no auth"),
+        (["--token-env", "NOT_SET_ANYWHERE"], "'NOT_SET_ANYWHERE' is empty or not set"),
+    ],
+)
+def test_wrong_options_are_wrong_usage(wakeful: Wakeful, options: list[str], said: str) -> None:
+    result = wakeful("serve", "sample:make", *options)
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_a_port_that_is_taken_is_said_in_one_line(wakeful: Wakeful) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = wakeful("serve", "sample:make", "--port", str(port))
+    assert result.exit_code == 2
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"error: can't listen on 127.0.0.1:{port}: ")
+    assert line.endswith("give another --port or --host")
+
+
+def test_without_its_packages_the_server_says_how_to_get_them() -> None:
+    code = "import sys; sys.modules['starlette'] = None; import wakeful.server"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "pip install 'wakeful[server]'" in done.stderr.splitlines()[-1]
+
+
+ASKING = """
+from wakeful import Agent, Runtime
+from wakeful.backends import BackendResult, Capabilities, ExecutionBackend, WaitingInput
+
+class Asks(ExecutionBackend):
+    capabilities = Capabilities()
+
+    async def execute_root(self, request):
+        if request.is_continuation:
+            answer = request.new_messages[-1].reply.content[0].text
+            return BackendResult(request.agent_id, response=f"You said {answer}")
+        return BackendResult(request.agent_id, WaitingInput("Which city?"))
+
+def make():
+    return Runtime([Agent("far", backend=Asks())], store="app.db")
+"""
+
+
+def test_a_ticket_that_takes_a_value_says_so_in_the_commands_words(
+    wakeful: Wakeful, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = f"asking_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text(ASKING)
+    assert wakeful("run", f"{name}:make", "far", "Weather?").exit_code == 3
+    ticket = wakeful("tickets", "list", "app.db").stdout.split()[0]
+    for place in ("app.db", f"{name}:make"):
+        result = wakeful("tickets", "approve", place, ticket)
+        assert result.exit_code == 2
+        assert "use `wakeful tickets` with answer VALUE or deny" in result.stderr
+        assert "ticket." not in result.stderr
+    assert "You said Oslo" in wakeful("tickets", "answer", f"{name}:make", ticket, "Oslo").stdout

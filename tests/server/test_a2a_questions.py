@@ -1,0 +1,250 @@
+"""Between two wakefuls: what a run behind A2A asks is asked here ticket by ticket, and answered one by one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from a2a_serving import serve, serve_app, until
+
+from wakeful import (
+    Agent,
+    Delegate,
+    FunctionModel,
+    Runtime,
+    ScriptedModel,
+    ToolContext,
+    call,
+    tool,
+)
+from wakeful.errors import InvalidDecision
+from wakeful.server import app
+from wakeful.types.messages import Message
+
+
+@tool(approval=True)
+def refund(order: str) -> str:
+    return f"refunded {order}"
+
+
+@tool(effect="idempotent")
+async def ask_size(ctx: ToolContext) -> str:
+    return f"size {ctx.ask('Which size?', schema=int)}"
+
+
+@tool(effect="idempotent")
+async def ask_address(ctx: ToolContext) -> str:
+    where = ctx.ask("Where to?", schema={"type": "object", "required": ["city"]})
+    return f"to {where['city']} ({type(where).__name__})"
+
+
+@tool(effect="idempotent")
+async def ask_twice(ctx: ToolContext) -> str:
+    return f"{ctx.ask('First?')} and {ctx.ask('Second?')}"
+
+
+def told(messages: Any) -> str:
+    """What the tools said."""
+    replies = [m.reply for m in messages if m.reply is not None]
+    return "; ".join(sorted(reply.content[0].text for reply in replies))
+
+
+def shop(*calls: Any, store: Any = None) -> Runtime:
+    """An agent that makes these calls at once, then says what came of them; other input is echoed."""
+
+    def model(request: Any) -> Any:
+        last: Message = request.messages[-1]
+        if last.role == "user" and last.text.startswith("Go"):
+            return list(calls)
+        return f"You said {last.text}" if last.role == "user" else told(request.messages)
+
+    tools = [refund, ask_size, ask_address, ask_twice]
+    return Runtime([Agent("shop", model=FunctionModel(model), tools=tools)], store=store)
+
+
+BOTH = (call("refund", order="7"), call("ask_size"))
+
+
+@asynccontextmanager
+async def here(url: str, store: Any = None) -> AsyncIterator[Runtime]:
+    async with Runtime([Agent.remote("shop", a2a=url, allow_private=True, timeout=20)], store=store) as runtime:
+        yield runtime
+
+
+def by_tool(tickets: Any) -> dict[str, Any]:
+    return {ticket.arguments["data"]["tool"]: ticket for ticket in tickets}
+
+
+# -- answers that are refused --------------------------------------------------------------------------------
+
+
+async def test_an_answer_that_the_remote_refuses_is_asked_for_again_with_the_reason() -> None:
+    async with serve(shop(call("refund", order="7"))) as url, here(url) as runtime:
+        asked = await runtime.run("shop", "Go", thread="t")
+        (first,) = asked.tickets
+        again = await runtime.answer(first.id, "perhaps")
+        assert (again.run_id, again.status) == (asked.run_id, "waiting")
+        (second,) = again.tickets
+        assert second.id != first.id
+        assert "approve or deny" in second.message
+        assert "May refund run?" in second.message
+        done = await runtime.answer(second.id, True)
+        assert (done.status, done.text) == ("done", "refunded 7")
+
+
+async def test_only_the_question_whose_answer_was_refused_says_why() -> None:
+    async with serve(shop(*BOTH)) as url, here(url) as runtime:
+        asked = await runtime.run("shop", "Go", thread="t")
+        tickets = by_tool(asked.tickets)
+        again = await runtime.answer(tickets["refund"].id, "perhaps")
+        now = by_tool(again.tickets)
+        assert "refused" in now["refund"].message
+        assert (now["ask_size"].message, now["ask_size"].id) == ("Which size?", tickets["ask_size"].id)
+        await runtime.answer(now["ask_size"].id, 42)
+        done = await runtime.answer(now["refund"].id, "approve")
+        assert done.text == "refunded 7; size 42"
+
+
+async def test_an_answer_that_does_not_fit_the_remote_schema_is_refused_here() -> None:
+    async with serve(shop(call("ask_size"))) as url, here(url) as runtime:
+        asked = await runtime.run("shop", "Go", thread="t")
+        (ticket,) = asked.tickets
+        with pytest.raises(InvalidDecision, match="integer"):
+            await runtime.resume(asked.run_id, ticket.result("large"))
+        assert (await runtime.resume(asked.run_id, ticket.result(42))).text == "size 42"
+
+
+async def test_a_ticket_that_was_answered_at_the_remote_meanwhile_lets_the_run_go_on() -> None:
+    served = shop(call("refund", order="7"))
+    async with serve(served) as url, here(url) as runtime:
+        asked = await runtime.run("shop", "Go", thread="t")
+        (theirs,) = await served.tickets(status="open")
+        await served.answer(theirs.id, True)
+        done = await runtime.resume(asked.run_id, asked.tickets[0].deny("no"))
+        assert (done.status, done.text) == ("done", "refunded 7")
+
+
+# -- several tickets -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", [("refund", "ask_size"), ("ask_size", "refund")])
+async def test_several_tickets_are_answered_one_by_one_in_any_order_over_restarts(
+    order: tuple[str, str], tmp_path: Path
+) -> None:
+    answers = {"refund": True, "ask_size": 42}
+    served, store = str(tmp_path / "served.db"), str(tmp_path / "here.db")
+    async with serve(shop(*BOTH, store=served)) as url, here(url, store) as runtime:
+        asked = await runtime.run("shop", "Go", thread="t")
+        tickets = by_tool(asked.tickets)
+        assert tickets.keys() == answers.keys()
+        assert tickets["ask_size"].schema["type"] == "integer"
+        half = await runtime.answer(tickets[order[0]].id, answers[order[0]])
+        assert half.status == "waiting"
+        # What is still open is the same ticket as before.
+        assert [t.id for t in half.tickets] == [tickets[order[1]].id]
+    port = int(url.rpartition(":")[2])
+    async with serve_app(app(shop(*BOTH, store=served)), port) as url, here(url, store) as runtime:
+        done = await runtime.answer(tickets[order[1]].id, answers[order[1]])
+        assert done.text == "refunded 7; size 42"
+
+
+async def test_both_answers_may_come_at_once() -> None:
+    async with serve(shop(*BOTH)) as url, here(url) as runtime:
+        asked = await runtime.run("shop", "Go", thread="t")
+        tickets = by_tool(asked.tickets)
+        done = await runtime.resume(
+            asked.run_id, tickets["ask_size"].result(42), tickets["refund"].deny("too late")
+        )
+        assert done.status == "done"
+        assert "too late" in done.text
+        assert "size 42" in done.text
+
+
+async def test_arguments_may_be_edited_across_the_wire() -> None:
+    async with serve(shop(call("refund", order="7"))) as url, here(url) as runtime:
+        asked = await runtime.run("shop", "Go", thread="t")
+        done = await runtime.resume(asked.run_id, asked.tickets[0].edit({"order": "8"}))
+        assert done.text.startswith("refunded 8")
+
+
+async def test_a_question_that_follows_a_partial_answer_joins_those_that_are_open() -> None:
+    async with serve(shop(call("ask_twice"), call("refund", order="7"))) as url, here(url) as runtime:
+        asked = await runtime.run("shop", "Go", thread="t")
+        tickets = by_tool(asked.tickets)
+        half = await runtime.answer(tickets["ask_twice"].id, "one")
+        assert sorted(t.message.partition("?")[0] for t in half.tickets) == ["May refund run", "Second"]
+        await runtime.answer(tickets["refund"].id, True)
+        done = await runtime.answer(by_tool(half.tickets)["ask_twice"].id, "two")
+        assert done.text == "one and two; refunded 7"
+        assert not await runtime.tickets(status="open")
+
+
+@pytest.mark.parametrize("durable", [True, False])
+async def test_questions_below_the_remote_run_are_answered_one_by_one(durable: bool, tmp_path: Path) -> None:
+    asks = [call("agent_run_buyer", prompt="a"), call("agent_run_payer", prompt="b")]
+    agents = [
+        Agent(
+            "shop",
+            model=ScriptedModel([asks, "All done."]),
+            delegates=[Delegate("buyer", durable=durable), Delegate("payer", durable=durable)],
+        ),
+        Agent("buyer", model=ScriptedModel([call("ask_twice"), "bought"]), tools=[ask_twice]),
+        Agent("payer", model=ScriptedModel([call("refund", order="7"), "paid"]), tools=[refund]),
+    ]
+    served = Runtime(agents, store=tmp_path / "served.db")
+    async with serve(served, agents=["shop"]) as url, here(url, str(tmp_path / "here.db")) as runtime:
+        asked = await runtime.run("shop", "Go", thread="t")
+        tickets = by_tool(asked.tickets)
+        half = await runtime.answer(tickets["ask_twice"].id, "one")
+        assert sorted(by_tool(half.tickets)) == ["ask_twice", "refund"]
+        await runtime.answer(by_tool(half.tickets)["ask_twice"].id, "two")
+        done = await runtime.answer(tickets["refund"].id, True)
+        assert (done.status, done.text) == ("done", "All done.")
+
+
+# -- structures ----------------------------------------------------------------------------------------------
+
+
+async def test_a_structured_answer_arrives_as_the_structure() -> None:
+    async with serve(shop(call("ask_address"))) as url, here(url) as runtime:
+        asked = await runtime.run("shop", "Go", thread="t")
+        done = await runtime.resume(asked.run_id, asked.tickets[0].result({"city": "Oslo"}))
+        assert done.text == "to Oslo (dict)"
+
+
+# -- new input -----------------------------------------------------------------------------------------------
+
+
+async def test_new_input_takes_the_place_of_a_run_that_waits_on_a_remote_ticket() -> None:
+    served = shop(call("refund", order="7"))
+    async with serve(served) as url, here(url) as runtime:
+        asked = await runtime.run("shop", "Go", thread="t")
+        second = await runtime.run("shop", "Never mind", thread="t")
+        assert (second.status, second.text) == ("done", "You said Never mind")
+        assert not await runtime.tickets(status="open")
+        assert not await served.tickets(status="open")
+        first = await runtime.result(asked.run_id)
+        assert first.error == "cancelled: superseded by new input"
+
+
+async def test_input_that_is_sent_to_a_waiting_remote_thread_has_its_turn_after_the_answer() -> None:
+    async with serve(shop(call("refund", order="7"))) as url, here(url) as runtime:
+        asked = await runtime.run("shop", "Go", thread="t")
+        await runtime.send("t", "And now?")
+        assert (await runtime.answer(asked.tickets[0].id, True)).text == "refunded 7"
+
+        async def newer() -> str | None:
+            newest = (await runtime.list_runs(thread="t"))[0].id
+            return newest if newest != asked.run_id else None
+
+        assert (await runtime.wait(await until(newer))).text == "You said And now?"
+
+
+async def test_input_that_steers_goes_with_the_answer() -> None:
+    async with serve(shop(call("refund", order="7"))) as url, here(url) as runtime:
+        asked = await runtime.run("shop", "Go", thread="t")
+        await runtime.send("t", "Quickly", policy="steer")
+        assert (await runtime.answer(asked.tickets[0].id, True)).text == "You said Quickly"
