@@ -20,6 +20,7 @@ from . import _apply, _dispatching
 from ._checkup import checkup
 from ._claiming import Asked
 from ._files import open_database
+from ._overview import WorkerSeen, lost
 from ._owners import Owners
 from ._protocol import LEASE_MS, Claims, Commit, Committed, Due, ThreadView
 from ._rows import Codec, Packer
@@ -221,6 +222,11 @@ class SqliteStore(SqlStore):
             return _dispatching.claim(db, asked, database.alive)
 
         return await database.write(claim)
+
+    async def workers(self, *, limit: int = 50) -> tuple[WorkerSeen, ...]:
+        """Those who have a lease, and those who left claims when theirs was over or they ended, of all tenants."""
+        seen = await super().workers(limit=limit)
+        return lost(seen, {one.id for one in seen if self._database.owners.dead(one.id)})
 
     def keep(self, worker_id: str, lease: int = LEASE_MS) -> SqliteLease:
         """Keep the claims of this worker alive until the lease is closed."""
