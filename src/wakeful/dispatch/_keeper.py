@@ -101,6 +101,8 @@ class Keeper:
         """Begin to look for what is due."""
         if self._service is None:
             self._looks = asyncio.Event()
+            if self._lease is None:  # Before anything is claimed, so that others see who serves.
+                self._lease = self._store.keep(self._owner)
             self._service = asyncio.get_running_loop().create_task(self._serve(retention))
             self._signals.serve()
 
@@ -109,6 +111,8 @@ class Keeper:
         next_prune = loop.time()
         while True:
             wait = None
+            if self._lease is not None:
+                self._lease.beat()
             try:
                 if retention is not None and loop.time() >= next_prune:
                     next_prune = loop.time() + PRUNE_EVERY
