@@ -196,6 +196,8 @@ class Runtime(Mailing):
         keeper = Keeper(
             env.store, owner, env.clock, signals, lambda tenant: self.tenant(tenant)._dispatch, agents, capacity
         )
+        if env.store.durable:
+            env = replace(env, timed=keeper.metrics.committed)
         self._own_loop: asyncio.AbstractEventLoop | None = None
         self._join(_Shared(env, keeper, courier, signals, owner, execute, retention), env.store, "default")
 

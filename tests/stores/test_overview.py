@@ -200,6 +200,7 @@ QUERIES = {
     "runs": (overview.RUNS, ["default", "waiting", 50]),
     "tasks": (overview.TASKS, ["default", 10, "default", 10, 10]),
     "dead": (overview.DEAD, ["default", 50]),
+    "all dead": (overview.ALL_DEAD, []),
 }
 
 
@@ -211,7 +212,7 @@ async def test_sqlite_goes_by_its_indexes(name: str, tmp_path: Path) -> None:
     scanned = [row[3] for row in plan if row[3].startswith("SCAN")]
     # Its own small tables, one lane after the other in the index of what is ready, and the few who have a lease.
     small = r"SCAN (w|l|f|c|r|a|b|workers|lanes|\(subquery-\d+\)|CONSTANT ROW)( |$)"
-    allowed = [s for s in scanned if re.match(small, s) or s.endswith("INDEX dispatches_ready")]
+    allowed = [s for s in scanned if re.match(small, s) or re.search("INDEX dispatches_(ready|dead)$", s)]
     assert scanned == allowed, plan
 
 

@@ -3,6 +3,7 @@
 from ._memory import MemoryStore as MemoryStore
 from ._open import open_store as open_store
 from ._overview import COUNTED as COUNTED
+from ._overview import Backlog as Backlog
 from ._overview import DeadSeen as DeadSeen
 from ._overview import Overview as Overview
 from ._overview import QueueSeen as QueueSeen
@@ -27,6 +28,7 @@ from ._protocol import InboxItem as InboxItem
 from ._protocol import InputPolicy as InputPolicy
 from ._protocol import Lease as Lease
 from ._protocol import Pruned as Pruned
+from ._protocol import Renewals as Renewals
 from ._protocol import Retention as Retention
 from ._protocol import StateWrite as StateWrite
 from ._protocol import Store as Store

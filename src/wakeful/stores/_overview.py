@@ -13,6 +13,7 @@ from ..types.tickets import Ticket, TicketStatus
 
 __all__ = [
     "COUNTED",
+    "Backlog",
     "DeadSeen",
     "Overview",
     "QueueSeen",
@@ -122,6 +123,14 @@ class Tally(Struct, frozen=True):
     more: bool = False
 
 
+class Backlog(Struct, frozen=True):
+    """What waits for a worker at the time `at`, and how many dispatches are dead letters, of all tenants."""
+
+    at: int
+    queues: tuple[QueueSeen, ...]
+    dead: Tally
+
+
 class Overview(Struct, frozen=True, kw_only=True):
     """What there is to see of a store at the time `at`, by the store's clock. Workers and queues are of all
     tenants, the rest is of one: runs that aren't done and dead letters the newest first, tickets the oldest."""
@@ -184,6 +193,10 @@ SELECT NOW_MS, {_up_to("runs WHERE tenant = ? AND status = 'running'", "id DESC"
     {_up_to("runs WHERE tenant = ? AND status = 'waiting'", "id DESC")},
     {_up_to("tickets WHERE tenant = ? AND status = 'open'", "id")},
     {_up_to("dispatches WHERE tenant = ? AND dead_at IS NOT NULL", "dead_at")}
+"""
+
+ALL_DEAD = f"""
+SELECT NOW_MS, {_up_to("dispatches WHERE dead_at IS NOT NULL", "tenant, dead_at")}
 """
 
 RUNS = """
@@ -272,6 +285,11 @@ class SqlOverview:
                 for tenant, agent, waiting, found, oldest in await self._query(QUEUES)
             ]
         )
+
+    async def backlog(self) -> Backlog:
+        """What waits for a worker, of all tenants, and how many dead letters there are."""
+        ((at, dead),) = await self._query(ALL_DEAD)
+        return Backlog(at, await self.queues(), Tally(min(dead, COUNTED), dead > COUNTED))
 
     async def _open_runs(self, status: RunStatus, limit: int) -> list[RunSeen]:
         rows = await self._query(RUNS, self._tenant, status, limit)
