@@ -15,10 +15,6 @@ from wakeful.errors import StoreUnavailable
 from wakeful.stores import Claims
 from wakeful.stores._postgres import PostgresStore
 
-sys.path.append(str(Path(__file__).parents[1] / "stores"))
-
-from lossy_proxy import proxied
-
 
 class Lossy(SqliteStore):
     """A store that once claims and doesn't say so."""
