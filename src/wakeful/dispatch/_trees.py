@@ -120,7 +120,9 @@ async def _settle(dispatch: Dispatcher, run_id: str, watch: Watch) -> RunResult:
             continue
         below = await open_below(store, run.thread_id, run_id) if waits_for_tasks(run) else []
         watch.on(run.thread_id)
-        busy = await _busy(dispatch, [run.thread_id, *[task.target_thread for task in below]], watch)
+        # Owners last: what ended before it was looked at has told its owner by then.
+        threads = [*[task.target_thread for task in reversed(below)], run.thread_id]
+        busy = await _busy(dispatch, threads, watch)
         if not busy and run.status == "waiting" and await store.run(run_id) == run:
             return await dispatch.recall(run_id)
         if not busy and (thread := await store.thread(run.thread_id)) is not None and thread.dead:

@@ -87,7 +87,9 @@ class _Database:
         return await settled(self._writer.submit(lambda: work(self._writing)))
 
     def post(
-        self, work: Callable[[sqlite3.Connection], Any], then: Callable[[BaseException | None], None]
+        self,
+        work: Callable[[sqlite3.Connection], Any],
+        then: Callable[[BaseException | None], None] | None = None,
     ) -> None:
         """Run work inside a transaction, from any thread, without waiting for it; `then` hears what went wrong."""
         if not self.closed:

@@ -42,7 +42,7 @@ class JobThread:
         self._jobs.put(Job(work, future))
         return future
 
-    def post(self, work: Callable[[], Any], then: Callable[[BaseException | None], None]) -> None:
+    def post(self, work: Callable[[], Any], then: Callable[[BaseException | None], None] | None = None) -> None:
         """Queue work that nobody waits for, from any thread; `then` hears what went wrong, if anything did."""
         self._jobs.put(Job(work, then=then))
 
