@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ._reading import Ledger as Ledger
+    from ._working import TaskHandle as TaskHandle
     from .agents import Agent as Agent
     from .agents import Delegate as Delegate
     from .clock import Clock as Clock
+    from .delegation import task_tools as task_tools
     from .dispatch import RunResult as RunResult
     from .errors import ConfigurationError as ConfigurationError
     from .errors import InvalidArguments as InvalidArguments
@@ -58,6 +60,10 @@ if TYPE_CHECKING:
     from .stores._postgres import PostgresStore as PostgresStore
     from .stores._rows import Codec as Codec
     from .stores._sqlite import SqliteStore as SqliteStore
+    from .tasks import FunctionTask as FunctionTask
+    from .tasks import Schedule as Schedule
+    from .tasks import TaskContext as TaskContext
+    from .tasks import task as task
     from .tools import ClientTool as ClientTool
     from .tools import Done as Done
     from .tools import NotDone as NotDone
@@ -99,6 +105,7 @@ if TYPE_CHECKING:
     from .types.runs import Principal as Principal
     from .types.runs import RunRecord as RunRecord
     from .types.runs import Stopped as Stopped
+    from .types.runs import TaskRecord as TaskRecord
     from .types.runs import Usage as Usage
     from .types.tickets import Answer as Answer
     from .types.tickets import Decision as Decision
@@ -109,8 +116,10 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "._reading": "Ledger",
+    "._working": "TaskHandle",
     ".agents": "Agent Delegate",
     ".clock": "Clock",
+    ".delegation": "task_tools",
     ".dispatch": "RunResult",
     ".errors": "ConfigurationError InvalidArguments ModelError Overloaded RunFailed StoreError ToolDenied "
     "ToolError UsageError WakefulError",
@@ -124,6 +133,7 @@ _HOMES = {
     ".stores._postgres": "PostgresStore",
     ".stores._rows": "Codec",
     ".stores._sqlite": "SqliteStore",
+    ".tasks": "FunctionTask Schedule TaskContext task",
     ".tools": "ClientTool Done NotDone Tool ToolContext ToolResult UnknownOutcome tool",
     ".types.content": "Artifact Audio Base64 Document Image Text Url Video",
     ".types.limits": "Capacity ConsecutiveErrors ContentMatch CostBudget Limits LoopDetection StopOnTool "
@@ -132,11 +142,11 @@ _HOMES = {
     ".types.messages": "Message",
     ".types.requests": "ModelSettings",
     ".types.runs": "BehaviourRequested Blocked Cancelled Failed Identity NaturalEnd Principal RunRecord Stopped "
-    "Usage",
+    "TaskRecord Usage",
     ".types.tickets": "Answer Decision Escalation Ticket",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
-_MODULES = ("backends", "errors", "events", "models", "plugins", "stores", "testing", "tools", "types")
+_MODULES = ("backends", "errors", "events", "models", "plugins", "stores", "tasks", "testing", "tools", "types")
 
 
 def __getattr__(name: str) -> Any:

@@ -8,6 +8,7 @@
     │   ├── UnknownAgent          no agent of that id
     │   ├── UnknownModel          no model or vendor of that name
     │   ├── UnknownRun            no run of that id
+    │   ├── UnknownTask           no task of that id
     │   ├── UnknownThread         no thread of that id
     │   ├── UnknownTicket         no such ticket in that run
     │   ├── TicketClosed          the ticket was answered, superseded or cancelled before
@@ -138,6 +139,7 @@ __all__ = [
     "UnknownModel",
     "UnknownRun",
     "UnknownStateKey",
+    "UnknownTask",
     "UnknownThread",
     "UnknownTicket",
     "UsageError",
@@ -192,6 +194,10 @@ class UnknownModel(UsageError):
 
 class UnknownRun(UsageError):
     """The store holds no run of that id."""
+
+
+class UnknownTask(UsageError):
+    """No task of that id."""
 
 
 class UnknownThread(UsageError):

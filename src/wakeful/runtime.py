@@ -27,6 +27,7 @@ from ._checks import (
 )
 from ._following import Follower
 from ._mailing import Mailing
+from ._working import Working
 from .agents import Agent, Registry, Toolish
 from .backends._entry import abort_remote, build_backend, execute_remote
 from .bus import Bus, LocalBus, News, open_bus
@@ -54,12 +55,14 @@ from .models import Model, VendorFactory
 from .plugins import Plugin
 from .state import AnyKey
 from .stores import InputPolicy, Retention, Store, open_store
+from .tasks import EVERYWHERE, FunctionTask, TaskBook
 from .tools import ClientTool, ToolThreads
 from .types.content import Content
 from .types.events import AnyEvent, Event
 from .types.ids import new_id
 from .types.limits import Capacity
 from .types.mail import Receipt
+from .types.messages import Message
 from .types.requests import ModelSettings
 from .types.runs import PRIORITY, Principal, RunOptions
 from .types.tickets import Decision
@@ -108,22 +111,23 @@ class _Shared(Struct, eq=False):
     owner: str
     execute: bool
     retention: Retention | None
+    book: TaskBook
     tenants: dict[str, Runtime] = {}
     loop: asyncio.AbstractEventLoop | None = None
 
 
-class Runtime(Mailing):
+class Runtime(Mailing, Working):
     """Runs agents. Make one for the application, and use it as an async context manager or close it.
 
     Everything is checked here, and one error lists all that is wrong. `tools` are tools that agents refer to by
     name, `plugins` those that every agent has, `models` models and vendors by name, `keys` state keys that no
-    plugin brings, `backends` factories of the backends that agents name. `store` is a file's path, a database's
-    URL or a Store; by default threads live in memory. With `execute=False` runs are left to other processes on
-    the same store. `bus` is a URL or a Bus by which such processes tell each other what they would else find out
-    by looking. `transports` bring messages to recipients outside the store, each to addresses that begin with its
-    name and a colon; `retry` says how often. Under `async with` it also goes on with what is due: runs whose
-    process died, input that nobody took, deadlines, messages; and prunes by `retention`. `capacity` says how much
-    it takes on.
+    plugin brings, `backends` factories of the backends that agents name, `tasks` functions that can work in the
+    background. `store` is a file's path, a database's URL or a Store; by default threads live in memory. With
+    `execute=False` runs are left to other processes on the same store. `bus` is a URL or a Bus by which such
+    processes tell each other what they would else find out by looking. `transports` bring messages to recipients
+    outside the store, each to addresses that begin with its name and a colon; `retry` says how often. Under
+    `async with` it also goes on with what is due: runs whose process died, input that nobody took, deadlines,
+    messages; and prunes by `retention`. `capacity` says how much it takes on.
     """
 
     def __init__(
@@ -135,6 +139,7 @@ class Runtime(Mailing):
         models: Mapping[str, Model | VendorFactory] | None = None,
         keys: Sequence[AnyKey] = (),
         backends: Sequence[BackendFactory] = (),
+        tasks: Sequence[FunctionTask] = (),
         store: Store | str | Path | None = None,
         clock: Clock | None = None,
         cancel_grace: float = CANCEL_GRACE,
@@ -148,6 +153,8 @@ class Runtime(Mailing):
         if not isinstance(cast(Any, cancel_grace), int | float) or cancel_grace < 0:
             raise ConfigurationError(f"cancel_grace is in seconds and not negative, not {cancel_grace!r:.80}")
         carried = transports_of(transports)
+        clock, threads = clock or SystemClock(), ToolThreads()
+        book = TaskBook(tasks, clock, threads, cancel_grace)
         registry = Registry(
             agents_of(agents),
             tools=tools,
@@ -158,22 +165,24 @@ class Runtime(Mailing):
             inside_tasks=[*tools_inside_tasks(), *send_tools()],
             messaging=lambda agent: messaging_tools(agent, carried),
             build_backend=lambda config: build_backend(config, backends),
+            internal=book.agents,
+            problems=book.problems,
         )
         instance_of(capacity, Capacity, "capacity")
         env = Environment(
             registry,
             open_store(store),
-            clock or SystemClock(),
-            ToolThreads(),
+            clock,
+            threads,
             set(),
             cancel_grace,
-            ChildRuns(lambda: self._dispatch),
+            ChildRuns(lambda: self._dispatch, book),
             execute_remote,
             abort_remote,
             Post(registry, carried, lambda: self._shared.courier.look()),
         )
         self._carried, self._retry, self._bus_given = carried, retry, bus
-        self._set_up(env, execute, retention, capacity or Capacity(), tuple(registry.agents))
+        self._set_up(env, execute, retention, capacity or Capacity(), [*registry.agents, *book.agent_ids], book)
 
     def _set_up(
         self,
@@ -182,6 +191,7 @@ class Runtime(Mailing):
         retention: Retention | None,
         capacity: Capacity,
         agents: Collection[str],
+        book: TaskBook,
     ) -> None:
         owner = new_id()
         courier = Courier(
@@ -194,12 +204,18 @@ class Runtime(Mailing):
         )
         signals = Signals(open_bus(self._bus_given), owner, lambda wake: self._shared.keeper.woken(wake))
         keeper = Keeper(
-            env.store, owner, env.clock, signals, lambda tenant: self.tenant(tenant)._dispatch, agents, capacity
+            env.store,
+            owner,
+            env.clock,
+            signals,
+            lambda tenant: self.tenant(tenant)._dispatch,
+            (*agents, *EVERYWHERE),
+            capacity,
         )
         if env.store.durable:
             env = replace(env, timed=keeper.metrics.committed)
         self._own_loop: asyncio.AbstractEventLoop | None = None
-        self._join(_Shared(env, keeper, courier, signals, owner, execute, retention), env.store, "default")
+        self._join(_Shared(env, keeper, courier, signals, owner, execute, retention, book), env.store, "default")
 
     def as_worker(
         self,
@@ -215,7 +231,8 @@ class Runtime(Mailing):
         shared = self._shared
         if shared.loop is not None:
             raise UsageError("this runtime is in use; make a worker of it before anything runs")
-        known = shared.env.registry.agents
+        registry = shared.env.registry
+        known = [*registry.agents, *shared.book.agent_ids]
         if unknown := [agent for agent in agents or () if agent not in known]:
             raise UnknownAgent(f"no agent {unknown[0]!r} (known: {', '.join(sorted(known))})")
         env = shared.env if store is None else replace(shared.env, store=open_store(store))
@@ -224,11 +241,12 @@ class Runtime(Mailing):
         worker._bus_given = self._bus_given if bus is None else bus
         post = Post(env.registry, self._carried, lambda: worker._shared.courier.look())
         worker._set_up(
-            replace(env, children=ChildRuns(lambda: worker._dispatch), post=post),
+            replace(env, children=ChildRuns(lambda: worker._dispatch, shared.book), post=post),
             execute,
             shared.retention,
             capacity or shared.keeper.capacity,
             tuple(agents or known),
+            shared.book,
         )
         return worker
 
@@ -237,7 +255,8 @@ class Runtime(Mailing):
         self._shared = shared
         self._courier = shared.courier
         self._bus = LocalBus()
-        self._env = replace(shared.env, store=store, children=ChildRuns(lambda: self._dispatch))
+        self._book = shared.book
+        self._env = replace(shared.env, store=store, children=ChildRuns(lambda: self._dispatch, shared.book))
         self._signals = shared.signals
         self._dispatch = Dispatcher(
             self._env,
@@ -269,7 +288,7 @@ class Runtime(Mailing):
     @property
     def claimed_agents(self) -> tuple[str, ...]:
         """The agents whose dispatches it claims."""
-        return tuple(self._shared.keeper.agents)
+        return tuple([agent for agent in self._shared.keeper.agents if agent not in EVERYWHERE])
 
     def tenant(self, name: str) -> Runtime:
         """The same runtime for another tenant: its threads, runs and tickets, and nothing of others'."""
@@ -476,7 +495,7 @@ class Runtime(Mailing):
         await send(self._dispatch, new, policy)
         if new.at is not None:
             self._shared.keeper.look()
-        return Receipt(new.message.id, thread)
+        return Receipt(cast(Message, new.message).id, thread)
 
     def run_sync(self, agent: str | Agent, input: Input, **options: Any) -> RunResult:
         """`run` for programs without an event loop; takes the same options."""

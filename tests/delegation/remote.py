@@ -19,6 +19,8 @@ from .helpers import ask, tasks_of
 
 BACK = ask(background=True, name="w")
 FAR = ask("far")
+# A remote that can be left work.
+LASTING = replace(REMOTE, persistence=("ephemeral", "durable"))
 FAR_BACK = ask("far", background=True)
 
 
@@ -42,7 +44,7 @@ class Seen(MemoryStore):
 
 
 def far(*turns: Any) -> Far:
-    return Far(*turns, capabilities=REMOTE)
+    return Far(*turns, capabilities=LASTING)
 
 
 def with_far(model: Any, backend: ExecutionBackend, store: Any = None, **options: Any) -> Runtime:

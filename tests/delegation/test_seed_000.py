@@ -39,7 +39,7 @@ async def test_seed_0_1_what_runs_inside_a_task_knows_which(place: Place, script
     runtime = Runtime(agents, store=place())
     assert (await soon(runtime.run("lead", "go", thread="t"))).text == "done"
     (task,) = await tasks_of(runtime)
-    assert inside == [TaskRef(task.id, 1, background=True)]
+    assert inside == [TaskRef(task.id, 1, background=True, owner="lead")]
     assert outside == [None]
     await runtime.close()
 

@@ -26,7 +26,7 @@ from wakeful import (
     tool,
 )
 from wakeful.agents import child_agent
-from wakeful.dispatch._children import _identity
+from wakeful.dispatch._beginning import identity_of
 from wakeful.errors import AgentNotFound, ExecutionFailed, UnknownAgent
 from wakeful.types.runs import Identity, TaskRecord
 
@@ -190,8 +190,8 @@ async def test_seed_1_13_who_a_child_is(scripted: Scripted) -> None:
     assert (child.parent_run_id, child.parent_thread_id) == (result.run_id, "t")
     assert (child.parent_call_id, child.origin) == (asked.id, "subagent")
     above: Any = SimpleNamespace(identity=Identity("r", "t", "lead", "r"))
-    blank = TaskRecord("c", "t", target="c", target_thread="c", call_id="  ")
-    assert _identity(above, blank).parent_call_id is None
+    blank = TaskRecord("c", "t", "r", target="c", target_thread="c", call_id="  ")
+    assert identity_of(above, blank).parent_call_id is None
 
 
 async def test_seed_1_14_what_a_child_is_not_given(scripted: Scripted) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from backends.helpers import REMOTE, FailingStore
+from backends.helpers import FailingStore
 from backends.helpers import Scripted as Far
 from loop.helpers import Hold, Scripted, replies_on, reply_text, soon, until_idle
 from wakeful import Agent, MemoryStore, Runtime, ToolContext, call, tool
@@ -19,7 +19,7 @@ from wakeful.stores import Commit, Committed
 from wakeful.types.runs import TaskRecord
 
 from .helpers import ask, assert_quiet, data_of, lead, run_of, tasks_of, told
-from .remote import BACK, FAR, FAR_BACK, Topic, far, handles, orphan, submitting, with_far
+from .remote import BACK, FAR, FAR_BACK, LASTING, Topic, far, handles, orphan, submitting, with_far
 
 # -- remote --------------------------------------------------------------------------------------------------
 
@@ -202,7 +202,7 @@ async def test_seed_3_20_stopping_a_remote_task(broken: bool, scripted: Scripted
         await hold.reached.wait()
         return "it runs"
 
-    backend = Stops(slow, capabilities=REMOTE)
+    backend = Stops(slow, capabilities=LASTING)
     cancel = call("cancel_task", target={"relation": "child", "name": "w"})
     model = scripted([ask("far", background=True, name="w"), call("stop")], cancel, "done")
     runtime = with_far(model, backend, tools=[stop])

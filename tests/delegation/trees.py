@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from backends.helpers import REMOTE
 from loop.helpers import assert_valid_history, replies, reply_text
@@ -222,7 +223,7 @@ def _surveying(codes: dict[str, Code]) -> Tool:
 class Far(ExecutionBackend):
     """A backend that saves what it began before it begins it, and may ask before it answers."""
 
-    capabilities = REMOTE
+    capabilities = replace(REMOTE, persistence=("ephemeral", "durable"))
 
     def __init__(self, node: Node, ledger: Ledger, pause: Callable[[], Any]) -> None:
         self._node = node

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from wakeful import Limits, Runtime, Tool, _checks, tool
+from wakeful import Limits, Runtime, Tool, _checks, task, tool
 from wakeful.agents import _registry
 from wakeful.bus import _local
 from wakeful.cli import _worker
 from wakeful.loop._checkpoints import INTERVAL_MS
 from wakeful.loop._phases import MAX_ACTION_ROUNDS
+from wakeful.loop._tasks import MAX_SHOWN
 from wakeful.messaging._post import MAX_PENDING_MAIL
 from wakeful.runtime import RETENTION, RETRY
 from wakeful.state import MAX_VALUE_BYTES
@@ -21,6 +22,8 @@ from wakeful.stores import LEASE_MS, MAX_ATTEMPTS
 from wakeful.stores._claiming import FIRST_PAUSE, LONGEST_PAUSE
 from wakeful.stores._rows import BLOB_BYTES
 from wakeful.stores._rules import MAX_PENDING
+from wakeful.tasks import MAX_EVENT_BYTES, MAX_EVENTS
+from wakeful.tasks._schedule import GRACE_MS, MAX_AT_ONCE
 from wakeful.tools import ToolThreads
 
 PAGE = Path(__file__).parents[2] / "docs" / "concepts.md"
@@ -48,9 +51,22 @@ def kib(size: int) -> str:
     return f"{size // 1024} KiB" if size < 1024 * 1024 else f"{size // 1024 // 1024} MiB"
 
 
+async def noop() -> None:
+    """Do nothing."""
+
+
 CODE = {
     "effect of a tool": Tool.effect,
     "timeout of a tool": str(Tool.timeout).lower(),
+    "effect of a task": task(noop).effect,
+    "timeout of a task": str(task(noop).timeout).lower(),
+    "what a finished task does to an idle thread": default_of(Runtime.spawn, "wake"),
+    "missed occurrences of a schedule": default_of(Runtime.schedule, "missed"),
+    "events that a task may tell its owner": str(MAX_EVENTS),
+    "an event of a task": kib(MAX_EVENT_BYTES),
+    "events of a task that the model is shown at once": str(MAX_SHOWN),
+    "missed occurrences that are made up for at once": str(MAX_AT_ONCE),
+    "how late an occurrence may be without being missed": f"{GRACE_MS / 1000:g} s",
     "what the model is shown of a result": kib(Tool.max_result_bytes),
     "time for a call that was told to stop": f"{default_of(Runtime.__init__, 'cancel_grace'):g} s",
     "time for open steps when a runtime is closed": f"{default_of(Runtime.close, 'grace'):g} s",
@@ -118,7 +134,3 @@ def test_a_tool_declared_by_a_function_has_the_same_defaults_as_one_declared_by_
     made = tool(noop)
     for option in ("effect", "approval", "timeout", "resumable", "sequential", "max_result_bytes"):
         assert getattr(made, option) == getattr(Tool, option)
-
-
-async def noop() -> None:
-    """Do nothing."""

@@ -6,7 +6,7 @@ import asyncio
 import os
 from pathlib import Path
 
-from wakeful import Agent, FunctionModel, ModelRequest, Runtime, ToolContext, call, tool
+from wakeful import Agent, FunctionModel, ModelRequest, Runtime, TaskContext, ToolContext, call, task, tool
 
 FOLDER = Path(os.environ.get("FLEET", "."))
 
@@ -33,6 +33,15 @@ async def die(ctx: ToolContext) -> str:
     os._exit(9)
 
 
+@task(effect="idempotent")
+async def index(ctx: TaskContext) -> str:
+    """Work that may be begun again."""
+    note("indexed", ctx.idempotency_key, str(os.getpid()))
+    while (FOLDER / "hold").exists():
+        await asyncio.sleep(0.01)
+    return "indexed"
+
+
 async def answer(request: ModelRequest) -> object:
     if request.messages[-1].role == "tool":
         return "done"
@@ -41,4 +50,4 @@ async def answer(request: ModelRequest) -> object:
 
 
 agents = [Agent("shop", model=FunctionModel(answer), tools=[charge, die])]
-runtime = Runtime(agents, store=os.environ.get("FLEET_STORE", "fleet.db"))
+runtime = Runtime(agents, tasks=[index], store=os.environ.get("FLEET_STORE", "fleet.db"))

@@ -70,7 +70,7 @@ class Fleet:
         import fleet
 
         async def inside() -> Any:
-            runtime = Runtime(fleet.agents, store=self.store, execute=False)
+            runtime = Runtime(fleet.agents, tasks=[fleet.index], store=self.store, execute=False)
             try:
                 return await work(runtime)
             finally:
@@ -276,3 +276,34 @@ def test_a_tenant_s_flood_does_not_more_than_double_another_s_wait(fleet: Fleet)
     places = [place for place, name in begun() if name == "small"]
     # Alone its runs would be the first five.
     assert all(place <= 2 * (number + 1) for number, place in enumerate(places)), places
+
+
+def test_a_function_whose_worker_is_killed_goes_on_in_another(fleet: Fleet) -> None:
+    (fleet.folder / "hold").touch()
+    first = fleet.start()
+    handle = fleet.ask(lambda runtime: runtime.spawn("index"))
+    fleet.until(lambda: fleet.lines("indexed"))
+    fleet.kill(first)
+    (fleet.folder / "hold").unlink()
+    fleet.start()
+
+    async def value(runtime: Runtime) -> Any:
+        return await (await runtime.task(handle.id)).value()
+
+    assert fleet.ask(value) == "indexed"
+    (one, mine), (other, his) = fleet.lines("indexed")
+    assert one == other
+    assert mine != his
+
+
+def test_each_time_of_a_schedule_is_begun_by_one_worker(fleet: Fleet) -> None:
+    async def schedule(runtime: Runtime) -> None:
+        for number in range(10):
+            await runtime.schedule(f"s{number}", "shop", "charge", delay=0.3)
+
+    fleet.ask(schedule)
+    fleet.start()
+    fleet.start()
+    fleet.until(lambda: len([r for r in fleet.runs() if r.agent_id == "shop" and r.status == "done"]) == 10)
+    threads = [thread for thread, _ in fleet.lines()]
+    assert len(threads) == len(set(threads)) == 10

@@ -4,6 +4,7 @@ tests/conformance."""
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 from pathlib import Path
 
@@ -31,6 +32,12 @@ def refuse(path: Path, error: type[Exception], match: str) -> None:
     with pytest.raises(error, match=match):
         SqliteStore(path)
     assert {file.name: file.read_bytes() for file in path.parent.iterdir() if file.is_file()} == before
+
+
+def bring_home(source: Path, target: Path, size: int) -> None:
+    """Write the first bytes of one file over those of another."""
+    with target.open("r+b") as file:
+        file.write(source.read_bytes()[:size])
 
 
 # -- the file ------------------------------------------------------------------------------------------------
@@ -113,6 +120,19 @@ def test_another_program_s_database_is_refused_and_left_as_it_is(path: Path) -> 
 def test_a_damaged_database_is_refused_and_left_as_it_is(path: Path) -> None:
     path.write_bytes(b"SQLite format 3\x00" + bytes(range(200)))
     refuse(path, StoreRefused, "left as it is")
+
+
+async def test_a_file_whose_log_was_being_brought_home_when_its_process_died_is_opened(path: Path) -> None:
+    store = SqliteStore(path)
+    await append(store, "t1", "x" * 50_000)
+    dead = path.with_name("dead.db")
+    for end in ("", "-wal"):
+        shutil.copy(f"{path}{end}", f"{dead}{end}")
+    await store.close()
+    bring_home(path, dead, files.PAGE_BYTES)  # It counts pages that are still in the log alone.
+    found = SqliteStore(dead)
+    assert await told(found) == ["x" * 50_000]
+    await found.close()
 
 
 @pytest.mark.parametrize(("name", "match"), [("missing/store.db", "doesn't exist"), ("", "is a folder")])

@@ -31,6 +31,15 @@ async def test_what_falls_due_happens_in_its_order_and_at_its_time() -> None:
     assert clock.now() == 3000
 
 
+async def test_a_timer_with_no_time_left_goes_off_although_nobody_moves_the_clock() -> None:
+    clock, seen = FakeClock(), list[str]()
+    clock.call_later(0, seen.append, "now")
+    clock.call_later(-1, seen.append, "before")
+    assert seen == []
+    await asyncio.sleep(0)
+    assert seen == ["now", "before"]
+
+
 async def test_arguments_reach_the_callback() -> None:
     clock, seen = FakeClock(), list[Any]()
     clock.call_later(1, seen.append, "x")

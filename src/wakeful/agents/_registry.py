@@ -121,8 +121,11 @@ class Registry:
         build_backend: Callable[[BackendConfig], Backend],
         inside_tasks: Sequence[Tool] = (),
         messaging: Callable[[Agent], tuple[list[Tool], list[str]]] = lambda agent: ([], []),
+        internal: Sequence[Agent] = (),
+        problems: Sequence[str] = (),
     ) -> None:
-        self._problems: list[str] = []
+        self._problems: list[str] = list(problems)
+        self._internal = {agent.id: agent for agent in internal}
         self._delegation = delegation
         self._messaging = messaging
         self._build_backend = build_backend
@@ -147,10 +150,23 @@ class Registry:
     def resolve(self, agent_id: str) -> ResolvedAgent:
         """The agent of that id, ready to run."""
         found = self._resolved.get(agent_id) if isinstance(cast(Any, agent_id), str) else None
+        if found is None and agent_id in self._internal:
+            # No plugin has to do with these.
+            none: dict[str, tuple[Hook, ...]] = dict.fromkeys((*PHASES, "activate", "deactivate"), ())
+            agent = self._internal[agent_id]
+            found = self._resolved[agent_id] = ResolvedAgent(agent, (), none, {}, backend=agent.backend)
         if found is None:
-            known = ", ".join(sorted(self._resolved))
+            known = ", ".join(sorted(self._agents))
             raise UnknownAgent(f"unknown agent {agent_id!r} (known: {known})")
         return found
+
+    def knows(self, agent_id: str) -> bool:
+        """Whether this process can run an agent: one of the application's, or of the runtime's own."""
+        return agent_id in self._agents or agent_id in self._internal
+
+    def is_internal(self, agent_id: str) -> bool:
+        """Whether an agent is one of the runtime's own, which nobody is shown."""
+        return agent_id in self._internal
 
     @property
     def agents(self) -> Mapping[str, Agent]:

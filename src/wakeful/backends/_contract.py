@@ -144,7 +144,7 @@ class RootRequest(Struct, frozen=True, kw_only=True):
     state: dict[str, Any] | None = None
     emit: Callable[[str], None] = _nobody_reads
     save: Callable[[dict[str, Any]], Awaitable[None]] = _nothing_keeps
-    # The activation itself: only the local backend knows what to do with it.
+    # The activation itself: for the local backend and the runtime's own.
     local: Any = None
 
 

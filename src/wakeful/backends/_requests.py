@@ -46,6 +46,7 @@ def request_of(
         "state": saved_state(act),
         "emit": emit,
         "save": save,
+        "local": act if act.env.registry.is_internal(act.agent.id) else None,
     }
     if identity.parent_run_id is not None:
         task = act.view.run.task

@@ -32,7 +32,8 @@ def _summary(task: TaskRecord) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "task_id": task.id,
         "name": task.name,
-        "agent_id": task.agent_id,
+        "agent_id": task.agent_id if task.function is None else None,
+        "function": task.function,
         "status": task.status,
         "error": task.error,
     }

@@ -43,7 +43,8 @@ async def send(dispatch: Dispatcher, new: NewRun, policy: InputPolicy | None) ->
         raise ThreadBusy(f"thread {new.thread_id!r} has an open run; wait for it or choose another policy")
     if policy is None:
         waiting = stored.run.waiting if stored is not None and stored.run is not None else None
-        policy = "steer" if waiting is not None and "input" in waiting.wakes else "queue"
+        steers = waiting is not None and ("input" in waiting.wakes or waiting.reason == "timer")
+        policy = "steer" if steers else "queue"
     await dispatch.check_room()
     await dispatch.deliver(item_of(new, policy))
     if busy and policy == "interrupt" and stored is not None and stored.run is not None:

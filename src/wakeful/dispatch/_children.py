@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from inspect import iscoroutine
 
-from msgspec.structs import replace
-
-from ..agents import child_agent
-from ..errors import (
-    Conflict,
-    InvalidArguments,
-    RemoteError,
-    StaleFence,
-    StoreError,
-    ToolError,
-    WakefulError,
-)
+from ..errors import Conflict, RemoteError, StaleFence, StoreError, WakefulError
 from ..loop import Activation, end_task, outcome_of
 from ..state import Snapshot, State
-from ..stores import Commit, InboxItem
-from ..tools import ChildRequest, ChildResult, ToolContext
-from ..types.content import ToolCall
-from ..types.ids import new_id
-from ..types.messages import Message, Producer, user_message
-from ..types.runs import Failed, Identity, RunRecord, TaskOutcome, TaskRecord, TaskRef
+from ..tasks import TaskBook
+from ..tools import ChildRequest, ChildResult, SpawnRequest, ToolContext
+from ..types.runs import Failed, RunRecord, TaskOutcome, TaskRecord, TaskRef
+from ._beginning import (
+    begin,
+    child_of,
+    identity_of,
+    input_of,
+    keep_here,
+    new_task,
+    recorded,
+    resume,
+    seed_of,
+    visible_to,
+)
 from ._local import Dispatcher
-from ._remote_tasks import InvalidState, NotStored, backend_of_task, refresh, thread_for
+from ._remote_tasks import NotStored, refresh
 from ._results import output_of
 from ._trees import POLL, measure, open_below
 
@@ -39,8 +38,9 @@ FIRST = 1
 class ChildRuns:
     """What the runs of one tenant have below them."""
 
-    def __init__(self, dispatcher: Callable[[], Dispatcher]) -> None:
+    def __init__(self, dispatcher: Callable[[], Dispatcher], book: TaskBook) -> None:
         self._dispatcher = dispatcher
+        self._book = book
 
     async def run(self, act: Activation, context: ToolContext, request: ChildRequest) -> ChildResult:
         """Run an agent below a call."""
@@ -49,20 +49,29 @@ class ChildRuns:
     def begin(self, act: Activation, call_id: str, request: ChildRequest) -> TaskRecord | None:
         """Begin a call's only child by the run's next commit; None where the call itself will be refused it."""
         try:
-            task = _new_task(self._dispatcher(), act, call_id, FIRST, request)
+            task = new_task(self._dispatcher(), act, call_id, FIRST, request)
         except WakefulError:
             return None
         act.draft.put_task(task)
         if task.durable:
-            act.draft.put_item(_input(act, task, request))
+            act.draft.put_item(input_of(act, task, request))
             act.apart = True
             act.set_run(apart=True)
         act.view.tasks = (*act.view.tasks, task)
         return task
 
+    async def spawn(self, act: Activation, context: ToolContext, request: SpawnRequest) -> TaskRecord:
+        """Begin work in the background for a call."""
+        dispatch, target = self._dispatcher(), request.target
+        if iscoroutine(target):
+            return await keep_here(dispatch, self._book, act, context, target, request)
+        found = child_of(dispatch, self._book, request)
+        done = await _run(dispatch, act, context, found)
+        return next(task for task in await context.tasks() if task.id == done.task_id)
+
     async def resume(self, act: Activation, context: ToolContext, task: TaskRecord, prompt: str) -> TaskRecord:
         """Let a stopped task go on."""
-        return await _resume(self._dispatcher(), act, context, task, prompt)
+        return await resume(self._dispatcher(), act, context, task, prompt)
 
     async def refresh(self, task: TaskRecord) -> TaskRecord:
         """How a task stands that a backend carries out."""
@@ -86,10 +95,10 @@ async def _run(
 ) -> ChildResult:
     """Run an agent below a tool call. A call that is made again finds the child that it began before."""
     place = context.next_place()
-    task = await _recorded(dispatch, parent, context, place)
+    task = await recorded(dispatch, parent, context, place)
     fresh = task is None or context.attempt == 1
     if task is None:
-        task = await _begin(dispatch, parent, context, place, request)
+        task = await begin(dispatch, parent, context, place, request)
     if request.background:
         return ChildResult(task.target, task.agent_id, "running", "", 0, task_id=task.id)
     if task.status == "running" and not task.durable:
@@ -113,169 +122,6 @@ async def _run(
                 raise context.park(task.id)
             continue
         await _look(dispatch, task)
-
-
-async def _recorded(
-    dispatch: Dispatcher, parent: Activation, context: ToolContext, place: int
-) -> TaskRecord | None:
-    """The task that the commit which started the call began here, or an earlier attempt at it."""
-    open_one = next((t for t in parent.view.tasks if t.call_id == context.call_id and t.place == place), None)
-    if open_one is not None or context.attempt == 1:
-        return open_one
-    tasks = await dispatch.env.store.tasks(parent.identity.thread_id)
-    return next((t for t in tasks if t.call_id == context.call_id and t.place == place), None)
-
-
-# -- beginning -----------------------------------------------------------------------------------------------
-
-
-async def _begin(
-    dispatch: Dispatcher, parent: Activation, context: ToolContext, place: int, request: ChildRequest
-) -> TaskRecord:
-    """Write down that the call has a child, with a durable one's input: one commit under the parent's fence."""
-    task = _new_task(dispatch, parent, context.call_id, place, request)
-    await _write(dispatch, parent, task, [_input(parent, task, request)] if task.durable else [])
-    return task
-
-
-def _new_task(
-    dispatch: Dispatcher, parent: Activation, call_id: str, place: int, request: ChildRequest
-) -> TaskRecord:
-    above, agent_id = parent.identity, request.agent_id
-    if above.depth >= parent.rules.limits.depth:
-        raise ToolError(
-            f"agent {agent_id} can't be called here: runs are nested {above.depth} deep and the limit is "
-            f"{parent.rules.limits.depth}"
-        )
-    if parent.view.run.cancel is not None or parent.left:
-        raise ToolError(f"parent run '{above.run_id}' has already been cancelled")
-    remote = child_agent(dispatch.env.registry, agent_id).backend is not None
-    if remote and request.state:
-        raise InvalidArguments("remote agents do not support seeded local state")
-    if remote and request.fork:
-        raise InvalidArguments("fork_context is only supported for hosted local agents")
-    _check_name(parent, request.name)
-    run_id, durable = new_id(), request.durable or request.background
-    thread_id = thread_for(run_id) if durable or remote else run_id
-    return TaskRecord(
-        id=run_id,
-        thread_id=above.thread_id,
-        run_id=above.run_id,
-        name=request.name,
-        agent_id=agent_id,
-        target=run_id,
-        target_thread=thread_id,
-        call_id=call_id,
-        place=place,
-        background=request.background,
-        durable=durable,
-        remote=remote,
-        created_at=parent.clock.now(),
-    )
-
-
-async def _write(dispatch: Dispatcher, parent: Activation, task: TaskRecord, inbox: list[InboxItem]) -> None:
-    commit = Commit(task.thread_id, parent.identity, parent.draft.fence, tasks=[task], inbox=inbox)
-    await dispatch.env.store.commit(commit)
-    parent.view.tasks = (*parent.view.tasks, task)
-    if task.durable:
-        parent.apart = True
-        parent.set_run(apart=True)
-        dispatch.wake(task.target_thread)
-
-
-async def _resume(
-    dispatch: Dispatcher, parent: Activation, context: ToolContext, task: TaskRecord, prompt: str
-) -> TaskRecord:
-    """Let a stopped task go on, as a new run on the same thread: what comes of the old one counts no more."""
-    if task.status != "cancelled":
-        return task
-    if backend_of_task(dispatch.env.registry, task) is not None:
-        raise InvalidState(f"Run '{task.id}' is remote and cannot be resumed; start a new run with agent_id")
-    again = replace(
-        task,
-        status="running",
-        run_id=context.run.run_id,
-        target=new_id(),
-        call_id=context.call_id,
-        epoch=task.epoch + 1,
-        background=True,
-        durable=True,
-        error=None,
-        finished_at=None,
-    )
-    message = user_message(prompt.strip() or "Go on with your task.", at=parent.clock.now())
-    request = ChildRequest(task.agent_id, message, background=True)
-    await _write(dispatch, parent, again, [_input(parent, again, request)])
-    return again
-
-
-_RESERVED = ("parent", "self", "all", "broadcast")
-
-
-def _check_name(parent: Activation, name: str | None) -> None:
-    if name in _RESERVED:
-        raise InvalidArguments(f"'{name}' is a reserved name")
-    if name is not None and any(task.name == name for task in parent.view.tasks):
-        raise InvalidArguments(f"a running task named '{name}' already exists")
-
-
-def _identity(parent: Activation, task: TaskRecord) -> Identity:
-    above = parent.identity
-    return Identity(
-        task.target,
-        task.target_thread,
-        task.agent_id,
-        above.root_run_id,
-        above.run_id,
-        above.thread_id,
-        (task.call_id or "").strip() or None,
-        "subagent",
-        above.depth + 1,
-    )
-
-
-def _input(parent: Activation, task: TaskRecord, request: ChildRequest) -> InboxItem:
-    return InboxItem(
-        id=task.target,
-        thread_id=task.target_thread,
-        kind="input",
-        message=_after_hops(request.message, parent.view.run.hops),
-        agent_id=task.agent_id,
-        principal=parent.view.run.principal,
-        run_id=task.target,
-        seed=_seed(parent, request),
-        lineage=_identity(parent, task),
-        task=TaskRef(task.id, task.epoch, task.background, durable=not task.background),
-        history=_visible(parent) if request.fork else (),
-    )
-
-
-def _after_hops(message: Message, hops: int) -> Message:
-    """What a child is given counts as over as many messages as what its parent was given."""
-    return replace(message, producer=Producer(hops=hops)) if hops else message
-
-
-def _seed(parent: Activation, request: ChildRequest) -> dict[str, bytes]:
-    return {**parent.state.copied(), **request.state} if request.fork else request.state
-
-
-def _visible(parent: Activation) -> tuple[Message, ...]:
-    """What a person has seen of the caller's conversation: without calls that have no result yet."""
-    shown = [m for m in parent.history if m.visibility == "all" and m.role != "system"]
-    replied = {m.reply.call_id for m in shown if m.reply is not None}
-    asked = {call.id for m in shown for call in m.calls}
-    kept: list[Message] = []
-    for message in shown:
-        if message.reply is not None and message.reply.call_id not in asked:
-            continue
-        open_calls = [call for call in message.calls if call.id not in replied]
-        if open_calls:
-            parts = [p for p in message.content if not (type(p) is ToolCall and p in open_calls)]
-            message = replace(message, content=tuple(parts))
-        if message.content:
-            kept.append(replace(message, id=new_id(), seq=0))
-    return tuple(kept)
 
 
 # -- while it runs -------------------------------------------------------------------------------------------
@@ -332,9 +178,9 @@ async def _activation(
     stored = None if fresh else await dispatch.env.store.load(task.target_thread)
     if stored is None:  # Or the process died before the child's first commit.
         ref = TaskRef(task.id, task.epoch)
-        history = _visible(parent) if request.fork else ()
-        seed = _seed(parent, request)
-        return dispatch.opener.child(parent, _identity(parent, task), ref, request.message, seed, history)
+        history = visible_to(parent) if request.fork else ()
+        seed = seed_of(parent, request)
+        return dispatch.opener.child(parent, identity_of(parent, task), ref, request.message, seed, history)
     run = stored.run
     busy = task.target_thread in dispatch.active or stored.thread.claimed
     if busy or run is None or run.waiting is not None:

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 from ..errors import Conflict, RuntimeClosed, StaleFence, StoreError, UsageError, explain
 from ..loop import Activation
 from ..stores import Claimed, Commit, Fence, InboxItem, ThreadView
+from ..tasks import SCHEDULE
 from ..types.runs import RunRecord
-from ._results import RunResult, new_run_of
+from ._results import RunResult, begins_run, new_run_of
+from ._schedules import fire
 
 if TYPE_CHECKING:
     from ._local import Dispatcher
@@ -40,9 +42,12 @@ async def go_on(dispatch: Dispatcher, claimed: Claimed, fence: Fence) -> None:
             await _release(dispatch, thread_id, fence)
             return
         first = partial(_first, dispatch, claimed, since)
-        item = None if stored.run is not None else next_input(stored, dispatch.env.clock.now())
+        run, now = stored.run, dispatch.env.clock.now()
+        item = None if run is not None else next_input(stored, now)
         if item is not None:
             await dispatch.take_turn(item, lambda: _run_input(dispatch, stored, item, fence, first))
+        elif run is not None and run.agent_id == SCHEDULE and is_due(stored, run, now):
+            await fire(dispatch, stored, run, fence)
         elif (act := await _reopened(dispatch, stored, fence)) is not None:
             await dispatch.drive(first(act), thread_id)
         else:
@@ -123,8 +128,7 @@ async def _release(
 
 def next_input(stored: ThreadView, now: int) -> InboxItem | None:
     """The input that has its turn on a thread without a run."""
-    inputs = [i for i in stored.inbox if i.kind == "input" and i.message is not None]
-    return next((i for i in inputs if i.at is None or i.at <= now), None)
+    return next((i for i in stored.inbox if begins_run(i) and (i.at is None or i.at <= now)), None)
 
 
 def is_due(stored: ThreadView, run: RunRecord, now: int) -> bool:

@@ -28,12 +28,14 @@ from ..errors import (
 )
 from ..loop import Activation, Environment
 from ..stores import Commit, InboxItem, ThreadView
+from ..tasks import SCHEDULE
 from ..types.runs import RunRecord
 from ._claimed import is_due, next_input
 from ._keeper import Keeper
 from ._opening import Opener
 from ._parked import check_resumable
 from ._results import NewRun, RunResult, item_of, new_run_of, result_of
+from ._schedules import fire
 from ._signals import Signals
 from ._trees import dead_letter, follow, open_below, settle, tickets_below, waits_for_tasks
 from ._waiting import Watch
@@ -290,7 +292,8 @@ class Dispatcher:
         elif run.waiting is None:
             work = self._wake(stored, run, "recover")
         elif is_due(stored, run, now) and not self.is_stuck(stored, run):
-            work = self._wake(stored, run, "wake")
+            scheduled = run.agent_id == SCHEDULE
+            work = fire(self, stored, run) if scheduled else self._wake(stored, run, "wake")
         else:
             work = None
         if work is None:
@@ -372,7 +375,7 @@ class Dispatcher:
         if open_run is not None and self.is_answered(stored, open_run):
             return None
         if open_run is None or (open_run.waiting is not None and "input" not in open_run.waiting.wakes):
-            if open_run is not None and await self._works_for(open_run):
+            if open_run is not None and (_rests(open_run) or await self._works_for(open_run)):
                 return None
             history = await self.opener.history(new.thread_id, new.agent_id) if stored.thread.head else []
             act = self.opener.new(new, stored, history)
@@ -387,7 +390,8 @@ class Dispatcher:
             )
         check_resumable(self.env.registry, stored, open_run)
         act = await self.opener.reopen(stored, open_run, "wake")
-        act.log(new.message)
+        if new.message is not None:
+            act.log(new.message)
         act.set_run(ending=None)
         return act
 
@@ -536,6 +540,11 @@ def _heard(turn: asyncio.Future[RunResult]) -> None:
     """What went wrong in a turn is raised where it was waited for, and need not be reported again."""
     if not turn.cancelled():
         turn.exception()
+
+
+def _rests(run: RunRecord) -> bool:
+    """Whether a run waits for nobody, and will go on where it is: new input doesn't take its place."""
+    return run.waiting is not None and run.waiting.reason in ("timer", "manual_pause")
 
 
 def _stopped(act: Activation) -> RuntimeClosed:

@@ -9,7 +9,17 @@ from msgspec.structs import replace
 
 from ..bus import Channel, LocalBus
 from ..errors import UnknownAgent
-from ..loop import Activation, Environment, Rules, RunView, Tree, changes_since, rules_of, supersede
+from ..loop import (
+    Activation,
+    Environment,
+    Rules,
+    RunView,
+    Tree,
+    changes_since,
+    detached_of,
+    rules_of,
+    supersede,
+)
 from ..state import State
 from ..stores import Fence, ThreadView
 from ..types.events import RunStart
@@ -60,7 +70,7 @@ class Opener:
             updated_at=now,
             first_seq=(stored.thread.head if stored else 0) + 1,
             task=new.task,
-            hops=0 if new.message.producer is None else new.message.producer.hops,
+            hops=0 if new.message is None or new.message.producer is None else new.message.producer.hops,
             priority=new.priority,
         )
         keys = self.env.registry.catalog.keys
@@ -71,13 +81,15 @@ class Opener:
         self._claim(act, stored, fence)
         if stored is not None:
             view.inbox = {i.id: i for i in stored.inbox if i.id != new.item_id}
+            view.detached = detached_of(stored)
             if stored.run is not None:
                 for entry in supersede(act.draft, stored, stored.run, now):
                     act.log(entry)
             act.heed()
         act.draft.run = run
         act.log(*new.history, RunStart(identity, 0, now, "new"))
-        act.log(new.message)
+        if new.message is not None:
+            act.log(new.message)
         if new.item_id is not None:
             act.take(new.item_id, new.item_revision)
         else:

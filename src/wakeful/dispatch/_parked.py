@@ -71,7 +71,7 @@ def resume_problems(
     """All reasons why this code can't go on with a run; `settled` are calls that need nothing of it any more."""
     reasons: list[str] = []
     for agent_id in (run.agent_id, run.next_agent):
-        if agent_id is not None and agent_id not in registry.agents:
+        if agent_id is not None and not registry.knows(agent_id):
             known = ", ".join(sorted(registry.agents))
             reasons.append(f"agent {agent_id!r} is gone (known: {known})")
     for call in stored.calls:

@@ -28,7 +28,7 @@ from ..types.runs import (
 )
 from ..types.tickets import Ticket
 
-__all__ = ["NewRun", "RunResult", "item_of", "new_run_of", "output_of", "result_of"]
+__all__ = ["NewRun", "RunResult", "begins_run", "item_of", "new_run_of", "output_of", "result_of"]
 
 
 class RunResult(Struct, frozen=True, gc=False, kw_only=True):
@@ -73,11 +73,11 @@ class RunResult(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class NewRun(Struct, frozen=True, gc=False, kw_only=True):
-    """A run that somebody asks for."""
+    """A run that somebody asks for, with a message or, where a task has something to say, without."""
 
     thread_id: str
     agent_id: str
-    message: Message
+    message: Message | None
     run_id: str = field(default_factory=new_id)
     principal: Principal | None = None
     options: RunOptions | None = None
@@ -142,8 +142,22 @@ def item_of(new: NewRun, policy: InputPolicy) -> InboxItem:
     )
 
 
+def begins_run(item: InboxItem) -> bool:
+    """Whether an item begins a run on a thread that has none."""
+    if item.kind == "task":
+        return item.policy == "steer" and item.agent_id is not None
+    return item.kind == "input" and item.message is not None
+
+
 def new_run_of(item: InboxItem) -> NewRun:
-    """The run that an input in the inbox asks for."""
+    """The run that an input in the inbox asks for, or what a task says that an idle thread hears of at once."""
+    if item.kind == "task" and item.agent_id is not None:
+        run_id = new_id()
+        lineage = Identity(run_id, item.thread_id, item.agent_id, run_id, origin="task")
+        # The item stays where it is: the run takes it in like any other, before its first step.
+        return NewRun(
+            thread_id=item.thread_id, agent_id=item.agent_id, message=None, run_id=run_id, lineage=lineage
+        )
     if item.message is None or item.agent_id is None:
         raise ValueError(f"inbox item {item.id} has no message or agent")
     return NewRun(

@@ -12,6 +12,7 @@ from ._ledger import supersede as supersede
 from ._ledger import suspended as suspended
 from ._moves import Rules as Rules
 from ._moves import RunView as RunView
+from ._moves import detached_of as detached_of
 from ._moves import next_move as next_move
 from ._needs import agent_of as agent_of
 from ._needs import changes_since as changes_since

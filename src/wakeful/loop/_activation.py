@@ -22,7 +22,7 @@ from ..errors import InboxFull, StoreError, explain
 from ..plugins import ActionQueue, HookContext, Step
 from ..state import Command, SentNotice, State
 from ..stores import Commit, Committed, InboxItem, Relay, Store, number
-from ..tools import ChildRequest, ChildResult, Mail, ToolContext, ToolThreads
+from ..tools import ChildRequest, ChildResult, Mail, SpawnRequest, ToolContext, ToolThreads
 from ..types.events import ErrorRaised, Event, MessageAdded
 from ..types.messages import Message, Producer, user_message
 from ..types.runs import (
@@ -48,6 +48,7 @@ from ._moves import (
     Interrupt,
     Move,
     Overdue,
+    Pause,
     Recover,
     Rules,
     RunView,
@@ -80,6 +81,10 @@ class Children(Protocol):
 
     def begin(self, act: Activation, call_id: str, request: ChildRequest) -> TaskRecord | None:
         """Begin a call's only child by the run's next commit; None where the call itself will be refused it."""
+        ...
+
+    async def spawn(self, act: Activation, context: ToolContext, request: SpawnRequest) -> TaskRecord:
+        """Begin work in the background for a call."""
         ...
 
     async def resume(self, act: Activation, context: ToolContext, task: TaskRecord, prompt: str) -> TaskRecord:
@@ -440,6 +445,14 @@ class Activation:
             else:
                 self.view.tickets.pop(ticket.id, None)
 
+    def adopt(self, task: TaskRecord) -> None:
+        """Take over a task that was begun for the thread while this run owned it."""
+        self.draft.put_task(task)
+        if task.run_id is None:
+            self.view.detached = (*self.view.detached, task)
+        else:
+            self.view.tasks = (*self.view.tasks, task)
+
     def hint(self, text: str) -> None:
         """Tell the model something that no person is shown."""
         producer = Producer(self.identity.run_id, self.view.run.steps)
@@ -621,16 +634,23 @@ class Activation:
         self.heed()
 
     def heed(self) -> None:
-        """Do at once what an item of the inbox says that doesn't wait for a boundary: to stop."""
-        for item in [i for i in self.view.inbox.values() if i.kind == "cancel"]:
+        """Do at once what an item of the inbox says that doesn't wait for a boundary: to stop, or stand still."""
+        for item in [i for i in self.view.inbox.values() if i.kind in _AT_ONCE]:
             del self.view.inbox[item.id]
             self.take(item.id)
-            if item.run_id == self.identity.run_id:
+            if item.run_id != self.identity.run_id:
+                continue
+            if item.kind != "cancel":
+                self.set_run(paused=item.kind == "pause")
+            else:
                 self.attached |= item.task_id is not None  # Its owner knows.
                 self.cancel(item.reason, interrupt=asyncio.current_task() is not self._task)
         if self.view.live:
             self.executor.nudge()
 
+
+# What is heard of in whatever state a run is.
+_AT_ONCE = ("cancel", "pause", "unpause")
 
 _PERFORM: dict[type[Move], Callable[[Activation, Any], Awaitable[None]]] = {
     Infer: _inference.infer,
@@ -645,6 +665,7 @@ _PERFORM: dict[type[Move], Callable[[Activation, Any], Awaitable[None]]] = {
     EndStep: _boundaries.end_step,
     SwitchAgent: _boundaries.switch_agent,
     SuspendRun: _boundaries.suspend,
+    Pause: _boundaries.pause,
     WaitForTasks: _boundaries.wait_for_tasks,
     Finish: _boundaries.finish,
 }

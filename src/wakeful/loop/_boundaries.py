@@ -22,7 +22,7 @@ from ._tasks import end_with_run, tell_news
 if TYPE_CHECKING:
     from ..stores import InboxItem
     from ._activation import Activation
-    from ._moves import Await, EndStep, Finish, Interrupt, Overdue, SuspendRun, SwitchAgent, WaitForTasks
+    from ._moves import Await, EndStep, Finish, Interrupt, Overdue, Pause, SuspendRun, SwitchAgent, WaitForTasks
 
 __all__ = [
     "await_calls",
@@ -30,6 +30,7 @@ __all__ = [
     "finish",
     "interrupt",
     "overdue",
+    "pause",
     "suspend",
     "switch_agent",
     "take",
@@ -41,7 +42,7 @@ async def await_calls(act: Activation, move: Await) -> None:
     """Wait for a running call; what is done so far is committed first."""
     await act.flush()
     timer = None
-    if act.view.tickets and (until := _until(act)) is not None:
+    if (until := _until(act)) is not None:
         timer = act.clock.call_later(max(0, until - act.clock.now()) / 1000, act.executor.nudge)
     try:
         await act.executor.wait()
@@ -53,8 +54,13 @@ async def await_calls(act: Activation, move: Await) -> None:
 
 
 def _until(act: Activation) -> int | None:
-    """The first deadline of an open ticket."""
-    return min([t.deadline for t in act.view.tickets.values() if t.deadline is not None], default=None)
+    """The first time that something waits for: an open ticket's deadline, or what a call sleeps until."""
+    view = act.view
+    if len(view.live) == len(view.calls) and not view.tickets:
+        return None  # Every call runs, and so none sleeps.
+    times = [t.deadline for t in view.tickets.values() if t.deadline is not None]
+    times += [c.until for c in view.calls.values() if c.state == "suspended" and c.until is not None]
+    return min(times, default=None)
 
 
 async def overdue(act: Activation, move: Overdue) -> None:
@@ -81,10 +87,11 @@ async def take(act: Activation, move: Take) -> None:
     for item in [item for item in move.items if item.kind != "input"]:
         act.view.inbox.pop(item.id, None)
         act.take(item.id)
+    if told := [item for item in move.items if item.kind == "task"]:
+        hear_back(act, told)
+    for item in move.items:
         if item.decision is not None:
             act.answer(item)
-        elif item.kind == "task":
-            hear_back(act, item)
     if inputs:
         await _take_input(act, inputs)
 
@@ -149,7 +156,7 @@ async def suspend(act: Activation, move: SuspendRun) -> None:
     wakes = (*(("decision",) if move.tickets else ()), *(("task",) if tasks else ()))
     kinds = {act.view.tickets[t].asked_by for t in move.tickets}
     asks = "user_input" if kinds <= {"tool", "client", "unknown"} else "tool_permission"
-    reason: WaitReason = asks if move.tickets else "awaiting_tasks"
+    reason: WaitReason = asks if move.tickets else "awaiting_tasks" if tasks else "timer"
     detail = ""
     if "remote" in kinds and (end := act.view.run.backend) is not None and end.wait is not None:
         reason, detail = end.wait, end.reason
@@ -160,8 +167,13 @@ async def suspend(act: Activation, move: SuspendRun) -> None:
 async def wait_for_tasks(act: Activation, move: WaitForTasks) -> None:
     """Wait for tasks."""
     tasks = tuple([task.id for task in act.view.tasks])
-    waiting = Waiting("awaiting_tasks", act.now, ("task", "input"), tasks=tasks)
+    waiting = Waiting("awaiting_tasks", act.now, ("task", "event", "input"), tasks=tasks)
     await _leave(act, "waiting", NaturalEnd(), waiting)
+
+
+async def pause(act: Activation, move: Pause) -> None:
+    """Stand still until somebody lets the run go on."""
+    await _leave(act, "waiting", None, Waiting("manual_pause", act.now, ("unpause",)))
 
 
 async def finish(act: Activation, move: Finish) -> None:
@@ -193,6 +205,8 @@ async def _leave(
             raise
         if act.inbox_head != seen and isinstance(next_move(act.view, act.rules, act.now), Take):
             return  # What came in meanwhile is for this run: it doesn't end yet.
+        if waiting is not None and waiting.reason == "manual_pause" and not act.view.run.paused:
+            return
     if act.draft.notices:
         await act.flush()  # So that one which fails is noted while the log is still open.
     before, tasks, aside, now = act.view.run, act.view.tasks, act.draft.aside(), act.now

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from ..errors import ConfigurationError, HookFailed, InvalidArguments, ToolError, explain
 from ..plugins import AfterTool, BeforeTool, Block, GateAnswer, GateTool, Supply, Suspend
-from ..tools import ChildResult, ClientTool, Done, NotDone, Terms, Tool, ToolContext, error_reply, reply_of
-from ..types.runs import Blocked, Call, CallOutcome
+from ..tools import (
+    ChildResult,
+    ClientTool,
+    Done,
+    NotDone,
+    Parked,
+    Terms,
+    Tool,
+    ToolContext,
+    error_reply,
+    reply_of,
+)
+from ..types.runs import Blocked, Call, CallOutcome, TaskOutcome, TaskRecord
 from ._executor import Arrival
 from ._ledger import Change, closed, finished, interrupted_reply, suspended
-from ._tasks import hear_of_task
+from ._tasks import hear_of_tasks
 
 if TYPE_CHECKING:
     from ..stores import InboxItem
@@ -177,6 +189,8 @@ async def _start(act: Activation, ready: list[Ready]) -> None:
         row = replace(call, state="started", attempt=call.attempt + 1, effect=tool.effect, started_at=now)
         if tool.unknown != row.unknown:
             row = replace(row, unknown=tool.unknown)
+        if row.until is not None:
+            row = replace(row, until=None)
         if tool.one_child and call.attempt == 0 and _delegated(act, row, tool, arguments):
             continue
         act.view.calls[row.id] = act.draft.calls[row.id] = row
@@ -219,15 +233,19 @@ def _delegated(act: Activation, row: Call, tool: Tool, arguments: dict[str, Any]
     return True
 
 
-def hear_back(act: Activation, item: InboxItem) -> None:
-    """A task is over. Where a call is no more than the call of an agent that answered, that is its result: its
-    tool need not run again for it."""
+def hear_back(act: Activation, items: Sequence[InboxItem]) -> None:
+    """Tasks have something to say, or are over. Where a call is no more than the call of an agent that answered,
+    that is its result: its tool need not run again for it."""
+    tasks = {task.id: task for task in act.view.tasks}
+    waiting = {call.task_id: call.id for call in act.view.calls.values() if call.task_id in tasks}
+    hear_of_tasks(act, items)
+    for item in items:
+        if item.outcome is not None and item.task_id in waiting:
+            _answered(act, act.view.calls.get(waiting[item.task_id]), tasks[item.task_id], item.outcome)
 
-    task = next((t for t in act.view.tasks if t.id == item.task_id), None)
-    waits = next((c.id for c in act.view.calls.values() if task is not None and c.task_id == task.id), "")
-    hear_of_task(act, item)
-    call, outcome = act.view.calls.get(waits), item.outcome
-    if call is None or call.state != "requested" or task is None or outcome is None or outcome.steps is None:
+
+def _answered(act: Activation, call: Call | None, task: TaskRecord, outcome: TaskOutcome) -> None:
+    if call is None or call.state != "requested" or outcome.steps is None:
         return
     tool = act.agent.tools.get(call.name)
     if tool is None or not tool.one_child or outcome.error is not None:
@@ -273,10 +291,20 @@ def _settle(act: Activation, arrival: Arrival) -> None:
                 suspended(call, act.identity, act.now, message=asked.message, asked_by="tool", terms=asked.terms)
             )
         case "parked":
-            act.change(Change(replace(call, state="suspended", task_id=arrival.task_id), ()))
+            act.change(Change(_parked(call, arrival.parked), ()))
         case _:
             # No result: what to do is the effect's question, and `recover` answers it.
             act.interrupted[call.id] = arrival.ended
+
+
+def _parked(call: Call, parked: Parked | None) -> Call:
+    """A call that waits for a task, or for times, which it keeps to when it runs again."""
+    row = replace(call, state="suspended")
+    if parked is None:
+        return row
+    timers = {**dict(call.timers), **dict(parked.timers)}
+    until = min([time for _, time in parked.timers], default=None)
+    return replace(row, task_id=parked.task_id, until=until, timers=tuple(timers.items()))
 
 
 def _finish(act: Activation, call: Call, reply: ToolReply, outcome: CallOutcome) -> None:

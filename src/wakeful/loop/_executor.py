@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from ..clock import Clock, Timer
 from ..errors import ToolError, explain
-from ..tools import Asked, Tool, ToolContext, ToolThreads, error_reply, reply_of
+from ..tools import Asked, Parked, Tool, ToolContext, ToolThreads, error_reply, reply_of
 from ..types.content import ToolReply
 from ..types.runs import Call
 from ._inline import Inline, LeftBehind
@@ -29,7 +29,7 @@ class Arrival(Struct, eq=False):
     context: ToolContext
     reply: ToolReply | None = None
     asked: Asked | None = None
-    task_id: str | None = None
+    parked: Parked | None = None
 
 
 class Running(Struct, eq=False):
@@ -269,7 +269,7 @@ def _unwound(call: Call, context: ToolContext) -> Arrival:
     waits = context.unwinding
     if isinstance(waits, Asked):
         return Arrival(call.id, "asked", context, asked=waits)
-    return Arrival(call.id, "parked", context, task_id=None if waits is None else waits.task_id)
+    return Arrival(call.id, "parked", context, parked=waits)
 
 
 def _told(call: Call, error: BaseException, limit: int) -> ToolReply:

@@ -23,6 +23,7 @@ __all__ = [
     "Interrupt",
     "Move",
     "Overdue",
+    "Pause",
     "Recover",
     "Rules",
     "RunView",
@@ -30,6 +31,7 @@ __all__ = [
     "SwitchAgent",
     "Take",
     "WaitForTasks",
+    "detached_of",
     "next_move",
 ]
 
@@ -55,6 +57,7 @@ class RunView(Struct, gc=False):
 
     `live` are the calls that run in this process now; `deferred` those whose gate will be asked again when an
     earlier call of the step has finished. Neither outlives the process, and a new one starts with both empty.
+    `detached` are tasks of the thread that end with no run.
     """
 
     run: RunRecord
@@ -66,6 +69,7 @@ class RunView(Struct, gc=False):
     tree: Tree = field(default_factory=Tree)
     live: set[str] = set()
     deferred: frozenset[str] = frozenset()
+    detached: tuple[TaskRecord, ...] = ()
 
     @classmethod
     def of(cls, stored: ThreadView, run: RunRecord) -> RunView:
@@ -79,7 +83,13 @@ class RunView(Struct, gc=False):
             {item.id: item for item in stored.inbox},
             stored.answer,
             Tree(run.usage + run.descendants, run.tree_calls, run.started_at or run.created_at),
+            detached=detached_of(stored),
         )
+
+
+def detached_of(stored: ThreadView) -> tuple[TaskRecord, ...]:
+    """The running tasks of a thread that end with no run."""
+    return tuple([t for t in stored.tasks if t.run_id is None]) if stored.tasks else ()
 
 
 class Infer(Struct, frozen=True, gc=False):
@@ -149,6 +159,10 @@ class SuspendRun(Struct, frozen=True, gc=False):
     tickets: tuple[str, ...]
 
 
+class Pause(Struct, frozen=True, gc=False):
+    """Somebody wants the run to stand still: wait until it may go on."""
+
+
 class WaitForTasks(Struct, frozen=True, gc=False):
     """The answer is final and tasks are still running: wait for them."""
 
@@ -172,11 +186,12 @@ Move = (
     | EndStep
     | SwitchAgent
     | SuspendRun
+    | Pause
     | WaitForTasks
     | Finish
 )
 
-_INFER, _AWAIT, _END_STEP, _WAIT = Infer(), Await(), EndStep(), WaitForTasks()
+_INFER, _AWAIT, _END_STEP, _WAIT, _PAUSE = Infer(), Await(), EndStep(), WaitForTasks(), Pause()
 
 
 def next_move(view: RunView, rules: Rules, now: int) -> Move:
@@ -200,6 +215,8 @@ def next_move(view: RunView, rules: Rules, now: int) -> Move:
 def _go_on(view: RunView, rules: Rules, now: int) -> Move:
     run = view.run
     if run.stage == "between":
+        if run.paused:
+            return _PAUSE
         if run.next_agent is not None:
             return SwitchAgent(run.next_agent)
         if view.inbox and (items := _steering(view, now)):
@@ -229,7 +246,7 @@ def _act(view: RunView, rules: Rules, now: int) -> Move:
         elif state == "started":
             if call.id not in view.live:
                 return Recover(_orphans(view))
-        elif state == "requested":
+        elif state == "requested" or (call.until is not None and call.until <= now):
             waiting.append(call)
         else:
             suspended += 1
@@ -298,8 +315,16 @@ def _overdue(view: RunView, now: int) -> tuple[Ticket, ...]:
 
 
 def _answers(view: RunView) -> tuple[InboxItem, ...]:
-    """What is heard while a step is open: decisions, and the ends of tasks."""
-    return tuple([i for i in view.inbox.values() if i.kind in ("decision", "task")])
+    """What is heard while a step is open: decisions, and the ends of tasks. What a task says otherwise is told at
+    once with its end, when the step is closed."""
+    said = {i.task_id for i in view.inbox.values() if i.event is not None or i.adopted is not None}
+    return tuple(
+        [
+            i
+            for i in view.inbox.values()
+            if i.kind == "decision" or (i.kind == "task" and i.outcome is not None and i.task_id not in said)
+        ]
+    )
 
 
 def _steering(view: RunView, now: int) -> tuple[InboxItem, ...]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..state import AnyKey, Command
-from ..tools import ChildRequest, ChildResult, Mail, ToolContext
+from ..tools import ChildRequest, ChildResult, Mail, SpawnRequest, ToolContext
 from ..types.events import LiveEvent
 from ..types.runs import TaskRecord, TaskRef
 from ._tasks import stop_task
@@ -72,6 +73,20 @@ class CallServices:
         """Messages to other agents."""
         return self._act.env.post.of(self._act)
 
+    async def spawn(self, context: ToolContext, request: SpawnRequest) -> TaskRecord:
+        """Begin work in the background."""
+        return await self._act.env.children.spawn(self._act, context, request)
+
+    async def sleep(self, until: int) -> None:
+        """Wait in memory until that time."""
+        late: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        clock = self._act.clock
+        timer = clock.call_later((until - clock.now()) / 1000, _wake, late)
+        try:
+            await late
+        finally:
+            timer.cancel()
+
     def task(self) -> TaskRef | None:
         """The task that the run is, if it is one."""
         return self._act.view.run.task
@@ -109,3 +124,8 @@ class CallServices:
     async def resume_task(self, context: ToolContext, task: TaskRecord, prompt: str) -> TaskRecord:
         """Let a stopped task go on; the task as it is then."""
         return await self._act.env.children.resume(self._act, context, task, prompt)
+
+
+def _wake(sleeper: asyncio.Future[None]) -> None:
+    if not sleeper.done():
+        sleeper.set_result(None)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from ..stores import InboxItem
+from ..types.codec import encode
 from ..types.ids import new_id
 from ..types.messages import Message
 from ..types.runs import (
@@ -32,7 +34,7 @@ __all__ = [
     "end_task",
     "end_with_run",
     "ended_as",
-    "hear_of_task",
+    "hear_of_tasks",
     "outcome_of",
     "report_of",
     "stop_task",
@@ -85,54 +87,96 @@ def cancel_item(task: TaskRecord, reason: str) -> InboxItem:
     )
 
 
-def hear_of_task(act: Activation, item: InboxItem) -> None:
-    """A task is over: the call that waits for it goes on, or the model is told. What comes of an older epoch, or
-    of a task that was given up, counts no more."""
-    outcome = item.outcome
-    task = next((t for t in act.view.tasks if t.id == item.task_id), None)
-    if task is None or outcome is None or outcome.epoch != task.epoch:
-        return
+# How many events of one task a model is shown at once; of more it is told how many there were.
+MAX_SHOWN = 20
+
+
+def hear_of_tasks(act: Activation, items: Sequence[InboxItem]) -> None:
+    """Tasks have something to say, or are over: calls that wait for one go on, and the model is told of the
+    others, of all at once. What comes of an older epoch, or of a task that was given up, counts no more."""
+    told: list[str] = []
+    events: dict[str, list[str]] = {}
+    for item in items:
+        if item.adopted is not None:
+            act.adopt(item.adopted)
+        task = _known(act, item)
+        if task is None:
+            continue
+        if item.event is not None:
+            events.setdefault(task.id, []).append(_shown(task, item.event.kind, _json(item.event.payload)))
+        elif item.outcome is not None and item.outcome.epoch == task.epoch:
+            told += _latest(task, events.pop(task.id, []))
+            if (ended := _ended(act, task, item.outcome)) is not None:
+                told.append(ended)
+    for task_id, shown in events.items():
+        told += _latest(next(t for t in (*act.view.tasks, *act.view.detached) if t.id == task_id), shown)
+    if told:
+        act.set_run(news=(*act.view.run.news, *told))
+        if act.view.run.stage != "acting":
+            tell_news(act)
+
+
+def _known(act: Activation, item: InboxItem) -> TaskRecord | None:
+    return next((t for t in (*act.view.tasks, *act.view.detached) if t.id == item.task_id), None)
+
+
+def _ended(act: Activation, task: TaskRecord, outcome: TaskOutcome) -> str | None:
+    """Write a task's end down; what the model is told, unless a call waited for it."""
     end_task(act, task, outcome)
     for call in act.view.calls.values():
         if call.task_id == task.id:
             act.view.calls[call.id] = act.draft.calls[call.id] = replace(call, state="requested", task_id=None)
-            return
-    if task.background:
-        act.set_run(news=(*act.view.run.news, _told(task, outcome)))
-        if act.view.run.stage != "acting":
-            tell_news(act)
+            return None
+    said = outcome.error if outcome.error is not None else outcome.text
+    return _shown(task, outcome.status, said) if task.background else None
 
 
 def tell_news(act: Activation) -> None:
     """Tell the model what came of its tasks; never between calls and their results, where nothing may stand."""
     run = act.view.run
-    for text in run.news:
-        act.hint(text)
+    act.hint("\n".join(run.news))
     act.set_run(news=(), ending=None if isinstance(run.ending, NaturalEnd) else run.ending)
 
 
-def _told(task: TaskRecord, outcome: TaskOutcome) -> str:
+def _shown(task: TaskRecord, kind: str, said: str) -> str:
     name = (task.name or "").replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
     named = f' name="{name}"' if name else ""
-    said = outcome.error if outcome.error is not None else outcome.text
+    whose = f'agent="{task.agent_id}"' if task.function is None else f'function="{task.function}"'
     said = said.replace("<background-task-event", "&lt;background-task-event")
     said = said.replace("</background-task-event", "&lt;/background-task-event")  # It can't speak for others.
     return (
-        f'<background-task-event task_id="{task.id}"{named} agent="{task.agent_id}" kind="{outcome.status}">\n'
+        f'<background-task-event task_id="{task.id}"{named} {whose} kind="{kind}">\n'
         f"{said}\n</background-task-event>"
     )
 
 
+def _json(payload: object) -> str:
+    return payload if isinstance(payload, str) else encode(payload).decode()
+
+
+def _latest(task: TaskRecord, shown: list[str]) -> list[str]:
+    """The latest of a task's events, and how many came before them."""
+    if (more := len(shown) - MAX_SHOWN) <= 0:
+        return shown
+    return [_shown(task, "omitted", f"{more} earlier events are left out"), *shown[more:]]
+
+
 def end_task(act: Activation, task: TaskRecord, outcome: TaskOutcome) -> None:
     """Write down what became of a task."""
-    act.view.tasks = tuple([t for t in act.view.tasks if t.id != task.id])
+    _forget(act, task)
     act.draft.put_task(replace(task, status=outcome.status, error=outcome.error, finished_at=act.now))
-    act.set_run(descendants=act.view.run.descendants + outcome.usage, tree_calls=act.view.tree.calls)
+    if task.run_id is not None:  # A detached one is of no run's tree.
+        act.set_run(descendants=act.view.run.descendants + outcome.usage, tree_calls=act.view.tree.calls)
+
+
+def _forget(act: Activation, task: TaskRecord) -> None:
+    act.view.tasks = tuple([t for t in act.view.tasks if t.id != task.id])
+    act.view.detached = tuple([t for t in act.view.detached if t.id != task.id])
 
 
 def stop_task(act: Activation, task: TaskRecord, reason: str) -> None:
     """Give a task up: its run is told to stop by the same commit."""
-    act.view.tasks = tuple([t for t in act.view.tasks if t.id != task.id])
+    _forget(act, task)
     act.draft.put_task(replace(task, status="cancelled", error=reason, finished_at=act.now))
     if task.target_thread:
         act.draft.put_item(cancel_item(task, reason))
@@ -157,4 +201,7 @@ def report_of(run: RunRecord, answer: Message | None) -> InboxItem | None:
         kind="task",
         task_id=task.id,
         outcome=outcome_of(run, answer),
+        background=task.background,
+        policy="steer" if task.wake == "run" else "queue",
+        agent_id=task.owner or None,
     )

@@ -66,22 +66,25 @@ def _look(path: Path) -> None:
     """
     if not path.exists() or (size := path.stat().st_size) == 0:
         return
-    if size < SMALLEST_FILE or (found := _ask(path, _ID, "&immutable=1")) is None:
+    if size < SMALLEST_FILE:
         raise StoreRefused(f"{path} isn't a SQLite database; it was left as it is: give another path")
-    if found == APPLICATION_ID:
+    if _ask(path, _ID, "&immutable=1") == APPLICATION_ID:
         return
-    # What was just written may still be in the log beside the file.
-    if _ask(path, _ID) != APPLICATION_ID and _ask(path, _TABLES):
+    # What was just written may be in the log beside the file, which alone is then half of what the two are.
+    found = _ask(path, _ID)
+    if found is None:
+        raise StoreRefused(f"{path} isn't a SQLite database, or a damaged one; it was left as it is")
+    if found != APPLICATION_ID and _ask(path, _TABLES):
         raise StoreRefused(f"{path} is another program's database; it was left as it is: give another path")
 
 
 def _ask(path: Path, sql: str, options: str = "") -> int | None:
-    """A number from the file; None if it isn't a database."""
+    """A number from the file; None if it isn't a whole database."""
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro{options}", uri=True)) as db:
             return db.execute(sql).fetchone()[0]
     except sqlite3.Error as error:
-        if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
+        if error.sqlite_errorcode in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
             return None
         raise StoreRefused(f"{path} can't be read ({error}); it was left as it is") from error
 

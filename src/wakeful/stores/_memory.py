@@ -210,7 +210,7 @@ class MemoryStore:
             force_setattr(item, "position", thread.inbox_head)
             force_setattr(item, "revision", 0)
             thread.inbox[item.id] = self._mine.items[item.id] = item
-            if item.run_id is not None:
+            if item.run_id is not None and item.kind == "input":
                 self._mine.item_of_run[item.run_id] = item.id
             if thread.claim is None:
                 dispatches.arrive(self._all.dispatches, thread, item)

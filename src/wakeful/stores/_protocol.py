@@ -18,6 +18,7 @@ from ..types.runs import (
     RunOptions,
     RunRecord,
     RunStatus,
+    TaskEvent,
     TaskOutcome,
     TaskRecord,
     TaskRef,
@@ -56,7 +57,7 @@ __all__ = [
 LEASE_MS = 30_000
 MAX_ATTEMPTS = 5
 
-InboxKind = Literal["input", "decision", "task", "cancel", "request"]
+InboxKind = Literal["input", "decision", "task", "cancel", "pause", "unpause", "request"]
 InputPolicy = Literal["queue", "steer", "interrupt", "reject"]
 ChildPolicy = Literal["reject", "detach", "cascade"]
 
@@ -69,11 +70,13 @@ class Fence(Struct, frozen=True, gc=False):
 
 
 class InboxItem(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
-    """Something the outside tells a thread: input, a decision, a task's result, to cancel its run. A request is
-    what remains of input that a run took in at once. Input for a child has the `lineage` of the run that it
-    begins, the `task` that this run is, and the `history` that it begins with. While it is pending it can be
-    changed: each change has the next `revision`. One with a time `at` wakes nobody before it; the lower its
-    `priority`, the sooner its run is claimed."""
+    """Something the outside tells a thread: input, a decision, what a task says, to cancel or pause its run. A
+    request is what remains of input that a run took in at once. Input for a child has the `lineage` of the run
+    that it begins, the `task` that this run is, and the `history` that it begins with. Of a task an item has the
+    `outcome`, an `event`, or its record, if it was `adopted` while somebody else owned the thread; nothing waits
+    for the end of one in the `background`. While input is pending it can be changed: each change has the next
+    `revision`. One with a time `at` wakes nobody before it; the lower its `priority`, the sooner its run is
+    claimed."""
 
     id: str
     thread_id: str
@@ -98,11 +101,21 @@ class InboxItem(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True)
     revision: int = 0
     priority: int = PRIORITY
     at: int | None = None
+    background: bool = False
+    event: TaskEvent | None = None
+    adopted: TaskRecord | None = None
 
     @property
     def wake(self) -> str:
-        """What the item is to a thread that might be woken by it: an input by its policy, else its kind."""
-        return self.policy if self.kind == "input" else self.kind
+        """What the item is to a thread that might be woken by it: an input by its policy, else its kind. What is
+        said of a task in the background wakes whoever waits for just that, or by its policy an idle thread too."""
+        if self.kind == "input":
+            return self.policy
+        if self.kind != "task":
+            return self.kind
+        if self.adopted is not None:
+            return ""
+        return "steer" if self.policy == "steer" else "event" if self.background else "task"
 
 
 class StateWrite(Struct, frozen=True, gc=False):

@@ -5,6 +5,7 @@ from ._context import ChildRequest as ChildRequest
 from ._context import ChildResult as ChildResult
 from ._context import Parked as Parked
 from ._context import Services as Services
+from ._context import SpawnRequest as SpawnRequest
 from ._context import ToolContext as ToolContext
 from ._mail import Mail as Mail
 from ._mail import check_text as check_text
@@ -12,7 +13,9 @@ from ._results import MAX_RESULT_BYTES as MAX_RESULT_BYTES
 from ._results import ToolResult as ToolResult
 from ._results import error_reply as error_reply
 from ._results import reply_of as reply_of
+from ._schema import Parameters as Parameters
 from ._schema import Shape as Shape
+from ._schema import parameters_of as parameters_of
 from ._schema import value_fault as value_fault
 from ._terms import Terms as Terms
 from ._terms import default_decision as default_decision

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload
 
 from msgspec import Struct
@@ -13,7 +14,7 @@ from ..types.content import Content
 from ..types.events import ActivityDelta, ActivitySnapshot, LiveEvent, ToolOutput, ToolProgress
 from ..types.mail import Receipt
 from ..types.messages import Message, user_message
-from ..types.runs import Call, Identity, Principal, TaskRecord, TaskRef
+from ..types.runs import Call, Identity, Principal, TaskRecord, TaskRef, TaskWake
 from ..types.tickets import Decision, Escalation, OnDeadline, ResumeMode, Seconds
 from ._mail import Addressee, Mail, check_text, recipient_of
 from ._schema import Shape
@@ -22,7 +23,7 @@ from ._terms import Terms, terms_of
 if TYPE_CHECKING:
     from ._tool import Tool
 
-__all__ = ["Asked", "ChildRequest", "ChildResult", "Parked", "Services", "ToolContext"]
+__all__ = ["Asked", "ChildRequest", "ChildResult", "Parked", "Services", "SpawnRequest", "ToolContext"]
 
 T = TypeVar("T")
 
@@ -40,6 +41,23 @@ class ChildRequest(Struct, frozen=True):
     name: str | None = None
     fork: bool = False
     state: dict[str, bytes] = {}
+    detached: bool = False
+    wake: TaskWake = "inbox"
+
+
+Spawnable = str | Callable[..., Any] | Coroutine[Any, Any, Any]
+
+
+class SpawnRequest(Struct, frozen=True):
+    """Work to begin in the background: an agent with a prompt, a function with arguments, or a coroutine."""
+
+    target: Spawnable
+    message: Message | None = None
+    arguments: Mapping[str, Any] = {}
+    name: str | None = None
+    state: dict[str, bytes] = {}
+    detached: bool = False
+    wake: TaskWake = "inbox"
 
 
 class ChildResult(Struct, frozen=True):
@@ -103,6 +121,14 @@ class Services(Protocol):
         """Messages to other agents."""
         ...
 
+    async def spawn(self, context: ToolContext, request: SpawnRequest) -> TaskRecord:
+        """Begin work in the background."""
+        ...
+
+    async def sleep(self, until: int) -> None:
+        """Wait in memory until that time."""
+        ...
+
     def task(self) -> TaskRef | None:
         """The task that the run is, if it is one."""
         ...
@@ -142,11 +168,11 @@ class Asked(BaseException):
 
 
 class Parked(BaseException):
-    """The signal that unwinds a tool which waits for a task; not an error, so `except Exception` lets it by."""
+    """The signal that unwinds a tool which waits for a task, for times, or for both; not an error, so `except
+    Exception` lets it by. `timers` are places in the tool's code, each with its time."""
 
-    def __init__(self, task_id: str) -> None:
-        super().__init__(task_id)
-        self.task_id = task_id
+    task_id: str | None = None
+    timers: tuple[tuple[int, int], ...] = ()
 
 
 class ToolContext(Struct, eq=False):
@@ -340,18 +366,51 @@ class ToolContext(Struct, eq=False):
 
     async def spawn(
         self,
-        agent_id: str,
-        prompt: str | list[Content] | tuple[Content, ...],
+        target: Spawnable,
+        prompt: str | list[Content] | tuple[Content, ...] | None = None,
         *,
         name: str | None = None,
         state: Mapping[AnyKey, Any] | None = None,
+        detached: bool = False,
+        wake: TaskWake = "inbox",
+        arguments: Mapping[str, Any] | None = None,
+        **more: Any,
     ) -> TaskRecord:
-        """Let another agent work in the background. It is written down before this returns; the run is told when
-        it is done, and a tool that runs again finds the task that it began before."""
+        """Begin work in the background: another agent with a prompt, a function of `Runtime(tasks=...)` with its
+        arguments, or a coroutine, which ends with this process.
+
+        It is written down before this returns; the run is told when it is done, and a tool that runs again finds
+        the task that it began before. A `detached` task is the thread's and outlives the run. If nothing runs on
+        the thread when it is done, its result waits in the inbox, or with `wake="run"` begins a run. Arguments
+        whose names are options here go into `arguments`.
+        """
         seed = {key.name: self._seeded(key, value) for key, value in (state or {}).items()}
-        message = user_message(prompt, at=self.now)
-        child = await self.begin(ChildRequest(agent_id, message, background=True, name=name, state=seed))
-        return next(task for task in await self.tasks() if task.id == child.task_id)
+        message = None if prompt is None else user_message(prompt, at=self.now)
+        given = {**(arguments or {}), **more}
+        return await self._services.spawn(self, SpawnRequest(target, message, given, name, seed, detached, wake))
+
+    async def sleep(self, seconds: float | timedelta) -> None:
+        """Wait so long by the runtime's clock; see `sleep_until`."""
+        seconds = seconds.total_seconds() if isinstance(seconds, timedelta) else seconds
+        await self._sleep(lambda: self.now + round(seconds * 1000))
+
+    async def sleep_until(self, time: datetime) -> None:
+        """Wait until a time. A tool that may run again (`resumable=True`, or any effect but `once`) is unwound
+        meanwhile, however long that is, and holds nothing; it runs again from the top, and passes by here. Any
+        other waits in memory."""
+        if time.tzinfo is None:
+            raise ToolError(f"{self.name} can't sleep until {time}: it has no time zone; use datetime.now(UTC)")
+        await self._sleep(lambda: round(time.timestamp() * 1000))
+
+    async def _sleep(self, wanted: Callable[[], int]) -> None:
+        place = self.next_place()
+        until = dict(self._call.timers).get(place)
+        until = wanted() if until is None else until
+        if until <= self.now:
+            return
+        if self.suspendable:
+            raise self.park(timer=(place, until))
+        await self._services.sleep(until)
 
     async def send(self, to: Addressee, text: str) -> Receipt:
         """Write to another agent: `"parent"`, a task that works for this thread, or a `Recipient`.
@@ -417,10 +476,14 @@ class ToolContext(Struct, eq=False):
         """Whether the tool awaits one child, and nothing beside it."""
         return self._tool.one_child
 
-    def park(self, task_id: str) -> Parked:
-        """What to raise in a tool that waits for a task."""
-        self.unwinding = self.unwinding or Parked(task_id)
-        return Parked(task_id)
+    def park(self, task_id: str | None = None, timer: tuple[int, int] | None = None) -> Parked:
+        """What to raise in a tool that waits for a task or a time; it may wait for several things at once."""
+        parked = self.unwinding if isinstance(self.unwinding, Parked) else Parked()
+        parked.task_id = parked.task_id or task_id
+        if timer is not None:
+            parked.timers += (timer,)
+        self.unwinding = self.unwinding or parked
+        return parked
 
     def next_place(self) -> int:
         """The number of the next thing that the call waits for: the same in every attempt at it."""

@@ -11,6 +11,7 @@ from .requests import ModelSettings, ToolSpec
 from .tickets import Decision
 
 __all__ = [
+    "FUNCTION",
     "PRIORITY",
     "BackendEnd",
     "BehaviourRequested",
@@ -31,10 +32,12 @@ __all__ = [
     "RunRecord",
     "RunStatus",
     "Stopped",
+    "TaskEvent",
     "TaskOutcome",
     "TaskRecord",
     "TaskRef",
     "TaskStatus",
+    "TaskWake",
     "Termination",
     "UnknownPolicy",
     "Usage",
@@ -47,6 +50,10 @@ RunStatus = Literal["created", "running", "waiting", "done"]
 Effect = Literal["pure", "idempotent", "reconcile", "once"]
 UnknownPolicy = Literal["tell", "ask"]
 TaskStatus = Literal["running", "completed", "failed", "cancelled"]
+TaskWake = Literal["inbox", "run"]
+
+# What the ids of the agents begin with that carry out functions; no agent of an application can have such an id.
+FUNCTION = "task:"
 
 PRIORITY = 128
 
@@ -191,7 +198,8 @@ class Call(Struct, frozen=True, gc=False, omit_defaults=True):
 
     `effect` and `unknown` are the tool's, written down when the call starts, so that what to do about a call
     without a result never depends on code that changed since. `edited` holds arguments that a person changed; the
-    model's own stay as they are. A suspended call waits for the answer to a ticket, or for the task `task_id`.
+    model's own stay as they are. A suspended call waits for the answer to a ticket, for the task `task_id`, or for
+    the time `until`; `timers` are the times that it waited for before, by the place in its code.
     """
 
     id: str
@@ -214,6 +222,8 @@ class Call(Struct, frozen=True, gc=False, omit_defaults=True):
     finished_at: int | None = None
     unknown: UnknownPolicy = "tell"
     task_id: str | None = None
+    until: int | None = None
+    timers: tuple[tuple[int, int], ...] = ()
 
     @property
     def effective_arguments(self) -> dict[str, Any]:
@@ -222,12 +232,12 @@ class Call(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class TaskRecord(Struct, frozen=True, gc=False, omit_defaults=True):
-    """Work that a thread owns besides its run: the run `target` of an agent on a thread of its own.
+    """Work that a thread owns besides its run: the run `target` of an agent or a function on a thread of its own.
 
-    `run_id` is the run that it ends with, and `call_id` the tool call that began it, the `place`-th thing that the
-    call waited for. What comes of an older `epoch` counts no more. A `background` task tells its owner when it is
-    done; any other is waited for by its call. A `durable` one has dispatches of its own, so that any process runs
-    it; a `remote` one is carried out by its agent's backend.
+    `run_id` is the run that it ends with; without one it is detached, and ends with none. `call_id` is the tool
+    call that began it, the `place`-th thing that the call waited for. What comes of an older `epoch` counts no
+    more. A `background` task tells its owner when it is done; any other is waited for by its call. A `durable` one
+    has dispatches of its own, so that any process runs it; a `remote` one is carried out by its agent's backend.
     """
 
     id: str
@@ -248,14 +258,29 @@ class TaskRecord(Struct, frozen=True, gc=False, omit_defaults=True):
     created_at: int = 0
     finished_at: int | None = None
 
+    @property
+    def function(self) -> str | None:
+        """The name of the function that the task is, if it is one."""
+        return self.agent_id.removeprefix(FUNCTION) if self.agent_id.startswith(FUNCTION) else None
+
 
 class TaskRef(Struct, frozen=True, gc=False, omit_defaults=True):
-    """The task that a run is: its id and epoch on the owner's thread."""
+    """The task that a run is: its id and epoch on the owner's thread. With `wake="run"` its end begins a run of
+    the agent `owner` there if the thread is idle."""
 
     id: str
     epoch: int = 1
     background: bool = False
     durable: bool = False
+    wake: TaskWake = "inbox"
+    owner: str = ""
+
+
+class TaskEvent(Struct, frozen=True, gc=False, omit_defaults=True):
+    """Something that a task tells its owner while it runs."""
+
+    kind: str
+    payload: Any = None
 
 
 class TaskOutcome(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -297,7 +322,7 @@ class RunRecord(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True)
     a backend came back. A run that another one waits for, or that works in the background for one, is its `task`.
     `news` is what the model is to be told once the open step is closed; `apart` says that runs below it may run
     elsewhere, so that what they use has to be read. `hops` is over how many messages in a row from agent to agent
-    it came about. The lower its `priority`, the sooner it is claimed.
+    it came about. The lower its `priority`, the sooner it is claimed. One that is `paused` begins no step.
     """
 
     identity: Identity
@@ -334,6 +359,7 @@ class RunRecord(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True)
     apart: bool = False
     hops: int = 0
     priority: int = PRIORITY
+    paused: bool = False
 
     @property
     def id(self) -> str:

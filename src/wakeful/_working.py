@@ -1,0 +1,205 @@
+"""Work besides a conversation: tasks, schedules, and runs that stand still; what the runtime offers for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, cast, get_args
+
+from msgspec import Struct
+
+from ._checks import instance_of, message_of, one_of, request_of, thread_of
+from ._deciding import Deciding
+from .agents import Agent
+from .dispatch import (
+    Dispatcher,
+    RunResult,
+    cancel_task,
+    child_of,
+    find_task,
+    put_schedule,
+    remove_schedule,
+    schedules,
+    set_paused,
+    spawn,
+    tasks_of,
+)
+from .errors import UsageError
+from .tasks import Cron, Schedule, TaskBook
+from .tasks._schedule import Missed
+from .tools import SpawnRequest
+from .types.content import Content
+from .types.runs import Principal, TaskRecord, TaskStatus, TaskWake
+
+__all__ = ["TaskHandle", "Working"]
+
+Input = str | Sequence[Content]
+
+
+class TaskHandle(Struct, frozen=True, eq=False):
+    """A task that was begun: it is in the store, and goes on by itself. `thread_id` is the thread that owns it."""
+
+    id: str
+    thread_id: str | None
+    _dispatch: Dispatcher
+
+    async def record(self) -> TaskRecord:
+        """The task as it is now."""
+        return await find_task(self._dispatch.env.store, self.id)
+
+    async def result(self) -> RunResult:
+        """Wait until the task is done, or waits for a person, whichever process runs it."""
+        task = await self.record()
+        await self._dispatch.pump(task.target_thread)
+        return await self._dispatch.wait(task.target)
+
+    async def value(self) -> Any:
+        """Wait for what the task came to: what a function returned, or an agent's typed output or text. Raises
+        `RunFailed` if it failed."""
+        task, result = await self.record(), await self.result()
+        result.raise_for_failure()
+        if task.function is not None:
+            return result.raw
+        return result.text if result.output is None else result.output
+
+    async def cancel(self, reason: str = "cancelled by request") -> bool:
+        """Stop the task with everything it does; False if it was done before."""
+        return await cancel_task(self._dispatch, await self.record(), reason)
+
+
+class Working(Deciding):
+    """What a runtime does in the background, later, and not now."""
+
+    _book: TaskBook
+
+    # -- tasks -----------------------------------------------------------------------------------------------
+
+    async def spawn(
+        self,
+        target: str | Agent | Callable[..., Any],
+        prompt: Input | None = None,
+        *,
+        thread: str | None = None,
+        name: str | None = None,
+        wake: TaskWake = "inbox",
+        principal: Principal | None = None,
+        request_id: str | None = None,
+        arguments: Mapping[str, Any] | None = None,
+        **more: Any,
+    ) -> TaskHandle:
+        """Begin work in the background, and return once it is in the store: an agent with a prompt, or a function
+        of `Runtime(tasks=...)` with its arguments.
+
+        The `thread` that owns it is told when it is done: a run there at its next step, else the next one, or with
+        `wake="run"` one that begins for it. Repeating a `request_id` begins nothing, and finds the task. Arguments
+        whose names are options here go into `arguments`.
+        """
+        self._bind()
+        one_of(wake, get_args(TaskWake), "wake")
+        instance_of(principal, Principal, "principal")
+        message = None if prompt is None else message_of(prompt, principal)
+        where = target.id if isinstance(target, Agent) else target
+        request = SpawnRequest(where, message, {**(arguments or {}), **more}, name, {}, True, wake)
+        child = child_of(self._dispatch, self._book, request)
+        owner = None if thread is None else thread_of(thread)
+        task = await spawn(self._dispatch, child, owner, principal, request_of(request_id))
+        return TaskHandle(task.id, owner, self._dispatch)
+
+    async def task(self, task_id: str) -> TaskHandle:
+        """A task by its id, whoever began it."""
+        self._bind()
+        found = await find_task(self._env.store, task_id)
+        return TaskHandle(found.id, found.thread_id or None, self._dispatch)
+
+    async def tasks(self, thread: str, *, status: TaskStatus | None = None) -> list[TaskRecord]:
+        """The tasks that a thread owns, oldest first, with the run and the call that began each."""
+        one_of(status, get_args(TaskStatus), "status")
+        return await tasks_of(self._env.store, thread_of(thread), status=status)
+
+    async def cancel_tasks(self, thread: str, reason: str = "cancelled by request") -> int:
+        """Stop all tasks of a thread with everything they do; how many were running."""
+        self._bind()
+        running = await self.tasks(thread, status="running")
+        return sum([await cancel_task(self._dispatch, task, reason) for task in running])
+
+    # -- schedules -------------------------------------------------------------------------------------------
+
+    async def schedule(
+        self,
+        name: str,
+        target: str | Agent | Callable[..., Any],
+        input: Input | None = None,
+        *,
+        cron: str | None = None,
+        tz: str = "UTC",
+        at: datetime | None = None,
+        delay: float | timedelta | None = None,
+        missed: Missed = "once",
+        thread: str | None = None,
+        principal: Principal | None = None,
+        arguments: Mapping[str, Any] | None = None,
+    ) -> Schedule:
+        """Begin an agent's run, or a function, at the times of a `cron` expression, once `at` a time, or after a
+        `delay`; see `Schedule`. It is kept until it is unscheduled. Scheduling the same again changes nothing, and
+        another one of the same name takes its place."""
+        self._bind()
+        one_of(missed, get_args(Missed), "missed")
+        instance_of(principal, Principal, "principal")
+        if not isinstance(cast(Any, name), str) or not name.replace("-", "").replace("_", "").isalnum():
+            raise UsageError(f"a schedule's name is a word, not {name!r:.80}")
+        if len(name.encode()) > 64:
+            raise UsageError(f"a schedule's name has up to 64 bytes: {name!r:.80}")
+        moment = self._moment(cron, tz, at, delay)
+        message = None if input is None else message_of(input, principal)
+        where = target.id if isinstance(target, Agent) else target
+        child = child_of(self._dispatch, self._book, SpawnRequest(where, message, arguments or {}))
+        found = Schedule(
+            name,
+            child.agent_id,
+            child.message,
+            cron or "",
+            tz,
+            missed,
+            None if thread is None else thread_of(thread),
+            moment,
+            principal,
+        )
+        return await put_schedule(self._dispatch, found)
+
+    def _moment(
+        self, cron: str | None, tz: str, at: datetime | None, delay: float | timedelta | None
+    ) -> int | None:
+        """The one time at which something is scheduled; None if it is by a cron expression, which is checked."""
+        if sum(given is not None for given in (cron, at, delay)) != 1:
+            raise UsageError("schedule takes one of cron=..., at=... and delay=...")
+        if cron is not None:
+            Cron(cron, tz)
+            return None
+        if at is not None:
+            if at.tzinfo is None:
+                raise UsageError(f"at={at} has no time zone; use datetime(..., tzinfo=UTC)")
+            return round(at.timestamp() * 1000)
+        seconds = delay.total_seconds() if isinstance(delay, timedelta) else cast(float, delay)
+        return self._env.clock.now() + round(seconds * 1000)
+
+    async def schedules(self) -> list[Schedule]:
+        """What is scheduled, by name, with when it happened last and will next."""
+        return await schedules(self._env.store)
+
+    async def unschedule(self, name: str) -> bool:
+        """Forget a schedule; what it began goes on. False if there is none of that name."""
+        self._bind()
+        return await remove_schedule(self._env.store, name)
+
+    # -- standing still --------------------------------------------------------------------------------------
+
+    async def pause(self, run_id: str) -> bool:
+        """Let a run stand still from its next step on, whichever process runs it: it waits, and holds nothing,
+        until `unpause`. False if it is done."""
+        self._bind()
+        return await set_paused(self._dispatch, run_id, "pause")
+
+    async def unpause(self, run_id: str) -> bool:
+        """Let a paused run go on; False if it is done."""
+        self._bind()
+        return await set_paused(self._dispatch, run_id, "unpause")

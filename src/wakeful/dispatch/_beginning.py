@@ -1,0 +1,322 @@
+"""Beginning work below a call: children, functions and coroutines, written down before they run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from inspect import iscoroutine
+from typing import Any, cast
+
+from msgspec.structs import replace
+
+from ..agents import child_agent
+from ..errors import InvalidArguments, ToolError, UnknownAgent, UsageError
+from ..loop import Activation
+from ..stores import Commit, InboxItem
+from ..tasks import COROUTINE, TaskBook
+from ..tools import ChildRequest, SpawnRequest, ToolContext
+from ..types.content import ToolCall
+from ..types.ids import new_id
+from ..types.messages import Message, Producer, user_message
+from ..types.runs import FUNCTION, Identity, TaskRecord, TaskRef
+from ._local import Dispatcher
+from ._remote_tasks import InvalidState, backend_of_task, thread_for
+
+__all__ = [
+    "begin",
+    "check_name",
+    "child_of",
+    "identity_of",
+    "input_of",
+    "keep_here",
+    "new_task",
+    "recorded",
+    "resume",
+    "seed_of",
+    "visible_to",
+]
+
+
+async def recorded(
+    dispatch: Dispatcher, parent: Activation, context: ToolContext, place: int
+) -> TaskRecord | None:
+    """The task that the commit which started the call began here, or an earlier attempt at it."""
+    known = (*parent.view.tasks, *parent.view.detached)
+    open_one = next((t for t in known if t.call_id == context.call_id and t.place == place), None)
+    if open_one is not None or context.attempt == 1:
+        return open_one
+    tasks = await dispatch.env.store.tasks(parent.identity.thread_id)
+    return next((t for t in tasks if t.call_id == context.call_id and t.place == place), None)
+
+
+async def begin(
+    dispatch: Dispatcher, parent: Activation, context: ToolContext, place: int, request: ChildRequest
+) -> TaskRecord:
+    """Write down that the call has a child, with a durable one's input: one commit under the parent's fence."""
+    task = new_task(dispatch, parent, context.call_id, place, request)
+    await _write(dispatch, parent, task, [input_of(parent, task, request)] if task.durable else [])
+    return task
+
+
+def new_task(
+    dispatch: Dispatcher, parent: Activation, call_id: str, place: int, request: ChildRequest
+) -> TaskRecord:
+    """What a call's child will be written down as; refused if it can't be begun."""
+    _check(parent, request)
+    backed = child_agent(dispatch.env.registry, request.agent_id).backend is not None
+    remote = backed and not request.agent_id.startswith(FUNCTION)
+    if remote and request.state:
+        raise InvalidArguments("remote agents do not support seeded local state")
+    if remote and request.fork:
+        raise InvalidArguments("fork_context is only supported for hosted local agents")
+    _check_name(parent, request)
+    return _record(parent, call_id, place, request, remote=remote)
+
+
+def _check(parent: Activation, request: ChildRequest) -> None:
+    """Refuse to begin work that would be nested too deep, or come too late."""
+    above, what = parent.identity, request.agent_id
+    if above.depth >= parent.rules.limits.depth:
+        raise ToolError(
+            f"agent {what} can't be called here: runs are nested {above.depth} deep and the limit is "
+            f"{parent.rules.limits.depth}"
+        )
+    if parent.view.run.cancel is not None or parent.left:
+        raise ToolError(f"parent run '{above.run_id}' has already been cancelled")
+
+
+def _check_name(parent: Activation, request: ChildRequest) -> None:
+    check_name(request.name, (*parent.view.tasks, *parent.view.detached))
+
+
+def _record(
+    parent: Activation, call_id: str, place: int, request: ChildRequest, *, remote: bool = False
+) -> TaskRecord:
+    run_id, above, durable = new_id(), parent.identity, request.durable or request.background
+    apart = f"task-{run_id}" if request.agent_id.startswith(FUNCTION) else thread_for(run_id)
+    return TaskRecord(
+        id=run_id,
+        thread_id=above.thread_id,
+        run_id=None if request.detached else above.run_id,
+        name=request.name,
+        agent_id=request.agent_id,
+        target=run_id,
+        target_thread=apart if durable or remote else run_id,
+        call_id=call_id,
+        place=place,
+        background=request.background,
+        durable=durable,
+        remote=remote,
+        created_at=parent.clock.now(),
+    )
+
+
+async def _write(dispatch: Dispatcher, parent: Activation, task: TaskRecord, inbox: list[InboxItem]) -> None:
+    commit = Commit(task.thread_id, parent.identity, parent.draft.fence, tasks=[task], inbox=inbox)
+    view, where = parent.view, "detached" if task.run_id is None else "tasks"
+    # Before it is written: from now on its name is taken.
+    setattr(view, where, (*getattr(view, where), task))
+    try:
+        await dispatch.env.store.commit(commit)
+    except BaseException:
+        setattr(view, where, tuple([t for t in getattr(view, where) if t is not task]))
+        raise
+    if task.durable:
+        parent.apart = True
+        parent.set_run(apart=True)
+        dispatch.wake(task.target_thread)
+
+
+async def resume(
+    dispatch: Dispatcher, parent: Activation, context: ToolContext, task: TaskRecord, prompt: str
+) -> TaskRecord:
+    """Let a stopped task go on, as a new run on the same thread: what comes of the old one counts no more."""
+    if task.status != "cancelled":
+        return task
+    if task.function is not None:
+        raise InvalidState(f"Task '{task.id}' is a function and cannot be resumed; start it again")
+    if backend_of_task(dispatch.env.registry, task) is not None:
+        raise InvalidState(f"Run '{task.id}' is remote and cannot be resumed; start a new run with agent_id")
+    again = replace(
+        task,
+        status="running",
+        run_id=context.run.run_id,
+        target=new_id(),
+        call_id=context.call_id,
+        epoch=task.epoch + 1,
+        background=True,
+        durable=True,
+        error=None,
+        finished_at=None,
+    )
+    message = user_message(prompt.strip() or "Go on with your task.", at=parent.clock.now())
+    request = ChildRequest(task.agent_id, message, background=True)
+    await _write(dispatch, parent, again, [input_of(parent, again, request)])
+    return again
+
+
+_RESERVED = ("parent", "self", "all", "broadcast")
+
+
+def check_name(name: str | None, running: Iterable[TaskRecord]) -> None:
+    """Refuse a task's name that is reserved, or that one of its thread has which still runs."""
+    if name in _RESERVED:
+        raise InvalidArguments(f"'{name}' is a reserved name")
+    if name is not None and any(task.name == name for task in running):
+        raise InvalidArguments(f"a running task named '{name}' already exists")
+
+
+def identity_of(parent: Activation, task: TaskRecord) -> Identity:
+    """Who the run is that a task is."""
+    above, call_id = parent.identity, (task.call_id or "").strip() or None
+    if task.run_id is None:
+        # It is the thread's, and of no run's tree.
+        return Identity(
+            task.target,
+            task.target_thread,
+            task.agent_id,
+            task.target,
+            None,
+            above.thread_id,
+            call_id,
+            "task",
+            above.depth + 1,
+        )
+    return Identity(
+        task.target,
+        task.target_thread,
+        task.agent_id,
+        above.root_run_id,
+        above.run_id,
+        above.thread_id,
+        call_id,
+        "subagent",
+        above.depth + 1,
+    )
+
+
+def input_of(parent: Activation, task: TaskRecord, request: ChildRequest) -> InboxItem:
+    """What begins the run that a task is."""
+    return InboxItem(
+        id=task.target,
+        thread_id=task.target_thread,
+        kind="input",
+        message=_after_hops(request.message, parent.view.run.hops),
+        agent_id=task.agent_id,
+        principal=parent.view.run.principal,
+        run_id=task.target,
+        seed=seed_of(parent, request),
+        lineage=identity_of(parent, task),
+        task=_ref(parent, task, request),
+        history=visible_to(parent) if request.fork else (),
+    )
+
+
+def _ref(parent: Activation, task: TaskRecord, request: ChildRequest) -> TaskRef:
+    return TaskRef(
+        task.id, task.epoch, task.background, not task.background, request.wake, parent.view.run.agent_id
+    )
+
+
+def _after_hops(message: Message, hops: int) -> Message:
+    """What a child is given counts as over as many messages as what its parent was given."""
+    return replace(message, producer=Producer(hops=hops)) if hops else message
+
+
+def seed_of(parent: Activation, request: ChildRequest) -> dict[str, bytes]:
+    """The state that a child begins with."""
+    return {**parent.state.copied(), **request.state} if request.fork else request.state
+
+
+def visible_to(parent: Activation) -> tuple[Message, ...]:
+    """What a person has seen of the caller's conversation: without calls that have no result yet."""
+    shown = [m for m in parent.history if m.visibility == "all" and m.role != "system"]
+    replied = {m.reply.call_id for m in shown if m.reply is not None}
+    asked = {call.id for m in shown for call in m.calls}
+    kept: list[Message] = []
+    for message in shown:
+        if message.reply is not None and message.reply.call_id not in asked:
+            continue
+        open_calls = [call for call in message.calls if call.id not in replied]
+        if open_calls:
+            parts = [p for p in message.content if not (type(p) is ToolCall and p in open_calls)]
+            message = replace(message, content=tuple(parts))
+        if message.content:
+            kept.append(replace(message, id=new_id(), seq=0))
+    return tuple(kept)
+
+
+# -- functions and coroutines --------------------------------------------------------------------------------
+
+
+def child_of(dispatch: Dispatcher, book: TaskBook, request: SpawnRequest) -> ChildRequest:
+    """The run of an agent that work in the background is; refused if the target is nothing that can be begun."""
+    target, message = request.target, request.message
+    if isinstance(target, str) and target in dispatch.env.registry.agents:
+        if message is None or request.arguments:
+            raise InvalidArguments(f"agent {target} takes a prompt, and no arguments: spawn({target!r}, prompt)")
+        agent_id = target
+    elif iscoroutine(target):
+        raise UsageError("a coroutine can be begun in a tool only, with ctx.spawn(...)")
+    else:
+        packed = book.pack(cast(Any, target), request.arguments)
+        if packed is None:
+            known = ", ".join(sorted([*dispatch.env.registry.agents, *book.functions]))
+            raise UnknownAgent(f"no agent or task {target!r} (known: {known})")
+        if message is not None or request.state:
+            raise InvalidArguments(f"task {packed[0].removeprefix(FUNCTION)} takes arguments by name only")
+        agent_id, message = packed[0], user_message(packed[1], at=dispatch.env.clock.now())
+    return ChildRequest(
+        agent_id,
+        message,
+        background=True,
+        name=request.name,
+        state=request.state,
+        detached=request.detached,
+        wake=request.wake,
+    )
+
+
+async def keep_here(
+    dispatch: Dispatcher,
+    book: TaskBook,
+    parent: Activation,
+    context: ToolContext,
+    coroutine: Coroutine[Any, Any, Any],
+    request: SpawnRequest,
+) -> TaskRecord:
+    """Run a coroutine as a run of its own that this process has claimed before anybody knows of it: whoever takes
+    that over when the process is gone finds no coroutine, and says so."""
+    place = context.next_place()
+    begun = False
+    try:
+        if (known := await recorded(dispatch, parent, context, place)) is not None:
+            return known
+        message = user_message(getattr(coroutine, "__name__", "coroutine"), at=parent.clock.now())
+        child = ChildRequest(
+            COROUTINE,
+            message,
+            background=True,
+            name=request.name,
+            detached=request.detached,
+            wake=request.wake,
+        )
+        _check(parent, child)
+        _check_name(parent, child)
+        task = _record(parent, context.call_id, place, child)
+        identity, ref = identity_of(parent, task), _ref(parent, task, child)
+        act = dispatch.opener.child(parent, identity, ref, message, {}, ())
+        await act.flush()
+        try:
+            await _write(dispatch, parent, task, [])
+            book.coroutines[task.target] = (message.text, coroutine)
+            begun = True
+        finally:
+            if not begun:
+                act.set_run(cancel="it could not be written down")
+            driving = asyncio.get_running_loop().create_task(dispatch.drive(act, task.target_thread))
+            dispatch.track(driving)
+        return task
+    finally:
+        if not begun:
+            coroutine.close()

@@ -1,0 +1,145 @@
+"""Schedules in the store: each is a run that waits for its next time, on a thread that nobody is shown.
+
+When its time has come, one commit puts the input into the inbox of what it begins and lets it wait for the time
+after. A crash before that commit changes nothing, and two processes can't both make it.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from ..errors import Conflict, InboxFull
+from ..stores import Commit, Fence, InboxItem, StateWrite, Store, ThreadView
+from ..tasks import SCHEDULE, Schedule
+from ..types.codec import decode, encode
+from ..types.ids import new_id
+from ..types.runs import Identity, NaturalEnd, Outcome, RunRecord, Waiting
+
+if TYPE_CHECKING:
+    from ._local import Dispatcher
+
+__all__ = ["fire", "put_schedule", "remove_schedule", "schedules"]
+
+_log = logging.getLogger("wakeful")
+
+# What a schedule is called in the state of its thread, and what its thread is below of, so that it isn't listed.
+_STATE = "__schedule"
+_ABOVE = "(schedules)"
+_PAGE = 100
+
+
+def _thread_of(name: str) -> str:
+    return f"schedule-{name}"
+
+
+def _read(stored: ThreadView, run: RunRecord) -> Schedule:
+    found = decode(stored.state[_STATE], Schedule)
+    return replace(found, next_at=None if run.waiting is None else run.waiting.until)
+
+
+async def put_schedule(dispatch: Dispatcher, schedule: Schedule) -> Schedule:
+    """Keep a schedule. One of the same name is replaced, unless it is the same; then nothing changes."""
+    store, thread_id = dispatch.env.store, _thread_of(schedule.name)
+    while True:
+        now = dispatch.env.clock.now()
+        stored = await store.load(thread_id)
+        run = None if stored is None else stored.run
+        if stored is not None and run is not None and _same(known := _read(stored, run), schedule):
+            return known
+        if run is None:
+            run_id = new_id()
+            identity = Identity(run_id, thread_id, SCHEDULE, run_id, parent_thread_id=_ABOVE, origin="schedule")
+            run = RunRecord(identity=identity, agent_id=SCHEDULE, created_at=now, started_at=now)
+        first = schedule.first(now)
+        waiting = Waiting("timer", now, until=first)
+        run = replace(run, status="waiting", waiting=waiting, updated_at=now)
+        version = 0 if stored is None else stored.thread.version
+        written = [StateWrite(_STATE, encode(schedule))]
+        try:
+            await store.commit(Commit(thread_id, run.identity, version=version, runs=[run], state=written))
+        except Conflict:
+            continue
+        dispatch.keeper.look()
+        return replace(schedule, next_at=first)
+
+
+def _same(one: Schedule, other: Schedule) -> bool:
+    def said(schedule: Schedule) -> Schedule:
+        message = replace(schedule.message, id="", created_at=0)
+        return replace(schedule, message=message, last_at=None, next_at=None)
+
+    return encode(said(one)) == encode(said(other))
+
+
+async def schedules(store: Store) -> list[Schedule]:
+    """What is scheduled, by name."""
+    found: list[Schedule] = []
+    before: str | None = None
+    while page := await store.runs(status="waiting", agent_id=SCHEDULE, before=before, limit=_PAGE):
+        for run in page:
+            stored = await store.load(run.thread_id)
+            if stored is not None and stored.run is not None:
+                found.append(_read(stored, stored.run))
+        before = page[-1].id
+    return sorted(found, key=lambda schedule: schedule.name)
+
+
+async def remove_schedule(store: Store, name: str) -> bool:
+    """Forget a schedule; False if there is none of that name."""
+    return bool(await store.delete(_thread_of(name)))
+
+
+async def fire(dispatch: Dispatcher, stored: ThreadView, run: RunRecord, fence: Fence | None = None) -> None:
+    """Begin what is due by a schedule, and let it wait for its next time: one commit, or nothing. A claim is given
+    back with it."""
+    waiting = run.waiting
+    if waiting is None or waiting.until is None:
+        return
+    now, schedule = dispatch.env.clock.now(), _read(stored, run)
+    due, following = schedule.due(waiting.until, now)
+    if following is None:
+        ended = {"status": "done", "waiting": None, "outcome": Outcome(NaturalEnd()), "finished_at": now}
+        run = replace(run, updated_at=now, **ended)
+    else:
+        run = replace(run, waiting=Waiting("timer", now, until=following), updated_at=now)
+    schedule = replace(schedule, last_at=due[-1] if due else schedule.last_at, next_at=None)
+    commit = Commit(
+        run.thread_id,
+        run.identity,
+        fence,
+        version=None if fence is not None else stored.thread.version,
+        release=fence is not None,
+        runs=[run],
+        state=[StateWrite(_STATE, encode(schedule))],
+        inbox=[_input(schedule, at, now) for at in due],
+    )
+    try:
+        await dispatch.env.store.commit(commit)
+    except Conflict:
+        return  # Somebody else did it, or the schedule was changed.
+    except InboxFull as error:
+        _log.warning("schedule %r: an occurrence is left out: %s", schedule.name, error)
+        commit.inbox = ()
+        await dispatch.env.store.commit(commit)
+    for item in commit.inbox:
+        dispatch.wake(item.thread_id)
+    dispatch.keeper.look()
+
+
+def _input(schedule: Schedule, at: int, now: int) -> InboxItem:
+    run_id, moment = new_id(), datetime.fromtimestamp(at / 1000, UTC)
+    thread_id = schedule.thread or f"{schedule.name}-{moment:%Y%m%dT%H%M%SZ}"
+    return InboxItem(
+        id=f"schedule:{schedule.name}:{at}",
+        thread_id=thread_id,
+        kind="input",
+        message=replace(schedule.message, id=new_id(), created_at=now),
+        agent_id=schedule.agent_id,
+        principal=schedule.principal,
+        run_id=run_id,
+        lineage=Identity(run_id, thread_id, schedule.agent_id, run_id, origin="schedule"),
+    )

@@ -1,0 +1,245 @@
+"""Schedules: runs and tasks that begin at a time, once each, whatever happens to processes meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from itertools import takewhile
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from loop.helpers import soon
+from wakeful import (
+    Agent,
+    ConfigurationError,
+    InvalidArguments,
+    Runtime,
+    Schedule,
+    ScriptedModel,
+    UsageError,
+    task,
+)
+from wakeful.tasks import Cron
+from wakeful.testing import FakeClock
+from wakeful.types.messages import user_message
+
+from .conftest import Place
+from .helpers import eventually
+
+MONDAY = datetime(2026, 1, 5, 8, 30, tzinfo=UTC)
+
+ran: list[str] = []
+
+
+@task(effect="pure")
+async def report(about: str) -> str:
+    ran.append(about)
+    return f"on {about}"
+
+
+@pytest.fixture(autouse=True)
+def nothing_ran() -> None:
+    ran.clear()
+
+
+def at(moment: datetime) -> FakeClock:
+    return FakeClock(round(moment.timestamp() * 1000))
+
+
+def office(place: Place, time: FakeClock, **options: Any) -> Runtime:
+    agent = Agent("agent", model=ScriptedModel(["good morning"] * 20))
+    return Runtime([agent], tasks=[report], store=place(), clock=time, **options)
+
+
+async def runs(runtime: Runtime, agent: str = "agent") -> list[str]:
+    return sorted(run.thread_id for run in await runtime.list_runs(agent=agent) if run.status == "done")
+
+
+async def has_runs(runtime: Runtime, count: int, agent: str = "agent") -> bool:
+    return len(await runs(runtime, agent)) == count
+
+
+async def test_a_run_begins_at_each_time(place: Place) -> None:
+    time = at(MONDAY)
+    async with office(place, time) as runtime:
+        schedule = await runtime.schedule("morning", "agent", "Wake up!", cron="0 9 * * MON")
+        assert schedule.next_at == round(MONDAY.replace(hour=9, minute=0).timestamp() * 1000)
+        await time.advance(29 * 60)
+        assert await runs(runtime) == []
+        await time.advance(60)
+        await eventually(lambda: has_runs(runtime, 1))
+        await time.advance(7 * 24 * 3600)
+        await eventually(lambda: has_runs(runtime, 2))
+        assert await runs(runtime) == ["morning-20260105T090000Z", "morning-20260112T090000Z"]
+        (run, _) = await runtime.list_runs(agent="agent")
+        assert run.identity.origin == "schedule"
+        assert [m.text for m in await runtime.messages(run.thread_id)] == ["Wake up!", "good morning"]
+
+
+async def test_times_are_by_the_clocks_of_the_time_zone(place: Place) -> None:
+    time = at(MONDAY.replace(hour=0))
+    async with office(place, time) as runtime:
+        schedule = await runtime.schedule("m", "agent", "Hi", cron="0 9 * * *", tz="Europe/Berlin")
+        assert schedule.next_at is not None
+        local = datetime.fromtimestamp(schedule.next_at / 1000, ZoneInfo("Europe/Berlin"))
+        assert (local.hour, local.utcoffset()) == (9, timedelta(hours=1))
+
+
+async def test_a_function_is_scheduled_like_an_agent(place: Place) -> None:
+    time = at(MONDAY)
+    async with office(place, time) as runtime:
+        await runtime.schedule("sales", report, cron="0 * * * *", arguments={"about": "sales"})
+        await time.advance(1800)
+        await eventually(lambda: has_runs(runtime, 1, "task:report"))
+        assert ran == ["sales"]
+        assert [s.target for s in await runtime.schedules()] == ["report"]
+
+
+async def test_occurrences_for_one_thread_take_turns_there(place: Place) -> None:
+    time = at(MONDAY)
+    async with office(place, time) as runtime:
+        await runtime.schedule("tick", "agent", "tick", cron="* * * * *", thread="t", missed="all")
+        await time.advance(180)
+        await eventually(lambda: has_runs(runtime, 3))
+        assert [m.text for m in await runtime.messages("t") if m.role == "user"] == ["tick"] * 3
+
+
+async def test_a_schedule_is_kept_over_a_restart_and_scheduling_it_again_changes_nothing(place: Place) -> None:
+    time = at(MONDAY)
+    async with office(place, time) as runtime:
+        first = await runtime.schedule("morning", "agent", "Wake up!", cron="0 9 * * *")
+    async with office(place, time) as runtime:
+        again = await runtime.schedule("morning", "agent", "Wake up!", cron="0 9 * * *")
+        assert again == first
+        assert await runtime.schedules() == [first]
+        changed = await runtime.schedule("morning", "agent", "Wake up!", cron="0 10 * * *")
+        assert await runtime.schedules() == [changed]
+        await time.advance(2 * 3600)
+        await eventually(lambda: has_runs(runtime, 1))
+        assert await runs(runtime) == ["morning-20260105T100000Z"]
+
+
+@pytest.mark.parametrize(
+    ("missed", "made_up"), [("once", ["12"]), ("all", ["09", "10", "11", "12"]), ("skip", [])]
+)
+async def test_what_becomes_of_times_that_nobody_was_there_for(
+    place: Place, missed: Any, made_up: list[str]
+) -> None:
+    time = at(MONDAY)
+    async with office(place, time) as runtime:
+        await runtime.schedule("hourly", "agent", "Hi", cron="0 * * * *", missed=missed)
+    await time.advance(4 * 3600)
+    async with office(place, time) as runtime:
+        await eventually(lambda: next_is(runtime, MONDAY.replace(hour=13, minute=0)))
+        await eventually(lambda: has_runs(runtime, len(made_up)))
+        assert await runs(runtime) == [f"hourly-20260105T{hour}0000Z" for hour in made_up]
+
+
+async def next_is(runtime: Runtime, moment: datetime) -> bool:
+    (schedule,) = await runtime.schedules()
+    return schedule.next_at == round(moment.timestamp() * 1000)
+
+
+async def test_two_processes_begin_each_occurrence_once(place: Place) -> None:
+    time = at(MONDAY)
+    async with office(place, time) as one, office(place, time) as two:
+        await one.schedule("tick", "agent", "tick", cron="*/10 * * * *", missed="all")
+        await time.advance(3600)
+        await asyncio.gather(*[runtime._dispatch.pump("schedule-tick") for runtime in (one, two, one, two)])
+        await eventually(lambda: has_runs(one, 6))
+        assert len(await one.list_runs(agent="agent")) == 6
+
+
+async def test_once_at_a_time_or_after_a_delay(place: Place) -> None:
+    time = at(MONDAY)
+    async with office(place, time) as runtime:
+        await runtime.schedule("once", "agent", "Now", at=MONDAY + timedelta(minutes=5))
+        await runtime.schedule("later", report, delay=timedelta(minutes=10), arguments={"about": "it"})
+        assert [s.name for s in await runtime.schedules()] == ["later", "once"]
+        await time.advance(300)
+        await eventually(lambda: has_runs(runtime, 1))
+        assert [s.name for s in await runtime.schedules()] == ["later"]
+        await time.advance(300)
+        await eventually(lambda: has_runs(runtime, 1, "task:report"))
+        assert await runtime.schedules() == []
+        await runtime.schedule("once", "agent", "Again", delay=60)
+        await time.advance(60)
+        await eventually(lambda: has_runs(runtime, 2))
+
+
+async def test_what_is_unscheduled_happens_no_more(place: Place) -> None:
+    time = at(MONDAY)
+    async with office(place, time) as runtime:
+        await runtime.schedule("morning", "agent", "Wake up!", cron="0 9 * * *")
+        assert await runtime.unschedule("morning")
+        assert not await runtime.unschedule("morning")
+        await time.advance(24 * 3600)
+        await runtime._dispatch.pump("schedule-morning")
+        assert await runtime.schedules() == []
+        assert await runs(runtime) == []
+
+
+async def test_schedules_are_no_threads_or_agents_of_the_application(place: Place) -> None:
+    async with office(place, at(MONDAY)) as runtime:
+        await runtime.schedule("morning", "agent", "Wake up!", cron="0 9 * * *")
+        assert await runtime.threads() == []
+        assert await runtime.parked_problems() == []
+        assert list(runtime.agents) == ["agent"]
+
+
+async def test_a_tenants_schedules_are_its_own(place: Place) -> None:
+    time = at(MONDAY)
+    async with office(place, time) as runtime:
+        acme = runtime.tenant("acme")
+        await acme.schedule("morning", "agent", "Wake up!", cron="0 9 * * *")
+        assert await runtime.schedules() == []
+        await time.advance(1800)
+        await eventually(lambda: has_runs(acme, 1))
+        assert await runs(runtime) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "said"),
+    [
+        ({"cron": "nope"}, ConfigurationError, "has 1 fields"),
+        ({"cron": "* * * * *", "tz": "Nowhere"}, ConfigurationError, "no time zone"),
+        ({}, UsageError, "one of cron"),
+        ({"cron": "* * * * *", "delay": 1}, UsageError, "one of cron"),
+        ({"at": datetime(2026, 1, 1)}, UsageError, "has no time zone"),
+        ({"delay": 1, "missed": "perhaps"}, UsageError, "missed is one of"),
+    ],
+)
+async def test_what_can_t_be_scheduled_is_refused(options: Any, error: type[Exception], said: str) -> None:
+    runtime = Runtime([Agent("agent", model=ScriptedModel(["hi"]))], tasks=[report])
+    with pytest.raises(error, match=said):
+        await runtime.schedule("x", "agent", "Hi", **options)
+    with pytest.raises(UsageError, match="a schedule's name"):
+        await runtime.schedule("a b", "agent", "Hi", delay=1)
+    with pytest.raises(InvalidArguments, match="takes a prompt"):
+        await runtime.schedule("x", "agent", delay=1)
+    with pytest.raises(InvalidArguments, match="missing required"):
+        await runtime.schedule("x", report, delay=1)
+    assert await soon(runtime.schedules()) == []
+    await runtime.close()
+
+
+@pytest.mark.parametrize(("missed", "made_up"), [("once", 1), ("all", 100), ("skip", 0)])
+def test_a_year_of_missed_minutes_is_no_work(missed: Any, made_up: int) -> None:
+    begin = round(MONDAY.timestamp() * 1000)
+    now = begin + 365 * 24 * 3600 * 1000 + 90_000
+    schedule = Schedule("tick", "agent", user_message("tick"), "*/2 * * * *", missed=missed)
+    due, following = schedule.due(begin, now)
+    assert len(due) == made_up
+    assert following == (due[-1] + 120_000 if due else now + 30_000)
+    assert all(at <= now for at in due)
+
+
+@pytest.mark.parametrize("cron", ["0 * * * *", "0 9 * * *", "0 9 1 * *", "0 9 1 1 *"])
+def test_the_last_time_that_was_missed_is_found_however_rare_it_is(cron: str) -> None:
+    begin = round(MONDAY.timestamp() * 1000)
+    now = begin + 3 * 366 * 24 * 3600 * 1000
+    times = [*takewhile(lambda one: one <= now, Cron(cron).times(begin))]
+    due, _ = Schedule("tick", "agent", user_message("tick"), cron).due(begin, now)
+    assert list(due) == times[-1:]

@@ -1,0 +1,213 @@
+"""The edge cases that the reference asserts in its own tests, each with the test of ours that settles it.
+
+Where the reference is wrong, or its case can't arise here, the line below says how that is.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+
+CASES = """
+# backends and children
+execute_delegate_binds_plugin_runtime_context
+    delegation/test_seed_001.py seed_1_11_a_plugin_is_bound_once_and_its_keys_are_there
+execute_delegate_returns_final_non_tool_message_after_tool_output
+    delegation/test_seed_001.py seed_1_15_the_last_text_is_the_answer
+execute_delegate_in_background_task_can_self_cancel_and_cascade
+    delegation/test_seed_000.py seed_0_7_stopping_oneself_stops_all_below
+execute_delegate_preserves_existing_cancel_task_tool
+    delegation/test_seed_000.py seed_0_4_a_tool_of_that_name_is_kept
+execute_delegate_preserves_non_missing_resolver_errors
+    delegation/test_seed_001.py seed_1_7_an_agent_that_is_not_there_and_one_that_does_not_resolve
+backend_status_timeout_is_first_class
+    backends/test_remote_runs.py a_backend_that_takes_too_long_is_stopped_and_aborted
+backend_status_waiting_is_first_class
+    backends/test_remote_runs.py a_question_is_answered_in_another_process_and_the_answer_goes_to_the_backend
+load_checkpoint_state_rejects_missing_durable_run_even_with_fallback
+    backends/test_seed_002_runs.py seed_2_35_a_state_that_cant_be_read_is_never_guessed
+remote_message_append_preserves_concurrent_committed_messages
+    conformance/test_store.py while_a_claim_stands_nobody_else_writes
+remote_checkpoint_identity_rejects_thread_mismatch
+    conformance/test_store.py the_fence_of_another_thread_is_no_fence
+run_non_local_root_cancel_invokes_backend_abort_hook
+    backends/test_seed_002_runs.py seed_2_25_a_cancelled_run_is_aborted_once_if_the_backend_can
+run_rejects_remote_overrides
+    backends/test_seed_002_contract.py seed_2_7_what_else_a_root_may_ask_for
+run_rejects_remote_resume_decisions
+    backends/test_seed_002_contract.py seed_2_6_decisions_are_asked_for_by_a_list_or_a_channel
+run_rejects_remote_frontend_tools
+    backends/test_seed_002_contract.py seed_2_8_every_mismatch_in_a_fixed_order
+run_rejects_remote_continuation
+    backends/test_seed_002_contract.py seed_2_8_every_mismatch_in_a_fixed_order
+run_non_local_continuation_uses_requested_run_state_not_latest
+    loop/test_edge_state.py edge_56_a_run_is_only_gone_on_with_on_its_own_thread
+unknown_seed_key_fails_the_child_run
+    loop/test_edge_cases.py edge_10_a_seed_that_does_not_fit_leaves_everything_untouched
+seed_rejected_when_backend_lacks_capability
+    delegation/test_seed_003_remote.py seed_3_11_a_remote_agent_takes_no_state
+local_child_agent_uses_resolved_execution_without_second_lookup
+    delegation/test_seed_001.py seed_1_7_an_agent_that_is_not_there_and_one_that_does_not_resolve
+drops_progress_from_unknown_call
+    backends/test_remote_runs.py nothing_is_taken_from_a_request_that_is_over
+wraps_error_events_as_tool_stream_by_default
+    delegation/test_seed_003.py seed_3_9_a_child_in_the_foreground_shows_its_progress
+# background work
+cancel_descendants_for_run_rejects_late_root_spawns
+    tasks/test_functions.py cancel_descendants_for_run_rejects_late_spawns
+cancel_descendants_for_run_rejects_late_nested_spawns
+    delegation/test_behaviour.py no_child_begins_below_a_run_that_was_cancelled
+restore_degrades_orphaned_running_tasks_to_failed
+    tasks/test_kill.py restore_degrades_orphaned_running_tasks_to_failed
+restore_does_not_degrade_live_running_tasks
+    tasks/test_coroutines.py restore_does_not_degrade_live_running_tasks
+restore_updates_counter_correctly
+    types/test_ids.py each_id_sorts_after_the_one_before
+    — a task's id is a UUIDv7: there is no counter to restore
+spawn_rejects_reserved_name
+    tasks/test_functions.py spawn_rejects_reserved_name
+spawn_rejects_duplicate_name
+    tasks/test_functions.py spawn_rejects_duplicate_name
+spawn_allows_same_name_after_completion
+    tasks/test_functions.py spawn_rejects_duplicate_name
+spawn_allows_same_name_on_different_threads
+    tasks/test_functions.py spawn_rejects_duplicate_name
+completion_metadata_commit_failure_leaves_store_stuck_at_running
+    crash/test_family.py a_process_may_die_at_any_commit_of_a_family
+    — the reference's defect: here a result and its status are one commit
+on_closed_fires_for_late_task_completion
+    tasks/test_functions.py a_task_is_adopted_by_a_run_that_owns_the_thread
+send_message_rejects_wrong_thread
+    messaging/test_seed_004.py seed_4_7_an_unknown_child_or_one_of_another_thread_is_not_found
+send_message_rejects_completed_task
+    messaging/test_seed_004.py seed_4_8_a_child_that_ended_or_has_no_inbox_is_unavailable
+send_message_rejects_nonexistent_task
+    messaging/test_seed_004.py seed_4_7_an_unknown_child_or_one_of_another_thread_is_not_found
+send_message_rejects_regular_task
+    messaging/test_seed_004.py seed_4_8_a_child_that_ended_or_has_no_inbox_is_unavailable
+pattern_cancel_all_thread_isolation
+    tasks/test_functions.py pattern_cancel_all_thread_isolation
+emit_after_cancel_still_delivers
+    tasks/test_functions.py emit_after_cancel_still_delivers
+agent_with_running_task_enters_awaiting_tasks
+    tasks/test_functions.py agent_with_running_task_enters_awaiting_tasks
+sub_agent_waits_for_bg_task_completion_before_returning
+    tasks/test_functions.py sub_agent_waits_for_bg_task_completion_before_returning
+background_events_buffer_while_suspended_until_decision_arrives
+    tasks/test_functions.py background_events_buffer_while_suspended_until_decision_arrives
+self_cancel_from_run_context_cascades_run_children
+    tasks/test_functions.py self_cancel_from_run_context_cascades_run_children
+# messages
+dispatch_retries_then_dead_letters_durable
+    messaging/test_outside.py a_failed_delivery_is_tried_again_on_the_clock
+dispatch_dead_letters_durable_without_sink
+    messaging/test_outside.py an_address_without_a_transport_is_not_found
+redelivery_after_crash_keeps_same_message_id
+    crash/test_messages.py a_correspondence_killed_at_every_commit
+dispatcher_without_explicit_sink_delivers_via_ambient_sink
+    messaging/test_outside.py what_one_process_left_another_delivers
+committed_message_is_id_addressed_and_attributes_sender
+    messaging/test_seed_004.py seed_4_16_what_is_sent_has_recipient_agent_sender_message_and_id
+redelivery_is_idempotent_no_duplicate_append
+    messaging/test_arrivals.py a_message_of_one_id_is_taken_in_once
+errors_when_mailbox_dropped
+    messaging/test_outside.py nothing_is_delivered_by_a_runtime_that_does_not_serve
+replay_re_enqueues_and_clears
+    messaging/test_outside.py dead_letters_are_listed_replayed_and_dropped_one_by_one
+# dispatch
+concurrent_claim_only_one_wins
+    conformance/test_store_claims.py nothing_is_claimed_twice
+claim_dispatch_ignores_available_at
+    conformance/test_store_claims.py what_is_delayed_is_claimed_when_its_time_has_come
+    — the reference claims what isn't due yet; here nobody does
+distributed_expired_lease_reclaim_rejects_late_old_owner_ack
+    conformance/test_store_claims.py the_dead_owner_can_t_write_once_its_thread_is_claimed
+distributed_lease_reclaim_uses_strict_expiry_boundary
+    conformance/test_store_ownership.py the_claim_of_a_live_worker_is_not_taken_over
+interrupt_between_claim_and_execution_supersedes_without_runtime_start
+    loop/test_edge_cases.py edge_18_a_run_cancelled_before_its_first_step_has_none
+submit_inline_claim_empty_cancels_precreated_run
+    conformance/test_store.py a_claim_and_its_first_writes_are_one
+    — a run is made by the commit that claims it, so that none is left behind
+foreground_submit_does_not_prepare_replacement_when_local_cancel_times_out
+    runtime/test_busy_threads.py send_interrupt_to_a_running_thread_cancels_it_first
+foreground_submit_does_not_prepare_replacement_when_remote_cancel_times_out
+    runtime/test_bus.py a_run_is_cancelled_at_once_from_another_process
+    — what interrupts waits in the inbox for the end of what it interrupts, wherever that runs
+cross_instance_concurrent_submits_do_not_lose_messages
+    conformance/test_store_inbox.py of_many_deliveries_at_once_none_is_lost
+reconstruct_failure_dead_letters_once
+    conformance/test_store_claims.py a_dead_letter_is_seen_and_can_be_put_back
+permanent_inference_error_dead_letters_after_single_run
+    loop/test_model_errors.py an_error_that_will_not_go_away_is_not_tried_again
+    — the run has failed, which is its outcome: delivering it again would end the same
+background_success_recovers_ack_after_result_was_recorded
+    conformance/test_store.py the_last_writes_and_the_release_are_one
+    — there is no ack apart from the result
+recover_reconstructs_dispatch_for_prepared_run_missing_wal
+    conformance/test_store_ownership.py a_run_that_is_written_without_a_claim_is_due
+recover_only_enqueues_orphaned_background_task_waiting_runs
+    conformance/test_store_ownership.py a_waiting_run_is_due_for_what_wakes_it
+reusable_waiting_run_prefers_thread_open_run_projection
+    conformance/test_store_view.py a_waiting_run_is_open
+    — a thread has one open run, and its view shows it
+live_then_queue_is_at_least_once_when_ack_lost
+    conformance/test_store_inbox.py an_item_is_delivered_once_whatever_became_of_it
+    — the inbox comes first and the live command is a hint, so that it is exactly once
+live_then_queue_falls_back_when_subscriber_drops_receipt
+    runtime/test_bus.py losing_the_bus_in_the_middle_loses_nothing
+targeted_live_delivery_does_not_ack_stale_same_thread_subscriber
+    conformance/test_bus.py a_command_reaches_the_owner_alone_and_the_sender_knows_that_it_was_heard
+freeze_retry_after_conflict_does_not_leave_phantom_trigger_ids
+    conformance/test_store_inbox.py a_refused_commit_delivers_nothing
+preflight_foreground_blocked_by_leading_barrier
+    runtime/test_busy_threads.py runs_on_a_busy_thread_take_turns_in_order
+resume_input_does_not_consume_unrelated_queued_new_run
+    runtime/test_busy_threads.py send_queue_to_a_waiting_thread_waits_for_the_ticket_too
+dedupe_key_reusable_after_cancel
+    conformance/test_store_pending.py what_is_retracted_is_gone_and_does_not_come_again
+    — a request id stands for one request for ever; somebody who means another one names another
+# remote agents
+abort_task_id_does_not_reuse_completed_prior_state
+    backends/a2a/test_recovery.py abort_leaves_alone_what_is_not_the_runs
+corrupt_persisted_remote_state_is_not_treated_as_missing
+    backends/a2a/test_recovery.py a_state_that_cannot_be_read_is_no_fresh_start
+stream_artifact_append_accumulates_output_text
+    backends/a2a/test_execution.py several_artifacts_and_a_replaced_one_read_as_polling_reads_them
+waiting_task_id_resumes_the_same_task
+    backends/a2a/test_execution.py a_question_waits_and_its_answer_goes_into_the_same_task
+send_message_rejects_ambiguous_agent_for_existing_thread
+    messaging/test_seed_004.py seed_4_11_an_agent_route_passes_the_agent_through
+run_api_gateway_persists_remote_handle_after_submit_before_completion
+    delegation/test_seed_003_remote.py seed_3_14_where_a_remote_task_is_can_be_found_again
+handle_table_ignores_stale_completion_by_epoch
+    delegation/test_seed_003.py seed_3_8_what_comes_of_an_older_epoch_does_not_count
+cancellation_requested_overrides_completion_status
+    delegation/test_behaviour.py a_task_that_was_stopped_reports_nothing_more
+handle_table_cross_owner_stop_is_denied
+    delegation/test_seed_003.py seed_3_3_nobody_here_may_go_on_with_it
+recovery_plugin_detects_multiple_orphans_creates_one_suspension
+    crash/test_family.py a_durable_child_is_run_by_another_process_while_its_owners_is_gone
+    — an orphan is taken over by whoever finds its lease over: no person is asked
+recovery_plugin_leaves_remote_orphans_running
+    delegation/test_seed_003_remote.py seed_3_19_a_task_that_nobody_follows_is_followed_from_here
+agent_output_tool_backfills_legacy_completed_remote_a2a_run
+    delegation/test_seed_003_remote.py seed_3_21_what_a_task_said
+parallel_launch_and_immediate_stop
+    delegation/test_behaviour.py cancelling_a_tree_of_fifty_leaves_nothing
+"""
+
+ENTRY = re.compile(r"^(\w+)\n    (\S+) (\w+)$", re.MULTILINE)
+
+
+@pytest.mark.parametrize(("case", "path", "name"), ENTRY.findall(CASES))
+def test_an_upstream_case_is_settled_by_a_test(case: str, path: str, name: str) -> None:
+    assert re.search(rf"^(async )?def test_{name}\(", (TESTS / path).read_text(), re.MULTILINE), case
+
+
+def test_none_is_left_out() -> None:
+    assert len({case for case, _, _ in ENTRY.findall(CASES)}) >= 84
