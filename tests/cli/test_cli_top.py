@@ -100,18 +100,18 @@ def test_a_filter_keeps_the_rows_in_which_all_its_words_stand() -> None:
 
 def test_a_run_is_cancelled_once_that_is_confirmed() -> None:
     asking = pressed(a_view(), "down", "c")
-    assert asking.asking == Asking("cancel", "r2")
-    assert press(asking, "y")[1] == Cancel("r2")
+    assert asking.asking == Asking("run", "r2")
+    assert press(asking, "y")[1] == Cancel("run", "r2")
     for key in ("n", "enter", "escape", "x"):
         left, act = press(asking, key)
         assert (act, left.asking) == (None, None)
 
 
-def test_a_task_is_cancelled_by_its_run_and_a_dead_letter_by_the_run_it_left() -> None:
+def test_a_task_is_cancelled_by_its_id_and_a_dead_letter_by_the_run_it_left() -> None:
     view = a_view(tasks=(a_task(7),))
-    assert press(pressed(view, "tab", "c"), "y")[1] == Cancel("child7")
+    assert press(pressed(view, "tab", "c"), "y")[1] == Cancel("task", "task7")
     dead = DeadSeen(thread_id="t9", run_id="r9", agent_id="shop", attempts=5, dead_at=1, error="x")
-    assert press(pressed(a_view(dead=(dead,)), "left", "c"), "y")[1] == Cancel("r9")
+    assert press(pressed(a_view(dead=(dead,)), "left", "c"), "y")[1] == Cancel("run", "r9")
     without = DeadSeen(thread_id="t9", run_id=None, agent_id="shop", attempts=5, dead_at=1, error="x")
     assert "choose a run" in pressed(a_view(dead=(without,)), "left", "c").note
 
@@ -419,7 +419,7 @@ def test_what_a_delegate_does_is_a_task_that_can_be_cancelled(shop: Shop, wakefu
     (task,) = found["tasks"]
     assert (task["agent_id"], task["thread_id"]) == ("shop", "lead")
     shop.press("\tc")
-    top.read_until(task["target"], shop.ours)
+    top.read_until(f"cancel task {task['id']}", shop.ours)
     shop.press("y")
     top.read_until("is cancelled", shop.ours)
     shop.press("q")

@@ -25,6 +25,8 @@ from ._top_view import Act, Answer, Cancel, Quit, View, press, refreshed
 
 __all__ = ["top"]
 
+_WHY = "cancelled from wakeful top"
+
 
 def top(
     place: Annotated[str | None, typer.Argument(metavar="STORE", help=PLACE, show_default=False)] = None,
@@ -156,10 +158,11 @@ class Top:
     async def _do(self, act: Act) -> None:
         try:
             match act:
-                case Cancel(run_id=run_id):
-                    self._note(f"cancelling run {run_id}: whoever runs it is told")
-                    done = await self._runtime.cancel(run_id, "cancelled from wakeful top")
-                    self._note(f"run {run_id} is cancelled" if done else f"run {run_id} was done before")
+                case Cancel():
+                    name = f"{act.kind} {act.id}"
+                    self._note(f"cancelling {name}: whoever runs it is told")
+                    done = await self._cancel(act)
+                    self._note(f"{name} is cancelled" if done else f"{name} was done before")
                 case Answer():
                     ticket = await self._runtime.leave_answer(await self._decision(act))
                     self._note(f"the answer to {ticket.id} is left for whoever runs {ticket.tool}")
@@ -168,6 +171,11 @@ class Top:
             await self._look_once()
         except WakefulError as error:
             self._note(explain(error))
+
+    async def _cancel(self, act: Cancel) -> bool:
+        if act.kind == "run":
+            return await self._runtime.cancel(act.id, _WHY)
+        return await (await self._runtime.task(act.id)).cancel(_WHY)
 
     def _note(self, text: str) -> None:
         self._show(replace(self._view, note=text))

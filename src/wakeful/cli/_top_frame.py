@@ -151,8 +151,8 @@ def _footer(view: View) -> RenderableType:
 
 def _question(asking: Asking) -> str:
     match asking.what:
-        case "cancel":
-            return f"cancel run {asking.about} with all it does? y/n "
+        case "run" | "task":
+            return f"cancel {asking.what} {asking.about} with all it does? y/n "
         case "filter":
             return f"filter> {asking.typed}"
         case "deny":

@@ -36,7 +36,7 @@ Row = RunSeen | TaskSeen | TicketSeen | DeadSeen
 class Asking(Struct, frozen=True):
     """A line that is being typed: what it is for, about which row, and what stands there so far."""
 
-    what: Literal["filter", "cancel", "deny", "answer"]
+    what: Literal["filter", "run", "task", "deny", "answer"]
     about: str = ""
     typed: str = ""
 
@@ -54,9 +54,10 @@ class View(Struct, frozen=True):
 
 
 class Cancel(Struct, frozen=True):
-    """Cancel a run."""
+    """Cancel a run, or a task."""
 
-    run_id: str
+    kind: Literal["run", "task"]
+    id: str
 
 
 class Answer(Struct, frozen=True):
@@ -153,8 +154,10 @@ def _turn(view: View, by: int) -> View:
 
 def _ask_cancel(view: View) -> View:
     match chosen(view):
-        case RunSeen(id=run_id) | TaskSeen(target=run_id) | DeadSeen(run_id=str(run_id)) if run_id:
-            return replace(view, asking=Asking("cancel", run_id))
+        case RunSeen(id=run_id) | DeadSeen(run_id=str(run_id)):
+            return replace(view, asking=Asking("run", run_id))
+        case TaskSeen(id=task_id):
+            return replace(view, asking=Asking("task", task_id))
         case _:
             return replace(view, note="choose a run or a task to cancel")
 
@@ -176,9 +179,9 @@ def _type(view: View, asking: Asking, key: str) -> tuple[View, Act | None]:
             return replace(view, asking=replace(asking, typed=asking.typed[:-1])), None
         case "enter":
             return _typed(replace(view, asking=None), asking)
-        case _ if asking.what == "cancel":
+        case _ if asking.what == "run" or asking.what == "task":
             if key == "y":
-                return replace(view, asking=None), Cancel(asking.about)
+                return replace(view, asking=None), Cancel(asking.what, asking.about)
             return replace(view, asking=None, note="nothing was cancelled"), None
         case _ if len(key) == 1 and key.isprintable():
             return replace(view, asking=replace(asking, typed=asking.typed + key)), None
@@ -196,5 +199,5 @@ def _typed(view: View, asking: Asking) -> tuple[View, Act | None]:
             return view, Answer(asking.about, "answer", asking.typed.strip())
         case "answer":
             return replace(view, note="an answer has some text; nothing was sent"), None
-        case "cancel":
+        case "run" | "task":
             return replace(view, note="nothing was cancelled"), None
