@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ._checks import decisions_of, instance_of, request_of
 from ._reading import Reading
-from .dispatch import RunResult, answer, reassign
+from .dispatch import RunResult, answer, leave_decision, reassign
 from .errors import InvalidDecision, UsageError
 from .types.ids import new_id
 from .types.runs import Principal
@@ -51,6 +51,15 @@ class Deciding(Reading):
             given = decisions_of([], {ticket_id: value}, principal, request_of(request_id))
         decision = replace(given[0], reason=reason) if reason else given[0]
         return await answer(self._dispatch, decision)
+
+    async def leave_answer(self, decision: Decision) -> Ticket:
+        """Answer a ticket and leave it to whoever runs its agent to go on: nothing is waited for, and none of the
+        run's code is needed here."""
+        self._bind()
+        instance_of(decision, Decision, "decision")
+        ticket = await leave_decision(self._env.store, decision, self._env.clock.now())
+        await self._signals.tell(self._dispatch, ticket.thread_id, None)
+        return ticket
 
     async def reassign(
         self,

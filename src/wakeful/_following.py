@@ -13,9 +13,9 @@ from .types.events import AnyEvent, Delta, Event, LiveEvent, StreamReset
 
 __all__ = ["Follower"]
 
-# How often a thread that another process runs is looked at, in seconds: without a bus, with one that works, and
-# while an answer is streamed of which the bus doesn't show everything.
-POLL = 0.1
+# How often a thread that another process runs is looked at, in seconds: without a bus, the more rarely the longer
+# nothing happened there; with one that works; and while an answer is streamed of which the bus doesn't show all.
+POLL, POLL_IDLE = 0.1, 1.0
 POLL_WITH_BUS = 2.0
 POLL_STREAM = 0.25
 
@@ -38,11 +38,14 @@ class Follower:
         self._partials: dict[str, PartialAnswer] = {thread: PartialAnswer()}
         self._known: set[str] = set()
         self._streams_until = 0.0
+        self._seen_at = 0.0
 
     def pause(self, *, bus: bool) -> float:
         """How long to wait for news before looking."""
         if not bus:
-            return POLL
+            now = asyncio.get_running_loop().time()
+            self._seen_at = self._seen_at or now
+            return min(max(POLL, (now - self._seen_at) / 10), POLL_IDLE)
         streams = self._streams_until > asyncio.get_running_loop().time()
         return POLL_STREAM if streams or any(p.waits for p in self._partials.values()) else POLL_WITH_BUS
 
@@ -57,10 +60,12 @@ class Follower:
         """What others wrote to the thread's log, and what they have streamed of the next answer."""
         self.elsewhere = True
         async for event in self.log():
+            self._seen_at = asyncio.get_running_loop().time()
             yield event
         for thread, partial in list(self._partials.items()):
             if thread == self._thread or partial.waits:
                 async for event in self._grown(thread, partial):
+                    self._seen_at = asyncio.get_running_loop().time()
                     yield event
 
     async def heard(self, news: News) -> AsyncIterator[AnyEvent]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, cast, get_args
@@ -15,8 +16,17 @@ from ._transfer import Lines, export_lines, import_lines
 from .agents import Agent
 from .bus import LocalBus, News, Subscription
 from .clock import Clock
-from .dispatch import Dispatcher, ParkedProblem, RunResult, Signals, parked_problems, threads_below
-from .errors import Conflict, UnknownMessage, UnknownRun, UnknownThread, UsageError
+from .dispatch import (
+    Dispatcher,
+    Metrics,
+    ParkedProblem,
+    RunResult,
+    Signals,
+    parked_problems,
+    read_backlog,
+    threads_below,
+)
+from .errors import Conflict, StoreError, UnknownMessage, UnknownRun, UnknownThread, UsageError, explain
 from .loop import Environment
 from .state import State
 from .stores import (
@@ -39,6 +49,9 @@ from .types.runs import Call, Identity, RunRecord, RunStatus
 from .types.tickets import Decision, Ticket, TicketStatus
 
 __all__ = ["Ledger", "Reading"]
+
+# How long the store has to answer whoever asks whether it does.
+READY_SECONDS = 2.0
 
 
 class Ledger(Struct, frozen=True):
@@ -326,6 +339,25 @@ class Reading:
     def clock(self) -> Clock:
         """What time it is to this runtime."""
         return self._env.clock
+
+    async def metrics_text(self) -> str:
+        """What this process did so far and what waits in the store, as Prometheus reads it."""
+        await read_backlog(self.metrics, self._env.store)
+        return self.metrics.text()
+
+    async def readiness(self) -> str | None:
+        """Why the store can't be used at present; None if it can."""
+        try:
+            async with asyncio.timeout(READY_SECONDS):
+                await self._env.store.head("")
+        except (StoreError, TimeoutError) as error:
+            return f"the store doesn't answer: {explain(error)}"
+        return None
+
+    @property
+    def metrics(self) -> Metrics:
+        """What this process did so far, counted."""
+        raise NotImplementedError
 
     @property
     def agents(self) -> Mapping[str, Agent]:

@@ -229,6 +229,8 @@ class Runtime(Mailing, Working):
             (*agents, *EVERYWHERE),
             capacity,
         )
+        if env.store.durable:
+            env = replace(env, timed=keeper.metrics.committed)
         self._own_loop: asyncio.AbstractEventLoop | None = None
         self._join(_Shared(env, keeper, courier, signals, owner, execute, retention, book), env.store, "default")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -69,6 +70,13 @@ class Process:
         if self._process.stdout is not None:
             self.output += self._process.stdout.read().decode()
         return self._process.wait()
+
+    def ended(self, descriptor: int) -> int:
+        """Wait for the end of one that draws on a terminal, and read what it draws until then."""
+        while self._process.poll() is None:
+            if select.select([descriptor], [], [], 0.05)[0]:
+                self.output += os.read(descriptor, 65536).decode()
+        return self._process.returncode
 
     def close(self) -> None:
         self._process.kill()

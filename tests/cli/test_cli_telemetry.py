@@ -6,11 +6,12 @@ import sys
 from types import ModuleType
 from typing import Any
 
+import opentelemetry.metrics
 import pytest
 
 from wakeful.cli._telemetry import report
 from wakeful.dispatch import Metrics
-from wakeful.stores import Claimed
+from wakeful.stores import Backlog, Claimed, QueueSeen, Renewals, Tally
 
 
 class Meter:
@@ -18,11 +19,20 @@ class Meter:
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, float, dict[str, Any]]] = []
+        self.observed: dict[str, Any] = {}
 
-    def create_counter(self, name: str, unit: str) -> Any:
+    def create_counter(self, name: str, unit: str, description: str) -> Any:
         return self._instrument(name)
 
     create_histogram = create_counter
+
+    def create_observable_gauge(self, name: str, callbacks: list[Any], unit: str, description: str) -> None:
+        self.observed[name] = callbacks[0]
+
+    create_observable_counter = create_observable_gauge
+
+    def look(self, name: str) -> list[tuple[float, Any]]:
+        return [(one.value, one.attributes) for one in self.observed[name](None)]
 
     def _instrument(self, name: str) -> Any:
         def take(amount: float, labels: dict[str, Any]) -> None:
@@ -44,6 +54,22 @@ def test_claims_takeovers_and_latency_are_reported(monkeypatch: pytest.MonkeyPat
     assert [name for name, _, _ in meter.seen] == names
     assert meter.seen[2][1] == 0.04
     assert 'wakeful_dispatch_latency_seconds_bucket{le="0.05"} 1' in metrics.text()
+
+
+def test_what_is_looked_up_is_reported_when_the_meter_collects(monkeypatch: pytest.MonkeyPatch) -> None:
+    meter = Meter()
+    monkeypatch.setattr(opentelemetry.metrics, "get_meter", lambda name: meter)
+    metrics = Metrics()
+    assert report(metrics)
+    assert meter.look("wakeful.queue_depth") == meter.look("wakeful.bus_up") == []
+    lane = QueueSeen(tenant="acme", agent_id="a", waiting=3, later=0, oldest_at=1000)
+    metrics.backlog = Backlog(3500, (lane,), Tally(2))
+    metrics.bus, metrics.renewals = lambda: False, lambda: Renewals(7, 1)
+    assert meter.look("wakeful.queue_depth") == [(3, {"tenant": "acme"})]
+    assert meter.look("wakeful.queue_oldest") == [(2.5, {})]
+    assert meter.look("wakeful.dead_letters") == [(2, {})]
+    assert meter.look("wakeful.bus_up") == [(0, {})]
+    assert meter.look("wakeful.lease_renewals")[:2] == [(7, {"status": "ok"}), (1, {"status": "failed"})]
 
 
 def test_without_it_nothing_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlite_suite import append, raw, run_of
 
 from wakeful.stores import Commit, InboxItem
+from wakeful.stores import _dispatching as dispatching
 from wakeful.stores import _sql as sql
 from wakeful.stores import _sqlite as sqlite
 from wakeful.stores._sqlite import SqliteStore
@@ -122,3 +124,36 @@ async def test_the_file_grows_by_what_was_added(path: Path) -> None:
         assert db.execute("SELECT count(*) FROM log").fetchone() == (150,)
     assert sizes[2] - sizes[1] < 3 * 50 * 2000
     assert abs((sizes[2] - sizes[1]) - (sizes[1] - sizes[0])) < 100_000
+
+
+async def test_a_flood_in_one_lane_costs_those_who_claim_nothing(path: Path) -> None:
+    async def steps(store: SqliteStore) -> int:
+        count = 0
+
+        def tick() -> int:
+            nonlocal count
+            count += 1
+            return 0
+
+        def lanes(db: Any) -> int:
+            db.set_progress_handler(tick, 1)
+            found = dispatching._lanes(db)
+            db.set_progress_handler(None, 1)
+            return len(found)
+
+        assert await store._database.read(lanes) == 3
+        return count
+
+    async def arrive(store: SqliteStore, *names: str, agent: str, priority: int = 128) -> None:
+        for name in names:
+            arrived = InboxItem(id=name, thread_id=name, kind="input", agent_id=agent, priority=priority)
+            await store.commit(Commit(name, inbox=[arrived]))
+
+    store = SqliteStore(path, synchronous="NORMAL")
+    await arrive(store, "a", agent="clerk")
+    await arrive(store, "b", agent="clerk", priority=200)
+    await arrive(store.tenant("zeta"), "c", agent="clerk")
+    before = await steps(store)
+    await arrive(store, *[f"t{n}" for n in range(300)], agent="clerk")
+    assert await steps(store) <= before + 10
+    await store.close()

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import getpass
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
+from ..errors import UsageError
 from ..types.tickets import Decision, Ticket
 from ._render import Renderer
 
-__all__ = ["Ask", "ask_terminal", "decide"]
+__all__ = ["Ask", "ask_terminal", "decide", "decider", "read_value"]
 
 Ask = Callable[[str, str], str]
 """Asks for a line: a label, and text that the line begins with where the terminal can do that."""
@@ -100,6 +102,16 @@ def read_value(said: str, schema: dict[str, Any] | None) -> Any:
         except msgspec.DecodeError:
             return said
     return said
+
+
+def decider(who: str | None) -> str:
+    """Who decides: whom the command names, else the user of the shell."""
+    if who is not None:
+        return who
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError) as error:  # A container's user need not have a name.
+        raise UsageError("nobody knows who you are here: say so with --as WHO") from error
 
 
 def ask_terminal(label: str, prefill: str = "") -> str:

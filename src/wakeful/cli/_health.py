@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from ..errors import StoreError, UsageError, explain
+from ..errors import UsageError
 from ..runtime import Runtime
 
 __all__ = ["Health"]
 
 READ_SECONDS = 5.0
-STORE_SECONDS = 2.0
 
 
 class Health:
@@ -57,19 +56,15 @@ class Health:
             case b"/readyz":
                 return await self._readiness()
             case b"/metrics":
-                return 200, self._runtime.metrics.text()
+                return 200, await self._runtime.metrics_text()
             case _:
                 return 404, "/healthz, /readyz or /metrics\n"
 
     async def _readiness(self) -> tuple[int, str]:
         if not self.ready:
             return 503, "it claims nothing\n"
-        try:
-            async with asyncio.timeout(STORE_SECONDS):
-                await self._runtime.store.head("")
-        except (StoreError, TimeoutError) as error:
-            return 503, f"the store doesn't answer: {explain(error)}\n"
-        return 200, "ready\n"
+        problem = await self._runtime.readiness()
+        return (200, "ready\n") if problem is None else (503, f"{problem}\n")
 
     async def close(self) -> None:
         """Answer no more."""

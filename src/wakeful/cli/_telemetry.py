@@ -1,31 +1,52 @@
-"""A worker's counters as OpenTelemetry metrics, where its API is installed (the extra `telemetry`)."""
+"""A worker's metrics for OpenTelemetry, where its API is installed (the extra `telemetry`)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
 
-from ..dispatch import Metrics
+from ..dispatch import INSTRUMENTS, Metrics
 
 __all__ = ["report"]
 
 
 def report(metrics: Metrics) -> bool:
-    """Report every change to OpenTelemetry's meter from now on; False if that isn't installed."""
+    """Report to OpenTelemetry's meter from now on; False if that isn't installed."""
     try:
-        meter: Any = import_module("opentelemetry.metrics").get_meter("wakeful")
+        api: Any = import_module("opentelemetry.metrics")
     except ImportError:
         return False
-    instruments: dict[str, Any] = {}
+    meter: Any = api.get_meter("wakeful")
+    told: dict[str, Any] = {}
+    for name, instrument in INSTRUMENTS.items():
+        about = {"unit": "s" if "_seconds" in name else "1", "description": instrument.help}
+        if instrument.seen:
+            make = (
+                meter.create_observable_counter if instrument.kind == "counter" else meter.create_observable_gauge
+            )
+            make(_name(name), callbacks=[_look(api, metrics, name, instrument.label)], **about)
+        elif instrument.kind == "histogram":
+            told[name] = meter.create_histogram(_name(name), **about).record
+        else:
+            told[name] = meter.create_counter(_name(name), **about).add
 
     def listen(name: str, amount: float, labels: dict[str, Any]) -> None:
-        is_time = name.endswith("_seconds")
-        found = instruments.get(name)
-        if found is None:
-            word = name.removeprefix("wakeful_").removesuffix("_seconds").removesuffix("_total")
-            make = meter.create_histogram if is_time else meter.create_counter
-            found = instruments[name] = make(f"wakeful.{word}", unit="s" if is_time else "1")
-        (found.record if is_time else found.add)(amount, labels)
+        told[name](amount, labels)
 
     metrics.listener = listen
     return True
+
+
+def _name(name: str) -> str:
+    return f"wakeful.{name.removeprefix('wakeful_').removesuffix('_seconds').removesuffix('_total')}"
+
+
+def _look(api: Any, metrics: Metrics, name: str, label: str) -> Any:
+    """What the meter asks when it collects."""
+
+    def look(_: Any) -> Iterable[Any]:
+        found = [sample for sample in metrics.samples() if sample.name == name]
+        return [api.Observation(sample.value, {label: sample.label} if sample.label else {}) for sample in found]
+
+    return look

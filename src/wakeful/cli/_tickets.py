@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Annotated, Any
@@ -17,7 +16,7 @@ from ..types.codec import encode
 from ..types.ids import now_ms
 from ..types.runs import Principal
 from ..types.tickets import Answer, Decision, Ticket
-from ._decide import read_value
+from ._decide import decider, read_value
 from ._exit import exit_code, reported
 from ._places import PLACE, Json, Place, Tenant, ask, is_target, runtime_of, show, with_runtime
 from ._render import Renderer
@@ -172,7 +171,7 @@ def reassign(
     """Give a ticket to somebody else."""
 
     def give(runtime: Runtime) -> Any:
-        return runtime.reassign(ticket_id, to, reason=reason, principal=Principal(_who(who)))
+        return runtime.reassign(ticket_id, to, reason=reason, principal=Principal(decider(who)))
 
     ticket = ask(place, tenant, give)
     show(json, ticket, f"ticket {ticket.id} is with {ticket.assignee} now")
@@ -194,7 +193,7 @@ def _answer(
 
     async def give(runtime: Runtime) -> RunResult | Ticket:
         ticket = await _find(runtime, ticket_id)
-        principal = _who(who)
+        principal = decider(who)
         decision = msgspec.structs.replace(decide(ticket), reason=reason, principal_id=principal)
         _check_verb(ticket, decision)
         if here:
@@ -246,15 +245,6 @@ async def _find(runtime: Runtime, ticket_id: str) -> Ticket:
     if ticket is None:
         raise UnknownTicket(f"no ticket {ticket_id!r} in this store")
     return ticket
-
-
-def _who(who: str | None) -> str:
-    if who is not None:
-        return who
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError) as error:  # A container's user need not have a name.
-        raise UsageError("nobody knows who you are here: say so with --as WHO") from error
 
 
 def _value(said: str, ticket: Ticket) -> Any:

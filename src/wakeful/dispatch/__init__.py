@@ -15,7 +15,9 @@ from ._children import ChildRuns as ChildRuns
 from ._draining import drain as drain
 from ._keeper import Keeper as Keeper
 from ._local import Dispatcher as Dispatcher
+from ._metrics import INSTRUMENTS as INSTRUMENTS
 from ._metrics import Metrics as Metrics
+from ._metrics import read_backlog as read_backlog
 from ._parked import ParkedProblem as ParkedProblem
 from ._parked import parked_problems as parked_problems
 from ._results import NewRun as NewRun

@@ -28,7 +28,8 @@ from ._local import Dispatcher
 from ._parked import check_resumable
 from ._results import NewRun, RunResult, item_of
 from ._tickets import check_pending, closed_error, find_ticket, item_for
-from ._trees import POLL, is_below, settle, tickets_below, until_quiet, waits_for_tasks
+from ._trees import is_below, settle, tickets_below, until_quiet, waits_for_tasks
+from ._waiting import Watch
 
 __all__ = ["answer", "cancel", "resume", "retry", "send"]
 
@@ -142,9 +143,16 @@ async def _after(
     dispatch: Dispatcher, act: Activation | None, run: RunRecord, items: Sequence[InboxItem]
 ) -> RunResult:
     """What a run came to once it took these items in, in the activation that ran or in one after it."""
+    with Watch(dispatch, run.thread_id) as watch:
+        return await _after_that(dispatch, act, run, items, watch)
+
+
+async def _after_that(
+    dispatch: Dispatcher, act: Activation | None, run: RunRecord, items: Sequence[InboxItem], watch: Watch
+) -> RunResult:
     while True:
         if act is None:
-            await asyncio.sleep(POLL)
+            await watch.news()
         else:
             await act.ended()
             if act.has_taken(items):
@@ -196,6 +204,11 @@ async def _match(
 
 async def cancel(dispatch: Dispatcher, run_id: str, reason: str) -> bool:
     """Cancel a run and wait until it is quiet; False if it was done before."""
+    with Watch(dispatch, None) as watch:
+        return await _cancel(dispatch, run_id, reason, watch)
+
+
+async def _cancel(dispatch: Dispatcher, run_id: str, reason: str, watch: Watch) -> bool:
     told = False
     while True:
         run, stored = await _find(dispatch, run_id)
@@ -212,8 +225,9 @@ async def cancel(dispatch: Dispatcher, run_id: str, reason: str) -> bool:
             if not told:
                 told = True
                 item = InboxItem(id=new_id(), thread_id=run.thread_id, kind="cancel", run_id=run_id, reason=reason)
+                watch.on(run.thread_id)
                 await dispatch.deliver(item)
-            await asyncio.sleep(POLL)
+            await watch.news()
             continue
         act = await dispatch.opener.reopen(stored, run, "wake")
         act.set_run(cancel=reason)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..errors import Conflict, RuntimeClosed, StaleFence, StoreError, UsageError, explain
@@ -28,7 +31,7 @@ LOOK_AGAIN = 250
 
 async def go_on(dispatch: Dispatcher, claimed: Claimed, fence: Fence) -> None:
     """Run what the thread is due for. Whatever happens, the claim is used or given back."""
-    thread_id = claimed.thread_id
+    thread_id, since = claimed.thread_id, asyncio.get_running_loop().time()
     try:
         stored = await dispatch.env.store.load(thread_id)
         if (
@@ -38,14 +41,15 @@ async def go_on(dispatch: Dispatcher, claimed: Claimed, fence: Fence) -> None:
         ):
             await _release(dispatch, thread_id, fence)
             return
+        first = partial(_first, dispatch, claimed, since)
         run, now = stored.run, dispatch.env.clock.now()
         item = None if run is not None else next_input(stored, now)
         if item is not None:
-            await dispatch.take_turn(item, lambda: _run_input(dispatch, stored, item, fence))
+            await dispatch.take_turn(item, lambda: _run_input(dispatch, stored, item, fence, first))
         elif run is not None and run.agent_id == SCHEDULE and is_due(stored, run, now):
             await fire(dispatch, stored, run, fence)
         elif (act := await _reopened(dispatch, stored, fence)) is not None:
-            await dispatch.drive(act, thread_id)
+            await dispatch.drive(first(act), thread_id)
         else:
             await _release(dispatch, thread_id, fence, later=_later(dispatch, stored))
     except (Conflict, StaleFence, RuntimeClosed):
@@ -59,12 +63,26 @@ async def go_on(dispatch: Dispatcher, claimed: Claimed, fence: Fence) -> None:
         await _release(dispatch, thread_id, fence, failed=explain(error))
 
 
-async def _run_input(dispatch: Dispatcher, stored: ThreadView, item: InboxItem, fence: Fence) -> RunResult | None:
+def _first(dispatch: Dispatcher, claimed: Claimed, since: float, act: Activation) -> Activation:
+    """Have it counted how long the dispatch was due when the activation made its first commit."""
+    loop, metrics = asyncio.get_running_loop(), dispatch.keeper.metrics
+    act.draft.begun = loop.create_future()
+    act.draft.begun.add_done_callback(lambda _: metrics.first_step(claimed.waited / 1000 + loop.time() - since))
+    return act
+
+
+async def _run_input(
+    dispatch: Dispatcher,
+    stored: ThreadView,
+    item: InboxItem,
+    fence: Fence,
+    first: Callable[[Activation], Activation],
+) -> RunResult | None:
     new, opener = new_run_of(item), dispatch.opener
     act = opener.new(new, stored, await opener.history(stored, new.agent_id), fence)
     if new.lineage is not None:
         await opener.join_tree(act)
-    return await dispatch.drive(act, new.thread_id)
+    return await dispatch.drive(first(act), new.thread_id)
 
 
 async def _reopened(dispatch: Dispatcher, stored: ThreadView, fence: Fence) -> Activation | None:

@@ -14,7 +14,7 @@ from ..errors import Conflict, StaleFence, StoreError, explain
 from ..stores import Claimed, Claims, Commit, Fence, Lease, Retention, Store
 from ..types.limits import Capacity
 from ._claimed import go_on
-from ._metrics import Metrics
+from ._metrics import Metrics, read_backlog
 from ._signals import Signals
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ _log = logging.getLogger("wakeful")
 PULSE, PULSE_WITH_BUS = 0.25, 1.0
 IDLE, IDLE_WITH_BUS = 1.0, 5.0
 PRUNE_EVERY = 3600.0
+# How often the queues are read for those who collect metrics without asking.
+READ_EVERY = 15.0
 MAX_CLAIM = 64
 
 
@@ -53,6 +55,8 @@ class Keeper:
         self.agents = agents
         self.capacity = capacity
         self.metrics = Metrics()
+        self.metrics.renewals = lambda: None if self._lease is None else self._lease.renewals
+        self.metrics.bus = lambda: signals.healthy if signals.joined else None
         self._unsure = False
         self._lease: Lease | None = None
         self._pulse: asyncio.Task[None] | None = None
@@ -101,14 +105,18 @@ class Keeper:
         """Begin to look for what is due."""
         if self._service is None:
             self._looks = asyncio.Event()
+            if self._lease is None:  # Before anything is claimed, so that others see who serves.
+                self._lease = self._store.keep(self._owner)
             self._service = asyncio.get_running_loop().create_task(self._serve(retention))
             self._signals.serve()
 
     async def _serve(self, retention: Retention | None) -> None:
         loop = asyncio.get_running_loop()
-        next_prune = loop.time()
+        next_prune = next_read = loop.time()
         while True:
             wait = None
+            if self._lease is not None:
+                self._lease.beat()
             try:
                 if retention is not None and loop.time() >= next_prune:
                     next_prune = loop.time() + PRUNE_EVERY
@@ -117,6 +125,9 @@ class Keeper:
                 if self._unsure:
                     await self._give_back_strays()
                 wait = await self._take_due()
+                if self.metrics.listener is not None and loop.time() >= next_read:
+                    next_read = loop.time() + READ_EVERY
+                    await read_backlog(self.metrics, self._store)
             except StoreError as error:
                 _log.warning("the store didn't answer: %s", explain(error))
             await self._pause(wait)

@@ -37,7 +37,8 @@ from ._parked import check_resumable
 from ._results import NewRun, RunResult, item_of, new_run_of, result_of
 from ._schedules import fire
 from ._signals import Signals
-from ._trees import POLL, dead_letter, follow, open_below, settle, tickets_below, waits_for_tasks
+from ._trees import dead_letter, follow, open_below, settle, tickets_below, waits_for_tasks
+from ._waiting import Watch
 
 __all__ = ["Dispatcher"]
 
@@ -179,21 +180,26 @@ class Dispatcher:
         if begun is not None and not begun.done():
             begun.set_result(None)
         await self.pump(new.thread_id)
-        while not turn.done():
-            # While the thread runs here its end is heard of; another process has to be looked at.
-            await asyncio.wait({turn}, timeout=1 if new.thread_id in self.active else POLL)
-            if not turn.done() and new.thread_id not in self.active:
-                if (run_id := await self._taker(item.id)) is not None:
-                    return await self.wait(run_id)
-                await self._check_pending(item)
-                await self.pump(new.thread_id)
+        with Watch(self, new.thread_id) as watch:
+            while not turn.done():
+                if new.thread_id in self.active:
+                    await asyncio.wait({turn}, timeout=1)  # Its end is heard of.
+                else:
+                    await watch.news(turn)
+                if not turn.done() and new.thread_id not in self.active:
+                    if (run_id := await self._begun(item)) is not None:
+                        return await settle(self, run_id, watch)
+                    if self.execute:
+                        await self.pump(new.thread_id)
         return turn.result()
 
-    async def _check_pending(self, item: InboxItem) -> None:
-        """Tell a caller whose input was retracted that there is nothing to wait for."""
+    async def _begun(self, item: InboxItem) -> str | None:
+        """The run that took an input in. A caller whose input was retracted is told that there is nothing to wait
+        for."""
         stored = await self.env.store.item(item.id)
         if stored is not None and stored.status == "retracted":
             raise InputRetracted(f"input {item.id!r} of thread {item.thread_id!r} was retracted before it ran")
+        return None if stored is None else stored.taken_by
 
     def _withdraw(self, item: InboxItem, new: NewRun) -> None:
         """The caller left: its input is taken back, or its run is cancelled if it had its turn."""

@@ -2,36 +2,114 @@
 
 from __future__ import annotations
 
+import time
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, cast
 
-from ..stores import Claimed
+from msgspec import Struct
+
+from ..errors import Conflict, InboxFull, InboxMoved, Repeated, StaleFence, StoreError
+from ..stores import Backlog, Claimed, Renewals, Store
 from ..types.runs import RunRecord
 
-__all__ = ["Metrics"]
+__all__ = ["INSTRUMENTS", "Instrument", "Metrics", "Sample", "read_backlog"]
 
-_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
-_HELP = {
-    "wakeful_runs_started_total": "Activations that began here.",
-    "wakeful_runs_finished_total": "Activations that ended here, by what the run is then.",
-    "wakeful_claims_total": "Dispatches that were claimed.",
-    "wakeful_takeovers_total": "Claims whose owner before had died.",
-    "wakeful_active": "Claimed activations that run now.",
-    "wakeful_dispatch_latency_seconds": "How long a dispatch was due before it was claimed.",
+# So many tenants have a label of their own in a process's life: labels cost whoever collects them.
+TENANTS = 50
+_LABEL = 100
+# How old what is known of the queues may be when somebody asks, in seconds.
+FRESH = 5.0
+
+
+class Instrument(Struct, frozen=True):
+    """One metric: its kind, what its label is called, and what it means. What is `seen` is looked up when somebody
+    asks; of the rest `listener` hears."""
+
+    kind: Literal["counter", "gauge", "histogram"]
+    help: str
+    label: str = ""
+    seen: bool = False
+
+
+INSTRUMENTS: dict[str, Instrument] = {
+    "wakeful_runs_started_total": Instrument("counter", "Activations that began here."),
+    "wakeful_runs_finished_total": Instrument(
+        "counter", "Activations that ended here, by what the run is then.", "status"
+    ),
+    "wakeful_claims_total": Instrument("counter", "Dispatches that were claimed."),
+    "wakeful_takeovers_total": Instrument("counter", "Claims whose owner before had died."),
+    "wakeful_commits_total": Instrument(
+        "counter", "Commits of runs, by what came of them: ok, fenced, refused or failed.", "status"
+    ),
+    "wakeful_lease_renewals_total": Instrument(
+        "counter",
+        "Renewals of the lease: ok, failed, or stalled, when the event loop gave no sign.",
+        "status",
+        True,
+    ),
+    "wakeful_active": Instrument("gauge", "Claimed activations that run now.", seen=True),
+    "wakeful_bus_up": Instrument("gauge", "1 while the bus can be used, 0 while it can't.", seen=True),
+    "wakeful_queue_depth": Instrument(
+        "gauge", "Dispatches of the whole store that are due and unclaimed.", "tenant", True
+    ),
+    "wakeful_queue_depth_others": Instrument("gauge", "The same, of tenants without a label.", seen=True),
+    "wakeful_queue_oldest_seconds": Instrument("gauge", "How long the first of them has been due.", seen=True),
+    "wakeful_dead_letters": Instrument("gauge", "Dispatches of the whole store that were given up.", seen=True),
+    "wakeful_dispatch_latency_seconds": Instrument(
+        "histogram", "How long a dispatch was due before it was claimed."
+    ),
+    "wakeful_first_step_latency_seconds": Instrument(
+        "histogram", "How long a dispatch was due before its first commit, when its first step begins."
+    ),
+    "wakeful_commit_seconds": Instrument("histogram", "How long a run's commit took."),
 }
 
 
+class Sample(Struct, frozen=True):
+    """A value that was looked up; the label's value is empty where there is none."""
+
+    name: str
+    value: float
+    label: str = ""
+
+
+class _Histogram:
+    def __init__(self) -> None:
+        self.counts = [0] * (len(_BOUNDS) + 1)
+        self.sum = 0.0
+
+    def take(self, value: float) -> None:
+        self.counts[bisect_left(_BOUNDS, value)] += 1
+        self.sum += value
+
+    def lines(self, name: str) -> list[str]:
+        lines, total = list[str](), 0
+        for bound, count in zip((*_BOUNDS, "+Inf"), self.counts, strict=True):
+            total += count
+            lines.append(f'{name}_bucket{{le="{bound}"}} {total}')
+        return [*lines, f"{name}_sum {self.sum:.6f}", f"{name}_count {total}"]
+
+
 class Metrics:
-    """Counters of one runtime. `listener` is told of every change: the counter's name, by how much, its labels."""
+    """Counters of one runtime. `listener` is told of every change: the metric's name, by how much, its labels.
+    `renewals` and `bus` are asked for what only others know, `backlog` is what was last read from the store."""
 
     def __init__(self) -> None:
         self.counts: Counter[tuple[str, str]] = Counter()
         self.active = 0
-        self._latencies = [0] * (len(_BOUNDS) + 1)
-        self._waited = 0.0
+        self.backlog: Backlog | None = None
+        self.read_at = float("-inf")
+        self.renewals: Callable[[], Renewals | None] = lambda: None
+        self.bus: Callable[[], bool | None] = lambda: None
         self.listener: Callable[[str, float, dict[str, Any]], None] | None = None
+        self._histograms = {name: _Histogram() for name, one in INSTRUMENTS.items() if one.kind == "histogram"}
+        self._labelled: dict[str, None] = {}
+
+    # -- what happens ----------------------------------------------------------------------------------------
 
     def claimed(self, claimed: Claimed) -> None:
         """A dispatch was claimed."""
@@ -39,12 +117,11 @@ class Metrics:
         self._count("wakeful_claims_total")
         if claimed.taken_over:
             self._count("wakeful_takeovers_total")
-        seconds = claimed.waited / 1000
-        place = next((n for n, bound in enumerate(_BOUNDS) if seconds <= bound), len(_BOUNDS))
-        self._latencies[place] += 1
-        self._waited += seconds
-        if self.listener is not None:
-            self.listener("wakeful_dispatch_latency_seconds", seconds, {})
+        self._took("wakeful_dispatch_latency_seconds", claimed.waited / 1000)
+
+    def first_step(self, seconds: float) -> None:
+        """A claimed activation made its first commit, so long after it was due."""
+        self._took("wakeful_first_step_latency_seconds", seconds)
 
     def began(self) -> None:
         """An activation began."""
@@ -56,30 +133,94 @@ class Metrics:
         status = run.status if outcome is None else type(outcome.termination).__name__.lower()
         self._count("wakeful_runs_finished_total", status)
 
+    def committed(self, seconds: float, error: BaseException | None) -> None:
+        """A run's commit took so long, or was refused."""
+        if error is None:
+            self._took("wakeful_commit_seconds", seconds)
+        match error:
+            case None:
+                status = "ok"
+            case StaleFence():
+                status = "fenced"
+            case Conflict() | InboxMoved() | InboxFull() | Repeated():
+                status = "refused"
+            case _:
+                status = "failed"
+        self._count("wakeful_commits_total", status)
+
     def _count(self, name: str, status: str = "") -> None:
         self.counts[name, status] += 1
         if self.listener is not None:
             self.listener(name, 1, {"status": status} if status else {})
 
+    def _took(self, name: str, seconds: float) -> None:
+        self._histograms[name].take(seconds)
+        if self.listener is not None:
+            self.listener(name, seconds, {})
+
+    # -- what is looked up -----------------------------------------------------------------------------------
+
+    def samples(self) -> list[Sample]:
+        """The values of what is looked up when somebody asks; what isn't known is left out."""
+        found = [Sample("wakeful_active", self.active)]
+        if (renewals := self.renewals()) is not None:
+            each = [(status, getattr(renewals, status)) for status in Renewals.__struct_fields__]
+            found += [Sample("wakeful_lease_renewals_total", count, status) for status, count in each]
+        if (up := self.bus()) is not None:
+            found.append(Sample("wakeful_bus_up", int(up)))
+        return found if self.backlog is None else found + self._depths(self.backlog)
+
+    def _depths(self, backlog: Backlog) -> list[Sample]:
+        depths: Counter[str] = Counter()
+        for queue in backlog.queues:
+            depths[queue.tenant] += queue.waiting
+        for tenant, depth in depths.most_common():
+            if depth and len(self._labelled) < TENANTS:
+                self._labelled.setdefault(tenant)
+        others = sum([depth for tenant, depth in depths.items() if tenant not in self._labelled])
+        since = [queue.oldest_at for queue in backlog.queues if queue.oldest_at is not None]
+        oldest = (backlog.at - min(since)) / 1000 if since else 0.0
+        return [
+            *[Sample("wakeful_queue_depth", depths[tenant], tenant) for tenant in self._labelled],
+            Sample("wakeful_queue_depth_others", others),
+            Sample("wakeful_queue_oldest_seconds", max(oldest, 0.0)),
+            Sample("wakeful_dead_letters", backlog.dead.count),
+        ]
+
     def text(self) -> str:
         """All of it, as Prometheus reads it."""
+        samples = self.samples()
         lines: list[str] = []
-        for name, meaning in _HELP.items():
-            kind = "gauge" if name == "wakeful_active" else "counter"
-            kind = "histogram" if name.endswith("_seconds") else kind
-            lines += [f"# HELP {name} {meaning}", f"# TYPE {name} {kind}"]
-            if kind == "gauge":
-                lines.append(f"{name} {self.active}")
-            elif kind == "histogram":
-                lines += self._histogram(name)
-            else:
-                found = sorted((status, n) for (counted, status), n in self.counts.items() if counted == name)
-                lines += [f'{name}{{status="{s}"}} {n}' if s else f"{name} {n}" for s, n in found or [("", 0)]]
+        for name, instrument in INSTRUMENTS.items():
+            found = self._values(name, instrument, samples)
+            if found:
+                lines += [f"# HELP {name} {instrument.help}", f"# TYPE {name} {instrument.kind}", *found]
         return "\n".join(lines) + "\n"
 
-    def _histogram(self, name: str) -> list[str]:
-        lines, total = list[str](), 0
-        for bound, count in zip((*_BOUNDS, "+Inf"), self._latencies, strict=True):
-            total += count
-            lines.append(f'{name}_bucket{{le="{bound}"}} {total}')
-        return [*lines, f"{name}_sum {self._waited:.6f}", f"{name}_count {total}"]
+    def _values(self, name: str, instrument: Instrument, samples: list[Sample]) -> list[str]:
+        if instrument.kind == "histogram":
+            return self._histograms[name].lines(name)
+        if instrument.seen:
+            found = [(one.label, one.value) for one in samples if one.name == name]
+        else:
+            found = sorted((status, n) for (counted, status), n in self.counts.items() if counted == name)
+            found = found or [("", 0)]
+        return [f"{name}{_labels(instrument.label, label)} {value:g}" for label, value in found]
+
+
+def _labels(name: str, value: str) -> str:
+    if not value:
+        return ""
+    escaped = value[:_LABEL].replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+    return f'{{{name}="{escaped}"}}'
+
+
+async def read_backlog(metrics: Metrics, store: Store) -> None:
+    """Read how much waits in the store, unless that was done just now. A store that can't tell says nothing."""
+    if not hasattr(store, "backlog") or time.monotonic() - metrics.read_at < FRESH:
+        return
+    metrics.read_at = time.monotonic()
+    try:
+        metrics.backlog = await cast(Any, store).backlog()
+    except StoreError:
+        metrics.backlog = None  # What was read before may be long over.

@@ -7,9 +7,9 @@ import logging
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from ..bus import Bus, Grown, Link, Moved, News, Shown, Subscription, Wake
+from ..bus import Bus, Grown, Link, Moved, News, Shown, Wake
 from ..errors import StoreError, explain
 from ..types.events import Delta, Event
 
@@ -24,6 +24,14 @@ Key = tuple[str, str]
 
 SWEEP_SECONDS = 5.0
 GROWN_SECONDS = 0.25
+
+
+class Hears(Protocol):
+    """Whoever is given what other processes show of a thread."""
+
+    def push(self, event: News) -> None:
+        """Take it in; never blocks."""
+        ...
 
 
 class _Forward:
@@ -63,7 +71,7 @@ class Signals:
         self._woken = woken
         self._link: Link | None = None
         self._dispatchers: dict[str, Dispatcher] = {}
-        self._readers: dict[Key, tuple[Subscription, ...]] = {}
+        self._readers: dict[Key, tuple[Hears, ...]] = {}
         self._forwards: dict[Key, _Forward] = {}
         self._sweeper: asyncio.TimerHandle | None = None
 
@@ -121,7 +129,7 @@ class Signals:
 
     # -- watching --------------------------------------------------------------------------------------------
 
-    def watch(self, tenant: str, thread_id: str, reader: Subscription) -> None:
+    def watch(self, tenant: str, thread_id: str, reader: Hears) -> None:
         """Give a reader what other processes show of a thread, until it leaves."""
         key = (tenant, thread_id)
         readers = self._readers.get(key, ())
@@ -129,7 +137,7 @@ class Signals:
             self._readers[key] = (*readers, reader)
             self._link.watch(tenant, thread_id)
 
-    def leave(self, tenant: str, thread_id: str, reader: Subscription) -> None:
+    def leave(self, tenant: str, thread_id: str, reader: Hears) -> None:
         """Stop watching."""
         key = (tenant, thread_id)
         readers = self._readers.get(key, ())

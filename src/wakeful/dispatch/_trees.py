@@ -9,6 +9,7 @@ from ..errors import RunGivenUp
 from ..stores import Store
 from ..types.runs import RunRecord, TaskRecord, Usage
 from ..types.tickets import Ticket
+from ._waiting import Watch
 
 if TYPE_CHECKING:
     from ..loop import Activation
@@ -28,7 +29,7 @@ __all__ = [
     "waits_for_tasks",
 ]
 
-# How often a thread that another process runs is looked at, in seconds.
+# How often it is looked whether something was begun besides what is waited for here, in seconds.
 POLL = 0.1
 # How long it takes until something that was begun in this process runs, in seconds.
 BRIEF = 0.001
@@ -103,14 +104,21 @@ async def follow(dispatch: Dispatcher, parked: Activation) -> RunResult | None:
     return None
 
 
-async def settle(dispatch: Dispatcher, run_id: str) -> RunResult:
+async def settle(dispatch: Dispatcher, run_id: str, watch: Watch | None = None) -> RunResult:
     """Wait until a run is done, or waits and nothing below it goes on any more without a person."""
+    if watch is not None:
+        return await _settle(dispatch, run_id, watch)
+    with Watch(dispatch, None) as watch:
+        return await _settle(dispatch, run_id, watch)
+
+
+async def _settle(dispatch: Dispatcher, run_id: str, watch: Watch) -> RunResult:
     store = dispatch.env.store
     while True:
         dispatch.check_open()
         run = await store.run(run_id)
         if run is None:  # It is to be begun by input that waits its turn.
-            await asyncio.sleep(POLL)
+            await watch.news()
             continue
         if run.status == "done":
             return await dispatch.recall(run_id)
@@ -124,7 +132,10 @@ async def settle(dispatch: Dispatcher, run_id: str) -> RunResult:
                 return dispatch.result(act)
             continue
         below = await open_below(store, run.thread_id, run_id) if waits_for_tasks(run) else []
-        busy = await _busy(dispatch, [run.thread_id, *[task.target_thread for task in below]])
+        watch.on(run.thread_id)
+        # Owners last: what ended before it was looked at has told its owner by then.
+        threads = [*[task.target_thread for task in reversed(below)], run.thread_id]
+        busy = await _busy(dispatch, threads, watch)
         if not busy and run.status == "waiting" and await store.run(run_id) == run:
             return await dispatch.recall(run_id)
         if not busy and (thread := await store.thread(run.thread_id)) is not None and thread.dead:
@@ -139,7 +150,9 @@ def dead_letter(run: RunRecord) -> RunGivenUp:
     )
 
 
-async def _busy(dispatch: Dispatcher, threads: list[str], *, until: str = asyncio.FIRST_COMPLETED) -> bool:
+async def _busy(
+    dispatch: Dispatcher, threads: list[str], watch: Watch, *, until: str = asyncio.FIRST_COMPLETED
+) -> bool:
     """Whether something goes on on one of these threads, or may; if so, wait for a while, or until one or all of
     those that run here have ended."""
     busy = [thread for thread in threads if thread and await dispatch.pump(thread)]
@@ -148,20 +161,27 @@ async def _busy(dispatch: Dispatcher, threads: list[str], *, until: str = asynci
     ends = [act.ended() for thread in busy if (act := dispatch.active.get(thread)) is not None]
     if ends:
         await asyncio.wait(ends, timeout=POLL, return_when=until)
+    elif any(thread in dispatch.waking for thread in busy):
+        await asyncio.sleep(BRIEF)
     else:
-        await asyncio.sleep(BRIEF if any(thread in dispatch.waking for thread in busy) else POLL)
+        await watch.news()
     return True
 
 
 async def until_quiet(dispatch: Dispatcher, run: RunRecord) -> None:
     """Wait until all that was below a run which ended has ended too."""
+    with Watch(dispatch, run.thread_id) as watch:
+        await _until_quiet(dispatch, run, watch)
+
+
+async def _until_quiet(dispatch: Dispatcher, run: RunRecord, watch: Watch) -> None:
     store = dispatch.env.store
     while True:
         below = await store.runs(root_run_id=run.identity.root_run_id, limit=MAX_TREE)
         by_id = {one.id: one for one in below}
         left = [one for one in below if one.status != "done" and _under(one, run.id, by_id)]
         threads = [one.thread_id for one in left]
-        if not left or not await _busy(dispatch, threads, until=asyncio.ALL_COMPLETED):
+        if not left or not await _busy(dispatch, threads, watch, until=asyncio.ALL_COMPLETED):
             return
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from time import monotonic
 from typing import Any, Literal, Protocol, TypeVar, cast
 
 from msgspec import UNSET, Raw, Struct, UnsetType, field
@@ -22,7 +23,7 @@ from ..errors import InboxFull, StoreError, explain
 from ..models import Patience
 from ..plugins import ActionQueue, HookContext, Step
 from ..state import Command, SentNotice, State
-from ..stores import InboxItem, Relay, Store, number
+from ..stores import Commit, Committed, InboxItem, Relay, Store, number
 from ..tools import ChildRequest, ChildResult, Mail, SpawnRequest, ToolContext, ToolThreads
 from ..types.events import ErrorRaised, Event, MessageAdded
 from ..types.messages import Message, Producer, user_message
@@ -152,6 +153,7 @@ class Environment(Struct):
     patience: Patience = Patience()
     rules: dict[str, Rules] = {}
     gauges: Gauges = field(default_factory=Gauges)
+    timed: Callable[[float, BaseException | None], None] | None = None
 
 
 def rules_of(env: Environment, agent: ResolvedAgent) -> Rules:
@@ -503,7 +505,8 @@ class Activation:
             return
         commit, notices = draft.commit(self.now, release=release, inbox_head=inbox_head), draft.notices
         try:
-            committed = await self.env.store.commit(commit)
+            write = self.env.store.commit if self.env.timed is None else self._timed_commit
+            committed = await write(commit)
         except InboxFull:
             if not draft.divert(lambda item: self.env.post.divert(self, item)):
                 raise
@@ -524,6 +527,16 @@ class Activation:
             await self._deliver(notice)
         if not release and self.env.store.durable and self.being_cancelled():
             await asyncio.sleep(0)  # A commit can't be interrupted: what came meanwhile is heard of now.
+
+    async def _timed_commit(self, commit: Commit) -> Committed:
+        timed, began = cast(Any, self.env.timed), monotonic()
+        try:
+            committed = await self.env.store.commit(commit)
+        except Exception as error:
+            timed(monotonic() - began, error)
+            raise
+        timed(monotonic() - began, None)
+        return committed
 
     def _publish(self, logged: Sequence[Message | Event]) -> None:
         for entry in logged:

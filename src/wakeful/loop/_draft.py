@@ -172,8 +172,8 @@ class Draft:
         if self.claim is not None:
             self.fence = Fence(committed.epoch, self.claim)
             self.claim = self.version = self.request = None
-            if self.begun is not None and not self.begun.done():
-                self.begun.set_result(None)
+        if self.begun is not None and not self.begun.done():
+            self.begun.set_result(None)
 
     def _records(self) -> tuple[RunRecord, ...]:
         return tuple([run for run in (self._closed, self.run) if run is not None])

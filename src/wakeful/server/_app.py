@@ -11,7 +11,7 @@ from starlette.middleware import Middleware
 from ..agents import Agent
 from ..errors import ConfigurationError
 from ..runtime import Runtime
-from . import a2a
+from . import _health, a2a
 from ._auth import Auth, AuthMiddleware
 from ._limits import BodyLimit, ServerLimits
 from ._serving import Serving
@@ -46,8 +46,8 @@ def app(
 
     guards = [Middleware(BodyLimit, body_bytes=serving.limits.body_bytes)]
     if auth is not None:
-        guards.append(Middleware(AuthMiddleware, auth=auth, public=a2a.public(serving)))
-    return Starlette(routes=a2a.routes(serving), middleware=guards, lifespan=alive)
+        guards.append(Middleware(AuthMiddleware, auth=auth, public=a2a.public(serving) | _health.PROBES))
+    return Starlette(routes=[*_health.routes(serving), *a2a.routes(serving)], middleware=guards, lifespan=alive)
 
 
 @asynccontextmanager

@@ -2,6 +2,16 @@
 
 from ._memory import MemoryStore as MemoryStore
 from ._open import open_store as open_store
+from ._overview import COUNTED as COUNTED
+from ._overview import Backlog as Backlog
+from ._overview import DeadSeen as DeadSeen
+from ._overview import Overview as Overview
+from ._overview import QueueSeen as QueueSeen
+from ._overview import RunSeen as RunSeen
+from ._overview import Tally as Tally
+from ._overview import TaskSeen as TaskSeen
+from ._overview import TicketSeen as TicketSeen
+from ._overview import WorkerSeen as WorkerSeen
 from ._protocol import LEASE_MS as LEASE_MS
 from ._protocol import MAX_ATTEMPTS as MAX_ATTEMPTS
 from ._protocol import About as About
@@ -18,6 +28,7 @@ from ._protocol import InboxItem as InboxItem
 from ._protocol import InputPolicy as InputPolicy
 from ._protocol import Lease as Lease
 from ._protocol import Pruned as Pruned
+from ._protocol import Renewals as Renewals
 from ._protocol import Retention as Retention
 from ._protocol import StateWrite as StateWrite
 from ._protocol import Store as Store

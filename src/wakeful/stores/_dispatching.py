@@ -158,16 +158,21 @@ def _dead(db: sqlite3.Connection, clock: int) -> list[str]:
 
 
 def _lanes(db: sqlite3.Connection) -> list[_Lane]:
-    """Where something waits, each lane with the time of its first: one look into the index for each."""
-    first = f"""SELECT tenant, agent, priority, due_at FROM dispatches WHERE {_READY}
-                ORDER BY tenant, agent, priority, due_at LIMIT 1"""
-    after = f"""SELECT tenant, agent, priority, due_at FROM dispatches WHERE {_READY}
-                AND (tenant, agent, priority) > (?, ?, ?) ORDER BY tenant, agent, priority, due_at LIMIT 1"""
+    """Where something waits, each lane with the time of its first: a few looks into the index for each."""
+    lane = f"SELECT tenant, agent, priority, due_at FROM dispatches WHERE {_READY}"
+    order = "ORDER BY tenant, agent, priority, due_at LIMIT 1"
+    # What is behind a lane column by column: to compare them at once would go through all that the tenant has.
+    behind = (
+        (f"{lane} AND tenant = ? AND agent = ? AND priority > ? {order}", 3),
+        (f"{lane} AND tenant = ? AND agent > ? {order}", 2),
+        (f"{lane} AND tenant > ? {order}", 1),
+    )
     lanes: list[_Lane] = []
-    row = db.execute(first).fetchone()
+    row = db.execute(f"{lane} {order}").fetchone()
     while row is not None:
         lanes.append(_Lane(*row))
-        row = db.execute(after, row[:3]).fetchone()
+        last = row[:3]
+        row = next((found for sql, n in behind if (found := db.execute(sql, last[:n]).fetchone())), None)
     return lanes
 
 

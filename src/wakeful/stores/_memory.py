@@ -37,6 +37,7 @@ from ._protocol import (
     Due,
     InboxItem,
     Pruned,
+    Renewals,
     Retention,
     ThreadRecord,
     ThreadView,
@@ -554,6 +555,7 @@ class MemoryLease:
     """A worker's sign of life. It lives in the process that it would speak for, and so needs no renewal."""
 
     def __init__(self, everything: Everything, worker_id: str) -> None:
+        self.renewals = Renewals()
         self._workers = everything.workers
         self._worker_id = worker_id
         self._workers[worker_id] = float("inf")

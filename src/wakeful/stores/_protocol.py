@@ -45,6 +45,7 @@ __all__ = [
     "InputPolicy",
     "Lease",
     "Pruned",
+    "Renewals",
     "Retention",
     "StateWrite",
     "Store",
@@ -331,8 +332,20 @@ class Pruned(Struct, frozen=True):
     threads: int = 0
 
 
+class Renewals(Struct):
+    """How often a lease was renewed, how often that failed, and how often it was left to run out because the event
+    loop gave no sign of life."""
+
+    ok: int = 0
+    failed: int = 0
+    stalled: int = 0
+
+
 class Lease(Protocol):
     """A worker's sign of life. While it is kept, the worker's claims stand."""
+
+    renewals: Renewals
+    """What came of renewing it so far."""
 
     def beat(self) -> None:
         """The event loop is alive; without a beat for half a lease the store stops renewing."""

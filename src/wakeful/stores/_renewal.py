@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 from ._connections import Connections
+from ._protocol import Renewals
 
 __all__ = ["PostgresLease"]
 
@@ -29,6 +30,7 @@ class PostgresLease:
         self._connections = connections
         self._worker_id = worker_id
         self._lease = lease
+        self.renewals = Renewals()
         self._beaten = time.monotonic()
         self._loop = asyncio.new_event_loop()
         self._over = asyncio.Event()
@@ -60,12 +62,15 @@ class PostgresLease:
         while not await self._closing(pause):
             pause = seconds / 3
             if time.monotonic() - self._beaten > seconds / 2:
+                self.renewals.stalled += 1
                 continue
             try:
                 connection = await self._execute(connection, _RENEW, self._worker_id, self._lease)
+                self.renewals.ok += 1
             except Exception:
                 # Whoever commits hears of it. There is time for some more tries before the lease is over.
                 connection, pause = None, min(seconds / 20, 1.0)
+                self.renewals.failed += 1
         try:
             async with asyncio.timeout(_GIVE_UP_SECONDS):
                 connection = await self._execute(connection, _GIVE_UP, self._worker_id)

@@ -15,6 +15,7 @@ from ..types.messages import Message
 from ..types.runs import Call, Identity, RunRecord, RunStatus, TaskRecord, TaskStatus
 from ..types.tickets import Decision, Ticket, TicketStatus
 from . import _upkeep
+from ._overview import SqlOverview
 from ._protocol import ChildPolicy, Chunk, InboxItem, Pruned, Retention, ThreadRecord, ThreadView
 from ._reader import Reader, thread_of
 from ._rows import Packer
@@ -79,7 +80,7 @@ WITH RECURSIVE chain(no, base, low, high) AS (
 _LOG = "SELECT seq, kind, run, agent, at, ref, payload FROM log WHERE thread = ? AND seq > ? AND seq <= ?"
 
 
-class SqlStore(SqlDispatches, SqlRelays):
+class SqlStore(SqlDispatches, SqlRelays, SqlOverview):
     """A store of one tenant, in terms of queries and transactions."""
 
     durable = True

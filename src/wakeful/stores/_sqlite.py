@@ -20,8 +20,9 @@ from . import _apply, _dispatching
 from ._checkup import checkup
 from ._claiming import Asked
 from ._files import open_database
+from ._overview import WorkerSeen, lost
 from ._owners import Owners
-from ._protocol import LEASE_MS, Claims, Commit, Committed, Due, ThreadView
+from ._protocol import LEASE_MS, Claims, Commit, Committed, Due, Renewals, ThreadView
 from ._rows import Codec, Packer
 from ._sql import Row, Script, SqlStore
 from ._threads import Job, JobThread, settled
@@ -85,10 +86,14 @@ class _Database:
         self._check_open()
         return await settled(self._writer.submit(lambda: work(self._writing)))
 
-    def post(self, work: Callable[[sqlite3.Connection], Any]) -> None:
-        """Run work inside a transaction, from any thread, without waiting for it."""
+    def post(
+        self,
+        work: Callable[[sqlite3.Connection], Any],
+        then: Callable[[BaseException | None], None] | None = None,
+    ) -> None:
+        """Run work inside a transaction, from any thread, without waiting for it; `then` hears what went wrong."""
         if not self.closed:
-            self._writer.post(lambda: work(self._writing))
+            self._writer.post(lambda: work(self._writing), then)
 
     def _write_batch(self, batch: list[Job]) -> None:
         self.batches[0] += 1
@@ -222,6 +227,11 @@ class SqliteStore(SqlStore):
 
         return await database.write(claim)
 
+    async def workers(self, *, limit: int = 50) -> tuple[WorkerSeen, ...]:
+        """Those who have a lease, and those who left claims when theirs was over or they ended, of all tenants."""
+        seen = await super().workers(limit=limit)
+        return lost(seen, {one.id for one in seen if self._database.owners.dead(one.id)})
+
     def keep(self, worker_id: str, lease: int = LEASE_MS) -> SqliteLease:
         """Keep the claims of this worker alive until the lease is closed."""
         return SqliteLease(self._database, worker_id, lease)
@@ -281,6 +291,7 @@ class SqliteLease:
         self._database = database
         self._worker_id = worker_id
         self._lease = lease
+        self.renewals = Renewals()
         self._beaten = time.monotonic()
         self._over = threading.Event()
         database.owners.hold(worker_id)
@@ -297,6 +308,8 @@ class SqliteLease:
         while not self._over.wait(seconds / 3):
             if time.monotonic() - self._beaten <= seconds / 2:
                 self._renew()
+            else:
+                self.renewals.stalled += 1
 
     def _renew(self) -> None:
         until, now, worker_id = now_ms() + self._lease, now_ms(), self._worker_id
@@ -305,8 +318,15 @@ class SqliteLease:
                 """INSERT INTO workers (id, until, started_at) VALUES (?, ?, ?)
                    ON CONFLICT (id) DO UPDATE SET until = excluded.until""",
                 (worker_id, until, now),
-            )
+            ),
+            self._renewed,
         )
+
+    def _renewed(self, error: BaseException | None) -> None:
+        if error is None:
+            self.renewals.ok += 1
+        else:
+            self.renewals.failed += 1
 
     async def close(self) -> None:
         """Give the lease up: claims of this worker count no more."""

@@ -18,12 +18,13 @@ MAX_BATCH = 256
 
 
 class Job(Struct, eq=False):
-    """Work for the thread. `result` or `error` is there once it is done."""
+    """Work for the thread. `result` or `error` is there once it is done; `then` is told in the thread."""
 
     work: Callable[[], Any]
     future: asyncio.Future[Any] | None = None
     result: Any = None
     error: BaseException | None = None
+    then: Callable[[BaseException | None], None] | None = None
 
 
 class JobThread:
@@ -41,9 +42,9 @@ class JobThread:
         self._jobs.put(Job(work, future))
         return future
 
-    def post(self, work: Callable[[], Any]) -> None:
-        """Queue work that nobody waits for, from any thread."""
-        self._jobs.put(Job(work))
+    def post(self, work: Callable[[], Any], then: Callable[[BaseException | None], None] | None = None) -> None:
+        """Queue work that nobody waits for, from any thread; `then` hears what went wrong, if anything did."""
+        self._jobs.put(Job(work, then=then))
 
     def close(self) -> None:
         """End the thread once everything that was queued is done."""
@@ -72,6 +73,8 @@ def _hand_back(batch: list[Job]) -> None:
     """Tell the loops; jobs of one loop wake it once."""
     loops: dict[asyncio.AbstractEventLoop, list[Job]] = {}
     for job in batch:
+        if job.then is not None:
+            job.then(job.error)
         if job.future is not None:
             loops.setdefault(job.future.get_loop(), []).append(job)
     for loop, jobs in loops.items():

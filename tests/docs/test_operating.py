@@ -1,0 +1,42 @@
+"""What the pages for operators say is there: metrics by their names, commands with their options."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from wakeful.cli._app import app
+from wakeful.dispatch import INSTRUMENTS
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = ["operating.md", "scaling.md", "workers.md"]
+
+
+def test_every_metric_is_explained_and_no_other() -> None:
+    page = (DOCS / "operating.md").read_text()
+    table = page.partition("## What to watch")[2].partition("\n## ")[0]
+    named = set(re.findall(r"`(wakeful_\w+)", table))
+    assert named == INSTRUMENTS.keys()
+    assert {name for page in PAGES for name in re.findall(r"\bwakeful_\w+", (DOCS / page).read_text())} <= named
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_command_is_there_with_its_options(page: str) -> None:
+    text = (DOCS / page).read_text().replace("\\|", "|")
+    blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+    said = [line for block in blocks for line in block.splitlines()] + re.findall(r"`(wakeful [^`]+)`", text)
+    for line in said:
+        words = re.split(r"\s[|#]", line)[0].split()
+        if not words or words[0] != "wakeful":
+            continue
+        command: Any = typer.main.get_command(app)
+        rest = words[1:]
+        while rest and hasattr(command, "commands"):
+            assert rest[0] in command.commands, line
+            command, rest = command.commands[rest[0]], rest[1:]
+        known = {option for parameter in command.params for option in [*parameter.opts, *parameter.secondary_opts]}
+        assert {word for word in rest if word.startswith("--")} - {"--bus"} <= known, line
