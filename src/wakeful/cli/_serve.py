@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +14,7 @@ from ..errors import UsageError
 from ._exit import reported
 from ._render import Renderer
 from ._target import load_runtime
-from ._worker import as_worker
+from ._worker import BusUrl, StoreUrl, as_worker
 
 if TYPE_CHECKING:
     from ..server import Auth
@@ -49,6 +49,8 @@ def serve(
     workers: Annotated[
         bool, typer.Option("--workers/--no-workers", help="Run agents here, or leave that to other processes.")
     ] = True,
+    store: StoreUrl = None,
+    bus: BusUrl = None,
 ) -> None:
     """Serve agents over A2A, until SIGTERM or ctrl-C.
 
@@ -66,8 +68,8 @@ def serve(
                 "--api-key-env NAME, listen on 127.0.0.1, or say --no-auth if everybody may call"
             )
         runtime = load_runtime(target)
-        if concurrency is not None or not workers:
-            runtime = as_worker(runtime, None, None, concurrency, execute=workers)
+        if store or bus or concurrency is not None or not workers:
+            runtime = as_worker(runtime, store, bus, None, concurrency, execute=workers)
         webhooks = server.Webhooks(allow_private=private_webhooks)
         names = [name.strip() for name in agents.split(",") if name.strip()] or None
         served = server.app(runtime, agents=names, auth=auth, public_url=public_url, webhooks=webhooks)
@@ -130,7 +132,8 @@ def _run(renderer: Renderer, served: Any, host: str, port: int, agents: Sequence
         served, host=host, port=port, log_level="warning", timeout_graceful_shutdown=GRACE, lifespan="on"
     )
     server = Server(config)
-    server.run()
+    with suppress(SystemExit):  # It has logged why it can't start; what to do is said below.
+        server.run()
     if not server.started:
         raise UsageError(f"the server couldn't start on {host}:{port}; is the port taken? give another --port")
 
