@@ -23,6 +23,7 @@ from ._session import Session, Turn
 from ._store import store_app
 from ._target import load_runtime
 from ._tickets import tickets_app
+from ._up import up
 from ._worker import worker
 
 __all__ = ["app"]
@@ -40,6 +41,7 @@ app.add_typer(messages_app)
 app.add_typer(dispatches_app)
 app.command()(serve)
 app.command()(worker)
+app.command()(up)
 
 Target = Annotated[
     str,
