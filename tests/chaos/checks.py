@@ -177,24 +177,25 @@ def _epochs(seen: Sequence[Owned]) -> list[str]:
     return problems + [f"{t}: epoch {n} had the owners {w}" for (t, n), w in owners.items() if len(w) > 1]
 
 
-def owners_of(seen: Sequence[Owned], messages: Mapping[str, Sequence[Message]]) -> list[tuple[str, str]]:
+def owners_of(seen: Sequence[Owned], messages: Mapping[str, Sequence[Message]]) -> list[tuple[str | None, str]]:
     """Of each answer in the log: who owned its thread when it was written, and which process says it gave it."""
     threads: dict[str, list[Owned]] = {}
     for one in seen:
         threads.setdefault(one.thread, []).append(one)
-    found: list[tuple[str, str]] = []
+    found: list[tuple[str | None, str]] = []
     for thread, its in threads.items():
         for message in messages.get(thread, ()):
             said = re.match(r"by (\w+)", message.text)
             written = its[bisect_left(its, message.seq, key=lambda one: one.head)]
-            if said and message.role == "assistant" and written.owner is not None:
+            if said and message.role == "assistant":
                 found.append((written.owner, said[1]))
     return found
 
 
-def _authors(owned: Sequence[tuple[str, str]]) -> list[str]:
+def _authors(owned: Sequence[tuple[str | None, str]]) -> list[str]:
     """Each answer was given by whoever owned the thread: so an owner is one process, and a process one owner."""
-    problems = [] if owned else ["no answer could be traced to its owner"]
+    problems = [] if owned else ["no answer could be traced"]
+    problems += [f"{process} wrote to a thread that nobody owned" for owner, process in owned if owner is None]
     for here, there in ((0, 1), (1, 0)):
         pairs = {(pair[here], pair[there]) for pair in owned}
         problems += [

@@ -251,6 +251,17 @@ def test_a_part_that_does_not_start_is_named_and_all_is_taken_down(up: Callable[
     assert alive(pids) == set()
 
 
+@pytest.mark.long
+def test_an_engine_that_lets_nobody_in_is_named_too(up: Callable[..., Cluster], folder: Path) -> None:
+    first = up("--fresh")
+    first.says("ctrl-C takes it down")
+    first.close()
+    (folder / ".wakeful" / "cluster.json").unlink()  # Nobody knows the password any more.
+    cluster = up()
+    assert cluster.process.wait(timeout=PATIENCE) == 1
+    assert "error: postgres can't be used: password authentication failed" in cluster.output
+
+
 def test_a_broken_module_is_refused_before_anything_starts(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("from wakeful import Runtime\nruntime = Runtime(5)\n")
     ended = command("-m", "wakeful.cli", "up", "broken:runtime", cwd=tmp_path)

@@ -76,8 +76,11 @@ def open_folder(path: Path, *, fresh: bool) -> Folder:
     """The folder, made if it isn't there; emptied first if it is to be `fresh`."""
     path = path.absolute()
     _check_ours(path)
-    path.mkdir(parents=True, exist_ok=True)
-    lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise UsageError(f"{path} can't be used: {error.strerror}; give another --data") from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -91,15 +94,20 @@ def open_folder(path: Path, *, fresh: bool) -> Folder:
             shutil.rmtree(path / name, ignore_errors=True)
         for name in (_NOTES, "postgres.log", "nats.log"):
             (path / name).unlink(missing_ok=True)
-    file = path / _NOTES
+    return Folder(path, _noted(path / _NOTES), lock)
+
+
+def _noted(file: Path) -> _Notes:
+    """What the folder's engines are reached by: as it was noted, as far as it still can be."""
     notes = _Notes(secrets.token_hex(12), secrets.token_hex(12))
     if file.exists():
         notes = msgspec.json.decode(file.read_bytes(), type=_Notes)
     notes.postgres, notes.nats = _port(notes.postgres), _port(notes.nats)
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as out:
+    new = file.with_suffix(".new")
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
         out.write(msgspec.json.encode(notes))
-    return Folder(path, notes, lock)
+    new.replace(file)
+    return notes
 
 
 def _check_ours(path: Path) -> None:

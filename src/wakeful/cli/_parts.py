@@ -141,14 +141,21 @@ class Part:
         self._said.clear()
         name = self.spec.name
         running = self._running = await self._begin()
-        await first([self._seen(), self._stopping.told.wait()], running.ended, START_SECONDS)
+        seen = asyncio.create_task(self._seen())
+        try:
+            await first([self._stopping.told.wait()], [seen, running.ended], START_SECONDS)
+        finally:
+            seen.cancel()
+            await asyncio.wait([seen])
         if self._stopping.told.is_set() or (self._ready.is_set() and not running.ended.done()):
             return
         if running.ended.done():
             raise PartFailed(f"{name} didn't start: it ended {running.how()}{self._log()}")
         running.send(self.spec.kill)
         await asyncio.wait([running.ended])
-        raise PartFailed(f"{name} wasn't ready after {START_SECONDS:g} s{self._log()}")
+        refused = None if seen.cancelled() else seen.exception()
+        why = f"wasn't ready after {START_SECONDS:g} s" if refused is None else f"can't be used: {refused}"
+        raise PartFailed(f"{name} {why}{self._log()}")
 
     async def _begin(self) -> _Running:
         spec = self.spec
@@ -179,13 +186,13 @@ class Part:
         """Start it again whenever it ends, until all is being stopped."""
         loop, pause, begin = asyncio.get_running_loop(), FIRST_PAUSE, -STEADY
         while self._running is not None:
-            await first([self._stopping.told.wait()], self._running.ended)
+            await first([self._stopping.told.wait()], [self._running.ended])
             if self._stopping.told.is_set():
                 return
             pause = FIRST_PAUSE if loop.time() - begin > STEADY else min(pause * 2, LONGEST_PAUSE)
             how = self._running.how()
             self._say("", f"{self.spec.name} ended {how}; it is started again in {pause:g} s")
-            await first([self._stopping.told.wait()], None, pause)
+            await first([self._stopping.told.wait()], [], pause)
             if self._stopping.told.is_set():
                 return
             begin = loop.time()
@@ -204,7 +211,7 @@ class Part:
             return
         if not self._stopping.at_once.is_set():
             running.send(self.spec.stop)
-            await first([self._stopping.at_once.wait()], running.ended, self.spec.grace)
+            await first([self._stopping.at_once.wait()], [running.ended], self.spec.grace)
         if not running.ended.done():
             running.send(self.spec.kill)
             await asyncio.wait([running.ended])
@@ -260,12 +267,11 @@ def as_user(user: User | None) -> dict[str, Any]:
 
 
 async def first(
-    works: Sequence[Awaitable[Any]], end: asyncio.Task[Any] | None, timeout: float | None = None
+    works: Sequence[Awaitable[Any]], tasks: Sequence[asyncio.Task[Any]], timeout: float | None = None
 ) -> None:
-    """Wait for the first of these; works are given up then, an end is only looked at."""
+    """Wait for the first of these; works are given up then, tasks are only looked at."""
     begun = [asyncio.ensure_future(work) for work in works]
-    ends = [] if end is None else [end]
-    await asyncio.wait([*begun, *ends], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait([*begun, *tasks], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
     for one in begun:
         one.cancel()
     await asyncio.gather(*begun, return_exceptions=True)
