@@ -2,7 +2,7 @@
 PY := .venv/bin/python
 READY := .venv/.ready
 
-.PHONY: demo test test-all crash lint bench clean
+.PHONY: demo test test-all crash chaos lint bench clean
 
 $(READY): pyproject.toml constraints.txt
 	@if command -v uv >/dev/null 2>&1; then \
@@ -33,6 +33,9 @@ test-all: lint ## the long forms too
 
 crash: $(READY) ## a few hundred kills at random moments, on both databases; CRASH="--seed 7 --kills 100"
 	@cd tests && ../$(PY) -m crash.soak $(CRASH)
+
+chaos: $(READY) ## four workers, Postgres and NATS, killed, paused and restarted under load; CHAOS="--seed 7 --runs 500"
+	@cd tests && ../$(PY) -m chaos $(CHAOS)
 
 bench: $(READY) ## what we claim about speed, against floors and peers; writes bench.json
 	$(PY) -m benchmarks --json bench.json

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from wakeful import Agent, Done, Limits, MemoryStore, NotDone, Runtime, UnknownOutcome, call, tool
+from wakeful import Agent, Done, Limits, MemoryStore, NotDone, Runtime, ToolContext, UnknownOutcome, call, tool
 from wakeful.tools import FunctionTool
 from wakeful.types.events import ErrorRaised, RunStart
 from wakeful.types.runs import Call, Cancelled, NaturalEnd, Stopped, Waiting
@@ -102,6 +102,37 @@ async def test_a_reconciled_call_that_took_no_effect_runs_again(scripted: Script
     assert spy.ran == ["act"]
     assert spy.attempts == [2]
     assert [reply_text(r) for r in await replies_on(runtime, "t")] == ["act 0"]
+
+
+async def test_a_check_brings_the_fence_so_that_a_process_that_wakes_up_after_it_comes_too_late(
+    scripted: Scripted,
+) -> None:
+    """The old owner may write between `NotDone` and the second attempt: a resource that compares has to know."""
+    highest, written = 0, list[int]()
+
+    def write(fence: int) -> None:
+        nonlocal highest
+        if fence >= highest:
+            highest = fence
+            written.append(fence)
+
+    async def check(key: str, fence: int) -> NotDone:
+        nonlocal highest
+        highest = fence
+        write(fence - 1)  # The old owner, which was about to, wakes up now.
+        return NotDone()
+
+    @tool(effect="reconcile", check=check)
+    async def act(ctx: ToolContext) -> str:
+        """Act."""
+        write(ctx.fence)
+        return "done"
+
+    store = MemoryStore()
+    await leave_behind(store, "agent", started("reconcile"))
+    await recover(Runtime([Agent("agent", model=scripted("done"), tools=[act])], store=store))
+    assert written == [highest]
+    assert highest > 0
 
 
 @pytest.mark.parametrize("found", [UnknownOutcome(), None, "nonsense", RuntimeError("the bank is closed")])

@@ -24,6 +24,7 @@ from ._store import store_app
 from ._target import load_runtime
 from ._tickets import tickets_app
 from ._top import top
+from ._up import up
 from ._worker import worker
 
 __all__ = ["app"]
@@ -42,6 +43,7 @@ app.add_typer(dispatches_app)
 app.command()(serve)
 app.command()(worker)
 app.command()(top)
+app.command()(up)
 
 Target = Annotated[
     str,

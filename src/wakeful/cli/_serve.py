@@ -15,7 +15,7 @@ from ..errors import UsageError, WakefulError
 from ._exit import reported
 from ._render import Renderer
 from ._target import load_runtime
-from ._worker import as_worker
+from ._worker import BusUrl, StoreUrl, as_worker
 
 if TYPE_CHECKING:
     from ..server import Auth
@@ -50,6 +50,8 @@ def serve(
     workers: Annotated[
         bool, typer.Option("--workers/--no-workers", help="Run agents here, or leave that to other processes.")
     ] = True,
+    store: StoreUrl = None,
+    bus: BusUrl = None,
 ) -> None:
     """Serve agents over A2A, until SIGTERM or ctrl-C.
 
@@ -67,8 +69,8 @@ def serve(
                 "--api-key-env NAME, listen on 127.0.0.1, or say --no-auth if everybody may call"
             )
         runtime = load_runtime(target)
-        if concurrency is not None or not workers:
-            runtime = as_worker(runtime, None, None, concurrency, execute=workers)
+        if store or bus or concurrency is not None or not workers:
+            runtime = as_worker(runtime, store, bus, None, concurrency, execute=workers)
         webhooks = server.Webhooks(allow_private=private_webhooks)
         names = [name.strip() for name in agents.split(",") if name.strip()] or None
         served = server.app(runtime, agents=names, auth=auth, public_url=public_url, webhooks=webhooks)

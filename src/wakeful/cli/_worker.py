@@ -8,29 +8,39 @@ import signal
 from typing import Annotated
 
 import typer
+from msgspec.structs import replace
 
 from ..errors import UsageError
 from ..runtime import Runtime
-from ..types.limits import Capacity
 from ._exit import ExitCode, reported
 from ._health import Health
 from ._render import Renderer
 from ._target import load_runtime
 from ._telemetry import report
 
-__all__ = ["Concurrency", "Grace", "worker"]
+__all__ = ["BusUrl", "Concurrency", "Grace", "StoreUrl", "as_worker", "worker"]
 
 GRACE = 30.0
 CONCURRENCY = 16
 
 Concurrency = Annotated[int, typer.Option(min=1, metavar="N", help="How many runs it has at once.")]
+# URLs may hold passwords: in the environment a list of processes doesn't show them.
+StoreUrl = Annotated[
+    str | None,
+    typer.Option("--store", metavar="URL", envvar="WAKEFUL_STORE", help="Another store than the runtime's."),
+]
+BusUrl = Annotated[
+    str | None,
+    typer.Option("--bus", metavar="URL", envvar="WAKEFUL_BUS", help="Another bus: nats://... or postgres://..."),
+]
 Grace = Annotated[float, typer.Option(min=0, metavar="S", help="Seconds that open steps have when it is stopped.")]
 
 
 def worker(
     target: Annotated[str, typer.Argument(metavar="MODULE:RUNTIME", show_default=False)],
     concurrency: Concurrency = CONCURRENCY,
-    store: Annotated[str | None, typer.Option(metavar="URL", help="Another store than the runtime's.")] = None,
+    store: StoreUrl = None,
+    bus: BusUrl = None,
     agents: Annotated[str, typer.Option(metavar="A,B", help="The agents it runs; all by default.")] = "",
     grace: Grace = GRACE,
     health: Annotated[
@@ -45,7 +55,7 @@ def worker(
     renderer = Renderer()
     with reported(renderer):
         names = [name.strip() for name in agents.split(",") if name.strip()] or None
-        runtime = as_worker(load_runtime(target), store, names, concurrency)
+        runtime = as_worker(load_runtime(target), store, bus, names, concurrency)
         if not runtime.store.durable:
             raise UsageError(
                 "a worker shares its store with other processes, and this runtime's is in memory: give --store, "
@@ -60,17 +70,17 @@ def worker(
 def as_worker(
     runtime: Runtime,
     store: str | None,
+    bus: str | None,
     agents: list[str] | None,
     concurrency: int | None,
     *,
     execute: bool = True,
 ) -> Runtime:
-    """The runtime as one that claims no more than so many at once, or nothing."""
-    found = runtime.capacity
-    capacity = Capacity(
-        running=concurrency, per_tenant=found.per_tenant, per_agent=found.per_agent, queued=found.queued
+    """The runtime as one that claims no more than so many at once, or nothing, on this store and bus."""
+    capacity = runtime.capacity if concurrency is None else replace(runtime.capacity, running=concurrency)
+    return runtime.as_worker(
+        store=store or None, bus=bus or None, agents=agents, capacity=capacity, execute=execute
     )
-    return runtime.as_worker(store=store, agents=agents, capacity=capacity, execute=execute)
 
 
 def address_of(text: str) -> tuple[str, int]:

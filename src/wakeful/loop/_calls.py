@@ -206,7 +206,7 @@ async def _start(act: Activation, ready: list[Ready]) -> None:
             act.view.calls[call.id] = act.draft.calls[call.id] = call
         raise
     run, snapshot = act.view.run, act.state.snapshot()
-    fence = act.draft.fence.epoch if act.draft.fence is not None else 0
+    fence = _fence(act)
     executor, services = act.executor, act.services
     alone = len(act.view.calls) == 1
     for row, tool, arguments in started:
@@ -220,6 +220,10 @@ async def _start(act: Activation, ready: list[Ready]) -> None:
         _settle(act, arrival)
         if executor.passed_on:
             raise asyncio.CancelledError
+
+
+def _fence(act: Activation) -> int:
+    return act.draft.fence.epoch if act.draft.fence is not None else 0
 
 
 def _delegated(act: Activation, row: Call, tool: Tool, arguments: dict[str, Any]) -> bool:
@@ -362,7 +366,7 @@ async def recover(act: Activation, move: Recover) -> None:
 async def _reconcile(act: Activation, call: Call, tool: Tool, ended: str, ending: bool) -> None:
     await act.flush()
     try:
-        found = await tool.reconcile(f"{call.run_id}:{call.id}")
+        found = await tool.reconcile(f"{call.run_id}:{call.id}", _fence(act))
     except Exception as error:
         act.note(error, f"check of {call.name}")
         found = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial, update_wrapper
-from typing import Any, cast, overload
+from typing import Any, Protocol, cast, overload
 
 from msgspec import Struct
 
@@ -21,7 +21,15 @@ from ._terms import Terms, terms_of, terms_problems
 __all__ = ["Approval", "ClientTool", "Done", "FunctionTool", "NotDone", "Tool", "UnknownOutcome", "tool"]
 
 Approval = bool | Callable[[dict[str, Any]], bool]
-Check = Callable[[str], Any]
+
+
+class FencedCheck(Protocol):
+    """A `check` that brings the resource the fence, below which it takes nothing from then on."""
+
+    def __call__(self, key: str, /, *, fence: int) -> Any: ...
+
+
+Check = Callable[[str], Any] | FencedCheck
 
 
 class Done(Struct, frozen=True):
@@ -143,12 +151,12 @@ class Tool:
             arguments = {**arguments, parameter: context}
         return self.run(**arguments)
 
-    async def reconcile(self, key: str) -> Done | NotDone | UnknownOutcome:
-        """Ask the tool's own `check` what became of a call."""
-        check = cast(Check | None, getattr(self, "check", None))
+    async def reconcile(self, key: str, fence: int = 0) -> Done | NotDone | UnknownOutcome:
+        """Ask the tool's own `check` what became of a call. One with a parameter `fence` is given it."""
+        check: Any = getattr(self, "check", None)
         if check is None:
             return UnknownOutcome()
-        found = check(key)
+        found = check(key, fence=fence) if "fence" in inspect.signature(check).parameters else check(key)
         return await found if inspect.isawaitable(found) else found
 
     def problems(self) -> list[str]:

@@ -1,0 +1,42 @@
+"""`wakeful up`: a whole cluster on one machine, with real engines, until ctrl-C."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ._exit import reported
+from ._render import Renderer
+from ._target import load_runtime
+from ._worker import CONCURRENCY, GRACE, Concurrency, Grace
+
+__all__ = ["up"]
+
+
+def up(
+    target: Annotated[str, typer.Argument(metavar="MODULE:RUNTIME", show_default=False)],
+    workers: Annotated[int, typer.Option(min=1, metavar="N", help="How many workers.")] = 4,
+    concurrency: Concurrency = CONCURRENCY,
+    data: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Where Postgres and NATS keep what they hold.")
+    ] = Path(".wakeful"),
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget what the last cluster held.")] = False,
+    port: Annotated[int, typer.Option(help="The server's port; 0 for one that is free.")] = 8000,
+    grace: Grace = GRACE,
+) -> None:
+    """Start Postgres, NATS, a server and workers on this machine.
+
+    The runtime's own store and bus are replaced by these. What the cluster
+    holds is kept for the next time. Ctrl-C takes it down in order; a second
+    one at once.
+    """
+    renderer = Renderer()
+    with reported(renderer):
+        from ._cluster import Order, need_extras, run_cluster  # What it needs isn't on every system.
+
+        need_extras()
+        load_runtime(target)  # Whatever is wrong with it is said before anything starts.
+        order = Order(target=target, workers=workers, concurrency=concurrency, port=port, grace=grace)
+        run_cluster(renderer, order, data or Path(".wakeful"), fresh=fresh)

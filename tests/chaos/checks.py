@@ -1,0 +1,209 @@
+"""What must hold at the end, from the ledger, from the outside world's own count, and from the log's fences."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import chain
+
+import asyncpg
+from msgspec import Struct
+
+from wakeful.stores import Store
+from wakeful.testing._crash_rules import all_runs, broken_rules
+from wakeful.types.messages import Message
+from wakeful.types.runs import Call, NaturalEnd, RunRecord
+
+from .bank import Bank
+from .office import EFFECTS, KINDS, READERS
+
+__all__ = ["Findings", "Owned", "audit", "examine"]
+
+
+class Owned(Struct, frozen=True):
+    """A change that the database saw of a thread."""
+
+    thread: str
+    head: int
+    epoch: int
+    was: str | None
+    claim: str | None
+
+    @property
+    def owner(self) -> str | None:
+        """Who wrote it: whoever has the thread then, or gave it back with it."""
+        return self.claim or self.was
+
+
+class Findings(Struct):
+    """What came of it."""
+
+    runs: int = 0
+    takeovers: int = 0
+    unknowns: int = 0
+    letters: int = 0
+    answers: int = 0
+    problems: list[str] = []
+
+
+async def examine(store: Store, database: str, bank: Bank, sent: Mapping[str, str]) -> Findings:
+    """Look at everything. `sent` has the agent of each thread that was begun from outside."""
+    found, runs = Findings(), await all_runs(store)
+    calls = {run.id: list(await store.calls(run.id)) for run in runs}
+    messages = {thread: await store.messages(thread) for thread in {run.thread_id for run in runs}}
+    found.runs = len(runs)
+    every = list(chain.from_iterable(calls.values()))
+    found.unknowns = sum(call.outcome == "unknown" for call in every)
+    letters = [call for call in every if call.name == "send_message"]
+    found.letters = len(letters)
+    seen = await audit(database)
+    found.takeovers = sum(o.was is not None and o.claim not in (None, o.was) for o in seen)
+    owned = owners_of(seen, messages)
+    found.answers = len(owned)
+    found.problems = [
+        *await broken_rules(store, ()),
+        *_endings(runs, sent),
+        *_effects(every, bank),
+        *_replies(every, messages),
+        *_letters(sent, messages),
+        *await _left_over(database),
+        *_epochs(seen),
+        *_authors(owned),
+        *_fences(bank),
+    ]
+    return found
+
+
+def _endings(runs: Sequence[RunRecord], sent: Mapping[str, str]) -> list[str]:
+    """Each that was asked for ran once and came to its end, and so did its children, of which there is one."""
+    problems = [
+        f"run {run.id} of {run.agent_id} on {run.thread_id} is {run.status}: {run.outcome}"
+        for run in runs
+        if run.status != "done" or run.outcome is None or not isinstance(run.outcome.termination, NaturalEnd)
+    ]
+    of_thread = Counter(run.thread_id for run in runs if run.agent_id in KINDS)
+    problems += [f"{thread} had {of_thread[thread]} runs" for thread in sent if of_thread[thread] != 1]
+    children = Counter(chain.from_iterable(KINDS[agent] for agent in sent.values()))
+    for agent, count in children.items():
+        if (had := sum(run.agent_id == agent for run in runs)) != count:
+            problems.append(f"{agent} had {had} runs instead of {count}")
+    return problems
+
+
+def _effects(calls: Sequence[Call], bank: Bank) -> list[str]:
+    """By the ledger and by the bank's own count each effect has what it was promised."""
+    problems: list[str] = []
+    left = Counter(bank.done)
+    for call in calls:
+        effect, key = EFFECTS.get(call.name), f"{call.run_id}:{call.id}"
+        allowed = ("ok", "unknown") if effect == "once" else ("ok",)
+        if call.outcome not in allowed:
+            problems.append(f"{call.name} {key}: its outcome is {call.outcome}")
+        if effect is None:
+            continue
+        times = left.pop((call.name, key), 0)
+        if times > 1 or (times == 0 and call.outcome == "ok"):
+            problems.append(f"{call.name} ({effect}) {key}: {call.outcome}, and it happened {times} times")
+    problems += [
+        f"{kind} {key} happened {times} times, and isn't in the ledger" for (kind, key), times in left.items()
+    ]
+    return problems
+
+
+def _replies(calls: Sequence[Call], messages: Mapping[str, Sequence[Message]]) -> list[str]:
+    """The model was told of each call what became of it: that nobody knows, where nobody does."""
+    told = {m.reply.call_id: m.reply for m in chain.from_iterable(messages.values()) if m.reply is not None}
+    problems: list[str] = []
+    for call in calls:
+        reply = told.get(call.id)
+        if reply is None or (reply.error == "interrupted") != (call.outcome == "unknown"):
+            problems.append(f"{call.name} {call.id} is {call.outcome}, and the model was told {reply}")
+    return problems
+
+
+def _letters(sent: Mapping[str, str], messages: Mapping[str, Sequence[Message]]) -> list[str]:
+    """Each letter was taken in once."""
+    subjects = [thread for thread, agent in sent.items() if agent == "clerk"]
+    subjects += [f"{thread}-child" for thread, agent in sent.items() if KINDS[agent]]
+    read = Counter[str]()
+    for number in range(READERS):
+        for message in messages.get(f"reader-{number}", ()):
+            if message.role == "user":
+                read.update(re.findall(r"letter about ([\w-]+)\.", message.text))
+    wanted = Counter(subjects)
+    return [
+        f"the letter about {name} was read {read[name]} times instead of {wanted[name]}"
+        for name in wanted | read
+        if wanted[name] != read[name]
+    ]
+
+
+async def _left_over(database: str) -> list[str]:
+    """Nothing waits any more."""
+    connection = await asyncpg.connect(database, server_settings={"search_path": "wakeful"})
+    try:
+        pending = await connection.fetchval("SELECT count(*) FROM inbox WHERE status = 'pending'")
+        due = await connection.fetchval("SELECT count(*) FROM dispatches")
+        claimed = await connection.fetchval("SELECT count(*) FROM threads WHERE claim IS NOT NULL")
+    finally:
+        await connection.close()
+    counts = {"inbox items are pending": pending, "dispatches are left": due, "threads are claimed": claimed}
+    return [f"{count} {what}" for what, count in counts.items() if count]
+
+
+async def audit(database: str) -> list[Owned]:
+    """What the database saw, in order."""
+    connection = await asyncpg.connect(database)
+    try:
+        rows = await connection.fetch("SELECT thread, head, epoch, was, claim FROM audit ORDER BY no")
+    finally:
+        await connection.close()
+    return [Owned(*row) for row in rows]
+
+
+def _epochs(seen: Sequence[Owned]) -> list[str]:
+    """Nobody owned a thread while another did: each epoch has one owner, and epochs only grow."""
+    problems: list[str] = []
+    last: dict[str, int] = {}
+    owners: dict[tuple[str, int], set[str]] = {}
+    for one in seen:
+        if one.epoch < last.get(one.thread, 0):
+            problems.append(f"{one.thread}: epoch {one.epoch} came after {last[one.thread]}")
+        last[one.thread] = one.epoch
+        if one.claim is not None:
+            owners.setdefault((one.thread, one.epoch), set()).add(one.claim)
+    return problems + [f"{t}: epoch {n} had the owners {w}" for (t, n), w in owners.items() if len(w) > 1]
+
+
+def owners_of(seen: Sequence[Owned], messages: Mapping[str, Sequence[Message]]) -> list[tuple[str | None, str]]:
+    """Of each answer in the log: who owned its thread when it was written, and which process says it gave it."""
+    threads: dict[str, list[Owned]] = {}
+    for one in seen:
+        threads.setdefault(one.thread, []).append(one)
+    found: list[tuple[str | None, str]] = []
+    for thread, its in threads.items():
+        for message in messages.get(thread, ()):
+            said = re.match(r"by (\w+)", message.text)
+            written = its[bisect_left(its, message.seq, key=lambda one: one.head)]
+            if said and message.role == "assistant":
+                found.append((written.owner, said[1]))
+    return found
+
+
+def _authors(owned: Sequence[tuple[str | None, str]]) -> list[str]:
+    """Each answer was given by whoever owned the thread: so an owner is one process, and a process one owner."""
+    problems = [] if owned else ["no answer could be traced"]
+    problems += [f"{process} wrote to a thread that nobody owned" for owner, process in owned if owner is None]
+    for here, there in ((0, 1), (1, 0)):
+        pairs = {(pair[here], pair[there]) for pair in owned}
+        problems += [
+            f"{w} stands for {n} of the other side" for w, n in Counter(p[0] for p in pairs).items() if n > 1
+        ]
+    return problems
+
+
+def _fences(bank: Bank) -> list[str]:
+    """Outside, too, each fence was one process's."""
+    return [f"{t}, fence {n}: tools of {w}" for (t, n), w in bank.fences.items() if len(w) > 1]
