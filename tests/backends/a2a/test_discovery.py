@@ -213,7 +213,7 @@ def replaced(path: str, kind: bytes, *chunks: bytes, encoding: bytes | None = No
 
 
 async def test_bodies_and_streams_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    import wakeful.backends.a2a._guard as guard
+    import wakeful._outside as guard
 
     monkeypatch.setattr(guard, "BODY_LIMIT", 100_000)
     monkeypatch.setattr(guard, "LINE_LIMIT", 100_000)

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-import wakeful.backends.a2a._guard as guard
+import wakeful._outside as guard
 from wakeful.errors import BackendError
 
 from .requests import thread

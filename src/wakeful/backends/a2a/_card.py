@@ -14,10 +14,10 @@ from a2a.types.a2a_pb2 import AgentCard, AgentInterface
 from a2a.utils.constants import AGENT_CARD_WELL_KNOWN_PATH
 from msgspec import Struct
 
+from ..._outside import CARD_LIMIT, addresses_of, limited, open_http
 from ...errors import RemoteError
 from ._credentials import Credentials, HttpAuth
 from ._faults import Unreachable, translate
-from ._guard import CARD_LIMIT, addresses_of, limited, open_http
 from ._urls import check_url
 from ._wire import CALL_TIMEOUT, Wire
 

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 from msgspec import structs
 
+from ..._outside import open_http
 from ...errors import BackendError, ExecutionFailed, RemoteError
 from ...types.ids import new_id
 from ...types.runs import Failed
@@ -20,7 +21,6 @@ from .._status import CancelledStatus, Completed, FailedStatus, TimedOut, Waitin
 from ._card import Endpoint, connect, discover
 from ._credentials import Credentials
 from ._faults import Fault, NoSuchTask, NotCancelable, Refused
-from ._guard import open_http
 from ._objects import INTERRUPTED, RemotePart, RemoteTask
 from ._parts import answered_in, parts_of
 from ._progress import Progress

@@ -8,8 +8,8 @@ import grpc
 import grpc.aio
 import httpx
 
+from ..._outside import BODY_LIMIT, addresses_of
 from ._faults import Unreachable
-from ._guard import BODY_LIMIT, addresses_of
 
 __all__ = ["open_channel"]
 

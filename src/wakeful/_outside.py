@@ -1,4 +1,4 @@
-"""HTTP that stays outside: no private addresses, no redirects, no bodies without end."""
+"""HTTP to addresses that others name: no private ones, no redirects, no bodies without end."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from typing import cast
 
 import httpx
 
-from ...errors import RemoteError
-from ._urls import check_url
+from .errors import RemoteError
 
-__all__ = ["BODY_LIMIT", "CARD_LIMIT", "GuardedTransport", "addresses_of", "limited", "open_http"]
+__all__ = ["BODY_LIMIT", "CARD_LIMIT", "GuardedTransport", "NotPublic", "addresses_of", "limited", "open_http"]
 
 CARD_LIMIT = 256 * 1024
 BODY_LIMIT = 16 * 1024 * 1024
@@ -23,6 +22,10 @@ STREAM_LIMIT = 256 * 1024 * 1024
 LINE_LIMIT = 4 * 1024 * 1024
 _LIMIT = "wakeful.limit"
 _CONNECT = 10.0
+
+
+class NotPublic(RemoteError):
+    """A host has an address inside a private network."""
 
 
 def limited(size: int) -> dict[str, int]:
@@ -40,7 +43,7 @@ async def addresses_of(host: str, port: int, *, allow_private: bool) -> list[str
     if not allow_private:
         for address in addresses:
             if not _is_public(address):
-                raise RemoteError(
+                raise NotPublic(
                     f"{host!r} is at {address}, which isn't a public address: give the agent `allow_private=True` "
                     "if it is meant to be reached there"
                 )
@@ -51,12 +54,16 @@ def _is_public(address: str) -> bool:
     ip = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(ip, ipaddress.IPv6Address):
         # Addresses that carry an IPv4 one inside lead where that one leads.
-        inner = ip.ipv4_mapped or ip.sixtofour or (ip.teredo[1] if ip.teredo else None)
+        inner = [each for each in (ip.ipv4_mapped, ip.sixtofour, *(ip.teredo or ())) if each is not None]
         if ip in _NAT64:
-            inner = ipaddress.IPv4Address(int(ip) & 0xFFFF_FFFF)
-        if inner is not None:
-            return inner.is_global and not inner.is_multicast
-    return ip.is_global and not ip.is_multicast
+            inner = [ipaddress.IPv4Address(int(ip) & 0xFFFF_FFFF)]
+        if inner:
+            return all(_is_global(each) for each in inner)
+    return _is_global(ip)
+
+
+def _is_global(ip: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    return ip.is_global and not ip.is_multicast and not ip.is_reserved
 
 
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
@@ -77,8 +84,8 @@ class GuardedTransport(httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """httpx's way to say so."""
-        url = request.url
-        host, port = check_url(str(url), "the address")
+        host = request.url.host
+        port = request.url.port or (443 if request.url.scheme == "https" else 80)
         addresses = await addresses_of(host, port, allow_private=self._allow_private)
         # A compressed body could be any size once it is unpacked.
         request.headers["Accept-Encoding"] = "identity"
