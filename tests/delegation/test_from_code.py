@@ -171,10 +171,8 @@ async def test_news_from_the_background_waits_until_the_step_is_closed(place: Pl
     [
         ({"prompt": ""}, "prompt must not be empty"),
         ({"prompt": "  "}, "prompt must not be empty"),
-        ({"prompt": None}, "the input is a text or a list of content parts, not NoneType"),
         ({"prompt": []}, "the input is empty"),
         ({"prompt": "x" * (1024 * 1024 + 1)}, "the input has 1,048,577 bytes; the limit is 1,048,576"),
-        ({"agent_id": 5}, "an agent is named by its id"),
         ({"state": "much"}, "state is a dict of state keys and values, not 'much'"),
     ],
 )
@@ -183,7 +181,7 @@ async def test_a_child_is_not_begun_with_what_is_none(verb: str, how: Any, text:
     @tool
     async def begin(ctx: ToolContext) -> str:
         """Begin a child with it."""
-        await getattr(ctx, verb)(**({"agent_id": "worker", "prompt": "x"} | how))
+        await getattr(ctx, verb)("worker", **({"prompt": "x"} | how))
         return "begun"
 
     runtime = Runtime([Agent("lead", scripted(call("begin"), "done"), tools=[begin]), Agent("worker", scripted())])
@@ -191,6 +189,30 @@ async def test_a_child_is_not_begun_with_what_is_none(verb: str, how: Any, text:
     (reply,) = await replies_on(runtime, "t")
     assert text in reply_text(reply)
     assert await tasks_of(runtime) == []
+
+
+@pytest.mark.parametrize(
+    ("verb", "agent", "prompt", "text"),
+    [
+        ("run_agent", "worker", None, "the input is a text or a list of content parts, not NoneType"),
+        ("run_agent", 5, "x", "an agent is named by its id"),
+        ("spawn", "worker", None, "agent worker takes a prompt, and no arguments: spawn('worker', prompt)"),
+        ("spawn", 5, "x", "'5' is no task of this runtime"),
+    ],
+)
+async def test_nothing_is_begun_for_nobody_or_with_nothing(
+    verb: str, agent: Any, prompt: Any, text: str, scripted: Scripted
+) -> None:
+    @tool
+    async def begin(ctx: ToolContext) -> str:
+        """Begin it."""
+        await getattr(ctx, verb)(agent, prompt)
+        return "begun"
+
+    runtime = Runtime([Agent("lead", scripted(call("begin"), "done"), tools=[begin]), Agent("worker", scripted())])
+    await runtime.run("lead", "go", thread="t")
+    (reply,) = await replies_on(runtime, "t")
+    assert text in reply_text(reply)
 
 
 async def test_a_models_prompt_is_as_long_as_input_may_be(scripted: Scripted) -> None:

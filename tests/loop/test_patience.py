@@ -20,7 +20,6 @@ from wakeful.errors import (
     ModelUnavailable,
     RateLimited,
 )
-from wakeful.loop import _inference
 from wakeful.models import Chunk, StopChunk, TextChunk
 from wakeful.testing import FakeClock
 from wakeful.types.events import ErrorRaised
@@ -194,24 +193,6 @@ async def test_failures_are_counted_over_processes(tmp_path: Path, scripted: Scr
     await asyncio.wait([run])
     await first.close()
     await second.close()
-
-
-async def test_a_request_that_is_too_long_is_tried_once_more_where_it_could_be_made_shorter(
-    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shortened = 0
-
-    async def shorten(act: Any, model: Any, request: Any) -> bool:
-        nonlocal shortened
-        shortened += 1
-        return True
-
-    monkeypatch.setattr(_inference, "_overflowed", shorten)
-    model = scripted(ContextOverflow("long"), "fits")
-    assert (await soon(started(model)[1])).text == "fits"
-    _, run = started(scripted(ContextOverflow("long"), ContextOverflow("still")))
-    assert (await soon(run)).termination == Failed("ContextOverflow", "still")
-    assert shortened == 2
 
 
 @pytest.mark.parametrize(
