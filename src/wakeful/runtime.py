@@ -48,7 +48,7 @@ from .dispatch import (
     send,
 )
 from .errors import ConfigurationError, UnknownAgent, UsageError
-from .loop import Environment
+from .loop import Environment, Watches
 from .messaging import Courier, Post, Retry, Transport, messaging_tools, send_tools
 from .models import Model, Patience, Pool, RateLimit, VendorFactory
 from .plugins import Plugin
@@ -150,7 +150,7 @@ class Runtime(Mailing):
     ) -> None:
         if not isinstance(cast(Any, cancel_grace), int | float) or cancel_grace < 0:
             raise ConfigurationError(f"cancel_grace is in seconds and not negative, not {cancel_grace!r:.80}")
-        carried = transports_of(transports)
+        carried, clock = transports_of(transports), clock or SystemClock()
         registry = Registry(
             agents_of(agents),
             tools=tools,
@@ -169,7 +169,7 @@ class Runtime(Mailing):
         env = Environment(
             registry,
             open_store(store),
-            clock or SystemClock(),
+            clock,
             ToolThreads(),
             set(),
             cancel_grace,
@@ -177,6 +177,7 @@ class Runtime(Mailing):
             execute_remote,
             abort_remote,
             Post(registry, carried, lambda: self._shared.courier.look()),
+            Watches(clock),
             patience or Patience(),
         )
         self._carried, self._retry, self._bus_given = carried, retry, bus

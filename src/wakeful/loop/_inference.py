@@ -91,6 +91,7 @@ async def _begin(act: Activation, resumes: bool) -> Asking:
     run = act.identity
     asking = act.asking = Asking(answer, Attempt(run.thread_id, run.run_id), act.now)
     if resumes and await restore(act, answer):
+        asking.again = True
         if answer.whole():
             answer.withdraw("its process ended")
         else:
@@ -104,7 +105,7 @@ async def _ask(act: Activation, asking: Asking, model: Model, request: ModelRequ
     asking.began = False
     try:
         chosen = asking.choose(model)
-        if answer.whole():  # Another process had it, all but committed.
+        if asking.again and answer.whole():  # Another process had it, all but committed.
             end_whole(act, answer, "its process ended")
         else:
             await stream(act, asking, chosen, request, patience)
@@ -113,7 +114,8 @@ async def _ask(act: Activation, asking: Asking, model: Model, request: ModelRequ
         raise
     except ContextOverflow as error:
         if not asking.refitted and await _overflowed(act, model, request):
-            asking.refitted = True
+            asking.refitted = asking.again = True
+            answer.break_off(str(error), anew=True)
             return None
         failure: ModelError = error
     except ModelError as error:
