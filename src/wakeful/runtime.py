@@ -50,7 +50,7 @@ from .dispatch import (
     send,
 )
 from .errors import ConfigurationError, UnknownAgent, UsageError
-from .loop import Environment
+from .loop import Environment, Watches
 from .messaging import Courier, Post, Retry, Transport, messaging_tools, send_tools
 from .models import Model, ModelFacts, Patience, Pool, RateLimit, VendorFactory
 from .plugins import Plugin
@@ -196,6 +196,7 @@ class Runtime(Mailing, Working):
             execute_remote,
             abort_remote,
             Post(registry, carried, lambda: self._shared.courier.look()),
+            Watches(clock),
             patience or Patience(),
         )
         self._carried, self._retry, self._bus_given = carried, retry, bus

@@ -22,3 +22,4 @@ from ._policies import judge as judge
 from ._tasks import end_task as end_task
 from ._tasks import ended_as as ended_as
 from ._tasks import outcome_of as outcome_of
+from ._watch import Watches as Watches

@@ -67,6 +67,7 @@ from ._needs import agent_of
 from ._phases import run_actions, run_hooks
 from ._services import CallServices
 from ._tasks import stop_task
+from ._watch import Watches
 
 __all__ = ["Activation", "Children", "Environment"]
 
@@ -150,6 +151,7 @@ class Environment(Struct):
     execute_remote: RemoteExecution
     abort_remote: Callable[[Activation], Awaitable[None]]
     post: Post
+    watches: Watches
     patience: Patience = Patience()
     rules: dict[str, Rules] = {}
     gauges: Gauges = field(default_factory=Gauges)

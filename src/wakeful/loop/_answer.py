@@ -117,7 +117,11 @@ class Answer(Struct, eq=False, gc=False):
         if self._reasoning:
             self._close_reasoning(None, None)
         self._text.append(text)
-        self._show_text(text)
+        channel = self._channel
+        if channel.readers or channel.above:
+            self._show_text(text)
+        else:
+            self._size += len(text)
 
     def _show_text(self, text: str) -> None:
         channel = self._channel

@@ -3,16 +3,12 @@ requests that one answer takes."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..clock import Clock, Timer
-from ..errors import ModelTimeout
 from ..models import (
     Attempt,
     Chunk,
@@ -26,6 +22,7 @@ from ..models import (
 from ..types.messages import Message, user_message
 from ._answer import NO_USAGE, Answer
 from ._checkpoints import Checkpoints
+from ._watch import Watch
 
 if TYPE_CHECKING:
     from ._activation import Activation
@@ -48,6 +45,8 @@ class Asking(Struct, eq=False):
     # Whether anything came of the present request, and whether one that was too long was made shorter.
     began: bool = False
     refitted: bool = False
+    # Whether this isn't the first request for it.
+    again: bool = False
 
     @property
     def name(self) -> str:
@@ -58,9 +57,10 @@ class Asking(Struct, eq=False):
     def choose(self, asked: Model) -> Model:
         """The model to ask: the one that is wanted, or a member if that is a pool."""
         if asked is not self.asked:
-            # A hook wants another one than last time: who was tried before says nothing about it.
+            if self.asked is not None:
+                # A hook wants another one than last time: who was tried before says nothing about it.
+                self.attempt = Attempt(self.attempt.thread_id, self.attempt.run_id)
             self.asked = asked
-            self.attempt = Attempt(self.attempt.thread_id, self.attempt.run_id)
         if isinstance(asked, PoolModel):
             return asked.choose(self.attempt)
         self.attempt.turn_to(asked, asked.name)
@@ -76,9 +76,10 @@ async def stream(act: Activation, asking: Asking, model: Model, request: ModelRe
     granted = None if guard is None else await guard.enter(request, patience.longest_retry_after)
     checkpoints = Checkpoints(act, answer) if act.env.store.durable else None
     try:
-        answer.go_on(act.head)
-        with Watch(act.clock, model, request, patience) as watch:
-            await _take_in(asking, model.stream(_continued(act, request, answer)), watch, checkpoints)
+        if asking.again:
+            answer.go_on(act.head)
+        with act.env.watches.watch(model, request, patience) as watch:
+            await _take_in(asking, model.stream(_continued(act, asking, request)), watch, checkpoints)
     except BaseException as error:
         if granted is not None:
             granted.failed(error)
@@ -97,97 +98,28 @@ async def stream(act: Activation, asking: Asking, model: Model, request: ModelRe
 async def _take_in(
     asking: Asking, chunks: AsyncIterator[Chunk], watch: Watch, checkpoints: Checkpoints | None
 ) -> None:
-    add, now = asking.answer.add, watch.now
+    add, chunk = asking.answer.add, None
     try:
         async for chunk in chunks:
-            asking.began = True
             add(chunk)
-            watch.heard = now()
+            watch.fresh = True
             if checkpoints is not None and checkpoints.due():
-                watch.heard = None
+                watch.held = True
                 await checkpoints.pass_by()
-                watch.heard = now()
+                watch.held = False
     finally:
+        asking.began = chunk is not None
         # A generator that came to its end is closed; whatever else may still hold a connection.
         ended = getattr(chunks, "ag_frame", chunks) is None
         if not ended and (close := getattr(chunks, "aclose", None)) is not None:
             await close()
 
 
-class Watch:
-    """Interrupts a stream that stands still or takes too long, by the runtime's clock: one timer for each stream,
-    which looks when the last chunk was heard of. None means that nobody waits for the model at the moment."""
-
-    __slots__ = (
-        "_before",
-        "_began",
-        "_clock",
-        "_ends",
-        "_idle",
-        "_model",
-        "_task",
-        "_timer",
-        "heard",
-        "late",
-        "now",
-    )
-
-    def __init__(self, clock: Clock, model: Model, request: ModelRequest, patience: Patience) -> None:
-        self._clock = clock
-        self._model = model
-        self.now = clock.now
-        twice = request.settings.reasoning not in (None, "", "none", 0)
-        self._idle = None if patience.idle is None else patience.idle * (2000 if twice else 1000)
-        self._began = clock.now()
-        self._ends = None if patience.whole is None else self._began + patience.whole * 1000
-        self._timer: Timer | None = None
-        self._task: asyncio.Task[object] | None = None
-        self._before = 0
-        self.heard: int | None = self._began
-        self.late: ModelTimeout | None = None
-
-    def __enter__(self) -> Watch:
-        self._task = asyncio.current_task()
-        self._before = 0 if self._task is None else self._task.cancelling()
-        self._look()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        if self.late is None or self._task is None:
-            return
-        left = self._task.uncancel()
-        # Where somebody else cancels too, that is what counts.
-        if kind is not None and issubclass(kind, asyncio.CancelledError) and left <= self._before:
-            raise self.late from error
-
-    def _look(self) -> None:
-        now, heard = self._clock.now(), self.heard
-        idle = None if self._idle is None else (now if heard is None else heard) + self._idle
-        due = min([at for at in (idle, self._ends) if at is not None], default=None)
-        if due is None:
-            return
-        if now < due or heard is None:
-            # While something of ours is written down it isn't the model that is late.
-            self._timer = self._clock.call_later(
-                max(due - now, 1 if heard is not None else 100) / 1000, self._look
-            )
-            return
-        name, seconds = self._model.name, (now - (heard if due == idle else self._began)) / 1000
-        what = "sent nothing for" if due == idle else "hadn't finished its answer after"
-        self.late = ModelTimeout(f"model {name!r} {what} {seconds:g} s")
-        if self._task is not None:
-            self._task.cancel()
-
-
-def _continued(act: Activation, request: ModelRequest, answer: Answer) -> ModelRequest:
+def _continued(act: Activation, asking: Asking, request: ModelRequest) -> ModelRequest:
     """The request, with what came of its answer before that broke off."""
     messages = request.messages
-    if prefix := answer.prefix():
-        begun = Message(answer.message_id, "assistant", prefix, act.now)
+    if asking.again and (prefix := asking.answer.prefix()):
+        begun = Message(asking.answer.message_id, "assistant", prefix, act.now)
         return replace(request, messages=[*messages, begun, _prompt(act)])
     if messages and messages[-1].role == "assistant":
         # A run that failed kept what it had of an answer, and is retried.

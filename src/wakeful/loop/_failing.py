@@ -58,6 +58,7 @@ async def failed(act: Activation, asking: Asking, error: ModelError, patience: P
         else:
             act.set_run(ending=Failed(type(error).__name__, str(error)))
         return
+    asking.again = True
     asking.answer.break_off(str(error), anew=anew or not error.transient)
     at = act.now + round(pause * 1000)
     act.log(ErrorRaised(act.identity, 0, act.now, type(error).__name__, str(error), "model", at))

@@ -94,6 +94,7 @@ async def _begin(act: Activation, resumes: bool) -> Asking:
     run = act.identity
     asking = act.asking = Asking(answer, Attempt(run.thread_id, run.run_id), act.now)
     if resumes and await restore(act, answer):
+        asking.again = True
         if answer.whole():
             answer.withdraw("its process ended")
         else:
@@ -109,7 +110,7 @@ async def _ask(
     asking.began = False
     try:
         chosen = asking.choose(model)
-        if answer.whole():  # Another process had it, all but committed.
+        if asking.again and answer.whole():  # Another process had it, all but committed.
             end_whole(act, answer, "its process ended")
         else:
             request = await fit(act, chosen, request)
@@ -120,7 +121,8 @@ async def _ask(
     except ContextOverflow as error:
         chosen = asking.attempt.model or model
         if not (asking.refitted or asking.began) and await make_room(act, chosen, request, error):
-            asking.refitted = True
+            asking.refitted = asking.again = True
+            answer.break_off(str(error), anew=True)
             return None
         failure: ModelError = error
     except ModelError as error:
