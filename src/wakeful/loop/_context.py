@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from inspect import isawaitable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -26,6 +26,7 @@ from ..errors import ContextOverflow, ModelError
 from ..models import Model, ModelRequest
 from ..types.content import ToolReply
 from ..types.messages import Message
+from ..types.requests import ModelSettings
 from ..types.runs import Usage
 from ._summaries import Writing, begin_summary, summary_landed
 
@@ -43,10 +44,12 @@ class Fitting:
     __slots__ = (
         "_request",
         "_rest",
+        "_room",
         "failed",
         "landed",
         "offers_reader",
         "offload",
+        "ordered",
         "reader",
         "tally",
         "weight",
@@ -65,6 +68,9 @@ class Fitting:
         self.landed: list[Message] = []
         self._request: ModelRequest | None = None
         self._rest: tuple[ModelRequest, Gauge, int] | None = None
+        self._room: tuple[Context, ModelSettings, Any, int | None, Room | None] | None = None
+        # The history, once it was found to be in order: it stays so while it only grows.
+        self.ordered: Sequence[Message] | None = None
 
     def begin(self, request: ModelRequest) -> None:
         """A request is to be fitted, perhaps for the second time."""
@@ -72,6 +78,17 @@ class Fitting:
             self._request = request
             self.landed.clear()
             self.reader, self.offers_reader = self.offers_reader, True
+
+    def room(self, policy: Context, request: ModelRequest, model: Model, gauge: Gauge) -> Room | None:
+        """The room for the request."""
+        known, facts = self._room, getattr(model, "facts", None)
+        if known is not None:
+            before, settings, its, refused, room = known
+            if before is policy and settings is request.settings and its is facts and refused == gauge.refused:
+                return room
+        room = room_of(policy, request.settings, facts, gauge.refused)
+        self._room = (policy, request.settings, facts, gauge.refused, room)
+        return room
 
     def rest(self, request: ModelRequest, gauge: Gauge) -> int:
         """What a request weighs besides its messages."""
@@ -111,9 +128,12 @@ async def fit(act: Activation, model: Model, request: ModelRequest) -> ModelRequ
     own = fitting_of(act)
     own.begin(request)
     gauge = act.env.gauges.of(model)
-    room = room_of(policy, request.settings, getattr(model, "facts", None), gauge.refused)
+    room = own.room(policy, request, model, gauge)
     messages = request.messages
+    if room is None and not policy.offload and messages is own.ordered and not own.landed:
+        return request  # There is nothing to count for, and the loop keeps its own messages in order.
     tally = own.tally.over(messages, gauge) if messages is act.history else Tally().over(messages, gauge)
+    own.ordered = messages if tally.ordered and not tally.readable else None
     own.offload = room.offload if room is not None else policy.offload or 0
     own.weight = 0 if room is None else own.rest(request, gauge) + tally.weight
     as_it_is = tally.ordered and not tally.readable and not own.landed
