@@ -51,6 +51,7 @@ class Fitting:
         "offload",
         "ordered",
         "reader",
+        "sent",
         "tally",
         "weight",
         "writing",
@@ -59,6 +60,8 @@ class Fitting:
     def __init__(self) -> None:
         self.tally = Tally()
         self.weight = 0
+        # What is sent; None if it could not be made to fit.
+        self.sent: ModelRequest | None = None
         self.offload = 0
         self.writing: Writing | None = None
         self.failed = False
@@ -127,6 +130,14 @@ async def fit(act: Activation, model: Model, request: ModelRequest) -> ModelRequ
         return request
     own = fitting_of(act)
     own.begin(request)
+    own.sent = None
+    own.sent = await _fitted(act, own, policy, model, request)
+    return own.sent
+
+
+async def _fitted(
+    act: Activation, own: Fitting, policy: Context, model: Model, request: ModelRequest
+) -> ModelRequest:
     gauge = act.env.gauges.of(model)
     room = own.room(policy, request, model, gauge)
     messages = request.messages
@@ -258,7 +269,7 @@ class _Shaping:
 async def make_room(act: Activation, model: Model, request: ModelRequest, error: Exception) -> bool:
     """The vendor called the request too long: learn from it, and summarise what can be. Whether to try again."""
     policy, own = act.agent.agent.context, act.fitting
-    if policy is None or own is None:
+    if policy is None or own is None or own.sent is None:
         return False
     gauge = act.env.gauges.of(model)
     weight = gauge.weigh_rest(request.system, request.tools, request.output)
