@@ -13,6 +13,7 @@ from wakeful import (
     Compaction,
     Context,
     FunctionModel,
+    Limits,
     ModelError,
     ModelRequest,
     Runtime,
@@ -287,3 +288,40 @@ async def test_an_empty_summary_is_skipped(turn: Turn) -> None:
     runtime = Runtime([agent(Silent(known))])
     await talk(runtime, 9)
     assert [event.reason for event in await events_of(runtime, Compacted)] == ["the summary is empty"]
+
+
+async def test_a_run_that_waits_for_a_person_drops_its_summary_and_goes_on_to_write_it() -> None:
+    @tool(approval=True)
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    model = Slow(lambda request: f"ok {WORDS}")
+    runtime = Runtime([Agent("a", model=model, tools=[pay])])
+    await talk(runtime, 8)
+
+    async def ask(request: ModelRequest) -> Any:
+        await model.begun.wait()
+        return call("pay")
+
+    model._say = lambda request: ask(request) if request.messages[-1].role == "user" else "done"
+    result = await runtime.run("a", f"Pay. {WORDS}", thread="t")
+    assert result.status == "waiting"
+    assert await events_of(runtime, Compacted) == []
+    assert [task for task in asyncio.all_tasks() if task.get_name().startswith("summary")] == []
+    model.go.set()
+    (ticket,) = result.tickets
+    assert (await runtime.resume(result.run_id, ticket.approve())).text == "done"
+    assert [event.outcome for event in await events_of(runtime, Compacted)] == ["done"]
+
+
+async def test_an_agent_with_a_limited_history_summarises_what_it_is_shown() -> None:
+    model = Reader(known)
+    limits = Limits(history=14)
+    runtime = Runtime([Agent("a", model=model, limits=limits, context=Context(max_tokens=1600))])
+    await talk(runtime, 20)
+    spans = [event for event in await events_of(runtime, Compacted) if event.outcome == "done"]
+    assert spans
+    assert spans[-1].first > 1
+    log = await runtime.messages("t")
+    assert len(log) - sum(message.covers is not None for message in log) == 40

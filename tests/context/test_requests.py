@@ -144,6 +144,13 @@ async def test_what_can_not_be_made_to_fit_is_refused_before_the_call() -> None:
     assert "the newest user message 3,754" in result.error
 
 
+async def test_a_request_that_we_refuse_ourselves_says_nothing_about_the_vendor() -> None:
+    model = Reader(known)
+    runtime = Runtime([agent(model)])
+    await runtime.run("a", "word " * 3000)
+    assert runtime._env.gauges.of(model).refused is None
+
+
 async def test_the_results_of_one_step_are_cut_down_together() -> None:
     """Each is short enough by itself, and all of them are too much."""
 

@@ -1,4 +1,4 @@
-"""The scenario: a conversation that outgrows its model's window, and a process that dies while it is summarised."""
+"""The scenario: a conversation outgrows its model's window, and its process dies while it is summarised."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from wakeful import Limits, Patience, Pool, Runtime, Tool, _checks, task, tool
+from wakeful import Compaction, Context, Limits, Patience, Pool, Runtime, Tool, _checks, task, tool
 from wakeful.agents import _registry
 from wakeful.bus import _local
 from wakeful.cli import _worker
@@ -112,6 +112,9 @@ CODE = {
     "time for one delivery": f"{RETRY.seconds:g} s",
     "a payload before it becomes a blob": kib(BLOB_BYTES),
     "time between checkpoints of a streamed answer": f"{INTERVAL_MS} ms",
+    "share of a model's window from which on a conversation is summarised": str(Compaction().threshold),
+    "tokens of a summary": f"{Compaction().max_tokens:,}",
+    "newest messages that are left out last": str(Context().min_recent),
 }
 
 

@@ -20,6 +20,7 @@ from ..types.content import (
     Thinking,
     ToolCall,
     ToolReply,
+    Unknown,
     Video,
 )
 from ..types.messages import Message
@@ -70,19 +71,19 @@ def _weigh_media(kind: type[Any], source: MediaSource) -> int:
 
 
 def _weigh_part(part: Content, count: CountText) -> int:
-    match part:
-        case Text(text):
-            return count(text)
-        case ToolCall():
-            return count(part.name) + _estimate_json(part.arguments) + _PER_CALL
-        case ToolReply():
-            return sum([_weigh_part(inner, count) for inner in part.content]) + count(part.name) + _PER_CALL
-        case Thinking():
-            return count(part.text) + estimate_text(part.encrypted or part.signature or "")
-        case Image() | Audio() | Video() | Document():
-            return _weigh_media(type(part), part.source)
-        case _:
-            return _estimate_json(part.raw)
+    # Every message of every step comes by here: this is several times faster than matching.
+    if type(part) is Text:
+        return count(part.text)
+    if type(part) is ToolReply:
+        return sum([_weigh_part(inner, count) for inner in part.content]) + len(part.name) // 4 + _PER_CALL
+    if type(part) is ToolCall:
+        arguments = _estimate_json(part.arguments) if part.arguments else 1
+        return arguments + len(part.name) // 4 + _PER_CALL
+    if isinstance(part, Image | Audio | Video | Document):
+        return _weigh_media(type(part), part.source)
+    if isinstance(part, Thinking):
+        return count(part.text) + estimate_text(part.encrypted or part.signature or "")
+    return _estimate_json(part.raw) if isinstance(part, Unknown) else 0
 
 
 def weigh(message: Message, count: CountText = estimate_text) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from inspect import isawaitable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -23,9 +23,10 @@ from ..context import (
     truncate,
 )
 from ..errors import ContextOverflow, ModelError
-from ..models import Model, ModelRequest
+from ..models import Model, ModelFacts, ModelRequest
 from ..types.content import ToolReply
 from ..types.messages import Message
+from ..types.requests import ModelSettings
 from ..types.runs import Usage
 from ._summaries import Writing, begin_summary, summary_landed
 
@@ -43,11 +44,14 @@ class Fitting:
     __slots__ = (
         "_request",
         "_rest",
+        "_room",
         "failed",
         "landed",
         "offers_reader",
         "offload",
+        "ordered",
         "reader",
+        "sent",
         "tally",
         "weight",
         "writing",
@@ -56,6 +60,8 @@ class Fitting:
     def __init__(self) -> None:
         self.tally = Tally()
         self.weight = 0
+        # What is sent; None if it could not be made to fit.
+        self.sent: ModelRequest | None = None
         self.offload = 0
         self.writing: Writing | None = None
         self.failed = False
@@ -65,6 +71,9 @@ class Fitting:
         self.landed: list[Message] = []
         self._request: ModelRequest | None = None
         self._rest: tuple[ModelRequest, Gauge, int] | None = None
+        self._room: tuple[Context, ModelSettings, Any, int | None, Room | None] | None = None
+        # The history, once it was found to be in order: it stays so while it only grows.
+        self.ordered: Sequence[Message] | None = None
 
     def begin(self, request: ModelRequest) -> None:
         """A request is to be fitted, perhaps for the second time."""
@@ -72,6 +81,16 @@ class Fitting:
             self._request = request
             self.landed.clear()
             self.reader, self.offers_reader = self.offers_reader, True
+
+    def room(self, policy: Context, request: ModelRequest, facts: ModelFacts | None, gauge: Gauge) -> Room | None:
+        """The room for the request."""
+        if (known := self._room) is not None:
+            before, settings, its, refused, room = known
+            if before is policy and settings is request.settings and its is facts and refused == gauge.refused:
+                return room
+        room = room_of(policy, request.settings, facts, gauge.refused)
+        self._room = (policy, request.settings, facts, gauge.refused, room)
+        return room
 
     def rest(self, request: ModelRequest, gauge: Gauge) -> int:
         """What a request weighs besides its messages."""
@@ -110,10 +129,21 @@ async def fit(act: Activation, model: Model, request: ModelRequest) -> ModelRequ
         return request
     own = fitting_of(act)
     own.begin(request)
+    own.sent = None
+    own.sent = await _fitted(act, own, policy, model, request)
+    return own.sent
+
+
+async def _fitted(
+    act: Activation, own: Fitting, policy: Context, model: Model, request: ModelRequest
+) -> ModelRequest:
     gauge = act.env.gauges.of(model)
-    room = room_of(policy, request.settings, act.env.registry.models.facts_of(model), gauge.refused)
+    room = own.room(policy, request, act.env.registry.models.facts_of(model), gauge)
     messages = request.messages
+    if room is None and not policy.offload and messages is own.ordered and not own.landed:
+        return request  # There is nothing to count for, and the loop keeps its own messages in order.
     tally = own.tally.over(messages, gauge) if messages is act.history else Tally().over(messages, gauge)
+    own.ordered = messages if tally.ordered and not tally.readable else None
     own.offload = room.offload if room is not None else policy.offload or 0
     own.weight = 0 if room is None else own.rest(request, gauge) + tally.weight
     as_it_is = tally.ordered and not tally.readable and not own.landed
@@ -238,7 +268,7 @@ class _Shaping:
 async def make_room(act: Activation, model: Model, request: ModelRequest, error: Exception) -> bool:
     """The vendor called the request too long: learn from it, and summarise what can be. Whether to try again."""
     policy, own = act.agent.agent.context, act.fitting
-    if policy is None or own is None:
+    if policy is None or own is None or own.sent is None:
         return False
     gauge = act.env.gauges.of(model)
     weight = gauge.weigh_rest(request.system, request.tools, request.output)

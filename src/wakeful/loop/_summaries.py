@@ -7,6 +7,7 @@ begin again; one that fails, is cancelled, handed over or waits for others drops
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -26,7 +27,7 @@ from ..context import (
     summary_request,
 )
 from ..errors import explain
-from ..models import Model, ModelRequest, TextChunk, UsageChunk, check_live
+from ..models import Model, ModelRequest, TextChunk, UsageChunk, check_live, guarded
 from ..types.events import Compacted
 from ..types.messages import Message, Producer
 from ..types.runs import Usage
@@ -43,28 +44,31 @@ class Writing:
 
     __slots__ = ("gauge", "offload", "part", "task", "writer")
 
-    def __init__(self, part: Part, writer: Model, request: ModelRequest, gauge: Gauge, offload: int) -> None:
+    def __init__(
+        self, act: Activation, part: Part, writer: Model, request: ModelRequest, gauge: Gauge, offload: int
+    ) -> None:
         self.part = part
         self.writer = writer
         self.gauge = gauge
         self.offload = offload
-        self.task = asyncio.create_task(_written(writer, request), name=f"summary up to {part.last}")
+        self.task = asyncio.create_task(_written(act, writer, request), name=f"summary up to {part.last}")
 
 
-async def _written(writer: Model, request: ModelRequest) -> tuple[str, Usage]:
+async def _written(act: Activation, writer: Model, request: ModelRequest) -> tuple[str, Usage]:
+    """Ask for the summary as for any answer: with the same limits, prices and patience, but once."""
     check_live(writer)
+    models, patience = act.env.registry.models, act.agent.agent.patience or act.env.patience
     pieces: list[str] = []
     usage = NO_USAGE
-    stream = writer.stream(request)
-    try:
-        async for chunk in stream:
-            if type(chunk) is TextChunk:
-                pieces.append(chunk.text)
-            elif type(chunk) is UsageChunk:
-                usage = chunk.usage
-    finally:
-        if (close := getattr(stream, "aclose", None)) is not None:
-            await close()
+    answer = guarded(models.guard(writer), writer, request, patience.longest_retry_after)
+    with act.env.watches.watch(writer, request, patience) as watch:
+        async with aclosing(answer) as chunks:
+            async for chunk in chunks:
+                watch.fresh = True
+                if type(chunk) is TextChunk:
+                    pieces.append(chunk.text)
+                elif type(chunk) is UsageChunk:
+                    usage = models.priced(writer, chunk.usage)
     return "".join(pieces), usage
 
 
@@ -85,7 +89,7 @@ def begin_summary(act: Activation, policy: Context, model: Model, gauge: Gauge, 
     )
     if part is not None:
         request = summary_request(part, how.prompt, min(how.max_tokens, max(room.tokens // 4, 64)))
-        own.writing = Writing(part, writer, request, gauge, room.offload)
+        own.writing = Writing(act, part, writer, request, gauge, room.offload)
 
 
 def _most(act: Activation, policy: Context, writer: Model, room: Room) -> int:
