@@ -2,8 +2,8 @@
 
 Sources: the API reference of `ConverseStream` (events, and exceptions with their status), the user guide's page on
 Converse (the order of events), "Troubleshooting Amazon Bedrock API error codes", and "Event stream encoding" of
-Amazon Transcribe and Smithy (prelude, headers, both checksums), which the encoder here follows. The SDK's model of the
-service checks requests.
+Amazon Transcribe and Smithy (prelude, headers, both checksums), which the encoder here follows. The SDK's model of
+the service checks requests.
 """
 
 from __future__ import annotations
