@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from wire_anthropic import Anthropic
-from wire_openai import Chat, Responses
+from wire_openai import Chat, Responses, Vllm
 from wire_script import Codec
 
-VENDORS: list[Codec] = [Responses(), Chat(), Anthropic()]
+VENDORS: list[Codec] = [Responses(), Chat(), Vllm(), Anthropic()]
