@@ -584,6 +584,7 @@ async def test_the_key_is_shown_nowhere(codec: Codec) -> None:
 
 
 async def test_a_missing_key_is_named_with_its_variable(codec: Codec, monkeypatch: pytest.MonkeyPatch) -> None:
+    needs(codec, "needs_key")
     for name in (
         "OPENAI_API_KEY",
         "ANTHROPIC_API_KEY",

@@ -89,6 +89,7 @@ class Can:
     request_ids: bool = True
     headers: bool = True
     reasoning_tokens: bool = True
+    needs_key: bool = True
 
 
 @dataclass(frozen=True)

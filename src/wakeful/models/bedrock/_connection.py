@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from functools import cache
-from typing import Any, cast
+from typing import Any
 
 from .._vendor import sdk
 
@@ -68,7 +68,8 @@ def _pools() -> dict[str, Any]:
     def noted(connection: Any) -> Any:
         class Noted(connection):
             def request(self, *args: Any, **kwargs: Any) -> None:
-                cast(Any, super()).request(*args, **kwargs)
+                above: Any = super()
+                above.request(*args, **kwargs)
                 if (call := getattr(_thread, "call", None)) is not None:
                     call.uses(self.sock)
 
