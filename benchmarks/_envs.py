@@ -13,7 +13,7 @@ ENVS = HERE / ".envs"
 REQUIREMENTS = HERE / "requirements"
 CONTENDERS = HERE / "contenders"
 
-OURS = ("wakeful", "wakeful-sqlite", "wakeful-postgres")
+OURS = ("wakeful", "wakeful-sqlite", "wakeful-postgres", "wakeful-models")
 FLOORS = ("floor-msgspec", "floor-json", "floor-sqlite", "floor-postgres")
 DATABASES = ("sqlite", "postgres")
 
@@ -94,8 +94,9 @@ def _run(command: list[str]) -> None:
 
 def _wanted(name: str) -> tuple[list[str], str]:
     """What to install into an environment, and a text that changes whenever that does."""
-    if name == "wakeful":
-        return ["-e", str(ROOT)], f"{ROOT}\n{(ROOT / 'pyproject.toml').read_text()}"
+    if name in ("wakeful", "wakeful-models"):
+        extras = "[openai,anthropic]" if name == "wakeful-models" else ""
+        return ["-e", f"{ROOT}{extras}"], f"{ROOT}{extras}\n{(ROOT / 'pyproject.toml').read_text()}"
     path = REQUIREMENTS / f"{name}.txt"
     if not path.exists():
         raise EnvError(f"no requirements/{path.name}")

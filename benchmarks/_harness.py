@@ -105,6 +105,10 @@ def run_measure(contender: str, name: str) -> dict[str, Any]:
             row = asyncio.run(BY_ENTRY[measure.entry](module, measure, place))
         row["rss_mb"] = peak_rss_mb()
         versions[kind] = place.version
+    elif measure.group == "models":
+        from benchmarks._models import MODELS
+
+        row = {**asyncio.run(MODELS[measure.entry](module, measure)), "rss_mb": peak_rss_mb()}
     elif measure.entry in IN_MEMORY:
         row = {**asyncio.run(IN_MEMORY[measure.entry](module, measure)), "rss_mb": peak_rss_mb()}
     else:

@@ -180,6 +180,28 @@ MEASURES: tuple[Measure, ...] = (
         },
         targets=(Target("left", 0), Target("abandoned", 0)),
     ),
+    *[
+        Measure(
+            f"models-{vendor}",
+            f"one answer of 500 text deltas by {vendor}'s SDK through our model, beside the SDK alone",
+            "µs/delta",
+            entry=f"models_{vendor.replace('-', '_')}",
+            plan=Plan(deltas=500),
+            per=500,
+            group="models",
+            rounds=30,
+            budget_s=15.0,
+            columns={
+                "bare_us": "SDK alone",
+                "overhead": "added",
+                "first_ratio": "x first delta",
+                "stream_kb": "KB/stream",
+                "stream_kb_bare": "SDK alone",
+            },
+            targets=(Target("overhead", 0.15),),
+        )
+        for vendor in ("openai", "openai-chat", "anthropic")
+    ],
     Measure(
         "delegation-durable",
         "the same call on a store, full sync, the agent that is called durable itself",

@@ -6,9 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-from benchmarks import _delegation
+import pytest
+from benchmarks import _delegation, _models
 from benchmarks._measures import MEASURES, Measure
-from benchmarks.contenders import wakeful, wakeful_sqlite
+from benchmarks.contenders import wakeful, wakeful_models, wakeful_sqlite
 
 
 def short(name: str) -> Measure:
@@ -36,3 +37,11 @@ async def test_a_cancelled_tree_leaves_nothing_on_sqlite(tmp_path: Path) -> None
     place = SimpleNamespace(address=str(tmp_path / "bench.db"))
     row = await _delegation.cancel_tree(wakeful_sqlite, short("cancel-tree"), place)
     assert (row["left"], row["abandoned"]) == (0, 0)
+
+
+@pytest.mark.parametrize("vendor", ["openai", "openai-chat", "anthropic"])
+async def test_what_a_model_adds_to_its_sdk_is_measured(vendor: str) -> None:
+    row = await _models.models(wakeful_models, short(f"models-{vendor}"))
+    assert row["n"] == 2
+    assert row["bare_us"] > 0
+    assert row["stream_kb"] > 0

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from importlib import import_module
 from typing import Any
 
 import pytest
 
 from wakeful import Agent, ModelRequest, Runtime, ScriptedModel
-from wakeful.errors import LiveModelForbidden, UnknownModel
+from wakeful.errors import ConfigurationError, LiveModelForbidden, UnknownModel
 from wakeful.models import Chunk, ModelRegistry, TextChunk, check_live, forbid_live_models
+from wakeful.models._registry import VENDORS
+from wakeful.models._vendor import sdk
 from wakeful.types.runs import Failed
 
 
@@ -116,9 +119,38 @@ def test_an_unknown_name_is_an_error_that_says_what_is_known(name: str, text: st
         assert repr(name) in str(raised.value)
 
 
-def test_with_nothing_registered_the_error_says_so() -> None:
-    with pytest.raises(UnknownModel, match="known: none"):
+def test_with_nothing_registered_the_vendors_that_come_with_it_are_known() -> None:
+    with pytest.raises(UnknownModel, match=r"known: anthropic:…, .*openai:…"):
         ModelRegistry().check("acme:large")
+
+
+@pytest.mark.parametrize("vendor", list(VENDORS))
+def test_every_vendor_that_comes_with_it_is_where_the_table_says(vendor: str) -> None:
+    module, _, attribute = VENDORS[vendor].partition(":")
+    assert callable(getattr(import_module(module, "wakeful.models"), attribute))
+
+
+def test_a_vendor_of_ones_own_wins_over_the_one_that_comes_with_it() -> None:
+    models = ModelRegistry({"openai": Acme})
+    assert isinstance(models.resolve("openai:gpt-5-mini"), Acme)
+
+
+def test_an_sdk_that_is_not_installed_is_named_with_how_to_install_it() -> None:
+    with pytest.raises(ConfigurationError, match=r"pip install 'wakeful\[acme\]'"):
+        sdk("acme_sdk_that_is_not_there", "acme")
+
+
+async def test_a_runtime_closes_the_models_that_have_something_to_close() -> None:
+    class Open(Acme):
+        closed = 0
+
+        async def close(self) -> None:
+            self.closed += 1
+
+    given, named = Open("given"), Open("named")
+    async with Runtime([Agent("a", model=given), Agent("b", model=given)], models={"named": named}):
+        assert given.closed == named.closed == 0
+    assert given.closed == named.closed == 1
 
 
 @pytest.mark.parametrize("thing", [None, 5, object()], ids=lambda thing: type(thing).__name__)

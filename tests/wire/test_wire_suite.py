@@ -163,7 +163,8 @@ async def test_an_answer_that_the_filter_stopped_is_an_error(codec: Codec) -> No
 
 
 async def test_usage_has_cached_and_reasoning_tokens_within_input_and_output(codec: Codec) -> None:
-    usage = Usage(input_tokens=1200, output_tokens=340, cached_tokens=1000, reasoning_tokens=300)
+    thoughts = 300 if codec.can.reasoning_tokens else 0
+    usage = Usage(input_tokens=1200, output_tokens=340, cached_tokens=1000, reasoning_tokens=thoughts)
     heard, _ = await ask(codec, Script([Says(["ok"])], usage=usage))
     assert heard.usage == usage
 
@@ -583,17 +584,22 @@ async def test_the_key_is_shown_nowhere(codec: Codec) -> None:
 
 
 async def test_a_missing_key_is_named_with_its_variable(codec: Codec, monkeypatch: pytest.MonkeyPatch) -> None:
+    needs(codec, "needs_key")
     for name in (
         "OPENAI_API_KEY",
         "ANTHROPIC_API_KEY",
         "ANTHROPIC_AUTH_TOKEN",
         "GOOGLE_API_KEY",
         "GEMINI_API_KEY",
+        "AWS_BEARER_TOKEN_BEDROCK",
+        "AWS_ACCESS_KEY_ID",
     ):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
     async with WireServer() as server:
         model = codec.model(server.url, api_key=None)
-        with pytest.raises(BadCredentials, match="_API_KEY"):
+        with pytest.raises(BadCredentials, match="_API_KEY|AWS_ACCESS_KEY_ID"):
             await listen(model, HELLO)
 
 

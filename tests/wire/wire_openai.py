@@ -2,7 +2,8 @@
 
 Sources: the API reference, pages "Streaming events" (Responses) and "The chat completion chunk object", and the
 guides "Streaming API responses", "Reasoning models" (encrypted reasoning items), "Error codes" and "Rate limits"
-(headers). The fields are those of `openai.types.responses` and `openai.types.chat` in the SDK, which also checks requests here.
+(headers). The fields are those of `openai.types.responses` and `openai.types.chat` in the SDK, which also checks
+requests here. What others add to Chat Completions: vLLM's page "Reasoning Outputs" (reasoning_content).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from wakeful.types.runs import Usage
 KEY = "sk-proj-Wx7secretsecretsecretZ9"
 RESPONSES_CAN = Can(stop=False)
 CHAT_CAN = Can(reasoning=False, signed_reasoning=False, audio=True)
+VLLM_CAN = Can(signed_reasoning=False, audio=True, needs_key=False)
 STREAM = {"content-type": "text/event-stream; charset=utf-8", "x-request-id": "req_7f3a"}
 
 # Guide "Error codes": status, type, code and the beginning of the message of each.
@@ -411,6 +413,20 @@ class Chat:
                 value = (call["id"], call["function"]["name"], json.loads(call["function"]["arguments"]))
                 seen.parts.append((role, "call", value))
         return seen
+
+
+@dataclass(frozen=True)
+class Vllm(Chat):
+    """Chat Completions as vLLM serves them: with reasoning, and without a key."""
+
+    name: str = "vllm"
+    can: Can = VLLM_CAN
+
+    def model(self, url: str, **options: Any) -> Model:
+        from wakeful.models.compatible import CompatibleModel
+
+        given = {"base_url": f"{url}/v1", "api_key": self.key, "server": "vllm", **options}
+        return CompatibleModel("Qwen/Qwen3-8B", **given)
 
 
 def _chunk(delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:

@@ -88,6 +88,8 @@ class Can:
     filtered_stop: bool = True
     request_ids: bool = True
     headers: bool = True
+    reasoning_tokens: bool = True
+    needs_key: bool = True
 
 
 @dataclass(frozen=True)

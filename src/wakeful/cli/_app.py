@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
+from ..errors import UsageError
 from ..types.codec import encode
 from ..types.events import AnyEvent
 from ..types.ids import new_id
@@ -17,11 +18,12 @@ from ._decide import ask_terminal
 from ._dispatches import dispatches_app
 from ._exit import exit_code, reported
 from ._messages import messages_app
+from ._models import models_app
+from ._plain import PLAIN, runtime_for
 from ._render import Renderer
 from ._serve import serve
 from ._session import Session, Turn
 from ._store import store_app
-from ._target import load_runtime
 from ._tickets import tickets_app
 from ._top import top
 from ._up import up
@@ -40,16 +42,21 @@ app.add_typer(store_app)
 app.add_typer(tickets_app)
 app.add_typer(messages_app)
 app.add_typer(dispatches_app)
+app.add_typer(models_app)
 app.command()(serve)
 app.command()(worker)
 app.command()(top)
 app.command()(up)
 
 Target = Annotated[
-    str,
+    str | None,
     typer.Argument(
         metavar="MODULE:RUNTIME", help="Where the runtime is, such as app:runtime.", show_default=False
     ),
+]
+ModelName = Annotated[
+    str | None,
+    typer.Option("--model", metavar="NAME", help="Talk to a plain assistant on this model; no module is needed."),
 ]
 Thread = Annotated[str | None, typer.Option("--thread", metavar="ID", help="The thread; a new one by default.")]
 
@@ -62,13 +69,20 @@ def version() -> None:
 
 @app.command()
 def run(
-    target: Target,
-    agent: Annotated[str, typer.Argument(metavar="AGENT", help="The agent's id.", show_default=False)],
-    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What to say to it.", show_default=False)],
+    target: Target = None,
+    agent: Annotated[
+        str | None, typer.Argument(metavar="AGENT", help="The agent's id.", show_default=False)
+    ] = None,
+    prompt: Annotated[
+        str | None, typer.Argument(metavar="PROMPT", help="What to say to it.", show_default=False)
+    ] = None,
+    model: ModelName = None,
     thread: Thread = None,
     json: Annotated[bool, typer.Option("--json", help="Print every event as a line of JSON.")] = False,
 ) -> None:
     """Run an agent once and show what it does.
+
+    With --model the prompt alone is enough: wakeful run --model local:smollm2 "Hello"
 
     The exit code says how the run ended: 0 done, 1 failed, 2 wrong usage,
     3 waiting for an answer, 4 stopped by a policy or limit, 5 blocked,
@@ -76,27 +90,32 @@ def run(
     """
     renderer = Renderer()
     with reported(renderer):
-        runtime = load_runtime(target)
+        if model is not None and target is not None and agent is None:
+            target, agent, prompt = None, PLAIN, target
+        runtime = runtime_for(target, model)
+        if agent is None or prompt is None:
+            raise UsageError("say which agent to run, and what to say to it")
         show = _print_json if json else renderer.show
         with Session(runtime, show, lambda: _cancelling(renderer)) as session:
             turn = session.prompt(agent, prompt, thread)
         if not json and turn.finish is not None and turn.finish.status == "waiting":
-            _explain_waiting(renderer, turn, target)
+            _explain_waiting(renderer, turn, target or "app:runtime")
     raise typer.Exit(exit_code(turn.finish))
 
 
 @app.command()
 def chat(
-    target: Target,
+    target: Target = None,
     agent: Annotated[
         str | None, typer.Argument(metavar="AGENT", help="The agent's id; not needed if there is only one.")
     ] = None,
+    model: ModelName = None,
     thread: Thread = None,
 ) -> None:
     """Talk to an agent, and answer in place what its runs wait for."""
     renderer = Renderer()
     with reported(renderer):
-        runtime = load_runtime(target)
+        runtime = runtime_for(target, model)
         with Session(runtime, renderer.show, lambda: _cancelling(renderer)) as session:
             last = session.last_run(thread) if thread is not None else None
             chosen = choose_agent(runtime, agent, None if last is None else last.agent_id)

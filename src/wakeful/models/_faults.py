@@ -63,6 +63,7 @@ _FILTERED = (
     "moderation",
 )
 _QUOTA = (
+    "servicequotaexceeded",
     "insufficient_quota",
     "insufficient balance",
     "insufficient_balance",
@@ -73,8 +74,15 @@ _QUOTA = (
     "exceeded your current quota",
     "credit_limit",
 )
-_OVERLOADED = ("overloaded", "slow_down", "server_busy", "service_unavailable")
-_NO_MODEL = ("model_not_found", "deploymentnotfound", "model not exist", "model_not_exist", "unknown_model")
+_OVERLOADED = ("overloaded", "slow_down", "server_busy", "service_unavailable", "modelnotready")
+_NO_MODEL = (
+    "model_not_found",
+    "deploymentnotfound",
+    "model not exist",
+    "model_not_exist",
+    "unknown_model",
+    "model identifier is invalid",
+)
 _BAD_KEY = ("invalid_api_key", "api_key_invalid", "api key not valid", "authentication_error")
 # What an error that comes in the middle of a stream, where there is no status, is by its type or code.
 _STATUS_OF_KIND = {
@@ -205,7 +213,7 @@ def _classify(fault: Fault) -> tuple[type[ModelError], str, bool | None]:
         return ContextOverflow, "the request is longer than the model can read", None
     if status in (0, 400, 422) and says(_FILTERED):
         return ContentFiltered, "the vendor's filter refused the request", None
-    if status in (409, 425) or status >= 500 or status == 0:
+    if status in (409, 424, 425) or status >= 500 or status == 0:
         return ModelUnavailable, "the vendor failed", None
     return InvalidRequest, "the vendor refuses the request", None
 

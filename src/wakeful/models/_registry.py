@@ -171,7 +171,7 @@ class ModelRegistry:
             raise ModelError(f"model {model!r}: its factory made {made!r:.80}, which is no model")
         return made
 
-    async def close(self, others: Iterable[Model] = ()) -> None:
+    async def close(self, others: Iterable[Model | Pool] = ()) -> None:
         """Close what these models, and others, hold open, such as connections."""
         every = {id(model): model for model in (*self._models.values(), *others)}
         for model in every.values():

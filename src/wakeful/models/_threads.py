@@ -7,7 +7,7 @@ import threading
 from collections.abc import AsyncGenerator, Callable
 from typing import Generic, TypeVar, cast
 
-__all__ = ["Reading", "pieces_of"]
+__all__ = ["Readers", "Reading", "pieces_of"]
 
 T = TypeVar("T")
 
@@ -39,11 +39,24 @@ class Reading(Generic[T]):
         self._left.set()
 
 
+class Readers:
+    """The threads that read for one owner."""
+
+    def __init__(self) -> None:
+        self.running: set[threading.Thread] = set()
+
+    async def join(self) -> None:
+        """Wait until those that were left have come to their end."""
+        for thread in [*self.running]:
+            await asyncio.to_thread(thread.join)
+            self.running.discard(thread)
+
+
 async def pieces_of(
-    read: Callable[[Reading[T]], None], name: str, leave: Callable[[], None] = lambda: None
+    read: Callable[[Reading[T]], None], readers: Readers, name: str, leave: Callable[[], None] = lambda: None
 ) -> AsyncGenerator[T, None]:
-    """What `read` tells from a thread of its own. Leaving doesn't wait for the thread: `leave` is called, which makes
-    it come to its end if it can."""
+    """What `read` tells from a thread of its own. Leaving doesn't wait for the thread: `leave` is called, which
+    makes it come to its end if it can."""
     reading = Reading[T]()
 
     def work() -> None:
@@ -54,7 +67,9 @@ async def pieces_of(
         else:
             reading.tell(None)
 
-    threading.Thread(target=work, name=name, daemon=True).start()
+    thread = threading.Thread(target=work, name=name, daemon=True)
+    readers.running = {thread, *[each for each in readers.running if each.is_alive()]}
+    thread.start()
     ended = False
     try:
         while True:
@@ -67,5 +82,8 @@ async def pieces_of(
             yield cast(T, piece)
     finally:
         reading.leave()
-        if not ended:
+        if ended:
+            thread.join()  # It has told all that it had to tell.
+            readers.running.discard(thread)
+        else:
             leave()

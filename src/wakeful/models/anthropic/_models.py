@@ -8,7 +8,7 @@ __all__ = ["has_formats", "is_adaptive", "output_cap"]
 
 # Pages "Models overview", "Adaptive thinking" and "Structured outputs". Models that come later are taken to be
 # as the newest are.
-_GENERATION = re.compile(r"claude-(?:(?P<old>3(?:-[57])?)|[a-z]+-(?P<major>\d)(?:-(?P<minor>\d)(?!\d))?)")
+_GENERATION = re.compile(r"claude-(?:(?P<old>3(?:[-.][57])?)|[a-z]+-(?P<major>\d)(?:[-.](?P<minor>\d)(?!\d))?)")
 _CAPS = {(3, 0): 4096, (3, 5): 8192, (4, 0): 32_000, (4, 1): 32_000}
 _CAP = 64_000
 

@@ -62,7 +62,7 @@ def messages_request(
         body["output_config"] = config
     if settings.stop:
         body["stop_sequences"] = list(settings.stop)
-    if (ttl := own.get("cache", "5m")) is not False:
+    if (ttl := own.get("cache", "5m")) != "off":
         _mark(body, {"type": "ephemeral"} if ttl == "5m" else {"type": "ephemeral", "ttl": ttl})
     body |= {name: value for name, value in own.items() if name in _AS_THEY_ARE}
     sent = dict(own.get("headers", {}))

@@ -8,10 +8,10 @@ __all__ = ["AnthropicSettings"]
 
 
 class AnthropicSettings(TypedDict, total=False):
-    """For the Messages API. `cache` says how long the conversation is cached, False that it isn't; `thinking` is
+    """For the Messages API. `cache` says how long the conversation is cached, `off` that it isn't; `thinking` is
     sent in place of what `ModelSettings.reasoning` stands for; `body` and `headers` are added as they are."""
 
-    cache: Literal["5m", "1h", False]
+    cache: Literal["5m", "1h", "off"]
     thinking: dict[str, Any]
     tool_choice: dict[str, Any]
     parallel_tool_calls: bool

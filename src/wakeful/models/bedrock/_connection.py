@@ -52,15 +52,11 @@ class Call:
                 pass  # It is closed already.
 
 
-def session_of(*, proxy: str | None, connect: float, read: float, size: int) -> Any:
+def session_of(url: str, *, proxy: str | None, connect: float, read: float, size: int) -> Any:
     """A session of botocore's for HTTP, whose connections tell the call that uses them."""
     http = sdk("botocore.httpsession", "bedrock")
-    proxies = {"http": proxy, "https": proxy} if proxy else None
-    session = http.URLLib3Session(
-        proxies=proxies if proxies is not None else http.get_environ_proxies("https://amazonaws.com"),
-        timeout=(connect, read),
-        max_pool_connections=size,
-    )
+    found = {"http": proxy, "https": proxy} if proxy else sdk("botocore.utils", "bedrock").get_environ_proxies(url)
+    session = http.URLLib3Session(proxies=found, timeout=(connect, read), max_pool_connections=size)
     session._pool_classes_by_scheme.update(_pools())
     return session
 
@@ -72,7 +68,8 @@ def _pools() -> dict[str, Any]:
     def noted(connection: Any) -> Any:
         class Noted(connection):
             def request(self, *args: Any, **kwargs: Any) -> None:
-                super().request(*args, **kwargs)
+                above: Any = super()
+                above.request(*args, **kwargs)
                 if (call := getattr(_thread, "call", None)) is not None:
                     call.uses(self.sock)
 

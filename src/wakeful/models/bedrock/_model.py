@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from typing import Any, cast
 
-from ...errors import BadCredentials, ConfigurationError, InvalidRequest, ModelError, WakefulError
-from .._faults import broken, error_of, fault_of, unreachable
+from ...errors import BadCredentials, ConfigurationError, InvalidRequest, ModelError, WakefulError, explain
+from .._faults import broken, error_of, fault_of, scrub, unreachable
 from .._protocol import Chunk, ModelRequest
-from .._threads import Reading, pieces_of
+from .._threads import Readers, Reading, pieces_of
 from .._vendor import Key, sdk
 from ._connection import Call, session_of
 from ._request import request_of
@@ -37,8 +37,8 @@ _IN_STREAM = {
 class BedrockModel:
     """A model on Bedrock: `BedrockModel("us.anthropic.claude-sonnet-4-5-20250929-v1:0", region="us-east-1")`.
 
-    The credentials are those that AWS's own tools find, of `profile` if there is one; or a Bedrock API key, `api_key` or
-    AWS_BEARER_TOKEN_BEDROCK. `close` ends its connections, and the next call opens new ones.
+    The credentials are those that AWS's own tools find, of `profile` if there is one; or a Bedrock API key, which
+    is `api_key` or AWS_BEARER_TOKEN_BEDROCK. `close` ends its connections, and the next call opens new ones.
     """
 
     live = True
@@ -66,6 +66,7 @@ class BedrockModel:
         self._headers = dict(headers or {})
         self._timeout = timeout
         self._proxy = proxy
+        self._readers = Readers()
         self._making = threading.Lock()
         self._made: tuple[Any, Any] | None = None
 
@@ -75,7 +76,7 @@ class BedrockModel:
     async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         """Answer the request."""
         body = request_of(self.model, self.name, request)
-        reader, call, begun = EventReader(self.name), Call(), False
+        reader, call = EventReader(self.name), Call()
 
         def read(reading: Reading[dict[str, Any]]) -> None:
             call.here()
@@ -85,9 +86,8 @@ class BedrockModel:
                 call.over()
 
         try:
-            async with aclosing(pieces_of(read, "wakeful-bedrock", call.end)) as events:
+            async with aclosing(pieces_of(read, self._readers, "wakeful-bedrock", call.end)) as events:
                 async for event in events:
-                    begun = True
                     for chunk in reader.read(event):
                         yield chunk
             reader.end()
@@ -96,7 +96,7 @@ class BedrockModel:
         except Exception as error:
             if reader.whole:  # What follows the answer, such as its usage, is no reason to ask again.
                 return
-            raise self._explained(error, begun, reader.request_id) from None
+            raise self._explained(error, reader) from None
 
     def _read(self, body: dict[str, Any], reading: Reading[dict[str, Any]], reader: EventReader) -> None:
         """Ask, and tell of every event: in a thread."""
@@ -104,7 +104,7 @@ class BedrockModel:
         if reading.left:
             return
         answer = client.converse_stream(**body)
-        reader.request_id = answer["ResponseMetadata"].get("RequestId")
+        reader.begun, reader.request_id = True, answer["ResponseMetadata"].get("RequestId")
         events = answer["stream"]
         try:
             for event in events:
@@ -138,9 +138,8 @@ class BedrockModel:
         except core.exceptions.ProfileNotFound as error:
             raise ConfigurationError(f"{self.name}: {error}") from None
         read = READ_SECONDS if self._timeout is None else self._timeout
-        connections = session_of(
-            proxy=self._proxy, connect=min(read, CONNECT_SECONDS), read=read, size=CONNECTIONS
-        )
+        url, connect = client.meta.endpoint_url, min(read, CONNECT_SECONDS)
+        connections = session_of(url, proxy=self._proxy, connect=connect, read=read, size=CONNECTIONS)
 
         def send(request: Any, **_: Any) -> Any:
             request.headers.update(self._headers)
@@ -151,7 +150,7 @@ class BedrockModel:
         client.meta.events.register("before-send.bedrock-runtime", send)
         return client, connections
 
-    def _explained(self, error: Exception, begun: bool, request_id: str | None) -> ModelError:
+    def _explained(self, error: Exception, reader: EventReader) -> ModelError:
         """What an error of the SDK, or below it, is."""
         known, key = sdk("botocore.exceptions", "bedrock"), self._key.found
         if isinstance(error, known.ClientError):
@@ -159,7 +158,7 @@ class BedrockModel:
             said, meta = response.get("Error", {}), response.get("ResponseMetadata", {})
             code = said.get("Code", "")
             status = _IN_STREAM.get(code) or meta.get("HTTPStatusCode")
-            body = {"code": code, "message": said.get("Message", ""), "request_id": request_id}
+            body = {"code": code, "message": said.get("Message", ""), "request_id": reader.request_id}
             headers = {name.lower(): value for name, value in meta.get("HTTPHeaders", {}).items()}
             return error_of(self.name, fault_of(status, body, headers), key=key)
         if isinstance(error, known.NoCredentialsError | known.PartialCredentialsError | known.TokenRetrievalError):
@@ -171,12 +170,15 @@ class BedrockModel:
             return InvalidRequest(f"{self.name}: the SDK refuses the request: {error}")
         if type(error).__name__ in ("ReadTimeoutError", "ConnectTimeoutError"):
             return unreachable(self.name, error, timeout=True, key=key)
-        if isinstance(error, known.HTTPClientError) and not begun:
+        if reader.begun:
+            return broken(self.name, str(error) or type(error).__name__, key=key, request_id=reader.request_id)
+        if isinstance(error, known.HTTPClientError | known.ConnectionError):
             return unreachable(self.name, error, timeout=False, key=key)
-        return broken(self.name, str(error) or type(error).__name__, key=key, request_id=request_id)
+        return ModelError(f"{self.name} could not be asked: {scrub(explain(error), key)}")
 
     async def close(self) -> None:
         """Close its connections."""
+        await self._readers.join()
         made, self._made = self._made, None
         if made is not None:
             client, connections = made

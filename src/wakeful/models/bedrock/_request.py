@@ -15,7 +15,6 @@ from ...types.content import (
     Content,
     Document,
     Image,
-    Part,
     Text,
     Thinking,
     ToolCall,
@@ -23,7 +22,7 @@ from ...types.content import (
     Url,
     Video,
 )
-from .._history import Entry, call_ids, entries, output_prompt
+from .._history import Entry, Media, call_ids, entries, output_prompt
 from .._protocol import ModelRequest
 from .._vendor import media_type_of, unsupported
 from ._settings import caches, holds_to_schemas, reasoning_fields, settings
@@ -68,7 +67,7 @@ _ENDINGS = {"jpg": "jpeg", "markdown": "md", "text": "txt", "3gp": "three_gp", "
 def request_of(model: str, name: str, request: ModelRequest) -> dict[str, Any]:
     """The arguments of `converse_stream`."""
     chosen, extra = request.settings, settings(request.settings.extra)
-    found = entries(request.messages, lambda thinking: thinking.vendor == VENDOR)
+    found = entries(request.messages, _ours, _takes, _in_results)
     cached = extra.get("cache", caches(model))
     system = [request.system] if request.system else []
     fields, output = dict(extra.get("fields", {})), dict[str, Any]()
@@ -104,6 +103,20 @@ def request_of(model: str, name: str, request: ModelRequest) -> dict[str, Any]:
         "requestMetadata": extra.get("metadata"),
     }
     return {key: value for key, value in body.items() if value}
+
+
+def _ours(thinking: Thinking) -> bool:
+    return thinking.vendor == VENDOR
+
+
+def _takes(part: Media) -> bool:
+    if isinstance(part.source, Url):
+        return part.source.url.startswith("s3://")
+    return media_type_of(part) in _FORMATS[type(part)]
+
+
+def _in_results(part: Media) -> bool:
+    return _takes(part) and not isinstance(part, Audio)
 
 
 def _closed(schema: Any) -> Any:
@@ -175,29 +188,31 @@ def _block(name: str, part: Content, ids: dict[str, str], named: set[str]) -> di
             return {"reasoningContent": {"redactedContent": base64.b64decode(part.encrypted)}}
         signed = {} if part.signature is None else {"signature": part.signature}
         return {"reasoningContent": {"reasoningText": {"text": part.text, **signed}}}
-    return _part(name, part, "a message", named)
+    return _part(name, cast(Text | Media, part), "a message", named)
 
 
 def _result(name: str, reply: ToolReply, call_id: str, named: set[str]) -> dict[str, Any]:
     shown = [part for part in reply.content if not (isinstance(part, Text) and not part.text)]
-    content = [_part(name, part, "a result", named) for part in shown] or [{"text": "There is no output."}]
+    content = [_part(name, cast(Text | Media, part), "a result", named) for part in shown] or [
+        {"text": "There is no output."}
+    ]
     return {"toolUseId": call_id, "content": content, **({"status": "error"} if reply.error is not None else {})}
 
 
-def _part(name: str, part: Part, where: str, named: set[str]) -> dict[str, Any]:
+def _part(name: str, part: Text | Media, where: str, named: set[str]) -> dict[str, Any]:
     if isinstance(part, Text):
         return {"text": part.text}
-    if not isinstance(part, Image | Audio | Video | Document) or (where == "a result" and isinstance(part, Audio)):
-        raise unsupported(name, part, where)
-    source, formats = part.source, _FORMATS[type(part)]
-    if isinstance(source, Base64) and (kind := formats.get(media_type_of(part))) is not None:
-        block: dict[str, Any] = {"format": kind, "source": {"bytes": base64.b64decode(source.data)}}
-    elif isinstance(source, Url) and source.url.startswith("s3://"):
-        ending = source.url.rpartition(".")[2].lower()
-        block = {"format": _ENDINGS.get(ending, ending), "source": {"s3Location": {"uri": source.url}}}
-    else:
-        known = ", ".join(sorted(set(formats.values())))
+    if not _takes(part):
+        known = ", ".join(sorted(set(_FORMATS[type(part)].values())))
         raise unsupported(name, part, where, f"it takes {known}, and addresses that begin with s3://")
+    source = part.source
+    if isinstance(source, Base64):
+        kind = _FORMATS[type(part)][media_type_of(part)]
+        block: dict[str, Any] = {"format": kind, "source": {"bytes": base64.b64decode(source.data)}}
+    else:
+        url = cast(Url, source).url
+        ending = url.rpartition(".")[2].lower()
+        block = {"format": _ENDINGS.get(ending, ending), "source": {"s3Location": {"uri": url}}}
     if isinstance(part, Document):
         block["name"] = _name(part.title or "document", named)
     return {_NAMES[type(part)]: block}

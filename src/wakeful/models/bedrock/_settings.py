@@ -1,4 +1,4 @@
-"""What Bedrock can be told beyond the settings that all vendors have, and what the families of its models differ in."""
+"""What Bedrock can be told beyond what all vendors can, and what the families of its models differ in."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ __all__ = ["BedrockSettings", "caches", "family_of", "holds_to_schemas", "reason
 
 
 class BedrockSettings(TypedDict, total=False):
-    """What `ModelSettings(extra=...)` may hold. `fields` are the model's own request fields, `cache` says whether the
-    conversation is cached; the rest is Converse's own."""
+    """What `ModelSettings(extra=...)` may hold. `fields` are the model's own request fields, `cache` says whether
+    the conversation is cached; the rest is Converse's own."""
 
     cache: bool
     fields: dict[str, Any]
@@ -51,7 +51,7 @@ def holds_to_schemas(model: str) -> bool:
 
 
 def reasoning_fields(name: str, model: str, effort: str | int) -> tuple[dict[str, Any], str | None]:
-    """The request fields of the model's own that say how much to reason, and the effort where Converse takes it."""
+    """The model's own request fields that say how much to reason, and the effort where Converse takes it."""
     match family_of(model), effort:
         case "anthropic", int():
             return {"thinking": {"type": "enabled", "budget_tokens": effort}}, None

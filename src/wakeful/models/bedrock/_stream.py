@@ -36,12 +36,13 @@ _LOST = ("malformed_model_output", "malformed_tool_use")
 
 
 class EventReader:
-    """Reads one answer; `whole` is True once it is known why the model stopped."""
+    """Reads one answer; `begun` is True once there is one, `whole` once it is known why the model stopped."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._calls: set[int] = set()
         self._reasoning: set[int] = set()
+        self.begun = False
         self.whole = False
         self.request_id: str | None = None
 

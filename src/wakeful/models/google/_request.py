@@ -9,22 +9,19 @@ from typing import Any, Literal, TypedDict, cast
 
 from ...errors import InvalidRequest
 from ...types.content import (
-    Audio,
     Base64,
     Content,
     Document,
     Image,
-    Part,
     Text,
     Thinking,
     ToolCall,
     ToolReply,
     Url,
-    Video,
     text_of,
 )
 from ...types.requests import ModelSettings
-from .._history import Entry, call_ids, entries, output_prompt
+from .._history import Entry, Media, call_ids, entries, output_prompt
 from .._protocol import ModelRequest
 from .._vendor import media_type_of, settings_of, unsupported
 
@@ -62,10 +59,23 @@ class GoogleSettings(TypedDict, total=False):
 def request_of(model: str, name: str, request: ModelRequest) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The contents and the config, as the SDK takes them."""
     old = re.match(r"gemini-[12]\.", model.rpartition("/")[2]) is not None
-    found = entries(request.messages, lambda thinking: thinking.vendor == VENDOR)
+    found = entries(request.messages, _ours, _takes, lambda part: _in_results(part, old))
     ids = call_ids(found, _IDS)
     contents = [_content(name, entry, ids, old) for entry in found]
     return contents, _config(name, request, old)
+
+
+def _ours(thinking: Thinking) -> bool:
+    return thinking.vendor == VENDOR
+
+
+def _takes(part: Media) -> bool:
+    return isinstance(part.source, Base64 | Url)
+
+
+def _in_results(part: Media, old: bool) -> bool:
+    """Whether it may stand within a result: newer models take pictures and documents there."""
+    return not old and isinstance(part, Image | Document) and isinstance(part.source, Base64)
 
 
 def _config(name: str, request: ModelRequest, old: bool) -> dict[str, Any]:
@@ -122,12 +132,12 @@ def _thinking(name: str, settings: ModelSettings, old: bool, include: bool | Non
 
 def _content(name: str, entry: Entry, ids: dict[str, str], old: bool) -> dict[str, Any]:
     if entry.role == "tool":
-        parts: list[dict[str, Any]] = []
-        for reply in entry.replies:
-            parts += _result(name, reply, ids[reply.call_id], old)
-        return {"role": "user", "parts": parts}
+        return {"role": "user", "parts": [_result(name, reply, ids[reply.call_id]) for reply in entry.replies]}
     if entry.role != "assistant":
-        return {"role": "user", "parts": [_part(name, cast(Part, part), "a message") for part in entry.content]}
+        return {
+            "role": "user",
+            "parts": [_part(name, cast(Text | Media, part), "a message") for part in entry.content],
+        }
     first = next((call.id for call in entry.calls), None)
     return {"role": "model", "parts": [_said(name, part, ids, first, old) for part in entry.content]}
 
@@ -142,34 +152,31 @@ def _said(name: str, part: Content, ids: dict[str, str], first: str | None, old:
         if part.signature is None and part.id == first and not old:
             return {"function_call": call, "thought_signature": _FOREIGN}
         return {"function_call": call} | _signed(part.signature)
-    return _part(name, cast(Part, part), "an answer")
+    return _part(name, cast(Text | Media, part), "an answer")
 
 
 def _signed(signature: str | None) -> dict[str, Any]:
     return {} if signature is None else {"thought_signature": base64.b64decode(signature)}
 
 
-def _result(name: str, reply: ToolReply, call_id: str, old: bool) -> list[dict[str, Any]]:
+def _result(name: str, reply: ToolReply, call_id: str) -> dict[str, Any]:
     text = text_of(cast(tuple[Content, ...], reply.content))
-    media = [_part(name, part, "a result") for part in reply.content if not isinstance(part, Text)]
+    media = [_part(name, cast(Media, part), "a result") for part in reply.content if not isinstance(part, Text)]
     response: dict[str, Any] = {
         "id": call_id,
         "name": reply.name,
         "response": {"result" if reply.error is None else "error": text},
     }
-    if media and not old:
-        return [{"function_response": {**response, "parts": media}}]
-    return [{"function_response": response}, *media]
+    return {"function_response": {**response, "parts": media} if media else response}
 
 
-def _part(name: str, part: Part, where: str) -> dict[str, Any]:
+def _part(name: str, part: Text | Media, where: str) -> dict[str, Any]:
     if isinstance(part, Text):
         return {"text": part.text}
-    if isinstance(part, Image | Audio | Video | Document):
-        source = part.source
-        if isinstance(source, Base64):
-            return {"inline_data": {"mime_type": media_type_of(part), "data": base64.b64decode(source.data)}}
-        if isinstance(source, Url):
-            kind = guess_type(source.url.partition("?")[0])[0]
-            return {"file_data": {"file_uri": source.url} | ({"mime_type": kind} if kind else {})}
+    source = part.source
+    if isinstance(source, Base64):
+        return {"inline_data": {"mime_type": media_type_of(part), "data": base64.b64decode(source.data)}}
+    if isinstance(source, Url):
+        kind = guess_type(source.url.partition("?")[0])[0]
+        return {"file_data": {"file_uri": source.url} | ({"mime_type": kind} if kind else {})}
     raise unsupported(name, part, where)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ...errors import ConfigurationError, explain
-from .._threads import Reading, pieces_of
+from .._threads import Readers, Reading, pieces_of
 from .._vendor import sdk
 
 __all__ = ["CONTEXT", "Engine", "weights"]
@@ -47,6 +47,7 @@ class Engine:
 
     def __init__(self) -> None:
         self._open = False
+        self._readers = Readers()
 
     @property
     def open(self) -> bool:
@@ -61,7 +62,7 @@ class Engine:
                 if not reading.left:
                     self._acquire().handle_chat_completions(body, reading.tell)
 
-        return pieces_of(read, "wakeful-local")
+        return pieces_of(read, self._readers, "wakeful-local")
 
     def _acquire(self) -> Any:
         with Engine._loading:
@@ -74,8 +75,9 @@ class Engine:
 
     async def close(self) -> None:
         """Let go of the model; its memory is free when nobody else holds it."""
+        # One that was left while it read a prompt goes on until it has read it.
+        await self._readers.join()
         if self._open:
-            # Whoever is being answered is let finish: that may take as long as it takes to read a prompt.
             await asyncio.to_thread(self._release)
 
     def _release(self) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any, TypedDict, cast
 
 from ...errors import InvalidRequest
-from ...types.content import Content, Part, Text, ToolCall, ToolReply
+from ...types.content import Content, Text, ToolCall, ToolReply
 from ...types.requests import ToolSpec
-from .._history import entries
+from .._history import Media, entries
 from .._protocol import ModelRequest
 from .._vendor import settings_of, unsupported
 from ._choice import ToolChoice, choice_schema, choice_text
@@ -62,10 +62,14 @@ def asked(name: str, request: ModelRequest) -> tuple[dict[str, Any], bool]:
     return body, bool(tools)
 
 
+def _none(part: object) -> bool:
+    return False
+
+
 def _messages(name: str, request: ModelRequest, tools: Sequence[ToolSpec]) -> list[dict[str, str]]:
     system = "\n\n".join(part for part in (request.system, _told(tools)) if part)
     found: list[dict[str, str]] = [{"role": "system", "content": system}] if system else []
-    for entry in entries(request.messages, lambda thinking: False):
+    for entry in entries(request.messages, _none, _none, _none):
         if entry.role == "tool":
             texts = [_result(name, reply) for reply in entry.replies]
             found.append({"role": "user", "content": "\n".join(texts)})
@@ -73,7 +77,7 @@ def _messages(name: str, request: ModelRequest, tools: Sequence[ToolSpec]) -> li
             texts = [_said(name, part, bool(tools)) for part in entry.content]
             found.append({"role": "assistant", "content": "\n".join(texts)})
         else:
-            content = "\n".join(_text(name, cast(Part, part), "a message") for part in entry.content)
+            content = "\n".join(_text(name, cast(Text | Media, part), "a message") for part in entry.content)
             found.append({"role": entry.role, "content": content})
     return found
 
@@ -101,16 +105,16 @@ def _told(tools: Sequence[ToolSpec]) -> str:
 def _said(name: str, part: Content, choosing: bool) -> str:
     if isinstance(part, ToolCall):
         return choice_text(call=part.name, arguments=part.arguments)
-    text = _text(name, cast(Part, part), "an answer")
+    text = _text(name, cast(Text | Media, part), "an answer")
     return choice_text(answer=text) if choosing else text
 
 
 def _result(name: str, reply: ToolReply) -> str:
-    text = "\n".join(_text(name, part, "a result") for part in reply.content)
+    text = "\n".join(_text(name, cast(Text | Media, part), "a result") for part in reply.content)
     return f"{reply.name} failed: {text}" if reply.error is not None else f"Result of {reply.name}: {text}"
 
 
-def _text(name: str, part: Part, where: str) -> str:
+def _text(name: str, part: Text | Media, where: str) -> str:
     if isinstance(part, Text):
         return part.text
     raise unsupported(name, part, where, "it reads text only")

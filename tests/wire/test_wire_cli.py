@@ -1,0 +1,118 @@
+"""`wakeful models` and `--model`, as the real command against vendors on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from typing import Any
+
+import pytest
+from wire_anthropic import Anthropic
+from wire_openai import Responses
+from wire_script import Says, Script
+from wire_server import WireServer
+
+from wakeful.types.runs import Usage
+
+KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "AWS_BEARER_TOKEN_BEDROCK")
+
+
+async def wakeful(*arguments: str, **env: str) -> tuple[int, str, str]:
+    clean = {name: value for name, value in os.environ.items() if name not in KEYS and "proxy" not in name.lower()}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *["-m", "wakeful.cli", *arguments],
+        env={**clean, "NO_COLOR": "1", **env},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await asyncio.wait_for(process.communicate(), 60)
+    return process.returncode or 0, out.decode(), err.decode()
+
+
+async def test_a_model_is_tried_with_one_small_call() -> None:
+    reply = Responses().answer(Script([Says(["rea", "dy"])], usage=Usage(1_000_000, 1000)))
+    async with WireServer(reply) as server:
+        code, out, err = await wakeful(
+            "models", "test", "openai:gpt-5-mini", "--json", OPENAI_API_KEY="sk-secret", OPENAI_BASE_URL=server.url
+        )
+        assert len(server.requests) == 1
+    assert (code, err) == (0, "")
+    (tried,) = json.loads(out)
+    assert (tried["text"], tried["pieces"], tried["stop"]) == ("ready", 2, "end_turn")
+    assert tried["usage"]["cost"] == 252_000
+    assert tried["facts"]["context_window"] == 400_000
+    assert 0 <= tried["first_ms"] <= tried["total_ms"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [("bad_key", "the key is wrong"), ("not_found", "no such model"), ("overloaded", "capacity")],
+)
+async def test_what_is_wrong_is_said_without_the_key(fault: Any, words: str) -> None:
+    codec = Anthropic()
+    async with WireServer(codec.fault(fault)) as server:
+        code, out, err = await wakeful(
+            "models", "test", "anthropic:claude-opus-5", ANTHROPIC_API_KEY=codec.key, ANTHROPIC_BASE_URL=server.url
+        )
+    assert (code, out) == (1, "")
+    assert words in err
+    assert codec.key not in err
+
+
+async def test_a_missing_key_and_an_unknown_vendor_are_named() -> None:
+    code, _, err = await wakeful("models", "test", "openai:gpt-5-mini")
+    assert code == 1
+    assert "set OPENAI_API_KEY" in err
+    code, _, err = await wakeful("models", "test", "opnai:gpt-5-mini")
+    assert code != 0
+    assert "did you mean 'openai'?" in err
+
+
+async def test_vendors_are_listed_with_what_they_need_and_whether_they_are_reached() -> None:
+    async with WireServer() as server:
+        gone = "http://127.0.0.1:1"
+        code, out, err = await wakeful(
+            *["models", "--check", "--json"],
+            OPENAI_API_KEY="sk-secret",
+            OPENAI_BASE_URL=server.url,
+            ANTHROPIC_API_KEY="sk-secret",
+            ANTHROPIC_BASE_URL=gone,
+            OLLAMA_BASE_URL=gone,
+            VLLM_BASE_URL=gone,
+            LMSTUDIO_BASE_URL=gone,
+        )
+        assert server.requests == []
+    assert (code, err) == (0, "")
+    found = {one["vendor"]: one for one in json.loads(out)}
+    assert found["openai"]["configured"]
+    assert found["openai"]["key"] == "OPENAI_API_KEY"
+    assert found["openai"]["reachable"] is True
+    assert found["anthropic"]["reachable"] is False
+    assert "GEMINI_API_KEY" in found["google"]["needs"]
+    assert found["local"]["configured"]
+    assert "sk-secret" not in out
+    code, out, _ = await wakeful("models", OPENAI_API_KEY="sk-secret")
+    assert "openai            ready (OPENAI_API_KEY)" in out
+
+
+async def test_a_run_needs_no_module_where_a_model_is_named() -> None:
+    async with WireServer(Responses().answer(Script([Says(["Hello!"])]))) as server:
+        env = {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": server.url}
+        code, out, _ = await wakeful("run", "--model", "openai:gpt-5-mini", "Hi", **env)
+    assert (code, out.strip()) == (0, "Hello!")
+    code, _, err = await wakeful("chat")
+    assert code == 2
+    assert "--model local:smollm2" in err
+    code, _, err = await wakeful("chat", "app:runtime", "--model", "local:smollm2")
+    assert code == 2
+    assert "leave 'app:runtime' out" in err
+
+
+@pytest.mark.long
+async def test_a_chat_answers_on_a_fresh_machine() -> None:
+    code, out, _ = await wakeful("run", "--model", "local:smollm2", "Say hello.")
+    assert code == 0
+    assert out.strip()
