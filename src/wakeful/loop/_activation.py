@@ -267,7 +267,7 @@ class Activation:
                 await self._too_late()
         except BaseException:
             if self.view.live:
-                self.executor.interrupt()
+                self.executor.give_up()
             raise
         finally:
             self._uncancel()
@@ -608,13 +608,17 @@ class Activation:
         self.heed()
 
     def heed(self) -> None:
-        """Do at once what an item of the inbox says that doesn't wait for a boundary: to stop."""
+        """Do at once what an item of the inbox says that waits for no boundary: to stop, or to tell the owner."""
         for item in [i for i in self.view.inbox.values() if i.kind == "cancel"]:
             del self.view.inbox[item.id]
             self.take(item.id)
             if item.run_id == self.identity.run_id:
                 self.attached |= item.task_id is not None  # Its owner knows.
                 self.cancel(item.reason, interrupt=asyncio.current_task() is not self._task)
+        for item in [i for i in self.view.inbox.values() if i.kind == "task" and i.outcome is None]:
+            del self.view.inbox[item.id]
+            self.take(item.id)
+            self.attached &= item.run_id != self.identity.run_id
         if self.view.live:
             self.executor.nudge()
 
