@@ -366,8 +366,10 @@ async def _asked_to_tell(store: Store, item: InboxItem) -> bool:
     """Have a child that another process runs tell of its end, which it can't come to without having seen this.
     Whoever goes on with one that waits tells anyway. False if it had ended before."""
     stored = await store.load(item.thread_id)
-    if stored is not None and stored.run is not None and stored.run.waiting is not None:
+    if stored is None or (stored.run is not None and stored.run.waiting is not None):
         return True
+    if stored.run is None:
+        return False
     await store.commit(Commit(item.thread_id, inbox=[item]))
     stored = await store.load(item.thread_id)
     if stored is None or stored.run is not None:
