@@ -141,16 +141,22 @@ def _letters(sent: Mapping[str, str], messages: Mapping[str, Sequence[Message]])
 
 
 async def _left_over(database: str) -> list[str]:
-    """Nothing waits any more."""
+    """Nothing waits any more. What asks a child to tell of its end may be left by a process that was killed as it
+    found that the child had ended: nobody needs it then."""
     connection = await asyncpg.connect(database, server_settings={"search_path": "wakeful"})
     try:
-        pending = await connection.fetchval("SELECT count(*) FROM inbox WHERE status = 'pending'")
+        pending = await connection.fetch(
+            """SELECT i.kind, i.id, t.id AS thread, convert_from(i.payload, 'UTF8') AS payload
+               FROM inbox i JOIN threads t ON t.no = i.thread
+               WHERE i.status = 'pending' AND NOT (i.id LIKE '%:tell:%' AND t.open_run IS NULL)"""
+        )
         due = await connection.fetchval("SELECT count(*) FROM dispatches")
         claimed = await connection.fetchval("SELECT count(*) FROM threads WHERE claim IS NOT NULL")
     finally:
         await connection.close()
-    counts = {"inbox items are pending": pending, "dispatches are left": due, "threads are claimed": claimed}
-    return [f"{count} {what}" for what, count in counts.items() if count]
+    counts = {"dispatches are left": due, "threads are claimed": claimed}
+    left = [f"{count} {what}" for what, count in counts.items() if count]
+    return left + [f"an inbox item is pending: {dict(row)}" for row in pending]
 
 
 async def audit(database: str) -> list[Owned]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from inspect import iscoroutine
 
 from ..errors import Conflict, RemoteError, StaleFence, StoreError, WakefulError
-from ..loop import Activation, end_task, outcome_of
+from ..loop import Activation, end_task, outcome_of, tell_item
 from ..state import Snapshot, State
+from ..stores import Commit, InboxItem, Store
 from ..tasks import TaskBook
 from ..tools import ChildRequest, ChildResult, SpawnRequest, ToolContext
 from ..types.runs import Failed, RunRecord, TaskOutcome, TaskRecord, TaskRef
@@ -122,7 +124,7 @@ async def _run(
         if run is not None and run.status == "done":
             return await _collect(dispatch, parent, task, run)
         if context.suspendable:
-            if await _reports(dispatch, task):
+            if await _reports(dispatch, context, task):
                 raise context.park(task.id)
             continue
         await _look(dispatch, task)
@@ -137,6 +139,7 @@ async def _attend(
     """Run the child here, as far as it goes; what it came to, if it is done."""
     act.attached = True
     children = parent.executor.children
+    parent.executor.below.add(act)
     children[context.call_id] = children.get(context.call_id, 0) + 1
     try:
         if context.one_child:
@@ -145,6 +148,9 @@ async def _attend(
             await _beside(dispatch, act, context, task)
     finally:
         children[context.call_id] -= 1
+        parent.executor.below.discard(act)
+        if act.stopping == "now" and parent.stopping != "now":
+            dispatch.hand_back(act)  # Its caller was lost, and nobody here goes on with it.
         done = act.left and act.view.run.status == "done"
         outcome = outcome_of(act.view.run, act.view.answer) if done else None
         if outcome is not None and act.attached and _is_open(parent, task):
@@ -192,10 +198,12 @@ async def _activation(
     return await dispatch.opener.reopen(stored, run, "recover", parent)
 
 
-async def _reports(dispatch: Dispatcher, task: TaskRecord) -> bool:
+async def _reports(dispatch: Dispatcher, context: ToolContext, task: TaskRecord) -> bool:
     """See to it that the owner will be told of a child's end, and not an earlier attempt at the call, which ran it
-    here. False once it has ended unheard."""
+    here or in another process. False once it has ended unheard."""
     act = dispatch.active.get(task.target_thread)
+    if act is None and not task.durable:
+        return await _asked_to_tell(dispatch.env.store, tell_item(task, context.fence))
     if act is None or not act.attached:
         return True
     if act.view.run.status == "done":
@@ -203,6 +211,24 @@ async def _reports(dispatch: Dispatcher, task: TaskRecord) -> bool:
         return False
     act.attached = False
     return True
+
+
+async def _asked_to_tell(store: Store, item: InboxItem) -> bool:
+    """Have a child that another process runs tell of its end, which it can't come to without having seen this.
+    Whoever goes on with one that waits tells anyway. False if it had ended before."""
+    stored = await store.load(item.thread_id)
+    if stored is None or (stored.run is not None and stored.run.waiting is not None):
+        return True
+    if stored.run is None:
+        return False
+    await store.commit(Commit(item.thread_id, inbox=[item]))
+    stored = await store.load(item.thread_id)
+    if stored is None or stored.run is not None:
+        return True
+    if any(pending.id == item.id for pending in stored.inbox):
+        with suppress(Conflict):  # Whoever has the thread now takes it.
+            await store.commit(Commit(item.thread_id, version=stored.thread.version, taken=[item.id]))
+    return False
 
 
 async def _look(dispatch: Dispatcher, task: TaskRecord) -> None:

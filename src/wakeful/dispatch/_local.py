@@ -432,7 +432,7 @@ class Dispatcher:
         try:
             await act.drive()
         except (StoreFull, StoreUnavailable) as error:
-            self._spawn(self._hand_back(act, explain(error)))
+            self.hand_back(act, explain(error))
             raise
         except asyncio.CancelledError:
             if act.stopping != "now" or act.attached:
@@ -453,8 +453,11 @@ class Dispatcher:
             raise _stopped(act)
         return self.result(act)
 
-    async def _hand_back(self, act: Activation, error: str) -> None:
-        """Give a thread back whose run could not be written: whoever comes next goes on from the last commit."""
+    def hand_back(self, act: Activation, error: str | None = None) -> None:
+        """Give a thread back whose run was given up here: whoever comes next goes on from the last commit."""
+        self._spawn(self._hand_back(act, error))
+
+    async def _hand_back(self, act: Activation, error: str | None) -> None:
         fence, thread_id = act.draft.fence, act.identity.thread_id
         for pause in (0, 0.1, 0.5, 2, 5, 10):
             await asyncio.sleep(pause)

@@ -292,7 +292,7 @@ class Activation:
                 await self._too_late()
         except BaseException:
             if self.view.live:
-                self.executor.interrupt()
+                self.executor.give_up()
             raise
         finally:
             if self.fitting is not None:
@@ -662,23 +662,27 @@ class Activation:
         self.heed()
 
     def heed(self) -> None:
-        """Do at once what an item of the inbox says that doesn't wait for a boundary: to stop, or stand still."""
+        """Do at once what an item of the inbox says that waits for no boundary: to stop, to stand still, or to
+        tell the owner of the run's end."""
         for item in [i for i in self.view.inbox.values() if i.kind in _AT_ONCE]:
             del self.view.inbox[item.id]
             self.take(item.id)
             if item.run_id != self.identity.run_id:
                 continue
-            if item.kind != "cancel":
-                self.set_run(paused=item.kind == "pause")
-            else:
-                self.attached |= item.task_id is not None  # Its owner knows.
-                self.cancel(item.reason, interrupt=asyncio.current_task() is not self._task)
+            match item.kind:
+                case "cancel":
+                    self.attached |= item.task_id is not None  # Its owner knows.
+                    self.cancel(item.reason, interrupt=asyncio.current_task() is not self._task)
+                case "tell":
+                    self.attached = False
+                case _:
+                    self.set_run(paused=item.kind == "pause")
         if self.view.live:
             self.executor.nudge()
 
 
 # What is heard of in whatever state a run is.
-_AT_ONCE = ("cancel", "pause", "unpause")
+_AT_ONCE = ("cancel", "pause", "unpause", "tell")
 
 _PERFORM: dict[type[Move], Callable[[Activation, Any], Awaitable[None]]] = {
     Infer: _inference.infer,

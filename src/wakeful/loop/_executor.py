@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from inspect import isawaitable
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from msgspec import Struct
 
@@ -14,6 +14,9 @@ from ..tools import Asked, Parked, Tool, ToolContext, ToolThreads, error_reply, 
 from ..types.content import ToolReply
 from ..types.runs import Call
 from ._inline import Inline, LeftBehind
+
+if TYPE_CHECKING:
+    from ._activation import Activation
 
 __all__ = ["Arrival", "Ended", "Executor", "Running"]
 
@@ -60,6 +63,7 @@ class Executor:
         "_threads",
         "_waiter",
         "arrivals",
+        "below",
         "children",
         "loop",
         "passed_on",
@@ -77,6 +81,8 @@ class Executor:
         self.passed_on = False
         # How many runs each call has below it.
         self.children: dict[str, int] = {}
+        # Those of them that run here.
+        self.below: set[Activation] = set()
 
     def start(self, call: Call, tool: Tool, arguments: dict[str, Any], context: ToolContext) -> None:
         """Run a call; its end is an arrival."""
@@ -104,6 +110,12 @@ class Executor:
         """Tell every running call to stop, and let go of those that don't within the grace."""
         for running in list(self._running.values()):
             self._stop(running, False)
+
+    def give_up(self) -> None:
+        """The run was lost: stop its calls; what runs below them writes nothing more, as nobody cancelled it."""
+        for act in self.below:
+            act.cut_off(interrupt=False)
+        self.interrupt()
 
     def begin_inline(
         self, call: Call, tool: Tool, arguments: dict[str, Any], context: ToolContext

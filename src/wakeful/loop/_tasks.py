@@ -38,6 +38,7 @@ __all__ = [
     "outcome_of",
     "report_of",
     "stop_task",
+    "tell_item",
     "tell_news",
 ]
 
@@ -84,6 +85,18 @@ def cancel_item(task: TaskRecord, reason: str) -> InboxItem:
         run_id=task.target,
         reason=reason,
         task_id=task.id,
+    )
+
+
+def tell_item(task: TaskRecord, fence: int) -> InboxItem:
+    """What a call's new owner puts into the inbox of a child that another process runs: to tell of its end. The
+    process that ran the call before may think that it still does, and tell nobody."""
+    return InboxItem(
+        id=f"{task.target}:tell:{fence}",
+        thread_id=task.target_thread,
+        kind="tell",
+        task_id=task.id,
+        run_id=task.target,
     )
 
 

@@ -57,7 +57,7 @@ __all__ = [
 LEASE_MS = 30_000
 MAX_ATTEMPTS = 5
 
-InboxKind = Literal["input", "decision", "task", "cancel", "pause", "unpause", "request"]
+InboxKind = Literal["input", "decision", "task", "cancel", "pause", "unpause", "tell", "request"]
 InputPolicy = Literal["queue", "steer", "interrupt", "reject"]
 ChildPolicy = Literal["reject", "detach", "cascade"]
 
@@ -70,13 +70,13 @@ class Fence(Struct, frozen=True, gc=False):
 
 
 class InboxItem(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
-    """Something the outside tells a thread: input, a decision, what a task says, to cancel or pause its run. A
-    request is what remains of input that a run took in at once. Input for a child has the `lineage` of the run
-    that it begins, the `task` that this run is, and the `history` that it begins with. Of a task an item has the
-    `outcome`, an `event`, or its record, if it was `adopted` while somebody else owned the thread; nothing waits
-    for the end of one in the `background`. While input is pending it can be changed: each change has the next
-    `revision`. One with a time `at` wakes nobody before it; the lower its `priority`, the sooner its run is
-    claimed."""
+    """Something the outside tells a thread: input, a decision, what a task says, to cancel or pause its run, or to
+    tell of its end. A request is what remains of input that a run took in at once. Input for a child has the
+    `lineage` of the run that it begins, the `task` that this run is, and the `history` that it begins with. Of a
+    task an item has the `outcome`, an `event`, or its record, if it was `adopted` while somebody else owned the
+    thread; nothing waits for the end of one in the `background`. While input is pending it can be changed: each
+    change has the next `revision`. One with a time `at` wakes nobody before it; the lower its `priority`, the
+    sooner its run is claimed."""
 
     id: str
     thread_id: str
