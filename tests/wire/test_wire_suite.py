@@ -519,7 +519,7 @@ async def test_a_stream_that_is_reset_is_broken_or_whole(codec: Codec) -> None:
 @pytest.mark.parametrize("ends", ["cut", "reset"])
 async def test_a_stream_that_is_cut_at_any_byte_is_broken_or_whole(codec: Codec, framing: Any, ends: Any) -> None:
     whole = replace(codec.answer(CUT), framing=framing)
-    await _cut_everywhere(codec, whole, ends, range(whole.size + 1))
+    await _cut_everywhere(codec, whole, ends, range(0, whole.size + 1, 1 if ends == "cut" else 7))
 
 
 async def _cut_everywhere(codec: Codec, whole: Reply, ends: Any, cuts: Sequence[int]) -> None:
