@@ -452,7 +452,7 @@ async def test_what_takes_longer_than_the_timeout_is_a_timeout(codec: Codec, end
     whole = codec.answer(Script([Says(["Hel", "lo"])]))
     reply = replace(whole, hold=True) if ends == "hold" else replace(whole, ends="stall", cut_at=whole.size // 2)
     async with WireServer(reply) as server:
-        model = codec.model(server.url, timeout=0.2)
+        model = codec.model(server.url, timeout=0.5)
         with pytest.raises(ModelTimeout):
             await listen(model, HELLO)
         await asyncio.wait_for(server.gone.wait(), 5)
