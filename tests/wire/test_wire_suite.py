@@ -433,9 +433,10 @@ async def test_an_error_in_the_middle_of_a_stream_is_the_error_that_it_is(codec:
     needs(codec, "errors_in_stream")
     async with WireServer(codec.fault_in_stream(Script([Says(["Hel", "lo"])]), "overloaded")) as server:
         model = codec.model(server.url)
-        with pytest.raises(ModelOverloaded):
+        with pytest.raises(ModelOverloaded) as raised:
             await listen(model, HELLO)
         await model.close()  # pyright: ignore[reportAttributeAccessIssue]
+    assert not codec.can.request_ids or raised.value.request_id == codec.request_id
 
 
 async def test_a_vendor_that_is_not_there_is_unavailable(codec: Codec) -> None:
