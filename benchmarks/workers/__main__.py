@@ -19,9 +19,9 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--contender", default=",".join(known), metavar="NAMES", help=f"of {', '.join(known)}; default: all")
     add("--processes", default="1,2,4", metavar="NUMBERS", help="how many workers; default: 1,2,4")
-    add("--runs", type=int, default=600, help="runs that are done at full load; default: 600")
+    add("--runs", type=int, default=600, help="runs at full load, at most; default: 600")
     add("--dispatches", type=int, default=200, help="runs enqueued one at a time, at most; default: 200")
-    add("--seconds", type=float, default=5, help="that those may take; default: 5")
+    add("--seconds", type=float, default=5, help="that each of those may take; default: 5")
     add("--idle", type=float, default=11, help="seconds for which an idle worker is watched; default: 11")
     add("--concurrency", type=int, default=32, help="runs that a worker has at once; default: 32")
     add("--grain", choices=("step", "call"), default="step", help=f"peers record {STEPS} steps, or {CALLS} calls")

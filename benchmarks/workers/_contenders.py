@@ -18,7 +18,7 @@ class Contender:
     store: Literal["sqlite", "postgres", "temporal"]
     # What is durable before the next thing happens.
     durable: str
-    bus: bool = False
+    bus: Literal["", "nats", "postgres"] = ""
     processes: tuple[int, ...] = (1, 2, 4)
     # Calls that a run makes, where that isn't for the setup to say.
     calls: int | None = None
@@ -38,16 +38,22 @@ _OURS = "the input, the claim, each answer with the tool call it starts, each re
 _WORKER = ("-m", "wakeful.cli", "worker", "benchmarks.workers.contenders.wakeful:runtime")
 
 
-def _ours(name: str, store: Literal["sqlite", "postgres"], processes: tuple[int, ...], *, bus: bool) -> Contender:
+def _ours(
+    name: str,
+    store: Literal["sqlite", "postgres"],
+    bus: Literal["", "nats", "postgres"] = "",
+    processes: tuple[int, ...] = (1, 2, 4),
+) -> Contender:
     return Contender(
         name, "wakeful", "wakeful-workers", store, _OURS, bus, processes, calls=CALLS, command=_WORKER
     )
 
 
 CONTENDERS = (
-    _ours("wakeful-sqlite", "sqlite", (1,), bus=False),
-    _ours("wakeful-postgres", "postgres", (1, 2, 4), bus=False),
-    _ours("wakeful-postgres-nats", "postgres", (1, 2, 4), bus=True),
+    _ours("wakeful-sqlite", "sqlite", processes=(1,)),
+    _ours("wakeful-postgres", "postgres"),
+    _ours("wakeful-postgres-nats", "postgres", "nats"),
+    _ours("wakeful-postgres-notify", "postgres", "postgres", (1,)),
     Contender(
         "dbos",
         "dbos",

@@ -95,32 +95,32 @@ def temporal_server(python: Path) -> Iterator[str]:
 class Queries:
     """What a Postgres is asked, counted in its log: every statement, when it is executed."""
 
-    _LINE = re.compile(rb"^\[([^\]]*)\] LOG: +duration: [\d.]+ ms +(?:execute [^:]*|statement): (.*)", re.MULTILINE)
+    _LINE = re.compile(
+        rb"^\[([^\]]*)\] LOG: +duration: [\d.]+ ms +(?:execute [^:]*|statement): (.*(?:\n\t.*)*)", re.MULTILINE
+    )
 
     def __init__(self, server: PostgresServer) -> None:
         self._server = server
         self._from = 0
 
-    def __enter__(self) -> "Queries":
+    def begin(self) -> None:
+        """Count from now on."""
         self._set("'[%a] '", "0")
         self._from = self._server.log.stat().st_size
-        return self
 
-    def __exit__(self, *_: object) -> None:
+    def end(self) -> list[str]:
+        """The statements since then, but those of psql, which are this program's own."""
+        with self._server.log.open("rb") as log:
+            log.seek(self._from)
+            found = self._LINE.findall(log.read())
         self._set("'%m [%p] '", "-1")
+        return [text.decode(errors="replace") for who, text in found if who != b"psql"]
 
     def _set(self, prefix: str, duration: str) -> None:
         self._server.ask(f"ALTER SYSTEM SET log_line_prefix = {prefix}")
         self._server.ask(f"ALTER SYSTEM SET log_min_duration_statement = {duration}")
         self._server.ask("SELECT pg_reload_conf()")
         time.sleep(0.5)  # Backends read it when they next wait for a statement.
-
-    def texts(self) -> list[str]:
-        """The statements so far, but those of psql, which are this program's own."""
-        with self._server.log.open("rb") as log:
-            log.seek(self._from)
-            found = self._LINE.findall(log.read())
-        return [text.decode(errors="replace") for who, text in found if who != b"psql"]
 
 
 _TICK = os.sysconf("SC_CLK_TCK")

@@ -20,16 +20,17 @@ def profile(session: "Session", contender: Contender) -> dict[str, Any]:
     """One worker at full load: once as it is, once with every statement logged, once under cProfile."""
     out: dict[str, Any] = {"contender": contender.name}
     with session.fleet(contender, 1) as fleet:
-        out |= session.throughput(fleet, contender)
+        session.throughput(fleet, contender, max(session.runs // 5, 3))
+        out |= session.throughput(fleet, contender, session.runs)
         if contender.store == "postgres":
-            with Queries(session.postgres) as queries:
-                session.throughput(fleet, contender)
-                asked = Counter(map(_named, queries.texts()))
+            queries = Queries(session.postgres)
+            session.throughput(fleet, contender, session.runs, watch=queries)
+            asked = Counter(map(_named, queries.end()))
             out["queries"] = [[name, count / session.runs] for name, count in asked.most_common(12)]
             out["bare_commits_per_s"] = {str(clients): _bare(session, clients) for clients in (1, 2)}
     with folder() as home:
         with session.fleet(contender, 1, profile=home / "profile") as fleet:
-            session.throughput(fleet, contender)
+            session.throughput(fleet, contender, session.runs)
             fleet.stop()
         out["functions"] = _functions(home / "profile")
     return out

@@ -61,22 +61,26 @@ class Session:
                 self._made += 1
                 self.postgres.ask(f"CREATE DATABASE bench_{self._made}")
                 address = self.postgres.url(f"bench_{self._made}")
-            bus = self.nats if contender.bus else ""
+            bus = {"": "", "nats": self.nats, "postgres": address}[contender.bus]
             setup = Setup(address, str(home / "ledger"), bus, self.concurrency, self.steps)
             fleet = stack.enter_context(Fleet(contender, python, setup, profile=profile))
             fleet.start(processes)
-            fleet.tell("put", count=max(self.runs // 10, 2))
-            fleet.tell("settle", timeout=SETTLE_SECONDS)
             yield fleet
 
     def measure(self, contender: Contender, processes: int) -> Row:
-        """How soon runs begin, and how many are done in a second; of one worker also what it asks when idle."""
+        """How soon runs begin, and how many are done in a second; of one worker also what it asks when idle.
+
+        A slow contender gets fewer runs: as many as it will do in so many seconds.
+        """
         row: Row = {"contender": contender.name, "processes": processes}
         try:
             with self.fleet(contender, processes) as fleet:
                 row["versions"] = fleet.versions
+                few = max(self.runs // 10, 3)
+                warm = self.throughput(fleet, contender, few)
                 row |= self._latency(fleet)
-                row |= self.throughput(fleet, contender)
+                many = min(self.runs, max(few, int(warm["runs_per_s"] * self.seconds)))
+                row |= self.throughput(fleet, contender, many)
                 if processes == 1 and contender.store == "postgres" and self.idle:
                     row["idle_queries_per_s"] = self._idle()
         except Exception as error:
@@ -87,11 +91,13 @@ class Session:
         found = fleet.tell("latency", count=self.dispatches, seconds=self.seconds)["latencies"]
         return {**_spread("dispatch", found), "dispatches": len(found)}
 
-    def throughput(self, fleet: Fleet, contender: Contender) -> Row:
+    def throughput(self, fleet: Fleet, contender: Contender, runs: int, *, watch: Queries | None = None) -> Row:
         """Runs that were enqueued while the workers stood still, which then all go on at once."""
         fleet.signal(signal.SIGSTOP)
         try:
-            put = fleet.tell("put", count=self.runs)
+            put = fleet.tell("put", count=runs)
+            if watch is not None:
+                watch.begin()
             before = self._books(fleet)
         finally:
             fleet.signal(signal.SIGCONT)
@@ -99,12 +105,12 @@ class Session:
         after = self._books(fleet)
         spent = end["at"] - end["began"]  # How soon it began is a measure of its own.
         used = {key: after[key] - before[key] for key in before if key in after}
-        row: Row = {"runs": self.runs, "seconds": spent, "runs_per_s": self.runs / spent, "lag": end["lag"]}
-        row["enqueued_per_s"] = self.runs / put["seconds"]
-        row["worker_ms"] = None if "workers" not in used else used["workers"] / self.runs * 1000
+        row: Row = {"runs": runs, "seconds": spent, "runs_per_s": runs / spent, "lag": end["lag"]}
+        row["enqueued_per_s"] = runs / put["seconds"]
+        row["worker_ms"] = None if "workers" not in used else used["workers"] / runs * 1000
         if contender.store == "postgres":
-            row["transactions"] = used["transactions"] / self.runs
-            row["postgres_ms"] = None if "postgres" not in used else used["postgres"] / self.runs * 1000
+            row["transactions"] = used["transactions"] / runs
+            row["postgres_ms"] = None if "postgres" not in used else used["postgres"] / runs * 1000
         return row
 
     def _books(self, fleet: Fleet) -> dict[str, float]:
@@ -118,9 +124,10 @@ class Session:
 
     def _idle(self) -> float:
         """How many statements a second an idle worker executes. The client of the measures does nothing."""
-        with Queries(self.postgres) as queries:
-            time.sleep(self.idle)
-            return len(queries.texts()) / self.idle
+        queries = Queries(self.postgres)
+        queries.begin()
+        time.sleep(self.idle)
+        return len(queries.end()) / self.idle
 
 
 def _spread(name: str, seconds: list[float]) -> Row:
