@@ -25,7 +25,7 @@ class Fleet:
         self._python = str(python)
         self._setup = setup
         self._profile = profile
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the fleet is left
         self.workers: list[subprocess.Popen[str]] = []
         self._client: subprocess.Popen[str] | None = None
         self.versions: dict[str, str] = {}
@@ -58,13 +58,19 @@ class Fleet:
     def _spawn(self, arguments: list[str]) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [self._python, *arguments],
-            env={**_envs.worker_environ(), **self._setup.environ()},
+            env={**self._environ(), **self._setup.environ()},
             cwd=_envs.ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
         )
+
+    def _environ(self) -> dict[str, str]:
+        environ = _envs.worker_environ()
+        if self._contender.ours:  # This very tree, whichever is installed.
+            environ["PYTHONPATH"] += os.pathsep + str(_envs.ROOT / "src")
+        return environ
 
     def _wait_for(self, process: subprocess.Popen[str], word: str) -> None:
         assert process.stdout is not None

@@ -6,7 +6,7 @@ import subprocess
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from benchmarks._databases import program
+from benchmarks._databases import PostgresServer, program
 from benchmarks.workers._contenders import Contender
 from benchmarks.workers._places import Queries, folder
 
@@ -23,11 +23,12 @@ def profile(session: "Session", contender: Contender) -> dict[str, Any]:
         session.throughput(fleet, contender, max(session.runs // 5, 3))
         out |= session.throughput(fleet, contender, session.runs)
         if contender.store == "postgres":
+            assert session.postgres is not None
             queries = Queries(session.postgres)
             session.throughput(fleet, contender, session.runs, watch=queries)
             asked = Counter(map(_named, queries.end()))
             out["queries"] = [[name, count / session.runs] for name, count in asked.most_common(12)]
-            out["bare_commits_per_s"] = {str(clients): _bare(session, clients) for clients in (1, 2)}
+            out["bare_commits_per_s"] = {str(clients): _bare(session.postgres, clients) for clients in (1, 2)}
     with folder() as home:
         with session.fleet(contender, 1, profile=home / "profile") as fleet:
             session.throughput(fleet, contender, session.runs)
@@ -41,15 +42,15 @@ def _named(text: str) -> str:
     return re.sub(r"\s+", " ", text).strip()[:70]
 
 
-def _bare(session: "Session", clients: int) -> float:
+def _bare(postgres: PostgresServer, clients: int) -> float:
     """How many transactions a second pgbench commits, each with one row: what this disk and server can do."""
-    session.postgres.ask("DROP TABLE IF EXISTS bare")
-    session.postgres.ask("CREATE TABLE bare (no bigserial PRIMARY KEY, payload bytea)")
+    postgres.ask("DROP TABLE IF EXISTS bare")
+    postgres.ask("CREATE TABLE bare (no bigserial PRIMARY KEY, payload bytea)")
     with folder() as home:
         script = home / "insert.sql"
         script.write_text("INSERT INTO bare (payload) VALUES (decode(repeat('ab', 500), 'hex'));\n")
         done = subprocess.run(
-            [program("pgbench"), session.postgres.address, "-n", "-f", script, "-c", str(clients), "-T", "3"],
+            [program("pgbench"), postgres.address, "-n", "-f", script, "-c", str(clients), "-T", "3"],
             capture_output=True,
             text=True,
             check=True,

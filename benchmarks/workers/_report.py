@@ -27,14 +27,24 @@ def _best_peer(rows: list[Row], processes: int) -> Row | None:
 
 def _throughput(out: Row, steps: int) -> list[str]:
     rows, round_trip = out["rows"], out["nats"]["round_trip_p50_ms"]
-    head = ["contender", "processes", "runs/s", "x best peer", "written tx/run", "worker ms/run", "Postgres ms/run"]
+    head = [
+        "contender",
+        "processes",
+        "runs/s",
+        "x best peer",
+        "written tx/run",
+        "worker ms/run",
+        "Postgres ms/run",
+    ]
     head += ["enqueued/s", "dispatch p50 ms", "p99", "n", "x NATS"]
     body = [
         [
             row["contender"],
             str(row["processes"]),
             _number(row["runs_per_s"]),
-            _number(row["runs_per_s"] / peer["runs_per_s"], 2) if (peer := _best_peer(rows, row["processes"])) else "-",
+            _number(row["runs_per_s"] / peer["runs_per_s"], 2)
+            if (peer := _best_peer(rows, row["processes"]))
+            else "-",
             _number(row.get("transactions"), 2),
             _number(row["worker_ms"], 2),
             _number(row.get("postgres_ms"), 2),
@@ -76,7 +86,9 @@ def _verdicts(out: Row) -> list[str]:
             p50 = row["dispatch_p50_ms"]
             found.append(f"{name}: dispatch p50 {p50:.2f} ms, target < {DISPATCH_MS:g}: {_met(p50 < DISPATCH_MS)}")
         if (idle := row.get("idle_queries_per_s")) is not None:
-            found.append(f"{name}: idle {idle:.2f} queries/s, target <= {IDLE_QUERIES:g}: {_met(idle <= IDLE_QUERIES)}")
+            found.append(
+                f"{name}: idle {idle:.2f} queries/s, target <= {IDLE_QUERIES:g}: {_met(idle <= IDLE_QUERIES)}"
+            )
     return found
 
 
@@ -99,7 +111,9 @@ def _profile(found: Row) -> list[str]:
         out.append(f"  written transactions: {rate:,.0f} a second; bare inserts by so many clients: {bare}")
         out += lines([["  statement", "a run"], *[[f"  {name}", f"{n:.2f}"] for name, n in found["queries"]]])
     head = ["  function (under cProfile, which slows Python down)", "calls", "own s", "with what it calls s"]
-    body = [[f"  {name}", f"{calls:,}", f"{own:.3f}", f"{total:.3f}"] for name, calls, own, total in found["functions"]]
+    body = [
+        [f"  {name}", f"{calls:,}", f"{own:.3f}", f"{total:.3f}"] for name, calls, own, total in found["functions"]
+    ]
     return [*out, *lines([head, *body])]
 
 

@@ -35,7 +35,7 @@ SETTLE_SECONDS = 120.0
 class Session:
     """The servers of one session, and what it is to do."""
 
-    def __init__(self, wanted: dict[str, Any], postgres: PostgresServer, nats: str) -> None:
+    def __init__(self, wanted: dict[str, Any], postgres: PostgresServer | None, nats: str) -> None:
         self.runs: int = wanted["runs"]
         self.dispatches: int = wanted["dispatches"]
         self.seconds: float = wanted["seconds"]
@@ -58,6 +58,7 @@ class Session:
             elif contender.store == "temporal":
                 address = stack.enter_context(temporal_server(python))
             else:
+                assert self.postgres is not None
                 self._made += 1
                 self.postgres.ask(f"CREATE DATABASE bench_{self._made}")
                 address = self.postgres.url(f"bench_{self._made}")
@@ -89,18 +90,22 @@ class Session:
 
     def _latency(self, fleet: Fleet) -> Row:
         found = fleet.tell("latency", count=self.dispatches, seconds=self.seconds)["latencies"]
-        return {**_spread("dispatch", found), "dispatches": len(found)}
+        return {**spread("dispatch", found), "dispatches": len(found)}
 
     def throughput(self, fleet: Fleet, contender: Contender, runs: int, *, watch: Queries | None = None) -> Row:
-        """Runs that were enqueued while the workers stood still, which then all go on at once."""
-        fleet.signal(signal.SIGSTOP)
+        """Runs that were enqueued while the workers stood still, which then all go on at once. On SQLite they work
+        meanwhile: one that stands still may hold the file's lock."""
+        stopped = contender.store != "sqlite"
+        if stopped:
+            fleet.signal(signal.SIGSTOP)
         try:
             put = fleet.tell("put", count=runs)
             if watch is not None:
                 watch.begin()
             before = self._books(fleet)
         finally:
-            fleet.signal(signal.SIGCONT)
+            if stopped:
+                fleet.signal(signal.SIGCONT)
         end = fleet.tell("settle", timeout=SETTLE_SECONDS)
         after = self._books(fleet)
         spent = end["at"] - end["began"]  # How soon it began is a measure of its own.
@@ -114,23 +119,24 @@ class Session:
         return row
 
     def _books(self, fleet: Fleet) -> dict[str, float]:
-        # Only what writes is given a number.
-        found: dict[str, float | None] = {
-            "transactions": int(self.postgres.ask("SELECT pg_snapshot_xmax(pg_current_snapshot())")),
-            "workers": fleet.cpu(),
-            "postgres": cpu_seconds(self.postgres.pid, children=True),
-        }
+        found: dict[str, float | None] = {"workers": fleet.cpu()}
+        if self.postgres is not None:
+            # Only what writes is given a number.
+            found["transactions"] = int(self.postgres.ask("SELECT pg_snapshot_xmax(pg_current_snapshot())"))
+            found["postgres"] = cpu_seconds(self.postgres.pid, children=True)
         return {key: value for key, value in found.items() if value is not None}
 
     def _idle(self) -> float:
         """How many statements a second an idle worker executes. The client of the measures does nothing."""
+        assert self.postgres is not None
         queries = Queries(self.postgres)
         queries.begin()
         time.sleep(self.idle)
         return len(queries.end()) / self.idle
 
 
-def _spread(name: str, seconds: list[float]) -> Row:
+def spread(name: str, seconds: list[float]) -> Row:
+    """The median and the 99th percentile of some times, in milliseconds."""
     cuts = quantiles(seconds, n=100, method="inclusive") if len(seconds) > 1 else seconds * 99
     return {f"{name}_p50_ms": cuts[49] * 1000, f"{name}_p99_ms": cuts[98] * 1000}
 
@@ -148,7 +154,7 @@ def main() -> None:
         names = ("server_version", "fsync", "synchronous_commit", "wal_sync_method")
         out["postgres"] = {name: postgres.ask(f"SHOW {name}") for name in names}
         round_trip = asyncio.run(round_trips(nats, wanted["round_trips"]))
-        out["nats"] = {**_spread("round_trip", round_trip), "n": len(round_trip)}
+        out["nats"] = {**spread("round_trip", round_trip), "n": len(round_trip)}
         chosen = [one for one in CONTENDERS if one.name in wanted["contenders"]]
         for processes in wanted["processes"]:  # Those compared with each other run close in time.
             for contender in chosen:

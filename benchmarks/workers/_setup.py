@@ -9,8 +9,8 @@ from typing import Protocol
 
 from benchmarks._measures import Plan
 
-# A run: the scripted model asks for a tool four times, and then says that it is done. Five steps, each a model call
-# and the tool call that it asked for; nine calls.
+# A run: the scripted model asks for a tool four times, and then says that it is done. Five steps, each a model
+# call and the tool call that it asked for; nine calls.
 PLAN = Plan(turns=4)
 STEPS = PLAN.turns + 1
 CALLS = 2 * PLAN.turns + 1

@@ -21,7 +21,12 @@ def _url(setup: Setup) -> str:
 
 @asynccontextmanager
 async def worker(setup: Setup, ledger: Ledger) -> AsyncIterator[None]:
-    config = {"name": "bench", "system_database_url": _url(setup), "log_level": "WARNING", "application_version": "1"}
+    config = {
+        "name": "bench",
+        "system_database_url": _url(setup),
+        "log_level": "WARNING",
+        "application_version": "1",
+    }
     dbos = DBOS(config=config)
 
     @DBOS.step()

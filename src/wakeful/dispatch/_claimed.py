@@ -61,7 +61,8 @@ async def go_on(dispatch: Dispatcher, claimed: Claimed, fence: Fence) -> None:
 
 async def _run_input(dispatch: Dispatcher, stored: ThreadView, item: InboxItem, fence: Fence) -> RunResult | None:
     new, opener = new_run_of(item), dispatch.opener
-    act = opener.new(new, stored, await opener.history(new.thread_id, new.agent_id), fence)
+    history = await opener.history(new.thread_id, new.agent_id) if stored.thread.head else []
+    act = opener.new(new, stored, history, fence)
     if new.lineage is not None:
         await opener.join_tree(act)
     return await dispatch.drive(act, new.thread_id)
