@@ -61,9 +61,9 @@ FEW: dict[str, Any] = {
 
 
 def test_a_worker_on_sqlite_is_measured() -> None:
-    row = Session(FEW, None, "").measure(CONTENDERS[0], 1)
+    row = Session({**FEW, "dispatches": 1}, None, "").measure(CONTENDERS[0], 1)
     assert row.get("error") is None
-    assert (row["runs"], row["dispatches"]) == (3, 3)
+    assert (row["runs"], row["dispatches"]) == (3, 1)
     assert row["runs_per_s"] > 0
 
 

@@ -98,11 +98,13 @@ class Session:
         stopped = contender.store != "sqlite"
         if stopped:
             fleet.signal(signal.SIGSTOP)
+        before = self._books(fleet)
         try:
             put = fleet.tell("put", count=runs)
             if watch is not None:
                 watch.begin()
-            before = self._books(fleet)
+            if stopped:  # What it takes to enqueue isn't the workers'.
+                before = self._books(fleet)
         finally:
             if stopped:
                 fleet.signal(signal.SIGCONT)
