@@ -52,18 +52,17 @@ async def worker(setup: Setup, ledger: Ledger) -> AsyncIterator[None]:
 
 
 class _Client:
-    def __init__(self, client: DBOSClient, setup: Setup) -> None:
+    def __init__(self, client: DBOSClient, books: psycopg.AsyncConnection) -> None:
         self._client = client
-        self._setup = setup
+        self._books = books
 
     async def put(self, run_id: str) -> None:
         options = {"queue_name": "bench", "workflow_name": "bench", "workflow_id": run_id, "app_version": "1"}
         await self._client.enqueue_async(options, run_id)
 
     async def done(self) -> int:
-        async with await psycopg.AsyncConnection.connect(self._setup.address) as connection:
-            sql = "SELECT count(*) FROM dbos.workflow_status WHERE status = 'SUCCESS'"
-            row = await (await connection.execute(sql)).fetchone()
+        sql = "SELECT count(*) FROM dbos.workflow_status WHERE status = 'SUCCESS'"
+        row = await (await self._books.execute(sql)).fetchone()
         assert row is not None
         return row[0]
 
@@ -71,7 +70,9 @@ class _Client:
 @asynccontextmanager
 async def client(setup: Setup) -> AsyncIterator[Queue]:
     made = await asyncio.to_thread(DBOSClient, system_database_url=_url(setup))
+    books = await psycopg.AsyncConnection.connect(setup.address, autocommit=True)
     try:
-        yield _Client(made, setup)
+        yield _Client(made, books)
     finally:
+        await books.close()
         await asyncio.to_thread(made.destroy)

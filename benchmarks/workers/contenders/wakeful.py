@@ -4,6 +4,7 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
+from typing import Any
 
 from benchmarks._measures import INSTRUCTIONS
 from benchmarks.workers._setup import PLAN, Ledger, Queue, Setup
@@ -46,6 +47,7 @@ runtime = Runtime(agents, store=setup.address, bus=setup.bus or None)
 class _Client:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
+        self._connection: Any = None
 
     async def put(self, run_id: str) -> None:
         await self._runtime.send(run_id, run_id, agent="bench")
@@ -56,11 +58,9 @@ class _Client:
     async def _in_postgres(self) -> int:
         import asyncpg
 
-        connection = await asyncpg.connect(setup.address)
-        try:
-            return await connection.fetchval("SELECT count(*) FROM wakeful.runs WHERE status = 'done'")
-        finally:
-            await connection.close()
+        if self._connection is None:
+            self._connection = await asyncpg.connect(setup.address)
+        return await self._connection.fetchval("SELECT count(*) FROM wakeful.runs WHERE status = 'done'")
 
     def _in_sqlite(self) -> int:
         with closing(sqlite3.connect(setup.address, timeout=30)) as db:
