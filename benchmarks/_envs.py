@@ -14,6 +14,13 @@ REQUIREMENTS = HERE / "requirements"
 CONTENDERS = HERE / "contenders"
 
 OURS = ("wakeful", "wakeful-sqlite", "wakeful-postgres", "wakeful-models")
+# Environments that have this very tree in them, with what of its extras.
+OWN = {
+    "wakeful": "",
+    "wakeful-models": "[openai,anthropic]",
+    "wakeful-stores": "[postgres]",
+    "wakeful-workers": "[cli,nats,postgres]",
+}
 FLOORS = ("floor-msgspec", "floor-json", "floor-sqlite", "floor-postgres")
 DATABASES = ("sqlite", "postgres")
 
@@ -94,16 +101,13 @@ def _run(command: list[str]) -> None:
 
 def _wanted(name: str) -> tuple[list[str], str]:
     """What to install into an environment, and a text that changes whenever that does."""
-    if name in ("wakeful", "wakeful-models"):
-        extras = "[openai,anthropic]" if name == "wakeful-models" else ""
-        return ["-e", f"{ROOT}{extras}"], f"{ROOT}{extras}\n{(ROOT / 'pyproject.toml').read_text()}"
-    path = REQUIREMENTS / f"{name}.txt"
-    if not path.exists():
+    path, own = REQUIREMENTS / f"{name}.txt", name in OWN
+    if not path.exists() and not own:
         raise EnvError(f"no requirements/{path.name}")
-    text = path.read_text()
+    text = path.read_text() if path.exists() else ""
     packages = [line for line in text.splitlines() if line and not line.startswith("#")]
-    if name == "wakeful-stores":
-        packages += ["-e", f"{ROOT}[postgres]"]
+    if own:
+        packages += ["-e", f"{ROOT}{OWN[name]}"]
         text += f"{ROOT}\n{(ROOT / 'pyproject.toml').read_text()}"
     return packages, text
 

@@ -32,7 +32,8 @@ def _fastest_peer(rows: Iterable[Row]) -> Row | None:
     return min(peers, key=lambda row: row["median_us"], default=None)
 
 
-def _lines(rows: list[list[str]]) -> list[str]:
+def lines(rows: list[list[str]]) -> list[str]:
+    """The rows of a table, in columns."""
     widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
     return [
         "  ".join(
@@ -99,7 +100,7 @@ def table(measure: Measure, rows: list[Row], best_pace: float | None) -> str:
         for row in timed
     ]
     bases = f"floor: {floor['contender'] if floor else '-'}, fastest peer: {peer['contender'] if peer else '-'}"
-    lines = [f"{measure.name}: {measure.title} ({bases})", *_lines([head, *body])]
+    lines = [f"{measure.name}: {measure.title} ({bases})", *lines([head, *body])]
     lines += [f"{row['contender']}  error: {row['error']}" for row in rows if "error" in row]
     lines += _verdicts(measure, timed, floor, peer)
     return "\n".join(lines)

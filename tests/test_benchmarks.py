@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from benchmarks import _delegation, _models
 from benchmarks._measures import MEASURES, Measure
 from benchmarks.contenders import wakeful, wakeful_models, wakeful_sqlite
+from benchmarks.workers import _profile
+from benchmarks.workers._contenders import CONTENDERS
+from benchmarks.workers._echo import round_trips
+from benchmarks.workers._places import nats_server, postgres_server
+from benchmarks.workers._report import report
+from benchmarks.workers._session import Session, spread
+from benchmarks.workers._setup import STEPS
 
 
 def short(name: str) -> Measure:
@@ -45,3 +55,40 @@ async def test_what_a_model_adds_to_its_sdk_is_measured(vendor: str) -> None:
     assert row["n"] == 2
     assert row["bare_us"] > 0
     assert row["stream_kb"] > 0
+
+
+FEW: dict[str, Any] = {
+    "runs": 3,
+    "dispatches": 3,
+    "seconds": 0,
+    "idle": 0.5,
+    "concurrency": 2,
+    "steps": STEPS,
+    "pythons": {"wakeful-workers": sys.executable},
+}
+
+
+def test_a_worker_on_sqlite_is_measured() -> None:
+    row = Session({**FEW, "dispatches": 1}, None, "").measure(CONTENDERS[0], 1)
+    assert row.get("error") is None
+    assert (row["runs"], row["dispatches"]) == (3, 1)
+    assert row["runs_per_s"] > 0
+
+
+@pytest.mark.long
+def test_workers_on_postgres_with_and_without_a_bus_are_measured_and_reported() -> None:
+    alone, with_nats = (one for one in CONTENDERS if one.name in ("wakeful-postgres", "wakeful-postgres-nats"))
+    with postgres_server() as postgres, nats_server() as nats:
+        session = Session(FEW, postgres, nats)
+        out: dict[str, Any] = {
+            "machine": "-",
+            "postgres": {"fsync": postgres.ask("SHOW fsync")},
+            "nats": {**spread("round_trip", asyncio.run(round_trips(nats, 3))), "n": 3},
+            "rows": [session.measure(alone, 2), session.measure(with_nats, 1)],
+            "profile": [_profile.profile(session, alone)],
+        }
+    assert [row for row in out["rows"] if "error" in row] == []
+    statements = [name for name, _ in out["profile"][0]["queries"]]
+    assert any("commit_v2" in name for name in statements)
+    assert any("claim_v2" in name for name in statements)
+    assert "fsync on" in report(out, STEPS)

@@ -53,6 +53,35 @@ async def test_commits_for_one_thread_keep_their_order_and_never_share_a_batch()
         assert store.batches == (11, 11)
 
 
+async def test_views_that_are_asked_for_at_once_take_few_connections_and_are_each_thread_s_own() -> None:
+    async with fresh_store() as store:
+        other = store.tenant("other")
+        for tenant in (store, other):
+            for n in range(20):
+                await Writer(tenant, f"t{n}\0").begin(f"r{n}", log=[message()] * n)
+        async with beside(store) as reader:
+            there = reader.tenant("other")
+            ids = [f"t{n}\0" for n in range(20)]
+            asked = [handle.load(name) for handle in (reader, there) for name in [*ids, "nowhere", *ids]]
+            views = await asyncio.gather(*asked)
+            heads = [None if view is None else (view.thread.id, view.thread.head) for view in views]
+            mine = [(name, n) for n, name in enumerate(ids)]
+            assert heads == [*mine, None, *mine] * 2
+            assert all(view is None or (view.run and view.run.id == f"r{view.thread.head}") for view in views)
+            assert len(reader._database.connections._idle) <= 2
+
+
+async def test_who_asks_for_a_view_and_leaves_takes_nobody_along() -> None:
+    async with fresh_store() as store:
+        await Writer(store).begin()
+        leaves = asyncio.ensure_future(store.load("t1"))
+        stays = asyncio.ensure_future(store.load("t1"))
+        await asyncio.sleep(0)
+        leaves.cancel()
+        assert await stays is not None
+        assert await store.load("t1") is not None
+
+
 async def test_a_refused_commit_in_a_batch_leaves_the_others_alone() -> None:
     async with fresh_store() as store:
         writers = [Writer(store, f"t{n}") for n in range(5)]

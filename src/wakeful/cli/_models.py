@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..errors import ModelTimeout, WakefulError
-from ..models import FactTable, Model, ModelFacts, ModelRegistry, ModelRequest
+from ..models import Model, ModelFacts, ModelRegistry, ModelRequest
 from ..models._registry import VENDORS
 from ..models._vendor import Key
 from ..types.messages import user_message
@@ -93,7 +93,7 @@ def list_(
 
 
 @models_app.command("test")
-def test_(
+def try_out(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="The model's name, such as openai:gpt-5-mini.")],
     timeout: Annotated[float, typer.Option(min=0.1, help="How many seconds to wait for the answer.")] = 60.0,
     json: Json = False,
@@ -176,14 +176,14 @@ async def _try(name: str, timeout: float) -> Tried:
     model = models.resolve(name)
     try:
         async with asyncio.timeout(timeout):
-            return await _asked(name, model)
+            return await _asked(name, model, models)
     except TimeoutError:
         raise ModelTimeout(f"{name} gave no answer within {timeout:g} s") from None
     finally:
         await models.close()
 
 
-async def _asked(name: str, model: Model) -> Tried:
+async def _asked(name: str, model: Model, models: ModelRegistry) -> Tried:
     request = ModelRequest(
         "", [user_message("Answer with the one word: ready")], settings=ModelSettings(max_tokens=1024)
     )
@@ -200,10 +200,10 @@ async def _asked(name: str, model: Model) -> Tried:
                     stop = chunk.reason
                 case _:
                     pass
-    ended, table = time.monotonic(), FactTable()
-    usage = table.price(model.name, usage)
+    ended = time.monotonic()
     spent = [round((at - began) * 1000) for at in (first or ended, ended)]
-    return Tried(name, "".join(texts).strip()[:200], *spent, len(texts), usage, stop, table.of(model.name))
+    usage, facts = models.priced(model, usage), models.facts_of(model)
+    return Tried(name, "".join(texts).strip()[:200], *spent, len(texts), usage, stop, facts)
 
 
 def _report(tried: Tried) -> str:

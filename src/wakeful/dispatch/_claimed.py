@@ -79,7 +79,8 @@ async def _run_input(
     first: Callable[[Activation], Activation],
 ) -> RunResult | None:
     new, opener = new_run_of(item), dispatch.opener
-    act = opener.new(new, stored, await opener.history(stored, new.agent_id), fence)
+    history = await opener.history(stored, new.agent_id) if stored.thread.head else []
+    act = opener.new(new, stored, history, fence)
     if new.lineage is not None:
         await opener.join_tree(act)
     return await dispatch.drive(first(act), new.thread_id)

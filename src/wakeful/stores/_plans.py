@@ -110,6 +110,7 @@ class _Control(Struct, omit_defaults=True, kw_only=True):
     changes: bool = False
     creates: bool = False
     invalid: bool = False
+    plain: bool = False
     rare: bool = False
     answered: bool = False
     request: str | None = None
@@ -197,6 +198,7 @@ class _Planner:
             self._deliver(control, threads)
         control.blobs = self._stored(self._blobs)
         control.names = list(self._names)
+        control.plain = _is_plain(control)
         size = sum(map(len, self._payloads))
         return Plan(commit, home, frozenset(threads), _json(control), self._payloads, size)
 
@@ -349,6 +351,17 @@ class _Planner:
             if blobs:
                 row["blobs"] = self._stored(blobs)
             control.inbox.append(row)
+
+
+def _is_plain(control: _Control) -> bool:
+    """Whether an owner goes on with its thread's run, and nothing else."""
+    if control.fence is None or control.release or control.claim is not None or len(control.names) != 1:
+        return False
+    if len(control.runs) != 1 or control.runs[0].status == "done" or not control.log:
+        return False
+    rare = control.rare or control.request is not None or control.title is not None or control.metadata is not None
+    more = control.state or control.inbox or control.relays or control.pending or control.seen or control.blobs
+    return not rare and not more
 
 
 # -- what it answers -----------------------------------------------------------------------------------------

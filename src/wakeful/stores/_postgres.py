@@ -23,8 +23,9 @@ from ._plans import ESCAPE, escaped, plan_of, unescaped
 from ._protocol import LEASE_MS, Claimed, Claims, Commit, Committed
 from ._renewal import PostgresLease
 from ._rows import Codec, Packer
-from ._sql import Row, Script, SqlStore
+from ._sql import VIEWS, Row, Script, SqlStore
 from ._threads import settled
+from ._views import Views
 
 __all__ = ["PostgresStore"]
 
@@ -57,7 +58,17 @@ class _Database:
     def __init__(self, address: Address, pool_size: int, wait_seconds: float) -> None:
         self.connections = Connections(address, pool_size, wait_seconds)
         self.groups = Groups(self.connections)
+        self.views = Views(self._read_views)
         self.leases: set[PostgresLease] = set()
+
+    async def _read_views(self, tenant: str, thread_ids: list[str]) -> dict[str, list[Row]]:
+        args = (tenant, [escaped(thread_id) for thread_id in thread_ids])
+        rows = await self.connections.run(lambda connection: _fetch(connection, VIEWS, args))
+        names = {row[19]: row[10] for row in rows if row[0] == "thread"}
+        found: dict[str, list[Row]] = {name: [] for name in names.values()}
+        for row in rows:
+            found[names[row[19]]].append(row)
+        return found
 
     async def close(self) -> None:
         await self.groups.close()
@@ -103,6 +114,9 @@ class PostgresStore(SqlStore):
     async def commit(self, commit: Commit) -> Committed:
         """Write the commit, or nothing of it."""
         return await settled(self._database.groups.submit(plan_of(self._tenant, self._packer, commit)))
+
+    async def _view(self, thread_id: str) -> list[Row]:
+        return await self._database.views.rows(self._tenant, thread_id)
 
     async def _query(self, sql: str, *args: Any) -> list[Row]:
         return await self._database.connections.run(lambda connection: _fetch(connection, sql, args))

@@ -82,7 +82,7 @@ class Reader:
 def thread_of(row: tuple[Any, ...], read: Reader) -> ThreadRecord:
     """A thread's record, from the row that a view begins with."""
     _, _, version, head, epoch, inbox_head, base_seq, created_at, updated_at, owner, *rest = row
-    thread_id, open_run, last_run, last_agent, parent, base, title, metadata, _ = rest
+    thread_id, open_run, last_run, last_agent, parent, base, title, metadata, *_ = rest
     return ThreadRecord(
         id=thread_id,
         version=version,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from ..types.runs import PRIORITY
 from ._claim_routines import CLAIM_ROUTINES, DISPATCH_ROUTINES
 from ._pending import PENDING_ROUTINES
+from ._plain_routines import PLAIN_ROUTINES
 from ._relay_routines import RELAY_ROUTINES
 from ._rules import IDLE_WAKES, MAX_PENDING
 
@@ -361,6 +362,7 @@ DECLARE
     e record;
     v_verdict jsonb;
     v_verdicts jsonb := '[]';
+    v_plain jsonb := '{}';
 BEGIN
     IF cardinality(ids) > 0 THEN
         FOR e IN
@@ -372,10 +374,13 @@ BEGIN
         END LOOP;
         PERFORM 1 FROM threads t JOIN unnest(tenants, ids) AS w(tenant, id) ON t.tenant = w.tenant AND t.id = w.id
             ORDER BY t.tenant, t.id FOR UPDATE OF t;
+        v_plain := commit_plain_v2(commits, p, firsts);
     END IF;
     FOR n IN 1 .. jsonb_array_length(commits) LOOP
         c := commits->(n - 1);
-        IF c ? 'inbox' OR c ? 'request' THEN
+        IF v_plain ? n::text THEN
+            v_verdict := v_plain->n::text;
+        ELSIF c ? 'inbox' OR c ? 'request' THEN
             BEGIN
                 v_verdict := commit_one_v2(c, p, firsts[n]);
             EXCEPTION WHEN SQLSTATE 'WK001' THEN
@@ -405,6 +410,7 @@ ROUTINES_2 = (
     _DELIVER,
     _APPEND,
     _COMMIT_ONE,
+    *PLAIN_ROUTINES,
     _COMMIT,
     *CLAIM_ROUTINES,
 )

@@ -22,7 +22,7 @@ from ._rows import Packer
 from ._sql_dispatches import SqlDispatches
 from ._sql_relays import SqlRelays
 
-__all__ = ["Row", "Script", "SqlStore"]
+__all__ = ["VIEWS", "Row", "Script", "SqlStore"]
 
 T = TypeVar("T")
 
@@ -35,38 +35,44 @@ SELECT 'thread', t.no, t.version, t.head, t.epoch, t.inbox_head, t.base_seq, t.c
     coalesce((SELECT w.id FROM workers w WHERE w.id = t.claim AND w.until > NOW_MS),
         CASE WHEN EXISTS (SELECT 1 FROM dispatches d WHERE d.thread = t.no AND d.dead_at IS NOT NULL) THEN '' END),
     t.id, o.id, l.id, l.agent, t.parent, b.id, t.title, t.metadata,
-    CASE WHEN FALSE THEN t.metadata END -- nothing, but of the type that others have there
+    CASE WHEN FALSE THEN t.metadata END, -- nothing, but of the type that others have there
+    t.no
 FROM threads t LEFT JOIN runs o ON o.no = t.open_run LEFT JOIN runs l ON l.no = t.last_run
 LEFT JOIN threads b ON b.no = t.base
 """
 
 _NONE = ", NULL" * 6
 
+# The last column is the number of the thread that a row belongs to.
 _VIEW = f"""
 WITH t AS (SELECT no, open_run FROM threads WHERE tenant = ? AND id = ?),
-r AS (SELECT runs.* FROM runs JOIN t ON runs.no = t.open_run)
-{_THREAD} WHERE t.no = (SELECT no FROM t)
+r AS (SELECT runs.*, t.no AS home FROM runs JOIN t ON runs.no = t.open_run)
+{_THREAD} WHERE t.no IN (SELECT no FROM t)
 UNION ALL
-SELECT 'run', r.no, NULL, NULL{_NONE}{_NONE}, NULL, r.payload, NULL FROM r
+SELECT 'run', r.no, NULL, NULL{_NONE}{_NONE}, NULL, r.payload, NULL, r.home FROM r
 UNION ALL
-SELECT 'call', c.step, c.place, c.ref{_NONE}, c.id, c.name, NULL, NULL, NULL, NULL, NULL, c.arguments, c.payload
+SELECT 'call', c.step, c.place, c.ref{_NONE}, c.id, c.name, NULL, NULL, NULL, NULL, NULL, c.arguments, c.payload,
+    r.home
 FROM r JOIN calls c ON c.run = r.no AND c.step = r.step WHERE r.acting = 1
 UNION ALL
-SELECT 'ticket', NULL, NULL, NULL{_NONE}, k.id{_NONE}, k.payload, NULL
+SELECT 'ticket', NULL, NULL, NULL{_NONE}, k.id{_NONE}, k.payload, NULL, r.home
 FROM r JOIN tickets k ON k.run = r.no AND k.status = 'open'
 UNION ALL
-SELECT 'answer', l.seq, NULL, NULL{_NONE}{_NONE}, NULL, l.payload, NULL
+SELECT 'answer', l.seq, NULL, NULL{_NONE}{_NONE}, NULL, l.payload, NULL, t.no
 FROM t JOIN r ON r.no = t.open_run JOIN log l ON l.thread = t.no AND l.seq = r.answer
 UNION ALL
-SELECT 'task', NULL, NULL, NULL{_NONE}, k.id{_NONE}, k.payload, NULL
+SELECT 'task', NULL, NULL, NULL{_NONE}, k.id{_NONE}, k.payload, NULL, t.no
 FROM t JOIN tasks k ON k.thread = t.no AND k.status = 'running'
 UNION ALL
-SELECT 'item', i.position, i.revision, NULL{_NONE}, i.id{_NONE}, i.payload, NULL
+SELECT 'item', i.position, i.revision, NULL{_NONE}, i.id{_NONE}, i.payload, NULL, t.no
 FROM t JOIN inbox i ON i.thread = t.no AND i.status = 'pending'
 UNION ALL
-SELECT 'state', s.run, NULL, NULL{_NONE}, s.name{_NONE}, s.payload, NULL
+SELECT 'state', s.run, NULL, NULL{_NONE}, s.name{_NONE}, s.payload, NULL, t.no
 FROM t JOIN state s ON s.thread = t.no AND (s.run = 0 OR s.run = t.open_run)
 """
+
+# Of several threads at once, where the database has arrays.
+VIEWS = _VIEW.replace("id = ?)", "id = ANY (?))", 1)
 
 _CHAIN = """
 WITH RECURSIVE chain(no, base, low, high) AS (
@@ -102,14 +108,14 @@ class SqlStore(SqlDispatches, SqlRelays, SqlOverview):
 
     async def load(self, thread_id: str) -> ThreadView | None:
         """The thread's view, or None if it doesn't exist."""
-        rows = await self._query(_VIEW, self._tenant, thread_id)
+        rows = await self._view(thread_id)
         parts: dict[str, list[Row]] = defaultdict(list)
         for row in rows:
             parts[row[0]].append(row)
         if not parts["thread"]:
             return None
         no = parts["thread"][0][1]
-        blobs = await self._blobs(no, [p for row in rows for p in row[17:]])
+        blobs = await self._blobs(no, [p for row in rows for p in row[17:19]])
         read = Reader(self._packer, blobs, f"thread {thread_id!r}")
         run = next((read.json(r[17], RunRecord, "run") for r in parts["run"]), None)
         answer = next((read.message(r[1], r[17]) for r in parts["answer"]), None)
@@ -128,6 +134,10 @@ class SqlStore(SqlDispatches, SqlRelays, SqlOverview):
             state={r[10]: read.payload(r[17], f"state {r[10]}") for r in parts["state"] if not r[1]},
             run_state={r[10]: read.payload(r[17], f"state {r[10]}") for r in parts["state"] if r[1]},
         )
+
+    async def _view(self, thread_id: str) -> list[Row]:
+        """The rows that a thread's view is made of."""
+        return await self._query(_VIEW, self._tenant, thread_id)
 
     async def _blobs(self, thread: int, payloads: Iterable[bytes | None]) -> dict[str, bytes]:
         """The blobs that these payloads of a thread refer to."""

@@ -1,0 +1,78 @@
+"""Who is compared: what each stores where, and what of a run is durable there."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from benchmarks.workers._setup import CALLS
+
+__all__ = ["CONTENDERS", "Contender"]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A contender: its module, its environment, where its runs are, and how a worker process is started."""
+
+    name: str
+    module: str
+    environment: str
+    store: Literal["sqlite", "postgres", "temporal"]
+    # What is durable before the next thing happens.
+    durable: str
+    bus: Literal["", "nats", "postgres"] = ""
+    processes: tuple[int, ...] = (1, 2, 4)
+    # Calls that a run makes, where that isn't for the setup to say.
+    calls: int | None = None
+    command: tuple[str, ...] = ()
+
+    @property
+    def ours(self) -> bool:
+        return self.module == "wakeful"
+
+    def worker(self, concurrency: int) -> list[str]:
+        """The arguments of the interpreter for a worker process."""
+        own = [*self.command, "--concurrency", str(concurrency)]
+        return own if self.command else ["-m", "benchmarks.workers._work", self.module]
+
+
+_OURS = "the input, the claim, each answer with the tool call it starts, each result, the end: in a log with state"
+_WORKER = ("-m", "wakeful.cli", "worker", "benchmarks.workers.contenders.wakeful:runtime")
+
+
+def _ours(
+    name: str,
+    store: Literal["sqlite", "postgres"],
+    bus: Literal["", "nats", "postgres"] = "",
+    processes: tuple[int, ...] = (1, 2, 4),
+) -> Contender:
+    return Contender(
+        name, "wakeful", "wakeful-workers", store, _OURS, bus, processes, calls=CALLS, command=_WORKER
+    )
+
+
+CONTENDERS = (
+    _ours("wakeful-sqlite", "sqlite", processes=(1,)),
+    _ours("wakeful-postgres", "postgres"),
+    _ours("wakeful-postgres-nats", "postgres", "nats"),
+    _ours("wakeful-postgres-notify", "postgres", "postgres", (1,)),
+    Contender(
+        "dbos",
+        "dbos",
+        "dbos",
+        "postgres",
+        "the workflow's row, its being taken off the queue, each step's result, the end; not that a step began",
+    ),
+    Contender(
+        "procrastinate",
+        "procrastinate",
+        "procrastinate",
+        "postgres",
+        "the job, its being fetched, a row of the application's for each step's result, the job's end",
+    ),
+    Contender(
+        "temporal",
+        "temporal",
+        "temporal",
+        "temporal",
+        "each event of the workflow's history and each task, in the dev server's own SQLite file, not in Postgres",
+    ),
+)

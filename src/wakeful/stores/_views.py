@@ -1,0 +1,72 @@
+"""Reading views from Postgres: those that are asked for at once come with one query, over few connections."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+__all__ = ["Views"]
+
+MAX_IN_FLIGHT = 2
+MAX_BATCH = 64
+
+Row = tuple[Any, ...]
+Key = tuple[str, str]
+# A tenant and some of its threads: the rows of each that there is.
+Read = Callable[[str, list[str]], Awaitable[dict[str, list[Row]]]]
+
+
+class Views:
+    """Whatever was asked for while queries were on their way goes into the next one. A worker that claims many
+    threads asks for all of them in one turn of the loop."""
+
+    def __init__(self, read: Read) -> None:
+        self._read = read
+        self._waiting: dict[Key, list[asyncio.Future[list[Row]]]] = {}
+        self._lanes: set[asyncio.Task[None]] = set()
+        self._starting = False
+
+    async def rows(self, tenant: str, thread_id: str) -> list[Row]:
+        """The rows of a thread's view, as they are from now on; none if there is no such thread."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[list[Row]] = loop.create_future()
+        self._waiting.setdefault((tenant, thread_id), []).append(future)
+        # A lane begins in the next turn of the loop: others that ask in this turn come along.
+        if not self._starting and len(self._lanes) < MAX_IN_FLIGHT:
+            self._starting = True
+            self._lanes.add(loop.create_task(self._serve(), name="wakeful-postgres-views"))
+        return await future
+
+    async def _serve(self) -> None:
+        self._starting = False
+        try:
+            while batch := self._next():
+                await self._send(*batch)
+        finally:
+            # In the same turn in which it found nothing more: what comes after that begins another lane.
+            self._lanes.discard(cast(asyncio.Task[None], asyncio.current_task()))
+
+    def _next(self) -> tuple[str, dict[str, list[asyncio.Future[list[Row]]]]] | None:
+        """The next batch: threads of one tenant, each with those who asked for it."""
+        if not self._waiting:
+            return None
+        tenant = next(iter(self._waiting))[0]
+        keys = [key for key in self._waiting if key[0] == tenant][:MAX_BATCH]
+        return tenant, {key[1]: self._waiting.pop(key) for key in keys}
+
+    async def _send(self, tenant: str, asked: dict[str, list[asyncio.Future[list[Row]]]]) -> None:
+        found: dict[str, list[Row]] = {}
+        failure: Exception | None = None
+        try:
+            found = await self._read(tenant, list(asked))
+        except Exception as error:
+            failure = error
+        for thread_id, futures in asked.items():
+            for future in futures:
+                if future.done():
+                    continue  # Whoever asked has left.
+                if failure is not None:
+                    future.set_exception(failure)
+                else:
+                    future.set_result(found.get(thread_id, []))

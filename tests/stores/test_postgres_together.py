@@ -1,0 +1,144 @@
+"""Commits that go on with their runs, many in one statement: each is as it would have been alone."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from test_postgres_breaks import Lost, through_a_proxy
+
+from conformance.store_suite import Writer, call, identity, item, message, record, step
+from postgres_server import fresh_store
+from wakeful.errors import InboxMoved, StaleFence
+from wakeful.stores import Chunk, Commit, Committed, Fence, Store
+from wakeful.stores._plans import plan_of
+from wakeful.stores._rows import Packer
+
+COUNT = 6
+
+
+def run_of(n: int) -> str:
+    return f"run{n}"
+
+
+async def begun(store: Store) -> list[Writer]:
+    """Writers of threads with a run each."""
+    writers = [Writer(store, f"t{n}") for n in range(COUNT)]
+    for n, writer in enumerate(writers):
+        await writer.begin(run_of(n), log=[message("go", id=f"go{n}")], identity=identity(run_of(n), f"t{n}"))
+    return writers
+
+
+def answer(n: int) -> dict[str, Any]:
+    """An answer that asks for two calls."""
+    said = message(f"answer{n}", id=f"answer{n}")
+    return {
+        "log": [said, step(1, identity(run_of(n), f"t{n}"))],
+        "runs": [record(run_of(n), f"t{n}", steps=1, stage="acting", answer_id=said.id)],
+        "calls": [call("c0", 1, run_id=run_of(n)), call("c1", 1, run_id=run_of(n))],
+    }
+
+
+def result(n: int) -> dict[str, Any]:
+    return {
+        "log": [message(f"result{n}", id=f"result{n}")],
+        "runs": [record(run_of(n), f"t{n}", steps=1, stage="acting", answer_id=f"answer{n}")],
+        "calls": [call("c0", 1, run_id=run_of(n), outcome="ok")],
+    }
+
+
+async def write(writer: Writer, n: int, changes: dict[str, Any]) -> Committed:
+    return await writer.write(
+        *changes["log"],
+        identity=identity(run_of(n), f"t{n}"),
+        **{key: value for key, value in changes.items() if key != "log"},
+    )
+
+
+async def all_of(store: Store) -> list[Any]:
+    """All that the threads hold, but for when and by whom."""
+    found: list[Any] = []
+    for n in range(COUNT):
+        view = await store.load(f"t{n}")
+        assert view is not None
+        thread = view.thread
+        found.append((thread.version, thread.head, thread.epoch, thread.inbox_head, thread.open_run_id))
+        found.append((view.run, view.calls, view.answer, view.inbox, await store.messages(f"t{n}")))
+        found.append([type(event).__name__ for event in await store.events(f"t{n}")])
+        found.append(await store.chunks(f"t{n}"))
+    return found
+
+
+async def test_what_is_written_together_is_as_if_each_was_written_alone() -> None:
+    seen: list[Any] = []
+    for together in (True, False):
+        async with fresh_store() as store:
+            writers = await begun(store)
+            await writers[0].write(
+                identity=identity(run_of(0), "t0"), chunks=[Chunk("answer0", 0, 0, "text", "an")]
+            )
+            before, answers = store.batches, list[Committed]()
+            for changes in (answer, result):
+                work = [write(writer, n, changes(n)) for n, writer in enumerate(writers)]
+                answers += await asyncio.gather(*work) if together else [await one for one in work]
+            assert store.batches[0] - before[0] == (2 if together else 2 * COUNT)
+            seen.append((answers, await all_of(store)))
+    assert seen[0] == seen[1]
+
+
+async def test_those_that_are_refused_are_told_why_and_the_others_are_in() -> None:
+    async with fresh_store() as store:
+        writers = await begun(store)
+        await store.commit(Commit("t1", inbox=[item("new", "t1")]))
+        writers[0].fence = Fence(1, "another")
+        work = [
+            write(writer, n, {**answer(n), **({"inbox_head": 0} if n in (1, 2) else {})})
+            for n, writer in enumerate(writers)
+        ]
+        batches = store.batches[0]
+        done = await asyncio.gather(*work, return_exceptions=True)
+        assert store.batches[0] == batches + 1
+        assert [type(one) for one in done] == [StaleFence, InboxMoved] + [Committed] * (COUNT - 2)
+        heads = [await store.head(f"t{n}") for n in range(COUNT)]
+        assert heads == [1, 1] + [3] * (COUNT - 2)
+
+
+async def test_a_run_that_is_new_to_its_thread_is_opened_beside_those_that_go_on() -> None:
+    async with fresh_store() as store:
+        writers = await begun(store)
+        other = {"log": [message("other")], "runs": [record("other", "t3")]}
+        work = [write(writer, n, other if n == 3 else result(n)) for n, writer in enumerate(writers)]
+        await asyncio.gather(*work)
+        view = await writers[3].view()
+        assert view.run is not None
+        assert (view.run.id, view.thread.version) == ("other", 2)
+
+
+@pytest.mark.parametrize("what", ["request", "reply"])
+async def test_all_of_them_are_in_once_though_the_connection_breaks(what: Lost) -> None:
+    async with fresh_store() as near, through_a_proxy(near) as (far, proxy):
+        writers = await begun(far)
+        proxy.lose(what)
+        done = await asyncio.gather(*[write(writer, n, answer(n)) for n, writer in enumerate(writers)])
+        assert proxy.lost.is_set()
+        assert [(one.version, one.head) for one in done] == [(2, 3)] * COUNT
+        assert [await near.head(f"t{n}") for n in range(COUNT)] == [3] * COUNT
+
+
+def is_plain(**changes: Any) -> bool:
+    commit = Commit(
+        "t0", **{"fence": Fence(1, "me"), "identity": identity(run_of(0), "t0"), **answer(0), **changes}
+    )
+    return '"plain":true' in plan_of("default", Packer(None), commit).control
+
+
+def test_only_a_commit_that_goes_on_with_its_run_and_does_nothing_else_is_one_of_them() -> None:
+    assert is_plain()
+    assert not is_plain(release=True)
+    assert not is_plain(fence=None, version=0)
+    assert not is_plain(inbox=[item("a", "t1")])
+    assert not is_plain(taken=["a"])
+    assert not is_plain(seen={"a": 1})
+    assert not is_plain(runs=[record(run_of(0), "t0", status="done")])
+    assert not is_plain(runs=[record(run_of(0), "t0"), record("another", "t0")])
