@@ -90,15 +90,19 @@ class WireServer:
         assert task is not None
         self._tasks.add(task)
         self.open += 1
+        told = False
         try:
             while (request := await _read(reader)) is not None:
                 self.requests.append(request)
                 reply = self.answer(request) if self.answer is not None else self.replies.pop(0)
-                if not await self._write(reply, reader, writer):
+                told = await self._write(reply, reader, writer)
+                if not told:
                     break
         except (ConnectionError, asyncio.CancelledError):
-            self.gone.set()
+            told = False
         finally:
+            if not told:
+                self.gone.set()
             self.open -= 1
             self._tasks.discard(task)
             writer.close()

@@ -58,10 +58,10 @@ async def streamed(
                 chunks = read(await take())
             except StopAsyncIteration:
                 break
-            except ModelError:
-                raise
             except Exception as error:
-                raise _translated(model, error, key, began=True) from None
+                raised = _translated(model, error, key, began=True)
+                raised.request_id = raised.request_id or request_id
+                raise raised from None
             for chunk in chunks:
                 yield chunk
         if not reader.whole:
