@@ -600,7 +600,7 @@ async def test_a_missing_key_is_named_with_its_variable(codec: Codec, monkeypatc
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
     async with WireServer() as server:
         model = codec.model(server.url, api_key=None)
-        with pytest.raises(BadCredentials, match="_API_KEY|AWS_ACCESS_KEY_ID"):
+        with pytest.raises(BadCredentials, match=r"_API_KEY|AWS_ACCESS_KEY_ID"):
             await listen(model, HELLO)
 
 
