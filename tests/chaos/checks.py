@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
+from typing import NamedTuple
 
 import asyncpg
 from msgspec import Struct
@@ -60,8 +61,8 @@ async def examine(store: Store, database: str, bank: Bank, sent: Mapping[str, st
     found.letters = len(letters)
     seen = await audit(database)
     found.takeovers = sum(o.was is not None and o.claim not in (None, o.was) for o in seen)
-    owned = owners_of(seen, messages)
-    found.answers = len(owned)
+    answers = answers_of(seen, messages)
+    found.answers = len(answers)
     found.problems = [
         *await broken_rules(store, ()),
         *_endings(runs, sent),
@@ -70,7 +71,7 @@ async def examine(store: Store, database: str, bank: Bank, sent: Mapping[str, st
         *_letters(sent, messages),
         *await _left_over(database),
         *_epochs(seen),
-        *_authors(owned),
+        *_authors(answers),
         *_fences(bank),
     ]
     return found
@@ -183,31 +184,45 @@ def _epochs(seen: Sequence[Owned]) -> list[str]:
     return problems + [f"{t}: epoch {n} had the owners {w}" for (t, n), w in owners.items() if len(w) > 1]
 
 
-def owners_of(seen: Sequence[Owned], messages: Mapping[str, Sequence[Message]]) -> list[tuple[str | None, str]]:
-    """Of each answer in the log: who owned its thread when it was written, and which process says it gave it."""
+class Answered(NamedTuple):
+    """Of an answer in the log: who owned its thread when it was written and who did before, and which process says
+    that it gave it."""
+
+    owner: str | None
+    earlier: frozenset[str]
+    process: str
+
+
+def answers_of(seen: Sequence[Owned], messages: Mapping[str, Sequence[Message]]) -> list[Answered]:
+    """The answers in the log."""
     threads: dict[str, list[Owned]] = {}
     for one in seen:
         threads.setdefault(one.thread, []).append(one)
-    found: list[tuple[str | None, str]] = []
+    found: list[Answered] = []
     for thread, its in threads.items():
         for message in messages.get(thread, ()):
             said = re.match(r"by (\w+)", message.text)
             written = its[bisect_left(its, message.seq, key=lambda one: one.head)]
             if said and message.role == "assistant":
-                found.append((written.owner, said[1]))
+                before = frozenset([o.claim for o in its if o.epoch < written.epoch and o.claim is not None])
+                found.append(Answered(written.owner, before, said[1]))
     return found
 
 
-def _authors(owned: Sequence[tuple[str | None, str]]) -> list[str]:
-    """Each answer was given by whoever owned the thread: so an owner is one process, and a process one owner."""
-    problems = [] if owned else ["no answer could be traced"]
-    problems += [f"{process} wrote to a thread that nobody owned" for owner, process in owned if owner is None]
-    for here, there in ((0, 1), (1, 0)):
-        pairs = {(pair[here], pair[there]) for pair in owned}
-        problems += [
-            f"{w} stands for {n} of the other side" for w, n in Counter(p[0] for p in pairs).items() if n > 1
-        ]
-    return problems
+def _authors(answers: Sequence[Answered]) -> list[str]:
+    """Each answer was given by whoever owned the thread: so an owner is one process, and a process one owner. Only
+    one that broke off with its process may be written by whoever owned the thread next."""
+    problems = [] if answers else ["no answer could be traced"]
+    problems += [f"{a.process} wrote to a thread that nobody owned" for a in answers if a.owner is None]
+    names: dict[str, str | None] = {}
+    for (owner, process), _ in Counter((a.owner, a.process) for a in answers).most_common():
+        names.setdefault(process, owner)
+    for answer in answers:
+        name = names[answer.process]
+        if answer.owner != name and name not in answer.earlier:
+            problems.append(f"{answer.process} is {name}, and what it said was written by {answer.owner}")
+    twice = Counter(names.values())
+    return problems + [f"{owner} stands for {count} processes" for owner, count in twice.items() if count > 1]
 
 
 def _fences(bank: Bank) -> list[str]:

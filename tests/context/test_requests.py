@@ -14,6 +14,7 @@ from wakeful import (
     Context,
     ContextMessage,
     FunctionModel,
+    ModelFacts,
     ModelRequest,
     Plugin,
     Runtime,
@@ -27,7 +28,7 @@ from wakeful.events import Compacted
 from wakeful.models import Turn
 from wakeful.types.content import text_of
 
-from .helpers import Facts, Reader, tokens_of
+from .helpers import Reader, tokens_of
 from .test_long_conversations import WORDS, agent, events_of, known
 
 LONG = "\n".join(f"line {number}: nothing to see" for number in range(2000)) + "\nthe end"
@@ -201,7 +202,7 @@ async def test_without_a_known_window_nothing_is_cut() -> None:
 
 async def test_without_a_policy_nothing_is_cut_whatever_the_window() -> None:
     model = ScriptedModel([WORDS] * 12)
-    model.facts = Facts(1000, 100)  # type: ignore[attr-defined]
+    model.facts = ModelFacts(context_window=1000, max_output=100)  # type: ignore[attr-defined]
     runtime = Runtime([Agent("a", model=model, context=None)])
     for _ in range(12):
         await runtime.run("a", WORDS * 5, thread="t")
@@ -263,7 +264,7 @@ async def test_what_the_vendor_counts_corrects_the_estimate() -> None:
         return Turn(text=WORDS, usage=Usage(tokens_of(request) * 2, 50))
 
     model = Reader(answer, 16_000)
-    model.facts = Facts(5000, 1000)
+    model.facts = ModelFacts(context_window=5000, max_output=1000)
     runtime = Runtime([agent(model, compaction=None)])
     for _ in range(60):
         (await runtime.run("a", WORDS, thread="t")).raise_for_failure()

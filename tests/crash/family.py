@@ -171,7 +171,7 @@ async def spend_calls(site: CrashSite) -> None:
 
 
 async def spend_time(site: CrashSite) -> None:
-    await work(spenders(site, stop=[WallTime(0.3, tree=True)]))
+    await work(spenders(site, limits=Limits(tree_calls=100_000), stop=[WallTime(0.3, tree=True)]))
 
 
 async def within_tokens(site: CrashSite, store: Store) -> None:

@@ -6,9 +6,7 @@ import re
 from collections.abc import AsyncIterator
 from typing import Any
 
-from msgspec import Struct
-
-from wakeful import Agent, Compaction, Context, FunctionModel, ModelRequest, Runtime
+from wakeful import Agent, Compaction, Context, FunctionModel, ModelFacts, ModelRequest, Runtime
 from wakeful.models import Chunk
 from wakeful.testing import CrashSite
 
@@ -18,15 +16,10 @@ TURNS = 6
 WORDS = "A good many words make a conversation long. " * 12
 
 
-class Facts(Struct, frozen=True):
-    context_window: int
-    max_output: int
-
-
 class Talker(FunctionModel):
     """Says which facts it can still read. A file holds its summaries up."""
 
-    facts = Facts(1000, 250)
+    facts = ModelFacts(context_window=1000, max_output=250)
 
     def __init__(self, site: CrashSite) -> None:
         super().__init__(self._answer, name="talker")
