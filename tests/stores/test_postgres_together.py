@@ -13,7 +13,10 @@ from postgres_server import fresh_store
 from wakeful.errors import InboxMoved, StaleFence
 from wakeful.stores import Chunk, Commit, Committed, Fence, Store
 from wakeful.stores._plans import plan_of
+from wakeful.stores._postgres import PostgresStore
 from wakeful.stores._rows import Packer
+from wakeful.types.content import Text, ToolCall
+from wakeful.types.messages import Message
 
 COUNT = 6
 
@@ -31,8 +34,9 @@ async def begun(store: Store) -> list[Writer]:
 
 
 def answer(n: int) -> dict[str, Any]:
-    """An answer that asks for two calls."""
-    said = message(f"answer{n}", id=f"answer{n}")
+    """An answer that asks for a call; another one isn't in it."""
+    asked = ToolCall("c0", "look", {"at": "sky"})
+    said = Message(f"answer{n}", "assistant", (Text(f"answer{n}"), asked), 7)
     return {
         "log": [said, step(1, identity(run_of(n), f"t{n}"))],
         "runs": [record(run_of(n), f"t{n}", steps=1, stage="acting", answer_id=said.id)],
@@ -56,9 +60,14 @@ async def write(writer: Writer, n: int, changes: dict[str, Any]) -> Committed:
     )
 
 
-async def all_of(store: Store) -> list[Any]:
+async def all_of(store: PostgresStore) -> list[Any]:
     """All that the threads hold, but for when and by whom."""
-    found: list[Any] = []
+    found: list[Any] = [
+        await store._query("SELECT seq, kind, agent, at, ref, payload FROM log ORDER BY thread, seq"),
+        await store._query("SELECT step, place, id, name, ref, arguments, payload FROM calls ORDER BY run, place"),
+        await store._query("SELECT id, agent, status, step, acting, answer, payload FROM runs ORDER BY no"),
+        await store._query("SELECT id, wakes, head, version FROM threads ORDER BY no"),
+    ]
     for n in range(COUNT):
         view = await store.load(f"t{n}")
         assert view is not None

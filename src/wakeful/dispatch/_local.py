@@ -34,7 +34,7 @@ from ._claimed import is_due, next_input
 from ._keeper import Keeper
 from ._opening import Opener
 from ._parked import check_resumable
-from ._results import NewRun, RunResult, begins_run, item_of, new_run_of, result_of
+from ._results import NewRun, RunResult, item_of, new_run_of, result_of
 from ._schedules import fire
 from ._signals import Signals
 from ._trees import dead_letter, follow, open_below, settle, tickets_below, waits_for_tasks
@@ -226,8 +226,7 @@ class Dispatcher:
         if item.thread_id in self.active:
             await self.hear(item.thread_id, committed.inbox_head)
         elif self.signals.joined:
-            told = self.signals.tell(self, item.thread_id, item.agent_id, begins=begins_run(item))
-            self._spawn(told)
+            self._spawn(self.signals.tell(self, item.thread_id, item.agent_id))
 
     async def check_room(self) -> None:
         """Refuse input where as much waits for a worker as may."""

@@ -105,19 +105,11 @@ class Signals:
         if self._link is not None:
             self._link.serve()
 
-    async def tell(
-        self, dispatch: Dispatcher, thread_id: str, agent_id: str | None, *, begins: bool = False
-    ) -> None:
-        """Something was put into a thread's inbox: its owner elsewhere hears of it, or whoever may run it.
-
-        Where it `begins` a run, those are told before it is known whether the thread has an owner: most have none.
-        """
+    async def tell(self, dispatch: Dispatcher, thread_id: str, agent_id: str | None) -> None:
+        """Something was put into a thread's inbox: its owner elsewhere hears of it, or whoever may run it."""
         link = self._link
         if link is None or dispatch.closed:
             return
-        woken = begins and bool(agent_id) and not dispatch.execute
-        if woken:
-            self.wake(dispatch.tenant, thread_id, agent_id or "")
         try:
             thread = await dispatch.env.store.thread(thread_id)
         except StoreError as error:
@@ -127,7 +119,7 @@ class Signals:
             return
         if thread.owner is not None:
             await link.tell(thread.owner, dispatch.tenant, thread_id)
-        elif not dispatch.execute and not woken:
+        elif not dispatch.execute:
             self.wake(dispatch.tenant, thread_id, agent_id or thread.last_agent_id or "")
 
     def wake(self, tenant: str, thread_id: str, agent_id: str = "") -> None:
