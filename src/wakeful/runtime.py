@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-import weakref
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
@@ -28,6 +26,7 @@ from ._checks import (
 )
 from ._following import Follower
 from ._mailing import Mailing
+from ._sync import OwnLoop
 from ._working import Working
 from .agents import Agent, Registry, Toolish
 from .backends._entry import abort_remote, backend_problems, build_backend, execute_remote
@@ -232,7 +231,6 @@ class Runtime(Mailing, Working):
         )
         if env.store.durable:
             env = replace(env, timed=keeper.metrics.committed)
-        self._own_loop: asyncio.AbstractEventLoop | None = None
         self._join(_Shared(env, keeper, courier, signals, owner, execute, retention, book), env.store, "default")
 
     def as_worker(
@@ -271,6 +269,7 @@ class Runtime(Mailing, Working):
     def _join(self, shared: _Shared, store: Store, tenant: str) -> None:
         """Be the handle of one tenant."""
         self._shared = shared
+        self._own_loop = OwnLoop()
         self._courier = shared.courier
         self._bus = LocalBus()
         self._book = shared.book
@@ -315,7 +314,6 @@ class Runtime(Mailing, Working):
         found = self._shared.tenants.get(name)
         if found is None:
             found = object.__new__(Runtime)
-            found._own_loop = None
             found._join(self._shared, self._shared.env.store.tenant(name), name)
         return found
 
@@ -517,32 +515,11 @@ class Runtime(Mailing, Working):
 
     def run_sync(self, agent: str | Agent, input: Input, **options: Any) -> RunResult:
         """`run` for programs without an event loop; takes the same options."""
-        return self._from_outside(lambda: self.run(agent, input, **options))
+        return self._own_loop.run(self, lambda: self.run(agent, input, **options), self._env.grace)
 
     def resume_sync(self, run_id: str, *decisions: Decision, **options: Any) -> RunResult:
         """`resume` for programs without an event loop; takes the same options."""
-        return self._from_outside(lambda: self.resume(run_id, *decisions, **options))
-
-    def _from_outside(self, work: Callable[[], Coroutine[Any, Any, RunResult]]) -> RunResult:
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            pass
-        else:
-            raise UsageError("the sync calls can't be used inside an event loop; await the others instead")
-        if self._own_loop is None:
-            loop = self._own_loop = asyncio.new_event_loop()
-            threading.Thread(target=_serve, args=(loop,), name="wakeful-loop", daemon=True).start()
-            # The thread doesn't know the runtime: once nobody holds it any more, its loop ends.
-            weakref.finalize(self, _stop, loop)
-        quiet = threading.Event()
-        future = asyncio.run_coroutine_threadsafe(_then(work(), quiet), self._own_loop)
-        try:
-            return future.result()
-        except KeyboardInterrupt:
-            future.cancel()
-            quiet.wait(self._env.grace + 1)
-            raise
+        return self._own_loop.run(self, lambda: self.resume(run_id, *decisions, **options), self._env.grace)
 
     # -- lifetime --------------------------------------------------------------------------------------------
 
@@ -648,22 +625,3 @@ class Runtime(Mailing, Working):
             seed[key.name] = key.encode(value)
             key.decode(seed[key.name])
         return seed
-
-
-async def _then(work: Coroutine[Any, Any, RunResult], quiet: threading.Event) -> RunResult:
-    try:
-        return await work
-    finally:
-        quiet.set()
-
-
-def _serve(loop: asyncio.AbstractEventLoop) -> None:
-    try:
-        loop.run_forever()
-    finally:
-        loop.close()
-
-
-def _stop(loop: asyncio.AbstractEventLoop) -> None:
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(loop.stop)

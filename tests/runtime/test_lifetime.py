@@ -279,6 +279,6 @@ def test_run_sync_runs_again_and_again_on_one_thread(scripted: Scripted) -> None
     runtime = Runtime([Agent("agent", model=scripted("one", "two"))])
     assert runtime.run_sync("agent", "go", thread="t").text == "one"
     assert runtime.run_sync("agent", "go", thread="t").text == "two"
-    loop = runtime._own_loop
+    loop = runtime._own_loop._loop
     assert loop is not None
     loop.call_soon_threadsafe(loop.stop)

@@ -1,10 +1,10 @@
 """The agent loop: where a run stands, what it does next, and doing it."""
 
 from ._activation import Activation as Activation
-from ._activation import Environment as Environment
-from ._activation import rules_of as rules_of
 from ._answer import Answer as Answer
 from ._checkpoints import Checkpoints as Checkpoints
+from ._environment import Environment as Environment
+from ._environment import rules_of as rules_of
 from ._ledger import check_value as check_value
 from ._ledger import match_decision as match_decision
 from ._ledger import reassigned as reassigned
