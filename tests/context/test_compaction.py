@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,8 +23,11 @@ from wakeful import (
     call,
     tool,
 )
+from wakeful.context import Part
 from wakeful.events import Compacted, StepEnd
+from wakeful.loop._summaries import _why_not
 from wakeful.models import Chunk, TextChunk, Turn
+from wakeful.types.messages import user_message
 
 from .helpers import Reader, facts_in
 from .test_long_conversations import WORDS, agent, events_of, known
@@ -325,3 +329,13 @@ async def test_an_agent_with_a_limited_history_summarises_what_it_is_shown() -> 
     assert spans[-1].first > 1
     log = await runtime.messages("t")
     assert len(log) - sum(message.covers is not None for message in log) == 40
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_a_summary_of_what_is_no_longer_there_is_thrown_away(lost: int) -> None:
+    history = [user_message(f"fact-{number}") for number in range(4)]
+    part, how = Part(tuple(history[:3]), 1, 3, 1000), Compaction()
+    act: Any = SimpleNamespace(history=history)
+    assert _why_not(act, part, "short", 10, how) is None
+    del history[lost]
+    assert _why_not(act, part, "short", 10, how) == "the conversation is no longer as it was"
