@@ -170,6 +170,23 @@ async def test_a_queued_input_whose_caller_went_away_is_taken_back() -> None:
     await assert_settled(runtime, "t")
 
 
+async def test_a_queued_request_whose_caller_gave_up_runs_and_is_there_for_who_repeats_it() -> None:
+    hold = Hold()
+    runtime = echoing(hold)
+    first = await busy(runtime, hold)
+    calls = [asyncio.create_task(runtime.run("agent", "two", thread="t", request_id="r")) for _ in range(2)]
+    await until(lambda: len(runtime._dispatch._turns) == 1)
+    calls[0].cancel()
+    await asyncio.wait([calls[0]])
+    hold.released.set()
+    assert (await soon(first)).text == "you said one"
+    assert (await soon(calls[1])).text == "you said two"
+    again = await soon(runtime.run("agent", "two", thread="t", request_id="r"))
+    assert (again.text, again.run_id) == ("you said two", calls[1].result().run_id)
+    assert await said(runtime) == ["one", "two"]
+    await assert_settled(runtime, "t")
+
+
 async def test_a_queued_run_that_has_its_turn_is_cancelled_with_its_caller() -> None:
     hold = Hold()
     runtime = echoing(hold)

@@ -11,8 +11,9 @@ from postgres_server import fresh_store, server
 from stores.lossy_proxy import proxied
 from stores.postgres_suite import schema_of
 from wakeful import Agent, Runtime, SqliteStore, call
+from wakeful.dispatch._claimed import go_on
 from wakeful.errors import StoreUnavailable
-from wakeful.stores import Claims
+from wakeful.stores import Claims, Fence
 from wakeful.stores._postgres import PostgresStore
 
 
@@ -75,3 +76,26 @@ async def test_a_claim_whose_answer_was_lost_on_its_way_from_postgres_is_given_b
         assert thread is not None
         assert thread.epoch == 2  # The claim that was lost, and the one that counted.
         await front.close()
+
+
+async def test_what_is_claimed_while_the_run_before_still_leaves_is_given_back(
+    tmp_path: Path, scripted: Scripted
+) -> None:
+    """Between the commit that gives a thread back and the end of the run that made it, it can be claimed."""
+    agent = Agent("agent", model=scripted("done"))
+    runtime = Runtime([agent], store=tmp_path / "a.db")
+    front = Runtime([agent], store=tmp_path / "a.db", execute=False)
+    await front.send("t", "go", agent="agent")
+    dispatch, store = runtime._dispatch, runtime.store
+    (claimed,) = (await store.claim(runtime.worker_id, agents=["agent"], limit=1)).claimed
+    leaving: Any = object()
+    dispatch.active["t"] = leaving
+    await go_on(dispatch, claimed, Fence(claimed.epoch, runtime.worker_id))
+    del dispatch.active["t"]
+    thread = await store.thread("t")
+    assert thread is not None
+    assert not thread.claimed
+    async with runtime:
+        while [m.text for m in await runtime.messages("t")] != ["go", "done"]:
+            await asyncio.sleep(0.01)
+    await front.close()

@@ -149,7 +149,10 @@ class Dispatcher:
         """Wait in the thread's inbox for the run that takes this input, and for what it comes to."""
         item = item_of(new, "queue")
         if (same := self._turns.get(item.id)) is not None:
-            return await asyncio.shield(same)
+            try:
+                return await asyncio.shield(same)
+            except _CallerLeft:
+                return await self._in_turn(new, begun)  # The input is still there: wait for it from here on.
         turn: asyncio.Future[RunResult] = asyncio.get_running_loop().create_future()
         turn.add_done_callback(_heard)
         self._turns[item.id] = turn
@@ -158,7 +161,7 @@ class Dispatcher:
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError):
                 self._withdraw(item, new)
-                error = UsageError(f"request {item.id!r} was withdrawn by the caller that made it first")
+                error = _CallerLeft()
             if not turn.done():
                 turn.set_exception(error)
             raise
@@ -202,8 +205,11 @@ class Dispatcher:
         return None if stored is None else stored.taken_by
 
     def _withdraw(self, item: InboxItem, new: NewRun) -> None:
-        """The caller left: its input is taken back, or its run is cancelled if it had its turn."""
+        """The caller left: its run is cancelled if it had its turn, else its input is taken back. A request stays:
+        whoever made it may make it again, and have what came of it."""
         act = self.active.get(new.thread_id)
+        if new.request_id is not None and (act is None or act.view.run.id != new.run_id):
+            return
         if act is None:
             self._spawn(self._take_back(item))
         elif act.view.run.id == new.run_id:
@@ -337,22 +343,29 @@ class Dispatcher:
             act = await self._open(new_run_of(item), stored)
             return None if act is None else await self.drive(act, item.thread_id)
 
-        await self.take_turn(item, work)
+        waited = item.id in self._turns
+        try:
+            await self.take_turn(item, work)
+        except (Conflict, StaleFence):
+            self.wake(item.thread_id)  # Somebody else took the thread, or changed the item: look again.
+        except Exception:
+            if not waited:
+                raise
 
     async def take_turn(self, item: InboxItem, work: Callable[[], Coroutine[Any, Any, RunResult | None]]) -> None:
-        """Do the work that an input waits for, and tell who waits here for what comes of it."""
+        """Do the work that an input waits for, and tell who waits here for what comes of it. What goes wrong is
+        raised all the same: who claimed the thread for it has to give it back."""
         turn = self._turns.get(item.id)
         try:
             result = await work()
         except (Conflict, StaleFence):
-            self.wake(item.thread_id)  # Somebody else took the thread, or changed the item: look again.
+            raise
         except Exception as error:
-            if turn is None or turn.done():
-                raise
-            turn.set_exception(error)
-        else:
-            if result is not None and turn is not None and not turn.done():
-                turn.set_result(result)
+            if turn is not None and not turn.done():
+                turn.set_exception(error)
+            raise
+        if result is not None and turn is not None and not turn.done():
+            turn.set_result(result)
 
     async def _wake(self, stored: ThreadView, run: RunRecord, trigger: str) -> None:
         with suppress(Conflict, StaleFence, RuntimeClosed):
@@ -543,6 +556,10 @@ def _heard(turn: asyncio.Future[RunResult]) -> None:
     """What went wrong in a turn is raised where it was waited for, and need not be reported again."""
     if not turn.cancelled():
         turn.exception()
+
+
+class _CallerLeft(Exception):
+    """Whoever made a request first doesn't wait for it any more."""
 
 
 def _rests(run: RunRecord) -> bool:
