@@ -85,11 +85,11 @@ async def test_an_answer_that_the_remote_refuses_is_asked_for_again_with_the_rea
     async with serve(shop(call("refund", order="7"))) as url, here(url) as runtime:
         asked = await runtime.run("shop", "Go", thread="t")
         (first,) = asked.tickets
-        again = await runtime.answer(first.id, "perhaps")
+        again = await runtime.answer(first.id, first.edit({"order": 5}))
         assert (again.run_id, again.status) == (asked.run_id, "waiting")
         (second,) = again.tickets
         assert second.id != first.id
-        assert "approve or deny" in second.message
+        assert "$.order: expected str, got int" in second.message
         assert "May refund run?" in second.message
         done = await runtime.answer(second.id, True)
         assert (done.status, done.text) == ("done", "refunded 7")
@@ -99,12 +99,12 @@ async def test_only_the_question_whose_answer_was_refused_says_why() -> None:
     async with serve(shop(*BOTH)) as url, here(url) as runtime:
         asked = await runtime.run("shop", "Go", thread="t")
         tickets = by_tool(asked.tickets)
-        again = await runtime.answer(tickets["refund"].id, "perhaps")
+        again = await runtime.answer(tickets["refund"].id, tickets["refund"].edit({"order": 5}))
         now = by_tool(again.tickets)
         assert "refused" in now["refund"].message
         assert (now["ask_size"].message, now["ask_size"].id) == ("Which size?", tickets["ask_size"].id)
         await runtime.answer(now["ask_size"].id, 42)
-        done = await runtime.answer(now["refund"].id, "approve")
+        done = await runtime.answer(now["refund"].id, True)
         assert done.text == "refunded 7; size 42"
 
 
@@ -248,3 +248,15 @@ async def test_input_that_steers_goes_with_the_answer() -> None:
         asked = await runtime.run("shop", "Go", thread="t")
         await runtime.send("t", "Quickly", policy="steer")
         assert (await runtime.answer(asked.tickets[0].id, True)).text == "You said Quickly"
+
+
+async def test_a_plain_no_to_a_remote_approval_is_kept_as_a_denial() -> None:
+    async with serve(shop(call("refund", order="7"))) as remote, here(remote) as runtime:
+        result = await runtime.run("shop", "Go")
+        (ticket,) = result.tickets
+        for unclear in (5, "no", {"a": 1}, None):
+            with pytest.raises(InvalidDecision, match="True or False"):
+                await runtime.answer(ticket.id, unclear)
+        result = await runtime.answer(ticket.id, False)
+        assert "refunded" not in result.text
+        assert [decision.verdict for decision in await runtime.decisions(ticket.id)] == ["deny"]

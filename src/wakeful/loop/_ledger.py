@@ -211,7 +211,7 @@ def match_decision(
             f"ticket {ticket.id} asks what became of {ticket.tool}: ticket.result(value) if it took effect, "
             "ticket.approve() to run it again, ticket.deny() to leave it"
         )
-    if plain and ticket.asked_by not in ("tool", "client", "remote") and ticket.accepts[0] == "replay":
+    if plain and ticket.asked_by not in ("tool", "client") and ticket.accepts[0] == "replay":
         decision = _yes_or_no(ticket, decision)
     if decision.verdict == "approve" and (decision.mode or ticket.accepts[0]) not in ticket.accepts:
         raise InvalidDecision(
@@ -227,10 +227,11 @@ def _yes_or_no(ticket: Ticket, decision: Decision) -> Decision:
     """A plain answer to a question of yes or no. What is neither is more likely a refusal than a consent."""
     if isinstance(decision.value, bool):
         return replace(decision, verdict="approve" if decision.value else "deny", mode="replay", value=None)
-    if ticket.asked_by == "approval":
+    if ticket.asked_by in ("approval", "remote"):
+        asked = f"whether {ticket.tool} may run" if ticket.asked_by == "approval" else f"{ticket.message!r:.200}"
         raise InvalidDecision(
-            f"ticket {ticket.id} asks whether {ticket.tool} may run: answer with ticket.approve() or "
-            f"ticket.deny(), or True or False, not {decision.value!r:.80}"
+            f"ticket {ticket.id} asks {asked}: answer with ticket.approve() or ticket.deny(), or True or False, "
+            f"not {decision.value!r:.80}"
         )
     return decision
 
