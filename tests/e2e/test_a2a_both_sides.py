@@ -119,7 +119,7 @@ def test_a_question_across_the_wire_is_answered_at_the_root_after_all_was_restar
     assert "refund" in message
     shops.kill(shops.server)
     shops.serve()
-    again, status, text, tickets, _ = shops.told("answer", ticket_id, '"approve"')
+    again, status, text, tickets, _ = shops.told("answer", ticket_id, "true")
     assert (again, status, tickets) == (run_id, "done", [])
     assert text == "The top says: The lead says: The analyst says: refunded 7"
     assert shops.lines("refunded") == ["7"]
