@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from typing import Any, cast
 
 import msgspec
@@ -14,6 +12,7 @@ from msgspec.structs import replace
 
 from .agents import Agent, Delegate
 from .errors import ConfigurationError, InvalidDecision, InvalidInput, UsageError
+from .tools._begun import LATEST, moment_of, seconds_of
 from .types.limits import Limits
 from .types.mail import Messages
 from .types.messages import Message, Producer, input_of, user_message
@@ -44,6 +43,19 @@ def instance_of(value: Any, kind: type[Any], name: str) -> None:
     """Refuse a value that isn't None and not of the kind."""
     if value is not None and not isinstance(value, kind):
         raise UsageError(f"{name} must be a {kind.__name__}, not {value!r:.80}")
+    if isinstance(value, Principal):
+        _check_principal(value)
+
+
+def _check_principal(principal: Principal) -> None:
+    """Refuse a principal that couldn't be read again: it is kept with the thread."""
+    try:
+        msgspec.json.decode(msgspec.json.encode(principal), type=Principal)
+    except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise InvalidInput(
+            f"a principal has an id and a kind, both texts, and claims, a dict of JSON: {error}; "
+            f"not {principal!r:.80}"
+        ) from None
 
 
 def one_of(value: Any, known: Sequence[str], name: str) -> None:
@@ -64,14 +76,9 @@ def time_of(delay: Any, at: Any, now: int) -> int | None:
     if delay is not None and at is not None:
         raise UsageError("give a delay or a time, not both")
     if delay is not None:
-        if isinstance(delay, bool) or not isinstance(delay, int | float) or not 0 <= delay < math.inf:
-            raise UsageError(f"a delay is in seconds and not negative, not {delay!r:.80}")
-        return now + round(delay * 1000) if delay else None
-    if at is None:
-        return None
-    if not isinstance(at, datetime) or at.tzinfo is None:
-        raise UsageError(f"a time is a datetime with its time zone, such as datetime.now(UTC), not {at!r:.80}")
-    return round(at.timestamp() * 1000)
+        seconds = seconds_of(delay, "a delay")
+        return min(now + round(seconds * 1000), LATEST) if seconds else None
+    return None if at is None else moment_of(at, "a time")
 
 
 def agents_of(agents: Any) -> list[Agent]:
@@ -229,6 +236,7 @@ def decisions_of(
     decisions: Sequence[Any], answers: Any, principal: Principal | None, request_id: str | None
 ) -> list[Decision]:
     """The decisions that a caller gives, answers included."""
+    instance_of(principal, Principal, "principal")
     if answers is not None and not isinstance(answers, Mapping):
         raise InvalidDecision(f"answers maps ticket or call ids to values, not {answers!r:.80}")
     items = cast(Mapping[str, Any], answers or {}).items()

@@ -8,7 +8,7 @@ from typing import Any, cast, get_args
 
 from msgspec import Struct
 
-from ._checks import instance_of, message_of, one_of, request_of, thread_of
+from ._checks import instance_of, message_of, one_of, request_of, thread_of, time_of
 from ._deciding import Deciding
 from .agents import Agent
 from .dispatch import (
@@ -24,10 +24,11 @@ from .dispatch import (
     spawn,
     tasks_of,
 )
-from .errors import UsageError
+from .errors import InvalidArguments, UsageError
 from .tasks import Cron, Schedule, TaskBook
 from .tasks._schedule import Missed
 from .tools import SpawnRequest
+from .tools._begun import arguments_of, check_task
 from .types.content import Content
 from .types.runs import Principal, TaskRecord, TaskStatus, TaskWake
 
@@ -95,11 +96,12 @@ class Working(Deciding):
         whose names are options here go into `arguments`.
         """
         self._bind()
-        one_of(wake, get_args(TaskWake), "wake")
+        check_task(name, True, wake)
+        given = arguments_of(arguments, more)
         instance_of(principal, Principal, "principal")
         message = None if prompt is None else message_of(prompt, principal)
         where = target.id if isinstance(target, Agent) else target
-        request = SpawnRequest(where, message, {**(arguments or {}), **more}, name, {}, True, wake)
+        request = SpawnRequest(where, message, given, name, {}, True, wake)
         child = child_of(self._dispatch, self._book, request)
         owner = None if thread is None else thread_of(thread)
         task = await spawn(self._dispatch, child, owner, principal, request_of(request_id))
@@ -152,7 +154,12 @@ class Working(Deciding):
         moment = self._moment(cron, tz, at, delay)
         message = None if input is None else message_of(input, principal)
         where = target.id if isinstance(target, Agent) else target
-        child = child_of(self._dispatch, self._book, SpawnRequest(where, message, arguments or {}))
+        given = arguments_of(arguments, {})
+        if isinstance(where, str) and where in self._env.registry.agents and (message is None or given):
+            raise InvalidArguments(
+                f"agent {where} takes an input, and no arguments: schedule({name!r}, {where!r}, input)"
+            )
+        child = child_of(self._dispatch, self._book, SpawnRequest(where, message, given))
         found = Schedule(
             name,
             child.agent_id,
@@ -172,15 +179,13 @@ class Working(Deciding):
         """The one time at which something is scheduled; None if it is by a cron expression, which is checked."""
         if sum(given is not None for given in (cron, at, delay)) != 1:
             raise UsageError("schedule takes one of cron=..., at=... and delay=...")
+        # The zone is kept with every schedule, so it is checked without a cron expression, too.
+        Cron("@daily" if cron is None else cron, tz)
         if cron is not None:
-            Cron(cron, tz)
             return None
-        if at is not None:
-            if at.tzinfo is None:
-                raise UsageError(f"at={at} has no time zone; use datetime(..., tzinfo=UTC)")
-            return round(at.timestamp() * 1000)
-        seconds = delay.total_seconds() if isinstance(delay, timedelta) else cast(float, delay)
-        return self._env.clock.now() + round(seconds * 1000)
+        now = self._env.clock.now()
+        moment = time_of(delay, at, now)
+        return now if moment is None else moment
 
     async def schedules(self) -> list[Schedule]:
         """What is scheduled, by name, with when it happened last and will next."""

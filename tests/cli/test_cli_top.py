@@ -17,6 +17,7 @@ from typing import Any
 import asyncpg
 import pytest
 from cli_process import HERE, Process
+from msgspec.structs import replace
 from typer.testing import Result
 
 from postgres_server import server
@@ -203,6 +204,43 @@ def test_a_frame_shows_everything_that_is_there() -> None:
         "",
         "↑↓ move  tab section  c cancel  a approve  d deny  t text  / filter  q quit",
     ]
+
+
+def test_on_a_narrow_screen_every_row_still_says_what_it_is() -> None:
+    ids = [f"0199a8c0-7d3e-7{n:03}-8a6b-3f2e1d0c{n:04}" for n in range(4)]
+    run = a_run(
+        1, thread_id="customer-4711", worker_id=ids[1], status="waiting", reason="background_tasks", steps=12
+    )
+    task = a_task(1, name="survey of everything that was ever bought", run_id=ids[0])
+    seen = Overview(
+        at=100_000,
+        tenant="default",
+        workers=(WorkerSeen(id=ids[1], state="alive", started_at=40_000, until=120_000, claims=2),),
+        runs=(replace(run, id=ids[0]), replace(run, id=ids[2], agent_id="accountant")),
+        tasks=(replace(task, id=ids[2]),),
+        tickets=(replace(a_ticket(1, message="May it? " * 20), id=ids[3]),),
+        dead=(
+            DeadSeen(
+                thread_id=f"task-{ids[3]}",
+                run_id=ids[3],
+                agent_id="shop",
+                attempts=5,
+                dead_at=1,
+                error="no luck " * 20,
+            ),
+        ),
+    )
+    lines = drawn(View(seen), width=80)
+    assert all(len(line) <= 80 for line in lines)
+    runs, tasks, tickets, dead = [
+        lines[at + 1] for at, line in enumerate(lines) if line.startswith(("RUNS", "TASKS", "TICKETS", "DEAD"))
+    ]
+    assert runs.split()[:6] == ["…3f2e1d0c0000", "shop", "background_tasks", "step", "12", "99s"]
+    assert any("…3f2e1d0c0002" in line and "accountant" in line for line in lines)
+    assert [w for w in ("3f2e1d0c0002", "helper", "99s", "survey") if w not in tasks] == []
+    assert [w for w in ("3f2e1d0c0003", "refund", "May it?") if w not in tickets] == []
+    assert [w for w in ("shop", "5 attempts", "no luck") if w not in dead] == []
+    assert dead.count("3f2e1d0c0003") == 2
 
 
 def test_a_frame_fits_its_height_and_keeps_the_chosen_row_in_sight() -> None:

@@ -217,7 +217,7 @@ async def test_what_can_t_be_scheduled_is_refused(options: Any, error: type[Exce
         await runtime.schedule("x", "agent", "Hi", **options)
     with pytest.raises(UsageError, match="a schedule's name"):
         await runtime.schedule("a b", "agent", "Hi", delay=1)
-    with pytest.raises(InvalidArguments, match="takes a prompt"):
+    with pytest.raises(InvalidArguments, match="takes an input"):
         await runtime.schedule("x", "agent", delay=1)
     with pytest.raises(InvalidArguments, match="missing required"):
         await runtime.schedule("x", report, delay=1)

@@ -79,7 +79,7 @@ def _opened(place: str | None, store: str | None) -> Runtime:
 
 def _place_of(runtime: Runtime) -> str:
     store: Any = runtime.store
-    return str(getattr(store, "path", None) or repr(store))
+    return str(getattr(store, "path", None) or getattr(store, "place", None) or repr(store))
 
 
 async def look(runtime: Runtime, limit: int) -> Overview:

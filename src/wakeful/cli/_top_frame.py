@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rich.console import Group, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
 from ..stores import DeadSeen, QueueSeen, RunSeen, Tally, TaskSeen, TicketSeen, WorkerSeen
 from ._text import one_line, time_text
-from ._top_view import SECTIONS, Asking, View, chosen, matching, row_id, rows
+from ._top_view import SECTIONS, Asking, View, chosen, matching, rows
 
 __all__ = ["frame"]
 
@@ -21,10 +22,33 @@ _COLUMNS: dict[str, tuple[str, ...]] = {
     "runs": ("id", "agent", "status", "steps", "idle", "worker", "thread"),
     "tasks": ("id", "agent", "kind", "age", "owner", "name"),
     "tickets": ("id", "tool", "age", "with", "question"),
-    "dead": ("thread", "agent", "attempts", "age", "why"),
+    "dead": ("id", "run", "agent", "attempts", "age", "why"),
 }
 _TITLES = {"dead": "dead letters"}
-_WHOLE = {"id", "state", "claims", "up", "lease", "waiting", "oldest", "steps", "idle", "attempts", "age"}
+# Of an id the end tells one from another: the beginning is the time.
+_IDS = {"id", "run", "thread"}
+# What gives way where the width is short, in this order, and how much of it is left; all else stays whole.
+_GIVING = (
+    ("thread", 13),
+    ("run", 13),
+    ("id", 13),
+    ("why", 10),
+    ("question", 10),
+    ("name", 8),
+    ("with", 8),
+    ("tenant", 8),
+    ("agent", 14),
+    ("tool", 14),
+    ("thread", 8),
+    ("owner", 1),
+    ("later", 1),
+    ("worker", 1),
+    ("thread", 1),
+    ("agent", 8),
+    ("tool", 8),
+    ("status", 8),
+)
+_GAP = 2
 _KEYS = "↑↓ move  tab section  c cancel  a approve  d deny  t text  / filter  q quit"
 _HEAD = 4  # Lines above and below the sections.
 
@@ -87,16 +111,49 @@ def _section(view: View, name: str, found: Sequence[Any], room: int) -> Renderab
     at = next((n for n, one in enumerate(found) if one is picked), 0)
     first = max(0, min(at - room + 1, len(found) - room)) if at >= room else 0
     lines = [(one, _cells(one, view.seen.at)) for one in found[first : first + room]]
-    table = Table(box=None, pad_edge=False, show_header=False)
-    for column, cells in zip(_COLUMNS[name], zip(*[cells for _, cells in lines], strict=True), strict=False):
-        # Ids and numbers are of no use if they are cut off; what people wrote gives way.
-        least = max(map(len, cells)) if column in _WHOLE else None
-        table.add_column(column, no_wrap=True, overflow="ellipsis", min_width=least)
-    for one, cells in lines:
-        table.add_row(*cells, style="reverse" if one is picked else _style(one))
+    styles = ["reverse" if one is picked else _style(one) for one, _ in lines]
+    table = _Rows(_COLUMNS[name], [cells for _, cells in lines], styles)
     if room < len(found):
         title.append(f"  {first + 1} to {first + room} shown" if room else "  no room", "dim")
     return Group(title, table) if room else title
+
+
+class _Rows:
+    """Lines in columns, as wide as there is room for."""
+
+    def __init__(self, columns: Sequence[str], lines: Sequence[Sequence[str]], styles: Sequence[str]) -> None:
+        kept = [at for at in range(len(columns)) if any(cells[at] for cells in lines)]
+        self._columns = [columns[at] for at in kept]
+        self._lines = [[cells[at] for at in kept] for cells in lines]
+        self._styles = styles
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        widths = self._widths(options.max_width)
+        table = Table(box=None, pad_edge=False, show_header=False)
+        for column in self._columns:
+            table.add_column(column, no_wrap=True, overflow="ellipsis", width=widths[column])
+        for cells, style in zip(self._lines, self._styles, strict=True):
+            shown = [
+                _end_of(cell, widths[column]) if column in _IDS else cell
+                for column, cell in zip(self._columns, cells, strict=True)
+            ]
+            table.add_row(*[Text(cell) for cell in shown], style=style)
+        yield table
+
+    def _widths(self, room: int) -> dict[str, int]:
+        cells = zip(*self._lines, strict=True)
+        widths = {column: max(map(cell_len, some)) for column, some in zip(self._columns, cells, strict=True)}
+        over = sum(widths.values()) + _GAP * (len(widths) - 1) - room
+        for column, least in _GIVING:
+            given = max(0, min(over, widths.get(column, 0) - least))
+            if given:
+                widths[column] -= given
+                over -= given
+        return widths
+
+
+def _end_of(text: str, width: int) -> str:
+    return text if cell_len(text) <= width else f"…{text[len(text) - width + 1 :]}"
 
 
 def _style(row: Any) -> str:
@@ -131,7 +188,14 @@ def _cells(row: Any, now: int) -> list[str]:
             return [row.id, _name(row.tool), _age(row.created_at, now), whose, one_line(row.message)]
         case DeadSeen():
             tries = f"{row.attempts} attempts"
-            return [row_id(row), _name(row.agent_id), tries, _age(row.dead_at, now), one_line(row.error)]
+            return [
+                _name(row.thread_id),
+                row.run_id or "",
+                _name(row.agent_id),
+                tries,
+                _age(row.dead_at, now),
+                one_line(row.error),
+            ]
         case _:
             return []
 

@@ -106,6 +106,12 @@ class PostgresStore(SqlStore):
         return f"PostgresStore({address.place!r}, schema={address.schema!r}, tenant={self._tenant!r})"
 
     @property
+    def place(self) -> str:
+        """The database and the schema, without what is secret."""
+        address = self._database.connections.address
+        return f"{address.place} schema {address.schema}"
+
+    @property
     def batches(self) -> tuple[int, int]:
         """How many batches of commits were sent, and how many commits they held together."""
         batches, commits = self._database.groups.batches

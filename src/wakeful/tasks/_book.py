@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ..agents import Agent
 from ..clock import Clock
@@ -35,8 +35,11 @@ class TaskBook:
         # The coroutines that wait for their run, by its id.
         self.coroutines: dict[str, tuple[str, Coroutine[Any, Any, Any]]] = {}
         self.problems: list[str] = []
-        for entry in tasks:
-            self._add(entry)
+        if isinstance(cast(Any, tasks), Iterable) and not isinstance(cast(Any, tasks), str | Mapping):
+            for entry in tasks:
+                self._add(entry)
+        else:
+            self.problems.append(f"Runtime(tasks=...) takes a list of tasks, such as tasks=[f], not {tasks!r:.80}")
 
     def _add(self, entry: Any) -> None:
         if not isinstance(entry, FunctionTask):

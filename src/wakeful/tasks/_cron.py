@@ -5,7 +5,7 @@ from __future__ import annotations
 from calendar import monthrange
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import ConfigurationError
 
@@ -44,6 +44,13 @@ class Cron:
     """
 
     def __init__(self, expression: str, tz: str = "UTC") -> None:
+        if not isinstance(cast(Any, expression), str):
+            raise ConfigurationError(f"cron is a text such as '0 9 * * MON-FRI', not {expression!r:.80}")
+        if expression.strip().startswith("@") and expression.strip().lower() not in _NAMED:
+            raise ConfigurationError(
+                f"cron {expression!r:.80} is none of {', '.join(_NAMED)}; give one of these, or five fields: "
+                "minute, hour, day of month, month, day of week"
+            )
         fields = _NAMED.get(expression.strip().lower(), expression).split()
         if len(fields) != 5:
             raise ConfigurationError(
@@ -117,6 +124,8 @@ class Cron:
 def _zone(name: str) -> ZoneInfo:
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+    if not isinstance(cast(Any, name), str):
+        raise ConfigurationError(f"a time zone is a name such as 'UTC' or 'Europe/Berlin', not {name!r:.80}")
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast, overload
@@ -16,6 +17,7 @@ from ..types.mail import Receipt
 from ..types.messages import Message, input_of, user_message
 from ..types.runs import Call, Identity, Principal, TaskRecord, TaskRef, TaskWake
 from ..types.tickets import Decision, Escalation, OnDeadline, ResumeMode, Seconds
+from ._begun import arguments_of, check_task, moment_of, seconds_of
 from ._mail import Addressee, Mail, check_text, recipient_of
 from ._schema import Shape
 from ._terms import Terms, terms_of
@@ -390,25 +392,23 @@ class ToolContext(Struct, eq=False):
         the thread when it is done, its result waits in the inbox, or with `wake="run"` begins a run. Arguments
         whose names are options here go into `arguments`.
         """
-        if name is not None and not (isinstance(cast(Any, name), str) and name.strip()):
-            raise InvalidInput(f"a task's name is a text, not {name!r:.80}")
+        check_task(name, detached, wake)
+        given = arguments_of(arguments, more)
         message = None if prompt is None else self._message(prompt)
         seed = self._seed(state)
-        given = {**(arguments or {}), **more}
         return await self._services.spawn(self, SpawnRequest(target, message, given, name, seed, detached, wake))
 
     async def sleep(self, seconds: float | timedelta) -> None:
         """Wait so long by the runtime's clock; see `sleep_until`."""
-        seconds = seconds.total_seconds() if isinstance(seconds, timedelta) else seconds
-        await self._sleep(lambda: self.now + round(seconds * 1000))
+        wanted = seconds_of(seconds, "what to sleep", least=-math.inf)
+        await self._sleep(lambda: self.now + round(max(0, wanted) * 1000))
 
     async def sleep_until(self, time: datetime) -> None:
         """Wait until a time. A tool that may run again (`resumable=True`, or any effect but `once`) is unwound
         meanwhile, however long that is, and holds nothing; it runs again from the top, and passes by here. Any
         other waits in memory."""
-        if time.tzinfo is None:
-            raise ToolError(f"{self.name} can't sleep until {time}: it has no time zone; use datetime.now(UTC)")
-        await self._sleep(lambda: round(time.timestamp() * 1000))
+        until = moment_of(time, "what to sleep until")
+        await self._sleep(lambda: until)
 
     async def _sleep(self, wanted: Callable[[], int]) -> None:
         place = self.next_place()

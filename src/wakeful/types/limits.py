@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 from msgspec import Struct
+
+from ..errors import ConfigurationError
 
 __all__ = [
     "Capacity",
@@ -51,6 +55,32 @@ class Capacity(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     per_tenant: int | None = None
     per_agent: dict[str, int] = {}
     queued: int | None = None
+
+    def __post_init__(self) -> None:
+        wrong = [
+            f"Capacity: {name} is a number of at least {least}, or None for no limit, not {value!r:.80}"
+            for name, value, least in (
+                ("running", self.running, 1),
+                ("per_tenant", self.per_tenant, 1),
+                ("queued", self.queued, 0),
+            )
+            if value is not None and not _at_least(value, least)
+        ]
+        agents: Any = self.per_agent
+        if not isinstance(agents, dict):
+            wrong.append(f"Capacity: per_agent is a dict, such as {{'writer': 3}}, not {agents!r:.80}")
+        else:
+            wrong += [
+                f"Capacity: per_agent maps agent ids to numbers of at least 1, not {agent!r:.80} to {limit!r:.80}"
+                for agent, limit in cast(dict[Any, Any], agents).items()
+                if not isinstance(agent, str) or not _at_least(limit, 1)
+            ]
+        if wrong:
+            raise ConfigurationError(wrong)
+
+
+def _at_least(value: Any, least: int) -> bool:
+    return type(value) is int and value >= least
 
 
 class WallTime(Struct, frozen=True, gc=False, tag="wall_time"):
