@@ -299,9 +299,8 @@ class Answer(Struct, eq=False, gc=False):
         text the answer begins anew, and so it does with `anew`; with `reshow` readers begin with what is kept."""
         self.spent, self.usage, self.stop = self.total, NO_USAGE, "unknown"
         lost, self._reasoning = bool(self._reasoning), []
-        self._half = self._reasoning_half = (
-            ""  # Nobody saw it, and no other request goes on with half a character.
-        )
+        # Nobody saw it, and no other request goes on with half a character.
+        self._half = self._reasoning_half = ""
         shown = bool(self._size or self._reasoning_size or self._calls or self._parts)
         self._drop_calls(reason)
         kept = not anew and bool(self._so_far().strip())
@@ -387,8 +386,8 @@ class Answer(Struct, eq=False, gc=False):
 
 
 def _paired(half: str, text: str) -> tuple[str, str]:
-    """What can be shown of a text that goes on from `half`, and the half of a surrogate pair that its end may be: a
-    vendor that counts in UTF-16 may cut a character in two."""
+    """What can be shown of a text that goes on from `half`, and the half of a surrogate pair that its end may be:
+    whoever counts in UTF-16 may cut a character in two."""
     text = half + text
     cut = len(text) - 1 if "\ud800" <= text[-1:] <= "\udbff" else len(text)
     return clean_text(text[:cut]), text[cut:]
