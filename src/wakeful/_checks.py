@@ -13,10 +13,11 @@ from msgspec.structs import replace
 from .agents import Agent, Delegate
 from .errors import ConfigurationError, InvalidDecision, InvalidInput, UsageError
 from .tools._begun import LATEST, moment_of, seconds_of
+from .types.content import clean_text
 from .types.limits import Limits
 from .types.mail import Messages
 from .types.messages import Message, Producer, input_of, user_message
-from .types.requests import ModelSettings
+from .types.requests import ModelSettings, settings_problems
 from .types.runs import Principal
 from .types.tickets import SYSTEM, Decision
 
@@ -31,6 +32,8 @@ __all__ = [
     "one_of",
     "priority_of",
     "request_of",
+    "settings_of",
+    "table_of",
     "thread_of",
     "time_of",
     "transports_of",
@@ -62,6 +65,19 @@ def one_of(value: Any, known: Sequence[str], name: str) -> None:
     """Refuse a word that isn't None and not one of these."""
     if value is not None and value not in known:
         raise UsageError(f"{name} is one of {', '.join(known)}, not {value!r:.80}")
+
+
+def table_of(value: Any, kind: str, name: str) -> None:
+    """Refuse what isn't None and no mapping by names."""
+    if value is not None and not isinstance(value, Mapping):
+        raise ConfigurationError(f"{name} is a dict of names and a {kind}(...) for each, not {value!r:.80}")
+
+
+def settings_of(settings: Any) -> None:
+    """Refuse a run's settings that no vendor would take."""
+    instance_of(settings, ModelSettings, "settings")
+    if settings is not None and (problems := settings_problems(settings)):
+        raise UsageError("; ".join(problems))
 
 
 def priority_of(priority: Any) -> int:
@@ -123,6 +139,11 @@ def _fields_of(agent: Agent) -> list[str]:
         value = getattr(agent, name)
         if not isinstance(value, kind):
             wrong.append(f"{where}: {name} is a {kind.__name__}, not {value!r:.80}")
+        elif isinstance(value, str) and clean_text(value) != value:
+            wrong.append(f"{where}: {name} has half a character in it (a lone surrogate), {value!r:.80}; mend it")
+    if wrong:
+        return wrong
+    wrong += [f"{where}: {problem}" for problem in settings_problems(agent.settings)]
     if wrong:
         return wrong
     values: list[Any] = [agent.settings, agent.limits, agent.messages, *(agent.stop or ())]

@@ -291,6 +291,8 @@ class Reading:
     async def fork(self, thread: str, *, at: int | None = None, into: str | None = None) -> str:
         """A new thread that shares this one's conversation up to the entry `at`, all of it by default, and its
         state as it was there; returns its id. To edit and run again, fork before the message and run."""
+        if at is not None and type(at) is not int:
+            raise UsageError(f"at is the seq of an entry, such as message.seq, or None for all; not {at!r:.80}")
         record = await self.get_thread(thread)
         at = record.head if at is None else at
         if (open_calls := _unanswered(await self._env.store.messages(thread), at)) is not None:

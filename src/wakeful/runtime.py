@@ -20,6 +20,8 @@ from ._checks import (
     one_of,
     priority_of,
     request_of,
+    settings_of,
+    table_of,
     thread_of,
     time_of,
     transports_of,
@@ -162,6 +164,8 @@ class Runtime(Mailing, Working):
     ) -> None:
         if not isinstance(cast(Any, cancel_grace), int | float) or cancel_grace < 0:
             raise ConfigurationError(f"cancel_grace is in seconds and not negative, not {cancel_grace!r:.80}")
+        table_of(facts, "ModelFacts", "facts")
+        table_of(rate_limits, "RateLimit", "rate_limits")
         carried, factories = transports_of(transports), backends_of(backends)
         clock, threads = clock or SystemClock(), ToolThreads()
         book = TaskBook(tasks, clock, threads, cancel_grace)
@@ -595,7 +599,7 @@ class Runtime(Mailing, Working):
         options = None
         if principal is not None or settings is not None or state is not None:
             instance_of(principal, Principal, "principal")
-            instance_of(settings, ModelSettings, "settings")
+            settings_of(settings)
             instance_of(state, Mapping, "state")
         if settings is not None or client_tools:
             for tool in client_tools:

@@ -11,6 +11,7 @@ from wakeful import Agent, FunctionModel, ModelError, Patience, Runtime, Text, T
 from wakeful.cli._decide import read_value
 from wakeful.cli._render import Renderer
 from wakeful.cli._text import arguments_text, call_text, one_line, plain, reply_text
+from wakeful.errors import StreamBroken
 from wakeful.models import ReasoningChunk, StopChunk, TextChunk
 from wakeful.types.content import Image, ToolReply, Url
 
@@ -160,3 +161,18 @@ def test_an_answer_is_text_unless_the_question_asks_for_more(said, schema, value
 def test_an_answer_that_must_be_json_is_refused_otherwise() -> None:
     with pytest.raises(ValueError, match="this ticket takes JSON of type boolean"):
         read_value("perhaps", {"type": "boolean"})
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+async def test_an_answer_that_is_gone_on_with_is_one_line_and_the_warning_has_its_own(terminal: bool) -> None:
+    async def flaky(request):
+        if len(request.messages) == 1:
+            yield TextChunk("The cat sat ")
+            raise StreamBroken("connection lost")
+        yield TextChunk("on the mat.")
+        yield StopChunk("end_turn")
+
+    screen = Screen(force_terminal=terminal, no_color=True)
+    await screen.watch(Agent("a", model=FunctionModel(flaky), patience=Patience(pause=0)))
+    assert screen.out.getvalue() == "The cat sat on the mat.\n"
+    assert screen.err.getvalue().count("\n") == (2 if terminal else 1)

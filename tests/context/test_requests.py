@@ -303,6 +303,8 @@ async def test_a_models_own_count_is_asked_for_near_the_limit() -> None:
         (Context(compaction=Compaction(min_savings=-1)), "compaction.min_savings is a share"),
         (Context(compaction=Compaction(keep=-1)), "compaction.keep is a whole number of at least 0"),
         (Context(compaction=Compaction(prompt=" ")), "compaction.prompt is empty"),
+        (Context(compaction=Compaction(prompt=5)), "compaction.prompt is a text"),  # type: ignore[arg-type]
+        (Context(compaction=Compaction(prompt="a\ud83d")), "compaction.prompt has half a character"),
         (Context(compaction=Compaction(model="nope:x")), "compaction.model: "),
         (Context(compaction=True), "context.compaction is a Compaction(...) or None"),  # type: ignore[arg-type]
         (4000, "context is a Context(...) or None, not 4000"),

@@ -197,7 +197,20 @@ async def test_failures_are_counted_over_processes(tmp_path: Path, scripted: Scr
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"retries": -1}, {"pause": "1"}, {"idle": 0}, {"whole": -5}, {"longest_pause": None}, {"pause": True}],
+    [
+        {"retries": -1},
+        {"retries": 1.5},
+        {"stream_retries": 10**30},
+        {"retries": None},
+        {"pause": "1"},
+        {"pause": True},
+        {"pause": float("inf")},
+        {"pause": float("nan")},
+        {"longest_pause": None},
+        {"idle": 0},
+        {"whole": -5},
+        {"whole": float("inf")},
+    ],
 )
 def test_patience_is_checked(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(wrong))):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -72,7 +74,7 @@ def test_a_long_request_costs_its_own_price_all_of_it() -> None:
     assert cost_of(Usage(101, 5), facts) == 303
 
 
-@pytest.mark.parametrize("facts", [ModelFacts(), ModelFacts(input_price=1), ModelFacts(output_price=1)])
+@pytest.mark.parametrize("facts", [ModelFacts(), ModelFacts(context_window=1)])
 def test_without_both_prices_nothing_is_counted(facts: ModelFacts) -> None:
     assert cost_of(Usage(10**9, 10**9), facts) == 0
 
@@ -177,3 +179,40 @@ async def test_what_a_vendor_says_it_cost_stays() -> None:
 async def test_an_unknown_model_works_without_facts() -> None:
     result = await Runtime([Agent("a", model=turns(Usage(5, 5)))]).run("a", "go")
     assert (result.text, result.usage.total_tokens, result.usage.cost) == ("hm", 10, 0)
+
+
+BOTH = {"input_price": 1, "output_price": 1}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({**BOTH, "input_price": 0.25}, "ModelFacts.input_price is what a million tokens cost"),
+        ({**BOTH, "output_price": -1}, "0.25 dollars are 250_000; not -1"),
+        ({**BOTH, "cached_price": math.nan}, "ModelFacts.cached_price"),
+        ({**BOTH, "cache_write_price": "1"}, "ModelFacts.cache_write_price"),
+        ({**BOTH, "input_price": True}, "ModelFacts.input_price"),
+        ({**BOTH, "input_price": 10**30}, "ModelFacts.input_price"),
+        ({"input_price": 1}, "ModelFacts.output_price is missing"),
+        ({"output_price": 1}, "ModelFacts.input_price is missing"),
+        ({"cached_price": 1}, "no input_price and output_price"),
+        ({**BOTH, "long": 5}, "ModelFacts.long is a LongPrices"),
+        ({"context_window": "8k"}, "ModelFacts.context_window is a number of tokens"),
+        ({"context_window": -1}, "ModelFacts.context_window"),
+        ({"context_window": 0}, "ModelFacts.context_window"),
+        ({"max_output": 1.5}, "ModelFacts.max_output is a number of tokens"),
+        ({"context_window": 8_000, "max_output": 9_000}, "max_output is 9,000 and context_window 8,000"),
+        ({"input_modalities": ("text", "smell")}, "ModelFacts.input_modalities is a tuple of text, image"),
+        ({"output_modalities": "text"}, "ModelFacts.output_modalities"),
+        ({"cutoff": 2025}, "ModelFacts.cutoff is a date"),
+    ],
+)
+def test_facts_that_can_not_be_are_refused(wrong: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigurationError, match=told):
+        ModelFacts(**wrong)
+
+
+@pytest.mark.parametrize("wrong", [{"over": -1}, {"over": "1"}, {"input_price": 0.5}, {"output_price": None}])
+def test_prices_of_long_requests_are_checked_too(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=f"LongPrices.{next(iter(wrong))}"):
+        LongPrices(**{"over": 200_000, **BOTH, **wrong})

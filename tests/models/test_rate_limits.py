@@ -129,7 +129,9 @@ def test_tokens_are_guessed_from_the_text_and_what_may_be_answered() -> None:
     assert estimate(request) == 250
 
 
-@pytest.mark.parametrize("wrong", [{}, {"requests_per_minute": 0}, {"tokens_per_minute": "many"}])
+@pytest.mark.parametrize(
+    "wrong", [{}, {"requests_per_minute": 0}, {"tokens_per_minute": "many"}, {"tokens_per_minute": float("inf")}]
+)
 def test_a_limit_that_is_none_is_refused(wrong: Any) -> None:
     with pytest.raises(ConfigurationError, match="RateLimit"):
         RateLimit(**wrong)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from typing import Any
 
@@ -11,11 +12,14 @@ from msgspec.structs import replace
 
 from wakeful import (
     Agent,
+    ClientTool,
     ConfigurationError,
     Failed,
     Limits,
     ModelError,
+    ModelSettings,
     Plugin,
+    RateLimit,
     Runtime,
     StateKey,
     Text,
@@ -39,7 +43,18 @@ def test_a_runtime_says_what_its_agents_must_be(agents: Any) -> None:
         Runtime(agents)
 
 
-@pytest.mark.parametrize("options", [{"store": 1}, {"cancel_grace": "x"}, {"cancel_grace": -1}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"store": 1},
+        {"cancel_grace": "x"},
+        {"cancel_grace": -1},
+        {"facts": [1]},
+        {"facts": {"m": 1}},
+        {"rate_limits": RateLimit(requests_per_minute=1)},
+        {"rate_limits": []},
+    ],
+)
 def test_a_runtime_checks_its_options(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(options))):
         Runtime([echo()], **options)
@@ -58,6 +73,11 @@ def test_a_runtime_checks_its_options(options: dict[str, Any]) -> None:
         ("stop", [1], "stop takes policies"),
         ("stop", [WallTime("x")], "WallTime: Expected `float`"),  # type: ignore[arg-type]
         ("config", [1], "config is a Mapping"),
+        ("instructions", "a\ud83d", "instructions has half a character in it"),
+        ("description", "a\ud83d", "description has half a character in it"),
+        ("settings", ModelSettings(max_tokens=0), "settings.max_tokens is a whole number of at least 1, not 0"),
+        ("tools", [ClientTool("ask", "a\ud83d")], "its description or schema has half a character in it"),
+        ("tools", [tool(echo, description="a\ud83d")], "its description or schema has half a character in it"),
     ],
 )
 def test_an_agents_fields_are_checked_by_kind(field: str, value: Any, told: str) -> None:
@@ -140,6 +160,45 @@ async def test_a_thread_id_is_a_text_of_some_bytes(thread: Any) -> None:
 async def test_options_of_a_run_are_checked_by_name(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=next(iter(options))):
         await Runtime([echo()]).run("agent", "hi", **options)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"max_tokens": -1},
+        {"max_tokens": 1.5},
+        {"max_tokens": True},
+        {"temperature": -1},
+        {"temperature": math.nan},
+        {"temperature": "hot"},
+        {"top_p": 2},
+        {"top_p": math.nan},
+        {"stop": [""]},
+        {"stop": "end"},
+        {"stop": [1]},
+        {"reasoning": 1.5},
+        {"extra": [1]},
+    ],
+)
+async def test_settings_that_no_vendor_takes_are_refused(wrong: dict[str, Any]) -> None:
+    settings, name = ModelSettings(**wrong), next(iter(wrong))
+    with pytest.raises(ConfigurationError, match=f"agent 'agent': settings.{name} is "):
+        Runtime([replace(echo(), settings=settings)])
+    with pytest.raises(UsageError, match=f"settings.{name} is "):
+        await Runtime([echo()]).run("agent", "hi", settings=settings)
+
+
+async def test_settings_that_some_vendor_takes_are_left_to_it() -> None:
+    settings = ModelSettings(0, 1, 1, "low", ("end",), {"seed": 3})
+    assert (await Runtime([echo()]).run("agent", "hi", settings=settings)).text == "hi"
+
+
+@pytest.mark.parametrize("at", ["x", 1.5, True])
+async def test_a_fork_is_made_at_an_entry(at: Any) -> None:
+    runtime = Runtime([echo()])
+    await runtime.run("agent", "hi", thread="t")
+    with pytest.raises(UsageError, match="at is the seq of an entry"):
+        await runtime.fork("t", at=at)
 
 
 async def test_reading_is_checked_too() -> None:

@@ -192,7 +192,12 @@ class Renderer:
                 pass
 
     def _to_err(self, label: str, text: str, style: str) -> None:
-        self.end_line()
+        if self._streamed and self._open_line:
+            # The answer may go on: a break in the middle of it is for whoever looks, and no part of it.
+            if self._out.is_terminal:
+                self._err.print()
+        else:
+            self.end_line()
         self._err.print(f"{label}: {plain(text)}", style=style)
 
 

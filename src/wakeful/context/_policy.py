@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from ..models import ModelFacts
+from ..types.content import clean_text
 from ..types.requests import ModelSettings
 
 __all__ = ["Compaction", "Context", "Room", "problems_of", "room_of"]
@@ -114,8 +115,13 @@ def _compaction_problems(compaction: Any) -> list[str]:
     for name, lowest in (("keep", 0), ("max_tokens", 64)):
         if not _whole(value := getattr(compaction, name), lowest):
             found.append(f"compaction.{name} is a whole number of at least {lowest}, not {value!r}")
-    if compaction.prompt is not None and not str(compaction.prompt).strip():
+    prompt: Any = compaction.prompt
+    if prompt is not None and not isinstance(prompt, str):
+        found.append(f"compaction.prompt is a text, the instructions for a summary; not {prompt!r:.80}")
+    elif prompt is not None and not prompt.strip():
         found.append("compaction.prompt is empty; leave it out to use the one that comes with wakeful")
+    elif prompt is not None and clean_text(prompt) != prompt:
+        found.append(f"compaction.prompt has half a character in it (a lone surrogate), {prompt!r:.80}; mend it")
     return found
 
 

@@ -47,11 +47,17 @@ class _OpenCall(Struct, eq=False, gc=False):
     id: str = field(default_factory=new_id)
     pieces: list[str] = []
     size: int = 0
+    half: str = ""
+
+    @property
+    def text(self) -> str:
+        """All that came of the arguments."""
+        return "".join([*self.pieces, clean_text(self.half)])
 
     def arguments(self) -> dict[str, Any] | None:
         """The arguments, if they are whole: an object that is closed can't grow any more."""
         try:
-            found = msgspec.json.decode(clean_text("".join(self.pieces)))
+            found = msgspec.json.decode(self.text)
         except (msgspec.DecodeError, RecursionError, TypeError):
             return None
         return cast(dict[str, Any], found) if isinstance(found, dict) else None
@@ -73,8 +79,10 @@ class Answer(Struct, eq=False, gc=False):
     _parts: list[Content | _OpenCall] = []
     _text: list[str] = []
     _size: int = 0
+    _half: str = ""
     _reasoning: list[str] = []
     _reasoning_size: int = 0
+    _reasoning_half: str = ""
     _calls: dict[int, _OpenCall] = {}
     # What earlier requests for it cost, whose answer broke off.
     spent: Usage = NO_USAGE
@@ -109,13 +117,18 @@ class Answer(Struct, eq=False, gc=False):
             self._add_call(chunk)
         elif type(chunk) is PartChunk:
             self._close_text()
-            self._parts.append(chunk.part)
+            part = chunk.part
+            self._parts.append(Text(clean_text(part.text)) if type(part) is Text else part)
         else:
             raise ModelError(f"the model streamed something that is no chunk: {chunk!r:.200}")
 
     def _add_text(self, text: str) -> None:
-        if self._reasoning:
+        if self._reasoning or self._reasoning_half:
             self._close_reasoning(None, None)
+        if self._half or not text.isascii():
+            text, self._half = _paired(self._half, text)
+            if not text:
+                return
         self._text.append(text)
         channel = self._channel
         if channel.readers or channel.above:
@@ -134,14 +147,16 @@ class Answer(Struct, eq=False, gc=False):
         if self._size != self._broke_at:
             # Text that broke off stays open: a model that thinks before it goes on doesn't make two texts of it.
             self._close_words()
-        if chunk.text:
-            self._reasoning.append(chunk.text)
-            self._show_reasoning(chunk.text)
-        if chunk.encrypted is not None and self._channel.watched():
+        text, self._reasoning_half = _paired(self._reasoning_half, chunk.text)
+        if text:
+            self._reasoning.append(text)
+            self._show_reasoning(text)
+        signature, encrypted = _clean(chunk.signature), _clean(chunk.encrypted)
+        if encrypted is not None and self._channel.watched():
             at = self._clock()
-            self._channel.publish(ReasoningEncrypted(self.run, self._seq, at, self.message_id, chunk.encrypted))
-        if chunk.signature is not None or chunk.encrypted is not None:
-            self._close_reasoning(chunk.signature, chunk.encrypted, chunk.vendor)
+            self._channel.publish(ReasoningEncrypted(self.run, self._seq, at, self.message_id, encrypted))
+        if signature is not None or encrypted is not None:
+            self._close_reasoning(signature, encrypted, chunk.vendor)
 
     def _show_reasoning(self, text: str) -> None:
         offset, self._reasoning_size = self._reasoning_size, self._reasoning_size + len(text)
@@ -154,7 +169,7 @@ class Answer(Struct, eq=False, gc=False):
     def _start_call(self, chunk: CallStartChunk) -> None:
         if chunk.index in self._calls:
             raise ModelError(f"the model streamed two tool calls under the index {chunk.index}")
-        call = self._calls[chunk.index] = _OpenCall(chunk.name, chunk.vendor_id)
+        call = self._calls[chunk.index] = _OpenCall(clean_text(chunk.name), _clean(chunk.vendor_id))
         self._parts.append(call)
         self._announce(call.id, call.name)
 
@@ -162,21 +177,26 @@ class Answer(Struct, eq=False, gc=False):
         call = self._calls.get(chunk.index)
         if call is None:
             raise ModelError(f"the model streamed arguments for a tool call it never began ({chunk.index})")
-        call.pieces.append(chunk.json)
+        piece = chunk.json
+        if call.half or not piece.isascii():
+            piece, call.half = _paired(call.half, piece)
+            if not piece:
+                return
+        call.pieces.append(piece)
         if self._channel.readers or self._channel.above:
             at = self._clock()
             self._channel.publish(
-                ToolCallDelta(
-                    self.run, self._seq, at, self.message_id, self.attempt, call.size, call.id, chunk.json
-                )
+                ToolCallDelta(self.run, self._seq, at, self.message_id, self.attempt, call.size, call.id, piece)
             )
-        call.size += len(chunk.json)
+        call.size += len(piece)
 
     def _add_call(self, chunk: CallChunk) -> None:
-        call = ToolCall(new_id(), chunk.name, chunk.arguments, chunk.vendor_id, chunk.signature)
-        if (problem := _unfit(chunk.arguments)) is not None:
-            self.problems[call.id] = problem
-            call = ToolCall(call.id, chunk.name, {}, chunk.vendor_id, chunk.signature)
+        arguments, call_id = chunk.arguments, new_id()
+        if (problem := _unfit(arguments)) is not None:
+            self.problems[call_id] = problem
+            arguments = {}
+        name, vendor_id, signature = clean_text(chunk.name), _clean(chunk.vendor_id), _clean(chunk.signature)
+        call = ToolCall(call_id, name, arguments, vendor_id, signature)
         self._parts.append(call)
         self._announce(call.id, call.name)
 
@@ -186,17 +206,26 @@ class Answer(Struct, eq=False, gc=False):
 
     def _close_text(self) -> None:
         self._close_words()
-        if self._reasoning:
+        if self._reasoning or self._reasoning_half:
             self._close_reasoning(None, None)
 
     def _close_words(self) -> None:
+        if self._half:
+            # Its other half never came.
+            self._text.append(clean_text(self._half))
+            self._show_text(self._text[-1])
+            self._half = ""
         if self._text:
             if text := "".join(self._text):
-                self._parts.append(Text(clean_text(text)))
+                self._parts.append(Text(text))
             self._text = []
 
     def _close_reasoning(self, signature: str | None, encrypted: str | None, vendor: str | None = None) -> None:
-        self._parts.append(Thinking(clean_text("".join(self._reasoning)), signature, encrypted, vendor))
+        if self._reasoning_half:
+            self._reasoning.append(clean_text(self._reasoning_half))
+            self._show_reasoning(self._reasoning[-1])
+            self._reasoning_half = ""
+        self._parts.append(Thinking("".join(self._reasoning), signature, encrypted, vendor))
         self._reasoning = []
 
     def content(self, *, keep_calls: bool = True) -> tuple[Content, ...]:
@@ -212,11 +241,11 @@ class Answer(Struct, eq=False, gc=False):
         return tuple(parts)
 
     def _whole(self, call: _OpenCall) -> ToolCall | None:
-        text = "".join(call.pieces)
+        text = call.text
         arguments: Any = {}
         if text.strip():
             try:
-                arguments = msgspec.json.decode(clean_text(text))
+                arguments = msgspec.json.decode(text)
             except (msgspec.DecodeError, RecursionError) as error:
                 if self.stop == "max_tokens":
                     self.truncated = True
@@ -262,7 +291,7 @@ class Answer(Struct, eq=False, gc=False):
         if self.stop != "unknown":
             return []
         self.stop = "tool_use"
-        self._reasoning = []
+        self._reasoning, self._reasoning_half = [], ""
         return self._drop_calls(reason)
 
     def break_off(self, reason: str, *, anew: bool = False, reshow: bool = False) -> None:
@@ -270,6 +299,8 @@ class Answer(Struct, eq=False, gc=False):
         text the answer begins anew, and so it does with `anew`; with `reshow` readers begin with what is kept."""
         self.spent, self.usage, self.stop = self.total, NO_USAGE, "unknown"
         lost, self._reasoning = bool(self._reasoning), []
+        # Nobody saw it, and no other request goes on with half a character.
+        self._half = self._reasoning_half = ""
         shown = bool(self._size or self._reasoning_size or self._calls or self._parts)
         self._drop_calls(reason)
         kept = not anew and bool(self._so_far().strip())
@@ -306,7 +337,7 @@ class Answer(Struct, eq=False, gc=False):
     def prefix(self) -> tuple[Content, ...]:
         """What the next request goes on from."""
         text = "".join(self._text)
-        return (*cast(list[Content], self._parts), *([Text(clean_text(text))] if text else []))
+        return (*cast(list[Content], self._parts), *([Text(text)] if text else []))
 
     def unsaved(self) -> list[tuple[int, Content, str | None]]:
         """The parts that the checkpoints don't have yet, with how much text comes before each; calls whose
@@ -352,6 +383,18 @@ class Answer(Struct, eq=False, gc=False):
         if self._channel.watched():
             at = self._clock()
             self._channel.publish(ToolCallCancel(self.run, self._seq, at, call.id, call.name, reason))
+
+
+def _paired(half: str, text: str) -> tuple[str, str]:
+    """What can be shown of a text that goes on from `half`, and the half of a surrogate pair that its end may be:
+    whoever counts in UTF-16 may cut a character in two."""
+    text = half + text
+    cut = len(text) - 1 if "\ud800" <= text[-1:] <= "\udbff" else len(text)
+    return clean_text(text[:cut]), text[cut:]
+
+
+def _clean(text: str | None) -> str | None:
+    return None if text is None else clean_text(text)
 
 
 def _unfit(arguments: Any) -> str | None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 import msgspec
 from msgspec import Struct
@@ -21,6 +21,10 @@ __all__ = ["FactTable", "LongPrices", "Modality", "ModelFacts", "cost_of", "pric
 Modality = Literal["text", "image", "audio", "video", "document"]
 
 MILLION = 1_000_000
+_MODALITIES = get_args(Modality)
+# A million dollars for a million tokens: more is a slip, and its sums would outgrow what a store keeps.
+_HIGHEST_PRICE = MILLION * MILLION
+_PRICES = ("input_price", "output_price", "cached_price", "cache_write_price")
 
 
 class LongPrices(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
@@ -31,6 +35,13 @@ class LongPrices(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True
     output_price: int
     cached_price: int | None = None
     cache_write_price: int | None = None
+
+    def __post_init__(self) -> None:
+        found = _price_problems(self, needed=_PRICES[:2])
+        if not _whole(self.over):
+            found.append(f"LongPrices.over is a number of input tokens, such as 200_000; not {self.over!r:.80}")
+        if found:
+            raise ConfigurationError(found)
 
 
 class ModelFacts(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
@@ -51,6 +62,61 @@ class ModelFacts(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True
     output_price: int | None = None
     long: LongPrices | None = None
     cutoff: str | None = None
+
+    def __post_init__(self) -> None:
+        if found := _problems_of(self):
+            raise ConfigurationError(found)
+
+
+def _problems_of(facts: ModelFacts) -> list[str]:
+    found = [
+        f"ModelFacts.{name} is a number of tokens, such as 8_000, or None if it isn't known; not {value!r:.80}"
+        for name in ("context_window", "max_output")
+        if (value := getattr(facts, name)) is not None and not (_whole(value) and value)
+    ]
+    if not found and facts.max_output and facts.context_window and facts.max_output > facts.context_window:
+        found.append(
+            f"ModelFacts.max_output is {facts.max_output:,} and context_window {facts.context_window:,}, which "
+            "has the answer in it; lower the one or raise the other"
+        )
+    found += [
+        f"ModelFacts.{name} is a tuple of {', '.join(_MODALITIES)}; not {value!r:.80}"
+        for name in ("input_modalities", "output_modalities")
+        if (value := getattr(facts, name)) is not None
+        and not (isinstance(value, tuple | list) and {*map(str, cast(tuple[Any, ...], value))} <= {*_MODALITIES})
+    ]
+    priced = facts.input_price is not None or facts.output_price is not None
+    found += _price_problems(facts, needed=_PRICES[:2] if priced else ())
+    long: Any = facts.long
+    if long is not None and not isinstance(long, LongPrices):
+        found.append(
+            "ModelFacts.long is a LongPrices(over=200_000, input_price=..., output_price=...), the prices of "
+            f"longer requests; not {long!r:.80}"
+        )
+    if not priced and (long, facts.cached_price, facts.cache_write_price) != (None, None, None):
+        found.append("ModelFacts has other prices, and no input_price and output_price; give these as well")
+    cutoff: Any = facts.cutoff
+    if cutoff is not None and not isinstance(cutoff, str):
+        found.append(f"ModelFacts.cutoff is a date as a text, such as '2025-06-30', not {cutoff!r:.80}")
+    return found
+
+
+def _price_problems(prices: ModelFacts | LongPrices, needed: tuple[str, ...]) -> list[str]:
+    kind, found = type(prices).__name__, list[str]()
+    for name in _PRICES:
+        value: Any = getattr(prices, name)
+        if value is None and name in needed:
+            found.append(f"{kind}.{name} is missing: give both input_price and output_price, 0 for what is free")
+        elif value is not None and not (_whole(value) and value <= _HIGHEST_PRICE):
+            found.append(
+                f"{kind}.{name} is what a million tokens cost, in whole micro-units: 0.25 dollars are 250_000; "
+                f"not {value!r:.80}"
+            )
+    return found
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 class _Shipped(Struct, frozen=True):

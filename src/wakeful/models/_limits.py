@@ -23,6 +23,7 @@ BURST = MINUTE / 40
 DELAY = MINUTE / 40
 PACE = MINUTE + BURST + DELAY
 
+MOST = 1e15
 OUTPUT_GUESS = 512
 MEDIA_GUESS = 1000
 
@@ -39,9 +40,11 @@ class RateLimit(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True)
             raise ConfigurationError("a RateLimit limits something: give requests_per_minute or tokens_per_minute")
         for name, value in zip(self.__struct_fields__, given, strict=True):
             if value is not None and (
-                isinstance(value, bool) or not isinstance(value, int | float) or not value > 0
+                isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MOST
             ):
-                raise ConfigurationError(f"RateLimit.{name} is a positive number, not {value!r:.80}")
+                raise ConfigurationError(
+                    f"RateLimit.{name} is a positive number, or None for no limit; not {value!r:.80}"
+                )
 
 
 class _Waiter(Struct, eq=False):

@@ -11,6 +11,9 @@ from ..errors import ConfigurationError, ModelError, ModelOverloaded
 
 __all__ = ["Patience"]
 
+_MOST_RETRIES = 1_000_000
+_LONGEST = 1_000_000_000.0  # Some thirty years: more is no time that a clock can be set to.
+
 
 class Patience(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """How patient a run is with its model. Times are in seconds; None is without end.
@@ -33,13 +36,28 @@ class Patience(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     whole: float | None = 600.0
 
     def __post_init__(self) -> None:
+        found: list[str] = []
         for name in self.__struct_fields__:
             value: Any = getattr(self, name)
-            endless = name in ("idle", "whole")
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not (number and value >= 0 and (value or not endless)) and not (value is None and endless):
-                kind = "positive" if endless else "not negative"
-                raise ConfigurationError(f"Patience.{name} is a number and {kind}; it can't be {value!r:.80}")
+            endless, counted = name in ("idle", "whole"), name in ("retries", "stream_retries")
+            if value is None:
+                right = endless
+            else:
+                number = type(value) is int or (type(value) is float and not counted)
+                right = (
+                    number and 0 <= value <= (_MOST_RETRIES if counted else _LONGEST) and (value or not endless)
+                )
+            if right:
+                continue
+            if counted:
+                kind = f"a whole number and not negative, up to {_MOST_RETRIES:,}"
+            elif endless:
+                kind = "a number of seconds and positive, or None for no end"
+            else:
+                kind = f"a number of seconds and not negative, up to {_LONGEST:,.0f}"
+            found.append(f"Patience.{name} is {kind}; it can't be {value!r:.80}")
+        if found:
+            raise ConfigurationError(found)
 
     def waits_for(self, error: ModelError) -> bool:
         """Whether asking again may help, and soon enough."""

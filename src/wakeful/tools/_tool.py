@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property, partial, update_wrapper
 from typing import Any, Protocol, cast, overload
 
+import msgspec
 from msgspec import Struct
 
 from ..errors import ConfigurationError
@@ -183,6 +184,8 @@ class Tool:
             found.append(f"{label}: an approval rule can't be async; decide in a plugin's gate_tool instead")
         if not _valid_name(self.spec.name):
             found.append(f"{label}: a name has 1 to 64 letters, digits, '_' or '-'")
+        if not _sendable(self.spec):
+            found.append(f"{label}: {_HALF}")
         return found + [f"{label}: {problem}" for problem in self._question_problems()]
 
     def _question_problems(self) -> list[str]:
@@ -262,7 +265,9 @@ class ClientTool(Tool):
 
     def problems(self) -> list[str]:
         """What is wrong with the tool's definition."""
-        return [] if _valid_name(self.name) else [f"tool {self.name!r}: not a valid name"]
+        if not _valid_name(self.name):
+            return [f"tool {self.name!r}: not a valid name"]
+        return [] if _sendable(self.spec) else [f"tool {self.name!r}: {_HALF}"]
 
 
 @overload
@@ -328,6 +333,17 @@ def _name_of(function: Any) -> str:
 
 def _positive(value: Any) -> bool:
     return isinstance(value, int | float) and value > 0
+
+
+_HALF = "its description or schema has half a character in it (a lone surrogate); mend it"
+
+
+def _sendable(spec: ToolSpec) -> bool:
+    try:
+        msgspec.json.encode(spec, enc_hook=repr)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _valid_name(name: str) -> bool:
