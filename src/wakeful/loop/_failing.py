@@ -56,7 +56,7 @@ async def failed(act: Activation, asking: Asking, error: ModelError, patience: P
             )
             act.set_run(ending=Failed("StreamBroken", why))
         else:
-            act.set_run(ending=Failed(type(error).__name__, str(error)))
+            act.set_run(ending=Failed(type(error).__name__, str(error) + _unwaited(error, patience)))
         return
     asking.again = True
     asking.answer.break_off(str(error), anew=anew or not error.transient)
@@ -67,6 +67,13 @@ async def failed(act: Activation, asking: Asking, error: ModelError, patience: P
         await sleep(act.clock, pause)
     else:
         give_up(act)
+
+
+def _unwaited(error: ModelError, patience: Patience) -> str:
+    longest = patience.longest_retry_after
+    if not error.transient or patience.waits_for(error) or "longest_retry_after" in str(error):
+        return ""
+    return f", which is more than Patience(longest_retry_after={longest:g}): it isn't waited for"
 
 
 def _pause(asking: Asking, error: ModelError, patience: Patience, *, counted: bool) -> float | None:

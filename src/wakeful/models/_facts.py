@@ -184,19 +184,26 @@ class FactTable:
         if ":" not in name:
             return self._own.get(name)  # A model of the application's own; the table needn't even be read.
         tables = (self._own, shipped_facts().models)
-        names = (name, _plain(name))
+        names = (name, without_address(name), _plain(name))
         return next((table[one] for one in names for table in tables if one in table), None)
 
 
 # A snapshot's date, and what Bedrock and Vertex put around a model's name.
 _SNAPSHOT = re.compile(r"([-@](\d{4}-\d{2}-\d{2}|\d{8}|latest|default))?(-v\d+(:\d+)?(:\d+k)?)?$")
 _REGION = re.compile(r"^(us-gov|us|eu|apac|au|jp|ca|global)\.")
+# Where a model is, in the names of those that aren't at their vendor's own address.
+_ADDRESS = re.compile(r"@([a-z]+://.*|[a-z]+(-[a-z]+)+-?\d+)$")
 _ARN = re.compile(r"^arn:[^/]*/")
+
+
+def without_address(name: str) -> str:
+    """The name that a model has wherever it is."""
+    return _ADDRESS.sub("", name)
 
 
 def _plain(name: str) -> str:
     """The name that a snapshot or a regional profile of a model has in the table."""
-    vendor, _, model = name.partition(":")
+    vendor, _, model = without_address(name).partition(":")
     if vendor == "bedrock":
         model = _REGION.sub("", _ARN.sub("", model))
     if vendor == "google":

@@ -23,7 +23,7 @@ from ..errors import (
 )
 from ._waiting import retry_after, seconds_of
 
-__all__ = ["Fault", "broken", "error_of", "fault_of", "scrub", "unreachable"]
+__all__ = ["Fault", "broken", "error_of", "fault_of", "unreachable"]
 
 _TEXT_LIMIT = 600
 
@@ -132,7 +132,12 @@ def fault_of(status: int | None, body: Any, headers: Mapping[str, str] | None = 
     request_id = next((headers[h] for h in _REQUEST_IDS if headers.get(h)), None)
     if request_id is None and isinstance(body, dict):
         request_id = cast(dict[str, Any], body).get("request_id")
-    return Fault(" ".join(text.split())[:_TEXT_LIMIT], " ".join(kinds), status, wait, request_id)
+    return Fault(_short(" ".join(text.split())), " ".join(kinds), status, wait, request_id)
+
+
+def _short(text: str) -> str:
+    """The beginning of a text. It ends with a whole word: half a key would not be known for one."""
+    return text if len(text) <= _TEXT_LIMIT else text[:_TEXT_LIMIT].rpartition(" ")[0] + " …"
 
 
 def _status_of(kind: str) -> int | None:
@@ -172,12 +177,13 @@ def _delay_in(details: Any) -> float | None:
     return None
 
 
-def error_of(model: str, fault: Fault, *, key: str | None = None) -> ModelError:
-    """The error that a fault is. `model` is the name that it is about; `key` is kept out of the words."""
+def error_of(model: str, fault: Fault) -> ModelError:
+    """The error that a fault is. `model` is the name that it is about."""
     kind, what, transient = _classify(fault)
     said = " ".join(part for part in (str(fault.status or ""), fault.kinds) if part)
-    text = scrub(fault.text, key)
-    message = f"{model}: {what}" + (f" ({said})" if said else "") + (f": {text}" if text else "")
+    message = f"{model}: {what}" + (f" ({said})" if said else "") + (f": {fault.text}" if fault.text else "")
+    if fault.retry_after and transient is not False:
+        message += f"; it says to come back in {fault.retry_after:g} s"
     if fault.request_id:
         message += f" [request {fault.request_id}]"
     return kind(
@@ -218,28 +224,24 @@ def _classify(fault: Fault) -> tuple[type[ModelError], str, bool | None]:
     return InvalidRequest, "the vendor refuses the request", None
 
 
-def unreachable(model: str, error: BaseException, *, timeout: bool, key: str | None = None) -> ModelError:
+def unreachable(model: str, error: BaseException, *, timeout: bool) -> ModelError:
     """The error for a vendor that wasn't reached, or took too long."""
-    text = scrub(_deepest(error), key)
+    text = _deepest(error)
     if timeout:
         return ModelTimeout(f"{model}: the vendor took too long: {text}")
     return ModelUnavailable(f"{model}: the vendor can't be reached: {text}")
 
 
-def broken(model: str, why: str, *, key: str | None = None, request_id: str | None = None) -> StreamBroken:
+def broken(model: str, why: str, *, request_id: str | None = None) -> StreamBroken:
     """The error for an answer that broke off, or whose pieces make no sense."""
-    return StreamBroken(f"{model}: the answer broke off: {scrub(why, key)}", request_id=request_id)
+    return StreamBroken(f"{model}: the answer broke off: {why}", request_id=request_id)
 
 
 def _deepest(error: BaseException) -> str:
     """The error's own words, and those of its first cause: SDKs say `Connection error.` and chain the reason."""
     first = error
-    while (cause := first.__cause__ or first.__context__) is not None:
+    # A timeout is a cancellation in the end, whose words are about tasks of ours.
+    while isinstance(cause := first.__cause__ or first.__context__, Exception):
         first = cause
     own, deep = str(error) or type(error).__name__, str(first) or type(first).__name__
     return own if first is error or deep in own else f"{own.rstrip('.')}: {deep}"
-
-
-def scrub(text: str, key: str | None) -> str:
-    """The text without the key, which some vendors send back in their errors."""
-    return text.replace(key, "***") if key else text

@@ -113,7 +113,9 @@ class Guard:
         """Wait for the rate limits, and for the vendor if it said to stay away no longer than that."""
         if (paused := self._paused()) > longest:
             raise RateLimited(
-                f"the vendor of model {self._name!r} said to come back in {paused:.0f} s", retry_after=paused
+                f"the vendor of model {self._name!r} said to come back in {paused:.0f} s, which is more than "
+                f"Patience(longest_retry_after={longest:g}): it isn't waited for",
+                retry_after=paused,
             )
         tokens = estimate(request) if self._counts_tokens else 0
         for bucket in self._buckets:

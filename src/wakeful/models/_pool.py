@@ -30,6 +30,7 @@ from ._attempt import Attempt
 from ._facts import ModelFacts
 from ._guard import Guard, guarded
 from ._protocol import Chunk, Model, ModelRequest
+from ._secrets import public
 
 __all__ = ["Member", "Pool", "PoolModel"]
 
@@ -60,7 +61,7 @@ class Member(Struct, frozen=True):
     @property
     def name(self) -> str:
         """The model's name."""
-        return self.model if isinstance(self.model, str) else self.model.name
+        return public(self.model) if isinstance(self.model, str) else self.model.name
 
 
 class Pool(Struct, frozen=True):

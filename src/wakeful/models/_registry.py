@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
+from threading import Lock
 from typing import Any, cast
+from weakref import WeakSet
 
 from ..clock import Clock, SystemClock
 from ..errors import ConfigurationError, LiveModelForbidden, ModelError, UnknownModel, WakefulError, explain
 from ..types.runs import Usage
-from ._facts import FactTable, ModelFacts, priced
+from ._facts import FactTable, ModelFacts, priced, without_address
 from ._guard import Breaker, Guard
 from ._limits import Bucket, RateLimit
 from ._pool import Pool, PoolModel
 from ._protocol import Model
+from ._secrets import public
 
 __all__ = ["VENDORS", "ModelRegistry", "VendorFactory", "check_live", "forbid_live_models"]
 
@@ -39,6 +42,10 @@ VENDORS: Mapping[str, str] = {
 }
 
 _forbidden = False
+
+# The registries of the process that use models: one object may be in several, and its last user closes it.
+_users: WeakSet[ModelRegistry] = WeakSet()
+_users_lock = Lock()
 
 
 def forbid_live_models(forbidden: bool = True) -> bool:
@@ -74,6 +81,8 @@ class ModelRegistry:
         self._pools: dict[int, PoolModel] = {}
         # The names of the models that are known by one; others are known by their own.
         self._names: dict[int, str] = {}
+        # The models to close, held so that others who have them see that they are used here.
+        self._in_use: dict[int, Model] = {}
         self._guards: dict[tuple[str, bool], Guard | None] = {}
         self._buckets = {name: Bucket(self.clock, limit) for name, limit in _checked(rate_limits).items()}
         for name, entry in (models or {}).items():
@@ -113,7 +122,7 @@ class ModelRegistry:
     def resolve(self, model: str | Model | Pool) -> Model:
         """The model of that name, made on first use."""
         if not isinstance(model, str):
-            return self._pool(model) if isinstance(model, Pool) else model
+            return self._pool(model) if isinstance(model, Pool) else self._used(model)
         found = self._models.get(model)
         if found is None:
             self.check(model)
@@ -140,8 +149,8 @@ class ModelRegistry:
             return guard
 
     def _guard_of(self, name: str, live: bool) -> Guard | None:
-        # The model's own limit comes first, then its vendor's.
-        keys = dict.fromkeys([name, name.partition(":")[0]])
+        # The model's own limit comes first, then the one it has wherever it is, then its vendor's.
+        keys = dict.fromkeys([name, without_address(name), name.partition(":")[0]])
         buckets = [self._buckets[key] for key in keys if key in self._buckets]
         if not live and not buckets:
             return None
@@ -151,7 +160,15 @@ class ModelRegistry:
 
     def _add(self, name: str, model: Model) -> Model:
         self._models[name] = model
-        self._names[id(model)] = name
+        self._names[id(model)] = public(name)
+        return self._used(model)
+
+    def _used(self, model: Model) -> Model:
+        """Note that the model is in use here, until this registry is closed."""
+        if id(model) not in self._in_use:
+            with _users_lock:
+                self._in_use[id(model)] = model
+                _users.add(self)
         return model
 
     def _pool(self, pool: Pool) -> PoolModel:
@@ -166,20 +183,26 @@ class ModelRegistry:
         except WakefulError:
             raise
         except Exception as error:
-            raise ModelError(f"model {model!r} could not be made: {explain(error)}") from error
+            raise ModelError(public(f"model {model!r} could not be made: {explain(error)}")) from error
         if not hasattr(made, "stream"):
-            raise ModelError(f"model {model!r}: its factory made {made!r:.80}, which is no model")
+            raise ModelError(f"model {public(model)!r}: its factory made {made!r:.80}, which is no model")
         return made
 
     async def close(self, others: Iterable[Model | Pool] = ()) -> None:
-        """Close what these models, and others, hold open, such as connections."""
-        every = {id(model): model for model in (*self._models.values(), *others)}
+        """Close what these models, and others, hold open, such as connections; not of those that somebody else
+        still uses, who closes them in turn."""
+        every = {id(model): model for model in (*self._models.values(), *self._in_use.values(), *others)}
+        self._in_use = {}
+        with _users_lock:
+            _users.discard(self)
+            elsewhere = {one for registry in _users for one in registry._in_use}
         for model in every.values():
-            if (close := getattr(model, "close", None)) is not None:
+            if id(model) not in elsewhere and (close := getattr(model, "close", None)) is not None:
                 await close()
 
     def _explain(self, model: str, vendor: str, shaped: bool) -> str:
-        names = [*sorted(self._models), *[f"{v}:…" for v in sorted(self._vendors)]]
+        model = public(model)
+        names = [*sorted(map(public, self._models)), *[f"{v}:…" for v in sorted(self._vendors)]]
         known = ", ".join(names) or "none"
         if not shaped:
             return (

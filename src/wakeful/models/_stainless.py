@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from ..errors import ModelError, explain
-from ._faults import broken, error_of, fault_of, scrub, unreachable
+from ..errors import InvalidRequest, ModelError, WakefulError, explain
+from ._faults import broken, error_of, fault_of, unreachable
 from ._protocol import Chunk
-from ._vendor import sdk
+from ._secrets import hide
 
 __all__ = ["Reader", "http_client", "streamed"]
 
@@ -39,39 +39,52 @@ def http_client(module: Any, proxy: str | None, given: Any) -> Any:
 
 
 async def streamed(
-    model: str, open_stream: Callable[[], Awaitable[Any]], reader: Reader, key: str | None
+    model: str, open_stream: Callable[[], Awaitable[Any]], reader: Reader, secrets: Callable[[], Iterable[str]]
 ) -> AsyncIterator[Chunk]:
     """The chunks of one call. Whatever goes wrong is raised as what it is, without the SDK's own error, which may
-    show what a vendor repeats of the request."""
+    show what a vendor repeats of the request; and without the secrets."""
     try:
-        stream = await open_stream()
-    except Exception as error:
-        raise _translated(model, error, key, began=False) from None
-    request_id = _request_id(stream.response.headers)
-    try:
-        kind = stream.response.headers.get("content-type", "text/event-stream")
-        if "event-stream" not in kind:
-            raise broken(model, f"the vendor answered with {kind}, not with a stream", request_id=request_id)
-        take, read = stream.__anext__, reader.read
-        while not reader.whole:
-            try:
-                chunks = read(await take())
-            except StopAsyncIteration:
-                break
-            except Exception as error:
-                raised = _translated(model, error, key, began=True)
-                raised.request_id = raised.request_id or request_id
-                raise raised from None
-            for chunk in chunks:
+        try:
+            stream = await open_stream()
+        except Exception as error:
+            raise _translated(model, error, began=False) from None
+        request_id = _request_id(stream.response.headers)
+        try:
+            kind = stream.response.headers.get("content-type", "text/event-stream")
+            if "event-stream" not in kind:
+                raise _no_stream(model, kind, request_id)
+            take, read = stream.__anext__, reader.read
+            while not reader.whole:
+                try:
+                    chunks = read(await take())
+                except StopAsyncIteration:
+                    break
+                except Exception as error:
+                    raised = _translated(model, error, began=True)
+                    if isinstance(raised, ModelError):
+                        raised.request_id = raised.request_id or request_id
+                    raise raised from None
+                for chunk in chunks:
+                    yield chunk
+            if not reader.whole:
+                raise broken(model, "it ended before the vendor said why it stopped", request_id=request_id)
+            for chunk in await _rest(take, reader):
                 yield chunk
-        if not reader.whole:
-            raise broken(model, "it ended before the vendor said why it stopped", request_id=request_id)
-        for chunk in await _rest(take, reader):
+        finally:
+            await stream.close()
+        for chunk in reader.end():
             yield chunk
-    finally:
-        await stream.close()
-    for chunk in reader.end():
-        yield chunk
+    except ModelError as error:
+        hide(error, secrets())
+        raise
+
+
+def _no_stream(model: str, kind: str, request_id: str | None) -> InvalidRequest:
+    return InvalidRequest(
+        f"{model}: the vendor answered with {kind}, not with a stream (text/event-stream); the base URL is wrong, "
+        "or the server can't stream",
+        request_id=request_id,
+    )
 
 
 async def _rest(take: Callable[[], Awaitable[Any]], reader: Reader) -> list[Chunk]:
@@ -89,26 +102,27 @@ async def _rest(take: Callable[[], Awaitable[Any]], reader: Reader) -> list[Chun
     return chunks
 
 
-def _translated(model: str, error: Exception, key: str | None, *, began: bool) -> ModelError:
-    if isinstance(error, ModelError):
+def _translated(model: str, error: Exception, *, began: bool) -> WakefulError:
+    if isinstance(error, WakefulError):
         return error
-    http = sdk("httpx2", "openai")
+    import httpx2 as http  # It came with the SDK, whichever it is.
+
     kind = type(error).__name__
     if kind == "APITimeoutError" or isinstance(error, http.TimeoutException):
-        return unreachable(model, error, timeout=True, key=key)
+        return unreachable(model, error, timeout=True)
     if kind == "APIConnectionError" or isinstance(error, http.TransportError):
         if began:
-            return broken(model, str(error.__cause__ or error), key=key)
-        return unreachable(model, error, timeout=False, key=key)
+            return broken(model, str(error.__cause__ or error))
+        return unreachable(model, error, timeout=False)
     response = getattr(error, "response", None)
     headers: Mapping[str, str] = {} if response is None else response.headers
     if hasattr(error, "body") and hasattr(error, "message"):
         status: int | None = getattr(error, "status_code", None)
         body: Any = error.body or getattr(error, "message")  # noqa: B009 # pyright: ignore
-        return error_of(model, fault_of(status, body, dict(headers)), key=key)
+        return error_of(model, fault_of(status, body, dict(headers)))
     if began:
-        return broken(model, f"a piece of it makes no sense ({explain(error):.200})", key=key)
-    return ModelError(f"{model} could not be asked: {scrub(explain(error), key)}")
+        return broken(model, f"a piece of it makes no sense ({explain(error):.200})")
+    return ModelError(f"{model} could not be asked: {explain(error)}")
 
 
 def _request_id(headers: Mapping[str, str]) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncGenerator, Callable
 from typing import Generic, TypeVar, cast
 
@@ -45,11 +46,13 @@ class Readers:
     def __init__(self) -> None:
         self.running: set[threading.Thread] = set()
 
-    async def join(self) -> None:
-        """Wait until those that were left have come to their end."""
+    async def join(self, within: float | None = None) -> None:
+        """Wait until those that were left have come to their end, or so many seconds; they end by themselves."""
+        until = None if within is None else time.monotonic() + within
         for thread in [*self.running]:
-            await asyncio.to_thread(thread.join)
-            self.running.discard(thread)
+            await asyncio.to_thread(thread.join, None if until is None else max(0.0, until - time.monotonic()))
+            if not thread.is_alive():
+                self.running.discard(thread)
 
 
 async def pieces_of(

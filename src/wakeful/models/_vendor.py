@@ -1,9 +1,8 @@
-"""What the vendors' adapters share: SDKs imported on first use, hidden keys, checked settings, media."""
+"""What the vendors' adapters share: SDKs imported on first use, checked settings, media."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, Mapping
 from importlib import import_module
@@ -11,11 +10,11 @@ from typing import Any, Generic, TypeVar, cast, get_type_hints
 
 import msgspec
 
-from ..errors import BadCredentials, ConfigurationError, InvalidRequest
+from ..errors import ConfigurationError, InvalidRequest
 from ..types.content import Base64, Url
 from ._history import Media, kind_of
 
-__all__ = ["Client", "Key", "media_type_of", "sdk", "settings_of", "text_inside", "unsupported"]
+__all__ = ["Client", "media_type_of", "sdk", "settings_of", "text_inside", "unsupported"]
 
 T = TypeVar("T")
 
@@ -31,33 +30,6 @@ def sdk(module: str, extra: str) -> Any:
             f"{extra} models need the package {module.partition('.')[0]!r}, which isn't installed: "
             f"pip install 'wakeful[{extra}]'"
         ) from None
-
-
-class Key:
-    """A key, given or in the environment; it is looked up on use and never shown."""
-
-    __slots__ = ("_given", "names")
-
-    def __init__(self, given: str | None, *names: str) -> None:
-        self._given = given
-        self.names = names
-
-    def __repr__(self) -> str:
-        return f"Key({'given' if self._given else ' or '.join(self.names)})"
-
-    __str__ = __repr__
-
-    @property
-    def found(self) -> str | None:
-        """The key, if there is one."""
-        return self._given or next((value for name in self.names if (value := os.environ.get(name))), None)
-
-    def need(self, model: str) -> str:
-        """The key; raises `BadCredentials` if there is none."""
-        if (key := self.found) is None:
-            names = " or ".join(self.names)
-            raise BadCredentials(f"{model}: there is no key; set {names} in the environment, or pass api_key=...")
-        return key
 
 
 class Client(Generic[T]):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from .._protocol import Chunk, ModelRequest
+from .._secrets import Key, checked_url, forms_of, headers_of, named
 from .._stainless import http_client, streamed
-from .._vendor import Client, Key, sdk
+from .._vendor import Client, sdk
 from ._request import messages_request
 from ._stream import MessagesReader
 
@@ -35,10 +37,10 @@ class AnthropicModel:
         http_client: Any = None,
     ) -> None:
         self.model = model
-        self.name = f"anthropic:{model}"
+        self.name = named("anthropic", model, base_url)
         self._key = Key(api_key, "ANTHROPIC_API_KEY")
-        self._base_url = base_url
-        self._headers = dict(headers or {})
+        self._base_url = None if base_url is None else checked_url(f"anthropic:{model}", base_url)
+        self._headers = headers_of(self.name, headers)
         self._timeout = timeout
         self._proxy = proxy
         self._http_client = http_client
@@ -51,7 +53,11 @@ class AnthropicModel:
         """Answer the request."""
         body, answers = messages_request(self.model, self.name, request, self._headers)
         reader = MessagesReader(self.name, answers)
-        return streamed(self.name, lambda: self._client.get().messages.create(**body), reader, self._key.found)
+        return streamed(self.name, lambda: self._client.get().messages.create(**body), reader, self._secrets)
+
+    def _secrets(self) -> tuple[str, ...]:
+        urls = (self._base_url, os.environ.get("ANTHROPIC_BASE_URL"), self._proxy)
+        return forms_of(self._key.found, urls=urls, headers=self._headers.values())
 
     async def close(self) -> None:
         """Close its connections."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from typing import Any, cast
 
 from ...errors import BadCredentials, ConfigurationError, InvalidRequest, ModelError, WakefulError, explain
-from .._faults import broken, error_of, fault_of, scrub, unreachable
+from .._faults import broken, error_of, fault_of, unreachable
 from .._protocol import Chunk, ModelRequest
+from .._secrets import Key, checked_url, forms_of, headers_of, hide, named
 from .._threads import Readers, Reading, pieces_of
-from .._vendor import Key, sdk
+from .._vendor import sdk
 from ._connection import Call, session_of
 from ._request import request_of
 from ._stream import EventReader
@@ -22,6 +24,8 @@ __all__ = ["BedrockModel"]
 CONNECT_SECONDS = 60.0
 READ_SECONDS = 600.0
 CONNECTIONS = 64
+
+_AWS_KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 
 # What an exception in the middle of a stream would have been as an answer.
 _IN_STREAM = {
@@ -57,13 +61,13 @@ class BedrockModel:
         proxy: str | None = None,
     ) -> None:
         self.model = model
-        self.name = f"bedrock:{model}"
+        self.name = named("bedrock", model, base_url or region)
         self._key = Key(api_key, "AWS_BEARER_TOKEN_BEDROCK")
         self._region = region
         self._profile = profile
         self._session = session
-        self._base_url = base_url
-        self._headers = dict(headers or {})
+        self._base_url = None if base_url is None else checked_url(f"bedrock:{model}", base_url)
+        self._headers = headers_of(self.name, headers)
         self._timeout = timeout
         self._proxy = proxy
         self._readers = Readers()
@@ -91,12 +95,15 @@ class BedrockModel:
                     for chunk in reader.read(event):
                         yield chunk
             reader.end()
+        except ModelError as error:
+            hide(error, self._secrets())
+            raise
         except WakefulError:
             raise
         except Exception as error:
             if reader.whole:  # What follows the answer, such as its usage, is no reason to ask again.
                 return
-            raise self._explained(error, reader) from None
+            raise hide(self._explained(error, reader), self._secrets()) from None
 
     def _read(self, body: dict[str, Any], reading: Reading[dict[str, Any]], reader: EventReader) -> None:
         """Ask, and tell of every event: in a thread."""
@@ -120,16 +127,21 @@ class BedrockModel:
             return self._made
 
     def _make(self) -> tuple[Any, Any]:
-        boto3, core = sdk("boto3", "bedrock"), sdk("botocore", "bedrock")
+        boto3, core, key = sdk("boto3", "bedrock"), sdk("botocore", "bedrock"), self._key.checked(self.name)
+        if key is None and self._session is None and self._profile is None:
+            self._check_environment()
         config = sdk("botocore.config", "bedrock").Config(
             # Whoever asks knows best whether, when and whom to ask again.
             retries={"total_max_attempts": 1, "mode": "standard"},
-            **({"signature_version": core.UNSIGNED} if self._key.found else {}),
+            **({"signature_version": core.UNSIGNED} if key else {}),
         )
         try:
             session = self._session or boto3.session.Session(profile_name=self._profile)
             client = session.client(
-                "bedrock-runtime", region_name=self._region, endpoint_url=self._base_url, config=config
+                "bedrock-runtime",
+                region_name=self._region or session.region_name or os.environ.get("AWS_REGION"),
+                endpoint_url=self._base_url,
+                config=config,
             )
         except core.exceptions.NoRegionError:
             raise ConfigurationError(
@@ -152,7 +164,7 @@ class BedrockModel:
 
     def _explained(self, error: Exception, reader: EventReader) -> ModelError:
         """What an error of the SDK, or below it, is."""
-        known, key = sdk("botocore.exceptions", "bedrock"), self._key.found
+        known = sdk("botocore.exceptions", "bedrock")
         if isinstance(error, known.ClientError):
             response = cast(Any, error).response
             said, meta = response.get("Error", {}), response.get("ResponseMetadata", {})
@@ -160,7 +172,7 @@ class BedrockModel:
             status = _IN_STREAM.get(code) or meta.get("HTTPStatusCode")
             body = {"code": code, "message": said.get("Message", ""), "request_id": reader.request_id}
             headers = {name.lower(): value for name, value in meta.get("HTTPHeaders", {}).items()}
-            return error_of(self.name, fault_of(status, body, headers), key=key)
+            return error_of(self.name, fault_of(status, body, headers))
         if isinstance(error, known.NoCredentialsError | known.PartialCredentialsError | known.TokenRetrievalError):
             return BadCredentials(
                 f"{self.name}: there are no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
@@ -169,12 +181,28 @@ class BedrockModel:
         if isinstance(error, known.ParamValidationError):
             return InvalidRequest(f"{self.name}: the SDK refuses the request: {error}")
         if type(error).__name__ in ("ReadTimeoutError", "ConnectTimeoutError"):
-            return unreachable(self.name, error, timeout=True, key=key)
+            return unreachable(self.name, error, timeout=True)
         if reader.begun:
-            return broken(self.name, str(error) or type(error).__name__, key=key, request_id=reader.request_id)
+            return broken(self.name, str(error) or type(error).__name__, request_id=reader.request_id)
         if isinstance(error, known.HTTPClientError | known.ConnectionError):
-            return unreachable(self.name, error, timeout=False, key=key)
-        return ModelError(f"{self.name} could not be asked: {scrub(explain(error), key)}")
+            return unreachable(self.name, error, timeout=False)
+        return ModelError(f"{self.name} could not be asked: {explain(error)}")
+
+    def _secrets(self) -> tuple[str, ...]:
+        found = [os.environ.get(name) for name in _AWS_KEYS]
+        return forms_of(
+            self._key.found, *found, urls=(self._base_url, self._proxy), headers=self._headers.values()
+        )
+
+    def _check_environment(self) -> None:
+        """Refuse what can't be sent: AWS's own tools would show it in their error."""
+        for name in _AWS_KEYS:
+            value = os.environ.get(name, "")
+            if value != value.strip() or not value.isascii() or not (value.isprintable() or not value):
+                raise BadCredentials(
+                    f"{self.name}: {name} in the environment has a space, a line break or another character that "
+                    "no key has; set it again, alone"
+                )
 
     async def close(self) -> None:
         """Close its connections."""

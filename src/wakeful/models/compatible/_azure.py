@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from ...errors import BadCredentials, ConfigurationError
-from .._vendor import Key, sdk
+from .._secrets import Key
+from .._vendor import sdk
 from ..openai._model import ChatModel
 
 __all__ = ["AzureModel"]
@@ -37,7 +38,8 @@ class AzureModel(ChatModel):
             "azure",
             deployment,
             Key(api_key, "AZURE_OPENAI_API_KEY"),
-            base_url=endpoint or os.environ.get("AZURE_OPENAI_ENDPOINT"),
+            base_url=endpoint or os.environ.get("AZURE_OPENAI_ENDPOINT") or None,
+            address=endpoint,
             headers=headers,
             timeout=timeout,
             proxy=proxy,
@@ -54,15 +56,14 @@ class AzureModel(ChatModel):
 
     def _made(self) -> Any:
         openai = sdk("openai", "openai")
-        if self._token_provider is None and self._key.found is None:
+        key = self._key.checked(self.name)
+        if self._token_provider is None and key is None:
             raise BadCredentials(
                 f"{self.name}: there is no key; set AZURE_OPENAI_API_KEY in the environment, or pass api_key=... "
                 "or token_provider=..."
             )
         who = (
-            {"api_key": self._key.found}
-            if self._token_provider is None
-            else {"azure_ad_token_provider": self._token_provider}
+            {"api_key": key} if self._token_provider is None else {"azure_ad_token_provider": self._token_provider}
         )
         return openai.AsyncAzureOpenAI(
             azure_endpoint=self._base_url,

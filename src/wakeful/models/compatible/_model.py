@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from ...errors import ConfigurationError
-from .._vendor import Key
+from .._secrets import Key, checked_url
 from ..openai._model import ChatModel, OptionalKey
 from ..openai._settings import OpenAIChatSettings
 from ._servers import PLAIN, SERVERS
@@ -24,6 +25,10 @@ __all__ = [
     "together",
     "vllm",
 ]
+
+
+# The base URL that may stand in a name: `qwen3@http://gpu:8000/v1`.
+_ADDRESS = re.compile(r"@([a-zA-Z][a-zA-Z0-9+.-]*://.*)\Z")
 
 
 class CompatibleSettings(OpenAIChatSettings, total=False):
@@ -65,11 +70,13 @@ class CompatibleModel(ChatModel):
         if server is not None and server not in SERVERS:
             raise ConfigurationError(f"no server {server!r} is known (known: {', '.join(SERVERS)})")
         known = PLAIN if server is None else SERVERS[server]
-        for scheme in ("http://", "https://"):
-            name, at, rest = model.rpartition(f"@{scheme}")
-            if at:
-                model, base_url = name, base_url or scheme + rest
+        if (found := _ADDRESS.search(model)) is not None:
+            model, base_url = model[: found.start()], base_url or found[1]
+        address = base_url if base_url != known.base_url else None
         base_url = base_url or next((os.environ[n] for n in known.urls if os.environ.get(n)), known.base_url)
+        name, at, place = model.rpartition("@")
+        if base_url is None and at:
+            checked_url(f"openai-compatible:{name.partition('@')[0]}", place)
         if base_url is None:
             raise ConfigurationError(
                 f"openai-compatible:{model} needs a base URL: write openai-compatible:{model}@http://host/v1, "
@@ -77,7 +84,7 @@ class CompatibleModel(ChatModel):
             )
         self.dialect = known.dialect
         names = (key_env,) if key_env is not None else known.keys
-        # A server of one's own may want no key; the SDK wants one to send.
+        # A server of one's own may want no key.
         needed = key_env is not None or (server is not None and bool(known.keys))
         key = Key(api_key, *names) if needed else OptionalKey(api_key, *names)
         super().__init__(
@@ -85,6 +92,7 @@ class CompatibleModel(ChatModel):
             model,
             key,
             base_url=base_url,
+            address=address,
             headers=headers,
             timeout=timeout,
             proxy=proxy,

@@ -14,7 +14,8 @@ import msgspec
 from ...errors import ModelError, RateLimited, WakefulError
 from .._faults import broken, error_of, fault_of, unreachable
 from .._protocol import Chunk, ModelRequest
-from .._vendor import Client, Key, sdk
+from .._secrets import Key, checked_url, forms_of, headers_of, hide, named
+from .._vendor import Client, sdk
 from ._request import request_of
 from ._stream import ResponseReader
 
@@ -75,7 +76,7 @@ class GoogleModel:
         proxy: str | None = None,
     ) -> None:
         self.model = model
-        self.name = f"google:{model}"
+        self.name = named("google", model, base_url or location)
         self._key = Key(api_key, "GEMINI_API_KEY", "GOOGLE_API_KEY")
         asked = os.environ.get("GOOGLE_GENAI_USE_VERTEXAI", "").lower() in ("1", "true")
         self._vertex = vertex if vertex is not None else bool(project or credentials or asked)
@@ -83,8 +84,8 @@ class GoogleModel:
         self._project = project or os.environ.get("GOOGLE_CLOUD_PROJECT")
         self._location = location or os.environ.get("GOOGLE_CLOUD_LOCATION")
         self._credentials = credentials
-        self._base_url = base_url
-        self._headers = dict(headers or {})
+        self._base_url = None if base_url is None else checked_url(f"google:{model}", base_url)
+        self._headers = headers_of(self.name, headers)
         self._timeout = timeout
         self._proxy = proxy
         self._client = Client[tuple[Any, Any]](self._made, self._closed)
@@ -95,11 +96,11 @@ class GoogleModel:
     async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         """Answer the request."""
         contents, config = request_of(self.model, self.name, request)
-        client, _ = self._client.get()
         reader = ResponseReader(self.name)
         begun, connections, responses = False, list[Any](), None
         _opened.set(connections)
         try:
+            client, _ = self._client.get()
             responses = await client.aio.models.generate_content_stream(
                 model=self.model, contents=contents, config=config
             )
@@ -109,10 +110,13 @@ class GoogleModel:
                     yield chunk
             for chunk in reader.end():
                 yield chunk
+        except ModelError as error:
+            hide(error, self._secrets())
+            raise
         except WakefulError:
             raise
         except Exception as error:
-            raise self._explained(error, begun, reader.request_id) from None
+            raise hide(self._explained(error, begun, reader.request_id), self._secrets()) from None
         finally:
             for connection in connections:
                 await connection.aclose()
@@ -121,21 +125,24 @@ class GoogleModel:
 
     def _explained(self, error: Exception, begun: bool, request_id: str | None) -> ModelError:
         """What an error of the SDK, or of its HTTP client, is."""
-        errors, http, key = sdk("google.genai.errors", "google"), sdk("httpx2", "google"), self._key.found
+        errors, http = sdk("google.genai.errors", "google"), sdk("httpx2", "google")
         if isinstance(error, errors.APIError):
             found = cast(Any, error)
             headers = {k.lower(): v for k, v in getattr(found.response, "headers", {}).items()}
             fault = fault_of(found.code, found.details, headers)
-            made = error_of(self.name, fault, key=key)
+            made = error_of(self.name, fault)
             if isinstance(made, RateLimited) and fault.status == 429:
                 # Google says `quota` of every limit; which one it was is in the details.
                 made.transient = b"PerDay" not in msgspec.json.encode(found.details, enc_hook=str)
             return made
         if isinstance(error, http.TimeoutException):
-            return unreachable(self.name, error, timeout=True, key=key)
+            return unreachable(self.name, error, timeout=True)
         if isinstance(error, http.HTTPError) and not begun:
-            return unreachable(self.name, error, timeout=False, key=key)
-        return broken(self.name, str(error) or type(error).__name__, key=key, request_id=request_id)
+            return unreachable(self.name, error, timeout=False)
+        return broken(self.name, str(error) or type(error).__name__, request_id=request_id)
+
+    def _secrets(self) -> tuple[str, ...]:
+        return forms_of(self._key.found, urls=(self._base_url, self._proxy), headers=self._headers.values())
 
     async def close(self) -> None:
         """Close its connections."""

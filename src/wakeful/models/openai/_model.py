@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Mapping
 from functools import cache
 from typing import Any, get_type_hints
 
 from .._protocol import Chunk, ModelRequest
+from .._secrets import Key, checked_url, forms_of, headers_of, named
 from .._stainless import http_client, streamed
-from .._vendor import Client, Key, sdk, settings_of
+from .._vendor import Client, sdk, settings_of
 from ._chat_request import OPENAI, Dialect, chat_request
 from ._chat_stream import ChatReader
 from ._responses_request import responses_request
@@ -19,13 +21,13 @@ __all__ = ["ChatModel", "OpenAIChatModel", "OpenAIModel", "OptionalKey", "SdkMod
 
 
 class OptionalKey(Key):
-    """A key that may be missing: servers of one's own need none, and the SDK wants something to send."""
+    """A key that may be missing: servers of one's own need none, and the SDK wants a word in its place."""
 
     __slots__ = ()
 
     def need(self, model: str) -> str:
-        """The key, or a word in its place."""
-        return self.found or "none"
+        """The key, or a word in its place, which isn't sent."""
+        return self.checked(model) or "none"
 
 
 class SdkModel:
@@ -41,16 +43,17 @@ class SdkModel:
         key: Key,
         *,
         base_url: str | None,
+        address: str | None,
         headers: Mapping[str, str] | None,
         timeout: float | None,
         proxy: str | None,
         http_client: Any,
     ) -> None:
         self.model = model
-        self.name = f"{vendor}:{model}"
+        self.name = named(vendor, model, address)
         self._key = key
-        self._base_url = base_url
-        self._headers = dict(headers or {})
+        self._base_url = None if base_url is None else checked_url(f"{vendor}:{model}", base_url)
+        self._headers = headers_of(self.name, headers)
         self._timeout = timeout
         self._proxy = proxy
         self._http_client = http_client
@@ -68,6 +71,11 @@ class SdkModel:
         return openai.AsyncOpenAI(
             api_key=self._key.need(self.name), base_url=self._base_url, **self._options(openai)
         )
+
+    def _secrets(self, more: Mapping[str, str] | None = None) -> tuple[str, ...]:
+        urls = (self._base_url, os.environ.get("OPENAI_BASE_URL"), self._proxy)
+        headers = (*self._headers.values(), *(more or {}).values())
+        return forms_of(self._key.found, urls=urls, headers=headers)
 
     def _options(self, openai: Any) -> dict[str, Any]:
         return {
@@ -101,6 +109,7 @@ class OpenAIModel(SdkModel):
             model,
             Key(api_key, "OPENAI_API_KEY"),
             base_url=base_url,
+            address=base_url,
             headers=headers,
             timeout=timeout,
             proxy=proxy,
@@ -111,7 +120,7 @@ class OpenAIModel(SdkModel):
         """Answer the request."""
         body = responses_request(self.model, self.name, request)
         reader = ResponsesReader(self.name, request.output is not None)
-        return streamed(self.name, lambda: self._client.get().responses.create(**body), reader, self._key.found)
+        return streamed(self.name, lambda: self._client.get().responses.create(**body), reader, self._secrets)
 
 
 class ChatModel(SdkModel):
@@ -126,8 +135,19 @@ class ChatModel(SdkModel):
         body = chat_request(self.model, self.name, request, own, self.dialect, _known())
         reader = ChatReader(self.name, request.output is not None)
         return streamed(
-            self.name, lambda: self._client.get().chat.completions.create(**body), reader, self._key.found
+            self.name,
+            lambda: self._client.get().chat.completions.create(**self._unsigned(body)),
+            reader,
+            lambda: self._secrets(own.get("headers")),
         )
+
+    def _unsigned(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The request, without a key where there is none to send."""
+        more: dict[str, Any] = body.get("extra_headers") or {}
+        given = any(name.lower() == "authorization" for name in (*self._headers, *more))
+        if given or self._key.found is not None or not isinstance(self._key, OptionalKey):
+            return body
+        return {**body, "extra_headers": {**more, "Authorization": sdk("openai", "openai").Omit()}}
 
 
 @cache
@@ -155,6 +175,7 @@ class OpenAIChatModel(ChatModel):
             model,
             Key(api_key, "OPENAI_API_KEY"),
             base_url=base_url,
+            address=base_url,
             headers=headers,
             timeout=timeout,
             proxy=proxy,

@@ -1,0 +1,163 @@
+"""What must never be shown: keys, passwords in addresses and values of headers, in any form."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
+
+from ..errors import BadCredentials, ConfigurationError, ModelError
+
+__all__ = ["Key", "checked_url", "forms_of", "headers_of", "hide", "named", "public", "scrub"]
+
+E = TypeVar("E", bound=ModelError)
+
+# What is shorter is in every other word; nobody's secret is.
+_LEAST = 4
+# Also where the password has a slash, which it mustn't: what looks like a port is no number then.
+_USERINFO = re.compile(r"(://)(?:[^/?#\s]*@|[^/?#\s@]*:(?!\d+(?:[/?#\s]|$))\S*@)")
+_QUERY = re.compile(r"(://[^\s?#]*)[?#]\S*")
+_BEARER = re.compile(r"(?i)\b(bearer\s+)[\w.~+/=-]{20,}")
+_PLAIN = re.compile(r"[!-~]+")
+
+
+class Key:
+    """A key, given or in the environment; it is looked up on use and never shown."""
+
+    __slots__ = ("_given", "names")
+
+    def __init__(self, given: str | None, *names: str) -> None:
+        self._given = given
+        self.names = names
+
+    def __repr__(self) -> str:
+        return f"Key({'given' if self._given else ' or '.join(self.names)})"
+
+    __str__ = __repr__
+
+    @property
+    def found(self) -> str | None:
+        """The key without the spaces and line breaks around it, if there is one."""
+        return self._found()[1]
+
+    def _found(self) -> tuple[str, str | None]:
+        places = (("api_key=...", self._given), *((name, os.environ.get(name)) for name in self.names))
+        return next(((where, key) for where, value in places if (key := (value or "").strip())), ("", None))
+
+    def checked(self, model: str) -> str | None:
+        """The key, if there is one; raises `BadCredentials` for one that can't be sent."""
+        where, key = self._found()
+        if key is not None and _PLAIN.fullmatch(key) is None:
+            raise BadCredentials(
+                f"{model}: the key in {where} has a space, a line break or another character that no key has; "
+                "copy it again, alone"
+            )
+        return key
+
+    def need(self, model: str) -> str:
+        """The key; raises `BadCredentials` if there is none."""
+        if (key := self.checked(model)) is None:
+            names = " or ".join(self.names)
+            raise BadCredentials(f"{model}: there is no key; set {names} in the environment, or pass api_key=...")
+        return key
+
+
+def named(vendor: str, model: str, address: str | None) -> str:
+    """A model's name: with the address where it isn't the vendor's own, so that replicas are told apart."""
+    return public(f"{vendor}:{model}" + (f"@{address.rstrip('/')}" if address else ""))
+
+
+def public(text: str) -> str:
+    """The text, such as a name with an address, without what addresses hold of credentials."""
+    return _QUERY.sub(r"\1", _USERINFO.sub(r"\1", text)) if "://" in text else text
+
+
+def checked_url(model: str, url: str) -> str:
+    """The address; refused if it is none that HTTP can reach."""
+    try:
+        parts = urlsplit(url.strip())
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        raise ConfigurationError(
+            f"{public(model)}: its base URL isn't a URL: its host or its port is wrong, or its password has a "
+            "character that must be written as in %2F"
+        ) from None
+    if not good:
+        scheme, colon, _ = url.partition("://")
+        why = f"the scheme {scheme!r} is none of http and https" if colon else "the scheme is missing"
+        if colon and scheme in ("http", "https"):
+            why = "it has no host, or its port is wrong"
+        raise ConfigurationError(
+            f"{public(model)}: its base URL is wrong: {why}; write it as in http://127.0.0.1:8000/v1"
+        )
+    return url.strip()
+
+
+def headers_of(model: str, headers: Mapping[str, str] | None) -> dict[str, str]:
+    """The headers without the spaces around their values; one that can't be sent is refused by its name."""
+    found = {name: value.strip() for name, value in (headers or {}).items()}
+    for name, value in found.items():
+        if not (value.isascii() and (value.isprintable() or not value)):
+            raise ConfigurationError(
+                f"{model}: the value of the header {name!r} has a line break or another character that a header "
+                "can't have"
+            )
+    return found
+
+
+def forms_of(*keys: str | None, urls: Iterable[str | None] = (), headers: Iterable[str] = ()) -> tuple[str, ...]:
+    """Every form in which an error may repeat these; the longest first."""
+    secrets = [key for key in keys if key]
+    for url in urls:
+        secrets += _in_url(url or "")
+    for value in headers:
+        secrets += _in_header(value)
+    forms = {
+        form
+        for secret in secrets
+        for one in (secret, secret.strip())
+        for form in (one, repr(one)[1:-1], json.dumps(one)[1:-1], quote(one, safe=""))
+        if len(form) >= _LEAST
+    }
+    return tuple(sorted(forms, key=len, reverse=True))
+
+
+def _in_url(url: str) -> list[str]:
+    found = [value for _, value in parse_qsl(url.partition("?")[2])]
+    if (match := _USERINFO.search(url)) is not None:
+        whole = match[0][3:-1]
+        for info in (whole, unquote(whole)):
+            user, colon, password = info.partition(":")
+            found += [info, password, b64encode((info if colon else f"{user}:").encode()).decode()]
+    return found
+
+
+def _in_header(value: str) -> list[str]:
+    scheme, _, credentials = value.strip().partition(" ")
+    found = [value, credentials]
+    if scheme.lower() == "basic":
+        try:
+            info = b64decode(credentials.strip()).decode()
+        except ValueError:
+            return found
+        found += [info, info.partition(":")[2]]
+    return found
+
+
+def scrub(text: str, secrets: Iterable[str]) -> str:
+    """The text without the secrets, which some vendors and SDKs repeat in their errors."""
+    for secret in secrets:
+        text = text.replace(secret, "***")
+    return _BEARER.sub(r"\1***", _USERINFO.sub(r"\1***@", text))
+
+
+def hide(error: E, secrets: Iterable[str]) -> E:
+    """The same error, without the secrets in its words: what each adapter does before an error leaves it."""
+    error.args = (scrub(str(error), secrets), *error.args[1:])
+    if error.request_id is not None:
+        error.request_id = scrub(error.request_id, secrets)
+    return error

