@@ -73,7 +73,7 @@ def _unwaited(error: ModelError, patience: Patience) -> str:
     longest = patience.longest_retry_after
     if not error.transient or patience.waits_for(error) or "longest_retry_after" in str(error):
         return ""
-    return f", which is more than Patience(longest_retry_after={longest:g}): it isn't waited for"
+    return f"; a wait of {error.retry_after:g} s is more than Patience(longest_retry_after={longest:g})"
 
 
 def _pause(asking: Asking, error: ModelError, patience: Patience, *, counted: bool) -> float | None:
