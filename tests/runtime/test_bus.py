@@ -221,7 +221,7 @@ async def test_a_stream_of_a_run_elsewhere_is_the_one_that_is_seen_there(place: 
         seen = await soon(there)
         assert durable(here) == durable(seen)
         assert "".join(words).startswith(text_of(here))
-        if not isinstance(places.bus, PostgresBus):
+        if isinstance(places.bus, MemoryBus):  # Elsewhere the log's own word may overtake the last of the deltas.
             assert here == seen
 
 
