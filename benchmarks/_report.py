@@ -100,10 +100,10 @@ def table(measure: Measure, rows: list[Row], best_pace: float | None) -> str:
         for row in timed
     ]
     bases = f"floor: {floor['contender'] if floor else '-'}, fastest peer: {peer['contender'] if peer else '-'}"
-    lines = [f"{measure.name}: {measure.title} ({bases})", *lines([head, *body])]
-    lines += [f"{row['contender']}  error: {row['error']}" for row in rows if "error" in row]
-    lines += _verdicts(measure, timed, floor, peer)
-    return "\n".join(lines)
+    shown = [f"{measure.name}: {measure.title} ({bases})", *lines([head, *body])]
+    shown += [f"{row['contender']}  error: {row['error']}" for row in rows if "error" in row]
+    shown += _verdicts(measure, timed, floor, peer)
+    return "\n".join(shown)
 
 
 def report(rows: list[Row]) -> str:
