@@ -28,7 +28,7 @@ from .errors import InvalidArguments, UsageError
 from .tasks import Cron, Schedule, TaskBook
 from .tasks._schedule import Missed
 from .tools import SpawnRequest
-from .tools._begun import arguments_of, check_task
+from .tools._begun import arguments_of, check_task, closing
 from .types.content import Content
 from .types.runs import Principal, TaskRecord, TaskStatus, TaskWake
 
@@ -95,14 +95,15 @@ class Working(Deciding):
         `wake="run"` one that begins for it. Repeating a `request_id` begins nothing, and finds the task. Arguments
         whose names are options here go into `arguments`.
         """
-        self._bind()
-        check_task(name, True, wake)
-        given = arguments_of(arguments, more)
-        instance_of(principal, Principal, "principal")
-        message = None if prompt is None else message_of(prompt, principal)
-        where = target.id if isinstance(target, Agent) else target
-        request = SpawnRequest(where, message, given, name, {}, True, wake)
-        child = child_of(self._dispatch, self._book, request)
+        with closing(target):
+            self._bind()
+            check_task(name, True, wake)
+            given = arguments_of(arguments, more)
+            instance_of(principal, Principal, "principal")
+            message = None if prompt is None else message_of(prompt, principal)
+            where = target.id if isinstance(target, Agent) else target
+            request = SpawnRequest(where, message, given, name, {}, True, wake)
+            child = child_of(self._dispatch, self._book, request)
         owner = None if thread is None else thread_of(thread)
         task = await spawn(self._dispatch, child, owner, principal, request_of(request_id))
         return TaskHandle(task.id, owner, self._dispatch)
@@ -144,33 +145,34 @@ class Working(Deciding):
         """Begin an agent's run, or a function, at the times of a `cron` expression, once `at` a time, or after a
         `delay`; see `Schedule`. It is kept until it is unscheduled. Scheduling the same again changes nothing, and
         another one of the same name takes its place."""
-        self._bind()
-        one_of(missed, get_args(Missed), "missed")
-        instance_of(principal, Principal, "principal")
-        if not isinstance(cast(Any, name), str) or not name.replace("-", "").replace("_", "").isalnum():
-            raise UsageError(f"a schedule's name is a word, not {name!r:.80}")
-        if len(name.encode()) > 64:
-            raise UsageError(f"a schedule's name has up to 64 bytes: {name!r:.80}")
-        moment = self._moment(cron, tz, at, delay)
-        message = None if input is None else message_of(input, principal)
-        where = target.id if isinstance(target, Agent) else target
-        given = arguments_of(arguments, {})
-        if isinstance(where, str) and where in self._env.registry.agents and (message is None or given):
-            raise InvalidArguments(
-                f"agent {where} takes an input, and no arguments: schedule({name!r}, {where!r}, input)"
+        with closing(target):
+            self._bind()
+            one_of(missed, get_args(Missed), "missed")
+            instance_of(principal, Principal, "principal")
+            if not isinstance(cast(Any, name), str) or not name.replace("-", "").replace("_", "").isalnum():
+                raise UsageError(f"a schedule's name is a word, not {name!r:.80}")
+            if len(name.encode()) > 64:
+                raise UsageError(f"a schedule's name has up to 64 bytes: {name!r:.80}")
+            moment = self._moment(cron, tz, at, delay)
+            message = None if input is None else message_of(input, principal)
+            where = target.id if isinstance(target, Agent) else target
+            given = arguments_of(arguments, {})
+            if isinstance(where, str) and where in self._env.registry.agents and (message is None or given):
+                raise InvalidArguments(
+                    f"agent {where} takes an input, and no arguments: schedule({name!r}, {where!r}, input)"
+                )
+            child = child_of(self._dispatch, self._book, SpawnRequest(where, message, given))
+            found = Schedule(
+                name,
+                child.agent_id,
+                child.message,
+                cron or "",
+                tz,
+                missed,
+                None if thread is None else thread_of(thread),
+                moment,
+                principal,
             )
-        child = child_of(self._dispatch, self._book, SpawnRequest(where, message, given))
-        found = Schedule(
-            name,
-            child.agent_id,
-            child.message,
-            cron or "",
-            tz,
-            missed,
-            None if thread is None else thread_of(thread),
-            moment,
-            principal,
-        )
         return await put_schedule(self._dispatch, found)
 
     def _moment(

@@ -152,6 +152,17 @@ async def test_names_that_are_reserved_or_taken_are_refused(scripted: Scripted) 
     assert [task.name for task in await tasks_of(runtime)] == ["w"]
 
 
+@pytest.mark.parametrize("name", ["", " ", "a\nb", "x" * 129])
+async def test_a_name_that_a_model_gives_is_checked_like_one_from_code(scripted: Scripted, name: str) -> None:
+    agents = [lead(scripted(ask(background=True, name=name), "done")), Agent("worker", ScriptedModel([]))]
+    runtime = Runtime(agents)
+    await soon(runtime.run("lead", "go", thread="t"))
+    (reply,) = await replies_on(runtime, "t")
+    assert reply.error == "invalid_arguments"
+    assert reply_text(reply).startswith("a task's name is a text of 1 to 128 bytes on one line")
+    assert await tasks_of(runtime) == []
+
+
 def releasing(hold: Hold) -> Any:
     @tool
     async def go_on() -> str:

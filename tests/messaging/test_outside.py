@@ -221,7 +221,7 @@ async def test_the_model_chooses_by_id_and_sees_no_other_threads() -> None:
 
 async def test_an_unknown_action_is_named(place: Place) -> None:
     told, _, ids, dead = await recovered(place(), action="shred")
-    assert (told, dead) == ("unknown action 'shred'", ids)
+    assert (told, dead) == ("unknown action 'shred': it is list, replay or clear", ids)
 
 
 async def test_an_address_without_a_transport_is_not_found(scripted: Scripted) -> None:

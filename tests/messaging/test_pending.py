@@ -77,6 +77,9 @@ async def test_input_is_put_first_last_or_behind_another(scripted: Scripted) -> 
             await runtime.move(a.id, before=b.id, after=c.id)
         with pytest.raises(UnknownInput, match="'zzz'"):
             await runtime.move(a.id, before="zzz")
+        for itself in ({"before": a.id}, {"after": a.id}):
+            with pytest.raises(UsageError, match="before or behind itself"):
+                await runtime.move(a.id, **itself)
         hold.released.set()
         await done(runtime, "t", 4)
 

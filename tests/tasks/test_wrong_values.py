@@ -62,6 +62,32 @@ async def test_spawn_refuses_what_its_thread_could_not_keep(tmp_path: Path, opti
         assert await (await runtime.spawn(add, thread="t", name="größer, 1 von 2", n=1)).value() == 2
 
 
+async def nothing() -> None:
+    """Do nothing."""
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("options", [{"name": 5}, {"wake": "always"}, {"n": 1}, {"prompt": "go"}, {"prompt": ""}])
+async def test_a_coroutine_that_is_spawned_wrongly_is_closed(scripted: Scripted, options: dict[str, Any]) -> None:
+    coroutines = [nothing(), nothing(), nothing()]
+
+    @tool
+    async def begin(ctx: ToolContext) -> str:
+        """Begin it."""
+        return (await ctx.spawn(coroutines[0], **options)).id
+
+    async with Runtime([Agent("a", model=scripted(call("begin"), "ok"), tools=[begin])]) as runtime:
+        await runtime.run("a", "go", thread="t")
+        (reply,) = await replies_on(runtime, "t")
+        assert reply.error == "failed"
+        assert await runtime.tasks("t") == []
+        with pytest.raises(UsageError):
+            await runtime.spawn(coroutines[1], **options)
+        with pytest.raises(UsageError):
+            await runtime.schedule("s", coroutines[2], delay=-1)
+    assert [coroutine.cr_frame for coroutine in coroutines] == [None] * 3
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -263,6 +263,19 @@ async def test_a_tool_that_must_not_run_again_cannot_ask_while_it_runs(scripted:
     assert "resumable=True" in reply.content[0].text
 
 
+async def test_an_awaited_question_is_refused_before_anybody_is_asked(scripted: Any) -> None:
+    @tool(resumable=True)
+    async def pay(ctx: ToolContext) -> str:
+        """Pay if somebody agrees."""
+        return str(await ctx.ask("Sure?", deadline=5))
+
+    async with Runtime([Agent("a", model=scripted(call("pay"), "no"), tools=[pay])]) as runtime:
+        result = await runtime.run("a", "go", thread="t1")
+        (reply,) = [m.reply for m in await runtime.messages("t1") if m.reply is not None]
+    assert result.status == "done"
+    assert "leave the await out" in reply.content[0].text
+
+
 # -- stopping ------------------------------------------------------------------------------------------------
 
 

@@ -10,6 +10,7 @@ import msgspec
 from ..agents import Agent, Delegate
 from ..errors import InvalidArguments, InvalidInput, ToolError
 from ..tools import ChildRequest, ChildResult, Shape, Tool, ToolContext, ToolResult
+from ..tools._begun import check_task_name
 from ..types.messages import input_of, user_message
 from ..types.requests import ToolSpec
 from ..types.runs import Effect
@@ -70,6 +71,10 @@ class DelegateTool(Tool):
         for name, kind in (("background", bool), ("fork_context", bool), ("name", str)):
             if name in arguments and not isinstance(arguments[name], kind):
                 raise InvalidArguments(f"{name} must be a {'string' if kind is str else 'boolean'}")
+        try:
+            check_task_name(arguments.get("name"))
+        except InvalidInput as error:
+            raise InvalidArguments(str(error)) from None
         return {**arguments, "prompt": self._prompt(arguments)}
 
     def _prompt(self, arguments: dict[str, Any]) -> str:

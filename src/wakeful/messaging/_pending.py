@@ -78,6 +78,8 @@ async def move(
     """Put pending input before or behind another of its thread; by default before all."""
     if before is not None and after is not None:
         raise UsageError("input is moved before another one or behind it, not both")
+    if item_id in (before, after):
+        raise UsageError(f"input {item_id!r:.80} can't be moved before or behind itself; name another one")
 
     def change(items: Sequence[InboxItem], item: InboxItem) -> list[InboxItem]:
         order = [other for other in items if other.id != item.id]

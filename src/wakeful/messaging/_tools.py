@@ -57,11 +57,11 @@ class SendTool(Tool):
     def bind(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments, checked; raises `InvalidArguments`."""
         if unknown := [name for name in arguments if name not in ("to", "message")]:
-            raise InvalidArguments(f"unknown field {unknown[0]!r}")
-        recipient = _recipient(arguments.get("to"))
+            raise InvalidArguments(f"unknown field {unknown[0]!r:.80}: send_message takes 'to' and 'message'")
+        recipient = _recipient(arguments)
         message = arguments.get("message")
         if not isinstance(message, str):
-            raise InvalidArguments("missing 'message'")
+            raise InvalidArguments(f"missing 'message'{_instead(arguments, 'message')}: give a text")
         try:
             check_text(message)
         except ToolError as error:
@@ -85,30 +85,59 @@ async def _send(ctx: ToolContext, to: Recipient, message: str) -> dict[str, Any]
     return {"message_id": receipt.message_id, "status": "accepted"}
 
 
-def _recipient(to: Any) -> Recipient:
-    if not isinstance(to, dict):
-        raise InvalidArguments("missing 'to'")
-    given = cast(dict[str, Any], to)
-    match given.get("relation"):
+_WAYS = (
+    'give {"relation": "parent"}, {"relation": "child", "name": "<a task\'s id or name>"} or '
+    '{"relation": "agent", "thread_id": "<a thread>"}'
+)
+
+
+def _recipient(given: dict[str, Any]) -> Recipient:
+    if not isinstance(given.get("to"), dict):
+        raise InvalidArguments(f"missing 'to'{_instead(given, 'to')}: {_WAYS}")
+    to = cast(dict[str, Any], given["to"])
+    match to.get("relation"):
         case "parent":
-            return Recipient("parent")
+            found = Recipient("parent")
         case "child":
-            if not (name := _field(given, "name")):
-                raise InvalidArguments("child requires 'name'")
-            return Recipient.child(name)
+            found = Recipient.child(_required(to, "name", "a task's id or name, which task_status lists"))
         case "agent":
-            if not (thread_id := _field(given, "thread_id")):
-                raise InvalidArguments("agent requires 'thread_id'")
-            return Recipient.agent(thread_id, _field(given, "agent_id") or None)
+            thread_id = _required(to, "thread_id", "the thread that the agent works on, or an address")
+            found = Recipient.agent(thread_id, _optional(to, "agent_id"))
         case str(relation):
-            raise InvalidArguments(f"unknown relation '{relation:.80}'")
+            raise InvalidArguments(f"unknown relation '{relation:.80}': {_WAYS}")
         case _:
-            raise InvalidArguments("missing 'to.relation'")
+            raise InvalidArguments(f"missing 'to.relation'{_instead(to, 'relation')}: {_WAYS}")
+    if unknown := [name for name in to if name not in _FIELDS[found.relation]]:
+        raise InvalidArguments(
+            f"unknown field 'to.{unknown[0]:.80}' with the relation '{found.relation}': {_WAYS}"
+        )
+    return found
 
 
-def _field(given: dict[str, Any], name: str) -> str:
-    value = given.get(name)
-    return value if isinstance(value, str) else ""
+_FIELDS = {
+    "parent": ("relation",),
+    "child": ("relation", "name"),
+    "agent": ("relation", "thread_id", "agent_id"),
+}
+
+
+def _required(to: dict[str, Any], name: str, what: str) -> str:
+    value = to.get(name)
+    if not isinstance(value, str) or not value:
+        raise InvalidArguments(f"{to['relation']} requires '{name}'{_instead(to, name)}: {what}")
+    return value
+
+
+def _optional(to: dict[str, Any], name: str) -> str | None:
+    value = to.get(name)
+    if value is not None and not isinstance(value, str):
+        raise InvalidArguments(f"'to.{name}' is a text{_instead(to, name)}: leave it out, or give an agent's id")
+    return value or None
+
+
+def _instead(given: dict[str, Any], name: str) -> str:
+    """What was given in place of what is missing, if anything."""
+    return "" if given.get(name) is None else f", which is not {given[name]!r:.80}"
 
 
 class RecoverTool(Tool):
@@ -129,7 +158,7 @@ class RecoverTool(Tool):
             ids: The messages' ids; all of them if left out.
         """
         if action not in ("list", "replay", "clear"):
-            raise InvalidArguments(f"unknown action '{action:.80}'")
+            raise InvalidArguments(f"unknown action '{action:.80}': it is list, replay or clear")
         letters = [one for one in await ctx.mail.dead_letters() if ids is None or one.id in ids]
         if action == "list":
             return {"action": action, "count": len(letters), "messages": [_shown(one) for one in letters]}

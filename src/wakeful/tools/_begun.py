@@ -2,33 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from datetime import datetime, timedelta
+from inspect import iscoroutine
 from typing import Any, cast, get_args
 
 from ..errors import InvalidInput
 from ..types.runs import TaskWake
 
-__all__ = ["arguments_of", "check_task", "moment_of", "seconds_of"]
+__all__ = ["arguments_of", "check_task", "check_task_name", "closing", "moment_of", "seconds_of"]
 
 MAX_TASK_NAME_BYTES = 128
 # The end of the year 9999 in milliseconds: no datetime is later, and nothing could show such a time.
 LATEST = 253_402_300_799_999
 
 
+def check_task_name(name: Any) -> None:
+    """Refuse a task's name that isn't one: it is kept with the thread, and shown in one line."""
+    if name is None:
+        return
+    if not isinstance(name, str):
+        raise InvalidInput(f"a task's name is a text, not {name!r:.80}")
+    if not name.strip() or not name.isprintable() or len(name.encode()) > MAX_TASK_NAME_BYTES:
+        raise InvalidInput(
+            f"a task's name is a text of 1 to {MAX_TASK_NAME_BYTES} bytes on one line, not {name!r:.80}"
+        )
+
+
 def check_task(name: Any, detached: Any, wake: Any) -> None:
     """Refuse a task's name and options that aren't what they say: they are kept with the thread."""
-    if name is not None:
-        if not isinstance(name, str):
-            raise InvalidInput(f"a task's name is a text, not {name!r:.80}")
-        if not name.strip() or not name.isprintable() or len(name.encode()) > MAX_TASK_NAME_BYTES:
-            raise InvalidInput(
-                f"a task's name is a text of 1 to {MAX_TASK_NAME_BYTES} bytes on one line, not {name!r:.80}"
-            )
+    check_task_name(name)
     if not isinstance(detached, bool):
         raise InvalidInput(f"detached is True or False, not {detached!r:.80}")
     if wake not in get_args(TaskWake):
         raise InvalidInput(f"wake is one of {', '.join(get_args(TaskWake))}, not {wake!r:.80}")
+
+
+@contextmanager
+def closing(target: Any) -> Generator[None]:
+    """Close a coroutine that won't be begun: else it warns, later and elsewhere, that nobody awaited it."""
+    try:
+        yield
+    except BaseException:
+        if iscoroutine(target):
+            target.close()
+        raise
 
 
 def arguments_of(arguments: Any, more: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
+from inspect import iscoroutine
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast, overload
 
 from msgspec import Struct
@@ -17,7 +18,8 @@ from ..types.mail import Receipt
 from ..types.messages import Message, input_of, user_message
 from ..types.runs import Call, Identity, Principal, TaskRecord, TaskRef, TaskWake
 from ..types.tickets import Decision, Escalation, OnDeadline, ResumeMode, Seconds
-from ._begun import arguments_of, check_task, moment_of, seconds_of
+from ._awaited import is_awaited
+from ._begun import arguments_of, check_task, closing, moment_of, seconds_of
 from ._mail import Addressee, Mail, check_text, recipient_of
 from ._schema import Shape
 from ._terms import Terms, terms_of
@@ -313,6 +315,11 @@ class ToolContext(Struct, eq=False):
             self._asked += 1
             value = answers[self._asked - 1].value
             return value if schema is None or isinstance(schema, dict) else Shape(schema).convert(value)
+        if is_awaited():
+            # Else it would fail when the answer has come, and the answer would be lost.
+            raise ToolError(
+                f"{self.name} awaits ctx.ask(...), which returns the answer itself: leave out the await"
+            )
         # Whoever may edit the arguments may also leave them as they are.
         accepts: tuple[ResumeMode, ...] = ("arguments", "replay") if mode == "arguments" else (mode,)
         try:
@@ -392,10 +399,16 @@ class ToolContext(Struct, eq=False):
         the thread when it is done, its result waits in the inbox, or with `wake="run"` begins a run. Arguments
         whose names are options here go into `arguments`.
         """
-        check_task(name, detached, wake)
-        given = arguments_of(arguments, more)
-        message = None if prompt is None else self._message(prompt)
-        seed = self._seed(state)
+        with closing(target):
+            check_task(name, detached, wake)
+            given = arguments_of(arguments, more)
+            message = None if prompt is None else self._message(prompt)
+            seed = self._seed(state)
+            if iscoroutine(target) and (message is not None or given or seed):
+                raise InvalidInput(
+                    f"a coroutine has its arguments already, and takes no prompt, arguments or state: spawn("
+                    f"{target.__name__}(...), name=...)"
+                )
         return await self._services.spawn(self, SpawnRequest(target, message, given, name, seed, detached, wake))
 
     async def sleep(self, seconds: float | timedelta) -> None:
