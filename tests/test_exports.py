@@ -130,6 +130,13 @@ def test_wakeful() -> None:
     ]
 
 
+def test_a_star_brings_all_public_names() -> None:
+    found: dict[str, object] = {}
+    exec("from wakeful import *", found)  # A star is allowed at a module's level only.
+    assert sorted(found.keys() - {"__builtins__"}) == wakeful.__all__ == public(wakeful)
+    assert found["Runtime"] is wakeful.Runtime
+
+
 def test_wakeful_server() -> None:
     assert public(wakeful.server) == ["Auth", "ServerLimits", "Webhooks", "app", "lifespan"]
 

@@ -160,6 +160,8 @@ _MODULES = ("backends", "errors", "events", "models", "plugins", "stores", "task
 
 def __getattr__(name: str) -> Any:
     home = _HOME.get(name)
+    if name == "__all__":
+        return sorted(_HOME)
     if name in _MODULES:
         return import_module(f".{name}", __name__)
     if home is None:

@@ -317,9 +317,7 @@ class ToolContext(Struct, eq=False):
             return value if schema is None or isinstance(schema, dict) else Shape(schema).convert(value)
         if is_awaited():
             # Else it would fail when the answer has come, and the answer would be lost.
-            raise ToolError(
-                f"{self.name} awaits ctx.ask(...), which returns the answer itself: leave out the await"
-            )
+            raise ToolError(f"{self.name} awaits ctx.ask(...), which returns the answer: leave the await out")
         # Whoever may edit the arguments may also leave them as they are.
         accepts: tuple[ResumeMode, ...] = ("arguments", "replay") if mode == "arguments" else (mode,)
         try:
