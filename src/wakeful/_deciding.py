@@ -57,7 +57,7 @@ class Deciding(Reading):
         run's code is needed here."""
         self._bind()
         instance_of(decision, Decision, "decision")
-        ticket = await leave_decision(self._env.store, decision, self._env.clock.now())
+        ticket = await leave_decision(self._store, decision, self._env.clock.now())
         await self._signals.tell(self._dispatch, ticket.thread_id, None)
         return ticket
 

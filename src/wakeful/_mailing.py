@@ -24,7 +24,7 @@ class Mailing(Deciding):
     ) -> list[DeadLetter]:
         """Messages that could not be delivered and were given up, oldest first; of one thread, or of all."""
         limit = count_of(limit, "limit")
-        return await dead_letters(self._env.store, thread_id=thread, after=after, limit=limit)
+        return await dead_letters(self._store, thread_id=thread, after=after, limit=limit)
 
     async def replay(self, relay_id: str) -> Relay:
         """Try again what was given up, a message or a push notification, under the same id; the others stay as
@@ -37,21 +37,21 @@ class Mailing(Deciding):
     async def drop(self, message_id: str) -> None:
         """Forget a message that was given up."""
         self._bind()
-        if not await drop(self._env.store, message_id):
+        if not await drop(self._store, message_id):
             raise _unknown(message_id)
 
     # -- pending input ---------------------------------------------------------------------------------------
 
     async def pending(self, thread: str) -> list[PendingInput]:
         """What waits on a thread until a run takes it in, in that order."""
-        return await pending(self._env.store, thread_of(thread))
+        return await pending(self._store, thread_of(thread))
 
     async def edit(self, input_id: str, text: str, *, revision: int | None = None) -> PendingInput:
         """Give pending input another text. With a `revision`, only if nobody changed it since; else `Conflict`."""
         self._bind()
         text = message_of(text, None).text
         instance_of(revision, int, "revision")
-        return self._changed(await edit(self._env.store, input_id, text, revision))
+        return self._changed(await edit(self._store, input_id, text, revision))
 
     async def move(
         self, input_id: str, *, before: str | None = None, after: str | None = None, revision: int | None = None
@@ -59,13 +59,13 @@ class Mailing(Deciding):
         """Put pending input before or behind another one of its thread; by default before all of them."""
         self._bind()
         instance_of(revision, int, "revision")
-        return self._changed(await move(self._env.store, input_id, before=before, after=after, revision=revision))
+        return self._changed(await move(self._store, input_id, before=before, after=after, revision=revision))
 
     async def retract(self, input_id: str, *, revision: int | None = None) -> PendingInput:
         """Take pending input back, so that no run takes it in. Whoever waits for its run is told."""
         self._bind()
         instance_of(revision, int, "revision")
-        return self._changed(await retract(self._env.store, input_id, revision))
+        return self._changed(await retract(self._store, input_id, revision))
 
     def _changed(self, found: PendingInput) -> PendingInput:
         """A run that runs here looks at its inbox anew; what runs elsewhere sees that it moved."""

@@ -26,7 +26,16 @@ from .dispatch import (
     read_backlog,
     threads_below,
 )
-from .errors import Conflict, StoreError, UnknownMessage, UnknownRun, UnknownThread, UsageError, explain
+from .errors import (
+    Conflict,
+    RuntimeClosed,
+    StoreError,
+    UnknownMessage,
+    UnknownRun,
+    UnknownThread,
+    UsageError,
+    explain,
+)
 from .loop import Environment
 from .state import State
 from .stores import (
@@ -72,6 +81,16 @@ class Reading:
     _signals: Signals
     _dispatch: Dispatcher
 
+    def _check_open(self) -> None:
+        """Raise `RuntimeClosed` if it was closed."""
+        raise NotImplementedError
+
+    @property
+    def _store(self) -> Store:
+        """The store, for as long as the runtime is open."""
+        self._check_open()
+        return self._env.store
+
     async def events(
         self, thread: str, *, after: int | str = 0, follow: bool = True, snapshot: bool = False
     ) -> AsyncIterator[AnyEvent]:
@@ -79,6 +98,7 @@ class Reading:
 
         With `snapshot` the conversation and the state as they stand come first, and events from there on.
         """
+        self._check_open()
         follower = Follower(self._env, thread, cursor_of(after))
         subscription = self._bus.watch(thread) if follow and not self._dispatch.closed else None
         try:
@@ -134,13 +154,13 @@ class Reading:
         return thread in self._dispatch.active or not self._env.store.durable
 
     async def _snapshot(self, thread: str) -> AsyncIterator[AnyEvent]:
-        stored = await self._env.store.load(thread)
+        stored = await self._store.load(thread)
         if stored is None:
             return
-        run = stored.run or await self._env.store.run(stored.thread.last_run_id or "")
+        run = stored.run or await self._store.run(stored.thread.last_run_id or "")
         identity = Identity("", thread, "", "") if run is None else run.identity
         now, head = self._env.clock.now(), stored.thread.head
-        messages = await self._env.store.messages(thread)
+        messages = await self._store.messages(thread)
         yield MessagesSnapshot(identity, head, now, tuple(m for m in messages if m.seq <= head))
         yield StateSnapshot(identity, head, now, await self.state(thread))
 
@@ -148,26 +168,27 @@ class Reading:
         self, thread: str, *, after: int | str = 0, limit: int | None = None, newest: int | None = None
     ) -> list[Message]:
         """A thread's conversation, oldest first: from behind a cursor, or the newest so many of it."""
-        return await self._env.store.messages(
+        return await self._store.messages(
             thread, after=cursor_of(after), limit=count_of(limit, "limit"), newest=count_of(newest, "newest")
         )
 
     async def state(self, thread: str) -> dict[str, Any]:
         """The persistent state of a thread, and of its open run if it has one, by the keys' names."""
-        stored = await self._env.store.load(thread)
+        stored = await self._store.load(thread)
         if stored is None:
             return {}
         return State(self._env.registry.catalog.keys, {**stored.state, **stored.run_state}).export()
 
     async def get_run(self, run_id: str) -> RunRecord:
         """A run's record."""
-        run = await self._env.store.run(run_id)
+        run = await self._store.run(run_id)
         if run is None:
             raise UnknownRun(f"no run {run_id!r} in this store")
         return run
 
     async def result(self, run_id: str) -> RunResult:
         """What a run came to so far, without waiting for more."""
+        self._check_open()
         return await self._dispatch.recall(run_id)
 
     async def list_runs(
@@ -182,21 +203,19 @@ class Reading:
         """Run records, newest first, older than the run `before`."""
         one_of(status, get_args(RunStatus), "status")
         limit = count_of(limit, "limit") or 100
-        return await self._env.store.runs(
-            thread_id=thread, status=status, agent_id=agent, before=before, limit=limit
-        )
+        return await self._store.runs(thread_id=thread, status=status, agent_id=agent, before=before, limit=limit)
 
     async def dispatches(
         self, *, dead: bool | None = None, after: str | None = None, limit: int = 100
     ) -> list[Dispatch]:
         """What waits for a worker or has one, by thread, from behind the thread `after`; with `dead` only dead
         letters, which `retry` puts back, or only others."""
-        return await self._env.store.dispatches(dead=dead, after=after, limit=count_of(limit, "limit") or 100)
+        return await self._store.dispatches(dead=dead, after=after, limit=count_of(limit, "limit") or 100)
 
     async def calls(self, run_id: str) -> Sequence[Call]:
         """The ledger of a run's tool calls, in order."""
         await self.get_run(run_id)
-        return await self._env.store.calls(run_id)
+        return await self._store.calls(run_id)
 
     async def ledger(self, run_id: str) -> Ledger:
         """A run's tool calls by what is known of them: finished, never started, or unknown."""
@@ -218,7 +237,7 @@ class Reading:
         """Tickets, oldest first: of one run or of one thread, with all below it, or of all; whatever became of
         them."""
         one_of(status, get_args(TicketStatus), "status")
-        store, most, above = self._env.store, count_of(limit, "limit"), thread
+        store, most, above = self._store, count_of(limit, "limit"), thread
         if run_id is not None:
             above = (await self.get_run(run_id)).thread_id
         wanted: dict[str, Any] = {"status": status, "assignee": assignee, "after": after, "limit": most}
@@ -231,7 +250,7 @@ class Reading:
 
     async def decisions(self, ticket_id: str) -> Sequence[Decision]:
         """Who answered a ticket, when, how and why."""
-        return await self._env.store.decisions(ticket_id)
+        return await self._store.decisions(ticket_id)
 
     async def relays(
         self,
@@ -244,14 +263,14 @@ class Reading:
     ) -> Sequence[Relay]:
         """What is on its way to recipients outside the store, and what got stuck: `status="dead"`."""
         one_of(status, get_args(RelayStatus), "status")
-        return await self._env.store.relays(
+        return await self._store.relays(
             thread_id=thread, run_id=run_id, status=status, after=after, limit=count_of(limit, "limit")
         )
 
     async def replay(self, relay_id: str) -> Relay:
         """Try a relay again that was given up, from where it stood."""
         while True:
-            relay = await self._env.store.relay(relay_id)
+            relay = await self._store.relay(relay_id)
             if relay is None or relay.status != "dead":
                 found = "there is none of that id" if relay is None else f"it is {relay.status}"
                 raise UnknownMessage(
@@ -262,18 +281,18 @@ class Reading:
                 relay, status="live", attempts=0, due_at=self._env.clock.now(), revision=relay.revision + 1
             )
             with suppress(Conflict):
-                await self._env.store.commit(Commit(relay.thread_id, relays=[again]))
+                await self._store.commit(Commit(relay.thread_id, relays=[again]))
                 return again
 
     # -- threads ---------------------------------------------------------------------------------------------
 
     async def threads(self, *, before: str | None = None, limit: int = 100) -> list[ThreadRecord]:
         """Threads, newest first, older than the thread `before`; without those of delegated runs."""
-        return await self._env.store.threads(before=before, limit=count_of(limit, "limit") or 100)
+        return await self._store.threads(before=before, limit=count_of(limit, "limit") or 100)
 
     async def get_thread(self, thread: str) -> ThreadRecord:
         """A thread's record, with its title and metadata."""
-        found = await self._env.store.thread(thread)
+        found = await self._store.thread(thread)
         if found is None:
             raise UnknownThread(f"no thread {thread!r} in this store")
         return found
@@ -286,7 +305,7 @@ class Reading:
         instance_of(title, str, "title")
         instance_of(metadata, Mapping, "metadata")
         about = About(title, None if metadata is None else dict(metadata))
-        await self._env.store.commit(Commit(thread, about=about))
+        await self._store.commit(Commit(thread, about=about))
 
     async def fork(self, thread: str, *, at: int | None = None, into: str | None = None) -> str:
         """A new thread that shares this one's conversation up to the entry `at`, all of it by default, and its
@@ -295,19 +314,19 @@ class Reading:
             raise UsageError(f"at is the seq of an entry, such as message.seq, or None for all; not {at!r:.80}")
         record = await self.get_thread(thread)
         at = record.head if at is None else at
-        if (open_calls := _unanswered(await self._env.store.messages(thread), at)) is not None:
+        if (open_calls := _unanswered(await self._store.messages(thread), at)) is not None:
             raise UsageError(
                 f"thread {thread!r} can't be forked at {at}: the tool calls of message {open_calls} would have no "
                 f"results there; fork at {open_calls - 1}, or after their results"
             )
-        forked = await self._env.store.fork(thread, at, thread_of(into) if into is not None else new_id())
+        forked = await self._store.fork(thread, at, thread_of(into) if into is not None else new_id())
         return forked.id
 
     async def delete(self, thread: str, *, children: ChildPolicy = "reject") -> int:
         """Remove a thread and everything of it; returns how many threads that were. What becomes of the threads
         of runs that it delegated: `reject` refuses, `detach` keeps them, `cascade` removes them too."""
         one_of(children, get_args(ChildPolicy), "children")
-        removed = await self._env.store.delete(thread, children=children)
+        removed = await self._store.delete(thread, children=children)
         if not removed:
             raise UnknownThread(f"no thread {thread!r} in this store")
         return removed
@@ -315,22 +334,22 @@ class Reading:
     def export_thread(self, thread: str) -> AsyncIterator[bytes]:
         """A thread as lines of JSON that `import_thread` takes: its title and metadata, runs, log, calls, tickets,
         decisions, state and pending inbox. Its run must wait or be done."""
-        return export_lines(self._env.store, thread_of(thread))
+        return export_lines(self._store, thread_of(thread))
 
     async def import_thread(self, lines: Lines, *, into: str | None = None) -> str:
         """Write a thread that was exported, all of it or nothing; returns its id. Its ids stay as they are, and
         must be new here. With `into` it becomes a copy: a thread of that id, whose runs, calls and tickets have
         new ids too."""
-        return await import_lines(self._env.store, lines, into)
+        return await import_lines(self._store, lines, into)
 
     async def prune(self, retention: Retention) -> Pruned:
         """Remove what is older than it has to be kept."""
         instance_of(retention, Retention, "retention")
-        return await self._env.store.prune(retention)
+        return await self._store.prune(retention)
 
     async def parked_problems(self, store: Store | None = None) -> list[ParkedProblem]:
         """The waiting runs that this runtime's code can't go on with, and why; of its store, or of another."""
-        return await parked_problems(self._env.registry, self._env.store if store is None else store)
+        return await parked_problems(self._env.registry, self._store if store is None else store)
 
     @property
     def store(self) -> Store:
@@ -351,7 +370,9 @@ class Reading:
         """Why the store can't be used at present; None if it can."""
         try:
             async with asyncio.timeout(READY_SECONDS):
-                await self._env.store.head("")
+                await self._store.head("")
+        except RuntimeClosed as error:
+            return str(error)
         except (StoreError, TimeoutError) as error:
             return f"the store doesn't answer: {explain(error)}"
         return None

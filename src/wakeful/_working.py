@@ -43,9 +43,11 @@ class TaskHandle(Struct, frozen=True, eq=False):
     id: str
     thread_id: str | None
     _dispatch: Dispatcher
+    _bind: Callable[[], None]
 
     async def record(self) -> TaskRecord:
         """The task as it is now."""
+        self._bind()
         return await find_task(self._dispatch.env.store, self.id)
 
     async def result(self) -> RunResult:
@@ -106,18 +108,18 @@ class Working(Deciding):
             child = child_of(self._dispatch, self._book, request)
         owner = None if thread is None else thread_of(thread)
         task = await spawn(self._dispatch, child, owner, principal, request_of(request_id))
-        return TaskHandle(task.id, owner, self._dispatch)
+        return TaskHandle(task.id, owner, self._dispatch, self._bind)
 
     async def task(self, task_id: str) -> TaskHandle:
         """A task by its id, whoever began it."""
         self._bind()
-        found = await find_task(self._env.store, task_id)
-        return TaskHandle(found.id, found.thread_id or None, self._dispatch)
+        found = await find_task(self._store, task_id)
+        return TaskHandle(found.id, found.thread_id or None, self._dispatch, self._bind)
 
     async def tasks(self, thread: str, *, status: TaskStatus | None = None) -> list[TaskRecord]:
         """The tasks that a thread owns, oldest first, with the run and the call that began each."""
         one_of(status, get_args(TaskStatus), "status")
-        return await tasks_of(self._env.store, thread_of(thread), status=status)
+        return await tasks_of(self._store, thread_of(thread), status=status)
 
     async def cancel_tasks(self, thread: str, reason: str = "cancelled by request") -> int:
         """Stop all tasks of a thread with everything they do; how many were running."""
@@ -191,12 +193,12 @@ class Working(Deciding):
 
     async def schedules(self) -> list[Schedule]:
         """What is scheduled, by name, with when it happened last and will next."""
-        return await schedules(self._env.store)
+        return await schedules(self._store)
 
     async def unschedule(self, name: str) -> bool:
         """Forget a schedule; what it began goes on. False if there is none of that name."""
         self._bind()
-        return await remove_schedule(self._env.store, name)
+        return await remove_schedule(self._store, name)
 
     # -- standing still --------------------------------------------------------------------------------------
 

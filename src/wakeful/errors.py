@@ -273,6 +273,9 @@ class InvalidExport(UsageError):
 class RuntimeClosed(UsageError):
     """The runtime was closed and takes no more work."""
 
+    def __init__(self, message: str = "the runtime was closed; make a new one") -> None:
+        super().__init__(message)
+
 
 class Overloaded(UsageError):
     """As many dispatches of the tenant wait for a worker as may; nothing was written."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
@@ -50,7 +50,7 @@ from .dispatch import (
     retry,
     send,
 )
-from .errors import ConfigurationError, UnknownAgent, UsageError
+from .errors import ConfigurationError, RuntimeClosed, UnknownAgent, UsageError
 from .loop import Environment, Watches
 from .messaging import Courier, Post, Retry, Transport, messaging_tools, send_tools
 from .models import Model, ModelFacts, Patience, Pool, RateLimit, VendorFactory
@@ -89,9 +89,11 @@ class RunHandle(Struct, frozen=True, eq=False):
     thread_id: str
     _runtime: Runtime
     _dispatch: Dispatcher
+    _bind: Callable[[], None]
 
     async def result(self) -> RunResult:
         """Wait until the run waits or is done, whichever process runs it."""
+        self._bind()
         return await self._dispatch.wait(self.run_id)
 
     async def cancel(self, reason: str = "cancelled by request") -> bool:
@@ -116,6 +118,7 @@ class _Shared(Struct, eq=False):
     book: TaskBook
     tenants: dict[str, Runtime] = {}
     loop: asyncio.AbstractEventLoop | None = None
+    closed: bool = False
 
 
 class Runtime(Mailing, Working):
@@ -248,6 +251,7 @@ class Runtime(Mailing, Working):
     ) -> Runtime:
         """A runtime with the same agents, models and tools that claims only what these agents are for, within this
         capacity, and perhaps on another store and bus. Take it instead of this one, before anything has run."""
+        self._check_open()
         shared = self._shared
         if shared.loop is not None:
             raise UsageError("this runtime is in use; make a worker of it before anything runs")
@@ -374,7 +378,7 @@ class Runtime(Mailing, Working):
             await self._dispatch.check_room()
             await self._dispatch.deliver(item_of(new, "queue"))
             self._shared.keeper.look()
-            return RunHandle(new.run_id, new.thread_id, self, self._dispatch)
+            return RunHandle(new.run_id, new.thread_id, self, self._dispatch, self._bind)
         ids = [new.run_id]
         loop = asyncio.get_running_loop()
         begun: asyncio.Future[None] = loop.create_future()
@@ -383,7 +387,7 @@ class Runtime(Mailing, Working):
         self._dispatch.track(task)
         await asyncio.wait({task, begun}, return_when=asyncio.FIRST_COMPLETED)
         run_id = task.result().run_id if task.done() else ids[-1]
-        return RunHandle(run_id, new.thread_id, self, self._dispatch)
+        return RunHandle(run_id, new.thread_id, self, self._dispatch, self._bind)
 
     async def wait(self, run_id: str) -> RunResult:
         """Wait until a run waits or is done, whichever process runs it."""
@@ -506,7 +510,7 @@ class Runtime(Mailing, Working):
         thread_of(thread)
         one_of(policy, get_args(InputPolicy), "policy")
         if agent is None:
-            stored = await self._env.store.load(thread)
+            stored = await self._store.load(thread)
             agent = stored.thread.last_agent_id if stored is not None else None
             if agent is None:
                 raise UsageError(f"thread {thread!r} has had no run; say which agent: send(..., agent=...)")
@@ -562,16 +566,23 @@ class Runtime(Mailing, Working):
         if shared.env.store.durable:
             await self.drain(grace)
         await shared.courier.close()
-        for runtime in shared.tenants.values():
+        for runtime in list(shared.tenants.values()):
             await runtime._dispatch.close()
             runtime._bus.close()
+        # From now on nothing is answered: what is begun on a store that was closed, or in memory, would be lost.
+        shared.closed = True
         shared.env.threads.close()
         await shared.keeper.close()
         await shared.signals.close()
         await shared.env.registry.close()
         await shared.env.store.close()
 
+    def _check_open(self) -> None:
+        if self._shared.closed:
+            raise RuntimeClosed
+
     def _bind(self) -> None:
+        self._check_open()
         loop, shared = asyncio.get_running_loop(), self._shared
         if shared.loop is loop:
             return

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from wakeful import (
     Image,
     MemoryStore,
     Principal,
+    Retention,
     Runtime,
     Text,
     ToolContext,
@@ -32,9 +35,8 @@ from wakeful.types.runs import Cancelled
 async def test_closing_cancels_what_runs_and_waits_until_it_is_quiet(scripted: Scripted) -> None:
     hold = Hold()
     store = MemoryStore()
-    runtime = Runtime(
-        [Agent("agent", model=scripted(call("wait")), tools=[holding(hold, effect="pure")])], store=store
-    )
+    agent = Agent("agent", model=scripted(call("wait")), tools=[holding(hold, effect="pure")])
+    runtime = Runtime([agent], store=store)
     task = asyncio.create_task(runtime.run("agent", "go", thread="t"))
     await soon(hold.reached.wait())
     await runtime.close()
@@ -42,30 +44,93 @@ async def test_closing_cancels_what_runs_and_waits_until_it_is_quiet(scripted: S
     assert run.outcome is not None
     assert run.outcome.termination == Cancelled("the runtime was closed")
     assert (await soon(task)).termination == Cancelled("the runtime was closed")
-    await assert_cancelled(runtime, "t")
+    await assert_cancelled(Runtime([agent], store=store), "t")
 
 
 async def test_leaving_the_context_closes_it(scripted: Scripted) -> None:
-    async with Runtime([Agent("agent", model=scripted("hello"))]) as runtime:
+    store = MemoryStore()
+    async with Runtime([Agent("agent", model=scripted("hello"))], store=store) as runtime:
         await runtime.send("t", "hi", agent="agent")
-    assert (await runtime.list_runs(thread="t"))[0].status == "done"
+    assert (await store.runs(thread_id="t"))[0].status == "done"
     with pytest.raises(RuntimeClosed):
         await runtime.run("agent", "more")
 
 
-async def test_a_closed_runtime_takes_no_more_work(scripted: Scripted) -> None:
-    runtime = Runtime([Agent("agent", model=scripted(call("ask")), tools=[spying(Spy(), "ask", approval=True)])])
-    result = await runtime.run("agent", "go", thread="t")
-    await runtime.close()
-    for attempt in (
-        runtime.run("agent", "go"),
-        runtime.send("t", "go", agent="agent"),
-        runtime.resume(result.run_id, result.tickets[0].approve()),
-    ):
-        with pytest.raises(RuntimeClosed, match="make a new one"):
-            await attempt
-    with pytest.raises(RuntimeClosed):
-        await anext(aiter(runtime.stream("agent", "go")))
+CALLS: dict[str, Callable[[Runtime], Any]] = {
+    "run": lambda r: r.run("agent", "go"),
+    "start": lambda r: r.start("agent", "go"),
+    "start later": lambda r: r.start("agent", "go", delay=5),
+    "stream": lambda r: r.stream("agent", "go"),
+    "send": lambda r: r.send("t", "go"),
+    "resume": lambda r: r.resume("r", answers={"x": 1}),
+    "retry": lambda r: r.retry("r"),
+    "wait": lambda r: r.wait("r"),
+    "cancel": lambda r: r.cancel("r"),
+    "result": lambda r: r.result("r"),
+    "answer": lambda r: r.answer("x", True),
+    "reassign": lambda r: r.reassign("x", "ann"),
+    "events": lambda r: r.events("t"),
+    "events so far": lambda r: r.events("t", follow=False),
+    "messages": lambda r: r.messages("t"),
+    "state": lambda r: r.state("t"),
+    "get_run": lambda r: r.get_run("r"),
+    "list_runs": lambda r: r.list_runs(),
+    "ledger": lambda r: r.ledger("r"),
+    "tickets": lambda r: r.tickets(),
+    "decisions": lambda r: r.decisions("x"),
+    "dispatches": lambda r: r.dispatches(),
+    "threads": lambda r: r.threads(),
+    "describe": lambda r: r.describe("t", title="T"),
+    "fork": lambda r: r.fork("t"),
+    "delete": lambda r: r.delete("t"),
+    "import_thread": lambda r: r.import_thread([]),
+    "prune": lambda r: r.prune(Retention()),
+    "parked_problems": lambda r: r.parked_problems(),
+    "spawn": lambda r: r.spawn("agent", "go"),
+    "task": lambda r: r.task("x"),
+    "tasks": lambda r: r.tasks("t"),
+    "schedule": lambda r: r.schedule("daily", "agent", "go", cron="@daily"),
+    "schedules": lambda r: r.schedules(),
+    "unschedule": lambda r: r.unschedule("daily"),
+    "pause": lambda r: r.pause("r"),
+    "dead_letters": lambda r: r.dead_letters(),
+    "relays": lambda r: r.relays(),
+    "replay": lambda r: r.replay("x"),
+    "drop": lambda r: r.drop("x"),
+    "pending": lambda r: r.pending("t"),
+    "edit": lambda r: r.edit("x", "other"),
+    "move": lambda r: r.move("x"),
+    "retract": lambda r: r.retract("x"),
+    "a tenant's": lambda r: r.tenant("new").run("agent", "go"),
+    "async with": lambda r: r.__aenter__(),
+}
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_a_closed_runtime_says_so_whatever_is_called(kind: str, scripted: Scripted, tmp_path: Path) -> None:
+    store = None if kind == "memory" else tmp_path / "a.db"
+    async with Runtime([Agent("agent", model=scripted("one", "two"))], store=store) as runtime:
+        handle, task = await runtime.start("agent", "go"), await runtime.spawn("agent", "go")
+        await handle.result()
+        await task.result()
+    calls = [make(runtime) for make in CALLS.values()]
+    calls += [handle.result(), handle.cancel(), handle.events(), task.record(), task.result(), task.cancel()]
+    for made in calls:
+        with pytest.raises(RuntimeClosed, match=r"^the runtime was closed; make a new one$"):
+            await (anext(made) if isinstance(made, AsyncIterator) else made)
+    for refused in (lambda: runtime.export_thread("t"), runtime.as_worker):
+        with pytest.raises(RuntimeClosed):
+            refused()
+    assert await runtime.readiness() == "the runtime was closed; make a new one"
+
+
+def test_a_closed_runtime_says_so_to_sync_callers(scripted: Scripted) -> None:
+    runtime = Runtime([Agent("agent", model=scripted())])
+    asyncio.run(runtime.close())
+    with pytest.raises(RuntimeClosed, match="make a new one"):
+        runtime.run_sync("agent", "go")
+    with pytest.raises(RuntimeClosed, match="make a new one"):
+        runtime.resume_sync("r", answers={"x": 1})
 
 
 async def test_closing_twice_is_fine(scripted: Scripted) -> None:
@@ -107,7 +172,8 @@ async def test_closing_lets_go_of_what_does_not_stop(scripted: Scripted, fake_cl
                 pass
         return "too late"
 
-    runtime = Runtime([Agent("agent", model=scripted(call("stubborn")), tools=[stubborn])], clock=fake_clock)
+    store, agent = MemoryStore(), Agent("agent", model=scripted(call("stubborn")), tools=[stubborn])
+    runtime = Runtime([agent], clock=fake_clock, store=store)
     run = asyncio.create_task(runtime.run("agent", "go", thread="t"))
     try:
         await soon(hold.reached.wait())
@@ -117,7 +183,7 @@ async def test_closing_lets_go_of_what_does_not_stop(scripted: Scripted, fake_cl
         await soon(closing)
         await soon(run)
         assert runtime.abandoned == 1
-        await assert_cancelled(runtime, "t")
+        await assert_cancelled(Runtime([agent], store=store), "t")
     finally:
         hold.released.set()
     await until(lambda: runtime.abandoned == 0)

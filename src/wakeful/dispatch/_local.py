@@ -516,7 +516,7 @@ class Dispatcher:
     def check_open(self) -> None:
         """Refuse to begin anything once the runtime is closed."""
         if self.closed:
-            raise RuntimeClosed("the runtime was closed; make a new one")
+            raise RuntimeClosed
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         self.track(asyncio.get_running_loop().create_task(work))
