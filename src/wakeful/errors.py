@@ -74,6 +74,7 @@ database's, and `WakefulError` for all of them.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 __all__ = [
@@ -145,6 +146,7 @@ __all__ = [
     "UsageError",
     "WakefulError",
     "explain",
+    "report",
 ]
 
 
@@ -154,6 +156,14 @@ def explain(error: BaseException) -> str:
         return f"{type(error).__name__}: {error}"
     except Exception:
         return type(error).__name__
+
+
+def report(log: logging.Logger, error: BaseException, message: str, *args: object) -> None:
+    """Log an error that nobody is told of: in one line if it was foreseen, else with its traceback."""
+    if isinstance(error, WakefulError):
+        log.warning(f"{message}: %s", *args, explain(error))
+    else:
+        log.error(f"{message}: %s", *args, explain(error), exc_info=error)
 
 
 class WakefulError(Exception):

@@ -384,9 +384,13 @@ class Runtime(Mailing, Working):
         begun: asyncio.Future[None] = loop.create_future()
         work = self._dispatch.run(new, fresh=thread is None, opened=ids.append, begun=begun)
         task = loop.create_task(work)
-        self._dispatch.track(task)
-        await asyncio.wait({task, begun}, return_when=asyncio.FIRST_COMPLETED)
-        run_id = task.result().run_id if task.done() else ids[-1]
+        self._dispatch.track(task, heard=True)
+        try:
+            await asyncio.wait({task, begun}, return_when=asyncio.FIRST_COMPLETED)
+            run_id = task.result().run_id if task.done() else ids[-1]
+        finally:
+            if not task.done():
+                self._dispatch.track(task)  # From here on nobody is told what it raises.
         return RunHandle(run_id, new.thread_id, self, self._dispatch, self._bind)
 
     async def wait(self, run_id: str) -> RunResult:

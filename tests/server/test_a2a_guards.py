@@ -231,6 +231,19 @@ async def test_an_error_inside_shows_nothing_of_the_inside(caplog: pytest.LogCap
     assert "hunter2" in caplog.text
 
 
+async def test_an_error_inside_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    runtime = assistant()
+
+    async def broken(*args: Any, **options: Any) -> Any:
+        raise RuntimeError("on fire")
+
+    async with serve(runtime) as url, connect(url) as client:
+        runtime.store.load = broken  # type: ignore[method-assign]
+        with pytest.raises(InternalError, match="look for"):
+            await send(client, said("Hi", context_id="c", message_id="m"))
+    assert caplog.text.count("Traceback") == 1
+
+
 # -- inside another application ------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 import msgspec
@@ -60,6 +61,8 @@ if TYPE_CHECKING:
 
 __all__ = ["accept", "failure_of", "well_formed"]
 
+_log = logging.getLogger("wakeful")
+
 _STATUSES = get_args(BackendStatus)
 
 
@@ -107,6 +110,8 @@ def failure_of(agent_id: str, error: Exception) -> BackendResult:
     if _took_too_long(error):
         text = clean_text(str(error)) or "timeout"
         return BackendResult(agent_id, TimedOut(), Failed("TimedOut", text))
+    if not isinstance(error, BackendError):
+        _log.debug("the backend of agent %s failed", agent_id, exc_info=error)
     text = error.detail if isinstance(error, BackendError) else explain(error).partition(": ")[2]
     text = clean_text(text) or type(error).__name__
     return BackendResult(agent_id, FailedStatus(text), Failed(type(error).__name__, text))

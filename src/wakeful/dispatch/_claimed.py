@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..errors import Conflict, RuntimeClosed, StaleFence, StoreError, UsageError, explain
+from ..errors import Conflict, RuntimeClosed, StaleFence, StoreError, UsageError, explain, report
 from ..loop import Activation
 from ..stores import Claimed, Commit, Fence, InboxItem, ThreadView
 from ..tasks import SCHEDULE
@@ -32,6 +32,7 @@ LOOK_AGAIN = 250
 async def go_on(dispatch: Dispatcher, claimed: Claimed, fence: Fence) -> None:
     """Run what the thread is due for. Whatever happens, the claim is used or given back."""
     thread_id, since = claimed.thread_id, asyncio.get_running_loop().time()
+    heard = False
     try:
         stored = await dispatch.env.store.load(thread_id)
         if (
@@ -45,6 +46,7 @@ async def go_on(dispatch: Dispatcher, claimed: Claimed, fence: Fence) -> None:
         run, now = stored.run, dispatch.env.clock.now()
         item = None if run is not None else next_input(stored, now)
         if item is not None:
+            heard = dispatch.waits_for(item)
             await dispatch.take_turn(item, lambda: _run_input(dispatch, stored, item, fence, first))
         elif run is not None and run.agent_id == SCHEDULE and is_due(stored, run, now):
             await fire(dispatch, stored, run, fence)
@@ -59,7 +61,8 @@ async def go_on(dispatch: Dispatcher, claimed: Claimed, fence: Fence) -> None:
         _log.warning("thread %r is due and can't go on here: %s", thread_id, explain(error))
         await _release(dispatch, thread_id, fence, later=dispatch.env.clock.now() + _pause(dispatch, thread_id))
     except Exception as error:
-        _log.error("thread %r is due, and going on with it failed", thread_id, exc_info=error)
+        if not heard:
+            report(_log, error, "thread %r is due, and going on with it failed", thread_id)
         await _release(dispatch, thread_id, fence, failed=explain(error))
 
 

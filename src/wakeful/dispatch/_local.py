@@ -25,6 +25,7 @@ from ..errors import (
     UnknownRun,
     UsageError,
     explain,
+    report,
 )
 from ..loop import Activation, Environment
 from ..stores import Commit, InboxItem, ThreadView
@@ -343,14 +344,18 @@ class Dispatcher:
             act = await self._open(new_run_of(item), stored)
             return None if act is None else await self.drive(act, item.thread_id)
 
-        waited = item.id in self._turns
+        heard = self.waits_for(item)
         try:
             await self.take_turn(item, work)
         except (Conflict, StaleFence):
             self.wake(item.thread_id)  # Somebody else took the thread, or changed the item: look again.
         except Exception:
-            if not waited:
+            if not heard:
                 raise
+
+    def waits_for(self, item: InboxItem) -> bool:
+        """Whether somebody waits here for what comes of an input."""
+        return item.id in self._turns
 
     async def take_turn(self, item: InboxItem, work: Callable[[], Coroutine[Any, Any, RunResult | None]]) -> None:
         """Do the work that an input waits for, and tell who waits here for what comes of it. What goes wrong is
@@ -530,7 +535,7 @@ class Dispatcher:
         self.tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, RuntimeClosed):
-            _log.error("a run in the background failed", exc_info=error)
+            report(_log, error, "a run in the background failed")
 
     def stop(self) -> None:
         """Begin nothing more, and tell those who wait their turn."""

@@ -8,6 +8,7 @@ model call, and a step without hooks costs two commits.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from time import monotonic
 from typing import Any, Literal, TypeVar, cast
@@ -66,6 +67,8 @@ from ._services import CallServices
 from ._tasks import stop_task
 
 __all__ = ["Activation"]
+
+_log = logging.getLogger("wakeful")
 
 H = TypeVar("H", bound=HookContext)
 
@@ -330,6 +333,7 @@ class Activation:
                 raise error
             self.note(error, "while the run was ending")
         else:
+            _log.debug("run %s failed", self.identity.run_id, exc_info=error)
             self.set_run(ending=Failed(type(error).__name__, explain(error).partition(": ")[2]))
 
     async def _begin(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from ._activation import Activation
 
 __all__ = ["Arrival", "Ended", "Executor", "Running"]
+
+_log = logging.getLogger("wakeful")
 
 Ended = Literal["ok", "error", "asked", "parked", "timeout", "interrupted"]
 
@@ -287,4 +290,5 @@ def _unwound(call: Call, context: ToolContext) -> Arrival:
 def _told(call: Call, error: BaseException, limit: int) -> ToolReply:
     if isinstance(error, ToolError):
         return error_reply(call.id, call.name, error.kind, explain(error).partition(": ")[2], limit)
+    _log.debug("tool %s failed in call %s", call.name, call.id, exc_info=error)
     return error_reply(call.id, call.name, "failed", explain(error), limit)

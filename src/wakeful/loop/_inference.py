@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from ._moves import Infer
 
 __all__ = ["infer"]
+
+_log = logging.getLogger("wakeful")
 
 _NATURAL_END = NaturalEnd()
 
@@ -143,6 +146,7 @@ async def _ask(
 def _wrapped(model: Model, error: Exception) -> ModelError:
     wrapped = ModelError(f"model {model.name!r} failed: {explain(error)}")
     wrapped.__cause__ = error
+    _log.debug("model %s failed", model.name, exc_info=error)
     return wrapped
 
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from ..errors import Conflict, StoreError, WakefulError, explain
+from ..errors import Conflict, StoreError, WakefulError, explain, report
 from ..runtime import Runtime
 from ..stores import Commit, Relay
 from ..types.events import Event
@@ -121,5 +121,5 @@ class Deliverer:
 def _why(relay: Relay, error: Exception) -> str:
     if isinstance(error, WakefulError):
         return str(error)
-    _log.error("relay %s failed: %s", relay.id, explain(error), exc_info=error)
+    report(_log, error, "relay %s failed", relay.id)
     return f"the server failed ({type(error).__name__})"

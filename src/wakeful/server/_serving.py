@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
 from ..agents import Agent
-from ..errors import UsageError, WakefulError, explain
+from ..errors import RuntimeClosed, UsageError, report
 from ..runtime import Runtime
 from ._auth import Auth
 from ._limits import ServerLimits
@@ -52,14 +52,21 @@ class Serving:
         """Begin work that goes on when the request that wanted it is gone."""
         task = asyncio.get_running_loop().create_task(work)
         self._work.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._work.discard)
         return task
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._work.discard(task)
-        error = None if task.cancelled() else task.exception()
-        if error is not None and not isinstance(error, WakefulError):
-            _log.error("work in the background failed: %s", explain(error), exc_info=error)
+    async def finish(self, work: Coroutine[Any, Any, T]) -> T:
+        """Detach work and wait for what comes of it, for as long as the request is there."""
+        task = self.detach(work)
+        try:
+            return await asyncio.shield(task)
+        finally:
+            self.leave(task)
+
+    def leave(self, task: asyncio.Task[Any]) -> None:
+        """Let detached work go on by itself: what goes wrong from now on is told nobody, and is logged."""
+        if not task.done():
+            task.add_done_callback(_unheard)
 
     @contextmanager
     def stream(self) -> Generator[None]:
@@ -87,3 +94,9 @@ class Serving:
                 await asyncio.gather(*services, return_exceptions=True)
         if self._work:
             await asyncio.wait(self._work)
+
+
+def _unheard(task: asyncio.Task[Any]) -> None:
+    error = None if task.cancelled() else task.exception()
+    if error is not None and not isinstance(error, RuntimeClosed):
+        report(_log, error, "what a request began failed when it was gone")

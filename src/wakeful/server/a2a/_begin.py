@@ -73,12 +73,11 @@ async def _start(
     head = await runtime.store.head(thread_id)
     follower = await Follower(runtime, thread_id, head).listen()
     try:
-        started = serving.detach(
+        handle = await serving.finish(
             runtime.start(
                 agent_id, content_of(message.parts), thread=thread_id, principal=principal, request_id=request_id
             )
         )
-        handle = await asyncio.shield(started)
         run = await runtime.store.run(handle.run_id) or await _taker(serving, request_id)
         if run.thread_id == thread_id:
             return Begun(run, follower, fresh=run.first_seq > head or run.status == "created")
@@ -165,7 +164,10 @@ async def _answer(
                     request_id=f"{request_id}:said",
                 )
             work = serving.detach(runtime.resume(run.id, *decisions, principal=principal, request_id=request_id))
-            await _taken(work, follower, run.id)
+            try:
+                await _taken(work, follower, run.id)
+            finally:
+                serving.leave(work)
         return Begun(await runtime.get_run(run.id), follower, work, fresh=fresh)
     except BaseException:
         await follower.close()

@@ -14,7 +14,7 @@ from a2a.utils.errors import (
     UnsupportedOperationError,
 )
 
-from ...errors import CannotResume, RunNotWaiting, RuntimeClosed, StoreError, UnknownRun, UsageError, explain
+from ...errors import CannotResume, RunNotWaiting, RuntimeClosed, StoreError, UnknownRun, UsageError, report
 from ...types.ids import new_id
 from .._serving import TooManyStreams
 
@@ -45,6 +45,6 @@ def told() -> Generator[None]:
         raise InvalidParamsError(str(error)) from None
     except Exception as error:
         number = new_id()
-        _log.error("request failed (%s): %s", number, explain(error), exc_info=error)
+        report(_log, error, "request failed (%s)", number)
         why = "the store didn't answer" if isinstance(error, StoreError) else "the server failed"
         raise InternalError(f"{why}; try again, or look for {number} in the server's log") from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator
 
 from a2a.server.context import ServerCallContext
@@ -137,8 +136,7 @@ class Handler(RequestHandler):
             run = await self._run(params.id, context)
             if run.status == "created":
                 raise TaskNotCancelableError(f"task {run.id} waits its turn; cancel it once it works")
-            work = self._serving.detach(self._runtime.cancel(run.id, "cancelled by its caller"))
-            if not await asyncio.shield(work):
+            if not await self._serving.finish(self._runtime.cancel(run.id, "cancelled by its caller")):
                 raise TaskNotCancelableError(f"task {run.id} is over; there is nothing left to cancel")
             return await task_of(self._runtime, await self._runtime.get_run(run.id), 0)
 
