@@ -221,7 +221,7 @@ def shop() -> Runtime:
 
     @tool(effect="idempotent")
     async def ask_size(ctx: ToolContext) -> str:
-        return f"size {await ctx.ask('Which size?', schema=int)}"
+        return f"size {ctx.ask('Which size?', schema=int)}"
 
     turns = [[call("refund", order="7"), call("ask_size")], "All done."]
     return assistant(*turns, tools=[refund, ask_size])
