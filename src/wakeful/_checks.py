@@ -24,9 +24,11 @@ from .types.tickets import SYSTEM, Decision
 __all__ = [
     "agents_of",
     "backends_of",
+    "check_ids",
     "count_of",
     "cursor_of",
     "decisions_of",
+    "id_of",
     "instance_of",
     "message_of",
     "one_of",
@@ -223,6 +225,22 @@ def thread_of(thread: Any) -> str:
     if not 1 <= size <= MAX_THREAD_ID_BYTES:
         raise InvalidInput(f"a thread id has 1 to {MAX_THREAD_ID_BYTES} bytes, not {size}: {thread!r:.60}")
     return thread
+
+
+def id_of(value: Any, what: str) -> str:
+    """The id by which a caller names something; often the thing itself is given, and its id is meant."""
+    if isinstance(value, str):
+        return value
+    names = [name for name in (f"{what}_id", "id") if isinstance(getattr(value, name, None), str)]
+    hint = f"; give its .{names[0]}" if names else ""
+    raise UsageError(f"the {what} is named by its id, a text, not {value!r:.80}{hint}")
+
+
+def check_ids(**given: Any) -> None:
+    """Refuse what isn't None and no id, each by what it names."""
+    for what, value in given.items():
+        if value is not None:
+            id_of(value, what)
 
 
 def message_of(input: Any, principal: Principal | None) -> Message:

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from ._checks import decisions_of, instance_of, request_of
+from ._checks import decisions_of, id_of, instance_of, request_of
 from ._reading import Reading
 from .dispatch import RunResult, answer, leave_decision, reassign
 from .errors import InvalidDecision, UsageError
@@ -92,5 +92,5 @@ class Deciding(Reading):
 
 
 def _check_id(ticket_id: Any) -> None:
-    if not isinstance(ticket_id, str) or not ticket_id:
-        raise UsageError(f"a ticket is named by its id, a text, not {ticket_id!r:.80}")
+    if not id_of(ticket_id, "ticket"):
+        raise UsageError("the ticket is named by its id, a text that isn't empty")

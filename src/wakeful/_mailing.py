@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ._checks import count_of, instance_of, message_of, thread_of
+from ._checks import check_ids, count_of, id_of, instance_of, message_of, thread_of
 from ._deciding import Deciding
 from .errors import UnknownMessage
 from .messaging import Courier, PendingInput, dead_letters, drop, edit, move, pending, retract
@@ -24,6 +24,7 @@ class Mailing(Deciding):
     ) -> list[DeadLetter]:
         """Messages that could not be delivered and were given up, oldest first; of one thread, or of all."""
         limit = count_of(limit, "limit")
+        check_ids(thread=thread, message=after)
         return await dead_letters(self._store, thread_id=thread, after=after, limit=limit)
 
     async def replay(self, relay_id: str) -> Relay:
@@ -37,7 +38,7 @@ class Mailing(Deciding):
     async def drop(self, message_id: str) -> None:
         """Forget a message that was given up."""
         self._bind()
-        if not await drop(self._store, message_id):
+        if not await drop(self._store, id_of(message_id, "message")):
             raise _unknown(message_id)
 
     # -- pending input ---------------------------------------------------------------------------------------
@@ -51,7 +52,7 @@ class Mailing(Deciding):
         self._bind()
         text = message_of(text, None).text
         instance_of(revision, int, "revision")
-        return self._changed(await edit(self._store, input_id, text, revision))
+        return self._changed(await edit(self._store, id_of(input_id, "input"), text, revision))
 
     async def move(
         self, input_id: str, *, before: str | None = None, after: str | None = None, revision: int | None = None
@@ -59,13 +60,15 @@ class Mailing(Deciding):
         """Put pending input before or behind another one of its thread; by default before all of them."""
         self._bind()
         instance_of(revision, int, "revision")
+        for given in (input_id, before, after):
+            check_ids(input=given)
         return self._changed(await move(self._store, input_id, before=before, after=after, revision=revision))
 
     async def retract(self, input_id: str, *, revision: int | None = None) -> PendingInput:
         """Take pending input back, so that no run takes it in. Whoever waits for its run is told."""
         self._bind()
         instance_of(revision, int, "revision")
-        return self._changed(await retract(self._store, input_id, revision))
+        return self._changed(await retract(self._store, id_of(input_id, "input"), revision))
 
     def _changed(self, found: PendingInput) -> PendingInput:
         """A run that runs here looks at its inbox anew; what runs elsewhere sees that it moved."""

@@ -10,7 +10,7 @@ from typing import Any, cast, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ._checks import count_of, cursor_of, instance_of, one_of, thread_of
+from ._checks import check_ids, count_of, cursor_of, id_of, instance_of, one_of, thread_of
 from ._following import Follower
 from ._transfer import Lines, export_lines, import_lines
 from .agents import Agent
@@ -99,7 +99,7 @@ class Reading:
         With `snapshot` the conversation and the state as they stand come first, and events from there on.
         """
         self._check_open()
-        follower = Follower(self._env, thread, cursor_of(after))
+        follower = Follower(self._env, id_of(thread, "thread"), cursor_of(after))
         subscription = self._bus.watch(thread) if follow and not self._dispatch.closed else None
         try:
             if subscription is not None and not self._runs_here(thread):
@@ -169,19 +169,22 @@ class Reading:
     ) -> list[Message]:
         """A thread's conversation, oldest first: from behind a cursor, or the newest so many of it."""
         return await self._store.messages(
-            thread, after=cursor_of(after), limit=count_of(limit, "limit"), newest=count_of(newest, "newest")
+            id_of(thread, "thread"),
+            after=cursor_of(after),
+            limit=count_of(limit, "limit"),
+            newest=count_of(newest, "newest"),
         )
 
     async def state(self, thread: str) -> dict[str, Any]:
         """The persistent state of a thread, and of its open run if it has one, by the keys' names."""
-        stored = await self._store.load(thread)
+        stored = await self._store.load(id_of(thread, "thread"))
         if stored is None:
             return {}
         return State(self._env.registry.catalog.keys, {**stored.state, **stored.run_state}).export()
 
     async def get_run(self, run_id: str) -> RunRecord:
         """A run's record."""
-        run = await self._store.run(run_id)
+        run = await self._store.run(id_of(run_id, "run"))
         if run is None:
             raise UnknownRun(f"no run {run_id!r} in this store")
         return run
@@ -189,7 +192,7 @@ class Reading:
     async def result(self, run_id: str) -> RunResult:
         """What a run came to so far, without waiting for more."""
         self._check_open()
-        return await self._dispatch.recall(run_id)
+        return await self._dispatch.recall(id_of(run_id, "run"))
 
     async def list_runs(
         self,
@@ -202,6 +205,7 @@ class Reading:
     ) -> list[RunRecord]:
         """Run records, newest first, older than the run `before`."""
         one_of(status, get_args(RunStatus), "status")
+        check_ids(thread=thread, agent=agent, run=before)
         limit = count_of(limit, "limit") or 100
         return await self._store.runs(thread_id=thread, status=status, agent_id=agent, before=before, limit=limit)
 
@@ -237,6 +241,8 @@ class Reading:
         """Tickets, oldest first: of one run or of one thread, with all below it, or of all; whatever became of
         them."""
         one_of(status, get_args(TicketStatus), "status")
+        check_ids(thread=thread, ticket=after)
+        instance_of(assignee, str, "assignee")
         store, most, above = self._store, count_of(limit, "limit"), thread
         if run_id is not None:
             above = (await self.get_run(run_id)).thread_id
@@ -250,7 +256,7 @@ class Reading:
 
     async def decisions(self, ticket_id: str) -> Sequence[Decision]:
         """Who answered a ticket, when, how and why."""
-        return await self._store.decisions(ticket_id)
+        return await self._store.decisions(id_of(ticket_id, "ticket"))
 
     async def relays(
         self,
@@ -270,7 +276,7 @@ class Reading:
     async def replay(self, relay_id: str) -> Relay:
         """Try a relay again that was given up, from where it stood."""
         while True:
-            relay = await self._store.relay(relay_id)
+            relay = await self._store.relay(id_of(relay_id, "relay"))
             if relay is None or relay.status != "dead":
                 found = "there is none of that id" if relay is None else f"it is {relay.status}"
                 raise UnknownMessage(
@@ -288,11 +294,12 @@ class Reading:
 
     async def threads(self, *, before: str | None = None, limit: int = 100) -> list[ThreadRecord]:
         """Threads, newest first, older than the thread `before`; without those of delegated runs."""
+        check_ids(thread=before)
         return await self._store.threads(before=before, limit=count_of(limit, "limit") or 100)
 
     async def get_thread(self, thread: str) -> ThreadRecord:
         """A thread's record, with its title and metadata."""
-        found = await self._store.thread(thread)
+        found = await self._store.thread(id_of(thread, "thread"))
         if found is None:
             raise UnknownThread(f"no thread {thread!r} in this store")
         return found
@@ -326,7 +333,7 @@ class Reading:
         """Remove a thread and everything of it; returns how many threads that were. What becomes of the threads
         of runs that it delegated: `reject` refuses, `detach` keeps them, `cascade` removes them too."""
         one_of(children, get_args(ChildPolicy), "children")
-        removed = await self._store.delete(thread, children=children)
+        removed = await self._store.delete(id_of(thread, "thread"), children=children)
         if not removed:
             raise UnknownThread(f"no thread {thread!r} in this store")
         return removed

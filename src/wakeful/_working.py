@@ -8,7 +8,7 @@ from typing import Any, cast, get_args
 
 from msgspec import Struct
 
-from ._checks import instance_of, message_of, one_of, request_of, thread_of, time_of
+from ._checks import id_of, instance_of, message_of, one_of, request_of, thread_of, time_of
 from ._deciding import Deciding
 from .agents import Agent
 from .dispatch import (
@@ -113,7 +113,7 @@ class Working(Deciding):
     async def task(self, task_id: str) -> TaskHandle:
         """A task by its id, whoever began it."""
         self._bind()
-        found = await find_task(self._store, task_id)
+        found = await find_task(self._store, id_of(task_id, "task"))
         return TaskHandle(found.id, found.thread_id or None, self._dispatch, self._bind)
 
     async def tasks(self, thread: str, *, status: TaskStatus | None = None) -> list[TaskRecord]:
@@ -206,9 +206,9 @@ class Working(Deciding):
         """Let a run stand still from its next step on, whichever process runs it: it waits, and holds nothing,
         until `unpause`. False if it is done."""
         self._bind()
-        return await set_paused(self._dispatch, run_id, "pause")
+        return await set_paused(self._dispatch, id_of(run_id, "run"), "pause")
 
     async def unpause(self, run_id: str) -> bool:
         """Let a paused run go on; False if it is done."""
         self._bind()
-        return await set_paused(self._dispatch, run_id, "unpause")
+        return await set_paused(self._dispatch, id_of(run_id, "run"), "unpause")

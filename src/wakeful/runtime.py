@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -15,6 +16,7 @@ from ._checks import (
     agents_of,
     backends_of,
     decisions_of,
+    id_of,
     instance_of,
     message_of,
     one_of,
@@ -119,6 +121,8 @@ class _Shared(Struct, eq=False):
     tenants: dict[str, Runtime] = {}
     loop: asyncio.AbstractEventLoop | None = None
     closed: bool = False
+    # The process that its threads and connections are in, once it has any: a fork of that has only its memory.
+    pid: int = 0
 
 
 class Runtime(Mailing, Working):
@@ -236,9 +240,11 @@ class Runtime(Mailing, Working):
             (*agents, *EVERYWHERE),
             capacity,
         )
+        pid = 0
         if env.store.durable:
-            env = replace(env, timed=keeper.metrics.committed)
-        self._join(_Shared(env, keeper, courier, signals, owner, execute, retention, book), env.store, "default")
+            env, pid = replace(env, timed=keeper.metrics.committed), os.getpid()
+        shared = _Shared(env, keeper, courier, signals, owner, execute, retention, book, pid=pid)
+        self._join(shared, env.store, "default")
 
     def as_worker(
         self,
@@ -402,7 +408,7 @@ class Runtime(Mailing, Working):
     async def retry(self, run_id: str) -> RunResult:
         """Go on with a failed run from its last committed step."""
         self._bind()
-        return await retry(self._dispatch, run_id)
+        return await retry(self._dispatch, id_of(run_id, "run"))
 
     async def stream(
         self,
@@ -484,12 +490,12 @@ class Runtime(Mailing, Working):
         """
         self._bind()
         given = decisions_of(decisions, answers, principal, request_of(request_id))
-        return await resume(self._dispatch, run_id, given)
+        return await resume(self._dispatch, id_of(run_id, "run"), given)
 
     async def cancel(self, run_id: str, reason: str = "cancelled by request") -> bool:
         """Cancel a run with everything it does, and wait until it is quiet; False if it was done before."""
         self._bind()
-        return await cancel(self._dispatch, run_id, reason)
+        return await cancel(self._dispatch, id_of(run_id, "run"), reason)
 
     async def send(
         self,
@@ -527,10 +533,12 @@ class Runtime(Mailing, Working):
 
     def run_sync(self, agent: str | Agent, input: Input, **options: Any) -> RunResult:
         """`run` for programs without an event loop; takes the same options."""
+        self._check_open()
         return self._own_loop.run(self, lambda: self.run(agent, input, **options), self._env.grace)
 
     def resume_sync(self, run_id: str, *decisions: Decision, **options: Any) -> RunResult:
         """`resume` for programs without an event loop; takes the same options."""
+        self._check_open()
         return self._own_loop.run(self, lambda: self.resume(run_id, *decisions, **options), self._env.grace)
 
     # -- lifetime --------------------------------------------------------------------------------------------
@@ -582,8 +590,16 @@ class Runtime(Mailing, Working):
         await shared.env.store.close()
 
     def _check_open(self) -> None:
-        if self._shared.closed:
+        shared, pid = self._shared, os.getpid()
+        if shared.closed:
             raise RuntimeClosed
+        if shared.pid != pid:
+            if shared.pid:
+                raise UsageError(
+                    "this runtime is of the process that this one was forked from, and its threads and "
+                    "connections stayed there; make a runtime in each process, after the fork"
+                )
+            shared.pid = pid
 
     def _bind(self) -> None:
         self._check_open()

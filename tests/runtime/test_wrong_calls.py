@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import math
 import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -348,3 +351,72 @@ def test_ctrl_c_in_a_sync_program_cancels_the_run() -> None:
         runtime.run_sync("agent", "go", thread="t")
     (run,) = asyncio.run(runtime.list_runs(thread="t"))
     assert run.status == "done"
+
+
+async def test_the_thing_itself_is_no_id_and_its_id_is_named(tmp_path: Path) -> None:
+    async with Runtime([echo()], store=tmp_path / "a.db") as runtime:
+        result = await runtime.run("agent", "hi", thread="t")
+        calls: list[Any] = [
+            runtime.get_run(result),  # type: ignore[arg-type]
+            runtime.result(result),  # type: ignore[arg-type]
+            runtime.resume(result, answers={"x": 1}),  # type: ignore[arg-type]
+            runtime.cancel(result),  # type: ignore[arg-type]
+            runtime.retry(result),  # type: ignore[arg-type]
+            runtime.pause(result),  # type: ignore[arg-type]
+            runtime.list_runs(before=result),  # type: ignore[arg-type]
+        ]
+        for made in calls:
+            with pytest.raises(UsageError, match=r"the run is named by its id, a text, not .* give its \.run_id$"):
+                await made
+        calls = [
+            runtime.messages(result),  # type: ignore[arg-type]
+            runtime.state(result),  # type: ignore[arg-type]
+            runtime.get_thread(result),  # type: ignore[arg-type]
+            runtime.delete(result),  # type: ignore[arg-type]
+            runtime.fork(result),  # type: ignore[arg-type]
+            runtime.list_runs(thread=result),  # type: ignore[arg-type]
+            anext(runtime.events(result)),  # type: ignore[arg-type]
+        ]
+        for made in calls:
+            with pytest.raises(
+                UsageError, match=r"the thread is named by its id, a text, not .* give its \.thread_id"
+            ):
+                await made
+        with pytest.raises(UsageError, match=r"the agent is named by its id, a text, not 3$"):
+            await runtime.list_runs(agent=3)  # type: ignore[arg-type]
+
+
+FORKED = """
+import asyncio, os, signal, sys
+from wakeful import Agent, Runtime, FunctionModel
+runtime = Runtime([Agent("agent", model=FunctionModel(lambda _: "hi"))], store=sys.argv[1] or None)
+if sys.argv[2] == "used":
+    runtime.run_sync("agent", "go")
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    for ask in (lambda: runtime.run_sync("agent", "go").text, lambda: asyncio.run(runtime.list_runs()) and "read"):
+        try:
+            print(ask(), flush=True)
+        except Exception as error:
+            print(type(error).__name__, error, flush=True)
+    os._exit(0)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.parametrize(("store", "when"), [("a.db", "made"), ("a.db", "used"), ("", "made"), ("", "used")])
+def test_a_fork_is_told_that_the_runtime_stayed_behind(tmp_path: Path, store: str, when: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FORKED, tmp_path / store if store else "", when],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = [line.partition(", and its threads")[0] for line in done.stdout.splitlines()]
+    if (store, when) == ("", "made"):  # Nothing of it was begun.
+        assert lines == ["hi", "read"]
+    else:
+        assert lines == ["UsageError this runtime is of the process that this one was forked from"] * 2

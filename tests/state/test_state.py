@@ -382,3 +382,25 @@ async def test_the_later_of_two_hooks_that_write_one_exclusive_key_sees_what_the
     async with Runtime([Agent("a", model=scripted("hi"), plugins=[one, two])]) as runtime:
         await runtime.run("a", "go", thread="t1")
     assert (one.seen, two.seen) == ([10], [10, 9])
+
+
+async def test_a_keys_name_is_no_key(scripted: Any) -> None:
+    @tool
+    async def read(ctx: ToolContext) -> str:
+        """Read by the name."""
+        return str(ctx.state["total"])  # type: ignore[index]
+
+    @tool
+    async def write(ctx: ToolContext) -> str:
+        """Write by the name."""
+        ctx.update("total", 1)  # type: ignore[arg-type]
+        return "written"
+
+    agent = Agent("a", model=scripted([call("read"), call("write")], "done"), tools=[read, write])
+    runtime = Runtime([agent])
+    await runtime.run("a", "go", thread="t")
+    told = [m.reply.content[0].text for m in await runtime.messages("t") if m.reply is not None]
+    assert told == [
+        "UnknownStateKey: state is read by its key's class, such as state[Calls], not 'total'",
+        "UnknownStateKey: a state key is given by its class, such as Calls, not as 'total'",
+    ]

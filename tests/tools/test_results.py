@@ -123,7 +123,9 @@ def endless() -> Any:
     ids=lambda value: type(value).__name__,
 )
 def test_what_has_no_json_form_is_an_error_that_says_what_to_return(value: Any) -> None:
-    with pytest.raises(ToolError, match=f"returned a {type(value).__name__} that can't be shown as JSON"):
+    with pytest.raises(
+        ToolError, match=f"returned a value of type {type(value).__name__} that can't be shown as JSON"
+    ):
         reply(value)
 
 
@@ -327,7 +329,28 @@ async def test_results_in_a_run_keep_to_the_tools_limit_and_errors_are_told(scri
     assert result.text == "done"
     assert size_of(replies["report"]) <= 1000 + NOTE
     assert replies["broken"].error == "failed"
-    assert "returned a object" in replies["broken"].content[0].text
+    assert "returned a value of type object" in replies["broken"].content[0].text
     assert replies["raises"].content == (Text("ValueError: bad \ufffd"),)
     for message in messages:
         assert codec.decode(codec.encode(message), type(message)) == message
+
+
+async def later() -> str:
+    """Something to await."""
+    return "later"
+
+
+@pytest.mark.filterwarnings("error")
+async def test_a_coroutine_that_a_tool_forgot_to_await_is_said_and_closed(scripted: Any) -> None:
+    made = [later()]
+
+    @tool
+    async def forget() -> Any:
+        """Forget to await."""
+        return made[0]
+
+    runtime = Runtime([Agent("a", model=scripted(call("forget"), "ok"), tools=[forget])])
+    await runtime.run("a", "go", thread="t")
+    (reply,) = [m.reply for m in await runtime.messages("t") if m.reply is not None]
+    assert "the coroutine later, which nobody awaited" in reply.content[0].text
+    assert made[0].cr_frame is None

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from wakeful import Agent, ClientTool, Runtime, Tool, ToolContext, call, tool
+from wakeful import Agent, ClientTool, ConfigurationError, Runtime, ScriptedModel, Tool, ToolContext, call, tool
 from wakeful.errors import InvalidArguments
 from wakeful.tools import Done, FunctionTool, NotDone, UnknownOutcome
 
@@ -389,3 +389,22 @@ def test_a_client_tool_is_a_name_and_a_schema() -> None:
 
 def test_a_tool_is_not_mistaken_for_a_coroutine_function() -> None:
     assert not inspect.iscoroutinefunction(add)
+
+
+def test_a_tool_that_yields_is_refused_when_the_runtime_is_made() -> None:
+    @tool
+    def numbers():  # type: ignore[no-untyped-def]
+        """Count."""
+        yield 1
+
+    @tool
+    async def letters():  # type: ignore[no-untyped-def]
+        """Spell."""
+        yield "a"
+
+    with pytest.raises(ConfigurationError) as raised:
+        Runtime([Agent("a", model=ScriptedModel([]), tools=[numbers, letters])])
+    assert [problem.partition(": it yields")[0] for problem in raised.value.problems] == [
+        "agent 'a': tool 'numbers'",
+        "agent 'a': tool 'letters'",
+    ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
+from typing import Any, ClassVar, Generic, Literal, TypeVar, cast, get_args
 
 import msgspec
 
@@ -129,8 +129,11 @@ class KeyRegistry:
     def check(self, key: AnyKey) -> None:
         """Refuse a key that isn't registered."""
         if key not in self:
+            if not isinstance(cast(Any, key), type):
+                raise UnknownStateKey(f"a state key is given by its class, such as Calls, not as {key!r:.80}")
             name = getattr(key, "name", key)
-            known = ", ".join(sorted(self._keys)) or "none"
+            # The runtime's own are nobody's business.
+            known = ", ".join(sorted(n for n in self._keys if not n.startswith(OWN_NAMES))) or "none"
             raise UnknownStateKey(
                 f"state key {name!r} isn't registered; list it in a plugin's `keys` or in Runtime(keys=[...]) "
                 f"(registered: {known})"

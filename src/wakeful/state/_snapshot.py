@@ -31,6 +31,10 @@ class Snapshot:
             return self._values[key.name]
         except KeyError:
             return key.initial()
+        except AttributeError:
+            raise UnknownStateKey(
+                f"state is read by its key's class, such as state[Calls], not {key!r:.80}"
+            ) from None
 
     def __contains__(self, key: AnyKey) -> bool:
         return key.name in self._values

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from binascii import b2a_base64
 from collections.abc import Sequence
+from inspect import iscoroutine
 from typing import Any, cast
 
 import msgspec
@@ -125,13 +126,16 @@ def _cut(text: str, limit: int) -> str:
 
 
 def _json(value: Any) -> bytes:
+    if iscoroutine(value):
+        value.close()
+        raise ToolError(f"the tool returned the coroutine {value.__name__}, which nobody awaited; await it there")
     try:
         return msgspec.json.encode(value, enc_hook=_plain)
     except UnicodeEncodeError:
         return msgspec.json.encode(_cleaned(msgspec.to_builtins(value, enc_hook=_plain)))
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise ToolError(
-            f"the tool returned a {type(value).__name__} that can't be shown as JSON ({error}); "
+            f"the tool returned a value of type {type(value).__name__} that can't be shown as JSON ({error}); "
             "return text, JSON-encodable data or content parts"
         ) from error
 

@@ -170,6 +170,8 @@ class Tool:
             label = f"tool {self.spec.name!r}"
         except ConfigurationError as error:
             return [f"{label}: {error}"]
+        if inspect.isgeneratorfunction(self.run) or inspect.isasyncgenfunction(self.run):
+            found.append(f"{label}: it yields; return the result, and show pieces of it with ctx.stream(...)")
         if self.effect not in ("pure", "idempotent", "reconcile", "once"):
             found.append(f"{label}: effect is 'pure', 'idempotent', 'reconcile' or 'once', not {self.effect!r}")
         if self.effect == "reconcile" and not callable(getattr(self, "check", None)):
