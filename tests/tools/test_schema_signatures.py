@@ -151,6 +151,14 @@ def test_a_context_that_only_the_type_checker_imports_is_known_by_its_name() -> 
     assert list(bound.schema["properties"]) == ["a"]
 
 
+def test_a_context_without_its_type_is_refused() -> None:
+    def look(ctx, city: str = "Rome") -> str:  # type: ignore[no-untyped-def]
+        return city
+
+    with pytest.raises(ShapeError, match="parameter 'ctx' has no type; write 'ctx: Context'"):
+        parameters(look)
+
+
 def test_two_contexts_are_refused() -> None:
     def function(a: Context, b: Context) -> None: ...
 

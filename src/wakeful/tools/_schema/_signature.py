@@ -29,6 +29,9 @@ def parameters_of(function: Callable[..., Any], *, context_type: type, is_method
     parameters: list[Parameter] = []
     for parameter in declared:
         name, default = parameter.name, parameter.default
+        if name == "ctx" and name not in hints:
+            # A model would be asked for it.
+            raise ShapeError(f"{label}: parameter 'ctx' has no type; write 'ctx: {context_type.__name__}'")
         hint = hints.get(name, Any)
         if _is_context(hint, context_type):
             if context is not None:
