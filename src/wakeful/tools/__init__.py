@@ -1,11 +1,7 @@
 """Tools: functions with a schema, the context they run in, and what becomes of their results."""
 
 from ._context import Asked as Asked
-from ._context import ChildRequest as ChildRequest
-from ._context import ChildResult as ChildResult
 from ._context import Parked as Parked
-from ._context import Services as Services
-from ._context import SpawnRequest as SpawnRequest
 from ._context import ToolContext as ToolContext
 from ._mail import Mail as Mail
 from ._mail import check_text as check_text
@@ -17,6 +13,10 @@ from ._schema import Parameters as Parameters
 from ._schema import Shape as Shape
 from ._schema import parameters_of as parameters_of
 from ._schema import value_fault as value_fault
+from ._services import ChildRequest as ChildRequest
+from ._services import ChildResult as ChildResult
+from ._services import Services as Services
+from ._services import SpawnRequest as SpawnRequest
 from ._terms import Terms as Terms
 from ._terms import default_decision as default_decision
 from ._terms import escalated as escalated

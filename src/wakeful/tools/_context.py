@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from inspect import iscoroutine
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from msgspec import Struct
 
 from ..errors import ConfigurationError, InvalidInput, ToolCancelled, ToolError
 from ..state import AnyKey, Command, Snapshot
 from ..types.content import Content
-from ..types.events import ActivityDelta, ActivitySnapshot, LiveEvent, ToolOutput, ToolProgress
+from ..types.events import ActivityDelta, ActivitySnapshot, ToolOutput, ToolProgress
 from ..types.mail import Receipt
 from ..types.messages import Message, input_of, user_message
 from ..types.runs import Call, Identity, Principal, TaskRecord, TaskRef, TaskWake
@@ -22,148 +22,15 @@ from ._awaited import is_awaited
 from ._begun import arguments_of, check_task, closing, moment_of, seconds_of
 from ._mail import Addressee, Mail, check_text, recipient_of
 from ._schema import Shape
+from ._services import ChildRequest, ChildResult, Services, Spawnable, SpawnRequest
 from ._terms import Terms, terms_of
 
 if TYPE_CHECKING:
     from ._tool import Tool
 
-__all__ = ["Asked", "ChildRequest", "ChildResult", "Parked", "Services", "SpawnRequest", "ToolContext"]
+__all__ = ["Asked", "Parked", "ToolContext"]
 
 T = TypeVar("T")
-
-
-ChildStatus = Literal["running", "completed", "failed", "cancelled"]
-
-
-class ChildRequest(Struct, frozen=True):
-    """An agent to run below a call. `state` is what it begins with, by the keys' names, as JSON."""
-
-    agent_id: str
-    message: Message
-    durable: bool = False
-    background: bool = False
-    name: str | None = None
-    fork: bool = False
-    state: dict[str, bytes] = {}
-    detached: bool = False
-    wake: TaskWake = "inbox"
-
-
-Spawnable = str | Callable[..., Any] | Coroutine[Any, Any, Any]
-
-
-class SpawnRequest(Struct, frozen=True):
-    """Work to begin in the background: an agent with a prompt, a function with arguments, or a coroutine."""
-
-    target: Spawnable
-    message: Message | None = None
-    arguments: Mapping[str, Any] = {}
-    name: str | None = None
-    state: dict[str, bytes] = {}
-    detached: bool = False
-    wake: TaskWake = "inbox"
-
-
-class ChildResult(Struct, frozen=True):
-    """What a child agent's run came to. `output` is its typed output, if its agent declares one, and `state` what
-    its run left behind; with the status `running` it works in the background as the task `task_id`. `error_kind`
-    is `remote_error` where what a backend talks to failed."""
-
-    run_id: str
-    agent_id: str
-    status: ChildStatus
-    text: str
-    steps: int
-    error: str | None = None
-    output: Any = None
-    state: Snapshot | None = None
-    task_id: str = ""
-    error_kind: str = "failed"
-
-
-class Services(Protocol):
-    """What a tool's context offers from the layers above the tools."""
-
-    def publish(self, event: LiveEvent) -> None:
-        """Show a live event to whoever listens; safe from any thread."""
-        ...
-
-    def watched(self) -> bool:
-        """Whether anybody listens."""
-        ...
-
-    def now(self) -> int:
-        """The time in milliseconds."""
-        ...
-
-    def head(self) -> int:
-        """The last sequence number of the thread's log."""
-        ...
-
-    def check_key(self, key: AnyKey) -> None:
-        """Refuse a state key that isn't registered."""
-        ...
-
-    def check_agent(self, agent_id: str) -> None:
-        """Refuse an agent that isn't registered."""
-        ...
-
-    def notify(self, command: Command, name: str, payload: Any) -> None:
-        """Put a notice into the command."""
-        ...
-
-    def schedule(self, command: Command, name: str, payload: Any, phase: str) -> None:
-        """Put an action into the command."""
-        ...
-
-    async def run_agent(self, context: ToolContext, request: ChildRequest) -> ChildResult:
-        """Run another agent as a child of this call."""
-        ...
-
-    async def result_of(self, call_id: str) -> tuple[str, int] | None:
-        """The text of a call's result, and how many characters of it the model is shown at once."""
-        ...
-
-    @property
-    def mail(self) -> Mail:
-        """Messages to other agents."""
-        ...
-
-    async def spawn(self, context: ToolContext, request: SpawnRequest) -> TaskRecord:
-        """Begin work in the background."""
-        ...
-
-    async def sleep(self, until: int) -> None:
-        """Wait in memory until that time."""
-        ...
-
-    def task(self) -> TaskRef | None:
-        """The task that the run is, if it is one."""
-        ...
-
-    async def tasks(self) -> Sequence[TaskRecord]:
-        """The tasks of the run's thread, oldest first."""
-        ...
-
-    async def refresh_task(self, task: TaskRecord) -> TaskRecord:
-        """How a task stands now."""
-        ...
-
-    async def task_output(self, task: TaskRecord) -> str:
-        """The last answer of a task's agent."""
-        ...
-
-    async def cancel_task(self, task: TaskRecord, reason: str) -> int:
-        """Stop a task with all below it, once this call's result is committed; how many runs that are."""
-        ...
-
-    async def cancel_self(self, reason: str) -> tuple[str, int]:
-        """Stop the run with all below it, once this call has returned: the task it is, or its id, and how many."""
-        ...
-
-    async def resume_task(self, context: ToolContext, task: TaskRecord, prompt: str) -> TaskRecord:
-        """Let a stopped task go on; the task as it is then."""
-        ...
 
 
 class Asked(BaseException):

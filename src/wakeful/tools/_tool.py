@@ -14,9 +14,10 @@ from ..errors import ConfigurationError
 from ..types.requests import ToolSpec
 from ..types.runs import Effect, UnknownPolicy
 from ..types.tickets import Escalation, OnDeadline, Seconds
-from ._context import ChildRequest, ChildResult, ToolContext
+from ._context import ToolContext
 from ._results import MAX_RESULT_BYTES
 from ._schema import Parameters, description_of, parameters_of
+from ._services import ChildRequest, ChildResult
 from ._terms import Terms, terms_of, terms_problems
 
 __all__ = ["Approval", "ClientTool", "Done", "FunctionTool", "NotDone", "Tool", "UnknownOutcome", "tool"]
