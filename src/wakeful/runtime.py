@@ -4,107 +4,44 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ._checks import (
-    agents_of,
-    backends_of,
-    decisions_of,
-    id_of,
-    instance_of,
-    message_of,
-    one_of,
-    priority_of,
-    request_of,
-    settings_of,
-    table_of,
-    thread_of,
-    time_of,
-    transports_of,
-)
-from ._following import Follower
-from ._mailing import Mailing
+from ._checks import agents_of, backends_of, instance_of, table_of, transports_of
+from ._running import RunHandle, Running
 from ._sync import OwnLoop
-from ._working import Working
 from .agents import Agent, Registry, Toolish
 from .backends._entry import abort_remote, backend_problems, build_backend, execute_remote
-from .bus import Bus, LocalBus, News, open_bus
+from .bus import Bus, LocalBus, open_bus
 from .clock import Clock, SystemClock
 from .delegation import delegation_tools, tools_inside_tasks
-from .dispatch import (
-    ChildRuns,
-    Dispatcher,
-    Keeper,
-    Metrics,
-    NewRun,
-    RunResult,
-    Signals,
-    cancel,
-    drain,
-    item_of,
-    resume,
-    retry,
-    send,
-)
+from .dispatch import ChildRuns, Dispatcher, Keeper, Metrics, Signals, drain
 from .errors import ConfigurationError, RuntimeClosed, UnknownAgent, UsageError
 from .loop import Environment, Watches
 from .messaging import Courier, Post, Retry, Transport, messaging_tools, send_tools
 from .models import Model, ModelFacts, Patience, Pool, RateLimit, VendorFactory
 from .plugins import Plugin
 from .state import AnyKey
-from .stores import InputPolicy, Retention, Store, open_store
+from .stores import Retention, Store, open_store
 from .tasks import EVERYWHERE, FunctionTask, TaskBook
-from .tools import ClientTool, ToolThreads
-from .types.content import Content
-from .types.events import AnyEvent, Event
+from .tools import ToolThreads
 from .types.ids import new_id
 from .types.limits import Capacity
 from .types.mail import Receipt
-from .types.messages import Message
-from .types.requests import ModelSettings
-from .types.runs import PRIORITY, Principal, RunOptions
-from .types.tickets import Decision
 
 if TYPE_CHECKING:
     from .backends import BackendFactory
 
 __all__ = ["Receipt", "RunHandle", "Runtime"]
 
-Input = str | Sequence[Content]
-
 CANCEL_GRACE = 5.0
 DRAIN_GRACE = 5.0
 RETENTION = Retention()
 RETRY = Retry()
-
-
-class RunHandle(Struct, frozen=True, eq=False):
-    """A run that was started: it is in the store, and goes on by itself."""
-
-    run_id: str
-    thread_id: str
-    _runtime: Runtime
-    _dispatch: Dispatcher
-    _bind: Callable[[], None]
-
-    async def result(self) -> RunResult:
-        """Wait until the run waits or is done, whichever process runs it."""
-        self._bind()
-        return await self._dispatch.wait(self.run_id)
-
-    async def cancel(self, reason: str = "cancelled by request") -> bool:
-        """Cancel the run with everything it does; False if it was done before."""
-        return await self._runtime.cancel(self.run_id, reason)
-
-    def events(self, *, after: int | str = 0) -> AsyncIterator[AnyEvent]:
-        """The thread's events, from behind a cursor, as they happen."""
-        return self._runtime.events(self.thread_id, after=after)
 
 
 class _Shared(Struct, eq=False):
@@ -125,7 +62,7 @@ class _Shared(Struct, eq=False):
     pid: int = 0
 
 
-class Runtime(Mailing, Working):
+class Runtime(Running):
     """Runs agents. Make one for the application, and use it as an async context manager or close it.
 
     Everything is checked here, and one error lists all that is wrong.
@@ -331,216 +268,6 @@ class Runtime(Mailing, Working):
             found._join(self._shared, self._shared.env.store.tenant(name), name)
         return found
 
-    # -- running ---------------------------------------------------------------------------------------------
-
-    async def run(
-        self,
-        agent: str | Agent,
-        input: Input,
-        *,
-        thread: str | None = None,
-        principal: Principal | None = None,
-        settings: ModelSettings | None = None,
-        client_tools: Sequence[ClientTool] = (),
-        state: Mapping[AnyKey, Any] | None = None,
-        request_id: str | None = None,
-    ) -> RunResult:
-        """Run an agent on a thread, a new one by default, until the run waits or is done.
-
-        A thread has one open run. While another runs, this one waits its turn; one that waits for an answer is
-        superseded; one that waits for tasks is given the input. A `request_id` makes the call repeatable: the
-        second one of that id runs nothing and has the first one's result.
-        """
-        self._bind()
-        new = self._new(agent, input, thread, principal, settings, client_tools, state, request_id)
-        return await self._dispatch.run(new, fresh=thread is None)
-
-    async def start(
-        self,
-        agent: str | Agent,
-        input: Input,
-        *,
-        thread: str | None = None,
-        principal: Principal | None = None,
-        settings: ModelSettings | None = None,
-        client_tools: Sequence[ClientTool] = (),
-        state: Mapping[AnyKey, Any] | None = None,
-        request_id: str | None = None,
-        delay: float | None = None,
-        at: datetime | None = None,
-        priority: int = PRIORITY,
-    ) -> RunHandle:
-        """Begin a run as `run` does, and return once it is in the store; it goes on in the background.
-
-        With a `delay` in seconds, or a time `at`, it begins then, where the store is served. The lower its
-        `priority` (0 to 255), the sooner a worker claims it.
-        """
-        self._bind()
-        new = self._new(agent, input, thread, principal, settings, client_tools, state, request_id)
-        if delay is not None or at is not None or priority != PRIORITY:
-            new = replace(new, at=time_of(delay, at, self._env.clock.now()), priority=priority_of(priority))
-        if new.at is not None:
-            self._dispatch.check_open()
-            await self._dispatch.check_room()
-            await self._dispatch.deliver(item_of(new, "queue"))
-            self._shared.keeper.look()
-            return RunHandle(new.run_id, new.thread_id, self, self._dispatch, self._bind)
-        ids = [new.run_id]
-        loop = asyncio.get_running_loop()
-        begun: asyncio.Future[None] = loop.create_future()
-        work = self._dispatch.run(new, fresh=thread is None, opened=ids.append, begun=begun)
-        task = loop.create_task(work)
-        self._dispatch.track(task, heard=True)
-        try:
-            await asyncio.wait({task, begun}, return_when=asyncio.FIRST_COMPLETED)
-            run_id = task.result().run_id if task.done() else ids[-1]
-        finally:
-            if not task.done():
-                self._dispatch.track(task)  # From here on nobody is told what it raises.
-        return RunHandle(run_id, new.thread_id, self, self._dispatch, self._bind)
-
-    async def wait(self, run_id: str) -> RunResult:
-        """Wait until a run waits or is done, whichever process runs it."""
-        self._bind()
-        await self.get_run(run_id)
-        return await self._dispatch.wait(run_id)
-
-    async def retry(self, run_id: str) -> RunResult:
-        """Go on with a failed run from its last committed step."""
-        self._bind()
-        return await retry(self._dispatch, id_of(run_id, "run"))
-
-    async def stream(
-        self,
-        agent: str | Agent,
-        input: Input,
-        *,
-        thread: str | None = None,
-        principal: Principal | None = None,
-        settings: ModelSettings | None = None,
-        client_tools: Sequence[ClientTool] = (),
-        state: Mapping[AnyKey, Any] | None = None,
-    ) -> AsyncIterator[AnyEvent]:
-        """Run an agent and yield its events, and those of the agents below it, as they happen.
-
-        Leaving the stream doesn't stop the run; `events` picks it up again, `cancel` stops it.
-        """
-        self._bind()
-        new = self._new(agent, input, thread, principal, settings, client_tools, state, None)
-        subscription = self._bus.watch(new.thread_id)
-        roots: set[str] = set()
-        work = self._dispatch.run(new, fresh=thread is None, opened=roots.add)
-        task = asyncio.get_running_loop().create_task(work)
-        self._dispatch.track(task, heard=True)  # The stream raises what it raises.
-        end = cast(Event, None)
-        task.add_done_callback(lambda _: subscription.push(end))
-        queue = subscription.events
-        follower = Follower(self._env, new.thread_id, roots=roots)
-        reread = 0
-        if not self._shared.execute:
-            self._follow(new.thread_id, subscription)
-        try:
-            while True:
-                while queue:
-                    if subscription.lagged:
-                        subscription.lagged = False
-                        async for event in follower.log():
-                            reread = event.seq
-                            yield event
-                        continue
-                    event = queue.popleft()
-                    if event is end:
-                        task.result()
-                        if follower.elsewhere or not follower.last:
-                            async for event in follower.log():
-                                yield event
-                        return
-                    if isinstance(event, News):
-                        async for shown in follower.heard(event):
-                            yield shown
-                        reread = follower.last
-                        continue
-                    if event.run.root_run_id not in roots:
-                        continue
-                    if event.run.thread_id == new.thread_id:
-                        if event.seq <= follower.last if event.durable else event.seq < reread:
-                            continue
-                        follower.seen(event)
-                    yield cast(AnyEvent, event)
-                if not await self._news(new.thread_id, subscription, follower):
-                    async for event in follower.look():
-                        yield event
-                    reread = follower.last
-        finally:
-            self._signals.leave(self._dispatch.tenant, new.thread_id, subscription)
-            subscription.close()
-
-    async def resume(
-        self,
-        run_id: str,
-        *decisions: Decision,
-        answers: Mapping[str, Any] | None = None,
-        principal: Principal | None = None,
-        request_id: str | None = None,
-    ) -> RunResult:
-        """Answer a waiting run's tickets and go on with it; those left open go on waiting.
-
-        `answers` maps ticket or call ids to values. Nothing is changed if one of them doesn't fit. Giving the same
-        decision twice does no harm, nor does repeating a `request_id`.
-        """
-        self._bind()
-        given = decisions_of(decisions, answers, principal, request_of(request_id))
-        return await resume(self._dispatch, id_of(run_id, "run"), given)
-
-    async def cancel(self, run_id: str, reason: str = "cancelled by request") -> bool:
-        """Cancel a run with everything it does, and wait until it is quiet; False if it was done before."""
-        self._bind()
-        return await cancel(self._dispatch, id_of(run_id, "run"), reason)
-
-    async def send(
-        self,
-        thread: str,
-        input: Input,
-        *,
-        agent: str | Agent | None = None,
-        policy: InputPolicy | None = None,
-        principal: Principal | None = None,
-        request_id: str | None = None,
-        at: datetime | None = None,
-        priority: int = PRIORITY,
-    ) -> Receipt:
-        """Give a thread input without waiting for what comes of it.
-
-        On a thread with an open run the policy decides: `queue` runs it afterwards, `steer` shows it to the
-        running run at its next step, `interrupt` cancels that run first, `reject` raises `ThreadBusy`. By default
-        it is queued, or steers a run that waits for tasks. A free thread starts a run in the background. `agent`
-        is by default the one that ran last. With a time `at`, nobody is shown it before.
-        """
-        self._bind()
-        thread_of(thread)
-        one_of(policy, get_args(InputPolicy), "policy")
-        if agent is None:
-            stored = await self._store.load(thread)
-            agent = stored.thread.last_agent_id if stored is not None else None
-            if agent is None:
-                raise UsageError(f"thread {thread!r} has had no run; say which agent: send(..., agent=...)")
-        new = self._new(agent, input, thread, principal, None, (), None, request_id)
-        new = replace(new, at=time_of(None, at, self._env.clock.now()), priority=priority_of(priority))
-        await send(self._dispatch, new, policy)
-        if new.at is not None:
-            self._shared.keeper.look()
-        return Receipt(cast(Message, new.message).id, thread)
-
-    def run_sync(self, agent: str | Agent, input: Input, **options: Any) -> RunResult:
-        """`run` for programs without an event loop; takes the same options."""
-        self._check_open()
-        return self._own_loop.run(self, lambda: self.run(agent, input, **options), self._env.grace)
-
-    def resume_sync(self, run_id: str, *decisions: Decision, **options: Any) -> RunResult:
-        """`resume` for programs without an event loop; takes the same options."""
-        self._check_open()
-        return self._own_loop.run(self, lambda: self.resume(run_id, *decisions, **options), self._env.grace)
-
     # -- lifetime --------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Runtime:
@@ -613,50 +340,3 @@ class Runtime(Mailing, Working):
             )
         shared.loop = loop
         shared.signals.open()
-
-    def _new(
-        self,
-        agent: str | Agent,
-        input: Input,
-        thread: str | None,
-        principal: Principal | None,
-        settings: ModelSettings | None,
-        client_tools: Sequence[ClientTool],
-        state: Mapping[AnyKey, Any] | None,
-        request_id: str | None,
-    ) -> NewRun:
-        agent_id = agent.id if isinstance(agent, Agent) else agent
-        self._env.registry.resolve(agent_id)
-        options = None
-        if principal is not None or settings is not None or state is not None:
-            instance_of(principal, Principal, "principal")
-            settings_of(settings)
-            instance_of(state, Mapping, "state")
-        if settings is not None or client_tools:
-            for tool in client_tools:
-                instance_of(tool, ClientTool, "client_tools")
-            if problems := [problem for tool in client_tools for problem in tool.problems()]:
-                raise ConfigurationError(problems)
-            specs = tuple([tool.spec for tool in client_tools])
-            options = RunOptions(settings or ModelSettings(), specs)
-        run_id = new_id()
-        return NewRun(
-            run_id=run_id,
-            thread_id=run_id if thread is None else thread_of(thread),
-            agent_id=agent_id,
-            message=message_of(input, principal),
-            principal=principal,
-            options=options,
-            seed=self._seed(state),
-            request_id=request_of(request_id),
-        )
-
-    def _seed(self, state: Mapping[AnyKey, Any] | None) -> dict[str, bytes]:
-        if not state:
-            return {}
-        seed: dict[str, bytes] = {}
-        for key, value in state.items():
-            self._env.registry.catalog.check_key(key)
-            seed[key.name] = key.encode(value)
-            key.decode(seed[key.name])
-        return seed
