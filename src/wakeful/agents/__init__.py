@@ -10,8 +10,8 @@ from ._backend import BackendHandles as BackendHandles
 from ._backend import BackendOutputs as BackendOutputs
 from ._backend import handoff_refusal as handoff_refusal
 from ._handoff import HandoffTool as HandoffTool
-from ._registry import Hook as Hook
 from ._registry import Registry as Registry
-from ._registry import ResolvedAgent as ResolvedAgent
-from ._registry import child_agent as child_agent
-from ._registry import digest as digest
+from ._resolved import Hook as Hook
+from ._resolved import ResolvedAgent as ResolvedAgent
+from ._resolved import child_agent as child_agent
+from ._resolved import digest as digest

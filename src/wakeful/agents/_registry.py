@@ -3,31 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from functools import cached_property
 from inspect import iscoroutinefunction
-from typing import Any, Protocol, cast
-
-import msgspec
+from typing import Any, cast
 
 from ..clock import Clock
 from ..context import Folded, ReadResult, problems_of
-from ..errors import (
-    AgentNotFound,
-    ConfigurationError,
-    ExecutionFailed,
-    UnknownAgent,
-    UnknownModel,
-    WakefulError,
-)
+from ..errors import ConfigurationError, UnknownAgent, UnknownModel, WakefulError
 from ..models import Model, ModelFacts, ModelRegistry, Patience, Pool, RateLimit, VendorFactory
 from ..plugins import PHASES, ActionQueue, Catalog, ContextBook, Plugin
 from ..state import AnyKey
 from ..tools import Shape, Tool
 from ..tools import tool as as_tool
-from ..types.limits import ConsecutiveErrors, ContentMatch, LoopDetection
-from ..types.requests import OutputSpec, ToolSpec
+from ..types.limits import ContentMatch, LoopDetection
 from ..types.tickets import ASKERS
 from ._agent import Agent, BackendConfig, Delegate, Toolish
 from ._backend import (
@@ -39,77 +28,13 @@ from ._backend import (
     remote_problems,
 )
 from ._handoff import HandoffTool
+from ._resolved import Hook, ResolvedAgent
 
-__all__ = ["Hook", "Registry", "ResolvedAgent", "child_agent", "digest"]
+__all__ = ["Registry"]
 
 _READ_RESULT = ReadResult()
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,48}\Z")
-
-
-def digest(value: Any) -> str:
-    """A short name for data: the same for the same data, in any process."""
-    from hashlib import blake2b
-
-    return blake2b(msgspec.json.encode(value, order="deterministic"), digest_size=8).hexdigest()
-
-
-class Hook(msgspec.Struct, frozen=True):
-    """One plugin's method for one phase, with the plugin's section of the agent's config."""
-
-    plugin: str
-    function: Callable[[Any], Awaitable[Any]]
-    config: Any
-
-
-class ResolvedAgent:
-    """An agent ready to run: tools by name, hooks by phase, policies compiled."""
-
-    def __init__(
-        self,
-        agent: Agent,
-        tools: Sequence[Tool],
-        hooks: Mapping[str, tuple[Hook, ...]],
-        configs: Mapping[str, Any],
-        keys: frozenset[str] = frozenset(),
-        backend: Backend | None = None,
-    ) -> None:
-        self.agent = agent
-        self.backend = backend
-        self.configs = configs
-        self.keys = keys
-        self.id = agent.id
-        self.tools = {tool.spec.name: tool for tool in tools}
-        self.offered = tuple(name for name, tool in self.tools.items() if not tool.on_demand)
-        self.specs: tuple[ToolSpec, ...] = tuple(self.tools[name].spec for name in sorted(self.offered))
-        self.hooks = hooks
-        # The tools whose calls are asked about before they run.
-        self.gated = frozenset(name for name, tool in self.tools.items() if hooks["gate_tool"] or tool.gated)
-        self.shape = None if agent.output in (None, str) else Shape(agent.output)
-        self.output = None if self.shape is None else OutputSpec("output", self.shape.schema)
-        self.patterns = {p.pattern: re.compile(p.pattern) for p in agent.stop if isinstance(p, ContentMatch)}
-        self.window = max((p.window for p in agent.stop if isinstance(p, LoopDetection)), default=0)
-        # After how many failures of the model in a row the run stops, where a policy says so.
-        self.errors = min((p.errors for p in agent.stop if isinstance(p, ConsecutiveErrors)), default=None)
-
-    @cached_property
-    def digests(self) -> dict[str, str]:
-        """What the agent is, by parts: a run that waited is told by these whether it changed."""
-        model = self.agent.model
-        name = model if isinstance(model, str) else model.name
-        return {
-            "instructions": digest(self.agent.instructions),
-            "model": digest(name),
-            "tools": digest(self.specs),
-        }
-
-    def with_tools(self, tools: Sequence[Tool]) -> ResolvedAgent:
-        """The same agent with tools that one run brings; its own tools win over those."""
-        if not tools:
-            return self
-        extra = [tool for tool in tools if tool.name not in self.offered]
-        every = [*self.tools.values(), *extra]
-        return ResolvedAgent(self.agent, every, self.hooks, self.configs, self.keys, self.backend)
 
 
 class Registry:
@@ -406,24 +331,6 @@ class Registry:
             first = getattr(policy, policy.__struct_fields__[0])
             if isinstance(first, int | float) and (first <= 0 or first < lowest):
                 self._problems.append(f"{where}: stop policy {kind}: {first!r} is too small")
-
-
-class Resolver(Protocol):
-    """Knows agents by their ids."""
-
-    def resolve(self, agent_id: str) -> ResolvedAgent:
-        """The agent of that id, ready to run."""
-        ...
-
-
-def child_agent(registry: Resolver, agent_id: str) -> ResolvedAgent:
-    """The agent to run as a child; what is wrong with it is said in the words of every backend."""
-    try:
-        return registry.resolve(agent_id)
-    except UnknownAgent as error:
-        raise AgentNotFound(agent_id) from error
-    except Exception as error:
-        raise ExecutionFailed(f"failed to resolve agent '{agent_id}': {error}") from error
 
 
 def _misspelt(plugin: Plugin, where: str) -> list[str]:
