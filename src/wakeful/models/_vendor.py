@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
 from importlib import import_module
 from typing import Any, Generic, TypeVar, cast, get_type_hints
 
@@ -62,7 +63,9 @@ class Client(Generic[T]):
 
 def settings_of(vendor: str, extra: Mapping[str, Any], kind: type[T]) -> T:
     """`ModelSettings.extra` as the vendor's own settings, a TypedDict; what it doesn't know is refused by name."""
-    known = get_type_hints(kind)
+    if not extra:
+        return cast(T, {})
+    known = _names_in(kind)
     for name in extra:
         if name not in known:
             from difflib import get_close_matches  # Only an error needs it, and it is slow to import.
@@ -70,12 +73,16 @@ def settings_of(vendor: str, extra: Mapping[str, Any], kind: type[T]) -> T:
             close = get_close_matches(name, known, n=1)
             hint = f"; did you mean {close[0]!r}?" if close else f" (known: {', '.join(sorted(known))})"
             raise InvalidRequest(f"{vendor} has no setting {name!r} for ModelSettings(extra=...){hint}")
-    if not extra:
-        return cast(T, {})
     try:
         return msgspec.convert(extra, kind)
     except msgspec.ValidationError as error:
         raise InvalidRequest(f"{vendor}'s settings in ModelSettings(extra=...) don't fit: {error}") from None
+
+
+@cache
+def _names_in(kind: type[Any]) -> tuple[str, ...]:
+    """The names of the settings; to evaluate their types for each request would take longer than all else."""
+    return tuple(get_type_hints(kind))
 
 
 def unsupported(model: str, part: Media, where: str, hint: str = "") -> InvalidRequest:
