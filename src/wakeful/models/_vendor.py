@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from base64 import b64decode
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
-from typing import Any, Generic, TypeVar, cast, get_type_hints
+from typing import Any, TypeVar, cast, get_type_hints
 
 import msgspec
 
@@ -15,7 +14,7 @@ from ..errors import ConfigurationError, InvalidRequest
 from ..types.content import Base64, Url
 from ._history import Media, kind_of
 
-__all__ = ["Client", "media_type_of", "sdk", "settings_of", "text_inside", "unsupported"]
+__all__ = ["media_type_of", "sdk", "settings_of", "text_inside", "unsupported"]
 
 T = TypeVar("T")
 
@@ -31,34 +30,6 @@ def sdk(module: str, extra: str) -> Any:
             f"{extra} models need the package {module.partition('.')[0]!r}, which isn't installed: "
             f"pip install 'wakeful[{extra}]'"
         ) from None
-
-
-class Client(Generic[T]):
-    """A vendor's client, made on first use and again for each event loop: its connections belong to one."""
-
-    __slots__ = ("_client", "_close", "_loop", "_make")
-
-    def __init__(self, make: Callable[[], T], close: Callable[[T], Awaitable[None]]) -> None:
-        self._make = make
-        self._close = close
-        self._client: T | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def __repr__(self) -> str:
-        return "Client(open)" if self._client is not None else "Client()"
-
-    def get(self) -> T:
-        """The client for the running loop."""
-        loop = asyncio.get_running_loop()
-        if self._client is None or self._loop is not loop:
-            self._client, self._loop = self._make(), loop
-        return self._client
-
-    async def close(self) -> None:
-        """Close its connections; the next use makes it anew."""
-        client, self._client = self._client, None
-        if client is not None and self._loop is asyncio.get_running_loop():
-            await self._close(client)
 
 
 def settings_of(vendor: str, extra: Mapping[str, Any], kind: type[T]) -> T:
