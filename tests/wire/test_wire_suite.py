@@ -55,7 +55,7 @@ from wakeful.types.content import (
     Video,
 )
 from wakeful.types.messages import user_message
-from wakeful.types.requests import ModelSettings, OutputSpec
+from wakeful.types.requests import ModelSettings, OutputSpec, ToolSpec
 from wakeful.types.runs import Usage
 
 
@@ -330,6 +330,16 @@ async def test_an_unknown_extra_setting_is_refused_by_name_before_anything_is_se
         with pytest.raises(InvalidRequest, match="'service_teir'"):
             await listen(model, ModelRequest("", history(), settings=settings))
         assert server.requests == []
+
+
+async def test_a_field_of_the_body_takes_the_place_of_what_would_be_sent(codec: Codec) -> None:
+    if codec.name in ("google", "bedrock"):
+        pytest.skip(f"{codec.name} has no body in its settings")
+    other = ToolSpec("other", "Another.", LOOK.parameters)
+    tools = (await asked(codec, ModelRequest("", history(), [other])))["tools"]
+    settings = ModelSettings(extra={"body": {"tools": tools}})
+    body = await asked(codec, ModelRequest("", history(), [LOOK], settings))
+    assert [name for name, _ in codec.read(body).tools] == ["other"]
 
 
 async def test_typed_output_is_asked_for_by_the_vendors_own_way(codec: Codec) -> None:

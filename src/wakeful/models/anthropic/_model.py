@@ -25,7 +25,7 @@ class AnthropicModel(OwnModel):
         """Answer the request."""
         body, answers = messages_request(self.model, self.name, request, self._headers)
         reader = MessagesReader(self.name, answers)
-        return self._streamed(lambda client: client.messages.create(**body), body, reader)
+        return self._streamed(lambda client: client.messages.create, body, reader)
 
     def _made(self) -> Any:
         anthropic = sdk("anthropic", "anthropic")

@@ -48,7 +48,7 @@ class OpenAIModel(OwnModel, _OpenAI):
         """Answer the request."""
         body = responses_request(self.model, self.name, request)
         reader = ResponsesReader(self.name, request.output is not None)
-        return self._streamed(lambda client: client.responses.create(**body), body, reader)
+        return self._streamed(lambda client: client.responses.create, body, reader)
 
 
 class ChatModel(_OpenAI):
@@ -62,7 +62,7 @@ class ChatModel(_OpenAI):
         own = settings_of(self.name, request.settings.extra, self.settings)
         body = chat_request(self.model, self.name, request, own, self.dialect, _known())
         reader = ChatReader(self.name, request.output is not None)
-        return self._streamed(lambda client: client.chat.completions.create(**self._unsigned(body)), body, reader)
+        return self._streamed(lambda client: client.chat.completions.create, self._unsigned(body), reader)
 
     def _unsigned(self, body: dict[str, Any]) -> dict[str, Any]:
         """The request, without a key where there is none to send."""
