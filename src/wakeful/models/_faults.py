@@ -240,7 +240,9 @@ def unreachable(model: str, error: BaseException, *, timeout: bool) -> ModelErro
     text = _deepest(error)
     if timeout:
         return ModelTimeout(f"{model}: the vendor took too long: {text}")
-    return ModelUnavailable(f"{model}: the vendor can't be reached: {text}")
+    return ModelUnavailable(
+        f"{model}: the vendor can't be reached: {text}; see whether it is there, and its address right"
+    )
 
 
 def broken(model: str, why: str, *, request_id: str | None = None) -> StreamBroken:
