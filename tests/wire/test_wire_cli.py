@@ -108,6 +108,7 @@ async def test_vendors_are_listed_with_what_they_need_and_whether_they_are_reach
         ("openai-compatible:qwen3", "write openai-compatible:qwen3@http://host/v1"),
         ("openai-compatible:qwen3@gpu:8000/v1", "the scheme is missing"),
         ("openai-compatible:qwen3@http://me:PASSWORD@127.0.0.1:1/v1", "see whether it is there"),
+        ("openai:gpt-5@http://me:PASSWORD@127.0.0.1:1/v1", "pass this model's address as base_url=..."),
         ("azure:mine", "set AZURE_OPENAI_ENDPOINT"),
         ("local:large", "the one there is is 'local:smollm2'"),
     ],

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, ClassVar, Generic, TypedDict, TypeVar
 
-from ..errors import ModelError, WakefulError
+from ..errors import ConfigurationError, ModelError, WakefulError
 from ._protocol import Chunk
 from ._reader import Reader
-from ._secrets import Key, checked_url, forms_of, headers_of, hide, named
+from ._secrets import Key, checked_url, forms_of, headers_of, hide, named, public
 
 __all__ = ["Client", "Options", "VendorModel"]
 
@@ -49,6 +49,12 @@ class VendorModel:
         timeout: float | None = None,
         proxy: str | None = None,
     ) -> None:
+        if "://" in model:
+            raise ConfigurationError(
+                public(f"{vendor}:{model}")
+                + ": only servers that speak Chat Completions take an address in their name, "
+                "as in openai-compatible:qwen3@http://gpu:8000/v1; pass this model's address as base_url=..."
+            )
         self.model = model
         self.name = named(vendor, model, address)
         self._key = key
