@@ -56,12 +56,12 @@ class ResponseReader(Reader):
             if candidate.finish_reason is not None:
                 self._stop = _word(candidate.finish_reason)
                 self._check(self._stop, candidate.finish_message)
-                self.whole = True
         if (usage := event.usage_metadata) is not None:
             yield UsageChunk(_usage(usage))
 
     def end(self) -> Iterator[Chunk]:
-        """Why it stopped, which may change while the stream goes on."""
+        """Why it stopped. Only now it is whole: some models give a reason with each response."""
+        self.whole = bool(self._stop)
         yield from super().end()
         if self._called and self._stop == "STOP":
             yield StopChunk("tool_use")
