@@ -24,9 +24,11 @@ from wakeful import (
     tool,
 )
 from wakeful.context import Part
+from wakeful.errors import ModelOverloaded, RateLimited
 from wakeful.events import Compacted, StepEnd
 from wakeful.loop._summaries import _why_not
 from wakeful.models import Chunk, TextChunk, Turn
+from wakeful.testing import FakeClock
 from wakeful.types.messages import user_message
 
 from .helpers import Reader, facts_in
@@ -171,9 +173,78 @@ async def test_a_summary_that_fails_is_noted_and_the_run_goes_on() -> None:
 
     runtime = Runtime([agent(Failing(known))])
     await talk(runtime, 20)
-    events = await events_of(runtime, Compacted)
-    assert {event.outcome for event in events} == {"failed"}
-    assert "no summaries today" in events[0].reason
+    (event,) = await events_of(runtime, Compacted)
+    assert event.outcome == "failed"
+    assert "no summaries today; it isn't tried again for 60 s" in event.reason
+
+
+class Sick(Reader):
+    """Fails to write a summary as long as it has an error to fail with."""
+
+    error: ModelError | None = ModelOverloaded("no capacity")
+    tries = 0
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
+        if "<conversation>" in request.messages[0].text:
+            self.tries += 1
+            if self.error is not None:
+                raise self.error
+        async for chunk in super().stream(request):
+            yield chunk
+
+
+async def test_a_thread_whose_summaries_fail_asks_for_them_ever_more_rarely_also_after_a_restart(
+    tmp_path: Any,
+) -> None:
+    clock, model = FakeClock(), Sick(known)
+
+    def opened() -> Runtime:
+        return Runtime([agent(model)], store=SqliteStore(tmp_path / "a.db"), clock=clock)
+
+    async with opened() as runtime:
+        await talk(runtime, 12)
+    assert model.tries == 1
+    for pause in (60, 120, 240, 480, 960, 1920, 3600, 3600):
+        before = model.tries
+        await clock.advance(pause - 1)
+        async with opened() as runtime:
+            await talk(runtime, 1)
+            assert model.tries == before, f"within {pause} s"
+            await clock.advance(1)
+            await talk(runtime, 3)
+            assert model.tries == before + 1, f"after {pause} s"
+    model.error = None
+    await clock.advance(3600)
+    async with opened() as runtime:
+        await talk(runtime, 1)
+        assert (await events_of(runtime, Compacted))[-1].outcome == "done"
+        model.error = ModelOverloaded("again")
+        await talk(runtime, 12)
+        assert "for 60 s" in (await events_of(runtime, Compacted))[-1].reason
+
+
+async def test_a_vendor_that_says_when_to_come_back_is_asked_for_no_summary_before() -> None:
+    clock, model = FakeClock(), Sick(known)
+    model.error = RateLimited("slow down", retry_after=50.0)
+    runtime = Runtime([agent(model)], clock=clock)
+    await talk(runtime, 12)
+    model.error = RateLimited("slow down", retry_after=500.0)
+    await clock.advance(60)
+    await talk(runtime, 1)
+    assert [event.reason[-5:] for event in await events_of(runtime, Compacted)] == [" 60 s", "500 s"]
+    await clock.advance(499)
+    await talk(runtime, 1)
+    assert model.tries == 2
+
+
+async def test_a_writer_that_cannot_be_made_fails_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_COMPATIBLE_BASE_URL", raising=False)
+    compaction = Compaction(model="openai-compatible:small")
+    runtime = Runtime([agent(Reader(known), compaction=compaction)])
+    await talk(runtime, 12)
+    (event,) = await events_of(runtime, Compacted)
+    assert (event.outcome, event.model) == ("failed", "openai-compatible:small")
+    assert "needs a base URL" in event.reason
 
 
 async def test_a_summary_that_saves_too_little_is_skipped_and_not_tried_again_at_once() -> None:

@@ -214,7 +214,7 @@ async def test_edge_37_going_on_with_a_cut_off_answer_keeps_the_model_override(s
     cheap = scripted(Turn(text="half", stop="max_tokens"), "whole", name="cheap")
     agent = Agent("agent", model=scripted(), plugins=[Cheaper()])
     result = await Runtime([agent], models={"cheap": cheap}).run("agent", "go")
-    assert (result.text, len(cheap.requests)) == ("whole", 2)
+    assert (result.text, len(cheap.requests)) == ("halfwhole", 2)
 
 
 async def test_edge_38_broken_arguments_are_told_to_the_model_and_the_run_goes_on(scripted: Scripted) -> None:

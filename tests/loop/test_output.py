@@ -6,7 +6,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from wakeful import Agent, Limits, Runtime, TokenBudget, Turn, Usage, call
+from wakeful import Agent, Context, Limits, ModelFacts, Runtime, TokenBudget, Turn, Usage, call
+from wakeful.context import count_tokens
 from wakeful.models import CallDeltaChunk, CallStartChunk, StopChunk, TextChunk
 from wakeful.types.runs import Failed, NaturalEnd, Stopped
 
@@ -97,18 +98,58 @@ async def test_an_answer_that_was_cut_off_is_gone_on_with(scripted: Scripted) ->
     model = scripted(cut("once upon"), cut(" a time"), " the end")
     runtime = Runtime([Agent("agent", model=model)])
     result = await run(runtime)
-    assert (result.text, result.termination, result.steps) == (" the end", NaturalEnd(), 3)
+    assert (result.text, result.termination, result.steps) == ("once upon a time the end", NaturalEnd(), 1)
     messages = await runtime.messages("t")
-    assert [m.text for m in messages if m.role == "assistant"] == ["once upon", " a time", " the end"]
-    assert [m.visibility for m in messages if m.role == "user"] == ["all", "internal", "internal"]
-    assert "Go on exactly where it stopped" in messages[2].text
+    assert [m.text for m in messages] == ["go", "once upon a time the end"]
     assert_valid_history(messages)
+    *before, prompt = model.requests[2].messages
+    assert [m.text for m in before] == ["go", "once upon a time"]
+    assert "Go on exactly where it stopped" in prompt.text
+    assert prompt.visibility == "internal"
+
+
+async def test_what_every_piece_of_an_answer_cost_adds_up(scripted: Scripted) -> None:
+    pieces = Turn(text="a", stop="max_tokens", usage=Usage(10, 5)), Turn(text="b", usage=Usage(10, 5))
+    runtime = Runtime([Agent("agent", model=scripted(*pieces))])
+    result = await run(runtime)
+    assert (result.text, result.usage) == ("ab", Usage(20, 10))
+
+
+async def test_typed_output_that_was_cut_off_is_read_as_a_whole(scripted: Scripted) -> None:
+    runtime = Runtime([Agent("agent", model=scripted(cut(ROME[:9]), ROME[9:]), output=City)])
+    assert (await run(runtime)).output == City("Rome", 2_700_000)
+
+
+async def test_going_on_stays_within_the_budget_and_keeps_the_text(scripted: Scripted) -> None:
+    half = Turn(text="half", stop="max_tokens", usage=Usage(input_tokens=500))
+    runtime = Runtime([Agent("agent", model=scripted(half), stop=[TokenBudget(100)])])
+    result = await run(runtime)
+    assert isinstance(result.termination, Stopped)
+    assert result.text == "half"
+
+
+async def test_an_answer_goes_on_in_the_last_step_too(scripted: Scripted) -> None:
+    runtime = Runtime([Agent("agent", model=scripted(cut("a"), "b"), limits=Limits(steps=1))])
+    result = await run(runtime)
+    assert (result.text, result.termination) == ("ab", NaturalEnd())
+
+
+async def test_a_long_answer_in_pieces_is_made_to_fit_with_what_came_of_it(scripted: Scripted) -> None:
+    facts = {"scripted": ModelFacts(context_window=1_000, max_output=400)}
+    model = scripted(*["word " * 200] * 2, cut("more " * 200), "end")
+    runtime = Runtime([Agent("agent", model=model, context=Context(compaction=None))], facts=facts)
+    await run(runtime)
+    await run(runtime)
+    result = await run(runtime)
+    assert result.text == "more " * 200 + "end"
+    assert count_tokens(model.requests[-1].messages) <= 600
+    assert model.requests[-1].messages[-2].text == "more " * 200
 
 
 async def test_going_on_is_limited_and_the_end_is_natural_then(scripted: Scripted) -> None:
     runtime = Runtime([Agent("agent", model=scripted(cut("a"), cut("b")), limits=Limits(continuations=1))])
     result = await run(runtime)
-    assert (result.text, result.termination) == ("b", NaturalEnd())
+    assert (result.text, result.termination) == ("ab", NaturalEnd())
 
 
 async def test_a_call_that_was_cut_off_is_dropped_and_asked_for_again(scripted: Scripted) -> None:
@@ -124,7 +165,16 @@ async def test_a_call_that_was_cut_off_is_dropped_and_asked_for_again(scripted: 
     runtime = Runtime([Agent("agent", model=scripted(half, call("act", x=1), "done"), tools=[spying(spy, "act")])])
     result = await run(runtime)
     assert (result.text, spy.ran) == ("done", ["act"])
-    assert (await runtime.messages("t"))[1].calls == ()
+    answer = (await runtime.messages("t"))[1]
+    assert (answer.text, [c.arguments for c in answer.calls]) == ("I will", [{"x": 1}])
+
+
+async def test_where_nothing_can_be_kept_the_model_is_asked_for_less(scripted: Scripted) -> None:
+    half = Turn(chunks=[CallStartChunk(0, "act"), CallDeltaChunk(0, '{"x": 1'), StopChunk("max_tokens")])
+    model = scripted(half, "done")
+    result = await run(Runtime([Agent("agent", model=model, tools=[spying(Spy(), "act")])]))
+    assert result.text == "done"
+    assert "Answer again, shorter" in model.requests[1].messages[-1].text
 
 
 async def test_a_call_that_is_cut_off_again_and_again_fails_the_run(scripted: Scripted) -> None:

@@ -101,6 +101,7 @@ def test_the_shipped_table_makes_sense() -> None:
     ("name", "same"),
     [
         ("openai:gpt-5-mini-2025-08-07", "openai:gpt-5-mini"),
+        ("openai-chat:gpt-5-mini", "openai:gpt-5-mini"),
         ("anthropic:claude-sonnet-4-5-20250929", "anthropic:claude-sonnet-4-5"),
         ("bedrock:us.anthropic.claude-sonnet-4-5-20250929-v1:0", "bedrock:anthropic.claude-sonnet-4-5"),
         ("bedrock:amazon.nova-lite-v1:0", "bedrock:amazon.nova-lite"),

@@ -104,6 +104,7 @@ def test_a_model_object_is_itself() -> None:
         ("acne:large", r"no vendor 'acne'; did you mean 'acme'\? .*known: clerk, acme:…"),
         ("zzz:large", r"no vendor 'zzz'\. Register one with Runtime\(models=\{'zzz': factory\}\)"),
         ("large", r"a model is named 'vendor:name', or registered with Runtime\(models=\{'large': \.\.\.\}\)"),
+        ("gpt-5-mini", r"unknown model 'gpt-5-mini' \(did you mean 'openai:gpt-5-mini'\?\): a model is named"),
         ("acme:", "a model is named 'vendor:name'"),
         ("acme", "a model is named 'vendor:name'"),
         (":large", "no vendor ''"),

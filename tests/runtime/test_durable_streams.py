@@ -116,6 +116,35 @@ async def test_an_answer_that_was_cut_off_is_gone_on_with_as_the_same_message(tm
     await second.close()
 
 
+async def test_a_piece_that_reached_the_output_limit_is_there_for_whoever_takes_over(tmp_path: Path) -> None:
+    class Limited(Dictation):
+        """Says a word, which reaches the limit; what it is asked for then never comes."""
+
+        async def stream(self, request: ModelRequest) -> AsyncIterator[Any]:
+            self.requests.append(request)
+            if len(self.requests) == 2:
+                self.stopped.set()
+                await self.go.wait()
+            yield TextChunk("one ")
+            yield StopChunk("max_tokens")
+
+    clock = FakeClock()
+    model = Limited(clock)
+    first, work = await cut_off(tmp_path / "a.db", model, clock)
+    again = Dictation(clock, "and ", "two")
+    second = opened(tmp_path / "a.db", again, clock)
+    result, _ = await taken_over(second)
+    assert result.text == "one and two"
+    assert [m.text for m in await second.messages("t")] == ["go", "one and two"]
+    model.go.set()
+    assert (await soon(work)).text == "one and two"
+    await first.close()
+    await second.close()
+    third = opened(tmp_path / "a.db", again, clock)
+    assert (await third.result(result.run_id)).text == "one and two"
+    await third.close()
+
+
 class Orders:
     """A model that thinks, says something, asks for calls, and is stopped in the middle of the last one."""
 

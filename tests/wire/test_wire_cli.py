@@ -7,14 +7,17 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 from wire_anthropic import Anthropic
 from wire_openai import Responses
 from wire_script import Says, Script
 from wire_server import WireServer
 
+from wakeful.cli._app import app
 from wakeful.types.runs import Usage
 
 KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "AWS_BEARER_TOKEN_BEDROCK")
@@ -93,6 +96,41 @@ async def test_vendors_are_listed_with_what_they_need_and_whether_they_are_reach
     assert "sk-secret" not in out
     code, out, _ = await wakeful("models", OPENAI_API_KEY="sk-secret")
     assert "openai            ready (OPENAI_API_KEY)" in out
+    assert "ollama            ready at http://localhost:11434/v1" in out
+    assert "openai-compatible needs: a base URL: write openai-compatible:NAME@http://host/v1" in out
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        ("gpt-5-mini", "did you mean 'openai:gpt-5-mini'?"),
+        ("openai:", "a model is named 'vendor:name'"),
+        ("openai-compatible:qwen3", "write openai-compatible:qwen3@http://host/v1"),
+        ("openai-compatible:qwen3@gpu:8000/v1", "the scheme is missing"),
+        ("openai-compatible:qwen3@http://me:PASSWORD@127.0.0.1:1/v1", "see whether it is there"),
+        ("openai:gpt-5@http://me:PASSWORD@127.0.0.1:1/v1", "pass this model's address as base_url=..."),
+        ("azure:mine", "set AZURE_OPENAI_ENDPOINT"),
+        ("local:large", "the one there is is 'local:smollm2'"),
+    ],
+)
+def test_what_cannot_be_asked_is_told_with_what_to_do(
+    model: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OPENAI_COMPATIBLE_BASE_URL", "AZURE_OPENAI_ENDPOINT"):
+        monkeypatch.delenv(name, raising=False)
+    result = CliRunner().invoke(app, ["models", "test", model])
+    assert isinstance(result.exception, SystemExit)
+    assert (result.exit_code != 0, result.stdout) == (True, "")
+    assert words in " ".join(result.stderr.split())
+    assert "PASSWORD" not in result.stderr
+
+
+async def test_a_model_that_takes_too_long_is_given_up() -> None:
+    async with WireServer(replace(Responses().answer(Script([Says(["…"])])), hold=True)) as server:
+        env = {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": server.url}
+        code, _, err = await wakeful("models", "test", "openai:gpt-5-mini", "--timeout", "0.5", **env)
+    assert code == 1
+    assert "gave no answer within 0.5 s; wait longer with --timeout" in err
 
 
 async def test_a_run_needs_no_module_where_a_model_is_named() -> None:

@@ -168,3 +168,14 @@ async def test_a_call_without_an_id_is_heard() -> None:
     heard, _ = await ask(GOOGLE, Script([Calls("look", ["{}"], id="")], stop="tool_use"))
     assert heard.calls == [("look", {})]
     assert isinstance(heard.message().content[0], ToolCall | Text)
+
+
+async def test_a_reason_with_every_response_ends_nothing_before_the_stream_does() -> None:
+    said = [{"candidates": [{"content": {"parts": [{"text": t}]}, "finishReason": "STOP"}]} for t in ("Bl", "ue.")]
+    pieces = [sse(event) for event in said]
+    async with WireServer(Reply(pieces), Reply(pieces, ends="cut", cut_at=len(pieces[0]))) as server:
+        model = GOOGLE.model(server.url)
+        assert (await listen(model, HELLO)).texts == ["Bl", "ue."]
+        with pytest.raises(StreamBroken):
+            await listen(model, HELLO)
+        await model.close()  # pyright: ignore[reportAttributeAccessIssue]

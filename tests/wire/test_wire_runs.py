@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 from wire_script import Calls, Codec, Says, Script
-from wire_server import WireServer
+from wire_server import Reply, WireServer
 from wire_vendors import VENDORS
 
-from wakeful import Agent, Runtime, tool
+from wakeful import Agent, Member, Pool, Runtime, ScriptedModel, tool
 from wakeful.models import forbid_live_models
 from wakeful.types.runs import Cancelled, Failed
 
@@ -67,3 +67,12 @@ async def test_cancelling_a_run_closes_its_connection(codec: Codec) -> None:
         await asyncio.wait_for(server.gone.wait(), 1)
         result = await handle.result()
     assert isinstance(result.termination, Cancelled)
+
+
+async def test_a_pool_turns_from_what_is_not_the_vendor_to_the_next(codec: Codec) -> None:
+    async with WireServer(Reply([b"<html>Sign in</html>"], 200, {"content-type": "text/html"})) as server:
+        wrong, right = codec.model(server.url), ScriptedModel(["Good morning."], name="other")
+        pool = Pool([wrong, Member(right, role="failover")])
+        async with Runtime([Agent("host", model=pool)]) as runtime:
+            result = await runtime.run("host", "Hello")
+        assert (result.text, len(server.requests)) == ("Good morning.", 1)

@@ -18,7 +18,7 @@ from wire_server import WireRequest, WireServer
 from wire_suite import HELLO, listen
 from wire_vendors import VENDORS
 
-from wakeful import Agent, Runtime
+from wakeful import Agent, ModelRequest, ModelSettings, Runtime
 from wakeful.cli._models import _look
 from wakeful.errors import BadCredentials, ConfigurationError, ModelError
 from wakeful.models import ModelRegistry, Patience, Pool, forbid_live_models
@@ -85,6 +85,20 @@ async def test_a_server_that_needs_no_key_is_sent_none(monkeypatch: pytest.Monke
             await listen(model, HELLO)
             await model.close()
     assert [one.headers.get("authorization") for one in server.requests] == [None, "Token t"]
+
+
+@pytest.mark.parametrize(
+    "codec", [c for c in VENDORS if c.name not in ("google", "bedrock")], ids=lambda c: c.name
+)
+async def test_what_a_vendor_repeats_of_a_requests_own_headers_is_left_out(codec: Codec) -> None:
+    error = {"type": "authentication_error", "message": "tok-HIDDEN is no token"}
+    async with WireServer(json_reply(401, {"error": error})) as server:
+        model = codec.model(server.url)
+        settings = ModelSettings(extra={"headers": {"x-token": "tok-HIDDEN"}})
+        with pytest.raises(BadCredentials, match=r"\*\*\* is no token"):
+            await listen(model, ModelRequest("", HELLO.messages, settings=settings))
+        assert server.requests[0].headers["x-token"] == "tok-HIDDEN"
+        await model.close()  # pyright: ignore[reportAttributeAccessIssue]
 
 
 @pytest.mark.parametrize("codec", VENDORS, ids=lambda codec: codec.name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -54,7 +55,7 @@ from wakeful.types.content import (
     Video,
 )
 from wakeful.types.messages import user_message
-from wakeful.types.requests import ModelSettings, OutputSpec
+from wakeful.types.requests import ModelSettings, OutputSpec, ToolSpec
 from wakeful.types.runs import Usage
 
 
@@ -331,6 +332,16 @@ async def test_an_unknown_extra_setting_is_refused_by_name_before_anything_is_se
         assert server.requests == []
 
 
+async def test_a_field_of_the_body_takes_the_place_of_what_would_be_sent(codec: Codec) -> None:
+    if codec.name in ("google", "bedrock"):
+        pytest.skip(f"{codec.name} has no body in its settings")
+    other = ToolSpec("other", "Another.", LOOK.parameters)
+    tools = (await asked(codec, ModelRequest("", history(), [other])))["tools"]
+    settings = ModelSettings(extra={"body": {"tools": tools}})
+    body = await asked(codec, ModelRequest("", history(), [LOOK], settings))
+    assert [name for name, _ in codec.read(body).tools] == ["other"]
+
+
 async def test_typed_output_is_asked_for_by_the_vendors_own_way(codec: Codec) -> None:
     schema = {
         "type": "object",
@@ -562,14 +573,53 @@ async def test_what_says_nothing_is_passed_over(codec: Codec, kind: Any) -> None
     assert "".join(outcome.texts) == "Hello"
 
 
-async def test_an_answer_that_is_no_stream_is_told_as_such(codec: Codec) -> None:
-    page = Reply([b"<html><body>Sign in to the guest network</body></html>"], 200, {"content-type": "text/html"})
-    outcome = await _outcome(codec, page)
-    if codec.name in ("google", "bedrock"):
-        assert type(outcome) is StreamBroken
-    else:  # To ask again wouldn't help.
-        assert type(outcome) is InvalidRequest
-        assert "text/html" in str(outcome)
+PAGE = b"<html><style>p{}</style><body>Sign in to the <b>guest</b> network</body></html>"
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "said"),
+    [
+        ("text/html; charset=utf-8", PAGE, "it sent text/html, not a stream (Sign in to the guest network)"),
+        ("application/json", b'{"detail": "not here"}', 'it sent application/json, not a stream ({"detail"'),
+        ("text/plain", b"", "it sent text/plain, not a stream; the base URL is wrong"),
+    ],
+    ids=["page", "json", "nothing"],
+)
+async def test_what_answers_and_is_not_the_vendor_is_told_with_its_host(
+    codec: Codec, kind: str, body: bytes, said: str
+) -> None:
+    async with WireServer(Reply([body] if body else [], 200, {"content-type": kind})) as server:
+        model = codec.model(server.url)
+        with pytest.raises(ModelNotFound) as raised:
+            await listen(model, HELLO)
+        await model.close()  # pyright: ignore[reportAttributeAccessIssue]
+        assert len(server.requests) == 1
+        assert f"what answers at 127.0.0.1:{server.port} isn't the vendor's API: {said}" in str(raised.value)
+    assert not raised.value.transient
+    assert codec.key not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        ({"type": "rate_limit_error", "message": "slow down"}, RateLimited),
+        ({"code": 401, "message": "who are you?"}, BadCredentials),
+        ("something broke", ModelUnavailable),
+    ],
+    ids=["limited", "key", "unknown"],
+)
+async def test_an_error_that_comes_as_a_success_is_the_error_that_it_is(
+    codec: Codec, error: Any, kind: type[ModelError]
+) -> None:
+    body = json.dumps({"error": error}).encode()
+    outcome = await _outcome(codec, Reply([body], 200, {"content-type": "application/json"}))
+    assert type(outcome) is kind
+    assert (error if isinstance(error, str) else error["message"]) in str(outcome)
+
+
+async def test_a_page_that_never_ends_is_not_waited_for(codec: Codec) -> None:
+    page = Reply([PAGE, PAGE], 200, {"content-type": "text/html"}, ends="stall", cut_at=len(PAGE))
+    assert type(await asyncio.wait_for(_outcome(codec, page), 10)) is ModelNotFound
 
 
 # -- keys ----------------------------------------------------------------------------------------------------

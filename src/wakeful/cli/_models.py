@@ -119,10 +119,11 @@ def try_(
 def _look(vendor: str) -> Vendor:
     extra = _EXTRAS.get(vendor, "openai")
     place, key, needs = _PLACES.get(vendor, ""), "", ""
+    name = f"{vendor}:{'smollm2' if vendor == 'local' else 'NAME'}"
     try:
-        made: Any = ModelRegistry().resolve(f"{vendor}:{'smollm2' if vendor == 'local' else 'any'}")
+        made: Any = ModelRegistry().resolve(name)
     except WakefulError as error:
-        made, needs = None, str(error)
+        made, needs = None, str(error).removeprefix(f"{name} needs ")
     if not _installed(_MODULES[extra]):
         needs = f"pip install 'wakeful[{extra}]'"
     found = getattr(made, "_key", None)
@@ -192,7 +193,8 @@ async def _reach(one: Vendor) -> Vendor:
 
 
 def _line(one: Vendor) -> str:
-    state = f"ready{f' ({one.key})' if one.key else ''}" if one.configured else f"needs: {one.needs}"
+    how = f" ({one.key})" if one.key else f" at {one.place}" if one.place else ""
+    state = f"ready{how}" if one.configured else f"needs: {one.needs}"
     if one.reachable is not None:
         state += ", reachable" if one.reachable else f", can't be reached: {one.problem}"
     return f"{one.vendor:<18}{state}"
@@ -205,7 +207,8 @@ async def _try(name: str, timeout: float) -> Tried:
         async with asyncio.timeout(timeout):
             return await _asked(name, model, models)
     except TimeoutError:
-        raise ModelTimeout(f"{public(name)} gave no answer within {timeout:g} s") from None
+        said = f"{public(name)} gave no answer within {timeout:g} s; wait longer with --timeout"
+        raise ModelTimeout(said) from None
     finally:
         await models.close()
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..models import ModelRequest
 from ..state import StateKey
@@ -21,13 +22,26 @@ from ._view import READ_RESULT, newest_turn
 __all__ = ["Folded", "Mark", "Part", "part_to_summarise", "summary_of", "summary_request"]
 
 
+# How long no summary is begun after one failed, in seconds: doubled with each failure in a row, up to an hour.
+_PAUSE, _LONGEST_PAUSE = 60, 3600
+
+
 class Mark(Struct, frozen=True, omit_defaults=True):
     """The summary with which a thread can be read: it stands for all up to the entry `last`. `tried` is how far
-    the last one went that was thrown away because it saved too little."""
+    the last one went that was thrown away because it saved too little. `failures` in a row could not be written;
+    then none is begun before `retry_at`."""
 
     message_id: str = ""
     last: int = 0
     tried: int = 0
+    failures: int = 0
+    retry_at: int = 0
+
+    def failed(self, now: int, retry_after: float | None) -> Mark:
+        """The mark after another failure: a thread whose summaries fail asks for them ever more rarely."""
+        pause = min(_PAUSE * 2 ** min(self.failures, 16), _LONGEST_PAUSE)
+        until = now + round(max(pause, retry_after or 0) * 1000)
+        return replace(self, failures=self.failures + 1, retry_at=until)
 
 
 class Folded(StateKey[Mark, Mark]):

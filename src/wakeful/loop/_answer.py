@@ -279,8 +279,10 @@ class Answer(Struct, eq=False, gc=False):
 
     def whole(self) -> bool:
         """Whether what came is an answer, though it broke off: the model had stopped, or a call is complete."""
-        if self.stop != "unknown":
-            return True
+        return self.stop != "unknown" or self.has_calls()
+
+    def has_calls(self) -> bool:
+        """Whether a call is complete."""
         for part in self._parts:
             if type(part) is ToolCall or (type(part) is _OpenCall and part.arguments() is not None):
                 return True

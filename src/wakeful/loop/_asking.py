@@ -22,16 +22,23 @@ from ..models import (
 from ..types.messages import Message, user_message
 from ._answer import NO_USAGE, Answer
 from ._checkpoints import Checkpoints
+from ._policies import Tree, budget_spent
 from ._watch import Watch
 
 if TYPE_CHECKING:
     from ._activation import Activation
 
-__all__ = ["Asking", "stream"]
+__all__ = ["Asking", "continued", "goes_on", "stream"]
 
 GO_ON = (
     "Your last answer broke off. Go on exactly where it stopped: don't repeat anything, and don't mention the "
     "interruption."
+)
+CUT_OFF = (
+    "Your last answer was cut off at the output limit. Go on exactly where it stopped; don't repeat anything."
+)
+TOO_LONG = (
+    "Your last answer was cut off at the output limit, and nothing of it can be kept. Answer again, shorter."
 )
 
 
@@ -45,8 +52,9 @@ class Asking(Struct, eq=False):
     # Whether anything came of the present request, and whether one that was too long was made shorter.
     began: bool = False
     refitted: bool = False
-    # Whether this isn't the first request for it.
+    # Whether this isn't the first request for it, and whether the last one's answer reached the output limit.
     again: bool = False
+    cut: bool = False
 
     @property
     def name(self) -> str:
@@ -79,7 +87,9 @@ async def stream(act: Activation, asking: Asking, model: Model, request: ModelRe
         if asking.again:
             answer.go_on(act.head)
         with act.env.watches.watch(model, request, patience) as watch:
-            await _take_in(asking, model.stream(_continued(act, asking, request)), watch, checkpoints)
+            await _take_in(asking, model.stream(request), watch, checkpoints)
+        if checkpoints is not None and answer.stop == "max_tokens":
+            await checkpoints.write()
     except BaseException as error:
         if granted is not None:
             granted.failed(error)
@@ -115,17 +125,35 @@ async def _take_in(
             await close()
 
 
-def _continued(act: Activation, asking: Asking, request: ModelRequest) -> ModelRequest:
+def continued(act: Activation, asking: Asking, request: ModelRequest) -> ModelRequest:
     """The request, with what came of its answer before that broke off."""
     messages = request.messages
     if asking.again and (prefix := asking.answer.prefix()):
         begun = Message(asking.answer.message_id, "assistant", prefix, act.now)
-        return replace(request, messages=[*messages, begun, _prompt(act)])
+        return replace(request, messages=[*messages, begun, _prompt(act, CUT_OFF if asking.cut else GO_ON)])
+    if asking.cut:
+        return replace(request, messages=[*messages, _prompt(act, TOO_LONG)])
     if messages and messages[-1].role == "assistant":
         # A run that failed kept what it had of an answer, and is retried.
-        return replace(request, messages=[*messages, _prompt(act)])
+        return replace(request, messages=[*messages, _prompt(act, GO_ON)])
     return request
 
 
-def _prompt(act: Activation) -> Message:
-    return user_message(GO_ON, visibility="internal", at=act.now)
+def _prompt(act: Activation, text: str) -> Message:
+    return user_message(text, visibility="internal", at=act.now)
+
+
+def goes_on(act: Activation, asking: Asking) -> bool:
+    """Whether an answer that was cut off at the output limit is gone on with, as one that broke off is; then it is
+    ready for that. One with calls to carry out isn't, nor is one that its run has no budget for."""
+    answer, run, rules, tree = asking.answer, act.view.run, act.rules, act.view.tree
+    if run.continuations >= rules.limits.continuations or answer.has_calls():
+        return False
+    used = answer.total
+    after = Tree(tree.usage + used, tree.calls, tree.started_at)
+    if budget_spent(replace(run, usage=run.usage + used), rules.stop, after, act.clock.now()):
+        return False
+    act.set_run(continuations=run.continuations + 1)
+    answer.break_off("cut off at the output limit")
+    asking.again = asking.cut = True
+    return True

@@ -45,7 +45,6 @@ class Fitting:
         "_request",
         "_rest",
         "_room",
-        "failed",
         "landed",
         "offers_reader",
         "offload",
@@ -64,7 +63,6 @@ class Fitting:
         self.sent: ModelRequest | None = None
         self.offload = 0
         self.writing: Writing | None = None
-        self.failed = False
         # Whether the request that is made next, and the one that is fitted, may offer the tool that reads results.
         self.offers_reader = self.reader = True
         # The summaries that landed since the request was made: it doesn't have them yet.

@@ -28,7 +28,7 @@ from ..types.messages import Message, Producer, user_message
 from ..types.requests import ModelSettings, ToolSpec
 from ..types.runs import Call, NaturalEnd
 from ._answer import NO_USAGE, Answer
-from ._asking import Asking, stream
+from ._asking import Asking, continued, goes_on, stream
 from ._checkpoints import restore, resumed_stream
 from ._context import fit, fitting_of, learn, make_room
 from ._failing import end_whole, failed, give_up, keep_partial
@@ -116,8 +116,13 @@ async def _ask(
         if asking.again and answer.whole():  # Another process had it, all but committed.
             end_whole(act, answer, "its process ended")
         else:
-            request = await fit(act, chosen, request)
+            request = await fit(act, chosen, continued(act, asking, request))
             await stream(act, asking, chosen, request, patience)
+            if answer.stop == "max_tokens" and goes_on(act, asking):
+                await act.flush()
+                if act.view.run.cancel is not None:
+                    give_up(act)
+                return None
         return answer.content(), request
     except StoreError:
         raise
@@ -292,7 +297,7 @@ def _judge(act: Activation, message: Message, calls: tuple[ToolCall, ...], answe
         act.output = verdict.output
         act.set_run(ending=verdict.ending)
     elif verdict.hint is not None:
-        act.set_run(continuations=run.continuations + verdict.continued, repairs=run.repairs + verdict.repaired)
+        act.set_run(repairs=run.repairs + verdict.repaired)
         act.hint(verdict.hint)
 
 

@@ -26,11 +26,7 @@ from ..types.limits import (
 from ..types.messages import Message
 from ..types.runs import Failed, NaturalEnd, RunRecord, Stopped, Termination, Usage
 
-__all__ = ["Tree", "Verdict", "judge", "limit_reached", "output_of", "signature"]
-
-CONTINUE = (
-    "Your last answer was cut off at the output limit. Go on exactly where it stopped; don't repeat anything."
-)
+__all__ = ["Tree", "Verdict", "budget_spent", "judge", "limit_reached", "output_of", "signature"]
 
 
 class Tree(Struct, eq=False, gc=False):
@@ -46,7 +42,6 @@ class Verdict(Struct, frozen=True, gc=False):
 
     ending: Termination | None = None
     hint: str | None = None
-    continued: bool = False
     repaired: bool = False
     output: Raw | UnsetType = UNSET
 
@@ -63,6 +58,11 @@ def limit_reached(
         return Stopped("max_steps", f"the run has had its {limits.steps} steps")
     if tree.calls > limits.tree_calls:
         return Stopped("tree_calls", f"more than {limits.tree_calls} tool calls in the tree")
+    return budget_spent(run, stop, tree, now)
+
+
+def budget_spent(run: RunRecord, stop: Sequence[StopPolicy], tree: Tree, now: int) -> Stopped | None:
+    """The time, tokens or money that the run has no more of, if so."""
     for policy in stop:
         match policy:
             case WallTime(seconds, whole):
@@ -97,10 +97,9 @@ def judge(
 ) -> Verdict:
     """What the answer means for the run. An answer without calls is a natural end, whatever the limits say."""
     if not calls:
-        if stop == "max_tokens" and run.continuations < limits.continuations:
-            if stopped := limit_reached(run, limits, policies, tree, now):
-                return Verdict(stopped)
-            return Verdict(hint=CONTINUE, continued=True)
+        unfinished = stop == "max_tokens" and run.continuations < limits.continuations
+        if unfinished and (stopped := budget_spent(run, policies, tree, now)):
+            return Verdict(stopped)  # Else it would have been gone on with.
         if truncated_call:
             return Verdict(Failed("AnswerTruncated", "the model's tool call was cut off at the output limit"))
         return _NATURAL if shape is None else _typed(answer, run, limits, policies, shape, tree, now)

@@ -26,8 +26,9 @@ from ..context import (
     summary_of,
     summary_request,
 )
-from ..errors import explain
+from ..errors import WakefulError, explain
 from ..models import Model, ModelRequest, TextChunk, UsageChunk, check_live, guarded
+from ..models._secrets import public
 from ..types.events import Compacted
 from ..types.messages import Message, Producer
 from ..types.runs import Usage
@@ -75,16 +76,23 @@ async def _written(act: Activation, writer: Model, request: ModelRequest) -> tup
 def begin_summary(act: Activation, policy: Context, model: Model, gauge: Gauge, room: Room) -> None:
     """Begin to write a summary beside the run, unless one is being written or there is nothing to gain."""
     own, how = act.fitting, policy.compaction
-    if own is None or how is None or own.writing is not None or own.failed:
+    if own is None or how is None or own.writing is not None:
         return
-    writer = model if how.model is None else act.env.registry.models.resolve(how.model)
+    mark = _mark(act)
+    if mark.retry_at > act.clock.now():
+        return
+    try:
+        writer = model if how.model is None else act.env.registry.models.resolve(how.model)
+    except WakefulError as error:
+        _failed(act, error, public(str(how.model)))
+        return
     part = part_to_summarise(
         act.history,
         gauge,
         room,
         keep=how.keep,
         most=_most(act, policy, writer, room),
-        tried=_mark(act).tried,
+        tried=mark.tried,
         whole=act.agent.agent.limits.history is None,
     )
     if part is not None:
@@ -147,8 +155,7 @@ def land_summary(act: Activation) -> Message | None:
     if writing.task.cancelled():
         return None
     if (error := writing.task.exception()) is not None:
-        own.failed = True
-        _say(act, writing, "failed", reason=explain(error))
+        _failed(act, error, writing.writer.name, writing.part)
         return None
     part, (text, usage) = writing.part, writing.task.result()
     if usage is not NO_USAGE:
@@ -159,7 +166,7 @@ def land_summary(act: Activation) -> Message | None:
     weight = writing.gauge.weigh_anew(summary)
     reason = _why_not(act, part, text, weight, None if context is None else context.compaction)
     if reason is not None:
-        act.state.apply([(Folded, replace(_mark(act), tried=part.last))])
+        act.state.apply([(Folded, replace(_mark(act), tried=part.last, failures=0, retry_at=0))])
         _say(act, writing, "skipped", usage=usage, summary_tokens=weight, reason=reason)
         return None
     act.log(summary)
@@ -167,7 +174,19 @@ def land_summary(act: Activation) -> Message | None:
     act.history = fold(act.history)
     if part.first == 1:
         act.state.apply([(Folded, Mark(summary.id, part.last))])
+    elif (mark := _mark(act)).failures:
+        act.state.apply([(Folded, replace(mark, failures=0, retry_at=0))])
     return summary
+
+
+def _failed(act: Activation, error: BaseException, model: str, part: Part | None = None) -> None:
+    """A summary could not be written: say so, and leave the thread without one for a while."""
+    now = act.clock.now()
+    mark = _mark(act).failed(now, getattr(error, "retry_after", None))
+    act.state.apply([(Folded, mark)])
+    reason = f"{explain(error)}; it isn't tried again for {(mark.retry_at - now) / 1000:.0f} s"
+    first, last, weight = (0, 0, 0) if part is None else (part.first, part.last, part.weight)
+    act.log(Compacted(act.identity, 0, act.now, "failed", model, first, last, tokens=weight, reason=reason))
 
 
 def _why_not(act: Activation, part: Part, text: str, weight: int, how: Compaction | None) -> str | None:

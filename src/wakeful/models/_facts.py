@@ -202,8 +202,10 @@ def without_address(name: str) -> str:
 
 
 def _plain(name: str) -> str:
-    """The name that a snapshot or a regional profile of a model has in the table."""
+    """The name that a snapshot or a regional profile of a model has in the table, by whichever API it is asked."""
     vendor, _, model = without_address(name).partition(":")
+    if vendor == "openai-chat":
+        vendor = "openai"
     if vendor == "bedrock":
         model = _REGION.sub("", _ARN.sub("", model))
     if vendor == "google":

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct
@@ -23,9 +27,14 @@ from ..errors import (
 )
 from ._waiting import retry_after, seconds_of
 
-__all__ = ["Fault", "broken", "error_of", "fault_of", "unreachable"]
+__all__ = ["Fault", "beginning_of", "broken", "error_of", "fault_of", "no_stream", "unreachable"]
 
 _TEXT_LIMIT = 600
+# How much of what is no stream is read, in bytes, for how many seconds, and how much of it is shown.
+PAGE = 16_384
+_PAGE_SECONDS = 0.5
+_SHOWN = 160
+_TAG = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.IGNORECASE | re.DOTALL)
 
 # What vendors write where a request is longer than the model can read; no two have the same code for it.
 _OVERFLOW = (
@@ -135,9 +144,9 @@ def fault_of(status: int | None, body: Any, headers: Mapping[str, str] | None = 
     return Fault(_short(" ".join(text.split())), " ".join(kinds), status, wait, request_id)
 
 
-def _short(text: str) -> str:
+def _short(text: str, limit: int = _TEXT_LIMIT) -> str:
     """The beginning of a text. It ends with a whole word: half a key would not be known for one."""
-    return text if len(text) <= _TEXT_LIMIT else text[:_TEXT_LIMIT].rpartition(" ")[0] + " …"
+    return text if len(text) <= limit else text[:limit].rpartition(" ")[0] + " …"
 
 
 def _status_of(kind: str) -> int | None:
@@ -153,20 +162,22 @@ _REQUEST_IDS = ("x-request-id", "request-id", "apim-request-id", "x-amzn-request
 
 def _error_in(body: Any) -> dict[str, Any]:
     """The part of a body that tells of the error: vendors nest it, some in a list, or write a text."""
-    if isinstance(body, str | bytes):
-        try:
-            body = msgspec.json.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            return {}
-    if isinstance(body, list) and body:
-        body = cast(list[Any], body)[0]
-    if not isinstance(body, dict):
-        return {}
-    outer = cast(dict[str, Any], body)
+    outer = _object_in(body)
     inner = outer.get("error")
     if isinstance(inner, dict):
         return cast(dict[str, Any], inner)
     return {**outer, "message": inner} if isinstance(inner, str) else outer
+
+
+def _object_in(body: Any) -> dict[str, Any]:
+    if isinstance(body, str | bytes):
+        try:
+            body = msgspec.json.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return {}
+    if isinstance(body, list) and body:
+        body = cast(list[Any], body)[0]
+    return cast(dict[str, Any], body) if isinstance(body, dict) else {}
 
 
 def _delay_in(details: Any) -> float | None:
@@ -229,12 +240,41 @@ def unreachable(model: str, error: BaseException, *, timeout: bool) -> ModelErro
     text = _deepest(error)
     if timeout:
         return ModelTimeout(f"{model}: the vendor took too long: {text}")
-    return ModelUnavailable(f"{model}: the vendor can't be reached: {text}")
+    return ModelUnavailable(
+        f"{model}: the vendor can't be reached: {text}; see whether it is there, and its address right"
+    )
 
 
 def broken(model: str, why: str, *, request_id: str | None = None) -> StreamBroken:
     """The error for an answer that broke off, or whose pieces make no sense."""
     return StreamBroken(f"{model}: the answer broke off: {why}", request_id=request_id)
+
+
+def no_stream(model: str, url: str, kind: str, body: bytes) -> ModelError:
+    """The error for an answer that should be a stream and is something else of the type `kind`: the vendor's own
+    error, if that is what it is, else the word that it isn't the vendor's API which answers at the URL."""
+    text = body.decode(errors="replace")
+    if _object_in(text).get("error"):
+        return error_of(model, fault_of(None, text))
+    place, said = urlsplit(url), _short(" ".join(_TAG.sub(" ", text).split()), _SHOWN)
+    host = f"{place.hostname}:{place.port}" if place.port else place.hostname
+    return ModelNotFound(
+        f"{model}: what answers at {host} isn't the vendor's API: it sent {kind.partition(';')[0]}, not a stream"
+        + (f" ({said})" if said else "")
+        + "; the base URL is wrong, a proxy answers in the vendor's place, or the server can't stream"
+    )
+
+
+async def beginning_of(response: Any) -> bytes:
+    """The beginning of a response of httpx2, as far as it comes soon."""
+    found = b""
+    with suppress(Exception):
+        async with asyncio.timeout(_PAGE_SECONDS):
+            async for piece in response.aiter_bytes():
+                found += piece
+                if len(found) >= PAGE:
+                    break
+    return found[:PAGE]
 
 
 def _deepest(error: BaseException) -> str:

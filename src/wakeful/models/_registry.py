@@ -11,7 +11,7 @@ from weakref import WeakSet
 from ..clock import Clock, SystemClock
 from ..errors import ConfigurationError, LiveModelForbidden, ModelError, UnknownModel, WakefulError, explain
 from ..types.runs import Usage
-from ._facts import FactTable, ModelFacts, priced, without_address
+from ._facts import FactTable, ModelFacts, priced, shipped_facts, without_address
 from ._guard import Breaker, Guard
 from ._limits import Bucket, RateLimit
 from ._pool import Pool, PoolModel
@@ -205,8 +205,10 @@ class ModelRegistry:
         names = [*sorted(map(public, self._models)), *[f"{v}:…" for v in sorted(self._vendors)]]
         known = ", ".join(names) or "none"
         if not shaped:
+            meant = [name for name in shipped_facts().models if name.partition(":")[2] == model]
+            hint = f" (did you mean {meant[0]!r}?)" if meant else ""
             return (
-                f"unknown model {model!r}: a model is named 'vendor:name', or registered with "
+                f"unknown model {model!r}{hint}: a model is named 'vendor:name', or registered with "
                 f"Runtime(models={{{model!r}: ...}}) (known: {known})"
             )
         from difflib import get_close_matches  # Only an error needs it, and it is slow to import.

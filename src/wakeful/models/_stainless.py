@@ -2,128 +2,135 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, ClassVar, Unpack
 
-from ..errors import InvalidRequest, ModelError, WakefulError, explain
-from ._faults import broken, error_of, fault_of, unreachable
+from ..errors import ModelError, explain
+from ._base import Client, Options, VendorModel
+from ._faults import beginning_of, broken, error_of, fault_of, no_stream, unreachable
 from ._protocol import Chunk
-from ._secrets import hide
+from ._reader import Reader
+from ._secrets import Key
 
-__all__ = ["Reader", "http_client", "streamed"]
-
-# How long a connection that has told all is waited for to end, so that the next call can use it.
-_ENDING = 1.0
+__all__ = ["OwnModel", "SdkModel", "SdkOptions"]
 
 
-class Reader(Protocol):
-    """Reads one answer. `whole` is True once the vendor has said why it stopped."""
-
-    whole: bool
-
-    def read(self, event: Any) -> Sequence[Chunk]:
-        """The chunks that an event is."""
-        ...
-
-    def end(self) -> Sequence[Chunk]:
-        """What is left to say when the answer is whole."""
-        ...
+_LONG = ("messages", "input", "tools")
 
 
-def http_client(module: Any, proxy: str | None, given: Any) -> Any:
-    """The HTTP client for an SDK: the caller's, or one that goes through a proxy, or None for the SDK's own."""
-    if given is not None or proxy is None:
-        return given
-    return module.DefaultAsyncHttpxClient(proxy=proxy)
+class SdkOptions(Options, total=False):
+    """What these models take besides: `http_client` is an `AsyncClient` of httpx2, its owner's to close."""
+
+    http_client: Any
 
 
-async def streamed(
-    model: str, open_stream: Callable[[], Awaitable[Any]], reader: Reader, secrets: Callable[[], Iterable[str]]
-) -> AsyncIterator[Chunk]:
-    """The chunks of one call. Whatever goes wrong is raised as what it is, without the SDK's own error, which may
-    show what a vendor repeats of the request; and without the secrets."""
-    try:
+class SdkModel(VendorModel):
+    """A model that an SDK of this kind talks to."""
+
+    def __init__(
+        self,
+        vendor: str,
+        model: str,
+        key: Key,
+        *,
+        base_url: str | None,
+        address: str | None,
+        http_client: Any = None,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(vendor, model, key, base_url=base_url, address=address, **options)
+        self._http_client = http_client
+        self._client = Client[Any](self._made, self._closed)
+
+    async def close(self) -> None:
+        """Close its connections."""
+        await self._client.close()
+
+    def _made(self) -> Any:
+        """The SDK's client."""
+        raise NotImplementedError
+
+    def _options(self, module: Any) -> dict[str, Any]:
+        """What all of these SDKs' clients take."""
+        http_client = self._http_client
+        if http_client is None and self._proxy is not None:
+            http_client = module.DefaultAsyncHttpxClient(proxy=self._proxy)
+        return {
+            "default_headers": self._headers,
+            "max_retries": 0,  # Whoever asks knows best whether, when and whom to ask again.
+            "http_client": http_client,
+            **({} if self._timeout is None else {"timeout": self._timeout}),
+        }
+
+    async def _closed(self, client: Any) -> None:
+        if self._http_client is None:  # One that was given is its owner's to close.
+            await client.close()
+
+    def _streamed(
+        self, method: Callable[[Any], Any], body: Mapping[str, Any], reader: Reader
+    ) -> AsyncIterator[Chunk]:
+        """The chunks of the answer to a request, made by this method of the client."""
+        return self._answered(self._opened(method, body, reader), reader, body.get("extra_headers"))
+
+    @asynccontextmanager
+    async def _opened(
+        self, method: Callable[[Any], Any], body: Mapping[str, Any], reader: Reader
+    ) -> AsyncGenerator[Any, None]:
+        stream = await method(self._client.get())(**_as_it_is(body))
         try:
-            stream = await open_stream()
-        except Exception as error:
-            raise _translated(model, error, began=False) from None
-        request_id = _request_id(stream.response.headers)
-        try:
-            kind = stream.response.headers.get("content-type", "text/event-stream")
+            response, reader.begun = stream.response, True
+            headers = response.headers
+            reader.request_id = headers.get("x-request-id") or headers.get("request-id")
+            kind = headers.get("content-type", "text/event-stream")
             if "event-stream" not in kind:
-                raise _no_stream(model, kind, request_id)
-            take, read = stream.__anext__, reader.read
-            while not reader.whole:
-                try:
-                    chunks = read(await take())
-                except StopAsyncIteration:
-                    break
-                except Exception as error:
-                    raised = _translated(model, error, began=True)
-                    if isinstance(raised, ModelError):
-                        raised.request_id = raised.request_id or request_id
-                    raise raised from None
-                for chunk in chunks:
-                    yield chunk
-            if not reader.whole:
-                raise broken(model, "it ended before the vendor said why it stopped", request_id=request_id)
-            for chunk in await _rest(take, reader):
-                yield chunk
+                raise no_stream(self.name, str(response.url), kind, await beginning_of(response))
+            yield stream
         finally:
             await stream.close()
-        for chunk in reader.end():
-            yield chunk
-    except ModelError as error:
-        hide(error, secrets())
-        raise
+
+    def _explained(self, error: Exception, reader: Reader) -> ModelError:
+        import httpx2 as http  # It came with the SDK, whichever it is.
+
+        kind = type(error).__name__
+        if kind == "APITimeoutError" or isinstance(error, http.TimeoutException):
+            return unreachable(self.name, error, timeout=True)
+        if kind == "APIConnectionError" or isinstance(error, http.TransportError):
+            if reader.begun:
+                return broken(self.name, str(error.__cause__ or error))
+            return unreachable(self.name, error, timeout=False)
+        response = getattr(error, "response", None)
+        headers: Mapping[str, str] = {} if response is None else response.headers
+        if hasattr(error, "body") and hasattr(error, "message"):
+            status: int | None = getattr(error, "status_code", None)
+            body: Any = error.body or getattr(error, "message")  # noqa: B009 # pyright: ignore
+            return error_of(self.name, fault_of(status, body, dict(headers)))
+        if reader.begun:
+            return broken(self.name, f"a piece of it makes no sense ({explain(error):.200})")
+        return ModelError(f"{self.name} could not be asked: {explain(error)}")
 
 
-def _no_stream(model: str, kind: str, request_id: str | None) -> InvalidRequest:
-    return InvalidRequest(
-        f"{model}: the vendor answered with {kind}, not with a stream (text/event-stream); the base URL is wrong, "
-        "or the server can't stream",
-        request_id=request_id,
-    )
+def _as_it_is(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments for the SDK. It compares every value that it is given with the type's hints, for which a long
+    conversation takes it ten times as long as for all else; what comes in the extra body is sent as it is."""
+    long = {name: body[name] for name in _LONG if name in body}
+    return {**body, **dict.fromkeys(long, ()), "extra_body": {**long, **body.get("extra_body", {})}}
 
 
-async def _rest(take: Callable[[], Awaitable[Any]], reader: Reader) -> list[Chunk]:
-    """What comes after the answer, such as its usage. It is read to the end so that the connection can be used
-    again; a failure there takes nothing from the answer."""
-    chunks: list[Chunk] = []
-    try:
-        async with asyncio.timeout(_ENDING):
-            while True:
-                chunks += reader.read(await take())
-    except (StopAsyncIteration, TimeoutError):
-        pass
-    except Exception:  # noqa: S110 - the answer is whole
-        pass
-    return chunks
+class OwnModel(SdkModel):
+    """A model of the vendor that made the SDK. `vendor` is what stands before the colon in its name, `variable`
+    where its key is."""
 
+    vendor: ClassVar[str]
+    variable: ClassVar[str]
 
-def _translated(model: str, error: Exception, *, began: bool) -> WakefulError:
-    if isinstance(error, WakefulError):
-        return error
-    import httpx2 as http  # It came with the SDK, whichever it is.
-
-    kind = type(error).__name__
-    if kind == "APITimeoutError" or isinstance(error, http.TimeoutException):
-        return unreachable(model, error, timeout=True)
-    if kind == "APIConnectionError" or isinstance(error, http.TransportError):
-        if began:
-            return broken(model, str(error.__cause__ or error))
-        return unreachable(model, error, timeout=False)
-    response = getattr(error, "response", None)
-    headers: Mapping[str, str] = {} if response is None else response.headers
-    if hasattr(error, "body") and hasattr(error, "message"):
-        status: int | None = getattr(error, "status_code", None)
-        body: Any = error.body or getattr(error, "message")  # noqa: B009 # pyright: ignore
-        return error_of(model, fault_of(status, body, dict(headers)))
-    if began:
-        return broken(model, f"a piece of it makes no sense ({explain(error):.200})")
-    return ModelError(f"{model} could not be asked: {explain(error)}")
-
-
-def _request_id(headers: Mapping[str, str]) -> str | None:
-    return headers.get("x-request-id") or headers.get("request-id")
+    def __init__(
+        self,
+        model: str,
+        *,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        **options: Unpack[SdkOptions],
+    ) -> None:
+        key = Key(api_key, self.variable)
+        super().__init__(self.vendor, model, key, base_url=base_url, address=base_url, **options)

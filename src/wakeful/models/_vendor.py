@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from base64 import b64decode
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
+from functools import cache
 from importlib import import_module
-from typing import Any, Generic, TypeVar, cast, get_type_hints
+from typing import Any, TypeVar, cast, get_type_hints
 
 import msgspec
 
@@ -14,7 +14,7 @@ from ..errors import ConfigurationError, InvalidRequest
 from ..types.content import Base64, Url
 from ._history import Media, kind_of
 
-__all__ = ["Client", "media_type_of", "sdk", "settings_of", "text_inside", "unsupported"]
+__all__ = ["media_type_of", "sdk", "settings_of", "text_inside", "unsupported"]
 
 T = TypeVar("T")
 
@@ -32,37 +32,11 @@ def sdk(module: str, extra: str) -> Any:
         ) from None
 
 
-class Client(Generic[T]):
-    """A vendor's client, made on first use and again for each event loop: its connections belong to one."""
-
-    __slots__ = ("_client", "_close", "_loop", "_make")
-
-    def __init__(self, make: Callable[[], T], close: Callable[[T], Awaitable[None]]) -> None:
-        self._make = make
-        self._close = close
-        self._client: T | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def __repr__(self) -> str:
-        return "Client(open)" if self._client is not None else "Client()"
-
-    def get(self) -> T:
-        """The client for the running loop."""
-        loop = asyncio.get_running_loop()
-        if self._client is None or self._loop is not loop:
-            self._client, self._loop = self._make(), loop
-        return self._client
-
-    async def close(self) -> None:
-        """Close its connections; the next use makes it anew."""
-        client, self._client = self._client, None
-        if client is not None and self._loop is asyncio.get_running_loop():
-            await self._close(client)
-
-
 def settings_of(vendor: str, extra: Mapping[str, Any], kind: type[T]) -> T:
     """`ModelSettings.extra` as the vendor's own settings, a TypedDict; what it doesn't know is refused by name."""
-    known = get_type_hints(kind)
+    if not extra:
+        return cast(T, {})
+    known = _names_in(kind)
     for name in extra:
         if name not in known:
             from difflib import get_close_matches  # Only an error needs it, and it is slow to import.
@@ -70,12 +44,16 @@ def settings_of(vendor: str, extra: Mapping[str, Any], kind: type[T]) -> T:
             close = get_close_matches(name, known, n=1)
             hint = f"; did you mean {close[0]!r}?" if close else f" (known: {', '.join(sorted(known))})"
             raise InvalidRequest(f"{vendor} has no setting {name!r} for ModelSettings(extra=...){hint}")
-    if not extra:
-        return cast(T, {})
     try:
         return msgspec.convert(extra, kind)
     except msgspec.ValidationError as error:
         raise InvalidRequest(f"{vendor}'s settings in ModelSettings(extra=...) don't fit: {error}") from None
+
+
+@cache
+def _names_in(kind: type[Any]) -> tuple[str, ...]:
+    """The names of the settings; to evaluate their types for each request would take longer than all else."""
+    return tuple(get_type_hints(kind))
 
 
 def unsupported(model: str, part: Media, where: str, hint: str = "") -> InvalidRequest:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...errors import ContentFiltered
 from ...types.events import StopReason
 from ...types.runs import Usage
-from .._faults import broken
 from .._protocol import (
     CallDeltaChunk,
     CallStartChunk,
@@ -18,6 +16,7 @@ from .._protocol import (
     TextChunk,
     UsageChunk,
 )
+from .._reader import Reader
 from ._content import VENDOR
 from ._request import OUTPUT_TOOL
 
@@ -32,14 +31,13 @@ _STOPS: dict[str, StopReason] = {
 }
 
 
-class MessagesReader:
+class MessagesReader(Reader):
     """Reads one answer. `answers` says that the answer may come as a call of the output tool."""
 
-    __slots__ = ("_answers", "_model", "_open", "_output", "_seen", "_signature", "_usage", "whole")
+    __slots__ = ("_answers", "_open", "_output", "_seen", "_signature", "_usage")
 
     def __init__(self, model: str, answers: bool) -> None:
-        self.whole = False
-        self._model = model
+        super().__init__(model)
         self._answers = answers
         self._usage: dict[str, int] = {}
         self._open: int | None = None
@@ -64,13 +62,9 @@ class MessagesReader:
             case _:
                 return ()
 
-    def end(self) -> Sequence[Chunk]:
-        """Nothing is left to say."""
-        return ()
-
     def _begin(self, event: Any) -> Sequence[Chunk]:
         if self._open is not None or event.index in self._seen:
-            raise broken(self._model, f"it has two blocks under the index {event.index}, or within one another")
+            raise self.broken(f"it has two blocks under the index {event.index}, or within one another")
         self._open = event.index
         self._seen.add(event.index)
         block = event.content_block
@@ -91,7 +85,7 @@ class MessagesReader:
     def _delta(self, event: Any) -> Sequence[Chunk]:
         delta = event.delta
         if event.index != self._open:
-            raise broken(self._model, f"it has a piece for the block {event.index}, which isn't open")
+            raise self.broken(f"it has a piece for the block {event.index}, which isn't open")
         match delta.type:
             case "text_delta":
                 return (TextChunk(delta.text),) if delta.text else ()
@@ -126,7 +120,7 @@ class MessagesReader:
             why = (
                 getattr(details, "explanation", None) or getattr(details, "category", None) or "it doesn't say why"
             )
-            raise ContentFiltered(f"{self._model}: the vendor's filter stopped the answer: {why}")
+            raise self.filtered(f"stopped the answer: {why}")
         self.whole = True
         stop = _STOPS.get(reason, "unknown")
         if stop == "tool_use" and self._output is not None:

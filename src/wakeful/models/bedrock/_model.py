@@ -7,12 +7,14 @@ import os
 import threading
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
-from ...errors import BadCredentials, ConfigurationError, InvalidRequest, ModelError, WakefulError, explain
-from .._faults import broken, error_of, fault_of, unreachable
+from ...errors import BadCredentials, ConfigurationError, InvalidRequest, ModelError, explain
+from .._base import Options, VendorModel
+from .._faults import PAGE, broken, error_of, fault_of, no_stream, unreachable
 from .._protocol import Chunk, ModelRequest
-from .._secrets import Key, checked_url, forms_of, headers_of, hide, named
+from .._reader import Reader
+from .._secrets import Key, forms_of
 from .._threads import Readers, Reading, pieces_of
 from .._vendor import sdk
 from ._connection import Call, session_of
@@ -24,6 +26,7 @@ __all__ = ["BedrockModel"]
 CONNECT_SECONDS = 60.0
 READ_SECONDS = 600.0
 CONNECTIONS = 64
+STREAM = "application/vnd.amazon.eventstream"
 
 _AWS_KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 
@@ -38,14 +41,12 @@ _IN_STREAM = {
 }
 
 
-class BedrockModel:
+class BedrockModel(VendorModel):
     """A model on Bedrock: `BedrockModel("us.anthropic.claude-sonnet-4-5-20250929-v1:0", region="us-east-1")`.
 
     The credentials are those that AWS's own tools find, of `profile` if there is one; or a Bedrock API key, which
-    is `api_key` or AWS_BEARER_TOKEN_BEDROCK. `close` ends its connections, and the next call opens new ones.
+    is `api_key` or AWS_BEARER_TOKEN_BEDROCK.
     """
-
-    live = True
 
     def __init__(
         self,
@@ -56,28 +57,18 @@ class BedrockModel:
         profile: str | None = None,
         session: Any = None,
         base_url: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        timeout: float | None = None,
-        proxy: str | None = None,
+        **options: Unpack[Options],
     ) -> None:
-        self.model = model
-        self.name = named("bedrock", model, base_url or region)
-        self._key = Key(api_key, "AWS_BEARER_TOKEN_BEDROCK")
+        key = Key(api_key, "AWS_BEARER_TOKEN_BEDROCK")
+        super().__init__("bedrock", model, key, base_url=base_url, address=base_url or region, **options)
         self._region = region
         self._profile = profile
         self._session = session
-        self._base_url = None if base_url is None else checked_url(f"bedrock:{model}", base_url)
-        self._headers = headers_of(self.name, headers)
-        self._timeout = timeout
-        self._proxy = proxy
         self._readers = Readers()
         self._making = threading.Lock()
         self._made: tuple[Any, Any] | None = None
 
-    def __repr__(self) -> str:
-        return f"BedrockModel({self.model!r})"
-
-    async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
+    def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         """Answer the request."""
         body = request_of(self.model, self.name, request)
         reader, call = EventReader(self.name), Call()
@@ -89,21 +80,7 @@ class BedrockModel:
             finally:
                 call.over()
 
-        try:
-            async with aclosing(pieces_of(read, self._readers, "wakeful-bedrock", call.end)) as events:
-                async for event in events:
-                    for chunk in reader.read(event):
-                        yield chunk
-            reader.end()
-        except ModelError as error:
-            hide(error, self._secrets())
-            raise
-        except WakefulError:
-            raise
-        except Exception as error:
-            if reader.whole:  # What follows the answer, such as its usage, is no reason to ask again.
-                return
-            raise hide(self._explained(error, reader), self._secrets()) from None
+        return self._answered(aclosing(pieces_of(read, self._readers, "wakeful-bedrock", call.end)), reader)
 
     def _read(self, body: dict[str, Any], reading: Reading[dict[str, Any]], reader: EventReader) -> None:
         """Ask, and tell of every event: in a thread."""
@@ -157,13 +134,16 @@ class BedrockModel:
             request.headers.update(self._headers)
             if (key := self._key.found) is not None:
                 request.headers["Authorization"] = f"Bearer {key}"
-            return connections.send(request)
+            response = connections.send(request)
+            kind = response.headers.get("content-type", STREAM)
+            if response.status_code == 200 and STREAM not in kind:
+                raise no_stream(self.name, request.url, kind, next(response.raw.stream(PAGE), b""))
+            return response
 
         client.meta.events.register("before-send.bedrock-runtime", send)
         return client, connections
 
-    def _explained(self, error: Exception, reader: EventReader) -> ModelError:
-        """What an error of the SDK, or below it, is."""
+    def _explained(self, error: Exception, reader: Reader) -> ModelError:
         known = sdk("botocore.exceptions", "bedrock")
         if isinstance(error, known.ClientError):
             response = cast(Any, error).response
@@ -183,16 +163,13 @@ class BedrockModel:
         if type(error).__name__ in ("ReadTimeoutError", "ConnectTimeoutError"):
             return unreachable(self.name, error, timeout=True)
         if reader.begun:
-            return broken(self.name, str(error) or type(error).__name__, request_id=reader.request_id)
+            return broken(self.name, str(error) or type(error).__name__)
         if isinstance(error, known.HTTPClientError | known.ConnectionError):
             return unreachable(self.name, error, timeout=False)
         return ModelError(f"{self.name} could not be asked: {explain(error)}")
 
-    def _secrets(self) -> tuple[str, ...]:
-        found = [os.environ.get(name) for name in _AWS_KEYS]
-        return forms_of(
-            self._key.found, *found, urls=(self._base_url, self._proxy), headers=self._headers.values()
-        )
+    def _secrets(self, headers: Mapping[str, Any]) -> tuple[str, ...]:
+        return (*super()._secrets(headers), *forms_of(*[os.environ.get(name) for name in _AWS_KEYS]))
 
     def _check_environment(self) -> None:
         """Refuse what can't be sent: AWS's own tools would show it in their error."""

@@ -6,10 +6,8 @@ import base64
 from collections.abc import Iterator
 from typing import Any
 
-from ...errors import ContentFiltered
 from ...types.events import StopReason
 from ...types.runs import Usage
-from .._faults import broken
 from .._protocol import (
     CallDeltaChunk,
     CallStartChunk,
@@ -19,6 +17,7 @@ from .._protocol import (
     TextChunk,
     UsageChunk,
 )
+from .._reader import Reader
 from ._request import VENDOR
 
 __all__ = ["EventReader"]
@@ -35,16 +34,15 @@ _FILTERED = ("guardrail_intervened", "content_filtered")
 _LOST = ("malformed_model_output", "malformed_tool_use")
 
 
-class EventReader:
-    """Reads one answer; `begun` is True once there is one, `whole` once it is known why the model stopped."""
+class EventReader(Reader):
+    """Reads one answer."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    __slots__ = ("_calls", "_reasoning")
+
+    def __init__(self, model: str) -> None:
+        super().__init__(model)
         self._calls: set[int] = set()
         self._reasoning: set[int] = set()
-        self.begun = False
-        self.whole = False
-        self.request_id: str | None = None
 
     def read(self, event: dict[str, Any]) -> Iterator[Chunk]:
         """What the next event adds."""
@@ -63,15 +61,10 @@ class EventReader:
                 case _:
                     pass
 
-    def end(self) -> None:
-        """Raise if the answer isn't whole."""
-        if not self.whole:
-            raise broken(self._name, "it ended before the vendor said why it stopped", request_id=self.request_id)
-
     def _start(self, index: int, start: dict[str, Any]) -> Iterator[Chunk]:
         if (call := start.get("toolUse")) is not None:
             if index in self._calls:
-                raise broken(self._name, f"it has two calls under the index {index}", request_id=self.request_id)
+                raise self.broken(f"it has two calls under the index {index}")
             self._calls.add(index)
             yield CallStartChunk(index, call["name"], call["toolUseId"])
 
@@ -80,7 +73,7 @@ class EventReader:
             yield TextChunk(text)
         if (call := delta.get("toolUse")) is not None:
             if index not in self._calls:
-                raise broken(self._name, f"it has arguments for no call ({index})", request_id=self.request_id)
+                raise self.broken(f"it has arguments for no call ({index})")
             if piece := call.get("input"):
                 yield CallDeltaChunk(index, piece)
         if (thought := delta.get("reasoningContent")) is not None:
@@ -101,11 +94,9 @@ class EventReader:
 
     def _stop(self, reason: str) -> StopChunk:
         if reason in _FILTERED:
-            raise ContentFiltered(
-                f"{self._name}: the vendor's filter refused the answer ({reason})", request_id=self.request_id
-            )
+            raise self.filtered(f"refused the answer ({reason})")
         if reason in _LOST:
-            raise broken(self._name, reason, request_id=self.request_id)
+            raise self.broken(reason)
         self.whole = True
         return StopChunk(_STOPS.get(reason, "unknown"))
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, Unpack
 
 from ...errors import BadCredentials, ConfigurationError
 from .._secrets import Key
+from .._stainless import SdkOptions
 from .._vendor import sdk
 from ..openai._model import ChatModel
 
@@ -29,22 +30,11 @@ class AzureModel(ChatModel):
         api_version: str | None = None,
         api_key: str | None = None,
         token_provider: Callable[[], str | Awaitable[str]] | None = None,
-        headers: Mapping[str, str] | None = None,
-        timeout: float | None = None,
-        proxy: str | None = None,
-        http_client: Any = None,
+        **options: Unpack[SdkOptions],
     ) -> None:
-        super().__init__(
-            "azure",
-            deployment,
-            Key(api_key, "AZURE_OPENAI_API_KEY"),
-            base_url=endpoint or os.environ.get("AZURE_OPENAI_ENDPOINT") or None,
-            address=endpoint,
-            headers=headers,
-            timeout=timeout,
-            proxy=proxy,
-            http_client=http_client,
-        )
+        key = Key(api_key, "AZURE_OPENAI_API_KEY")
+        place = endpoint or os.environ.get("AZURE_OPENAI_ENDPOINT") or None
+        super().__init__("azure", deployment, key, base_url=place, address=endpoint, **options)
         self._api_version = api_version or os.environ.get("OPENAI_API_VERSION")
         self._token_provider = token_provider
         for value, name, variable in (

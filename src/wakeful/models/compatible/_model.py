@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 from ...errors import ConfigurationError
 from .._secrets import Key, checked_url
+from .._stainless import SdkOptions
 from ..openai._model import ChatModel, OptionalKey
 from ..openai._settings import OpenAIChatSettings
 from ._servers import PLAIN, SERVERS
@@ -62,10 +63,7 @@ class CompatibleModel(ChatModel):
         api_key: str | None = None,
         key_env: str | None = None,
         server: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        timeout: float | None = None,
-        proxy: str | None = None,
-        http_client: Any = None,
+        **options: Unpack[SdkOptions],
     ) -> None:
         if server is not None and server not in SERVERS:
             raise ConfigurationError(f"no server {server!r} is known (known: {', '.join(SERVERS)})")
@@ -87,17 +85,8 @@ class CompatibleModel(ChatModel):
         # A server of one's own may want no key.
         needed = key_env is not None or (server is not None and bool(known.keys))
         key = Key(api_key, *names) if needed else OptionalKey(api_key, *names)
-        super().__init__(
-            server or "openai-compatible",
-            model,
-            key,
-            base_url=base_url,
-            address=address,
-            headers=headers,
-            timeout=timeout,
-            proxy=proxy,
-            http_client=http_client,
-        )
+        vendor = server or "openai-compatible"
+        super().__init__(vendor, model, key, base_url=base_url, address=address, **options)
 
 
 def _of(server: str) -> Callable[[str], CompatibleModel]:

@@ -4,30 +4,48 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from functools import cache
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 import msgspec
 
-from ...errors import ModelError, RateLimited, WakefulError
-from .._faults import broken, error_of, fault_of, unreachable
+from ...errors import ModelError, RateLimited
+from .._base import Client, Options, VendorModel
+from .._faults import beginning_of, broken, error_of, fault_of, no_stream, unreachable
 from .._protocol import Chunk, ModelRequest
-from .._secrets import Key, checked_url, forms_of, headers_of, hide, named
-from .._vendor import Client, sdk
+from .._reader import Reader
+from .._secrets import Key
+from .._vendor import sdk
 from ._request import request_of
 from ._stream import ResponseReader
 
 __all__ = ["GoogleModel"]
 
-# The SDK reads through four generators within each other. To leave the outermost closes nothing at once, so the
-# response itself is closed: what the HTTP client opens for a call is put here.
-_opened: ContextVar[list[Any]] = ContextVar("opened")
+
+class _Call:
+    """One call: who reads its answer, and what the HTTP client opened for it. The SDK reads through four
+    generators within each other; to leave the outermost closes nothing at once, so the responses are closed."""
+
+    __slots__ = ("reader", "responses")
+
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+        self.responses: list[Any] = []
+
+
+_call: ContextVar[_Call] = ContextVar("call")
 
 
 async def _note(response: Any) -> None:
-    _opened.get().append(response)
+    call, kind = _call.get(), response.headers.get("content-type", "text/event-stream")
+    call.responses.append(response)
+    if response.status_code == 200:
+        call.reader.begun = True
+        if "event-stream" not in kind:
+            raise no_stream(call.reader.model, str(response.url), kind, await beginning_of(response))
 
 
 async def _unwound(responses: Any) -> None:
@@ -52,14 +70,12 @@ def _ours_to_close() -> None:
     raise NotImplementedError
 
 
-class GoogleModel:
+class GoogleModel(VendorModel):
     """A Gemini model: `GoogleModel("gemini-3.8-flash")`. The key is `api_key`, GEMINI_API_KEY or GOOGLE_API_KEY.
 
     With `vertex`, `project` or `credentials` it is asked by Vertex; what isn't given is found the way Google's own
-    tools find it. `close` ends its connections, and the next call opens new ones.
+    tools find it.
     """
-
-    live = True
 
     def __init__(
         self,
@@ -71,60 +87,44 @@ class GoogleModel:
         location: str | None = None,
         credentials: Any = None,
         base_url: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        timeout: float | None = None,
-        proxy: str | None = None,
+        **options: Unpack[Options],
     ) -> None:
-        self.model = model
-        self.name = named("google", model, base_url or location)
-        self._key = Key(api_key, "GEMINI_API_KEY", "GOOGLE_API_KEY")
+        key = Key(api_key, "GEMINI_API_KEY", "GOOGLE_API_KEY")
+        super().__init__("google", model, key, base_url=base_url, address=base_url or location, **options)
         asked = os.environ.get("GOOGLE_GENAI_USE_VERTEXAI", "").lower() in ("1", "true")
         self._vertex = vertex if vertex is not None else bool(project or credentials or asked)
         self._by_key = api_key is not None
         self._project = project or os.environ.get("GOOGLE_CLOUD_PROJECT")
         self._location = location or os.environ.get("GOOGLE_CLOUD_LOCATION")
         self._credentials = credentials
-        self._base_url = None if base_url is None else checked_url(f"google:{model}", base_url)
-        self._headers = headers_of(self.name, headers)
-        self._timeout = timeout
-        self._proxy = proxy
         self._client = Client[tuple[Any, Any]](self._made, self._closed)
 
     def __repr__(self) -> str:
         return f"GoogleModel({self.model!r}{', vertex=True' if self._vertex else ''})"
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
+    def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         """Answer the request."""
         contents, config = request_of(self.model, self.name, request)
         reader = ResponseReader(self.name)
-        begun, connections, responses = False, list[Any](), None
-        _opened.set(connections)
+        return self._answered(self._opened(contents, config, reader), reader)
+
+    @asynccontextmanager
+    async def _opened(self, contents: Any, config: Any, reader: Reader) -> AsyncGenerator[Any, None]:
+        call, responses = _Call(reader), None
+        _call.set(call)
         try:
             client, _ = self._client.get()
             responses = await client.aio.models.generate_content_stream(
                 model=self.model, contents=contents, config=config
             )
-            async for response in responses:
-                begun = True
-                for chunk in reader.read(response):
-                    yield chunk
-            for chunk in reader.end():
-                yield chunk
-        except ModelError as error:
-            hide(error, self._secrets())
-            raise
-        except WakefulError:
-            raise
-        except Exception as error:
-            raise hide(self._explained(error, begun, reader.request_id), self._secrets()) from None
+            yield responses
         finally:
-            for connection in connections:
-                await connection.aclose()
+            for response in call.responses:
+                await response.aclose()
             if responses is not None:
                 await _unwound(responses)
 
-    def _explained(self, error: Exception, begun: bool, request_id: str | None) -> ModelError:
-        """What an error of the SDK, or of its HTTP client, is."""
+    def _explained(self, error: Exception, reader: Reader) -> ModelError:
         errors, http = sdk("google.genai.errors", "google"), sdk("httpx2", "google")
         if isinstance(error, errors.APIError):
             found = cast(Any, error)
@@ -137,12 +137,9 @@ class GoogleModel:
             return made
         if isinstance(error, http.TimeoutException):
             return unreachable(self.name, error, timeout=True)
-        if isinstance(error, http.HTTPError) and not begun:
+        if isinstance(error, http.HTTPError) and not reader.begun:
             return unreachable(self.name, error, timeout=False)
-        return broken(self.name, str(error) or type(error).__name__, request_id=request_id)
-
-    def _secrets(self) -> tuple[str, ...]:
-        return forms_of(self._key.found, urls=(self._base_url, self._proxy), headers=self._headers.values())
+        return broken(self.name, str(error) or type(error).__name__)
 
     async def close(self) -> None:
         """Close its connections."""

@@ -10,8 +10,8 @@ from ...errors import ContentFiltered
 from ...types.content import Audio, Base64, Document, Image, Part, Video
 from ...types.events import StopReason
 from ...types.runs import Usage
-from .._faults import broken
 from .._protocol import CallChunk, Chunk, PartChunk, ReasoningChunk, StopChunk, TextChunk, UsageChunk
+from .._reader import Reader
 from ._request import VENDOR
 
 __all__ = ["ResponseReader"]
@@ -34,35 +34,35 @@ _LOST = {"MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "UNEXPECTED_TOOL_CALL"
 _MEDIA: dict[str, type[Image | Audio | Video]] = {"image": Image, "audio": Audio, "video": Video}
 
 
-class ResponseReader:
-    """Reads one answer. What it says is taken in order; only `end` knows that it was whole."""
+class ResponseReader(Reader):
+    """Reads one answer."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._stop: str | None = None
+    __slots__ = ("_called", "_stop")
+
+    def __init__(self, model: str) -> None:
+        super().__init__(model)
+        self._stop = ""
         self._called = False
-        self._thinking = False
-        self.request_id: str | None = None
 
-    def read(self, response: Any) -> Iterator[Chunk]:
+    def read(self, event: Any) -> Iterator[Chunk]:
         """What the next response adds."""
-        self.request_id = response.response_id or self.request_id
-        if (feedback := response.prompt_feedback) is not None and feedback.block_reason:
+        self.request_id = event.response_id or self.request_id
+        if (feedback := event.prompt_feedback) is not None and feedback.block_reason:
             reason = _word(feedback.block_reason)
-            raise self._filtered("the request", reason, feedback.block_reason_message)
-        for candidate in response.candidates or ():
+            raise self._refused("the request", reason, feedback.block_reason_message)
+        for candidate in event.candidates or ():
             for part in (candidate.content and candidate.content.parts) or ():
                 yield from self._part(part)
             if candidate.finish_reason is not None:
                 self._stop = _word(candidate.finish_reason)
                 self._check(self._stop, candidate.finish_message)
-        if (usage := response.usage_metadata) is not None:
+        if (usage := event.usage_metadata) is not None:
             yield UsageChunk(_usage(usage))
 
     def end(self) -> Iterator[Chunk]:
-        """What the end of the stream adds; raises if the answer isn't whole."""
-        if self._stop is None:
-            raise broken(self._name, "the stream ended before its end", request_id=self.request_id)
+        """Why it stopped. Only now it is whole: some models give a reason with each response."""
+        self.whole = bool(self._stop)
+        yield from super().end()
         if self._called and self._stop == "STOP":
             yield StopChunk("tool_use")
         else:
@@ -85,17 +85,12 @@ class ResponseReader:
 
     def _check(self, stop: str, message: str | None) -> None:
         if stop in _FILTERED:
-            raise self._filtered("the answer", stop, message)
+            raise self._refused("the answer", stop, message)
         if stop in _LOST:
-            raise broken(self._name, f"{stop}: {message or 'no reason given'}", request_id=self.request_id)
+            raise self.broken(f"{stop}: {message or 'no reason given'}")
 
-    def _filtered(self, what: str, reason: str, message: str | None) -> ContentFiltered:
-        said = f": {message}" if message else ""
-        return ContentFiltered(
-            f"{self._name}: the vendor's filter refused {what} ({reason}){said}",
-            status=200,
-            request_id=self.request_id,
-        )
+    def _refused(self, what: str, reason: str, message: str | None) -> ContentFiltered:
+        return self.filtered(f"refused {what} ({reason})" + (f": {message}" if message else ""))
 
 
 def _word(value: Any) -> str:

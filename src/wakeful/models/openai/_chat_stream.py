@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -12,7 +12,6 @@ from ...errors import ContentFiltered
 from ...types.content import Audio, Base64
 from ...types.events import StopReason
 from ...types.runs import Usage
-from .._faults import broken
 from .._protocol import (
     CallDeltaChunk,
     CallStartChunk,
@@ -23,6 +22,7 @@ from .._protocol import (
     TextChunk,
     UsageChunk,
 )
+from .._reader import Reader
 
 __all__ = ["ChatReader"]
 
@@ -35,14 +35,13 @@ _STOPS: dict[str, StopReason] = {
 }
 
 
-class ChatReader:
+class ChatReader(Reader):
     """Reads one answer. `typed` says that it must fit a type: then a refusal is no answer."""
 
-    __slots__ = ("_audio", "_began", "_ids", "_model", "_places", "_refusal", "_typed", "whole")
+    __slots__ = ("_audio", "_began", "_ids", "_places", "_refusal", "_typed")
 
     def __init__(self, model: str, typed: bool) -> None:
-        self.whole = False
-        self._model = model
+        super().__init__(model)
         self._typed = typed
         self._refusal: list[str] = []
         self._audio: list[bytes] = []
@@ -61,10 +60,11 @@ class ChatReader:
             return (TextChunk(delta.content),)
         return self._all(event, choice, delta)
 
-    def end(self) -> Sequence[Chunk]:
+    def end(self) -> Iterable[Chunk]:
         """The recording, if the answer has one; a refusal where a typed answer was due is an error."""
+        super().end()
         if self._refusal and self._typed:
-            raise ContentFiltered(f"{self._model} refuses to answer: {''.join(self._refusal)}")
+            raise ContentFiltered(f"{self.model} refuses to answer: {''.join(self._refusal)}")
         if not self._audio:
             return ()
         data = b64encode(b"".join(self._audio)).decode()
@@ -103,7 +103,7 @@ class ChatReader:
         known = None if place is None else self._ids[place]
         if place is None or (call.id and known and call.id != known):
             if not name:
-                raise broken(self._model, "it has arguments for a tool call that it never began")
+                raise self.broken("it has arguments for a tool call that it never began")
             place = self._places[index] = self._began
             self._ids[place] = call.id or None
             self._began += 1
@@ -115,9 +115,9 @@ class ChatReader:
 
     def _stop(self, reason: str) -> StopReason:
         if reason == "content_filter":
-            raise ContentFiltered(f"{self._model}: the vendor's filter stopped the answer")
+            raise self.filtered("stopped the answer")
         if reason == "error":
-            raise broken(self._model, "the vendor says that it failed")
+            raise self.broken("the vendor says that it failed")
         self.whole = True
         stop = _STOPS.get(reason, "unknown")
         return "tool_use" if stop == "end_turn" and self._began else stop

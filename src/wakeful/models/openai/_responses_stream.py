@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ...errors import ContentFiltered
 from ...types.content import Base64, Image
 from ...types.events import StopReason
 from ...types.runs import Usage
-from .._faults import broken, error_of, fault_of
+from .._faults import error_of, fault_of
 from .._protocol import (
     CallDeltaChunk,
     CallStartChunk,
@@ -20,19 +20,19 @@ from .._protocol import (
     TextChunk,
     UsageChunk,
 )
+from .._reader import Reader
 from ._responses_request import VENDOR
 
 __all__ = ["ResponsesReader"]
 
 
-class ResponsesReader:
+class ResponsesReader(Reader):
     """Reads one answer. `typed` says that it must fit a type: then a refusal is no answer."""
 
-    __slots__ = ("_calls", "_model", "_refusal", "_typed", "whole")
+    __slots__ = ("_calls", "_refusal", "_typed")
 
     def __init__(self, model: str, typed: bool) -> None:
-        self.whole = False
-        self._model = model
+        super().__init__(model)
         self._typed = typed
         self._calls: dict[int, bool] = {}
         self._refusal: list[str] = []
@@ -61,23 +61,24 @@ class ResponsesReader:
             case "response.completed" | "response.incomplete":
                 return self._finish(event.response)
             case "response.failed":
-                raise error_of(self._model, fault_of(None, {"error": _plain(event.response.error)}))
+                raise error_of(self.model, fault_of(None, {"error": _plain(event.response.error)}))
             case "error":
-                raise error_of(self._model, fault_of(None, _plain(event)))
+                raise error_of(self.model, fault_of(None, _plain(event)))
             case _:
                 return ()
 
-    def end(self) -> Sequence[Chunk]:
+    def end(self) -> Iterable[Chunk]:
         """A refusal where a typed answer was due is an error."""
+        super().end()
         if self._refusal and self._typed:
-            raise ContentFiltered(f"{self._model} refuses to answer: {''.join(self._refusal)}")
+            raise ContentFiltered(f"{self.model} refuses to answer: {''.join(self._refusal)}")
         return ()
 
     def _begin(self, event: Any) -> Sequence[Chunk]:
         if event.item.type != "function_call":
             return ()
         if event.output_index in self._calls:
-            raise broken(self._model, f"it has two tool calls under the index {event.output_index}")
+            raise self.broken(f"it has two tool calls under the index {event.output_index}")
         self._calls[event.output_index] = False
         return (CallStartChunk(event.output_index, event.item.name, event.item.call_id),)
 
@@ -90,7 +91,7 @@ class ResponsesReader:
         if response.status == "incomplete":
             why = getattr(response.incomplete_details, "reason", None)
             if why == "content_filter":
-                raise ContentFiltered(f"{self._model}: the vendor's filter stopped the answer")
+                raise self.filtered("stopped the answer")
             reason = "max_tokens" if why == "max_output_tokens" else "unknown"
         self.whole = True
         stop = StopChunk(reason)
