@@ -20,7 +20,7 @@ from ..bus import Channel
 from ..errors import InboxFull, StoreError, explain
 from ..plugins import ActionQueue, HookContext, Step
 from ..state import Command, SentNotice, State
-from ..stores import Commit, Committed, InboxItem, number
+from ..stores import Commit, Committed, InboxItem, number, number_messages
 from ..types.events import ErrorRaised, Event, MessageAdded
 from ..types.messages import Message, Producer, user_message
 from ..types.runs import (
@@ -87,7 +87,6 @@ class Activation:
         "_pending",
         "_raises",
         "_services",
-        "_task",
         "_troubles",
         "_watchers",
         "aborted",
@@ -107,18 +106,21 @@ class Activation:
         "interrupted",
         "left",
         "now",
+        "ordered",
         "output",
         "rules",
         "run_end_due",
         "state",
         "stopping",
         "taken",
+        "task",
         "view",
     )
 
     def __init__(
         self, env: Environment, view: RunView, state: State, history: list[Message], channel: Channel
     ) -> None:
+        run = view.run
         self.env = env
         self.view = view
         self.state = state
@@ -126,12 +128,18 @@ class Activation:
         self.channel = channel
         self.clock = env.clock
         self.now = env.clock.now()
-        self.identity: Identity = view.run.identity
-        self.draft = Draft(self.identity, state)
-        self.head = 0
-        self.inbox_head = 0
+        self.identity: Identity = run.identity
+        self.draft = Draft(run.identity, state)
+        self.head = self.inbox_head = 0
+        self.agent: ResolvedAgent
+        self.rules: Rules
+        self._above: Rules | None = None
+        self.use_agent(run)
         self.fitting: Fitting | None = None
+        # The history, once it was found to be in order: it stays so while it only grows.
+        self.ordered: Sequence[Message] | None = None
         self.output: Raw | UnsetType = UNSET
+        # Why calls have no result that ran here, by their ids.
         self.interrupted: dict[str, str] = {}
         # The answer that the model is being asked for, over all retries.
         self.asking: Asking | None = None
@@ -139,22 +147,15 @@ class Activation:
         self.attached = False
         # Whether runs of the tree may run elsewhere: what the tree used is read from the store then.
         self.apart = False
-        self.agent: ResolvedAgent
-        self.rules: Rules
-        self._above: Rules | None = None
-        self.use_agent(view.run.agent_id)
-        self._task: asyncio.Task[Any] | None = None
-        self._cancels = 0
-        self._pending = 0
-        self._caller_cancelled = False
-        self._raises: BaseException | None = None
-        self.aborted = False
+        # The task that runs it, and how often that was cancelled: by this, and before it.
+        self.task: asyncio.Task[Any] | None = None
+        self._cancels = self._pending = 0
+        self._caller_cancelled = self.aborted = self.left = self._over = False
         self.run_end_due = True
-        self.left = False
         # How the process that runs this is being stopped: hand the run over at its next step boundary, or at once.
         self.stopping: Literal["at_boundary", "now"] | None = None
-        self._over = False
         self.taken: tuple[str, ...] = ()
+        self._raises: BaseException | None = None
         self._troubles = 0
         self._watchers: tuple[asyncio.Future[None], ...] = ()
         self._executor: Executor | None = None
@@ -178,8 +179,8 @@ class Activation:
 
     async def drive(self) -> None:
         """Run until the run waits or is done. Errors end the run; only losing the thread is raised."""
-        self._task = asyncio.current_task()
-        self._pending = 0 if self._task is None else self._task.cancelling()
+        self.task = asyncio.current_task()
+        self._pending = 0 if self.task is None else self.task.cancelling()
         try:
             if not (self.quiet("activate") and self.quiet("run_start")):
                 try:
@@ -207,7 +208,7 @@ class Activation:
             if self.fitting is not None:
                 self.fitting.cancel()
             self._uncancel()
-            self._task = None
+            self.task = None
             self._over = True
             for watcher in self._watchers:
                 if not watcher.done():
@@ -242,7 +243,7 @@ class Activation:
     def _take_cancellation(self) -> None:
         by_request = self._cancels > 0
         self._uncancel()
-        pending = 0 if self._task is None else self._task.cancelling()
+        pending = 0 if self.task is None else self.task.cancelling()
         if pending > self._pending:
             self._pending = pending
             self._caller_cancelled = True
@@ -257,18 +258,18 @@ class Activation:
             await asyncio.sleep(0)
         except asyncio.CancelledError:
             self._uncancel()
-            self._caller_cancelled = self._task is not None and self._task.cancelling() > self._pending
+            self._caller_cancelled = self.task is not None and self.task.cancelling() > self._pending
 
     def being_cancelled(self) -> bool:
         """Whether somebody asked for it: the run's owner or its caller."""
-        return self._cancels > 0 or (self._task is not None and self._task.cancelling() > self._pending)
+        return self._cancels > 0 or (self.task is not None and self.task.cancelling() > self._pending)
 
     def _uncancel(self) -> None:
         """Take back from the task what `cancel` did to it."""
         while self._cancels:
             self._cancels -= 1
-            if self._task is not None:
-                self._task.uncancel()
+            if self.task is not None:
+                self.task.uncancel()
 
     def cancel(self, reason: str, *, interrupt: bool = True) -> None:
         """Cancel the run: it stops what it does, by an interruption or at its next move, and ends with that."""
@@ -277,9 +278,9 @@ class Activation:
         self.set_run(cancel=reason)
         if self.view.live:
             self.executor.interrupt()
-        if self._task is not None and interrupt:
+        if self.task is not None and interrupt:
             self._cancels += 1
-            self._task.cancel()
+            self.task.cancel()
 
     def hand_over(self) -> None:
         """Leave the run to another process at its next step boundary; a run that ends before that ends here."""
@@ -304,14 +305,9 @@ class Activation:
         if self.left or self.stopping == "now":
             return
         self.stopping = "now"
-        if self._task is not None and interrupt:
+        if self.task is not None and interrupt:
             self._cancels += 1
-            self._task.cancel()
-
-    @property
-    def task(self) -> asyncio.Task[Any] | None:
-        """The task that runs it."""
-        return self._task
+            self.task.cancel()
 
     def ended(self) -> asyncio.Future[None]:
         """A future for the end of this activation."""
@@ -398,7 +394,8 @@ class Activation:
     def apply(self, command: Command) -> None:
         """Apply a command to the state in memory; it is durable with the next commit."""
         self.state.apply(command.updates)
-        self.draft.notices += tuple(command.notices)
+        if command.notices:
+            self.draft.put_notices(command.notices)
         for one in command.sent:
             if isinstance(one, InboxItem):
                 self.draft.put_item(one)
@@ -414,30 +411,37 @@ class Activation:
         draft = self.draft
         if not (release or draft.log or draft):
             return
-        commit, notices = draft.commit(self.now, release=release, inbox_head=inbox_head), draft.notices
+        env, commit, notices = self.env, draft.commit(self.now, release, inbox_head), draft.notices
         try:
-            write = self.env.store.commit if self.env.timed is None else self._timed_commit
-            committed = await write(commit)
+            committed = await (env.store.commit(commit) if env.timed is None else self._timed_commit(commit))
         except InboxFull:
-            if not draft.divert(lambda item: self.env.post.divert(self, item)):
+            if not draft.divert(lambda item: env.post.divert(self, item)):
                 raise
-            commit = draft.commit(self.now, release=release, inbox_head=inbox_head)
-            committed = await self.env.store.commit(commit)
+            commit = draft.commit(self.now, release, inbox_head)
+            committed = await env.store.commit(commit)
         draft.clear(commit, committed)
         self.head = committed.head
+        if commit.inbox or commit.relays:
+            self._send(commit)
+        if committed.inbox_head > self.inbox_head and not release:
+            await self.catch_up()
+        channel = self.channel
+        if (channel.readers or channel.above) and channel.watched():
+            number(commit.log, committed.head)
+            self._publish(commit.log)
+        else:
+            number_messages(commit.log, committed.head)
+        for notice in notices:
+            await self._deliver(notice)
+        if not release and env.store.durable and self.being_cancelled():
+            await asyncio.sleep(0)  # A commit can't be interrupted: what came meanwhile is heard of now.
+
+    def _send(self, commit: Commit) -> None:
+        """Tell those whom a commit has something for."""
         for item in commit.inbox:
             self.env.children.wake(item.thread_id)
         if commit.relays:
             self.env.post.look()
-        if committed.inbox_head > self.inbox_head and not release:
-            await self.catch_up()
-        number(commit.log, committed.head)
-        if self.channel.watched():
-            self._publish(commit.log)
-        for notice in notices:
-            await self._deliver(notice)
-        if not release and self.env.store.durable and self.being_cancelled():
-            await asyncio.sleep(0)  # A commit can't be interrupted: what came meanwhile is heard of now.
 
     async def _timed_commit(self, commit: Commit) -> Committed:
         timed, began = cast(Any, self.env.timed), monotonic()
@@ -548,13 +552,13 @@ class Activation:
         self._above = above
         self.rules = self.rules.under(above)
 
-    def use_agent(self, agent_id: str) -> None:
-        """Go on as this agent."""
-        agent = self.agent = agent_of(self.env.registry, self.view.run)
-        rules = self.env.rules.get(agent_id) or rules_of(self.env, agent)
+    def use_agent(self, run: RunRecord) -> None:
+        """Go on as the agent that the run has now."""
+        agent = self.agent = agent_of(self.env.registry, run)
+        rules = self.env.rules.get(run.agent_id) or rules_of(self.env, agent)
         self.rules = rules if self._above is None else rules.under(self._above)
-        if self.identity.agent_id != agent_id:
-            self.identity = self.draft.identity = replace(self.identity, agent_id=agent_id)
+        if self.identity.agent_id != run.agent_id:
+            self.identity = self.draft.identity = replace(self.identity, agent_id=run.agent_id)
 
     async def catch_up(self) -> None:
         """Read what others put into the thread's inbox."""
@@ -581,7 +585,7 @@ class Activation:
             match item.kind:
                 case "cancel":
                     self.attached |= item.task_id is not None  # Its owner knows.
-                    self.cancel(item.reason, interrupt=asyncio.current_task() is not self._task)
+                    self.cancel(item.reason, interrupt=asyncio.current_task() is not self.task)
                 case "tell":
                     self.attached = False
                 case _:

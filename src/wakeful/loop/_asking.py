@@ -13,6 +13,7 @@ from ..models import (
     Attempt,
     Chunk,
     Model,
+    ModelFacts,
     ModelRequest,
     Patience,
     PoolModel,
@@ -67,18 +68,26 @@ class Asking(Struct, eq=False):
         return asked
 
 
-async def stream(act: Activation, asking: Asking, model: Model, request: ModelRequest, patience: Patience) -> None:
+async def stream(
+    act: Activation,
+    asking: Asking,
+    model: Model,
+    facts: ModelFacts | None,
+    request: ModelRequest,
+    patience: Patience,
+) -> None:
     """Ask the model once, and take in what it answers."""
     answer, models = asking.answer, act.env.registry.models
     check_live(model)
-    check_modalities(model, models.facts_of(model), request)
+    if facts is not None:
+        check_modalities(model, facts, request)
     guard = models.guard(model)
     granted = None if guard is None else await guard.enter(request, patience.longest_retry_after)
     checkpoints = Checkpoints(act, answer) if act.env.store.durable else None
     try:
         if asking.again:
             answer.go_on(act.head)
-        with act.env.watches.watch(model, request, patience) as watch:
+        with act.env.watches.watch(act.task, model, request, patience) as watch:
             await _take_in(asking, model.stream(_continued(act, asking, request)), watch, checkpoints)
     except BaseException as error:
         if granted is not None:

@@ -172,7 +172,7 @@ async def switch_agent(act: Activation, move: SwitchAgent) -> None:
     act.give_up(act.view.tickets.values())  # Of a backend, which isn't told any more.
     await act.phase("deactivate", [h for h in old.hooks["deactivate"] if h.plugin not in new.configs], Step)
     act.set_run(agent_id=move.agent_id, next_agent=None, handoffs=run.handoffs + 1)
-    act.use_agent(move.agent_id)
+    act.use_agent(act.view.run)
     act.log(Handoff(act.identity, 0, now, run.agent_id, move.agent_id))
     await act.phase("activate", [h for h in new.hooks["activate"] if h.plugin not in old.configs], Step)
 

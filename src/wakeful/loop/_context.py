@@ -33,7 +33,7 @@ from ._summaries import Writing, begin_summary, summary_landed
 if TYPE_CHECKING:
     from ._activation import Activation
 
-__all__ = ["Fitting", "find_reply", "fit", "fitting_of", "learn", "make_room", "page_size"]
+__all__ = ["Fitting", "find_reply", "fit", "fits", "fitting_of", "learn", "make_room", "page_size"]
 
 _PAGE = 8000
 
@@ -49,7 +49,6 @@ class Fitting:
         "landed",
         "offers_reader",
         "offload",
-        "ordered",
         "reader",
         "sent",
         "tally",
@@ -72,8 +71,6 @@ class Fitting:
         self._request: ModelRequest | None = None
         self._rest: tuple[ModelRequest, Gauge, int] | None = None
         self._room: tuple[Context, ModelSettings, Any, int | None, Room | None] | None = None
-        # The history, once it was found to be in order: it stays so while it only grows.
-        self.ordered: Sequence[Message] | None = None
 
     def begin(self, request: ModelRequest) -> None:
         """A request is to be fitted, perhaps for the second time."""
@@ -122,7 +119,23 @@ def learn(act: Activation, model: Model, usage: Usage) -> None:
         act.env.gauges.of(model).learn(own.weight, usage.input_tokens)
 
 
-async def fit(act: Activation, model: Model, request: ModelRequest) -> ModelRequest:
+def fits(act: Activation, model: Model, facts: ModelFacts | None, request: ModelRequest) -> bool:
+    """Whether the request can be sent as it is, without a look at its size: there is nothing to count for, and the
+    messages are in order, being the first one alone or what the loop made of a history that was."""
+    policy = act.agent.agent.context
+    if policy is None:
+        return True
+    if act.fitting is not None:
+        return False
+    messages = request.messages
+    if messages is not act.ordered:
+        if len(messages) != 1 or messages[0].role != "user" or messages[0].covers is not None:
+            return False
+        act.ordered = messages
+    return policy.boundless(facts) and act.env.gauges.of(model).refused is None
+
+
+async def fit(act: Activation, model: Model, facts: ModelFacts | None, request: ModelRequest) -> ModelRequest:
     """The request as it may be sent; most of the time that is the request itself."""
     policy = act.agent.agent.context
     if policy is None:
@@ -130,20 +143,25 @@ async def fit(act: Activation, model: Model, request: ModelRequest) -> ModelRequ
     own = fitting_of(act)
     own.begin(request)
     own.sent = None
-    own.sent = await _fitted(act, own, policy, model, request)
+    own.sent = await _fitted(act, own, policy, model, facts, request)
     return own.sent
 
 
 async def _fitted(
-    act: Activation, own: Fitting, policy: Context, model: Model, request: ModelRequest
+    act: Activation,
+    own: Fitting,
+    policy: Context,
+    model: Model,
+    facts: ModelFacts | None,
+    request: ModelRequest,
 ) -> ModelRequest:
     gauge = act.env.gauges.of(model)
-    room = own.room(policy, request, act.env.registry.models.facts_of(model), gauge)
+    room = own.room(policy, request, facts, gauge)
     messages = request.messages
-    if room is None and not policy.offload and messages is own.ordered and not own.landed:
+    if room is None and not policy.offload and messages is act.ordered and not own.landed:
         return request  # There is nothing to count for, and the loop keeps its own messages in order.
     tally = own.tally.over(messages, gauge) if messages is act.history else Tally().over(messages, gauge)
-    own.ordered = messages if tally.ordered and not tally.readable else None
+    act.ordered = messages if tally.ordered and not tally.readable else None
     own.offload = room.offload if room is not None else policy.offload or 0
     own.weight = 0 if room is None else own.rest(request, gauge) + tally.weight
     as_it_is = tally.ordered and not tally.readable and not own.landed
@@ -268,8 +286,9 @@ class _Shaping:
 async def make_room(act: Activation, model: Model, request: ModelRequest, error: Exception) -> bool:
     """The vendor called the request too long: learn from it, and summarise what can be. Whether to try again."""
     policy, own = act.agent.agent.context, act.fitting
-    if policy is None or own is None or own.sent is None:
+    if policy is None or (own is not None and own.sent is None):
         return False
+    own = fitting_of(act)
     gauge = act.env.gauges.of(model)
     weight = gauge.weigh_rest(request.system, request.tools, request.output)
     gauge.refuse(weight + sum([gauge.weigh_anew(message) for message in request.messages]), str(error))

@@ -29,7 +29,7 @@ from ..types.runs import Call, NaturalEnd
 from ._answer import NO_USAGE, Answer
 from ._asking import Asking, stream
 from ._checkpoints import restore, resumed_stream
-from ._context import fit, fitting_of, learn, make_room
+from ._context import fit, fits, fitting_of, learn, make_room
 from ._failing import end_whole, failed, give_up, keep_partial
 from ._policies import judge, signature
 
@@ -66,7 +66,9 @@ async def infer(act: Activation, move: Infer) -> None:
         give_up(act)
         return
     await act.flush()
-    asking = act.asking or await _begin(act, resumes)
+    asking = act.asking or _begin(act)
+    if resumes:
+        await _resume(act, asking)
     try:
         answered = await _ask(act, asking, model, request)
     except BaseException:
@@ -88,18 +90,24 @@ async def infer(act: Activation, move: Infer) -> None:
     _accept(act, asking, message, request)
 
 
-async def _begin(act: Activation, resumes: bool) -> Asking:
-    """Begin an answer; or go on with the one that the end of another process cut off."""
-    answer = Answer(act.identity, act.head, act.channel, act.clock.now)
+def _begin(act: Activation) -> Asking:
+    """Begin an answer."""
     run = act.identity
+    answer = Answer(run, act.head, act.channel, act.clock.now)
     asking = act.asking = Asking(answer, Attempt(run.thread_id, run.run_id), act.now)
-    if resumes and await restore(act, answer):
-        asking.again = True
-        if answer.whole():
-            answer.withdraw("its process ended")
-        else:
-            answer.break_off("its process ended", anew=act.agent.output is not None, reshow=True)
     return asking
+
+
+async def _resume(act: Activation, asking: Asking) -> None:
+    """Go on with an answer that the end of another process cut off, if there is one."""
+    answer = asking.answer
+    if not await restore(act, answer):
+        return
+    asking.again = True
+    if answer.whole():
+        answer.withdraw("its process ended")
+    else:
+        answer.break_off("its process ended", anew=act.agent.output is not None, reshow=True)
 
 
 async def _ask(
@@ -113,8 +121,10 @@ async def _ask(
         if asking.again and answer.whole():  # Another process had it, all but committed.
             end_whole(act, answer, "its process ended")
         else:
-            request = await fit(act, chosen, request)
-            await stream(act, asking, chosen, request, patience)
+            facts = act.env.registry.models.facts_of(chosen)
+            if not fits(act, chosen, facts, request):
+                request = await fit(act, chosen, facts, request)
+            await stream(act, asking, chosen, facts, request, patience)
         return answer.content(), request
     except StoreError:
         raise

@@ -61,7 +61,7 @@ async def _written(act: Activation, writer: Model, request: ModelRequest) -> tup
     pieces: list[str] = []
     usage = NO_USAGE
     answer = guarded(models.guard(writer), writer, request, patience.longest_retry_after)
-    with act.env.watches.watch(writer, request, patience) as watch:
+    with act.env.watches.watch(asyncio.current_task(), writer, request, patience) as watch:
         async with aclosing(answer) as chunks:
             async for chunk in chunks:
                 watch.fresh = True

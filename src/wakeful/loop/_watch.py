@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from types import TracebackType
+from typing import Any
 
 from ..clock import Clock, Timer
 from ..errors import ModelTimeout
@@ -18,6 +19,9 @@ __all__ = ["Watch", "Watches"]
 # How often is looked, in seconds; more often where a limit is short, so that it is late by a twentieth at most.
 LOOK = 1.0
 LOOKS = 20
+
+# What asks for no reasoning.
+_NONE = (None, "", "none", 0)
 
 
 class Watches:
@@ -31,26 +35,25 @@ class Watches:
         self._open: set[Watch] = set()
         self._timer: Timer | None = None
 
-    def watch(self, model: Model, request: ModelRequest, patience: Patience) -> Watch:
-        """Watch one stream, while the block that it is in runs."""
-        idle = patience.idle
-        if idle is not None and request.settings.reasoning not in (None, "", "none", 0):
+    def watch(
+        self, task: asyncio.Task[Any] | None, model: Model, request: ModelRequest, patience: Patience
+    ) -> Watch:
+        """Watch one stream, while the block that it is in runs in this task."""
+        idle, whole = patience.idle, patience.whole
+        if request.settings.reasoning not in _NONE and idle is not None:
             idle *= 2
-        return Watch(self, model.name, self._clock.now(), idle, patience.whole)
+        watch = Watch(self._open, task, model.name, self._clock.now(), idle, whole)
+        if idle is not None or whole is not None:
+            self._open.add(watch)
+            if self._timer is None or watch.every < self._every:
+                self._set_timer(watch.every)
+        return watch
 
-    def add(self, watch: Watch, every: float) -> None:
-        """Look after a stream from now on, at least so often."""
-        self._open.add(watch)
-        if self._timer is not None and every < self._every:
+    def _set_timer(self, every: float) -> None:
+        if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
-        if self._timer is None:
-            self._every = min(every, LOOK)
-            self._timer = self._clock.call_later(self._every, self._look)
-
-    def remove(self, watch: Watch) -> None:
-        """It is over."""
-        self._open.discard(watch)
+        self._every = every
+        self._timer = self._clock.call_later(every, self._look)
 
     def _look(self) -> None:
         self._timer = None
@@ -59,20 +62,19 @@ class Watches:
         now = self._clock.now()
         for watch in list(self._open):
             watch.look(now)
-        self._every = min([watch.every for watch in self._open])
-        self._timer = self._clock.call_later(self._every, self._look)
+        self._set_timer(min([watch.every for watch in self._open]))
 
 
 class Watch:
     """One stream. Its reader sets `fresh` with each chunk, and `held` while it waits for something else."""
 
     __slots__ = (
-        "_all",
         "_before",
         "_heard",
         "_idle",
         "_late",
         "_model",
+        "_open",
         "_started",
         "_task",
         "_whole",
@@ -81,8 +83,18 @@ class Watch:
         "held",
     )
 
-    def __init__(self, every: Watches, model: str, now: int, idle: float | None, whole: float | None) -> None:
-        self._all = every
+    def __init__(
+        self,
+        open: set[Watch],
+        task: asyncio.Task[Any] | None,
+        model: str,
+        now: int,
+        idle: float | None,
+        whole: float | None,
+    ) -> None:
+        self._open = open
+        self._task = task
+        self._before = 0 if task is None else task.cancelling()
         self._model = model
         self._started = self._heard = now
         self._idle = idle
@@ -95,16 +107,12 @@ class Watch:
         self.held = False
 
     def __enter__(self) -> Watch:
-        self._task = asyncio.current_task()
-        self._before = 0 if self._task is None else self._task.cancelling()
-        if self._idle is not None or self._whole is not None:
-            self._all.add(self, self.every)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._all.remove(self)
+        self._open.discard(self)
         if self._late is None or self._task is None:
             return
         left = self._task.uncancel()
