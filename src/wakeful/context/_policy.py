@@ -46,11 +46,6 @@ class Context(Struct, frozen=True, kw_only=True):
     offload: int | None = None
     compaction: Compaction | None = Compaction()
 
-    def boundless(self, facts: ModelFacts | None) -> bool:
-        """Whether neither this nor what is known of the model bounds a request."""
-        window = None if facts is None else facts.context_window
-        return window is None and self.max_tokens is None and self.offload is None
-
 
 class Room(Struct, frozen=True, gc=False):
     """How many tokens a request may have, from how many on it is compacted, and when a result is previewed."""

@@ -182,6 +182,11 @@ class Gauges:
             found = self._known[name] = Gauge(offline_encoder(name) or estimate_text)
         return found
 
+    def refused(self, model: Model) -> bool:
+        """Whether the model's vendor called a request too long."""
+        gauge = self._known.get(model.name)
+        return gauge is not None and gauge.refused is not None
+
 
 # -- a tokenizer, where it is installed and has its data ------------------------------------------------------
 

@@ -112,7 +112,9 @@ class Dispatcher:
         run_id = new.run_id
         while True:
             try:
-                act = await self._open(new, stored) if self.execute else None
+                act: Activation | None = None
+                if self.execute and new.thread_id not in self.active:
+                    act = self.opener.new(new, None, []) if stored is None else await self._open(new, stored)
                 if act is not None:
                     run_id = act.identity.run_id
                     act.draft.begun = begun
@@ -120,7 +122,8 @@ class Dispatcher:
                     opened(new.run_id if act is None else act.identity.root_run_id)
                 if act is None:
                     return await self._in_turn(new, begun)
-                return await self.whole(await self.drive(act, new.thread_id), act)
+                result = await self.drive(act, new.thread_id)
+                return result if result.status == "done" else await self.whole(result, act)
             except Conflict:
                 stored = await self.env.store.load(new.thread_id)
             except Repeated as repeated:
@@ -374,13 +377,9 @@ class Dispatcher:
 
     # -- activations -----------------------------------------------------------------------------------------
 
-    async def _open(self, new: NewRun, stored: ThreadView | None) -> Activation | None:
+    async def _open(self, new: NewRun, stored: ThreadView) -> Activation | None:
         """An activation for a new run, or None if the thread is busy and the input must wait."""
-        if new.thread_id in self.active:
-            return None
-        if stored is None:
-            return self.opener.new(new, None, [])
-        if stored.thread.claimed:
+        if new.thread_id in self.active or stored.thread.claimed:
             return None
         open_run = stored.run
         if stored.thread.dead and open_run is not None and open_run.waiting is None:

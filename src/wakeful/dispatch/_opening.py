@@ -86,8 +86,9 @@ class Opener:
         )
         keys = self.env.registry.catalog.keys
         state = State(keys, stored.state if stored else None)
-        state.seed(new.seed)
-        view = RunView(run, tree=Tree(started_at=now))
+        if new.seed:
+            state.seed(new.seed)
+        view = RunView(run, Tree(started_at=now))
         act = Activation(self.env, view, state, history, self._channel(identity))
         self._claim(act, stored, fence)
         if stored is not None:
@@ -98,7 +99,9 @@ class Opener:
                     act.log(entry)
             act.heed()
         act.draft.run = run
-        act.log(*new.history, RunStart(identity, 0, now, "new"))
+        if new.history:
+            act.log(*new.history)
+        act.draft.log.append(RunStart(identity, 0, now, "new"))
         if new.message is not None:
             act.log(new.message)
         if new.item_id is not None:
@@ -174,7 +177,7 @@ class Opener:
             task=task,
             hops=parent.view.run.hops,
         )
-        view = RunView(run, tree=parent.view.tree)
+        view = RunView(run, parent.view.tree)
         channel = self.bus.hold(thread_id, parent.channel.path)
         state = State(self.env.registry.catalog.keys)
         if seed:
@@ -183,7 +186,10 @@ class Opener:
         act.keep_under(parent.rules)
         self._claim(act, None)
         act.draft.run = run
-        act.log(*history, RunStart(identity, 0, now, "new"), message)
+        if history:
+            act.log(*history)
+        act.draft.log.append(RunStart(identity, 0, now, "new"))
+        act.log(message)
         return act
 
     async def join_tree(self, act: Activation) -> None:

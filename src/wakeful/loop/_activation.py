@@ -20,7 +20,7 @@ from ..bus import Channel
 from ..errors import InboxFull, StoreError, explain
 from ..plugins import ActionQueue, HookContext, Step
 from ..state import Command, SentNotice, State
-from ..stores import Commit, Committed, InboxItem, number, number_messages
+from ..stores import Commit, Committed, InboxItem, number
 from ..types.events import ErrorRaised, Event, MessageAdded
 from ..types.messages import Message, Producer, user_message
 from ..types.runs import (
@@ -111,6 +111,7 @@ class Activation:
         "rules",
         "run_end_due",
         "state",
+        "still",
         "stopping",
         "taken",
         "task",
@@ -133,6 +134,8 @@ class Activation:
         self.head = self.inbox_head = 0
         self.agent: ResolvedAgent
         self.rules: Rules
+        # Whether no phase has a hook or an action: then none need be asked for.
+        self.still: bool
         self._above: Rules | None = None
         self.use_agent(run)
         self.fitting: Fitting | None = None
@@ -182,7 +185,7 @@ class Activation:
         self.task = asyncio.current_task()
         self._pending = 0 if self.task is None else self.task.cancelling()
         try:
-            if not (self.quiet("activate") and self.quiet("run_start")):
+            if not (self.still or (self.quiet("activate") and self.quiet("run_start"))):
                 try:
                     await self._begin()
                 except BaseException as error:
@@ -207,7 +210,8 @@ class Activation:
         finally:
             if self.fitting is not None:
                 self.fitting.cancel()
-            self._uncancel()
+            if self._cancels:
+                self._uncancel()
             self.task = None
             self._over = True
             for watcher in self._watchers:
@@ -345,7 +349,7 @@ class Activation:
         self.draft.run = run
 
     def log(self, *entries: Message | Event) -> None:
-        """Add messages and durable events to the draft."""
+        """Add messages and durable events to the draft. What every step does goes there directly."""
         self.draft.log += entries
         for entry in entries:
             if type(entry) is Message:
@@ -361,7 +365,7 @@ class Activation:
         """Write a call's transition."""
         call = change.call
         self.view.calls[call.id] = self.draft.calls[call.id] = call
-        if call.state == "finished" and self.view.tasks:
+        if self.view.tasks and call.state == "finished":
             for task in [t for t in self.view.tasks if t.call_id == call.id and not t.background]:
                 stop_task(self, task, f"the call of {call.name} is over")
         self.log(*change.log)
@@ -393,7 +397,9 @@ class Activation:
 
     def apply(self, command: Command) -> None:
         """Apply a command to the state in memory; it is durable with the next commit."""
-        self.state.apply(command.updates)
+        if command.updates:
+            self.state.apply(command.updates)
+            self.still = self.still and _ACTIONS not in self.state.values
         if command.notices:
             self.draft.put_notices(command.notices)
         for one in command.sent:
@@ -427,10 +433,7 @@ class Activation:
             await self.catch_up()
         channel = self.channel
         if (channel.readers or channel.above) and channel.watched():
-            number(commit.log, committed.head)
-            self._publish(commit.log)
-        else:
-            number_messages(commit.log, committed.head)
+            self._publish(commit.log, committed.head)
         for notice in notices:
             await self._deliver(notice)
         if not release and env.store.durable and self.being_cancelled():
@@ -453,7 +456,8 @@ class Activation:
         timed(monotonic() - began, None)
         return committed
 
-    def _publish(self, logged: Sequence[Message | Event]) -> None:
+    def _publish(self, logged: Sequence[Message | Event], head: int) -> None:
+        number(logged, head)
         for entry in logged:
             if type(entry) is Message:
                 entry = MessageAdded(self.identity, entry.seq, entry.created_at, entry)
@@ -470,7 +474,7 @@ class Activation:
 
     def quiet(self, phase: str) -> bool:
         """Whether a phase has no hooks and no actions wait: then it costs nothing."""
-        return not self.agent.hooks[phase] and _ACTIONS not in self.state.values
+        return self.still or (not self.agent.hooks[phase] and _ACTIONS not in self.state.values)
 
     async def phase(
         self,
@@ -557,6 +561,7 @@ class Activation:
         agent = self.agent = agent_of(self.env.registry, run)
         rules = self.env.rules.get(run.agent_id) or rules_of(self.env, agent)
         self.rules = rules if self._above is None else rules.under(self._above)
+        self.still = not agent.hooked and _ACTIONS not in self.state.values
         if self.identity.agent_id != run.agent_id:
             self.identity = self.draft.identity = replace(self.identity, agent_id=run.agent_id)
 

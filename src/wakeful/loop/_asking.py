@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from ..models import (
@@ -36,35 +35,37 @@ GO_ON = (
 )
 
 
-class Asking(Struct, eq=False):
+class Asking(Attempt):
     """One answer that a run wants: what came of it so far, and how it was asked for. Kept over all retries."""
 
-    answer: Answer
-    attempt: Attempt
-    started: int
-    asked: Model | None = None
-    # Whether anything came of the present request, and whether one that was too long was made shorter.
-    began: bool = False
-    refitted: bool = False
-    # Whether this isn't the first request for it.
-    again: bool = False
+    __slots__ = ("again", "answer", "asked", "began", "refitted", "started")
+
+    def __init__(self, answer: Answer, started: int) -> None:
+        super().__init__(answer.run.thread_id, answer.run.run_id)
+        self.answer = answer
+        self.started = started
+        self.asked: Model | None = None
+        # Whether anything came of the present request, and whether one that was too long was made shorter.
+        self.began = self.refitted = False
+        # Whether this isn't the first request for it.
+        self.again = False
 
     @property
-    def name(self) -> str:
+    def answerer(self) -> str:
         """Whose answer it is, as events show it."""
-        model = self.attempt.model or self.asked
+        model = self.model or self.asked
         return "" if model is None else model.name
 
     def choose(self, asked: Model) -> Model:
         """The model to ask: the one that is wanted, or a member if that is a pool."""
         if asked is not self.asked:
             if self.asked is not None:
-                # A hook wants another one than last time: who was tried before says nothing about it.
-                self.attempt = Attempt(self.attempt.thread_id, self.attempt.run_id)
+                self.forget()  # A hook wants another one than last time: who was tried says nothing about it.
             self.asked = asked
         if isinstance(asked, PoolModel):
-            return asked.choose(self.attempt)
-        self.attempt.turn_to(asked, asked.name)
+            return asked.choose(self)
+        if self.model is not asked:
+            self.turn_to(asked, asked.name)
         return asked
 
 
@@ -77,24 +78,28 @@ async def stream(
     patience: Patience,
 ) -> None:
     """Ask the model once, and take in what it answers."""
-    answer, models = asking.answer, act.env.registry.models
+    answer, models, env = asking.answer, act.env.registry.models, act.env
     check_live(model)
     if facts is not None:
         check_modalities(model, facts, request)
     guard = models.guard(model)
     granted = None if guard is None else await guard.enter(request, patience.longest_retry_after)
-    checkpoints = Checkpoints(act, answer) if act.env.store.durable else None
+    checkpoints = Checkpoints(act, answer) if env.store.durable else None
+    watch = Watch(env.watches, act.task, model, request, patience)
     try:
         if asking.again:
             answer.go_on(act.head)
-        with act.env.watches.watch(act.task, model, request, patience) as watch:
-            await _take_in(asking, model.stream(_continued(act, asking, request)), watch, checkpoints)
-    except BaseException as error:
+        await _take_in(asking, model.stream(_continued(act, asking, request)), watch, checkpoints)
+        watch.end()
+    except BaseException as raised:
+        error = watch.end(raised) or raised
         if granted is not None:
             granted.failed(error)
         if checkpoints is not None and isinstance(error, Exception):
             await checkpoints.write()  # What is gone on from must be there for whoever takes over.
-        raise
+        if error is raised:
+            raise
+        raise error from raised
     finally:
         if answer.usage is not NO_USAGE:
             answer.usage = models.priced(model, answer.usage)

@@ -67,7 +67,7 @@ def _check(act: Activation, call: Call) -> tuple[Tool, dict[str, Any]] | None:
         _finish(act, call, _error(call, kind, call.problem), "error")
         return None
     try:
-        return tool, tool.bind(call.effective_arguments)
+        return tool, tool.bind(call.arguments if call.edited is None else call.edited)
     except InvalidArguments as error:
         _finish(act, call, _error(call, error.kind, str(error)), "error")
         return None
@@ -174,7 +174,7 @@ def _intercept(
 
 
 async def _start(act: Activation, ready: list[Ready]) -> None:
-    if not act.quiet("before_tool"):
+    if not (act.still or act.quiet("before_tool")):
         for call, _, arguments in ready:
 
             def prepare(ctx: BeforeTool, call: Call = call, arguments: dict[str, Any] = arguments) -> None:
@@ -214,7 +214,7 @@ async def _start(act: Activation, ready: list[Ready]) -> None:
         if not (alone and tool.is_async):
             executor.start(row, tool, arguments, context)
             continue
-        begun = executor.begin_inline(row, tool, arguments, context)
+        begun = executor.begin_inline(act.task, row, tool, arguments, context)
         arrival = begun if isinstance(begun, Arrival) else await executor.end_inline(begun)
         act.now = act.clock.now()
         _settle(act, arrival)
@@ -313,7 +313,7 @@ def _parked(call: Call, parked: Parked | None) -> Call:
 
 def _finish(act: Activation, call: Call, reply: ToolReply, outcome: CallOutcome) -> None:
     change = finished(call, reply, outcome, act.identity, act.now)
-    if not act.quiet("after_tool"):
+    if not (act.still or act.quiet("after_tool")):
         change = Change(replace(change.call, hooks_due=True), change.log)
     act.change(change)
 

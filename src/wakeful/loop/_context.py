@@ -132,7 +132,9 @@ def fits(act: Activation, model: Model, facts: ModelFacts | None, request: Model
         if len(messages) != 1 or messages[0].role != "user" or messages[0].covers is not None:
             return False
         act.ordered = messages
-    return policy.boundless(facts) and act.env.gauges.of(model).refused is None
+    if policy.max_tokens is not None or policy.offload is not None:
+        return False
+    return (facts is None or facts.context_window is None) and not act.env.gauges.refused(model)
 
 
 async def fit(act: Activation, model: Model, facts: ModelFacts | None, request: ModelRequest) -> ModelRequest:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from asyncio import Future
 from collections.abc import Callable, Iterable
 
+from msgspec.structs import force_setattr
+
 from ..state import OWN_NAMES, SentNotice, State
 from ..stores import Commit, Committed, Fence, InboxItem, Relay, StateWrite
 from ..types.events import Event, StateDelta
@@ -155,8 +157,15 @@ class Draft:
         commit.tasks, commit.inbox, commit.relays = tuple(self.tasks.values()), self._items, self._relays
 
     def clear(self, commit: Commit, committed: Committed) -> None:
-        """Begin anew after a commit; what was added while it was being written stays."""
-        del self.log[: len(commit.log)]
+        """Begin anew after a commit; what was added while it was being written stays. Messages get their numbers,
+        as the conversation has them; events have theirs from whoever reads the log, or shows them."""
+        log = commit.log
+        seq = committed.head - len(log)
+        for entry in log:
+            seq += 1
+            if type(entry) is Message:
+                force_setattr(entry, "seq", seq)
+        del self.log[: len(log)]
         if commit.runs and commit.runs[-1] is self.run:
             self.run = None
         if self.calls:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextvars import copy_context
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -118,18 +119,28 @@ class Executor:
         self.interrupt()
 
     def begin_inline(
-        self, call: Call, tool: Tool, arguments: dict[str, Any], context: ToolContext
+        self,
+        task: asyncio.Task[Any] | None,
+        call: Call,
+        tool: Tool,
+        arguments: dict[str, Any],
+        context: ToolContext,
     ) -> Arrival | Running:
         """Run a step's only call in this task: up to its end, or to where it waits and `end_inline` goes on.
         `passed_on` says whether the caller's cancellation went through the tool; whoever takes the arrival must
         raise it then."""
-        task = asyncio.current_task(self.loop)
         pending = 0 if task is None else task.cancelling()
-        inline = Inline(tool.call(arguments, context))
-        if inline.begin():
+        coroutine, variables = tool.call(arguments, context), copy_context()
+        waits_for, raised = None, None
+        try:
+            waits_for = variables.run(coroutine.send, None)
+        except StopIteration as stop:
             # It never waited: there is nothing to watch over.
             self.passed_on = task is not None and task.cancelling() > pending
-            return self._returned(call, tool, context, inline.value)
+            return self._returned(call, tool, context, stop.value)
+        except BaseException as error:
+            raised = error
+        inline = Inline(coroutine, variables, waits_for, raised)
         running = self._running[call.id] = Running(call, tool, context)
         running.awaiter, running.inline, running.pending = task, inline, pending
         return running

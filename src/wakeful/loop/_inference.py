@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ..context import READ_RESULT
 from ..errors import ContextOverflow, ModelError, StoreError, explain
-from ..models import Attempt, Model, ModelRequest
+from ..models import Model, ModelRequest
 from ..plugins import (
     AfterInference,
     BeforeInference,
@@ -31,7 +31,7 @@ from ._asking import Asking, stream
 from ._checkpoints import restore, resumed_stream
 from ._context import fit, fits, fitting_of, learn, make_room
 from ._failing import end_whole, failed, give_up, keep_partial
-from ._policies import judge, signature
+from ._policies import judge, limit_reached, signature
 
 if TYPE_CHECKING:
     from ._activation import Activation
@@ -48,9 +48,9 @@ async def infer(act: Activation, move: Infer) -> None:
     run, resumes = act.view.run, False
     if run.stage == "between":
         run = replace(run, stage="inferring", steps=run.steps + 1, updated_at=act.now)
-        act.put_run(run)
+        act.view.run = act.draft.run = run
         act.draft.log.append(StepStart(act.identity, 0, act.now, run.steps))
-        if not act.quiet("step_start"):
+        if not (act.still or act.quiet("step_start")):
             await act.phase("step_start", act.agent.hooks["step_start"], Step)
     else:
         resumes = act.asking is None and act.env.store.durable
@@ -58,7 +58,7 @@ async def infer(act: Activation, move: Infer) -> None:
         await act.env.execute_remote(act, await resumed_stream(act, act.channel) if resumes else None)
         return
     book: Book | None = None
-    if act.quiet("before_inference") and ContextBook.name not in act.state.values:
+    if (act.still or act.quiet("before_inference")) and ContextBook.name not in act.state.values:
         model, request = _plain_request(act)
     else:
         model, request, book = await _prepare(act)
@@ -85,16 +85,15 @@ async def infer(act: Activation, move: Infer) -> None:
     run = act.view.run
     producer = Producer(run.identity.run_id, run.steps, act.identity.agent_id)
     message = Message(answer.message_id, "assistant", content, now, producer)
-    if not act.quiet("after_inference"):
+    if not (act.still or act.quiet("after_inference")):
         await _after(act, message, None, answer, request)
     _accept(act, asking, message, request)
 
 
 def _begin(act: Activation) -> Asking:
     """Begin an answer."""
-    run = act.identity
-    answer = Answer(run, act.head, act.channel, act.clock.now)
-    asking = act.asking = Asking(answer, Attempt(run.thread_id, run.run_id), act.now)
+    answer = Answer(act.identity, act.head, act.channel, act.clock.now)
+    asking = act.asking = Asking(answer, act.now)
     return asking
 
 
@@ -129,7 +128,7 @@ async def _ask(
     except StoreError:
         raise
     except ContextOverflow as error:
-        chosen = asking.attempt.model or model
+        chosen = asking.model or model
         if not (asking.refitted or asking.began) and await make_room(act, chosen, request, error):
             asking.refitted = asking.again = True
             answer.break_off(str(error), anew=True)
@@ -138,7 +137,7 @@ async def _ask(
     except ModelError as error:
         failure = error
     except Exception as error:
-        failure = _wrapped(asking.attempt.model or model, error)
+        failure = _wrapped(asking.model or model, error)
     act.now = act.clock.now()
     if failure.transient and asking.began and answer.whole():
         act.note(failure, "model")
@@ -166,10 +165,10 @@ def _settings(act: Activation) -> ModelSettings:
 
 def _plain_request(act: Activation) -> tuple[Model, ModelRequest]:
     """The model and its request where no plugin has a say in it."""
-    agent = act.agent
-    model = act.env.registry.models.resolve(agent.agent.model)
-    system = agent.agent.instructions
-    return model, ModelRequest(system, act.history, agent.specs, _settings(act), agent.output)
+    agent, own = act.agent, act.agent.agent
+    settings = own.settings if act.view.run.options is None else _settings(act)
+    model = act.env.registry.models.resolve(own.model)
+    return model, ModelRequest(own.instructions, act.history, agent.specs, settings, agent.output)
 
 
 async def _prepare(act: Activation) -> tuple[Model, ModelRequest, Book | None]:
@@ -233,7 +232,7 @@ def _accept(act: Activation, asking: Asking, message: Message, request: ModelReq
     usage, signatures, ending = run.usage, run.signatures, run.ending
     answer, used = asking.answer, asking.answer.total
     if used is not NO_USAGE:
-        if (asked := asking.attempt.model) is not None:
+        if (asked := asking.model) is not None:
             learn(act, asked, answer.usage)
         usage += used
         tree.usage += used
@@ -258,14 +257,14 @@ def _accept(act: Activation, asking: Asking, message: Message, request: ModelReq
         ending=ending,
         updated_at=now,
     )
-    act.put_run(run)
+    act.view.run = act.draft.run = run
     complete = InferenceComplete(
-        act.identity, 0, now, asking.name, message.id, answer.stop, used, now - asking.started
+        act.identity, 0, now, asking.answerer, message.id, answer.stop, used, now - asking.started
     )
     if message.content:
-        act.log(message, complete)
-    else:
-        act.log(complete)
+        act.draft.log.append(message)
+        act.history.append(message)
+    act.draft.log.append(complete)
     offered = {spec.name for spec in request.tools} if request.tools is not act.agent.specs else None
     draft, identity, run_id, step = act.draft, act.identity, run.identity.run_id, run.steps
     for index, wanted in enumerate(calls):
@@ -281,6 +280,11 @@ def _accept(act: Activation, asking: Asking, message: Message, request: ModelReq
 
 def _judge(act: Activation, message: Message, calls: tuple[ToolCall, ...], answer: Answer) -> None:
     run, agent = act.view.run, act.agent
+    if calls and not act.rules.stop:
+        # There are no policies but the limits.
+        if stopped := limit_reached(run, act.rules.limits, (), act.view.tree, act.now):
+            act.set_run(ending=stopped)
+        return
     verdict = judge(
         message,
         calls,

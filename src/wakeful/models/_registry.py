@@ -122,6 +122,8 @@ class ModelRegistry:
     def resolve(self, model: str | Model | Pool) -> Model:
         """The model of that name, made on first use."""
         if not isinstance(model, str):
+            if (known := self._in_use.get(id(model))) is not None:
+                return known
             return self._pool(model) if isinstance(model, Pool) else self._used(model)
         found = self._models.get(model)
         if found is None:
@@ -165,10 +167,9 @@ class ModelRegistry:
 
     def _used(self, model: Model) -> Model:
         """Note that the model is in use here, until this registry is closed."""
-        if id(model) not in self._in_use:
-            with _users_lock:
-                self._in_use[id(model)] = model
-                _users.add(self)
+        with _users_lock:
+            self._in_use[id(model)] = model
+            _users.add(self)
         return model
 
     def _pool(self, pool: Pool) -> PoolModel:

@@ -35,6 +35,5 @@ from ._protocol import Store as Store
 from ._protocol import ThreadRecord as ThreadRecord
 from ._protocol import ThreadView as ThreadView
 from ._protocol import number as number
-from ._protocol import number_messages as number_messages
 from ._relays import Relay as Relay
 from ._relays import RelayStatus as RelayStatus

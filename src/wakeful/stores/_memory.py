@@ -67,11 +67,10 @@ class MemoryStore:
 
     async def commit(self, commit: Commit) -> Committed:
         """Write the commit, or nothing of it."""
-        thread = self._threads.get(commit.thread_id)
-        changes = commit.log or commit.runs or writes(commit)
-        fence = commit.fence
+        thread, fence = self._threads.get(commit.thread_id), commit.fence
+        changes = bool(commit.log or commit.runs) or writes(commit)
         if fence is None:
-            self._check_free(commit, thread, bool(changes))
+            self._check_free(commit, thread, changes)
         elif thread is None or thread.claim != fence.token or thread.epoch != fence.epoch:
             raise StaleFence(
                 f"thread {commit.thread_id!r} is no longer owned by this writer "
@@ -79,6 +78,30 @@ class MemoryStore:
             )
         if commit.inbox_head is not None and commit.inbox_head != (thread.inbox_head if thread else 0):
             raise InboxMoved(f"thread {commit.thread_id!r} has new items in its inbox")
+        others = commit.inbox or commit.relays or commit.pending or commit.seen or commit.about is not None
+        if others or commit.request is not None:
+            self._check_others(commit)
+        # From here on nothing can fail.
+        if thread is None:
+            thread = self._make_for(commit, changes)
+            if thread is None:
+                self._deliver(commit.inbox)
+                return Committed(0, 0, 0, 0)
+        if commit.claim is not None:
+            self._claim(thread, commit.claim, commit)
+        if changes:
+            self._append(commit, thread)
+        if commit.release:
+            thread.claim = None
+        if others:
+            self._put_others(commit, thread)
+        if thread.claim is None and (changes or commit.release or commit.pending):
+            thread.touched = now = now_ms()
+            dispatches.settle(self._all.dispatches, thread, commit, now)
+        return Committed(thread.version, thread.head, thread.epoch, thread.inbox_head)
+
+    def _check_others(self, commit: Commit) -> None:
+        """Refuse what few commits have: a request that was made, and changes besides the thread's own."""
         if commit.request is not None and (item := self._mine.items.get(commit.request)) is not None:
             raise Repeated(f"request {commit.request!r} was made before", item.taken_by)
         for relay in commit.relays:
@@ -88,18 +111,8 @@ class MemoryStore:
             check_pending(commit, self._standing)
         if commit.inbox:
             self._check_room(commit)
-        # From here on nothing can fail.
-        if thread is None:
-            thread = self._make_for(commit, bool(changes))
-            if thread is None:
-                self._deliver(commit.inbox)
-                return Committed(0, 0, 0, 0)
-        if commit.claim is not None:
-            self._claim(thread, commit)
-        if changes:
-            self._append(commit, thread)
-        if commit.release:
-            thread.claim = None
+
+    def _put_others(self, commit: Commit, thread: Thread) -> None:
         if commit.about is not None:
             _describe(thread, commit.about)
         for relay in commit.relays:
@@ -108,9 +121,6 @@ class MemoryStore:
             self._deliver(commit.inbox)
         if commit.pending:
             self._change_pending(commit, thread)
-        if thread.claim is None and (changes or commit.release or commit.pending):
-            self._settle(thread, commit)
-        return Committed(thread.version, thread.head, thread.epoch, thread.inbox_head)
 
     def _check_free(self, commit: Commit, thread: Thread | None, changes: bool) -> None:
         if not (changes or commit.claim is not None or commit.release):
@@ -144,28 +154,31 @@ class MemoryStore:
         parent = commit.identity.parent_thread_id if commit.identity is not None else None
         return self._all.new_thread(self._mine, commit.thread_id, parent)
 
-    def _claim(self, thread: Thread, commit: Commit) -> None:
-        now, worker, lost = now_ms(), cast(str, commit.claim), thread.claim is not None
+    def _claim(self, thread: Thread, worker: str, commit: Commit) -> None:
+        thread.touched = now = now_ms()
+        lost = thread.claim is not None
         thread.claim = worker
         thread.epoch += 1
-        thread.touch(now)
         until, workers = now + commit.lease, self._all.workers
         if workers.get(worker, 0) < until:
             workers[worker] = until
-        dispatches.hold(self._all.dispatches, thread, commit.runs[-1] if commit.runs else None, now, lost=lost)
+        dispatches.hold(self._all.dispatches, thread, commit.runs[-1] if commit.runs else None, now, lost)
 
     def _append(self, commit: Commit, thread: Thread) -> None:
         thread.version += 1
         thread.head += len(commit.log)
-        journal = thread.journal
-        journal.append(commit)
-        journal.append(time_ns())
+        thread.journal += (commit, time_ns())
         for record in commit.runs:
             known = thread.open
             if known is not None and record.identity is known.identity and record.status != "done":
                 thread.open = record
             else:
                 self._put_run(thread, record)
+        if commit.tickets or commit.decisions or commit.taken or commit.request is not None:
+            self._note(commit, thread)
+
+    def _note(self, commit: Commit, thread: Thread) -> None:
+        """Where its tickets and decisions are, what it took in, and that its request was made."""
         for ticket in commit.tickets:
             self._mine.thread_of_ticket[ticket.id] = thread
         for decision in commit.decisions:
@@ -225,13 +238,6 @@ class MemoryStore:
         kept = [item for item in thread.inbox.values() if item.status == "pending"]
         thread.inbox = {item.id: item for item in sorted(kept, key=lambda item: item.position)}
         thread.inbox_head += 1
-
-    def _settle(self, thread: Thread, commit: Commit) -> None:
-        """A thread that nobody owns is due if something in its inbox may wake it, if its run waits for a time, or
-        if its run was left in the middle; else nothing is due."""
-        now = now_ms()
-        thread.touch(now)
-        dispatches.settle(self._all.dispatches, thread, commit, now)
 
     # -- the view --------------------------------------------------------------------------------------------
 

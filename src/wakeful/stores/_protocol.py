@@ -52,7 +52,6 @@ __all__ = [
     "ThreadRecord",
     "ThreadView",
     "number",
-    "number_messages",
 ]
 
 LEASE_MS = 30_000
@@ -209,15 +208,6 @@ def number(log: Sequence[Message | Event], head: int) -> None:
     for entry in log:
         seq += 1
         force_setattr(entry, "seq", seq)
-
-
-def number_messages(log: Sequence[Message | Event], head: int) -> None:
-    """The same, of its messages alone: for a log whose events nobody is shown before they are read."""
-    seq = head - len(log)
-    for entry in log:
-        seq += 1
-        if type(entry) is Message:
-            force_setattr(entry, "seq", seq)
 
 
 class ThreadRecord(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
