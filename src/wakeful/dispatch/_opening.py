@@ -89,7 +89,7 @@ class Opener:
         if new.seed:
             state.seed(new.seed)
         view = RunView(run, Tree(started_at=now))
-        act = Activation(self.env, view, state, history, self._channel(identity))
+        act = Activation(self.env, view, state, history, self._channel(identity), now)
         self._claim(act, stored, fence)
         if stored is not None:
             view.inbox = {i.id: i for i in stored.inbox if i.id != new.item_id}
@@ -138,7 +138,8 @@ class Opener:
         history = await self.history(stored, run.agent_id)
         view = RunView.of(stored, replace(run, status="running", waiting=None))
         state = State(self.env.registry.catalog.keys, {**stored.state, **stored.run_state})
-        act = Activation(self.env, view, state, history, self._channel(run.identity))
+        now = self.env.clock.now()
+        act = Activation(self.env, view, state, history, self._channel(run.identity), now)
         if parent is not None:
             view.tree = parent.view.tree
             act.channel.above = parent.channel.path
@@ -150,7 +151,7 @@ class Opener:
         self._claim(act, stored, fence)
         act.set_run(apart=act.apart)
         changed = changes_since(run.needs, act.agent)
-        act.log(RunStart(act.identity, 0, self.env.clock.now(), trigger, changed))
+        act.log(RunStart(act.identity, 0, now, trigger, changed))
         act.heed()
         return act
 
@@ -182,7 +183,7 @@ class Opener:
         state = State(self.env.registry.catalog.keys)
         if seed:
             state.seed(seed)
-        act = Activation(self.env, view, state, [], channel)
+        act = Activation(self.env, view, state, [], channel, now)
         act.keep_under(parent.rules)
         self._claim(act, None)
         act.draft.run = run

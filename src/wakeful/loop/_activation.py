@@ -62,8 +62,8 @@ from ._moves import (
 )
 from ._needs import agent_of
 from ._phases import run_actions, run_hooks
-from ._services import CallServices
 from ._tasks import stop_task
+from ._watch import Watch
 
 __all__ = ["Activation"]
 
@@ -82,11 +82,9 @@ class Activation:
         "_above",
         "_caller_cancelled",
         "_cancels",
-        "_executor",
         "_over",
         "_pending",
         "_raises",
-        "_services",
         "_troubles",
         "_watchers",
         "aborted",
@@ -115,11 +113,19 @@ class Activation:
         "stopping",
         "taken",
         "task",
+        "tools",
         "view",
+        "watch",
     )
 
     def __init__(
-        self, env: Environment, view: RunView, state: State, history: list[Message], channel: Channel
+        self,
+        env: Environment,
+        view: RunView,
+        state: State,
+        history: list[Message],
+        channel: Channel,
+        now: int,
     ) -> None:
         run = view.run
         self.env = env
@@ -128,7 +134,7 @@ class Activation:
         self.history = history
         self.channel = channel
         self.clock = env.clock
-        self.now = env.clock.now()
+        self.now = now
         self.identity: Identity = run.identity
         self.draft = Draft(run.identity, state)
         self.head = self.inbox_head = 0
@@ -161,27 +167,22 @@ class Activation:
         self._raises: BaseException | None = None
         self._troubles = 0
         self._watchers: tuple[asyncio.Future[None], ...] = ()
-        self._executor: Executor | None = None
-        self._services: CallServices | None = None
+        # What runs the calls, once there was one; and what watches the streams.
+        self.tools: Executor | None = None
+        self.watch: Watch | None = None
 
     @property
     def executor(self) -> Executor:
         """What runs the calls; made with the first of them."""
-        if self._executor is None:
-            self._executor = Executor(self.env.clock, self.env.threads, self.env.abandoned, self.env.grace)
-        return self._executor
-
-    @property
-    def services(self) -> CallServices:
-        """What running tools reach through their context."""
-        if self._services is None:
-            self._services = CallServices(self)
-        return self._services
+        if self.tools is None:
+            self.tools = Executor(self)
+        return self.tools
 
     # -- driving ---------------------------------------------------------------------------------------------
 
     async def drive(self) -> None:
         """Run until the run waits or is done. Errors end the run; only losing the thread is raised."""
+        self.now = self.clock.now()
         self.task = asyncio.current_task()
         self._pending = 0 if self.task is None else self.task.cancelling()
         try:
@@ -195,12 +196,16 @@ class Activation:
                     break
                 if self.apart and self._judged():
                     await self.env.children.measure(self)
-                now = self.now = self.clock.now()
-                move = next_move(self.view, self.rules, now)
+                move = next_move(self.view, self.rules, self.now)
+                kind = type(move)
                 try:
-                    await _PERFORM[type(move)](self, move)
+                    await _PERFORM[kind](self, move)
                 except BaseException as error:
                     self._trouble(error)
+                    self.now = self.clock.now()
+                else:
+                    if kind not in _TIMELY:
+                        self.now = self.clock.now()
             if self.env.store.durable and self.being_cancelled():
                 await self._too_late()
         except BaseException:
@@ -368,7 +373,10 @@ class Activation:
         if self.view.tasks and call.state == "finished":
             for task in [t for t in self.view.tasks if t.call_id == call.id and not t.background]:
                 stop_task(self, task, f"the call of {call.name} is over")
-        self.log(*change.log)
+        self.draft.log += change.log
+        for entry in change.log:
+            if type(entry) is Message:
+                self.history.append(entry)
         if (ticket := change.ticket) is not None:
             self.draft.put_ticket(ticket)
             if ticket.status == "open":
@@ -598,6 +606,9 @@ class Activation:
         if self.view.live:
             self.executor.nudge()
 
+
+# The moves that take no time, or look at the clock when it is over.
+_TIMELY = (Infer, Execute, Await, EndStep)
 
 # What is heard of in whatever state a run is.
 _AT_ONCE = ("cancel", "pause", "unpause", "tell")

@@ -170,8 +170,10 @@ class Answer(Struct, eq=False, gc=False):
             self._close_text()
         if chunk.index in self._calls:
             raise ModelError(f"the model streamed two tool calls under the index {chunk.index}")
-        name = chunk.name if chunk.name.isascii() else clean_text(chunk.name)
-        call = self._calls[chunk.index] = _OpenCall(name, _clean(chunk.vendor_id))
+        name, vendor_id = chunk.name, chunk.vendor_id
+        if not (name.isascii() and (vendor_id is None or vendor_id.isascii())):
+            name, vendor_id = clean_text(name), _clean(vendor_id)
+        call = self._calls[chunk.index] = _OpenCall(name, vendor_id)
         self._parts.append(call)
         if self._channel.readers or self._channel.above:
             self._announce(call.id, name)
@@ -398,7 +400,7 @@ def _paired(half: str, text: str) -> tuple[str, str]:
 
 
 def _clean(text: str | None) -> str | None:
-    return text if text is None or text.isascii() else clean_text(text)
+    return None if text is None else clean_text(text)
 
 
 def _unfit(arguments: Any) -> str | None:

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from ..models import (
     Attempt,
     Chunk,
+    Line,
     Model,
-    ModelFacts,
     ModelRequest,
     Patience,
     PoolModel,
@@ -35,61 +35,54 @@ GO_ON = (
 )
 
 
-class Asking(Attempt):
+class Asking(Attempt, eq=False, kw_only=True):
     """One answer that a run wants: what came of it so far, and how it was asked for. Kept over all retries."""
 
-    __slots__ = ("again", "answer", "asked", "began", "refitted", "started")
-
-    def __init__(self, answer: Answer, started: int) -> None:
-        super().__init__(answer.run.thread_id, answer.run.run_id)
-        self.answer = answer
-        self.started = started
-        self.asked: Model | None = None
-        # Whether anything came of the present request, and whether one that was too long was made shorter.
-        self.began = self.refitted = False
-        # Whether this isn't the first request for it.
-        self.again = False
+    answer: Answer
+    started: int
+    # Whom the run wants: a model, which is the one that is asked, or a pool.
+    asked: Model
+    # Whether anything came of the present request, and whether one that was too long was made shorter.
+    began: bool = False
+    refitted: bool = False
+    # Whether this isn't the first request for it.
+    again: bool = False
 
     @property
     def answerer(self) -> str:
         """Whose answer it is, as events show it."""
-        model = self.model or self.asked
-        return "" if model is None else model.name
+        return (self.model or self.asked).name
 
-    def choose(self, asked: Model) -> Model:
+    def turn(self, asked: Model) -> None:
+        """A hook wants another model than last time: who was tried before says nothing about it."""
+        self.asked, self.model, self.name = asked, None, ""
+        self.tried, self.switches, self.failures, self.breaks = {}, 0, 0, 0
+
+    def choose(self) -> Model:
         """The model to ask: the one that is wanted, or a member if that is a pool."""
-        if asked is not self.asked:
-            if self.asked is not None:
-                self.forget()  # A hook wants another one than last time: who was tried says nothing about it.
-            self.asked = asked
-        if isinstance(asked, PoolModel):
-            return asked.choose(self)
-        if self.model is not asked:
-            self.turn_to(asked, asked.name)
-        return asked
+        if isinstance(self.asked, PoolModel):
+            return self.asked.choose(self)
+        self.turn_to(self.asked, self.asked.name)
+        return self.asked
 
 
-async def stream(
-    act: Activation,
-    asking: Asking,
-    model: Model,
-    facts: ModelFacts | None,
-    request: ModelRequest,
-    patience: Patience,
-) -> None:
+async def stream(act: Activation, asking: Asking, line: Line, request: ModelRequest, patience: Patience) -> None:
     """Ask the model once, and take in what it answers."""
-    answer, models, env = asking.answer, act.env.registry.models, act.env
+    answer, env, model, guard = asking.answer, act.env, line.model, line.guard
     check_live(model)
-    if facts is not None:
-        check_modalities(model, facts, request)
-    guard = models.guard(model)
+    if line.facts is not None:
+        check_modalities(model, line.facts, request)
     granted = None if guard is None else await guard.enter(request, patience.longest_retry_after)
     checkpoints = Checkpoints(act, answer) if env.store.durable else None
-    watch = Watch(env.watches, act.task, model, request, patience)
+    watch = act.watch = act.watch or Watch(env.watches)
+    watch.begin(act.task, model, request, patience)
     try:
         if asking.again:
             answer.go_on(act.head)
-        await _take_in(asking, model.stream(_continued(act, asking, request)), watch, checkpoints)
+        messages = request.messages
+        if asking.again or (messages and messages[-1].role == "assistant"):
+            request = _continued(act, asking, request)
+        await _take_in(asking, model.stream(request), watch, checkpoints)
         watch.end()
     except BaseException as raised:
         error = watch.end(raised) or raised
@@ -102,7 +95,7 @@ async def stream(
         raise error from raised
     finally:
         if answer.usage is not NO_USAGE:
-            answer.usage = models.priced(model, answer.usage)
+            answer.usage = env.registry.models.priced(model, answer.usage)
         if checkpoints is not None:
             checkpoints.close()
     if granted is not None:

@@ -106,6 +106,7 @@ async def _gate(act: Activation, call: Call, tool: Tool, arguments: dict[str, An
                 continue
             if _RANK[type(answer)] > _RANK[type(found)]:
                 found, asked_by = answer, hook.plugin
+        act.now = act.clock.now()
     if _RANK[type(found)] < _RANK[Suspend]:
         if isinstance(tool, ClientTool):
             found, asked_by = Suspend(f"{call.name} runs in the client", None, ("result",)), "client"
@@ -206,11 +207,11 @@ async def _start(act: Activation, ready: list[Ready]) -> None:
             act.view.calls[call.id] = act.draft.calls[call.id] = call
         raise
     run, snapshot = act.view.run, act.state.snapshot()
-    fence = _fence(act)
-    executor, services = act.executor, act.services
+    fence = 0 if act.draft.fence is None else act.draft.fence.epoch
+    executor = act.tools or act.executor
     alone = len(act.view.calls) == 1
     for row, tool, arguments in started:
-        context = ToolContext(act.identity, row, snapshot, run.principal, fence, services, tool)
+        context = ToolContext(act.identity, row, snapshot, run.principal, fence, executor.services, tool)
         if not (alone and tool.is_async):
             executor.start(row, tool, arguments, context)
             continue

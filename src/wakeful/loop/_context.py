@@ -23,7 +23,7 @@ from ..context import (
     truncate,
 )
 from ..errors import ContextOverflow, ModelError
-from ..models import Model, ModelFacts, ModelRequest
+from ..models import Line, Model, ModelFacts, ModelRequest
 from ..types.content import ToolReply
 from ..types.messages import Message
 from ..types.requests import ModelSettings
@@ -119,7 +119,7 @@ def learn(act: Activation, model: Model, usage: Usage) -> None:
         act.env.gauges.of(model).learn(own.weight, usage.input_tokens)
 
 
-def fits(act: Activation, model: Model, facts: ModelFacts | None, request: ModelRequest) -> bool:
+def fits(act: Activation, line: Line, request: ModelRequest) -> bool:
     """Whether the request can be sent as it is, without a look at its size: there is nothing to count for, and the
     messages are in order, being the first one alone or what the loop made of a history that was."""
     policy = act.agent.agent.context
@@ -134,10 +134,11 @@ def fits(act: Activation, model: Model, facts: ModelFacts | None, request: Model
         act.ordered = messages
     if policy.max_tokens is not None or policy.offload is not None:
         return False
-    return (facts is None or facts.context_window is None) and not act.env.gauges.refused(model)
+    facts = line.facts
+    return (facts is None or facts.context_window is None) and not act.env.gauges.refused(line.model)
 
 
-async def fit(act: Activation, model: Model, facts: ModelFacts | None, request: ModelRequest) -> ModelRequest:
+async def fit(act: Activation, line: Line, request: ModelRequest) -> ModelRequest:
     """The request as it may be sent; most of the time that is the request itself."""
     policy = act.agent.agent.context
     if policy is None:
@@ -145,7 +146,7 @@ async def fit(act: Activation, model: Model, facts: ModelFacts | None, request: 
     own = fitting_of(act)
     own.begin(request)
     own.sent = None
-    own.sent = await _fitted(act, own, policy, model, facts, request)
+    own.sent = await _fitted(act, own, policy, line, request)
     return own.sent
 
 
@@ -153,12 +154,11 @@ async def _fitted(
     act: Activation,
     own: Fitting,
     policy: Context,
-    model: Model,
-    facts: ModelFacts | None,
+    line: Line,
     request: ModelRequest,
 ) -> ModelRequest:
-    gauge = act.env.gauges.of(model)
-    room = own.room(policy, request, facts, gauge)
+    gauge = act.env.gauges.of(line.model)
+    room = own.room(policy, request, line.facts, gauge)
     messages = request.messages
     if room is None and not policy.offload and messages is act.ordered and not own.landed:
         return request  # There is nothing to count for, and the loop keeps its own messages in order.
@@ -170,7 +170,7 @@ async def _fitted(
     short = room is None or gauge.scaled(own.weight) <= room.threshold
     if as_it_is and short and (not own.offload or tally.heaviest <= own.offload):
         return request
-    return await _Shaping(act, own, policy, model, gauge, room).shape(request)
+    return await _Shaping(act, own, policy, line.model, gauge, room).shape(request)
 
 
 class _Shaping:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from msgspec import Struct
 
-from ..clock import Clock, Timer
+from ..clock import Timer
 from ..errors import ToolError, explain
-from ..tools import Asked, Parked, Tool, ToolContext, ToolThreads, error_reply, reply_of
+from ..tools import Asked, Parked, Tool, ToolContext, error_reply, reply_of
 from ..types.content import ToolReply
 from ..types.runs import Call
 from ._inline import Inline, LeftBehind
+from ._services import CallServices
 
 if TYPE_CHECKING:
     from ._activation import Activation
@@ -68,14 +69,18 @@ class Executor:
         "children",
         "loop",
         "passed_on",
+        "services",
     )
 
-    def __init__(self, clock: Clock, threads: ToolThreads, abandoned: set[Any], grace: float) -> None:
-        self._clock = clock
-        self._threads = threads
-        self._abandoned = abandoned
-        self._grace = grace
+    def __init__(self, act: Activation) -> None:
+        env = act.env
+        self._clock = env.clock
+        self._threads = env.threads
+        self._abandoned = env.abandoned
+        self._grace = env.grace
         self.loop = asyncio.get_running_loop()
+        # What running tools reach through their context.
+        self.services = CallServices(act, self.loop)
         self._running: dict[str, Running] = {}
         self._waiter: asyncio.Future[None] | None = None
         self.arrivals: list[Arrival] = []

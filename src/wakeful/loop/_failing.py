@@ -65,6 +65,7 @@ async def failed(act: Activation, asking: Asking, error: ModelError, patience: P
     await act.flush()
     if act.view.run.cancel is None:
         await sleep(act.clock, pause)
+        act.now = act.clock.now()
     else:
         give_up(act)
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ..context import READ_RESULT
 from ..errors import ContextOverflow, ModelError, StoreError, explain
-from ..models import Model, ModelRequest
+from ..models import Model, ModelRequest, PoolModel
 from ..plugins import (
     AfterInference,
     BeforeInference,
@@ -56,6 +56,7 @@ async def infer(act: Activation, move: Infer) -> None:
         resumes = act.asking is None and act.env.store.durable
     if act.agent.backend is not None:
         await act.env.execute_remote(act, await resumed_stream(act, act.channel) if resumes else None)
+        act.now = act.clock.now()
         return
     book: Book | None = None
     if (act.still or act.quiet("before_inference")) and ContextBook.name not in act.state.values:
@@ -66,11 +67,13 @@ async def infer(act: Activation, move: Infer) -> None:
         give_up(act)
         return
     await act.flush()
-    asking = act.asking or _begin(act)
+    asking = act.asking or _begin(act, model)
+    if asking.asked is not model:
+        asking.turn(model)
     if resumes:
         await _resume(act, asking)
     try:
-        answered = await _ask(act, asking, model, request)
+        answered = await _ask(act, asking, request)
     except BaseException:
         keep_partial(act, asking)
         raise
@@ -90,10 +93,14 @@ async def infer(act: Activation, move: Infer) -> None:
     _accept(act, asking, message, request)
 
 
-def _begin(act: Activation) -> Asking:
+def _begin(act: Activation, model: Model) -> Asking:
     """Begin an answer."""
-    answer = Answer(act.identity, act.head, act.channel, act.clock.now)
-    asking = act.asking = Asking(answer, act.now)
+    run = act.identity
+    answer = Answer(run, act.head, act.channel, act.clock.now)
+    first = None if isinstance(model, PoolModel) else model
+    asking = act.asking = Asking(
+        run.thread_id, run.run_id, first, model.name, answer=answer, started=act.now, asked=model
+    )
     return asking
 
 
@@ -110,25 +117,28 @@ async def _resume(act: Activation, asking: Asking) -> None:
 
 
 async def _ask(
-    act: Activation, asking: Asking, model: Model, request: ModelRequest
+    act: Activation, asking: Asking, request: ModelRequest
 ) -> tuple[tuple[Content, ...], ModelRequest] | None:
     """Ask once, unless there is an answer already; returns its content and what was sent, if there is one then."""
     answer, patience = asking.answer, act.agent.agent.patience or act.env.patience
-    asking.began = False
+    if asking.began:
+        asking.began = False
     try:
-        chosen = asking.choose(model)
+        chosen = asking.model
+        if chosen is None or asking.again:
+            chosen = asking.choose()
         if asking.again and answer.whole():  # Another process had it, all but committed.
             end_whole(act, answer, "its process ended")
         else:
-            facts = act.env.registry.models.facts_of(chosen)
-            if not fits(act, chosen, facts, request):
-                request = await fit(act, chosen, facts, request)
-            await stream(act, asking, chosen, facts, request, patience)
+            line = act.env.registry.models.line(chosen)
+            if not fits(act, line, request):
+                request = await fit(act, line, request)
+            await stream(act, asking, line, request, patience)
         return answer.content(), request
     except StoreError:
         raise
     except ContextOverflow as error:
-        chosen = asking.model or model
+        chosen = asking.model or asking.asked
         if not (asking.refitted or asking.began) and await make_room(act, chosen, request, error):
             asking.refitted = asking.again = True
             answer.break_off(str(error), anew=True)
@@ -137,7 +147,7 @@ async def _ask(
     except ModelError as error:
         failure = error
     except Exception as error:
-        failure = _wrapped(asking.model or model, error)
+        failure = _wrapped(asking.model or asking.asked, error)
     act.now = act.clock.now()
     if failure.transient and asking.began and answer.whole():
         act.note(failure, "model")
@@ -230,10 +240,10 @@ def _placed(history: list[Message], context: list[ContextMessage], now: int) -> 
 def _accept(act: Activation, asking: Asking, message: Message, request: ModelRequest) -> None:
     run, now, agent, tree = act.view.run, message.created_at, act.agent, act.view.tree
     usage, signatures, ending = run.usage, run.signatures, run.ending
-    answer, used = asking.answer, asking.answer.total
+    answer, model = asking.answer, asking.model or asking.asked
+    used = answer.usage if answer.spent is NO_USAGE else answer.total
     if used is not NO_USAGE:
-        if (asked := asking.model) is not None:
-            learn(act, asked, answer.usage)
+        learn(act, model, answer.usage)
         usage += used
         tree.usage += used
     calls = message.calls
@@ -259,7 +269,7 @@ def _accept(act: Activation, asking: Asking, message: Message, request: ModelReq
     )
     act.view.run = act.draft.run = run
     complete = InferenceComplete(
-        act.identity, 0, now, asking.answerer, message.id, answer.stop, used, now - asking.started
+        act.identity, 0, now, model.name, message.id, answer.stop, used, now - asking.started
     )
     if message.content:
         act.draft.log.append(message)
@@ -267,8 +277,9 @@ def _accept(act: Activation, asking: Asking, message: Message, request: ModelReq
     act.draft.log.append(complete)
     offered = {spec.name for spec in request.tools} if request.tools is not act.agent.specs else None
     draft, identity, run_id, step = act.draft, act.identity, run.identity.run_id, run.steps
+    problems = answer.problems
     for index, wanted in enumerate(calls):
-        problem = answer.problems.get(wanted.id)
+        problem = problems.get(wanted.id) if problems else None
         if problem is None and offered is not None and wanted.name not in offered:
             problem = f"{wanted.name} isn't offered in this step"
         call = Call(wanted.id, run_id, step, index, wanted.name, wanted.arguments, problem=problem)

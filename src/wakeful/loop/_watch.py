@@ -26,88 +26,86 @@ _NONE = (None, "", "none", 0)
 class Watches:
     """The streams that are open."""
 
-    __slots__ = ("_clock", "_every", "_timer", "open")
+    __slots__ = ("_timer", "clock", "open", "pace")
 
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._every = LOOK
+        self.clock = clock
         self.open: set[Watch] = set()
+        # How often is looked; None while nobody is to be looked after.
+        self.pace: float | None = None
         self._timer: Timer | None = None
 
-    def add(self, watch: Watch) -> int:
-        """Look after a stream from now on; the time that is now."""
-        if watch.idle is not None or watch.whole is not None:
-            self.open.add(watch)
-            if self._timer is None or watch.every < self._every:
-                self._set_timer(watch.every)
-        return self._clock.now()
-
-    def _set_timer(self, every: float) -> None:
+    def look_every(self, seconds: float) -> None:
+        """Look so often from now on."""
         if self._timer is not None:
             self._timer.cancel()
-        self._every = every
-        self._timer = self._clock.call_later(every, self._look)
+        self.pace = seconds
+        self._timer = self.clock.call_later(seconds, self._look)
 
     def _look(self) -> None:
-        self._timer = None
+        self._timer = self.pace = None
         if not self.open:
             return
-        now = self._clock.now()
+        now = self.clock.now()
         for watch in list(self.open):
             watch.look(now)
-        self._set_timer(min([watch.every for watch in self.open]))
+        self.look_every(min([watch.every for watch in self.open]))
 
 
 class Watch:
-    """One stream, watched until its `end`. Its reader sets `fresh` with each chunk, and `held` while it waits for
-    something else."""
+    """Watches one stream after the other, each from its `begin` to its `end`. The stream's reader sets `fresh` with
+    each chunk, and `held` while it waits for something else."""
 
     __slots__ = (
         "_all",
         "_before",
         "_heard",
+        "_idle",
         "_late",
         "_model",
         "_started",
         "_task",
+        "_whole",
         "every",
         "fresh",
         "held",
-        "idle",
-        "whole",
     )
 
-    def __init__(
-        self,
-        every: Watches,
-        task: asyncio.Task[Any] | None,
-        model: Model,
-        request: ModelRequest,
-        patience: Patience,
+    def __init__(self, every: Watches) -> None:
+        self._all = every
+        self._late: ModelTimeout | None = None
+
+    def begin(
+        self, task: asyncio.Task[Any] | None, model: Model, request: ModelRequest, patience: Patience
     ) -> None:
-        idle, whole = patience.idle, patience.whole
+        """Watch a stream that this task reads."""
+        idle, whole, watches = patience.idle, patience.whole, self._all
         if idle is not None and request.settings.reasoning not in _NONE:
             idle *= 2
-        self.idle, self.whole = idle, whole
-        self.every = LOOK
-        if (idle is not None and idle < LOOKS) or (whole is not None and whole < LOOKS):
-            self.every = min([limit / LOOKS for limit in (idle, whole) if limit is not None])
-        self.fresh = self.held = False
-        self._all = every
         self._task = task
         self._before = 0 if task is None else task.cancelling()
         self._model = model
-        self._late: ModelTimeout | None = None
-        self._started = self._heard = every.add(self)
+        self._idle, self._whole = idle, whole
+        self._started = self._heard = watches.clock.now()
+        self.fresh = self.held = False
+        self.every = LOOK
+        if idle is None and whole is None:
+            return
+        if (idle is not None and idle < LOOKS) or (whole is not None and whole < LOOKS):
+            self.every = min([limit / LOOKS for limit in (idle, whole) if limit is not None])
+        watches.open.add(self)
+        if watches.pace is None or self.every < watches.pace:
+            watches.look_every(self.every)
 
     def end(self, raised: BaseException | None = None) -> ModelTimeout | None:
         """It is over; what to raise in place of what was raised, if that came of being late."""
         self._all.open.discard(self)
         if self._late is None or self._task is None:
             return None
+        late, self._late = self._late, None
         left = self._task.uncancel()
         # Where somebody else cancels too, that is what counts.
-        return self._late if isinstance(raised, asyncio.CancelledError) and left <= self._before else None
+        return late if isinstance(raised, asyncio.CancelledError) and left <= self._before else None
 
     def look(self, now: int) -> None:
         """Interrupt whoever reads the stream if it is late."""
@@ -115,11 +113,11 @@ class Watch:
             self.fresh, self._heard = False, now
         if self._late is not None or self.held or self._task is None:
             return
-        if self.idle is not None and now - self._heard >= self.idle * 1000:
-            self._late = ModelTimeout(f"model {self._model.name!r} sent nothing for {self.idle:g} s")
-        elif self.whole is not None and now - self._started >= self.whole * 1000:
+        if self._idle is not None and now - self._heard >= self._idle * 1000:
+            self._late = ModelTimeout(f"model {self._model.name!r} sent nothing for {self._idle:g} s")
+        elif self._whole is not None and now - self._started >= self._whole * 1000:
             self._late = ModelTimeout(
-                f"model {self._model.name!r} hadn't finished its answer after {self.whole:g} s"
+                f"model {self._model.name!r} hadn't finished its answer after {self._whole:g} s"
             )
         if self._late is not None:
             self._task.cancel()

@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from ._protocol import Model
 
 __all__ = ["Attempt"]
 
 
-class Attempt:
+class Attempt(Struct, eq=False):
     """Who asks, who was asked, and how that went. The loop keeps one for each answer, over all retries.
 
     `tried` has the members of a pool that failed, and why. `failures` and `breaks` count for the model that is
     asked now: requests that failed before an answer began, and answers that broke off.
     """
 
-    __slots__ = ("breaks", "failures", "model", "name", "run_id", "switches", "thread_id", "tried")
-
-    def __init__(self, thread_id: str = "", run_id: str = "") -> None:
-        self.thread_id = thread_id
-        self.run_id = run_id
-        self.forget()
-
-    def forget(self) -> None:
-        """Begin anew: nobody was asked yet."""
-        self.model: Model | None = None
-        self.name = ""
-        self.tried: dict[str, str] = {}
-        self.switches = self.failures = self.breaks = 0
+    thread_id: str = ""
+    run_id: str = ""
+    model: Model | None = None
+    name: str = ""
+    tried: dict[str, str] = {}
+    switches: int = 0
+    failures: int = 0
+    breaks: int = 0
 
     def turn_to(self, model: Model, name: str) -> None:
         """Ask this model from now on; the name is the one that it is known by."""
