@@ -463,7 +463,8 @@ class Dispatcher:
                 self.keeper.look()
         if act.stopping is not None and act.view.run.status == "running":
             raise _stopped(act)
-        return self.result(act)
+        view = act.view
+        return result_of(self.env.registry, view.run, view.answer, tuple(view.tickets.values()))
 
     def hand_back(self, act: Activation, error: str | None = None) -> None:
         """Give a thread back whose run was given up here: whoever comes next goes on from the last commit."""

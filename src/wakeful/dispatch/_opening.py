@@ -90,7 +90,10 @@ class Opener:
             state.seed(new.seed)
         view = RunView(run, Tree(started_at=now))
         act = Activation(self.env, view, state, history, self._channel(identity), now)
-        self._claim(act, stored, fence)
+        if fence is None and stored is None:
+            act.draft.claim, act.draft.version = self._owner, 0
+        else:
+            self._claim(act, stored, fence)
         if stored is not None:
             view.inbox = {i.id: i for i in stored.inbox if i.id != new.item_id}
             view.detached = detached_of(stored)

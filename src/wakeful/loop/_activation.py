@@ -566,7 +566,8 @@ class Activation:
 
     def use_agent(self, run: RunRecord) -> None:
         """Go on as the agent that the run has now."""
-        agent = self.agent = agent_of(self.env.registry, run)
+        registry, own = self.env.registry, run.task is None and run.options is None
+        agent = self.agent = registry.resolve(run.agent_id) if own else agent_of(registry, run)
         rules = self.env.rules.get(run.agent_id) or rules_of(self.env, agent)
         self.rules = rules if self._above is None else rules.under(self._above)
         self.still = not agent.hooked and _ACTIONS not in self.state.values

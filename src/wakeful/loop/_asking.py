@@ -3,14 +3,13 @@ requests that one answer takes."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from ..models import (
     Attempt,
-    Chunk,
     Line,
     Model,
     ModelRequest,
@@ -66,23 +65,36 @@ class Asking(Attempt, eq=False, kw_only=True):
         return self.asked
 
 
-async def stream(act: Activation, asking: Asking, line: Line, request: ModelRequest, patience: Patience) -> None:
+async def stream(
+    act: Activation, asking: Asking, line: Line, request: ModelRequest, patience: Patience
+) -> None:
     """Ask the model once, and take in what it answers."""
-    answer, env, model, guard = asking.answer, act.env, line.model, line.guard
+    answer, model, guard = asking.answer, line.model, line.guard
     check_live(model)
     if line.facts is not None:
         check_modalities(model, line.facts, request)
     granted = None if guard is None else await guard.enter(request, patience.longest_retry_after)
-    checkpoints = Checkpoints(act, answer) if env.store.durable else None
-    watch = act.watch = act.watch or Watch(env.watches)
+    checkpoints = Checkpoints(act, answer) if act.env.store.durable else None
+    watch = act.watch = act.watch or Watch(act.env.watches)
     watch.begin(act.task, model, request, patience)
     try:
         if asking.again:
             answer.go_on(act.head)
-        messages = request.messages
-        if asking.again or (messages and messages[-1].role == "assistant"):
-            request = _continued(act, asking, request)
-        await _take_in(asking, model.stream(request), watch, checkpoints)
+        chunks, chunk, add = model.stream(_continued(act, asking, request)), None, answer.add
+        try:
+            async for chunk in chunks:
+                add(chunk)
+                watch.fresh = True
+                if checkpoints is not None and checkpoints.due():
+                    watch.held = True
+                    await checkpoints.pass_by()
+                    watch.held = False
+        finally:
+            asking.began = chunk is not None
+            # A generator that came to its end is closed; whatever else may still hold a connection.
+            ended = getattr(chunks, "ag_frame", chunks) is None
+            if not ended and (close := getattr(chunks, "aclose", None)) is not None:
+                await close()
         watch.end()
     except BaseException as raised:
         error = watch.end(raised) or raised
@@ -95,31 +107,11 @@ async def stream(act: Activation, asking: Asking, line: Line, request: ModelRequ
         raise error from raised
     finally:
         if answer.usage is not NO_USAGE:
-            answer.usage = env.registry.models.priced(model, answer.usage)
+            answer.usage = act.env.registry.models.priced(model, answer.usage)
         if checkpoints is not None:
             checkpoints.close()
     if granted is not None:
         granted.succeeded(answer.usage)
-
-
-async def _take_in(
-    asking: Asking, chunks: AsyncIterator[Chunk], watch: Watch, checkpoints: Checkpoints | None
-) -> None:
-    add, chunk = asking.answer.add, None
-    try:
-        async for chunk in chunks:
-            add(chunk)
-            watch.fresh = True
-            if checkpoints is not None and checkpoints.due():
-                watch.held = True
-                await checkpoints.pass_by()
-                watch.held = False
-    finally:
-        asking.began = chunk is not None
-        # A generator that came to its end is closed; whatever else may still hold a connection.
-        ended = getattr(chunks, "ag_frame", chunks) is None
-        if not ended and (close := getattr(chunks, "aclose", None)) is not None:
-            await close()
 
 
 def _continued(act: Activation, asking: Asking, request: ModelRequest) -> ModelRequest:

@@ -138,8 +138,9 @@ async def end_step(act: Activation, move: EndStep) -> None:
 
 def _close_step(act: Activation) -> None:
     run = act.view.run
-    act.put_run(replace(run, stage="between", updated_at=act.now))
-    act.view.calls.clear()
+    act.view.run = act.draft.run = replace(run, stage="between", updated_at=act.now)
+    if act.view.calls:
+        act.view.calls.clear()
     act.draft.log.append(StepEnd(act.identity, 0, act.now, run.steps))
     if run.news:
         tell_news(act)
@@ -251,7 +252,7 @@ async def _leave(
     else:
         needs = needs_of(act.agent, act.view.calls.values(), act.state.export())
         run = replace(before, status=status, waiting=waiting, needs=needs, updated_at=now)
-    act.put_run(run)
+    act.view.run = act.draft.run = run
     finish = RunFinish(act.identity, 0, now, status, termination, waiting, run.usage, run.steps, run.backend)
     act.draft.log.append(finish)
     try:

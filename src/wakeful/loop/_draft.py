@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
 
 from msgspec.structs import force_setattr
 
@@ -15,6 +17,9 @@ from ..types.runs import Call, Identity, RunRecord, TaskRecord
 from ..types.tickets import Decision, Ticket
 
 __all__ = ["Draft"]
+
+# What few steps have is made when there is some: every run begins with a draft.
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class Draft:
@@ -59,14 +64,14 @@ class Draft:
         self.begun: Future[None] | None = None
         self.more = False
         self.notices: tuple[SentNotice, ...] = ()
-        self.tasks: dict[str, TaskRecord] = {}
+        self.tasks: Mapping[str, TaskRecord] = _NOTHING
         self._closed: RunRecord | None = None
-        self._tickets: dict[str, Ticket] = {}
+        self._tickets: Mapping[str, Ticket] = _NOTHING
         self._decisions: tuple[Decision, ...] = ()
         self._taken: tuple[str, ...] = ()
         self._items: tuple[InboxItem, ...] = ()
         self._relays: tuple[Relay, ...] = ()
-        self._seen: dict[str, int] = {}
+        self._seen: Mapping[str, int] = _NOTHING
 
     def put_closed(self, run: RunRecord) -> None:
         """Write the record of a run that this one supersedes."""
@@ -74,7 +79,7 @@ class Draft:
 
     def put_ticket(self, ticket: Ticket) -> None:
         """Write a ticket."""
-        self._tickets[ticket.id] = ticket
+        self._tickets = {**self._tickets, ticket.id: ticket}
         self.more = True
 
     def put_decision(self, decision: Decision) -> None:
@@ -84,7 +89,7 @@ class Draft:
 
     def put_task(self, task: TaskRecord) -> None:
         """Write a task."""
-        self.tasks[task.id] = task
+        self.tasks = {**self.tasks, task.id: task}
         self.more = True
 
     def put_item(self, item: InboxItem) -> None:
@@ -109,11 +114,11 @@ class Draft:
         self._relays = (*self._relays, *[relay_of(item) for item in mail])
         return bool(mail)
 
-    def aside(self) -> tuple[dict[str, TaskRecord], tuple[InboxItem, ...]]:
+    def aside(self) -> tuple[Mapping[str, TaskRecord], tuple[InboxItem, ...]]:
         """What is said about tasks and to other threads so far, to go back to."""
-        return dict(self.tasks), self._items
+        return self.tasks, self._items
 
-    def go_back(self, aside: tuple[dict[str, TaskRecord], tuple[InboxItem, ...]]) -> None:
+    def go_back(self, aside: tuple[Mapping[str, TaskRecord], tuple[InboxItem, ...]]) -> None:
         """Take back what was said about tasks and to other threads since."""
         self.tasks, self._items = aside
 
@@ -122,7 +127,7 @@ class Draft:
         self._taken = (*self._taken, item_id)
         self.more = True
         if revision is not None:
-            self._seen[item_id] = revision
+            self._seen = {**self._seen, item_id: revision}
 
     def leave(self, item_ids: set[str], messages: list[Message]) -> None:
         """Take back that these items were taken in, with what they became."""
@@ -182,7 +187,7 @@ class Draft:
 
     def _clear_more(self, commit: Commit) -> None:
         self._closed, self.notices = None, ()
-        self._tickets, self._decisions, self._taken = {}, (), self._taken[len(commit.taken) :]
+        self._tickets, self._decisions, self._taken = _NOTHING, (), self._taken[len(commit.taken) :]
         self._seen = {k: v for k, v in self._seen.items() if k in self._taken}
         self._relays, self._items = self._relays[len(commit.relays) :], self._items[len(commit.inbox) :]
         self.tasks = {k: v for k, v in self.tasks.items() if v not in commit.tasks}

@@ -53,8 +53,8 @@ class Watches:
 
 
 class Watch:
-    """Watches one stream after the other, each from its `begin` to its `end`. The stream's reader sets `fresh` with
-    each chunk, and `held` while it waits for something else."""
+    """Watches one stream after the other, each from its `begin` to its `end`. The reader sets `fresh` with each
+    chunk, and `held` while it waits for something else."""
 
     __slots__ = (
         "_all",

@@ -66,7 +66,7 @@ def check_live(model: Model) -> None:
 
 
 class Line(Struct, frozen=True, eq=False):
-    """A model, and what asking it takes: what is known about it, what it says itself, and what stands before it."""
+    """A model, and what asking it takes: what is known about it, what it says itself, what stands before it."""
 
     model: Model
     said: ModelFacts | None

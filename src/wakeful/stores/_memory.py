@@ -43,7 +43,7 @@ from ._protocol import (
     ThreadView,
 )
 from ._relays import Relay, RelayStatus, check_revision, wanted
-from ._rules import MAX_PENDING, root_of, writes
+from ._rules import MAX_PENDING, writes
 
 __all__ = ["MemoryLease", "MemoryStore"]
 
@@ -90,7 +90,17 @@ class MemoryStore:
         if commit.claim is not None:
             self._claim(thread, commit.claim, commit)
         if changes:
-            self._append(commit, thread)
+            thread.version += 1
+            thread.head += len(commit.log)
+            thread.journal += (commit, time_ns())
+            for record in commit.runs:
+                known = thread.open
+                if known is not None and record.identity is known.identity and record.status != "done":
+                    thread.open = record
+                else:
+                    self._put_run(thread, record)
+            if commit.tickets or commit.decisions or commit.taken or commit.request is not None:
+                self._note(commit, thread)
         if commit.release:
             thread.claim = None
         if others:
@@ -164,19 +174,6 @@ class MemoryStore:
             workers[worker] = until
         dispatches.hold(self._all.dispatches, thread, commit.runs[-1] if commit.runs else None, now, lost)
 
-    def _append(self, commit: Commit, thread: Thread) -> None:
-        thread.version += 1
-        thread.head += len(commit.log)
-        thread.journal += (commit, time_ns())
-        for record in commit.runs:
-            known = thread.open
-            if known is not None and record.identity is known.identity and record.status != "done":
-                thread.open = record
-            else:
-                self._put_run(thread, record)
-        if commit.tickets or commit.decisions or commit.taken or commit.request is not None:
-            self._note(commit, thread)
-
     def _note(self, commit: Commit, thread: Thread) -> None:
         """Where its tickets and decisions are, what it took in, and that its request was made."""
         for ticket in commit.tickets:
@@ -196,7 +193,7 @@ class MemoryStore:
         if run_id not in self._thread_of:
             self._thread_of[run_id] = thread
             thread.last_run_id = run_id
-            if (root := root_of(record)) is not None:
+            if (root := record.identity.root_run_id) != run_id:
                 self._mine.trees.setdefault(root, []).append(run_id)
         if record.status != "done":
             thread.open = record
