@@ -169,23 +169,18 @@ def limit_in(said: str) -> int | None:
 class Gauges:
     """A gauge for each model that a runtime has asked, by the model's name."""
 
-    __slots__ = ("_known",)
+    __slots__ = ("known",)
 
     def __init__(self) -> None:
-        self._known: dict[str, Gauge] = {}
+        self.known: dict[str, Gauge] = {}
 
     def of(self, model: Model) -> Gauge:
         """The model's gauge."""
         name = model.name
-        found = self._known.get(name)
+        found = self.known.get(name)
         if found is None:
-            found = self._known[name] = Gauge(offline_encoder(name) or estimate_text)
+            found = self.known[name] = Gauge(offline_encoder(name) or estimate_text)
         return found
-
-    def refused(self, model: Model) -> bool:
-        """Whether the model's vendor called a request too long."""
-        gauge = self._known.get(model.name)
-        return gauge is not None and gauge.refused is not None
 
 
 # -- a tokenizer, where it is installed and has its data ------------------------------------------------------

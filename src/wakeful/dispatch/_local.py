@@ -100,7 +100,8 @@ class Dispatcher:
         `opened` is told the id of the run that takes the input; `begun` is done once that is committed. A request
         that was made before is not made again: what became of it is the result.
         """
-        self.check_open()
+        if self.closed:
+            self.check_open()
         if new.thread_id in _inside.get() and new.thread_id in self.active:
             raise UsageError(
                 f"thread {new.thread_id!r} is running this very call, which would wait for itself; use another "

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ..bus import Channel, LocalBus
+from ..bus import LocalBus
 from ..context import Folded, Mark, fold
 from ..errors import UnknownAgent
 from ..loop import (
@@ -89,7 +89,9 @@ class Opener:
         if new.seed:
             state.seed(new.seed)
         view = RunView(run, Tree(started_at=now))
-        act = Activation(self.env, view, state, history, self._channel(identity), now)
+        above = identity.parent_thread_id
+        channel = self.bus.hold(identity.thread_id, () if above is None else (above,))
+        act = Activation(self.env, view, state, history, channel, now)
         if fence is None and stored is None:
             act.draft.claim, act.draft.version = self._owner, 0
         else:
@@ -123,11 +125,6 @@ class Opener:
         act.inbox_head = stored.thread.inbox_head if stored else 0
         act.head = stored.thread.head if stored else 0
 
-    def _channel(self, identity: Identity) -> Channel:
-        """Where a run publishes its events; those who watch the runs above it see them too."""
-        above = identity.parent_thread_id
-        return self.bus.hold(identity.thread_id, () if above is None else (above,))
-
     async def reopen(
         self,
         stored: ThreadView,
@@ -142,7 +139,9 @@ class Opener:
         view = RunView.of(stored, replace(run, status="running", waiting=None))
         state = State(self.env.registry.catalog.keys, {**stored.state, **stored.run_state})
         now = self.env.clock.now()
-        act = Activation(self.env, view, state, history, self._channel(run.identity), now)
+        above = run.identity.parent_thread_id
+        channel = self.bus.hold(run.identity.thread_id, () if above is None else (above,))
+        act = Activation(self.env, view, state, history, channel, now)
         if parent is not None:
             view.tree = parent.view.tree
             act.channel.above = parent.channel.path

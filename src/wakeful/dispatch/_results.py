@@ -96,7 +96,7 @@ def result_of(
     registry: Registry, run: RunRecord, answer: Message | None, tickets: tuple[Ticket, ...]
 ) -> RunResult:
     """What a run came to so far."""
-    identity, outcome, end = run.identity, run.outcome, run.backend
+    identity, outcome, end, below = run.identity, run.outcome, run.backend, run.descendants
     return RunResult(
         run_id=identity.run_id,
         thread_id=identity.thread_id,
@@ -106,7 +106,7 @@ def result_of(
         output=None if outcome is None or outcome.output is UNSET else output_of(registry, run),
         termination=outcome.termination if outcome is not None else None,
         tickets=tickets,
-        usage=run.usage + run.descendants if run.descendants.total_tokens else run.usage,
+        usage=run.usage + below if below.input_tokens or below.output_tokens else run.usage,
         steps=run.steps,
         tasks=() if run.waiting is None else run.waiting.tasks,
         artifacts=() if end is None else end.artifacts,

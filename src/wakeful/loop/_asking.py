@@ -15,7 +15,6 @@ from ..models import (
     ModelRequest,
     Patience,
     PoolModel,
-    check_live,
     check_modalities,
 )
 from ..types.messages import Message, user_message
@@ -70,7 +69,6 @@ async def stream(
 ) -> None:
     """Ask the model once, and take in what it answers."""
     answer, model, guard = asking.answer, line.model, line.guard
-    check_live(model)
     if line.facts is not None:
         check_modalities(model, line.facts, request)
     granted = None if guard is None else await guard.enter(request, patience.longest_retry_after)

@@ -25,6 +25,7 @@ from ..tools import (
 from ..types.runs import Blocked, Call, CallOutcome, TaskOutcome, TaskRecord
 from ._executor import Arrival
 from ._ledger import Change, closed, finished, interrupted_reply, suspended
+from ._moves import NOBODY
 from ._tasks import hear_of_tasks
 
 if TYPE_CHECKING:
@@ -262,7 +263,7 @@ def _answered(act: Activation, call: Call | None, task: TaskRecord, outcome: Tas
         _finish(act, call, _error(call, error.kind, explain(error).partition(": ")[2]), "error")
     else:
         _finish(act, call, reply, "ok")
-    act.view.deferred = frozenset()
+    act.view.deferred = NOBODY
 
 
 def settle_arrivals(act: Activation) -> None:
@@ -271,35 +272,31 @@ def settle_arrivals(act: Activation) -> None:
     arrivals, executor.arrivals = executor.arrivals, []
     for arrival in arrivals:
         _settle(act, arrival)
-    act.view.deferred = frozenset()
+    act.view.deferred = NOBODY
 
 
 def _settle(act: Activation, arrival: Arrival) -> None:
     act.view.live.discard(arrival.call_id)
-    call, context = act.view.calls[arrival.call_id], arrival.context
-    reply = arrival.reply
-    match arrival.ended:
-        case "ok" if reply is not None:
+    call, reply, ended = act.view.calls[arrival.call_id], arrival.reply, arrival.ended
+    if reply is not None and (ended == "ok" or ended == "error"):
+        outcome: CallOutcome = ended
+        if (changes := arrival.context.changes) is not None and ended == "ok":
             try:
-                if context.changes is not None:
-                    act.apply(context.changes)
+                act.apply(changes)
             except Exception as error:  # A reducer is the application's code.
                 text = f"{call.name} ran, but its state update was refused: {error}"
-                _finish(act, call, _error(call, "state", text), "error")
-            else:
-                _finish(act, call, reply, "ok")
-        case "error" if reply is not None:
-            _finish(act, call, reply, "error")
-        case "asked" if arrival.asked is not None:
-            asked = arrival.asked
-            act.change(
-                suspended(call, act.identity, act.now, message=asked.message, asked_by="tool", terms=asked.terms)
-            )
-        case "parked":
-            act.change(Change(_parked(call, arrival.parked), ()))
-        case _:
-            # No result: what to do is the effect's question, and `recover` answers it.
-            act.interrupted[call.id] = arrival.ended
+                reply, outcome = _error(call, "state", text), "error"
+        _finish(act, call, reply, outcome)
+    elif arrival.asked is not None:
+        asked = arrival.asked
+        act.change(
+            suspended(call, act.identity, act.now, message=asked.message, asked_by="tool", terms=asked.terms)
+        )
+    elif ended == "parked":
+        act.change(Change(_parked(call, arrival.parked), ()))
+    else:
+        # No result: what to do is the effect's question, and `recover` answers it.
+        act.interrupted[call.id] = ended
 
 
 def _parked(call: Call, parked: Parked | None) -> Call:

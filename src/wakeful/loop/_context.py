@@ -134,8 +134,10 @@ def fits(act: Activation, line: Line, request: ModelRequest) -> bool:
         act.ordered = messages
     if policy.max_tokens is not None or policy.offload is not None:
         return False
-    facts = line.facts
-    return (facts is None or facts.context_window is None) and not act.env.gauges.refused(line.model)
+    if line.facts is not None and line.facts.context_window is not None:
+        return False
+    gauge = act.env.gauges.known.get(line.model.name)
+    return gauge is None or gauge.refused is None
 
 
 async def fit(act: Activation, line: Line, request: ModelRequest) -> ModelRequest:

@@ -21,7 +21,7 @@ from ..plugins import (
     Step,
     select_context,
 )
-from ..types.content import Content, ToolCall
+from ..types.content import Content, Text, ToolCall
 from ..types.events import InferenceComplete, StepStart, ToolCallReady
 from ..types.messages import Message, Producer, user_message
 from ..types.requests import ModelSettings, ToolSpec
@@ -246,7 +246,8 @@ def _accept(act: Activation, asking: Asking, message: Message, request: ModelReq
         learn(act, model, answer.usage)
         usage += used
         tree.usage += used
-    calls = message.calls
+    content = message.content
+    calls = () if len(content) == 1 and type(content[0]) is Text else message.calls
     tree.calls += len(calls)
     if agent.window:
         signatures = (*signatures, signature(message))[-agent.window :]

@@ -17,6 +17,7 @@ from ._policies import Tree, limit_reached
 __all__ = [
     "CLOSING",
     "END_STEP",
+    "NOBODY",
     "AfterCalls",
     "Await",
     "Drop",
@@ -39,6 +40,9 @@ __all__ = [
     "detached_of",
     "next_move",
 ]
+
+
+NOBODY: frozenset[str] = frozenset()
 
 
 class Rules(Struct, frozen=True, gc=False):
@@ -98,7 +102,7 @@ class RunView:
         self.inbox = {item.id: item for item in inbox} if inbox else {}
         self.answer = answer
         self.live: set[str] = set()
-        self.deferred: frozenset[str] = frozenset()
+        self.deferred = NOBODY
         self.detached = detached
 
     @classmethod

@@ -145,7 +145,10 @@ class ModelRegistry:
         return found
 
     def line(self, model: Model) -> Line:
-        """What asking a model takes, looked up once unless the model says something else of itself."""
+        """What asking a model takes, looked up once unless the model says something else of itself. A real model is
+        refused where tests forbid them."""
+        if _forbidden:
+            check_live(model)
         line, said = self._lines.get(id(model)), getattr(model, "facts", None)
         if line is None or line.model is not model or line.said is not said:
             line = self._lines[id(model)] = Line(model, said, self.facts_of(model), self.guard(model))
