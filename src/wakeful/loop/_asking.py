@@ -3,7 +3,6 @@ requests that one answer takes."""
 
 from __future__ import annotations
 
-
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -64,9 +63,7 @@ class Asking(Attempt, eq=False, kw_only=True):
         return self.asked
 
 
-async def stream(
-    act: Activation, asking: Asking, line: Line, request: ModelRequest, patience: Patience
-) -> None:
+async def stream(act: Activation, asking: Asking, line: Line, request: ModelRequest, patience: Patience) -> None:
     """Ask the model once, and take in what it answers."""
     answer, model, guard = asking.answer, line.model, line.guard
     if line.facts is not None:

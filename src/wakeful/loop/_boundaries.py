@@ -214,7 +214,7 @@ async def finish(act: Activation, move: Finish) -> None:
     if act.view.run.stage != "between":
         _close_step(act)
     if act.fitting is not None:
-        await (drop_summary if isinstance(move.termination, CLOSING) else wait_for_summary)(act)
+        await (drop_summary if type(move.termination) in CLOSING else wait_for_summary)(act)
     if act.view.tickets:
         act.give_up(act.view.tickets.values())
     if act.agent.shape is not None and act.output is UNSET and type(move.termination) is NaturalEnd:

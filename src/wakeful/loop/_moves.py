@@ -56,6 +56,8 @@ class Rules(Struct, frozen=True, gc=False):
     def under(self, above: Rules) -> Rules:
         """These rules, and what the run above allows its whole tree."""
         own, its = self.limits, above.limits
+        if not above.stop and own.depth <= its.depth and own.tree_calls <= its.tree_calls:
+            return self
         limits = replace(own, depth=min(own.depth, its.depth), tree_calls=min(own.tree_calls, its.tree_calls))
         budgets = tuple([policy for policy in above.stop if getattr(policy, "tree", False)])
         return replace(self, limits=limits, stop=(*self.stop, *budgets))
@@ -272,7 +274,7 @@ def _go_on(view: RunView, rules: Rules, now: int) -> Move:
 
 def _act(view: RunView, rules: Rules, now: int) -> Move:
     ending = view.run.ending
-    if isinstance(ending, CLOSING):
+    if ending is not None and type(ending) in CLOSING:
         return _close(view, ending)
     if view.inbox and (answers := _answers(view)):
         return Take(answers)
