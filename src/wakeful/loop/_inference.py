@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["infer"]
 
 _NATURAL_END = NaturalEnd()
+_BOOK = ContextBook.name
 
 
 async def infer(act: Activation, move: Infer) -> None:
@@ -59,7 +60,7 @@ async def infer(act: Activation, move: Infer) -> None:
         act.now = act.clock.now()
         return
     book: Book | None = None
-    if (act.still or act.quiet("before_inference")) and ContextBook.name not in act.state.values:
+    if (act.still or act.quiet("before_inference")) and _BOOK not in act.state.values:
         model, request = _plain_request(act)
     else:
         model, request, book = await _prepare(act)

@@ -145,8 +145,8 @@ class ModelRegistry:
         return found
 
     def line(self, model: Model) -> Line:
-        """What asking a model takes, looked up once unless the model says something else of itself. A real model is
-        refused where tests forbid them."""
+        """What asking a model takes, looked up once unless the model says something else of itself. Where tests
+        forbid real ones, that is refused."""
         if _forbidden:
             check_live(model)
         line, said = self._lines.get(id(model)), getattr(model, "facts", None)
