@@ -8,36 +8,31 @@ model call, and a step without hooks costs two commits.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from time import monotonic
 from typing import Any, Literal, TypeVar, cast
 
 from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import replace
 
-from ..agents import Hook, ResolvedAgent
+from ..agents import Hook
 from ..bus import Channel
 from ..errors import InboxFull, StoreError, explain
-from ..plugins import ActionQueue, HookContext, Step
-from ..state import Command, SentNotice, State
+from ..plugins import HookContext, Step
+from ..state import SentNotice, State
 from ..stores import Commit, Committed, InboxItem, number
-from ..types.events import ErrorRaised, Event, MessageAdded
-from ..types.messages import Message, Producer, user_message
+from ..types.events import Event, MessageAdded
+from ..types.messages import Message
 from ..types.runs import (
-    BehaviourRequested,
     Failed,
-    Identity,
     RunRecord,
-    TaskRecord,
 )
-from ..types.tickets import Decision, Ticket
 from . import _boundaries, _calls, _inference
 from ._asking import Asking
 from ._context import Fitting
 from ._draft import Draft
 from ._environment import Environment, rules_of
 from ._executor import Executor
-from ._ledger import Change, answered, reassigned
 from ._moves import (
     AfterCalls,
     Await,
@@ -62,8 +57,8 @@ from ._moves import (
 )
 from ._needs import agent_of
 from ._phases import run_actions, run_hooks
-from ._tasks import stop_task
 from ._watch import Watch
+from ._writer import ACTIONS, Writer
 
 __all__ = ["Activation"]
 
@@ -71,10 +66,8 @@ H = TypeVar("H", bound=HookContext)
 
 MAX_TROUBLES = 8
 
-_ACTIONS = ActionQueue.name
 
-
-class Activation:
+class Activation(Writer):
     """A run while it runs: owns its tool calls, its draft and its place in the thread."""
 
     # Every step reads these a hundred times: slots are several times faster than a dict.
@@ -88,33 +81,24 @@ class Activation:
         "_troubles",
         "_watchers",
         "aborted",
-        "agent",
         "apart",
         "asking",
         "attached",
         "channel",
         "clock",
-        "draft",
         "env",
         "fitting",
         "head",
-        "history",
-        "identity",
         "inbox_head",
         "interrupted",
         "left",
-        "now",
         "ordered",
         "output",
         "rules",
         "run_end_due",
-        "state",
-        "still",
         "stopping",
-        "taken",
         "task",
         "tools",
-        "view",
         "watch",
     )
 
@@ -135,13 +119,10 @@ class Activation:
         self.channel = channel
         self.clock = env.clock
         self.now = now
-        self.identity: Identity = run.identity
+        self.identity = run.identity
         self.draft = Draft(run.identity, state)
         self.head = self.inbox_head = 0
-        self.agent: ResolvedAgent
         self.rules: Rules
-        # Whether no phase has a hook or an action: then none need be asked for.
-        self.still: bool
         self._above: Rules | None = None
         self.use_agent(run)
         self.fitting: Fitting | None = None
@@ -163,7 +144,7 @@ class Activation:
         self.run_end_due = True
         # How the process that runs this is being stopped: hand the run over at its next step boundary, or at once.
         self.stopping: Literal["at_boundary", "now"] | None = None
-        self.taken: tuple[str, ...] = ()
+        self.taken = ()
         self._raises: BaseException | None = None
         self._troubles = 0
         self._watchers: tuple[asyncio.Future[None], ...] = ()
@@ -342,83 +323,7 @@ class Activation:
             await self.phase("activate", hooks, Step)
         await self.phase("run_start", self.agent.hooks["run_start"], Step)
 
-    # -- writing ---------------------------------------------------------------------------------------------
-
-    def set_run(self, **changes: Any) -> None:
-        """Change the run's record."""
-        self.put_run(replace(self.view.run, updated_at=self.now, **changes))
-
-    def put_run(self, run: RunRecord) -> None:
-        """Go on with this record of the run. What every step does takes this way: it is the faster one."""
-        self.view.run = run
-        self.draft.run = run
-
-    def log(self, *entries: Message | Event) -> None:
-        """Add messages and durable events to the draft. What every step does goes there directly."""
-        self.draft.log += entries
-        for entry in entries:
-            if type(entry) is Message:
-                self.history.append(entry)
-
-    def note(self, error: BaseException | str, source: str) -> None:
-        """Log something that failed while the run goes on."""
-        kind = "error" if isinstance(error, str) else type(error).__name__
-        text = error if isinstance(error, str) else explain(error).partition(": ")[2]
-        self.log(ErrorRaised(self.identity, 0, self.now, kind, text, source))
-
-    def change(self, change: Change) -> None:
-        """Write a call's transition."""
-        call = change.call
-        self.view.calls[call.id] = self.draft.calls[call.id] = call
-        if self.view.tasks and call.state == "finished":
-            for task in [t for t in self.view.tasks if t.call_id == call.id and not t.background]:
-                stop_task(self, task, f"the call of {call.name} is over")
-        self.draft.log += change.log
-        for entry in change.log:
-            if type(entry) is Message:
-                self.history.append(entry)
-        if (ticket := change.ticket) is not None:
-            self.draft.put_ticket(ticket)
-            if ticket.status == "open":
-                self.view.tickets[ticket.id] = ticket
-            else:
-                self.view.tickets.pop(ticket.id, None)
-
-    def adopt(self, task: TaskRecord) -> None:
-        """Take over a task that was begun for the thread while this run owned it."""
-        self.draft.put_task(task)
-        if task.run_id is None:
-            self.view.detached = (*self.view.detached, task)
-        else:
-            self.view.tasks = (*self.view.tasks, task)
-
-    def give_up(self, tickets: Iterable[Ticket]) -> None:
-        """Close tickets that nobody waits for any more."""
-        for ticket in tuple(tickets):
-            self.draft.put_ticket(replace(ticket, status="cancelled"))
-            self.view.tickets.pop(ticket.id, None)
-
-    def hint(self, text: str) -> None:
-        """Tell the model something that no person is shown."""
-        producer = Producer(self.identity.run_id, self.view.run.steps)
-        self.log(user_message(text, visibility="internal", producer=producer, at=self.now))
-
-    def apply(self, command: Command) -> None:
-        """Apply a command to the state in memory; it is durable with the next commit."""
-        if command.updates:
-            self.state.apply(command.updates)
-            self.still = self.still and _ACTIONS not in self.state.values
-        if command.notices:
-            self.draft.put_notices(command.notices)
-        for one in command.sent:
-            if isinstance(one, InboxItem):
-                self.draft.put_item(one)
-            else:
-                self.draft.put_relay(one)
-        if command.ending is not None and self.view.run.ending is None:
-            self.set_run(ending=BehaviourRequested(command.ending))
-        if command.handoff is not None:
-            self.set_run(next_agent=command.handoff)
+    # -- committing ------------------------------------------------------------------------------------------
 
     async def flush(self, *, release: bool = False, inbox_head: int | None = None) -> None:
         """Commit the draft, then show its events and deliver its notices."""
@@ -480,10 +385,6 @@ class Activation:
 
     # -- hooks -----------------------------------------------------------------------------------------------
 
-    def quiet(self, phase: str) -> bool:
-        """Whether a phase has no hooks and no actions wait: then it costs nothing."""
-        return self.still or (not self.agent.hooks[phase] and _ACTIONS not in self.state.values)
-
     async def phase(
         self,
         name: str,
@@ -492,7 +393,7 @@ class Activation:
         prepare: Callable[[H], None] | None = None,
     ) -> list[H]:
         """Run a phase's hooks and actions. What came before is committed first."""
-        if not hooks and _ACTIONS not in self.state.values:
+        if not hooks and ACTIONS not in self.state.values:
             return []
         await self.flush()
         contexts: list[H] = []
@@ -507,7 +408,7 @@ class Activation:
         if hooks:
             contexts = await run_hooks(name, hooks, context, self.apply)
             self.now = self.clock.now()
-        if _ACTIONS in self.state.values:
+        if ACTIONS in self.state.values:
             catalog, configs = self.env.registry.catalog, self.agent.configs
             done, problems = await run_actions(name, catalog, configs, self.state, context, self.apply)
             contexts += done
@@ -516,48 +417,6 @@ class Activation:
         return contexts
 
     # -- the inbox and the agent ------------------------------------------------------------------------------
-
-    def take(self, item_id: str, revision: int | None = None) -> None:
-        """Mark an inbox item as taken in; with a revision only if nobody changed it since."""
-        self.taken = (*self.taken, item_id)
-        self.draft.take(item_id, revision)
-
-    def leave(self, items: Sequence[InboxItem]) -> None:
-        """Take back that these items were taken in: somebody changed one of them meanwhile."""
-        ids, messages = {item.id for item in items}, [item.message for item in items if item.message]
-        self.taken = tuple([item_id for item_id in self.taken if item_id not in ids])
-        self.draft.leave(ids, messages)
-        self.history[:] = [known for known in self.history if all(known is not m for m in messages)]
-
-    def has_taken(self, items: Sequence[InboxItem]) -> bool:
-        """Whether all of these items were taken in."""
-        return all(item.id in self.taken for item in items)
-
-    def answer(self, item: InboxItem) -> None:
-        """Take a decision in."""
-        if item.decision is not None:
-            self.decide(item.decision)
-
-    def decide(self, decision: Decision) -> None:
-        """Apply a decision to its call; one whose ticket is closed by now changes nothing."""
-        ticket = self.view.tickets.get(decision.ticket_id)
-        if ticket is None:
-            return
-        if decision.verdict == "reassign":
-            self.reassign(replace(ticket, assignee=decision.value), decision)
-            return
-        change = answered(self.view.calls[ticket.call_id], ticket, decision, self.identity, self.now)
-        self.draft.put_decision(change.call.decisions[-1])
-        if change.call.state == "finished" and not self.quiet("after_tool"):
-            change = Change(replace(change.call, hooks_due=True), change.log, change.ticket)
-        self.change(change)
-
-    def reassign(self, ticket: Ticket, decision: Decision) -> None:
-        """Somebody else has to answer a ticket from now on."""
-        self.view.tickets[ticket.id] = ticket
-        self.draft.put_ticket(ticket)
-        self.draft.put_decision(decision)
-        self.log(reassigned(ticket, decision, self.identity, self.now))
 
     def keep_under(self, above: Rules) -> None:
         """Keep to what the run above allows its whole tree."""
@@ -570,7 +429,7 @@ class Activation:
         agent = self.agent = registry.resolve(run.agent_id) if own else agent_of(registry, run)
         rules = self.env.rules.get(run.agent_id) or rules_of(self.env, agent)
         self.rules = rules if self._above is None else rules.under(self._above)
-        self.still = not agent.hooked and _ACTIONS not in self.state.values
+        self.still = not agent.hooked and ACTIONS not in self.state.values
         if self.identity.agent_id != run.agent_id:
             self.identity = self.draft.identity = replace(self.identity, agent_id=run.agent_id)
 
