@@ -316,13 +316,11 @@ class Running(Mailing, Working):
             message=message_of(input, principal),
             principal=principal,
             options=options,
-            seed=self._seed(state),
-            request_id=request_of(request_id),
+            seed=self._seed(state) if state else {},
+            request_id=None if request_id is None else request_of(request_id),
         )
 
-    def _seed(self, state: Mapping[AnyKey, Any] | None) -> dict[str, bytes]:
-        if not state:
-            return {}
+    def _seed(self, state: Mapping[AnyKey, Any]) -> dict[str, bytes]:
         seed: dict[str, bytes] = {}
         for key, value in state.items():
             self._env.registry.catalog.check_key(key)

@@ -245,6 +245,20 @@ async def test_a_vendors_refusal_leads_to_a_summary_and_one_more_try(said: str) 
     assert (await events_of(runtime, Compacted))[0].outcome == "done"
 
 
+async def test_a_refusal_in_the_first_run_of_a_thread_is_answered_with_less() -> None:
+    refused = list[int]()
+
+    def reply(request: ModelRequest) -> Any:
+        if tokens_of(request) > 2000:
+            refused.append(tokens_of(request))
+            raise ContextOverflow("too long")
+        return "done" if request.messages[-1].role == "tool" else call("fetch")
+
+    model = FunctionModel(reply, name="vendor")
+    result = await Runtime([Agent("a", model=model, tools=[fetch])]).run("a", "Fetch it.")
+    assert (result.text, len(refused)) == ("done", 1), result.error
+
+
 async def test_a_second_refusal_ends_the_run() -> None:
     model = Vendor(10)
     result = await Runtime([Agent("a", model=model)]).run("a", WORDS)

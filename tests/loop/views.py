@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from wakeful import Decision, Limits
-from wakeful.loop import Rules, RunView
+from wakeful.loop import Rules, RunView, Tree
 from wakeful.loop._moves import Move, next_move
 from wakeful.stores import InboxItem
 from wakeful.types.messages import user_message
@@ -45,20 +45,17 @@ def ticket(call_id: str, **fields: Any) -> Ticket:
 def acting(*, live: str = "", deferred: str = "", inbox: tuple[InboxItem, ...] = (), **states: str) -> RunView:
     """A view of a step whose answer is committed, with calls in these states."""
     calls = ledger(**states)
-    return RunView(
-        record(stage="acting", steps=1),
-        calls,
-        {t.id: t for t in (ticket(c.id) for c in calls.values() if c.state == "suspended")},
-        inbox={item.id: item for item in inbox},
-        live=set(live.split()),
-        deferred=frozenset(deferred.split()),
-    )
+    waiting = [ticket(c.id) for c in calls.values() if c.state == "suspended"]
+    run = record(stage="acting", steps=1)
+    view = RunView(run, Tree(), calls=calls.values(), tickets=waiting, inbox=inbox)
+    view.live, view.deferred = set(live.split()), frozenset(deferred.split())
+    return view
 
 
 def between(*items: InboxItem, tasks: int = 0, **fields: Any) -> RunView:
     """A view of a run between two steps."""
     running = tuple(TaskRecord(f"task-{n}", "t", "r") for n in range(tasks))
-    return RunView(record(**fields), tasks=running, inbox={item.id: item for item in items})
+    return RunView(record(**fields), Tree(), tasks=running, inbox=items)
 
 
 def given(policy: Any = "queue", item_id: str = "item") -> InboxItem:

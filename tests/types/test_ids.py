@@ -39,6 +39,7 @@ def still_clock(monkeypatch: pytest.MonkeyPatch) -> StillClock:
     clock = StillClock()
     monkeypatch.setattr(time, "time_ns", clock)
     monkeypatch.setattr(ids, "_ms", 0)
+    monkeypatch.setattr(ids, "_over", 0)
     return clock
 
 

@@ -90,16 +90,22 @@ class Registry:
 
     def resolve(self, agent_id: str) -> ResolvedAgent:
         """The agent of that id, ready to run."""
-        found = self._resolved.get(agent_id) if isinstance(cast(Any, agent_id), str) else None
+        try:
+            found = self._resolved.get(agent_id)
+        except TypeError:  # What can't be a key is no agent's id.
+            raise self._unknown(agent_id) from None
         if found is None and agent_id in self._internal:
             # No plugin has to do with these.
             none: dict[str, tuple[Hook, ...]] = dict.fromkeys((*PHASES, "activate", "deactivate"), ())
             agent = self._internal[agent_id]
             found = self._resolved[agent_id] = ResolvedAgent(agent, (), none, {}, backend=agent.backend)
         if found is None:
-            known = ", ".join(sorted(self._agents))
-            raise UnknownAgent(f"unknown agent {agent_id!r} (known: {known})")
+            raise self._unknown(agent_id)
         return found
+
+    def _unknown(self, agent_id: object) -> UnknownAgent:
+        known = ", ".join(sorted(self._agents))
+        return UnknownAgent(f"unknown agent {agent_id!r} (known: {known})")
 
     def knows(self, agent_id: str) -> bool:
         """Whether this process can run an agent: one of the application's, or of the runtime's own."""

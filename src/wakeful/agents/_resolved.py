@@ -55,6 +55,7 @@ class ResolvedAgent:
         self.offered = tuple(name for name, tool in self.tools.items() if not tool.on_demand)
         self.specs: tuple[ToolSpec, ...] = tuple(self.tools[name].spec for name in sorted(self.offered))
         self.hooks = hooks
+        self.hooked = any(hooks.values())
         # The tools whose calls are asked about before they run.
         self.gated = frozenset(name for name, tool in self.tools.items() if hooks["gate_tool"] or tool.gated)
         self.shape = None if agent.output in (None, str) else Shape(agent.output)

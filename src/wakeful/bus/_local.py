@@ -86,13 +86,15 @@ class Channel:
     """The readers of one thread. What is published reaches the readers of the threads `above` it too, whoever they
     are by then: those threads may wait, and their readers come and go."""
 
-    __slots__ = ("_bus", "_thread_id", "above", "readers")
+    __slots__ = ("_bus", "_thread_id", "above", "holders", "readers")
 
     def __init__(self, bus: LocalBus, thread_id: str, above: tuple[str, ...] = ()) -> None:
         self._bus = bus
         self._thread_id = thread_id
         self.above = above
         self.readers: tuple[Reader, ...] = ()
+        # How many runs publish to it.
+        self.holders = 0
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -132,15 +134,16 @@ class LocalBus:
 
     def __init__(self) -> None:
         self._channels: dict[str, Channel] = {}
-        self._holders: dict[str, int] = {}
 
     def hold(self, thread_id: str, above: tuple[str, ...] = ()) -> Channel:
         """The thread's channel, kept until `release`: what a running run publishes to. `above` are the threads of
         the runs above it, the nearest first."""
-        channel = self.channel(thread_id)
-        if above:
+        channel = self._channels.get(thread_id)
+        if channel is None:
+            channel = self._channels[thread_id] = Channel(self, thread_id, above)
+        elif above:
             channel.above = above
-        self._holders[thread_id] = self._holders.get(thread_id, 0) + 1
+        channel.holders += 1
         return channel
 
     def readers_of(self, thread_ids: tuple[str, ...]) -> list[Reader]:
@@ -150,12 +153,10 @@ class LocalBus:
 
     def release(self, thread_id: str) -> None:
         """Let go of a held channel."""
-        left = self._holders[thread_id] - 1
-        if left:
-            self._holders[thread_id] = left
-        else:
-            del self._holders[thread_id]
-            self.drop_if_unused(thread_id)
+        channel = self._channels[thread_id]
+        channel.holders -= 1
+        if not channel.holders and not channel.readers:
+            del self._channels[thread_id]
 
     def watch(self, thread_id: str) -> Subscription:
         """Listen to a thread."""
@@ -171,7 +172,7 @@ class LocalBus:
     def drop_if_unused(self, thread_id: str) -> None:
         """Forget a channel that nobody holds or watches."""
         channel = self._channels.get(thread_id)
-        if channel is not None and not channel.readers and thread_id not in self._holders:
+        if channel is not None and not channel.readers and not channel.holders:
             del self._channels[thread_id]
 
     def close(self) -> None:

@@ -169,17 +169,17 @@ def limit_in(said: str) -> int | None:
 class Gauges:
     """A gauge for each model that a runtime has asked, by the model's name."""
 
-    __slots__ = ("_known",)
+    __slots__ = ("known",)
 
     def __init__(self) -> None:
-        self._known: dict[str, Gauge] = {}
+        self.known: dict[str, Gauge] = {}
 
     def of(self, model: Model) -> Gauge:
         """The model's gauge."""
         name = model.name
-        found = self._known.get(name)
+        found = self.known.get(name)
         if found is None:
-            found = self._known[name] = Gauge(offline_encoder(name) or estimate_text)
+            found = self.known[name] = Gauge(offline_encoder(name) or estimate_text)
         return found
 
 

@@ -101,7 +101,8 @@ class Dispatcher:
         `opened` is told the id of the run that takes the input; `begun` is done once that is committed. A request
         that was made before is not made again: what became of it is the result.
         """
-        self.check_open()
+        if self.closed:
+            self.check_open()
         if new.thread_id in _inside.get() and new.thread_id in self.active:
             raise UsageError(
                 f"thread {new.thread_id!r} is running this very call, which would wait for itself; use another "
@@ -113,7 +114,9 @@ class Dispatcher:
         run_id = new.run_id
         while True:
             try:
-                act = await self._open(new, stored) if self.execute else None
+                act: Activation | None = None
+                if self.execute and new.thread_id not in self.active:
+                    act = self.opener.new(new, None, []) if stored is None else await self._open(new, stored)
                 if act is not None:
                     run_id = act.identity.run_id
                     act.draft.begun = begun
@@ -121,7 +124,8 @@ class Dispatcher:
                     opened(new.run_id if act is None else act.identity.root_run_id)
                 if act is None:
                     return await self._in_turn(new, begun)
-                return await self.whole(await self.drive(act, new.thread_id), act)
+                result = await self.drive(act, new.thread_id)
+                return result if result.status == "done" else await self.whole(result, act)
             except Conflict:
                 stored = await self.env.store.load(new.thread_id)
             except Repeated as repeated:
@@ -379,13 +383,9 @@ class Dispatcher:
 
     # -- activations -----------------------------------------------------------------------------------------
 
-    async def _open(self, new: NewRun, stored: ThreadView | None) -> Activation | None:
+    async def _open(self, new: NewRun, stored: ThreadView) -> Activation | None:
         """An activation for a new run, or None if the thread is busy and the input must wait."""
-        if new.thread_id in self.active:
-            return None
-        if stored is None:
-            return self.opener.new(new, None, [])
-        if stored.thread.claimed:
+        if new.thread_id in self.active or stored.thread.claimed:
             return None
         open_run = stored.run
         if stored.thread.dead and open_run is not None and open_run.waiting is None:
@@ -469,7 +469,8 @@ class Dispatcher:
                 self.keeper.look()
         if act.stopping is not None and act.view.run.status == "running":
             raise _stopped(act)
-        return self.result(act)
+        view = act.view
+        return result_of(self.env.registry, view.run, view.answer, tuple(view.tickets.values()))
 
     def hand_back(self, act: Activation, error: str | None = None) -> None:
         """Give a thread back whose run was given up here: whoever comes next goes on from the last commit."""

@@ -69,6 +69,9 @@ INSTRUMENTS: dict[str, Instrument] = {
 }
 
 
+_STARTED = ("wakeful_runs_started_total", "")
+
+
 class Sample(Struct, frozen=True):
     """A value that was looked up; the label's value is empty where there is none."""
 
@@ -125,7 +128,9 @@ class Metrics:
 
     def began(self) -> None:
         """An activation began."""
-        self._count("wakeful_runs_started_total")
+        self.counts[_STARTED] += 1
+        if self.listener is not None:
+            self.listener(_STARTED[0], 1, {})
 
     def ended(self, run: RunRecord) -> None:
         """An activation ended; what the run is now, or how it ended if it is done."""

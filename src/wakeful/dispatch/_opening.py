@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ..bus import Channel, LocalBus
+from ..bus import LocalBus
 from ..context import Folded, Mark, fold
 from ..errors import UnknownAgent
 from ..loop import (
@@ -86,10 +86,16 @@ class Opener:
         )
         keys = self.env.registry.catalog.keys
         state = State(keys, stored.state if stored else None)
-        state.seed(new.seed)
-        view = RunView(run, tree=Tree(started_at=now))
-        act = Activation(self.env, view, state, history, self._channel(identity))
-        self._claim(act, stored, fence)
+        if new.seed:
+            state.seed(new.seed)
+        view = RunView(run, Tree(started_at=now))
+        above = identity.parent_thread_id
+        channel = self.bus.hold(identity.thread_id, () if above is None else (above,))
+        act = Activation(self.env, view, state, history, channel, now)
+        if fence is None and stored is None:
+            act.draft.claim, act.draft.version = self._owner, 0
+        else:
+            self._claim(act, stored, fence)
         if stored is not None:
             view.inbox = {i.id: i for i in stored.inbox if i.id != new.item_id}
             view.detached = detached_of(stored)
@@ -98,7 +104,9 @@ class Opener:
                     act.log(entry)
             act.heed()
         act.draft.run = run
-        act.log(*new.history, RunStart(identity, 0, now, "new"))
+        if new.history:
+            act.log(*new.history)
+        act.draft.log.append(RunStart(identity, 0, now, "new"))
         if new.message is not None:
             act.log(new.message)
         if new.item_id is not None:
@@ -117,11 +125,6 @@ class Opener:
         act.inbox_head = stored.thread.inbox_head if stored else 0
         act.head = stored.thread.head if stored else 0
 
-    def _channel(self, identity: Identity) -> Channel:
-        """Where a run publishes its events; those who watch the runs above it see them too."""
-        above = identity.parent_thread_id
-        return self.bus.hold(identity.thread_id, () if above is None else (above,))
-
     async def reopen(
         self,
         stored: ThreadView,
@@ -135,7 +138,10 @@ class Opener:
         history = await self.history(stored, run.agent_id)
         view = RunView.of(stored, replace(run, status="running", waiting=None))
         state = State(self.env.registry.catalog.keys, {**stored.state, **stored.run_state})
-        act = Activation(self.env, view, state, history, self._channel(run.identity))
+        now = self.env.clock.now()
+        above = run.identity.parent_thread_id
+        channel = self.bus.hold(run.identity.thread_id, () if above is None else (above,))
+        act = Activation(self.env, view, state, history, channel, now)
         if parent is not None:
             view.tree = parent.view.tree
             act.channel.above = parent.channel.path
@@ -147,7 +153,7 @@ class Opener:
         self._claim(act, stored, fence)
         act.set_run(apart=act.apart)
         changed = changes_since(run.needs, act.agent)
-        act.log(RunStart(act.identity, 0, self.env.clock.now(), trigger, changed))
+        act.log(RunStart(act.identity, 0, now, trigger, changed))
         act.heed()
         return act
 
@@ -174,16 +180,19 @@ class Opener:
             task=task,
             hops=parent.view.run.hops,
         )
-        view = RunView(run, tree=parent.view.tree)
+        view = RunView(run, parent.view.tree)
         channel = self.bus.hold(thread_id, parent.channel.path)
         state = State(self.env.registry.catalog.keys)
         if seed:
             state.seed(seed)
-        act = Activation(self.env, view, state, [], channel)
+        act = Activation(self.env, view, state, [], channel, now)
         act.keep_under(parent.rules)
         self._claim(act, None)
         act.draft.run = run
-        act.log(*history, RunStart(identity, 0, now, "new"), message)
+        if history:
+            act.log(*history)
+        act.draft.log.append(RunStart(identity, 0, now, "new"))
+        act.log(message)
         return act
 
     async def join_tree(self, act: Activation) -> None:

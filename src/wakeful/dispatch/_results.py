@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import Raw, Struct, field
+from msgspec import UNSET, Raw, Struct, field
 
 from ..agents import Registry
 from ..errors import RunFailed
 from ..stores import InboxItem, InputPolicy
-from ..types.content import Artifact
+from ..types.content import Artifact, text_of
 from ..types.ids import new_id
 from ..types.messages import Message
 from ..types.runs import (
@@ -96,17 +96,17 @@ def result_of(
     registry: Registry, run: RunRecord, answer: Message | None, tickets: tuple[Ticket, ...]
 ) -> RunResult:
     """What a run came to so far."""
-    outcome, end = run.outcome, run.backend
+    identity, outcome, end, below = run.identity, run.outcome, run.backend, run.descendants
     return RunResult(
-        run_id=run.id,
-        thread_id=run.thread_id,
+        run_id=identity.run_id,
+        thread_id=identity.thread_id,
         agent_id=run.agent_id,
         status=run.status,
-        text=answer.text if answer is not None else "",
-        output=output_of(registry, run),
+        text=text_of(answer.content) if answer is not None else "",
+        output=None if outcome is None or outcome.output is UNSET else output_of(registry, run),
         termination=outcome.termination if outcome is not None else None,
         tickets=tickets,
-        usage=run.usage + run.descendants if run.descendants.total_tokens else run.usage,
+        usage=run.usage + below if below.input_tokens or below.output_tokens else run.usage,
         steps=run.steps,
         tasks=() if run.waiting is None else run.waiting.tasks,
         artifacts=() if end is None else end.artifacts,

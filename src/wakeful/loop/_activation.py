@@ -9,36 +9,31 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from time import monotonic
 from typing import Any, Literal, TypeVar, cast
 
 from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import replace
 
-from ..agents import Hook, ResolvedAgent
+from ..agents import Hook
 from ..bus import Channel
 from ..errors import InboxFull, StoreError, explain
-from ..plugins import ActionQueue, HookContext, Step
-from ..state import Command, SentNotice, State
+from ..plugins import HookContext, Step
+from ..state import SentNotice, State
 from ..stores import Commit, Committed, InboxItem, number
-from ..types.events import ErrorRaised, Event, MessageAdded
-from ..types.messages import Message, Producer, user_message
+from ..types.events import Event, MessageAdded
+from ..types.messages import Message
 from ..types.runs import (
-    BehaviourRequested,
     Failed,
-    Identity,
     RunRecord,
-    TaskRecord,
 )
-from ..types.tickets import Decision, Ticket
 from . import _boundaries, _calls, _inference
 from ._asking import Asking
 from ._context import Fitting
 from ._draft import Draft
 from ._environment import Environment, rules_of
 from ._executor import Executor
-from ._ledger import Change, answered, reassigned
 from ._moves import (
     AfterCalls,
     Await,
@@ -63,8 +58,8 @@ from ._moves import (
 )
 from ._needs import agent_of
 from ._phases import run_actions, run_hooks
-from ._services import CallServices
-from ._tasks import stop_task
+from ._watch import Watch
+from ._writer import ACTIONS, Writer
 
 __all__ = ["Activation"]
 
@@ -74,10 +69,8 @@ H = TypeVar("H", bound=HookContext)
 
 MAX_TROUBLES = 8
 
-_ACTIONS = ActionQueue.name
 
-
-class Activation:
+class Activation(Writer):
     """A run while it runs: owns its tool calls, its draft and its place in the thread."""
 
     # Every step reads these a hundred times: slots are several times faster than a dict.
@@ -85,56 +78,61 @@ class Activation:
         "_above",
         "_caller_cancelled",
         "_cancels",
-        "_executor",
         "_over",
         "_pending",
         "_raises",
-        "_services",
-        "_task",
         "_troubles",
         "_watchers",
         "aborted",
-        "agent",
         "apart",
         "asking",
         "attached",
         "channel",
         "clock",
-        "draft",
         "env",
         "fitting",
         "head",
-        "history",
-        "identity",
         "inbox_head",
         "interrupted",
         "left",
-        "now",
+        "ordered",
         "output",
         "rules",
         "run_end_due",
-        "state",
         "stopping",
-        "taken",
-        "view",
+        "task",
+        "tools",
+        "watch",
     )
 
     def __init__(
-        self, env: Environment, view: RunView, state: State, history: list[Message], channel: Channel
+        self,
+        env: Environment,
+        view: RunView,
+        state: State,
+        history: list[Message],
+        channel: Channel,
+        now: int,
     ) -> None:
+        run = view.run
         self.env = env
         self.view = view
         self.state = state
         self.history = history
         self.channel = channel
         self.clock = env.clock
-        self.now = env.clock.now()
-        self.identity: Identity = view.run.identity
-        self.draft = Draft(self.identity, state)
-        self.head = 0
-        self.inbox_head = 0
+        self.now = now
+        self.identity = run.identity
+        self.draft = Draft(run.identity, state)
+        self.head = self.inbox_head = 0
+        self.rules: Rules
+        self._above: Rules | None = None
+        self.use_agent(run)
         self.fitting: Fitting | None = None
+        # The history, once it was found to be in order: it stays so while it only grows.
+        self.ordered: Sequence[Message] | None = None
         self.output: Raw | UnsetType = UNSET
+        # Why calls have no result that ran here, by their ids.
         self.interrupted: dict[str, str] = {}
         # The answer that the model is being asked for, over all retries.
         self.asking: Asking | None = None
@@ -142,49 +140,37 @@ class Activation:
         self.attached = False
         # Whether runs of the tree may run elsewhere: what the tree used is read from the store then.
         self.apart = False
-        self.agent: ResolvedAgent
-        self.rules: Rules
-        self._above: Rules | None = None
-        self.use_agent(view.run.agent_id)
-        self._task: asyncio.Task[Any] | None = None
-        self._cancels = 0
-        self._pending = 0
-        self._caller_cancelled = False
-        self._raises: BaseException | None = None
-        self.aborted = False
+        # The task that runs it, and how often that was cancelled: by this, and before it.
+        self.task: asyncio.Task[Any] | None = None
+        self._cancels = self._pending = 0
+        self._caller_cancelled = self.aborted = self.left = self._over = False
         self.run_end_due = True
-        self.left = False
         # How the process that runs this is being stopped: hand the run over at its next step boundary, or at once.
         self.stopping: Literal["at_boundary", "now"] | None = None
-        self._over = False
-        self.taken: tuple[str, ...] = ()
+        self.taken = ()
+        self._raises: BaseException | None = None
         self._troubles = 0
         self._watchers: tuple[asyncio.Future[None], ...] = ()
-        self._executor: Executor | None = None
-        self._services: CallServices | None = None
+        # What runs the calls, once there was one; and what watches the streams.
+        self.tools: Executor | None = None
+        self.watch: Watch | None = None
 
     @property
     def executor(self) -> Executor:
         """What runs the calls; made with the first of them."""
-        if self._executor is None:
-            self._executor = Executor(self.env.clock, self.env.threads, self.env.abandoned, self.env.grace)
-        return self._executor
-
-    @property
-    def services(self) -> CallServices:
-        """What running tools reach through their context."""
-        if self._services is None:
-            self._services = CallServices(self)
-        return self._services
+        if self.tools is None:
+            self.tools = Executor(self)
+        return self.tools
 
     # -- driving ---------------------------------------------------------------------------------------------
 
     async def drive(self) -> None:
         """Run until the run waits or is done. Errors end the run; only losing the thread is raised."""
-        self._task = asyncio.current_task()
-        self._pending = 0 if self._task is None else self._task.cancelling()
+        self.now = self.clock.now()
+        self.task = asyncio.current_task()
+        self._pending = 0 if self.task is None else self.task.cancelling()
         try:
-            if not (self.quiet("activate") and self.quiet("run_start")):
+            if not (self.still or (self.quiet("activate") and self.quiet("run_start"))):
                 try:
                     await self._begin()
                 except BaseException as error:
@@ -194,12 +180,16 @@ class Activation:
                     break
                 if self.apart and self._judged():
                     await self.env.children.measure(self)
-                now = self.now = self.clock.now()
-                move = next_move(self.view, self.rules, now)
+                move = next_move(self.view, self.rules, self.now)
+                kind = type(move)
                 try:
-                    await _PERFORM[type(move)](self, move)
+                    await _PERFORM[kind](self, move)
                 except BaseException as error:
                     self._trouble(error)
+                    self.now = self.clock.now()
+                else:
+                    if kind not in _TIMELY:
+                        self.now = self.clock.now()
             if self.env.store.durable and self.being_cancelled():
                 await self._too_late()
         except BaseException:
@@ -209,8 +199,9 @@ class Activation:
         finally:
             if self.fitting is not None:
                 self.fitting.cancel()
-            self._uncancel()
-            self._task = None
+            if self._cancels:
+                self._uncancel()
+            self.task = None
             self._over = True
             for watcher in self._watchers:
                 if not watcher.done():
@@ -245,7 +236,7 @@ class Activation:
     def _take_cancellation(self) -> None:
         by_request = self._cancels > 0
         self._uncancel()
-        pending = 0 if self._task is None else self._task.cancelling()
+        pending = 0 if self.task is None else self.task.cancelling()
         if pending > self._pending:
             self._pending = pending
             self._caller_cancelled = True
@@ -260,18 +251,18 @@ class Activation:
             await asyncio.sleep(0)
         except asyncio.CancelledError:
             self._uncancel()
-            self._caller_cancelled = self._task is not None and self._task.cancelling() > self._pending
+            self._caller_cancelled = self.task is not None and self.task.cancelling() > self._pending
 
     def being_cancelled(self) -> bool:
         """Whether somebody asked for it: the run's owner or its caller."""
-        return self._cancels > 0 or (self._task is not None and self._task.cancelling() > self._pending)
+        return self._cancels > 0 or (self.task is not None and self.task.cancelling() > self._pending)
 
     def _uncancel(self) -> None:
         """Take back from the task what `cancel` did to it."""
         while self._cancels:
             self._cancels -= 1
-            if self._task is not None:
-                self._task.uncancel()
+            if self.task is not None:
+                self.task.uncancel()
 
     def cancel(self, reason: str, *, interrupt: bool = True) -> None:
         """Cancel the run: it stops what it does, by an interruption or at its next move, and ends with that."""
@@ -280,9 +271,9 @@ class Activation:
         self.set_run(cancel=reason)
         if self.view.live:
             self.executor.interrupt()
-        if self._task is not None and interrupt:
+        if self.task is not None and interrupt:
             self._cancels += 1
-            self._task.cancel()
+            self.task.cancel()
 
     def hand_over(self) -> None:
         """Leave the run to another process at its next step boundary; a run that ends before that ends here."""
@@ -307,14 +298,9 @@ class Activation:
         if self.left or self.stopping == "now":
             return
         self.stopping = "now"
-        if self._task is not None and interrupt:
+        if self.task is not None and interrupt:
             self._cancels += 1
-            self._task.cancel()
-
-    @property
-    def task(self) -> asyncio.Task[Any] | None:
-        """The task that runs it."""
-        return self._task
+            self.task.cancel()
 
     def ended(self) -> asyncio.Future[None]:
         """A future for the end of this activation."""
@@ -341,107 +327,41 @@ class Activation:
             await self.phase("activate", hooks, Step)
         await self.phase("run_start", self.agent.hooks["run_start"], Step)
 
-    # -- writing ---------------------------------------------------------------------------------------------
-
-    def set_run(self, **changes: Any) -> None:
-        """Change the run's record."""
-        self.put_run(replace(self.view.run, updated_at=self.now, **changes))
-
-    def put_run(self, run: RunRecord) -> None:
-        """Go on with this record of the run. What every step does takes this way: it is the faster one."""
-        self.view.run = run
-        self.draft.run = run
-
-    def log(self, *entries: Message | Event) -> None:
-        """Add messages and durable events to the draft."""
-        self.draft.log += entries
-        for entry in entries:
-            if type(entry) is Message:
-                self.history.append(entry)
-
-    def note(self, error: BaseException | str, source: str) -> None:
-        """Log something that failed while the run goes on."""
-        kind = "error" if isinstance(error, str) else type(error).__name__
-        text = error if isinstance(error, str) else explain(error).partition(": ")[2]
-        self.log(ErrorRaised(self.identity, 0, self.now, kind, text, source))
-
-    def change(self, change: Change) -> None:
-        """Write a call's transition."""
-        call = change.call
-        self.view.calls[call.id] = self.draft.calls[call.id] = call
-        if call.state == "finished" and self.view.tasks:
-            for task in [t for t in self.view.tasks if t.call_id == call.id and not t.background]:
-                stop_task(self, task, f"the call of {call.name} is over")
-        self.log(*change.log)
-        if (ticket := change.ticket) is not None:
-            self.draft.put_ticket(ticket)
-            if ticket.status == "open":
-                self.view.tickets[ticket.id] = ticket
-            else:
-                self.view.tickets.pop(ticket.id, None)
-
-    def adopt(self, task: TaskRecord) -> None:
-        """Take over a task that was begun for the thread while this run owned it."""
-        self.draft.put_task(task)
-        if task.run_id is None:
-            self.view.detached = (*self.view.detached, task)
-        else:
-            self.view.tasks = (*self.view.tasks, task)
-
-    def give_up(self, tickets: Iterable[Ticket]) -> None:
-        """Close tickets that nobody waits for any more."""
-        for ticket in tuple(tickets):
-            self.draft.put_ticket(replace(ticket, status="cancelled"))
-            self.view.tickets.pop(ticket.id, None)
-
-    def hint(self, text: str) -> None:
-        """Tell the model something that no person is shown."""
-        producer = Producer(self.identity.run_id, self.view.run.steps)
-        self.log(user_message(text, visibility="internal", producer=producer, at=self.now))
-
-    def apply(self, command: Command) -> None:
-        """Apply a command to the state in memory; it is durable with the next commit."""
-        self.state.apply(command.updates)
-        self.draft.notices += tuple(command.notices)
-        for one in command.sent:
-            if isinstance(one, InboxItem):
-                self.draft.put_item(one)
-            else:
-                self.draft.put_relay(one)
-        if command.ending is not None and self.view.run.ending is None:
-            self.set_run(ending=BehaviourRequested(command.ending))
-        if command.handoff is not None:
-            self.set_run(next_agent=command.handoff)
+    # -- committing ------------------------------------------------------------------------------------------
 
     async def flush(self, *, release: bool = False, inbox_head: int | None = None) -> None:
         """Commit the draft, then show its events and deliver its notices."""
         draft = self.draft
         if not (release or draft.log or draft):
             return
-        commit, notices = draft.commit(self.now, release=release, inbox_head=inbox_head), draft.notices
+        env, commit, notices = self.env, draft.commit(self.now, release, inbox_head), draft.notices
         try:
-            write = self.env.store.commit if self.env.timed is None else self._timed_commit
-            committed = await write(commit)
+            committed = await (env.store.commit(commit) if env.timed is None else self._timed_commit(commit))
         except InboxFull:
-            if not draft.divert(lambda item: self.env.post.divert(self, item)):
+            if not draft.divert(lambda item: env.post.divert(self, item)):
                 raise
-            commit = draft.commit(self.now, release=release, inbox_head=inbox_head)
-            committed = await self.env.store.commit(commit)
+            commit = draft.commit(self.now, release, inbox_head)
+            committed = await env.store.commit(commit)
         draft.clear(commit, committed)
         self.head = committed.head
+        if commit.inbox or commit.relays:
+            self._send(commit)
+        if committed.inbox_head > self.inbox_head and not release:
+            await self.catch_up()
+        channel = self.channel
+        if (channel.readers or channel.above) and channel.watched():
+            self._publish(commit.log, committed.head)
+        for notice in notices:
+            await self._deliver(notice)
+        if not release and env.store.durable and self.being_cancelled():
+            await asyncio.sleep(0)  # A commit can't be interrupted: what came meanwhile is heard of now.
+
+    def _send(self, commit: Commit) -> None:
+        """Tell those whom a commit has something for."""
         for item in commit.inbox:
             self.env.children.wake(item.thread_id)
         if commit.relays:
             self.env.post.look()
-        if committed.inbox_head > self.inbox_head and not release:
-            await self.catch_up()
-        number(commit.log, committed.head)
-        if self.channel.watched():
-            self._publish(commit.log)
-        for notice in notices:
-            await self._deliver(notice)
-        if not release and self.env.store.durable and self.being_cancelled():
-            await asyncio.sleep(0)  # A commit can't be interrupted: what came meanwhile is heard of now.
 
     async def _timed_commit(self, commit: Commit) -> Committed:
         timed, began = cast(Any, self.env.timed), monotonic()
@@ -453,7 +373,8 @@ class Activation:
         timed(monotonic() - began, None)
         return committed
 
-    def _publish(self, logged: Sequence[Message | Event]) -> None:
+    def _publish(self, logged: Sequence[Message | Event], head: int) -> None:
+        number(logged, head)
         for entry in logged:
             if type(entry) is Message:
                 entry = MessageAdded(self.identity, entry.seq, entry.created_at, entry)
@@ -468,10 +389,6 @@ class Activation:
 
     # -- hooks -----------------------------------------------------------------------------------------------
 
-    def quiet(self, phase: str) -> bool:
-        """Whether a phase has no hooks and no actions wait: then it costs nothing."""
-        return not self.agent.hooks[phase] and _ACTIONS not in self.state.values
-
     async def phase(
         self,
         name: str,
@@ -480,7 +397,7 @@ class Activation:
         prepare: Callable[[H], None] | None = None,
     ) -> list[H]:
         """Run a phase's hooks and actions. What came before is committed first."""
-        if not hooks and _ACTIONS not in self.state.values:
+        if not hooks and ACTIONS not in self.state.values:
             return []
         await self.flush()
         contexts: list[H] = []
@@ -495,7 +412,7 @@ class Activation:
         if hooks:
             contexts = await run_hooks(name, hooks, context, self.apply)
             self.now = self.clock.now()
-        if _ACTIONS in self.state.values:
+        if ACTIONS in self.state.values:
             catalog, configs = self.env.registry.catalog, self.agent.configs
             done, problems = await run_actions(name, catalog, configs, self.state, context, self.apply)
             contexts += done
@@ -505,60 +422,20 @@ class Activation:
 
     # -- the inbox and the agent ------------------------------------------------------------------------------
 
-    def take(self, item_id: str, revision: int | None = None) -> None:
-        """Mark an inbox item as taken in; with a revision only if nobody changed it since."""
-        self.taken = (*self.taken, item_id)
-        self.draft.take(item_id, revision)
-
-    def leave(self, items: Sequence[InboxItem]) -> None:
-        """Take back that these items were taken in: somebody changed one of them meanwhile."""
-        ids, messages = {item.id for item in items}, [item.message for item in items if item.message]
-        self.taken = tuple([item_id for item_id in self.taken if item_id not in ids])
-        self.draft.leave(ids, messages)
-        self.history[:] = [known for known in self.history if all(known is not m for m in messages)]
-
-    def has_taken(self, items: Sequence[InboxItem]) -> bool:
-        """Whether all of these items were taken in."""
-        return all(item.id in self.taken for item in items)
-
-    def answer(self, item: InboxItem) -> None:
-        """Take a decision in."""
-        if item.decision is not None:
-            self.decide(item.decision)
-
-    def decide(self, decision: Decision) -> None:
-        """Apply a decision to its call; one whose ticket is closed by now changes nothing."""
-        ticket = self.view.tickets.get(decision.ticket_id)
-        if ticket is None:
-            return
-        if decision.verdict == "reassign":
-            self.reassign(replace(ticket, assignee=decision.value), decision)
-            return
-        change = answered(self.view.calls[ticket.call_id], ticket, decision, self.identity, self.now)
-        self.draft.put_decision(change.call.decisions[-1])
-        if change.call.state == "finished" and not self.quiet("after_tool"):
-            change = Change(replace(change.call, hooks_due=True), change.log, change.ticket)
-        self.change(change)
-
-    def reassign(self, ticket: Ticket, decision: Decision) -> None:
-        """Somebody else has to answer a ticket from now on."""
-        self.view.tickets[ticket.id] = ticket
-        self.draft.put_ticket(ticket)
-        self.draft.put_decision(decision)
-        self.log(reassigned(ticket, decision, self.identity, self.now))
-
     def keep_under(self, above: Rules) -> None:
         """Keep to what the run above allows its whole tree."""
         self._above = above
         self.rules = self.rules.under(above)
 
-    def use_agent(self, agent_id: str) -> None:
-        """Go on as this agent."""
-        agent = self.agent = agent_of(self.env.registry, self.view.run)
-        rules = self.env.rules.get(agent_id) or rules_of(self.env, agent)
+    def use_agent(self, run: RunRecord) -> None:
+        """Go on as the agent that the run has now."""
+        registry, own = self.env.registry, run.task is None and run.options is None
+        agent = self.agent = registry.resolve(run.agent_id) if own else agent_of(registry, run)
+        rules = self.env.rules.get(run.agent_id) or rules_of(self.env, agent)
         self.rules = rules if self._above is None else rules.under(self._above)
-        if self.identity.agent_id != agent_id:
-            self.identity = self.draft.identity = replace(self.identity, agent_id=agent_id)
+        self.still = not agent.hooked and ACTIONS not in self.state.values
+        if self.identity.agent_id != run.agent_id:
+            self.identity = self.draft.identity = replace(self.identity, agent_id=run.agent_id)
 
     async def catch_up(self) -> None:
         """Read what others put into the thread's inbox."""
@@ -585,7 +462,7 @@ class Activation:
             match item.kind:
                 case "cancel":
                     self.attached |= item.task_id is not None  # Its owner knows.
-                    self.cancel(item.reason, interrupt=asyncio.current_task() is not self._task)
+                    self.cancel(item.reason, interrupt=asyncio.current_task() is not self.task)
                 case "tell":
                     self.attached = False
                 case _:
@@ -593,6 +470,9 @@ class Activation:
         if self.view.live:
             self.executor.nudge()
 
+
+# The moves that take no time, or look at the clock when it is over.
+_TIMELY = (Infer, Execute, Await, EndStep)
 
 # What is heard of in whatever state a run is.
 _AT_ONCE = ("cancel", "pause", "unpause", "tell")

@@ -104,7 +104,6 @@ class Answer(Struct, eq=False, gc=False):
         elif type(chunk) is CallDeltaChunk:
             self._add_call_delta(chunk)
         elif type(chunk) is CallStartChunk:
-            self._close_text()
             self._start_call(chunk)
         elif type(chunk) is StopChunk:
             self.stop = chunk.reason
@@ -138,7 +137,7 @@ class Answer(Struct, eq=False, gc=False):
 
     def _show_text(self, text: str) -> None:
         channel = self._channel
-        if channel.readers or channel.above:
+        if channel.watched():
             delta = TextDelta(self.run, self._seq, self._clock(), self.message_id, self.attempt, self._size, text)
             channel.publish(delta)
         self._size += len(text)
@@ -167,11 +166,17 @@ class Answer(Struct, eq=False, gc=False):
             )
 
     def _start_call(self, chunk: CallStartChunk) -> None:
+        if self._text or self._half or self._reasoning or self._reasoning_half:
+            self._close_text()
         if chunk.index in self._calls:
             raise ModelError(f"the model streamed two tool calls under the index {chunk.index}")
-        call = self._calls[chunk.index] = _OpenCall(clean_text(chunk.name), _clean(chunk.vendor_id))
+        name, vendor_id = chunk.name, chunk.vendor_id
+        if not (name.isascii() and (vendor_id is None or vendor_id.isascii())):
+            name, vendor_id = clean_text(name), _clean(vendor_id)
+        call = self._calls[chunk.index] = _OpenCall(name, vendor_id)
         self._parts.append(call)
-        self._announce(call.id, call.name)
+        if self._channel.readers or self._channel.above:
+            self._announce(call.id, name)
 
     def _add_call_delta(self, chunk: CallDeltaChunk) -> None:
         call = self._calls.get(chunk.index)
@@ -183,7 +188,7 @@ class Answer(Struct, eq=False, gc=False):
             if not piece:
                 return
         call.pieces.append(piece)
-        if self._channel.readers or self._channel.above:
+        if (self._channel.readers or self._channel.above) and self._channel.watched():
             at = self._clock()
             self._channel.publish(
                 ToolCallDelta(self.run, self._seq, at, self.message_id, self.attempt, call.size, call.id, piece)
@@ -201,7 +206,7 @@ class Answer(Struct, eq=False, gc=False):
         self._announce(call.id, call.name)
 
     def _announce(self, call_id: str, name: str) -> None:
-        if self._channel.readers or self._channel.above:
+        if self._channel.watched():
             self._channel.publish(ToolCallStart(self.run, self._seq, self._clock(), call_id, name))
 
     def _close_text(self) -> None:
@@ -230,20 +235,21 @@ class Answer(Struct, eq=False, gc=False):
 
     def content(self, *, keep_calls: bool = True) -> tuple[Content, ...]:
         """The finished parts. A call cut off in the middle is dropped, one that is no JSON gets a problem."""
-        self._close_text()
-        parts: list[Content] = []
+        if self._text or self._half or self._reasoning or self._reasoning_half:
+            self._close_text()
+        parts: list[Any] = []
         for part in self._parts:
             if type(part) is _OpenCall:
                 if keep_calls and (call := self._whole(part)) is not None:
                     parts.append(call)
             elif keep_calls or type(part) is not ToolCall:
-                parts.append(cast(Content, part))
+                parts.append(part)
         return tuple(parts)
 
     def _whole(self, call: _OpenCall) -> ToolCall | None:
-        text = call.text
+        text = call.text if call.half else "".join(call.pieces)
         arguments: Any = {}
-        if text.strip():
+        if text and not text.isspace():
             try:
                 arguments = msgspec.json.decode(text)
             except (msgspec.DecodeError, RecursionError) as error:

@@ -3,20 +3,17 @@ requests that one answer takes."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from ..models import (
     Attempt,
-    Chunk,
+    Line,
     Model,
     ModelRequest,
     Patience,
     PoolModel,
-    check_live,
     check_modalities,
 )
 from ..types.messages import Message, user_message
@@ -42,13 +39,13 @@ TOO_LONG = (
 )
 
 
-class Asking(Struct, eq=False):
+class Asking(Attempt, eq=False, kw_only=True):
     """One answer that a run wants: what came of it so far, and how it was asked for. Kept over all retries."""
 
     answer: Answer
-    attempt: Attempt
     started: int
-    asked: Model | None = None
+    # Whom the run wants: a model, which is the one that is asked, or a pool.
+    asked: Model
     # Whether anything came of the present request, and whether one that was too long was made shorter.
     began: bool = False
     refitted: bool = False
@@ -57,72 +54,69 @@ class Asking(Struct, eq=False):
     cut: bool = False
 
     @property
-    def name(self) -> str:
+    def answerer(self) -> str:
         """Whose answer it is, as events show it."""
-        model = self.attempt.model or self.asked
-        return "" if model is None else model.name
+        return (self.model or self.asked).name
 
-    def choose(self, asked: Model) -> Model:
+    def turn(self, asked: Model) -> None:
+        """A hook wants another model than last time: who was tried before says nothing about it."""
+        self.asked, self.model, self.name = asked, None, ""
+        self.tried, self.switches, self.failures, self.breaks = {}, 0, 0, 0
+
+    def choose(self) -> Model:
         """The model to ask: the one that is wanted, or a member if that is a pool."""
-        if asked is not self.asked:
-            if self.asked is not None:
-                # A hook wants another one than last time: who was tried before says nothing about it.
-                self.attempt = Attempt(self.attempt.thread_id, self.attempt.run_id)
-            self.asked = asked
-        if isinstance(asked, PoolModel):
-            return asked.choose(self.attempt)
-        self.attempt.turn_to(asked, asked.name)
-        return asked
+        if isinstance(self.asked, PoolModel):
+            return self.asked.choose(self)
+        self.turn_to(self.asked, self.asked.name)
+        return self.asked
 
 
-async def stream(act: Activation, asking: Asking, model: Model, request: ModelRequest, patience: Patience) -> None:
+async def stream(act: Activation, asking: Asking, line: Line, request: ModelRequest, patience: Patience) -> None:
     """Ask the model once, and take in what it answers."""
-    answer, models = asking.answer, act.env.registry.models
-    check_live(model)
-    check_modalities(model, models.facts_of(model), request)
-    guard = models.guard(model)
+    answer, model, guard = asking.answer, line.model, line.guard
+    if line.facts is not None:
+        check_modalities(model, line.facts, request)
     granted = None if guard is None else await guard.enter(request, patience.longest_retry_after)
     checkpoints = Checkpoints(act, answer) if act.env.store.durable else None
+    watch = act.watch = act.watch or Watch(act.env.watches)
+    watch.begin(act.task, model, request, patience)
     try:
         if asking.again:
             answer.go_on(act.head)
-        with act.env.watches.watch(model, request, patience) as watch:
-            await _take_in(asking, model.stream(request), watch, checkpoints)
+        chunks, chunk, add = model.stream(request), None, answer.add
+        try:
+            async for chunk in chunks:
+                add(chunk)
+                watch.fresh = True
+                if checkpoints is not None and checkpoints.due():
+                    watch.held = True
+                    await checkpoints.pass_by()
+                    watch.held = False
+        finally:
+            asking.began = chunk is not None
+            # A generator that came to its end is closed; whatever else may still hold a connection.
+            ended = getattr(chunks, "ag_frame", chunks) is None
+            if not ended and (close := getattr(chunks, "aclose", None)) is not None:
+                await close()
+        watch.end()
         if checkpoints is not None and answer.stop == "max_tokens":
             await checkpoints.write()
-    except BaseException as error:
+    except BaseException as raised:
+        error = watch.end(raised) or raised
         if granted is not None:
             granted.failed(error)
         if checkpoints is not None and isinstance(error, Exception):
             await checkpoints.write()  # What is gone on from must be there for whoever takes over.
-        raise
+        if error is raised:
+            raise
+        raise error from raised
     finally:
         if answer.usage is not NO_USAGE:
-            answer.usage = models.priced(model, answer.usage)
+            answer.usage = act.env.registry.models.priced(model, answer.usage)
         if checkpoints is not None:
             checkpoints.close()
     if granted is not None:
         granted.succeeded(answer.usage)
-
-
-async def _take_in(
-    asking: Asking, chunks: AsyncIterator[Chunk], watch: Watch, checkpoints: Checkpoints | None
-) -> None:
-    add, chunk = asking.answer.add, None
-    try:
-        async for chunk in chunks:
-            add(chunk)
-            watch.fresh = True
-            if checkpoints is not None and checkpoints.due():
-                watch.held = True
-                await checkpoints.pass_by()
-                watch.held = False
-    finally:
-        asking.began = chunk is not None
-        # A generator that came to its end is closed; whatever else may still hold a connection.
-        ended = getattr(chunks, "ag_frame", chunks) is None
-        if not ended and (close := getattr(chunks, "aclose", None)) is not None:
-            await close()
 
 
 def continued(act: Activation, asking: Asking, request: ModelRequest) -> ModelRequest:

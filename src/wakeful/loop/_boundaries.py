@@ -12,10 +12,10 @@ from ..errors import Conflict, InboxMoved, WakefulError
 from ..plugins import RunEnd, Step
 from ..tools import default_decision, error_reply, escalated
 from ..types.events import Handoff, RunFinish, StepEnd
-from ..types.runs import Cancelled, Failed, NaturalEnd, Outcome, Stopped, Termination, Waiting, WaitReason
+from ..types.runs import NaturalEnd, Outcome, Stopped, Termination, Waiting, WaitReason
 from ._calls import hear_back, settle_arrivals
 from ._ledger import finished
-from ._moves import END_STEP, Take, next_move
+from ._moves import CLOSING, END_STEP, Take, next_move
 from ._needs import needs_of
 from ._policies import output_of
 from ._summaries import drop_summary, land_summary, wait_for_summary
@@ -131,15 +131,16 @@ async def _take_input(act: Activation, items: list[InboxItem]) -> None:
 
 async def end_step(act: Activation, move: EndStep) -> None:
     """Close the step."""
-    if not act.quiet("step_end"):
+    if not (act.still or act.quiet("step_end")):
         await act.phase("step_end", act.agent.hooks["step_end"], Step)
     _close_step(act)
 
 
 def _close_step(act: Activation) -> None:
     run = act.view.run
-    act.put_run(replace(run, stage="between", updated_at=act.now))
-    act.view.calls.clear()
+    act.view.run = act.draft.run = replace(run, stage="between", updated_at=act.now)
+    if act.view.calls:
+        act.view.calls.clear()
     act.draft.log.append(StepEnd(act.identity, 0, act.now, run.steps))
     if run.news:
         tell_news(act)
@@ -172,7 +173,7 @@ async def switch_agent(act: Activation, move: SwitchAgent) -> None:
     act.give_up(act.view.tickets.values())  # Of a backend, which isn't told any more.
     await act.phase("deactivate", [h for h in old.hooks["deactivate"] if h.plugin not in new.configs], Step)
     act.set_run(agent_id=move.agent_id, next_agent=None, handoffs=run.handoffs + 1)
-    act.use_agent(move.agent_id)
+    act.use_agent(act.view.run)
     act.log(Handoff(act.identity, 0, now, run.agent_id, move.agent_id))
     await act.phase("activate", [h for h in new.hooks["activate"] if h.plugin not in old.configs], Step)
 
@@ -212,11 +213,10 @@ async def finish(act: Activation, move: Finish) -> None:
         await act.env.abort_remote(act)
     if act.view.run.stage != "between":
         _close_step(act)
-    if isinstance(move.termination, Failed | Cancelled):
-        await drop_summary(act)
-    else:
-        await wait_for_summary(act)
-    act.give_up(act.view.tickets.values())
+    if act.fitting is not None:
+        await (drop_summary if type(move.termination) in CLOSING else wait_for_summary)(act)
+    if act.view.tickets:
+        act.give_up(act.view.tickets.values())
     if act.agent.shape is not None and act.output is UNSET and type(move.termination) is NaturalEnd:
         # An activation before this one judged the answer.
         act.output = output_of(act.view.answer, act.agent.shape) if act.view.answer else UNSET
@@ -227,7 +227,7 @@ async def _leave(
     act: Activation, status: Literal["waiting", "done"], termination: Termination | None, waiting: Waiting | None
 ) -> None:
     """End the activation, unless something came in that changes what to do."""
-    if act.run_end_due and not act.quiet("run_end"):
+    if act.run_end_due and not (act.still or act.quiet("run_end")):
         hooks, seen = act.agent.hooks["run_end"], act.inbox_head
         try:
             await act.phase("run_end", hooks, RunEnd, lambda c: _ending(c, status, termination, waiting))
@@ -244,15 +244,17 @@ async def _leave(
     if act.draft.notices:
         await act.flush()  # So that one which fails is noted while the log is still open.
     before, tasks, aside, now = act.view.run, act.view.tasks, act.draft.aside(), act.now
-    run = replace(before, status=status, waiting=waiting, updated_at=now)
-    if status == "waiting":
-        run = replace(run, needs=needs_of(act.agent, act.view.calls.values(), act.state.export()))
-    elif termination is not None:
-        run = replace(run, outcome=Outcome(termination, act.output), finished_at=now, ending=None)
-        end_with_run(act, run)
-    act.put_run(run)
+    if status == "done" and termination is not None:
+        outcome = Outcome(termination, act.output)
+        run = replace(before, status=status, outcome=outcome, finished_at=now, ending=None, updated_at=now)
+        if tasks or run.task is not None:
+            end_with_run(act, run)
+    else:
+        needs = needs_of(act.agent, act.view.calls.values(), act.state.export())
+        run = replace(before, status=status, waiting=waiting, needs=needs, updated_at=now)
+    act.view.run = act.draft.run = run
     finish = RunFinish(act.identity, 0, now, status, termination, waiting, run.usage, run.steps, run.backend)
-    act.log(finish)
+    act.draft.log.append(finish)
     try:
         await act.flush(release=True, inbox_head=act.inbox_head)
     except InboxMoved:

@@ -25,6 +25,7 @@ from ..tools import (
 from ..types.runs import Blocked, Call, CallOutcome, TaskOutcome, TaskRecord
 from ._executor import Arrival
 from ._ledger import Change, closed, finished, interrupted_reply, suspended
+from ._moves import NOBODY
 from ._tasks import hear_of_tasks
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def _check(act: Activation, call: Call) -> tuple[Tool, dict[str, Any]] | None:
         _finish(act, call, _error(call, kind, call.problem), "error")
         return None
     try:
-        return tool, tool.bind(call.effective_arguments)
+        return tool, tool.bind(call.arguments if call.edited is None else call.edited)
     except InvalidArguments as error:
         _finish(act, call, _error(call, error.kind, str(error)), "error")
         return None
@@ -106,6 +107,7 @@ async def _gate(act: Activation, call: Call, tool: Tool, arguments: dict[str, An
                 continue
             if _RANK[type(answer)] > _RANK[type(found)]:
                 found, asked_by = answer, hook.plugin
+        act.now = act.clock.now()
     if _RANK[type(found)] < _RANK[Suspend]:
         if isinstance(tool, ClientTool):
             found, asked_by = Suspend(f"{call.name} runs in the client", None, ("result",)), "client"
@@ -174,7 +176,7 @@ def _intercept(
 
 
 async def _start(act: Activation, ready: list[Ready]) -> None:
-    if not act.quiet("before_tool"):
+    if not (act.still or act.quiet("before_tool")):
         for call, _, arguments in ready:
 
             def prepare(ctx: BeforeTool, call: Call = call, arguments: dict[str, Any] = arguments) -> None:
@@ -206,15 +208,15 @@ async def _start(act: Activation, ready: list[Ready]) -> None:
             act.view.calls[call.id] = act.draft.calls[call.id] = call
         raise
     run, snapshot = act.view.run, act.state.snapshot()
-    fence = _fence(act)
-    executor, services = act.executor, act.services
+    fence = 0 if act.draft.fence is None else act.draft.fence.epoch
+    executor = act.tools or act.executor
     alone = len(act.view.calls) == 1
     for row, tool, arguments in started:
-        context = ToolContext(act.identity, row, snapshot, run.principal, fence, services, tool)
+        context = ToolContext(act.identity, row, snapshot, run.principal, fence, executor.services, tool)
         if not (alone and tool.is_async):
             executor.start(row, tool, arguments, context)
             continue
-        begun = executor.begin_inline(row, tool, arguments, context)
+        begun = executor.begin_inline(act.task, row, tool, arguments, context)
         arrival = begun if isinstance(begun, Arrival) else await executor.end_inline(begun)
         act.now = act.clock.now()
         _settle(act, arrival)
@@ -261,7 +263,7 @@ def _answered(act: Activation, call: Call | None, task: TaskRecord, outcome: Tas
         _finish(act, call, _error(call, error.kind, explain(error).partition(": ")[2]), "error")
     else:
         _finish(act, call, reply, "ok")
-    act.view.deferred = frozenset()
+    act.view.deferred = NOBODY
 
 
 def settle_arrivals(act: Activation) -> None:
@@ -270,35 +272,31 @@ def settle_arrivals(act: Activation) -> None:
     arrivals, executor.arrivals = executor.arrivals, []
     for arrival in arrivals:
         _settle(act, arrival)
-    act.view.deferred = frozenset()
+    act.view.deferred = NOBODY
 
 
 def _settle(act: Activation, arrival: Arrival) -> None:
     act.view.live.discard(arrival.call_id)
-    call, context = act.view.calls[arrival.call_id], arrival.context
-    reply = arrival.reply
-    match arrival.ended:
-        case "ok" if reply is not None:
+    call, reply, ended = act.view.calls[arrival.call_id], arrival.reply, arrival.ended
+    if reply is not None and (ended == "ok" or ended == "error"):
+        outcome: CallOutcome = ended
+        if (changes := arrival.context.changes) is not None and ended == "ok":
             try:
-                if context.changes is not None:
-                    act.apply(context.changes)
+                act.apply(changes)
             except Exception as error:  # A reducer is the application's code.
                 text = f"{call.name} ran, but its state update was refused: {error}"
-                _finish(act, call, _error(call, "state", text), "error")
-            else:
-                _finish(act, call, reply, "ok")
-        case "error" if reply is not None:
-            _finish(act, call, reply, "error")
-        case "asked" if arrival.asked is not None:
-            asked = arrival.asked
-            act.change(
-                suspended(call, act.identity, act.now, message=asked.message, asked_by="tool", terms=asked.terms)
-            )
-        case "parked":
-            act.change(Change(_parked(call, arrival.parked), ()))
-        case _:
-            # No result: what to do is the effect's question, and `recover` answers it.
-            act.interrupted[call.id] = arrival.ended
+                reply, outcome = _error(call, "state", text), "error"
+        _finish(act, call, reply, outcome)
+    elif arrival.asked is not None:
+        asked = arrival.asked
+        act.change(
+            suspended(call, act.identity, act.now, message=asked.message, asked_by="tool", terms=asked.terms)
+        )
+    elif ended == "parked":
+        act.change(Change(_parked(call, arrival.parked), ()))
+    else:
+        # No result: what to do is the effect's question, and `recover` answers it.
+        act.interrupted[call.id] = ended
 
 
 def _parked(call: Call, parked: Parked | None) -> Call:
@@ -313,7 +311,7 @@ def _parked(call: Call, parked: Parked | None) -> Call:
 
 def _finish(act: Activation, call: Call, reply: ToolReply, outcome: CallOutcome) -> None:
     change = finished(call, reply, outcome, act.identity, act.now)
-    if not act.quiet("after_tool"):
+    if not (act.still or act.quiet("after_tool")):
         change = Change(replace(change.call, hooks_due=True), change.log)
     act.change(change)
 

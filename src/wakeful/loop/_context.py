@@ -23,7 +23,7 @@ from ..context import (
     truncate,
 )
 from ..errors import ContextOverflow, ModelError
-from ..models import Model, ModelFacts, ModelRequest
+from ..models import Line, Model, ModelFacts, ModelRequest
 from ..types.content import ToolReply
 from ..types.messages import Message
 from ..types.requests import ModelSettings
@@ -33,7 +33,7 @@ from ._summaries import Writing, begin_summary, summary_landed
 if TYPE_CHECKING:
     from ._activation import Activation
 
-__all__ = ["Fitting", "find_reply", "fit", "fitting_of", "learn", "make_room", "page_size"]
+__all__ = ["Fitting", "find_reply", "fit", "fits", "fitting_of", "learn", "make_room", "page_size"]
 
 _PAGE = 8000
 
@@ -48,7 +48,6 @@ class Fitting:
         "landed",
         "offers_reader",
         "offload",
-        "ordered",
         "reader",
         "sent",
         "tally",
@@ -70,8 +69,6 @@ class Fitting:
         self._request: ModelRequest | None = None
         self._rest: tuple[ModelRequest, Gauge, int] | None = None
         self._room: tuple[Context, ModelSettings, Any, int | None, Room | None] | None = None
-        # The history, once it was found to be in order: it stays so while it only grows.
-        self.ordered: Sequence[Message] | None = None
 
     def begin(self, request: ModelRequest) -> None:
         """A request is to be fitted, perhaps for the second time."""
@@ -120,7 +117,28 @@ def learn(act: Activation, model: Model, usage: Usage) -> None:
         act.env.gauges.of(model).learn(own.weight, usage.input_tokens)
 
 
-async def fit(act: Activation, model: Model, request: ModelRequest) -> ModelRequest:
+def fits(act: Activation, line: Line, request: ModelRequest) -> bool:
+    """Whether the request can be sent as it is, without a look at its size: there is nothing to count for, and the
+    messages are in order, being the first one alone or what the loop made of a history that was."""
+    policy = act.agent.agent.context
+    if policy is None:
+        return True
+    if act.fitting is not None:
+        return False
+    messages = request.messages
+    if messages is not act.ordered:
+        if len(messages) != 1 or messages[0].role != "user" or messages[0].covers is not None:
+            return False
+        act.ordered = messages
+    if policy.max_tokens is not None or policy.offload is not None:
+        return False
+    if line.facts is not None and line.facts.context_window is not None:
+        return False
+    gauge = act.env.gauges.known.get(line.model.name)
+    return gauge is None or gauge.refused is None
+
+
+async def fit(act: Activation, line: Line, request: ModelRequest) -> ModelRequest:
     """The request as it may be sent; most of the time that is the request itself."""
     policy = act.agent.agent.context
     if policy is None:
@@ -128,27 +146,31 @@ async def fit(act: Activation, model: Model, request: ModelRequest) -> ModelRequ
     own = fitting_of(act)
     own.begin(request)
     own.sent = None
-    own.sent = await _fitted(act, own, policy, model, request)
+    own.sent = await _fitted(act, own, policy, line, request)
     return own.sent
 
 
 async def _fitted(
-    act: Activation, own: Fitting, policy: Context, model: Model, request: ModelRequest
+    act: Activation,
+    own: Fitting,
+    policy: Context,
+    line: Line,
+    request: ModelRequest,
 ) -> ModelRequest:
-    gauge = act.env.gauges.of(model)
-    room = own.room(policy, request, act.env.registry.models.facts_of(model), gauge)
+    gauge = act.env.gauges.of(line.model)
+    room = own.room(policy, request, line.facts, gauge)
     messages = request.messages
-    if room is None and not policy.offload and messages is own.ordered and not own.landed:
+    if room is None and not policy.offload and messages is act.ordered and not own.landed:
         return request  # There is nothing to count for, and the loop keeps its own messages in order.
     tally = own.tally.over(messages, gauge) if messages is act.history else Tally().over(messages, gauge)
-    own.ordered = messages if tally.ordered and not tally.readable else None
+    act.ordered = messages if tally.ordered and not tally.readable else None
     own.offload = room.offload if room is not None else policy.offload or 0
     own.weight = 0 if room is None else own.rest(request, gauge) + tally.weight
     as_it_is = tally.ordered and not tally.readable and not own.landed
     short = room is None or gauge.scaled(own.weight) <= room.threshold
     if as_it_is and short and (not own.offload or tally.heaviest <= own.offload):
         return request
-    return await _Shaping(act, own, policy, model, gauge, room).shape(request)
+    return await _Shaping(act, own, policy, line.model, gauge, room).shape(request)
 
 
 class _Shaping:
@@ -266,8 +288,9 @@ class _Shaping:
 async def make_room(act: Activation, model: Model, request: ModelRequest, error: Exception) -> bool:
     """The vendor called the request too long: learn from it, and summarise what can be. Whether to try again."""
     policy, own = act.agent.agent.context, act.fitting
-    if policy is None or own is None or own.sent is None:
+    if policy is None or (own is not None and own.sent is None):
         return False
+    own = fitting_of(act)
     gauge = act.env.gauges.of(model)
     weight = gauge.weigh_rest(request.system, request.tools, request.output)
     gauge.refuse(weight + sum([gauge.weigh_anew(message) for message in request.messages]), str(error))

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from msgspec.structs import force_setattr
 
 from ..state import OWN_NAMES, SentNotice, State
 from ..stores import Commit, Committed, Fence, InboxItem, Relay, StateWrite
@@ -14,11 +18,14 @@ from ..types.tickets import Decision, Ticket
 
 __all__ = ["Draft"]
 
+# What few steps have is made when there is some: every run begins with a draft.
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
 
 class Draft:
     """The next commit in the making: `run` is the run's record, `calls` the rows of the ledger that changed.
 
-    After a refusal all of it is still there. What a step rarely has is a tuple, which costs nothing while empty.
+    After a refusal all of it is still there. `more` says whether there is any of what few steps have.
     """
 
     __slots__ = (
@@ -35,6 +42,7 @@ class Draft:
         "fence",
         "identity",
         "log",
+        "more",
         "notices",
         "request",
         "run",
@@ -49,44 +57,55 @@ class Draft:
         self.log: list[Message | Event] = []
         self.run: RunRecord | None = None
         self.calls: dict[str, Call] = {}
-        self.notices: tuple[SentNotice, ...] = ()
         self.fence: Fence | None = None
         self.version: int | None = None
         self.claim: str | None = None
         self.request: str | None = None
         self.begun: Future[None] | None = None
+        self.more = False
+        self.notices: tuple[SentNotice, ...] = ()
+        self.tasks: Mapping[str, TaskRecord] = _NOTHING
         self._closed: RunRecord | None = None
-        self._tickets: dict[str, Ticket] = {}
+        self._tickets: Mapping[str, Ticket] = _NOTHING
         self._decisions: tuple[Decision, ...] = ()
         self._taken: tuple[str, ...] = ()
-        self.tasks: dict[str, TaskRecord] = {}
         self._items: tuple[InboxItem, ...] = ()
         self._relays: tuple[Relay, ...] = ()
-        self._seen: dict[str, int] = {}
+        self._seen: Mapping[str, int] = _NOTHING
 
     def put_closed(self, run: RunRecord) -> None:
         """Write the record of a run that this one supersedes."""
-        self._closed = run
+        self._closed, self.more = run, True
 
     def put_ticket(self, ticket: Ticket) -> None:
         """Write a ticket."""
-        self._tickets[ticket.id] = ticket
+        self._tickets = {**self._tickets, ticket.id: ticket}
+        self.more = True
 
     def put_decision(self, decision: Decision) -> None:
         """Write a decision."""
         self._decisions = (*self._decisions, decision)
+        self.more = True
 
     def put_task(self, task: TaskRecord) -> None:
         """Write a task."""
-        self.tasks[task.id] = task
+        self.tasks = {**self.tasks, task.id: task}
+        self.more = True
 
     def put_item(self, item: InboxItem) -> None:
         """Put an item into another thread's inbox."""
         self._items = (*self._items, item)
+        self.more = True
 
     def put_relay(self, relay: Relay) -> None:
         """Send something to a recipient outside the store."""
         self._relays = (*self._relays, relay)
+        self.more = True
+
+    def put_notices(self, notices: Iterable[SentNotice]) -> None:
+        """Deliver these once they are committed."""
+        self.notices = (*self.notices, *notices)
+        self.more = True
 
     def divert(self, relay_of: Callable[[InboxItem], Relay]) -> bool:
         """Let messages go by relays which the inboxes they are for have no room for; whether there are any."""
@@ -95,88 +114,88 @@ class Draft:
         self._relays = (*self._relays, *[relay_of(item) for item in mail])
         return bool(mail)
 
-    def aside(self) -> tuple[dict[str, TaskRecord], tuple[InboxItem, ...]]:
+    def aside(self) -> tuple[Mapping[str, TaskRecord], tuple[InboxItem, ...]]:
         """What is said about tasks and to other threads so far, to go back to."""
-        return dict(self.tasks), self._items
+        return self.tasks, self._items
 
-    def go_back(self, aside: tuple[dict[str, TaskRecord], tuple[InboxItem, ...]]) -> None:
+    def go_back(self, aside: tuple[Mapping[str, TaskRecord], tuple[InboxItem, ...]]) -> None:
         """Take back what was said about tasks and to other threads since."""
         self.tasks, self._items = aside
 
     def take(self, item_id: str, revision: int | None = None) -> None:
         """Mark an inbox item as taken in; with a revision only if nobody changed it since."""
         self._taken = (*self._taken, item_id)
+        self.more = True
         if revision is not None:
-            self._seen[item_id] = revision
+            self._seen = {**self._seen, item_id: revision}
 
     def leave(self, item_ids: set[str], messages: list[Message]) -> None:
         """Take back that these items were taken in, with what they became."""
         self._taken = tuple([item_id for item_id in self._taken if item_id not in item_ids])
         self._seen = {k: v for k, v in self._seen.items() if k not in item_ids}
         self.log = [entry for entry in self.log if all(entry is not message for message in messages)]
+        self.more = self._has_more()
 
     def __bool__(self) -> bool:
-        return bool(
-            self.log
-            or self.run is not None
-            or self.calls
-            or self._tickets
-            or self._taken
-            or self.tasks
-            or self._items
-            or self._relays
-            or self.state.changes
-            or self.notices
-        )
+        return bool(self.log or self.run is not None or self.calls or self.more or self.state.changes)
 
-    def commit(self, now: int, *, release: bool = False, inbox_head: int | None = None) -> Commit:
+    def commit(self, now: int, release: bool = False, inbox_head: int | None = None) -> Commit:
         """Everything gathered, as one commit."""
         if self.state.changes:
             self._show_changes(now)
-        identity = self.identity
-        runs = (self.run,) if self._closed is None and self.run is not None else self._records()
-        log, calls = tuple(self.log), tuple(self.calls.values())
+        identity, run = self.identity, self.run
+        log, runs, calls = tuple(self.log), () if run is None else (run,), tuple(self.calls.values())
         commit = Commit(identity.thread_id, identity, self.fence, log, runs, calls, release, inbox_head)
         if self.claim is not None:
             commit.claim, commit.version, commit.request = self.claim, self.version, self.request
         if self.state.changes:
             commit.state = self._writes()
-        if self._tickets or self._decisions or self._taken:
-            commit.tickets = tuple(self._tickets.values())
-            commit.decisions, commit.taken, commit.seen = self._decisions, self._taken, self._seen
-        if self.tasks or self._items:
-            commit.tasks, commit.inbox = tuple(self.tasks.values()), self._items
-        if self._relays:
-            commit.relays = self._relays
+        if self.more:
+            self._add_more(commit)
         return commit
 
+    def _add_more(self, commit: Commit) -> None:
+        if self._closed is not None:
+            commit.runs = (self._closed, *commit.runs)
+        commit.tickets, commit.decisions = tuple(self._tickets.values()), self._decisions
+        commit.taken, commit.seen = self._taken, self._seen
+        commit.tasks, commit.inbox, commit.relays = tuple(self.tasks.values()), self._items, self._relays
+
     def clear(self, commit: Commit, committed: Committed) -> None:
-        """Begin anew after a commit; what was added while it was being written stays."""
-        del self.log[: len(commit.log)]
+        """Begin anew after a commit; what was added while it was being written stays. Messages get their numbers,
+        as the conversation has them; events have theirs from whoever reads the log, or shows them."""
+        log = commit.log
+        seq = committed.head - len(log)
+        for entry in log:
+            seq += 1
+            if type(entry) is Message:
+                force_setattr(entry, "seq", seq)
+        del self.log[: len(log)]
         if commit.runs and commit.runs[-1] is self.run:
             self.run = None
-        self.calls.clear()
-        self.notices = ()
-        if self._tickets or self._decisions or self._taken:
-            self._tickets, self._decisions, self._taken = {}, (), self._taken[len(commit.taken) :]
-            self._seen = {k: v for k, v in self._seen.items() if k in self._taken}
-        if self._relays:
-            self._relays = self._relays[len(commit.relays) :]
-        if self.tasks or self._items:
-            self._items = self._items[len(commit.inbox) :]
-            self.tasks = {k: v for k, v in self.tasks.items() if v not in commit.tasks}
+        if self.calls:
+            self.calls.clear()
         if self.state.changes:
             self.state.changes = {}
-        if self._closed is not None:
-            self._closed = None
+        if self.more:
+            self._clear_more(commit)
         if self.claim is not None:
             self.fence = Fence(committed.epoch, self.claim)
             self.claim = self.version = self.request = None
         if self.begun is not None and not self.begun.done():
             self.begun.set_result(None)
 
-    def _records(self) -> tuple[RunRecord, ...]:
-        return tuple([run for run in (self._closed, self.run) if run is not None])
+    def _clear_more(self, commit: Commit) -> None:
+        self._closed, self.notices = None, ()
+        self._tickets, self._decisions, self._taken = _NOTHING, (), self._taken[len(commit.taken) :]
+        self._seen = {k: v for k, v in self._seen.items() if k in self._taken}
+        self._relays, self._items = self._relays[len(commit.relays) :], self._items[len(commit.inbox) :]
+        self.tasks = {k: v for k, v in self.tasks.items() if v not in commit.tasks}
+        self.more = self._has_more()
+
+    def _has_more(self) -> bool:
+        closing = self._closed is not None or bool(self._tickets or self._decisions or self._taken)
+        return closing or bool(self.tasks or self._items or self._relays or self.notices)
 
     def _show_changes(self, now: int) -> None:
         shown = {

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextvars import copy_context
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from msgspec import Struct
 
-from ..clock import Clock, Timer
+from ..clock import Timer
 from ..errors import ToolError, explain
-from ..tools import Asked, Parked, Tool, ToolContext, ToolThreads, error_reply, reply_of
+from ..tools import Asked, Parked, Tool, ToolContext, error_reply, reply_of
 from ..types.content import ToolReply
 from ..types.runs import Call
 from ._inline import Inline, LeftBehind
+from ._services import CallServices
 
 if TYPE_CHECKING:
     from ._activation import Activation
@@ -70,14 +72,18 @@ class Executor:
         "children",
         "loop",
         "passed_on",
+        "services",
     )
 
-    def __init__(self, clock: Clock, threads: ToolThreads, abandoned: set[Any], grace: float) -> None:
-        self._clock = clock
-        self._threads = threads
-        self._abandoned = abandoned
-        self._grace = grace
+    def __init__(self, act: Activation) -> None:
+        env = act.env
+        self._clock = env.clock
+        self._threads = env.threads
+        self._abandoned = env.abandoned
+        self._grace = env.grace
         self.loop = asyncio.get_running_loop()
+        # What running tools reach through their context.
+        self.services = CallServices(act, self.loop)
         self._running: dict[str, Running] = {}
         self._waiter: asyncio.Future[None] | None = None
         self.arrivals: list[Arrival] = []
@@ -121,18 +127,28 @@ class Executor:
         self.interrupt()
 
     def begin_inline(
-        self, call: Call, tool: Tool, arguments: dict[str, Any], context: ToolContext
+        self,
+        task: asyncio.Task[Any] | None,
+        call: Call,
+        tool: Tool,
+        arguments: dict[str, Any],
+        context: ToolContext,
     ) -> Arrival | Running:
         """Run a step's only call in this task: up to its end, or to where it waits and `end_inline` goes on.
         `passed_on` says whether the caller's cancellation went through the tool; whoever takes the arrival must
         raise it then."""
-        task = asyncio.current_task(self.loop)
         pending = 0 if task is None else task.cancelling()
-        inline = Inline(tool.call(arguments, context))
-        if inline.begin():
+        coroutine, variables = tool.call(arguments, context), copy_context()
+        waits_for, raised = None, None
+        try:
+            waits_for = variables.run(coroutine.send, None)
+        except StopIteration as stop:
             # It never waited: there is nothing to watch over.
             self.passed_on = task is not None and task.cancelling() > pending
-            return self._returned(call, tool, context, inline.value)
+            return self._returned(call, tool, context, stop.value)
+        except BaseException as error:
+            raised = error
+        inline = Inline(coroutine, variables, waits_for, raised)
         running = self._running[call.id] = Running(call, tool, context)
         running.awaiter, running.inline, running.pending = task, inline, pending
         return running

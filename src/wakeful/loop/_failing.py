@@ -65,6 +65,7 @@ async def failed(act: Activation, asking: Asking, error: ModelError, patience: P
     await act.flush()
     if act.view.run.cancel is None:
         await sleep(act.clock, pause)
+        act.now = act.clock.now()
     else:
         give_up(act)
 
@@ -78,25 +79,25 @@ def _unwaited(error: ModelError, patience: Patience) -> str:
 
 def _pause(asking: Asking, error: ModelError, patience: Patience, *, counted: bool) -> float | None:
     """How long to wait before the model, or another member of its pool, is asked; None for not at all."""
-    attempt, pool = asking.attempt, asking.asked
-    if not isinstance(pool, PoolModel) or attempt.model is None:
+    pool = asking.asked
+    if not isinstance(pool, PoolModel) or asking.model is None:
         pool = None
-    if pool is not None and pool.leaves(attempt, error):
-        pool.leave(attempt, error)
+    if pool is not None and pool.leaves(asking, error):
+        pool.leave(asking, error)
         return 0.0
     if not error.transient:
         return None
     if asking.began:
-        attempt.failures, attempt.breaks = 0, attempt.breaks + 1
-        spent = attempt.breaks > patience.stream_retries
+        asking.failures, asking.breaks = 0, asking.breaks + 1
+        spent = asking.breaks > patience.stream_retries
     else:
-        attempt.failures += 1
-        spent = attempt.failures > patience.retries
+        asking.failures += 1
+        spent = asking.failures > patience.retries
     if patience.waits_for(error) and not (counted and spent):
-        return patience.pause_after(attempt.failures + attempt.breaks, error)
+        return patience.pause_after(asking.failures + asking.breaks, error)
     if pool is None:
         return None
-    pool.leave(attempt, error)
+    pool.leave(asking, error)
     return 0.0
 
 
@@ -124,6 +125,6 @@ def keep_partial(act: Activation, asking: Asking, *, keep: bool = True) -> bool:
     stop = "cancelled" if act.being_cancelled() or run.cancel is not None else "unknown"
     took = now - asking.started
     act.view.answer = message
-    act.log(message, InferenceComplete(act.identity, 0, now, asking.name, message.id, stop, used, took))
+    act.log(message, InferenceComplete(act.identity, 0, now, asking.answerer, message.id, stop, used, took))
     act.put_run(replace(run, stage="acting", answer_id=message.id))
     return True

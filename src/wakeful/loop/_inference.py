@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ..context import READ_RESULT
 from ..errors import ContextOverflow, ModelError, StoreError, explain
-from ..models import Attempt, Model, ModelRequest
+from ..models import Model, ModelRequest, PoolModel
 from ..plugins import (
     AfterInference,
     BeforeInference,
@@ -22,7 +22,7 @@ from ..plugins import (
     Step,
     select_context,
 )
-from ..types.content import Content, ToolCall
+from ..types.content import Content, Text, ToolCall
 from ..types.events import InferenceComplete, StepStart, ToolCallReady
 from ..types.messages import Message, Producer, user_message
 from ..types.requests import ModelSettings, ToolSpec
@@ -30,9 +30,9 @@ from ..types.runs import Call, NaturalEnd
 from ._answer import NO_USAGE, Answer
 from ._asking import Asking, continued, goes_on, stream
 from ._checkpoints import restore, resumed_stream
-from ._context import fit, fitting_of, learn, make_room
+from ._context import fit, fits, fitting_of, learn, make_room
 from ._failing import end_whole, failed, give_up, keep_partial
-from ._policies import judge, signature
+from ._policies import judge, limit_reached, signature
 
 if TYPE_CHECKING:
     from ._activation import Activation
@@ -43,6 +43,7 @@ __all__ = ["infer"]
 _log = logging.getLogger("wakeful")
 
 _NATURAL_END = NaturalEnd()
+_BOOK = ContextBook.name
 
 
 async def infer(act: Activation, move: Infer) -> None:
@@ -51,17 +52,18 @@ async def infer(act: Activation, move: Infer) -> None:
     run, resumes = act.view.run, False
     if run.stage == "between":
         run = replace(run, stage="inferring", steps=run.steps + 1, updated_at=act.now)
-        act.put_run(run)
+        act.view.run = act.draft.run = run
         act.draft.log.append(StepStart(act.identity, 0, act.now, run.steps))
-        if not act.quiet("step_start"):
+        if not (act.still or act.quiet("step_start")):
             await act.phase("step_start", act.agent.hooks["step_start"], Step)
     else:
         resumes = act.asking is None and act.env.store.durable
     if act.agent.backend is not None:
         await act.env.execute_remote(act, await resumed_stream(act, act.channel) if resumes else None)
+        act.now = act.clock.now()
         return
     book: Book | None = None
-    if act.quiet("before_inference") and ContextBook.name not in act.state.values:
+    if (act.still or act.quiet("before_inference")) and _BOOK not in act.state.values:
         model, request = _plain_request(act)
     else:
         model, request, book = await _prepare(act)
@@ -69,9 +71,13 @@ async def infer(act: Activation, move: Infer) -> None:
         give_up(act)
         return
     await act.flush()
-    asking = act.asking or await _begin(act, resumes)
+    asking = act.asking or _begin(act, model)
+    if asking.asked is not model:
+        asking.turn(model)
+    if resumes:
+        await _resume(act, asking)
     try:
-        answered = await _ask(act, asking, model, request)
+        answered = await _ask(act, asking, request)
     except BaseException:
         keep_partial(act, asking)
         raise
@@ -86,38 +92,53 @@ async def infer(act: Activation, move: Infer) -> None:
     run = act.view.run
     producer = Producer(run.identity.run_id, run.steps, act.identity.agent_id)
     message = Message(answer.message_id, "assistant", content, now, producer)
-    if not act.quiet("after_inference"):
+    if not (act.still or act.quiet("after_inference")):
         await _after(act, message, None, answer, request)
     _accept(act, asking, message, request)
 
 
-async def _begin(act: Activation, resumes: bool) -> Asking:
-    """Begin an answer; or go on with the one that the end of another process cut off."""
-    answer = Answer(act.identity, act.head, act.channel, act.clock.now)
+def _begin(act: Activation, model: Model) -> Asking:
+    """Begin an answer."""
     run = act.identity
-    asking = act.asking = Asking(answer, Attempt(run.thread_id, run.run_id), act.now)
-    if resumes and await restore(act, answer):
-        asking.again = True
-        if answer.whole():
-            answer.withdraw("its process ended")
-        else:
-            answer.break_off("its process ended", anew=act.agent.output is not None, reshow=True)
+    answer = Answer(run, act.head, act.channel, act.clock.now)
+    first = None if isinstance(model, PoolModel) else model
+    asking = act.asking = Asking(
+        run.thread_id, run.run_id, first, model.name, answer=answer, started=act.now, asked=model
+    )
     return asking
 
 
+async def _resume(act: Activation, asking: Asking) -> None:
+    """Go on with an answer that the end of another process cut off, if there is one."""
+    answer = asking.answer
+    if not await restore(act, answer):
+        return
+    asking.again = True
+    if answer.whole():
+        answer.withdraw("its process ended")
+    else:
+        answer.break_off("its process ended", anew=act.agent.output is not None, reshow=True)
+
+
 async def _ask(
-    act: Activation, asking: Asking, model: Model, request: ModelRequest
+    act: Activation, asking: Asking, request: ModelRequest
 ) -> tuple[tuple[Content, ...], ModelRequest] | None:
     """Ask once, unless there is an answer already; returns its content and what was sent, if there is one then."""
     answer, patience = asking.answer, act.agent.agent.patience or act.env.patience
-    asking.began = False
+    if asking.began:
+        asking.began = False
     try:
-        chosen = asking.choose(model)
+        chosen = asking.model
+        if chosen is None or asking.again:
+            chosen = asking.choose()
         if asking.again and answer.whole():  # Another process had it, all but committed.
             end_whole(act, answer, "its process ended")
         else:
-            request = await fit(act, chosen, continued(act, asking, request))
-            await stream(act, asking, chosen, request, patience)
+            request = continued(act, asking, request)
+            line = act.env.registry.models.line(chosen)
+            if not fits(act, line, request):
+                request = await fit(act, line, request)
+            await stream(act, asking, line, request, patience)
             if answer.stop == "max_tokens" and goes_on(act, asking):
                 await act.flush()
                 if act.view.run.cancel is not None:
@@ -127,7 +148,7 @@ async def _ask(
     except StoreError:
         raise
     except ContextOverflow as error:
-        chosen = asking.attempt.model or model
+        chosen = asking.model or asking.asked
         if not (asking.refitted or asking.began) and await make_room(act, chosen, request, error):
             asking.refitted = asking.again = True
             answer.break_off(str(error), anew=True)
@@ -136,7 +157,7 @@ async def _ask(
     except ModelError as error:
         failure = error
     except Exception as error:
-        failure = _wrapped(asking.attempt.model or model, error)
+        failure = _wrapped(asking.model or asking.asked, error)
     act.now = act.clock.now()
     if failure.transient and asking.began and answer.whole():
         act.note(failure, "model")
@@ -165,10 +186,10 @@ def _settings(act: Activation) -> ModelSettings:
 
 def _plain_request(act: Activation) -> tuple[Model, ModelRequest]:
     """The model and its request where no plugin has a say in it."""
-    agent = act.agent
-    model = act.env.registry.models.resolve(agent.agent.model)
-    system = agent.agent.instructions
-    return model, ModelRequest(system, act.history, agent.specs, _settings(act), agent.output)
+    agent, own = act.agent, act.agent.agent
+    settings = own.settings if act.view.run.options is None else _settings(act)
+    model = act.env.registry.models.resolve(own.model)
+    return model, ModelRequest(own.instructions, act.history, agent.specs, settings, agent.output)
 
 
 async def _prepare(act: Activation) -> tuple[Model, ModelRequest, Book | None]:
@@ -230,13 +251,14 @@ def _placed(history: list[Message], context: list[ContextMessage], now: int) -> 
 def _accept(act: Activation, asking: Asking, message: Message, request: ModelRequest) -> None:
     run, now, agent, tree = act.view.run, message.created_at, act.agent, act.view.tree
     usage, signatures, ending = run.usage, run.signatures, run.ending
-    answer, used = asking.answer, asking.answer.total
+    answer, model = asking.answer, asking.model or asking.asked
+    used = answer.usage if answer.spent is NO_USAGE else answer.total
     if used is not NO_USAGE:
-        if (asked := asking.attempt.model) is not None:
-            learn(act, asked, answer.usage)
+        learn(act, model, answer.usage)
         usage += used
         tree.usage += used
-    calls = message.calls
+    content = message.content
+    calls = () if len(content) == 1 and type(content[0]) is Text else message.calls
     tree.calls += len(calls)
     if agent.window:
         signatures = (*signatures, signature(message))[-agent.window :]
@@ -257,18 +279,19 @@ def _accept(act: Activation, asking: Asking, message: Message, request: ModelReq
         ending=ending,
         updated_at=now,
     )
-    act.put_run(run)
+    act.view.run = act.draft.run = run
     complete = InferenceComplete(
-        act.identity, 0, now, asking.name, message.id, answer.stop, used, now - asking.started
+        act.identity, 0, now, model.name, message.id, answer.stop, used, now - asking.started
     )
     if message.content:
-        act.log(message, complete)
-    else:
-        act.log(complete)
+        act.draft.log.append(message)
+        act.history.append(message)
+    act.draft.log.append(complete)
     offered = {spec.name for spec in request.tools} if request.tools is not act.agent.specs else None
     draft, identity, run_id, step = act.draft, act.identity, run.identity.run_id, run.steps
+    problems = answer.problems
     for index, wanted in enumerate(calls):
-        problem = answer.problems.get(wanted.id)
+        problem = problems.get(wanted.id) if problems else None
         if problem is None and offered is not None and wanted.name not in offered:
             problem = f"{wanted.name} isn't offered in this step"
         call = Call(wanted.id, run_id, step, index, wanted.name, wanted.arguments, problem=problem)
@@ -280,6 +303,11 @@ def _accept(act: Activation, asking: Asking, message: Message, request: ModelReq
 
 def _judge(act: Activation, message: Message, calls: tuple[ToolCall, ...], answer: Answer) -> None:
     run, agent = act.view.run, act.agent
+    if calls and not act.rules.stop:
+        # There are no policies but the limits.
+        if stopped := limit_reached(run, act.rules.limits, (), act.view.tree, act.now):
+            act.set_run(ending=stopped)
+        return
     verdict = judge(
         message,
         calls,

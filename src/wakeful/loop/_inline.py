@@ -11,7 +11,7 @@ import asyncio
 import sys
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
-from contextvars import Context, copy_context
+from contextvars import Context
 from typing import Any
 
 __all__ = ["Inline", "LeftBehind"]
@@ -25,10 +25,10 @@ class LeftBehind(Exception):
 
 
 class Inline:
-    """Drives a coroutine: `begin` runs it up to where it first waits, awaiting it does the rest.
+    """Drives on a coroutine that was begun in a context of its own and `waits_for` something, or has `raised`.
 
-    `told` is called when a cancellation passes through; `value` is what it returned; `forgotten` are the task
-    groups in it that cancelled the awaiter's task to end their wait, and won't take that back.
+    `told` is called when a cancellation passes through; `forgotten` are the task groups in it that cancelled the
+    awaiter's task to end their wait, and won't take that back.
     """
 
     __slots__ = (
@@ -41,32 +41,24 @@ class Inline:
         "forgotten",
         "leave",
         "told",
-        "value",
     )
 
-    def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+    def __init__(
+        self,
+        coroutine: Coroutine[Any, Any, Any],
+        context: Context,
+        waits_for: Any,
+        raised: BaseException | None,
+    ) -> None:
         self._coroutine = coroutine
-        self._context: Context = copy_context()
-        self._begun = False
-        self._waits_for: Any = None
-        self._raised: BaseException | None = None
+        self._context = context
+        self._begun = True
+        self._waits_for = waits_for
+        self._raised = raised
         self._thrown: BaseException | None = None
         self.told: Callable[[], None] | None = None
         self.leave = False
         self.forgotten: set[asyncio.TaskGroup] = set()
-        self.value: Any = None
-
-    def begin(self) -> bool:
-        """Run it; True if it returned without ever waiting."""
-        try:
-            self._waits_for = self._context.run(self._coroutine.send, None)
-        except StopIteration as stop:
-            self.value = stop.value
-            return True
-        except BaseException as raised:
-            self._raised = raised
-        self._begun = True
-        return False
 
     def __await__(self) -> Generator[Any, Any, Any]:
         if self._raised is not None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from msgspec import Struct, field
+from collections.abc import Iterable
+
+from msgspec import Struct
 from msgspec.structs import replace
 
 from ..stores import InboxItem, ThreadView
@@ -13,7 +15,9 @@ from ..types.tickets import Ticket
 from ._policies import Tree, limit_reached
 
 __all__ = [
+    "CLOSING",
     "END_STEP",
+    "NOBODY",
     "AfterCalls",
     "Await",
     "Drop",
@@ -38,6 +42,9 @@ __all__ = [
 ]
 
 
+NOBODY: frozenset[str] = frozenset()
+
+
 class Rules(Struct, frozen=True, gc=False):
     """What the present agent allows."""
 
@@ -49,12 +56,14 @@ class Rules(Struct, frozen=True, gc=False):
     def under(self, above: Rules) -> Rules:
         """These rules, and what the run above allows its whole tree."""
         own, its = self.limits, above.limits
+        if not above.stop and own.depth <= its.depth and own.tree_calls <= its.tree_calls:
+            return self
         limits = replace(own, depth=min(own.depth, its.depth), tree_calls=min(own.tree_calls, its.tree_calls))
         budgets = tuple([policy for policy in above.stop if getattr(policy, "tree", False)])
         return replace(self, limits=limits, stop=(*self.stop, *budgets))
 
 
-class RunView(Struct, gc=False):
+class RunView:
     """Where a run stands: its record, the open step's calls and tickets, live tasks and pending inbox items.
 
     `live` are the calls that run in this process now; `deferred` those whose gate will be asked again when an
@@ -62,16 +71,41 @@ class RunView(Struct, gc=False):
     `detached` are tasks of the thread that end with no run.
     """
 
-    run: RunRecord
-    calls: dict[str, Call] = {}
-    tickets: dict[str, Ticket] = {}
-    tasks: tuple[TaskRecord, ...] = ()
-    inbox: dict[str, InboxItem] = {}
-    answer: Message | None = None
-    tree: Tree = field(default_factory=Tree)
-    live: set[str] = set()
-    deferred: frozenset[str] = frozenset()
-    detached: tuple[TaskRecord, ...] = ()
+    __slots__ = (
+        "answer",
+        "calls",
+        "deferred",
+        "detached",
+        "inbox",
+        "live",
+        "run",
+        "tasks",
+        "tickets",
+        "tree",
+    )
+
+    def __init__(
+        self,
+        run: RunRecord,
+        tree: Tree,
+        *,
+        calls: Iterable[Call] = (),
+        tickets: Iterable[Ticket] = (),
+        tasks: tuple[TaskRecord, ...] = (),
+        inbox: Iterable[InboxItem] = (),
+        answer: Message | None = None,
+        detached: tuple[TaskRecord, ...] = (),
+    ) -> None:
+        self.run = run
+        self.tree = tree
+        self.calls = {call.id: call for call in calls} if calls else {}
+        self.tickets = {ticket.id: ticket for ticket in tickets} if tickets else {}
+        self.tasks = tasks
+        self.inbox = {item.id: item for item in inbox} if inbox else {}
+        self.answer = answer
+        self.live: set[str] = set()
+        self.deferred = NOBODY
+        self.detached = detached
 
     @classmethod
     def of(cls, stored: ThreadView, run: RunRecord) -> RunView:
@@ -79,12 +113,12 @@ class RunView(Struct, gc=False):
         mine = tuple([t for t in stored.tasks if t.run_id == run.id])
         return cls(
             run,
-            {call.id: call for call in stored.calls},
-            {ticket.id: ticket for ticket in stored.tickets},
-            mine,
-            {item.id: item for item in stored.inbox},
-            stored.answer,
             Tree(run.usage + run.descendants, run.tree_calls, run.started_at or run.created_at),
+            calls=stored.calls,
+            tickets=stored.tickets,
+            tasks=mine,
+            inbox=stored.inbox,
+            answer=stored.answer,
             detached=detached_of(stored),
         )
 
@@ -200,6 +234,9 @@ Move = (
     | Finish
 )
 
+# What ends a run whatever is going on.
+CLOSING = (Cancelled, Failed)
+
 _INFER, _AWAIT, END_STEP, _WAIT, _PAUSE = Infer(), Await(), EndStep(), WaitForTasks(), Pause()
 
 
@@ -214,7 +251,7 @@ def next_move(view: RunView, rules: Rules, now: int) -> Move:
     if ending is None:
         return _go_on(view, rules, now)
     if isinstance(ending, NaturalEnd):
-        if items := _steering(view, now):
+        if view.inbox and (items := _steering(view, now)):
             return Take(items)
         if view.tasks:
             return _WAIT
@@ -237,7 +274,7 @@ def _go_on(view: RunView, rules: Rules, now: int) -> Move:
 
 def _act(view: RunView, rules: Rules, now: int) -> Move:
     ending = view.run.ending
-    if isinstance(ending, Cancelled | Failed):
+    if ending is not None and type(ending) in CLOSING:
         return _close(view, ending)
     if view.inbox and (answers := _answers(view)):
         return Take(answers)

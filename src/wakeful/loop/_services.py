@@ -26,9 +26,9 @@ class CallServices:
 
     __slots__ = ("_act", "_loop", "_thread")
 
-    def __init__(self, act: Activation) -> None:
+    def __init__(self, act: Activation, loop: asyncio.AbstractEventLoop) -> None:
         self._act = act
-        self._loop = act.executor.loop
+        self._loop = loop
         self._thread = threading.get_ident()
 
     def publish(self, event: LiveEvent) -> None:

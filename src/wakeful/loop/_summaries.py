@@ -33,6 +33,7 @@ from ..types.events import Compacted
 from ..types.messages import Message, Producer
 from ..types.runs import Usage
 from ._answer import NO_USAGE
+from ._watch import Watch
 
 if TYPE_CHECKING:
     from ._activation import Activation
@@ -62,7 +63,9 @@ async def _written(act: Activation, writer: Model, request: ModelRequest) -> tup
     pieces: list[str] = []
     usage = NO_USAGE
     answer = guarded(models.guard(writer), writer, request, patience.longest_retry_after)
-    with act.env.watches.watch(writer, request, patience) as watch:
+    watch = Watch(act.env.watches)
+    watch.begin(asyncio.current_task(), writer, request, patience)
+    try:
         async with aclosing(answer) as chunks:
             async for chunk in chunks:
                 watch.fresh = True
@@ -70,6 +73,11 @@ async def _written(act: Activation, writer: Model, request: ModelRequest) -> tup
                     pieces.append(chunk.text)
                 elif type(chunk) is UsageChunk:
                     usage = models.priced(writer, chunk.usage)
+        watch.end()
+    except BaseException as raised:
+        if (late := watch.end(raised)) is not None:
+            raise late from raised
+        raise
     return "".join(pieces), usage
 
 

@@ -28,6 +28,7 @@ from ..types.runs import (
 
 if TYPE_CHECKING:
     from ._activation import Activation
+    from ._writer import Writer
 
 __all__ = [
     "cancel_item",
@@ -182,12 +183,12 @@ def end_task(act: Activation, task: TaskRecord, outcome: TaskOutcome) -> None:
         act.set_run(descendants=act.view.run.descendants + outcome.usage, tree_calls=act.view.tree.calls)
 
 
-def _forget(act: Activation, task: TaskRecord) -> None:
+def _forget(act: Writer, task: TaskRecord) -> None:
     act.view.tasks = tuple([t for t in act.view.tasks if t.id != task.id])
     act.view.detached = tuple([t for t in act.view.detached if t.id != task.id])
 
 
-def stop_task(act: Activation, task: TaskRecord, reason: str) -> None:
+def stop_task(act: Writer, task: TaskRecord, reason: str) -> None:
     """Give a task up: its run is told to stop by the same commit."""
     _forget(act, task)
     act.draft.put_task(replace(task, status="cancelled", error=reason, finished_at=act.now))

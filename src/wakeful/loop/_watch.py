@@ -7,7 +7,7 @@ a chunk no look at the clock.
 from __future__ import annotations
 
 import asyncio
-from types import TracebackType
+from typing import Any
 
 from ..clock import Clock, Timer
 from ..errors import ModelTimeout
@@ -19,52 +19,42 @@ __all__ = ["Watch", "Watches"]
 LOOK = 1.0
 LOOKS = 20
 
+# What asks for no reasoning.
+_NONE = (None, "", "none", 0)
+
 
 class Watches:
     """The streams that are open."""
 
-    __slots__ = ("_clock", "_every", "_open", "_timer")
+    __slots__ = ("_timer", "clock", "open", "pace")
 
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._every = LOOK
-        self._open: set[Watch] = set()
+        self.clock = clock
+        self.open: set[Watch] = set()
+        # How often is looked; None while nobody is to be looked after.
+        self.pace: float | None = None
         self._timer: Timer | None = None
 
-    def watch(self, model: Model, request: ModelRequest, patience: Patience) -> Watch:
-        """Watch one stream, while the block that it is in runs."""
-        idle = patience.idle
-        if idle is not None and request.settings.reasoning not in (None, "", "none", 0):
-            idle *= 2
-        return Watch(self, model.name, self._clock.now(), idle, patience.whole)
-
-    def add(self, watch: Watch, every: float) -> None:
-        """Look after a stream from now on, at least so often."""
-        self._open.add(watch)
-        if self._timer is not None and every < self._every:
+    def look_every(self, seconds: float) -> None:
+        """Look so often from now on."""
+        if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
-        if self._timer is None:
-            self._every = min(every, LOOK)
-            self._timer = self._clock.call_later(self._every, self._look)
-
-    def remove(self, watch: Watch) -> None:
-        """It is over."""
-        self._open.discard(watch)
+        self.pace = seconds
+        self._timer = self.clock.call_later(seconds, self._look)
 
     def _look(self) -> None:
-        self._timer = None
-        if not self._open:
+        self._timer = self.pace = None
+        if not self.open:
             return
-        now = self._clock.now()
-        for watch in list(self._open):
+        now = self.clock.now()
+        for watch in list(self.open):
             watch.look(now)
-        self._every = min([watch.every for watch in self._open])
-        self._timer = self._clock.call_later(self._every, self._look)
+        self.look_every(min([watch.every for watch in self.open]))
 
 
 class Watch:
-    """One stream. Its reader sets `fresh` with each chunk, and `held` while it waits for something else."""
+    """Watches one stream after the other, each from its `begin` to its `end`. The reader sets `fresh` with each
+    chunk, and `held` while it waits for something else."""
 
     __slots__ = (
         "_all",
@@ -81,36 +71,41 @@ class Watch:
         "held",
     )
 
-    def __init__(self, every: Watches, model: str, now: int, idle: float | None, whole: float | None) -> None:
+    def __init__(self, every: Watches) -> None:
         self._all = every
-        self._model = model
-        self._started = self._heard = now
-        self._idle = idle
-        self._whole = whole
         self._late: ModelTimeout | None = None
+
+    def begin(
+        self, task: asyncio.Task[Any] | None, model: Model, request: ModelRequest, patience: Patience
+    ) -> None:
+        """Watch a stream that this task reads."""
+        idle, whole, watches = patience.idle, patience.whole, self._all
+        if idle is not None and request.settings.reasoning not in _NONE:
+            idle *= 2
+        self._task = task
+        self._before = 0 if task is None else task.cancelling()
+        self._model = model
+        self._idle, self._whole = idle, whole
+        self._started = self._heard = watches.clock.now()
+        self.fresh = self.held = False
         self.every = LOOK
+        if idle is None and whole is None:
+            return
         if (idle is not None and idle < LOOKS) or (whole is not None and whole < LOOKS):
             self.every = min([limit / LOOKS for limit in (idle, whole) if limit is not None])
-        self.fresh = False
-        self.held = False
+        watches.open.add(self)
+        if watches.pace is None or self.every < watches.pace:
+            watches.look_every(self.every)
 
-    def __enter__(self) -> Watch:
-        self._task = asyncio.current_task()
-        self._before = 0 if self._task is None else self._task.cancelling()
-        if self._idle is not None or self._whole is not None:
-            self._all.add(self, self.every)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._all.remove(self)
+    def end(self, raised: BaseException | None = None) -> ModelTimeout | None:
+        """It is over; what to raise in place of what was raised, if that came of being late."""
+        self._all.open.discard(self)
         if self._late is None or self._task is None:
-            return
+            return None
+        late, self._late = self._late, None
         left = self._task.uncancel()
         # Where somebody else cancels too, that is what counts.
-        if kind is not None and issubclass(kind, asyncio.CancelledError) and left <= self._before:
-            raise self._late from error
+        return late if isinstance(raised, asyncio.CancelledError) and left <= self._before else None
 
     def look(self, now: int) -> None:
         """Interrupt whoever reads the stream if it is late."""
@@ -119,8 +114,10 @@ class Watch:
         if self._late is not None or self.held or self._task is None:
             return
         if self._idle is not None and now - self._heard >= self._idle * 1000:
-            self._late = ModelTimeout(f"model {self._model!r} sent nothing for {self._idle:g} s")
+            self._late = ModelTimeout(f"model {self._model.name!r} sent nothing for {self._idle:g} s")
         elif self._whole is not None and now - self._started >= self._whole * 1000:
-            self._late = ModelTimeout(f"model {self._model!r} hadn't finished its answer after {self._whole:g} s")
+            self._late = ModelTimeout(
+                f"model {self._model.name!r} hadn't finished its answer after {self._whole:g} s"
+            )
         if self._late is not None:
             self._task.cancel()

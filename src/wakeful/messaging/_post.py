@@ -150,7 +150,7 @@ class ThreadMail:
             if above is None:
                 raise _Refused("recipient_unavailable", "this run has no parent thread")
             return _Place(above, "parent")
-        tasks = await self._act.services.tasks()
+        tasks = await self._act.executor.services.tasks()
         if to.relation == "child":
             task = _child(tasks, to.name)
             if not task.target_thread or self._is_remote(task.agent_id):

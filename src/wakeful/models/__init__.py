@@ -22,6 +22,7 @@ from ._protocol import ReasoningChunk as ReasoningChunk
 from ._protocol import StopChunk as StopChunk
 from ._protocol import TextChunk as TextChunk
 from ._protocol import UsageChunk as UsageChunk
+from ._registry import Line as Line
 from ._registry import ModelRegistry as ModelRegistry
 from ._registry import VendorFactory as VendorFactory
 from ._registry import check_live as check_live

@@ -165,7 +165,8 @@ class FactTable:
                     f"not {name!r:.80}: {facts!r:.80}"
                 )
         self._own = dict(own or {})
-        self._known: dict[str, ModelFacts | None] = {}
+        # By the name that is asked for and the model's own.
+        self._known: dict[tuple[str, str], ModelFacts | None] = {}
 
     def of(self, name: str, model: Model | None = None) -> ModelFacts | None:
         """What is known about the model of that name, which may say something itself; None if nothing is."""
@@ -173,12 +174,13 @@ class FactTable:
             return self._own[name]
         if (said := getattr(model, "facts", None)) is not None:
             return cast(ModelFacts, said)
-        for one in (name,) if model is None or model.name == name else (name, model.name):
-            if one not in self._known:
-                self._known[one] = self._find(one)
-            if (found := self._known[one]) is not None:
-                return found
-        return None
+        names = (name, name if model is None else model.name)
+        try:
+            return self._known[names]
+        except KeyError:
+            found = next((facts for one in names if (facts := self._find(one)) is not None), None)
+            self._known[names] = found
+            return found
 
     def _find(self, name: str) -> ModelFacts | None:
         if ":" not in name:

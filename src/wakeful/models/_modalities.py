@@ -14,10 +14,10 @@ __all__ = ["check_modalities"]
 _KINDS: dict[type, str] = {Image: "image", Audio: "audio", Video: "video", Document: "document"}
 
 
-def check_modalities(model: Model, facts: ModelFacts | None, request: ModelRequest) -> None:
+def check_modalities(model: Model, facts: ModelFacts, request: ModelRequest) -> None:
     """Refuse media that the model's facts say it can't take. Text always goes; where nothing is known, all
     does."""
-    known = None if facts is None else facts.input_modalities
+    known = facts.input_modalities
     if known is None:
         return
     for message in request.messages:

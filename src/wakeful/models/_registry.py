@@ -8,6 +8,8 @@ from threading import Lock
 from typing import Any, cast
 from weakref import WeakSet
 
+from msgspec import Struct
+
 from ..clock import Clock, SystemClock
 from ..errors import ConfigurationError, LiveModelForbidden, ModelError, UnknownModel, WakefulError, explain
 from ..types.runs import Usage
@@ -18,7 +20,7 @@ from ._pool import Pool, PoolModel
 from ._protocol import Model
 from ._secrets import public
 
-__all__ = ["VENDORS", "ModelRegistry", "VendorFactory", "check_live", "forbid_live_models"]
+__all__ = ["VENDORS", "Line", "ModelRegistry", "VendorFactory", "check_live", "forbid_live_models"]
 
 VendorFactory = Callable[[str], Model]
 
@@ -63,6 +65,15 @@ def check_live(model: Model) -> None:
         )
 
 
+class Line(Struct, frozen=True, eq=False):
+    """A model, and what asking it takes: what is known about it, what it says itself, what stands before it."""
+
+    model: Model
+    said: ModelFacts | None
+    facts: ModelFacts | None
+    guard: Guard | None
+
+
 class ModelRegistry:
     """Models by name. A name is `vendor:model`, or a name the application gave to a model of its own."""
 
@@ -84,6 +95,7 @@ class ModelRegistry:
         # The models to close, held so that others who have them see that they are used here.
         self._in_use: dict[int, Model] = {}
         self._guards: dict[tuple[str, bool], Guard | None] = {}
+        self._lines: dict[int, Line] = {}
         self._buckets = {name: Bucket(self.clock, limit) for name, limit in _checked(rate_limits).items()}
         for name, entry in (models or {}).items():
             if isinstance(entry, Pool):
@@ -122,6 +134,8 @@ class ModelRegistry:
     def resolve(self, model: str | Model | Pool) -> Model:
         """The model of that name, made on first use."""
         if not isinstance(model, str):
+            if (known := self._in_use.get(id(model))) is not None:
+                return known
             return self._pool(model) if isinstance(model, Pool) else self._used(model)
         found = self._models.get(model)
         if found is None:
@@ -129,6 +143,16 @@ class ModelRegistry:
             vendor, _, name = model.partition(":")
             found = self._add(model, self._made(model, self._vendors[vendor], name))
         return found
+
+    def line(self, model: Model) -> Line:
+        """What asking a model takes, looked up once unless the model says something else of itself. Where tests
+        forbid real ones, that is refused."""
+        if _forbidden:
+            check_live(model)
+        line, said = self._lines.get(id(model)), getattr(model, "facts", None)
+        if line is None or line.model is not model or line.said is not said:
+            line = self._lines[id(model)] = Line(model, said, self.facts_of(model), self.guard(model))
+        return line
 
     def facts_of(self, model: Model) -> ModelFacts | None:
         """What is known about a model: what the application says, else what the model does, else the table."""
@@ -165,10 +189,9 @@ class ModelRegistry:
 
     def _used(self, model: Model) -> Model:
         """Note that the model is in use here, until this registry is closed."""
-        if id(model) not in self._in_use:
-            with _users_lock:
-                self._in_use[id(model)] = model
-                _users.add(self)
+        with _users_lock:
+            self._in_use[id(model)] = model
+            _users.add(self)
         return model
 
     def _pool(self, pool: Pool) -> PoolModel:
@@ -192,7 +215,7 @@ class ModelRegistry:
         """Close what these models, and others, hold open, such as connections; not of those that somebody else
         still uses, who closes them in turn."""
         every = {id(model): model for model in (*self._models.values(), *self._in_use.values(), *others)}
-        self._in_use = {}
+        self._in_use, self._lines = {}, {}
         with _users_lock:
             _users.discard(self)
             elsewhere = {one for registry in _users for one in registry._in_use}

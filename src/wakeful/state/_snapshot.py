@@ -97,10 +97,10 @@ class State:
         self.values: dict[str, Any] = {}
         self._snapshot: Snapshot | None = None
         self.changes: dict[AnyKey, bytes | None] = {}
-        for name, data in (stored or {}).items():
+        if stored:
             # A key that no code knows any more stays in the store, untouched.
-            if (key := keys.find(name)) is not None:
-                self.values[name] = key.decode(data)
+            known = ((keys.find(name), data) for name, data in stored.items())
+            self.values.update({key.name: key.decode(data) for key, data in known if key is not None})
 
     def snapshot(self) -> Snapshot:
         """The state as it stands, frozen."""

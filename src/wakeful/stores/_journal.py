@@ -180,7 +180,6 @@ class Thread:
 
     __slots__ = (
         "_index",
-        "_touched",
         "base",
         "base_seq",
         "claim",
@@ -198,6 +197,7 @@ class Thread:
         "parent",
         "tenant",
         "title",
+        "touched",
         "version",
     )
 
@@ -220,7 +220,8 @@ class Thread:
         self.base: Thread | None = None
         self.base_seq = 0
         self.journal: list[Any] = []
-        self._touched = now
+        # When it was last written to, with an entry of the journal or without.
+        self.touched = now
         self._index: Index | None = None
 
     def index(self) -> Index:
@@ -229,7 +230,7 @@ class Thread:
         if index is None:
             index = self._index = Index(0)
         if self.journal:
-            self._touched = self.updated_at
+            self.touched = self.updated_at
             entries = iter(self.journal)
             for commit, at in zip(entries, entries, strict=True):
                 index.add(commit, at // 1_000_000)
@@ -239,11 +240,7 @@ class Thread:
     @property
     def updated_at(self) -> int:
         """When the thread was last written to."""
-        return max(self._touched, self.journal[-1] // 1_000_000) if self.journal else self._touched
-
-    def touch(self, now: int) -> None:
-        """The thread was written to, with an entry of the journal or without."""
-        self._touched = now
+        return max(self.touched, self.journal[-1] // 1_000_000) if self.journal else self.touched
 
     def fork(self, new: Thread, at: int) -> None:
         """Let a new thread begin with this one's log up to `at`."""

@@ -33,7 +33,7 @@ class Entry(Struct, gc=False):
 Entries = dict[Thread, Entry]
 
 
-def hold(entries: Entries, thread: Thread, run: RunRecord | None, now: int, *, lost: bool) -> None:
+def hold(entries: Entries, thread: Thread, run: RunRecord | None, now: int, lost: bool) -> None:
     """The thread is claimed by a commit; `lost` says that its owner before died, which counts unless it was."""
     agent, priority, step = ("", PRIORITY, 0) if run is None else (run.agent_id, run.priority, run.steps)
     before = entries.get(thread)
@@ -61,8 +61,13 @@ def arrive(entries: Entries, thread: Thread, item: InboxItem) -> None:
 
 
 def settle(entries: Entries, thread: Thread, commit: Commit, now: int) -> None:
-    """Nobody owns the thread: what is due on it now?"""
-    run, entry = thread.open, entries.get(thread)
+    """Nobody owns the thread. It is due if something in its inbox may wake it, if its run waits for a time, or if
+    its run was left in the middle; else nothing is due."""
+    run = thread.open
+    if run is None and not thread.inbox and commit.failed is None:
+        entries.pop(thread, None)
+        return
+    entry = entries.get(thread)
     if commit.failed is not None:
         if entry is not None:
             _fail(entry, commit.failed, now)

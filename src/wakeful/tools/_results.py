@@ -45,6 +45,8 @@ class ToolResult(Struct, frozen=True, kw_only=True):
 def reply_of(value: Any, call_id: str, name: str, limit: int = MAX_RESULT_BYTES) -> ToolReply:
     """The reply for a returned value; raises `ToolError` for one that can't be shown to a model."""
     if type(value) is str:
+        if len(value) <= limit and value.isascii():
+            return ToolReply(call_id, name, (Text(value),))
         return ToolReply(call_id, name, (Text(_cut(clean_text(value), limit)),))
     if isinstance(value, ToolResult):
         data = None if value.data is None else _json(value.data)

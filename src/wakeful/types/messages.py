@@ -55,7 +55,10 @@ class Message(Struct, frozen=True, gc=False, omit_defaults=True):
     @property
     def calls(self) -> tuple[ToolCall, ...]:
         """The tool calls that an assistant message asks for."""
-        return tuple([part for part in self.content if type(part) is ToolCall])
+        content = self.content
+        if len(content) == 1:
+            return (only,) if type(only := content[0]) is ToolCall else ()  # As most are.
+        return tuple([part for part in content if type(part) is ToolCall])
 
     @property
     def reply(self) -> ToolReply | None:
