@@ -15,6 +15,7 @@ from ..types.ids import now_ms
 from ..types.runs import PRIORITY, RunRecord
 from . import _dispatching
 from ._pending import change_rows, check_pending
+from ._plain import Known, write_plain
 from ._protocol import Commit, Committed, InboxItem
 from ._relays import Relay, check_revision
 from ._rows import Packer, call_body, entries_of
@@ -52,9 +53,16 @@ class _Write:
 
 
 def apply(
-    db: sqlite3.Connection, tenant: str, packer: Packer, commit: Commit, alive: Callable[[str], bool]
+    db: sqlite3.Connection,
+    tenant: str,
+    packer: Packer,
+    commit: Commit,
+    alive: Callable[[str], bool],
+    known: Known,
 ) -> Committed:
     """Write the commit, or raise and leave the transaction to be rolled back."""
+    if (written := write_plain(db, tenant, packer, commit, known)) is not None:
+        return written
     write = _Write(db, tenant, packer, commit)
     changes = writes(commit)
     thread = _find(write, commit.thread_id)
@@ -91,6 +99,10 @@ def apply(
     for digest, payload in write.blobs.items():
         sql = "INSERT INTO blobs (thread, digest, payload) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
         write.run(sql, (thread.no, digest, payload))
+    if thread.claim is None:
+        known.forget(tenant, commit.thread_id)
+    elif write.open is not None and thread.open_run is not None:
+        known.keep(tenant, commit.thread_id, thread.no, thread.open_run, write.open.id)
     return Committed(thread.version, thread.head, thread.epoch, thread.inbox_head)
 
 
