@@ -19,7 +19,7 @@ MAX_IN_FLIGHT = 2
 MAX_BATCH = 128
 MAX_BATCH_BYTES = 4 * 1024 * 1024
 
-_COMMIT = "SELECT commit_v2($1, $2, $3, $4, $5)"
+_COMMIT = "SELECT commit_v3($1, $2, $3, $4, $5)"
 
 Key = tuple[str, str]
 

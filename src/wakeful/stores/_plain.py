@@ -15,10 +15,10 @@ from ..types.codec import encode
 from ..types.ids import now_ms
 from ..types.runs import RunRecord
 from ._protocol import Commit, Committed
-from ._rows import Packer, call_body, entries_of
+from ._rows import Entry, Packer, call_body, entries_of
 from ._rules import answers, wakes_of
 
-__all__ = ["Known", "going_on", "write_plain"]
+__all__ = ["PUT_LOG", "Known", "going_on", "log_row", "write_plain"]
 
 MAX_KNOWN = 10_000
 
@@ -74,7 +74,8 @@ _GO_ON = """UPDATE threads SET version = version + 1, head = head + ?, wakes = ?
 _PUT_RUN = """UPDATE runs SET step = ?, acting = ?, answer = coalesce(?, answer), finished_at = ?, payload = ?
               WHERE no = ? AND agent = ? AND status = ?"""
 _PUT_INDEXED = "UPDATE runs SET agent = ?, status = ? WHERE no = ?"
-_PUT_LOG = "INSERT INTO log (thread, seq, kind, run, agent, at, ref, payload) VALUES (?,?,?,?,?,?,?,?)"
+PUT_LOG = """INSERT INTO log (thread, seq, kind, run, agent, at, ref, payload, size, more)
+             VALUES (?,?,?,?,?,?,?,?,?,?)"""
 _PUT_CALL = """INSERT INTO calls (run, step, place, id, name, ref, arguments, payload) VALUES (?,?,?,?,?,?,?,?)
                ON CONFLICT (run, step, place) DO UPDATE SET payload = excluded.payload"""
 
@@ -88,9 +89,8 @@ def write_plain(
         return None
     size = len(commit.log)
     blobs: dict[str, bytes] = {}
-    # The places of messages are known once the thread's head is: they are counted from it.
-    entries, places = entries_of(commit, 1, packer, blobs)
-    if {run.id}.union([entry[1] for entry in entries], [call.run_id for call in commit.calls]) != {run.id}:
+    entries, places = entries_of(commit, packer, blobs)
+    if {run.id}.union([entry.run_id for entry in entries], [call.run_id for call in commit.calls]) != {run.id}:
         return None
     payload = packer.pack(encode(run), blobs)
     calls = _calls(commit, place.run, packer, places, blobs)
@@ -108,13 +108,7 @@ def write_plain(
         db.execute(_PUT_INDEXED, (run.agent_id, run.status, place.run))
         db.execute(_PUT_RUN, (*values, payload, place.run, run.agent_id, run.status))
     thread, number = place.thread, place.run
-    db.executemany(
-        _PUT_LOG,
-        [
-            (thread, base + n, kind, number, agent, at, None if ref is None else base + ref, body)
-            for n, (kind, _, agent, at, ref, body) in enumerate(entries, 1)
-        ],
-    )
+    db.executemany(PUT_LOG, [log_row(thread, base, number, entry) for entry in entries])
     for call in calls:
         if call[5] is not None:
             call[5] += base
@@ -123,6 +117,13 @@ def write_plain(
     if answers(commit):
         db.execute("DELETE FROM chunks WHERE thread = ?", (thread,))
     return Committed(version, head, fence.epoch, inbox_head)
+
+
+def log_row(thread: int, base: int, run: int, entry: Entry) -> tuple[Any, ...]:
+    """What PUT_LOG is given for an entry behind the number `base`."""
+    ref = None if entry.ref is None else base + entry.ref
+    rest = (ref, entry.payload, entry.size, entry.more)
+    return thread, base + entry.number, entry.kind, run, entry.agent, entry.at, *rest
 
 
 def _calls(

@@ -11,7 +11,7 @@ __all__ = ["PLAIN_ROUTINES"]
 # Gives the verdicts by the commits' places in the batch. What isn't as it was thought to be is left out: a commit
 # that is in already, a fence that is stale, another open run. The threads' rows are locked.
 _COMMIT_PLAIN = """
-CREATE FUNCTION commit_plain_v2(commits jsonb, p bytea[], firsts int[]) RETURNS jsonb
+CREATE FUNCTION commit_plain_v3(commits jsonb, p bytea[], firsts int[]) RETURNS jsonb
 LANGUAGE plpgsql AS $wakeful$
 DECLARE
     v_now bigint := (extract(epoch FROM clock_timestamp()) * 1000)::bigint;
@@ -32,10 +32,11 @@ BEGIN
             finished_at = (r->>'finished_at')::bigint, payload = p[e.first + (r->>'i')::int]
         FROM plain e WHERE runs.no = e.run
     ), put_log AS (
-        INSERT INTO log (thread, seq, kind, run, agent, at, ref, payload)
-        SELECT e.no, e.head + x.i, x.kind, e.run, x.agent, x.at, e.head + x.ref, p[e.first + x.i]
-        FROM plain e CROSS JOIN LATERAL
-            jsonb_to_recordset(e.c->'log') AS x(i int, kind text, agent text, at bigint, ref int)
+        INSERT INTO log (thread, seq, kind, run, agent, at, ref, payload, size, more)
+        SELECT e.no, e.head + x.n, x.kind, e.run, x.agent, x.at, e.head + x.ref, p[e.first + x.i],
+            coalesce(x.size, 1), p[e.first + x.more]
+        FROM plain e CROSS JOIN LATERAL jsonb_to_recordset(e.c->'log')
+            AS x(n int, i int, kind text, agent text, at bigint, ref int, size int, more int)
     ), put_calls AS (
         INSERT INTO calls (run, step, place, id, name, ref, arguments, payload)
         SELECT e.run, x.step, x.place, x.id, x.name, e.head + x.ref, p[e.first + x.arguments], p[e.first + x.i]
@@ -46,12 +47,12 @@ BEGIN
         DELETE FROM chunks USING plain e WHERE chunks.thread = e.no AND e.c ? 'answered'
     ), put_threads AS (
         UPDATE threads SET version = e.version + 1, wakes = r->>'wakes', updated_at = v_now,
-            head = e.head + coalesce(jsonb_array_length(e.c->'log'), 0),
+            head = e.head + coalesce((e.c->>'entries')::int, 0),
             last_commit = array_to_string(ARRAY[e.c->>'id'] || e.last[2:], ' ')
         FROM plain e WHERE threads.no = e.no
     )
     SELECT jsonb_object_agg(e.n, jsonb_build_array('ok', e.version + 1,
-        e.head + coalesce(jsonb_array_length(e.c->'log'), 0), e.epoch, e.inbox_head, '[]'::jsonb))
+        e.head + coalesce((e.c->>'entries')::int, 0), e.epoch, e.inbox_head, '[]'::jsonb))
         INTO v_verdicts FROM plain e;
     RETURN coalesce(v_verdicts, '{}');
 END

@@ -71,12 +71,15 @@ class _Run(Struct, gc=False, omit_defaults=True):
 
 
 class _Entry(Struct, gc=False, omit_defaults=True):
+    n: int
     i: int
     kind: str
     run: int
     agent: str
     at: int
     ref: int | None = None
+    size: int = 1
+    more: int | None = None
 
 
 class _Call(Struct, gc=False, omit_defaults=True):
@@ -117,6 +120,7 @@ class _Control(Struct, omit_defaults=True, kw_only=True):
     names: list[str] = []
     runs: list[_Run] = []
     log: list[_Entry] = []
+    entries: int = 0
     calls: list[_Call] = []
     tickets: list[dict[str, Any]] = []
     decisions: list[dict[str, Any]] = []
@@ -234,10 +238,13 @@ class _Planner:
 
     def _append(self, control: _Control) -> None:
         commit = self._commit
-        # The log's payloads come first: an entry's is found under its own number.
-        entries, places = entries_of(commit, 1, self._packer, self._blobs)
-        for kind, run_id, agent, at, ref, payload in entries:
-            control.log.append(_Entry(self._put(payload), kind, self._name(run_id), agent, at, ref))
+        entries, places = entries_of(commit, self._packer, self._blobs)
+        for e in entries:
+            i, more = self._put(e.payload), None if e.more is None else self._put(e.more)
+            control.log.append(
+                _Entry(e.number, i, e.kind, self._name(e.run_id), e.agent, e.at, e.ref, e.size, more)
+            )
+        control.entries = len(commit.log)
         control.answered = answers(commit)
         self._put_runs(control, places)
         calls: dict[tuple[int, int, int], _Call] = {}
