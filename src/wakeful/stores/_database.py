@@ -84,15 +84,22 @@ class Database:
         if self._loops_left and not self.closed and self._free.acquire(blocking=False):
             try:
                 if self._begun():
-                    job = Job(lambda: work(self._writing))
                     self._loops_left -= 1
-                    self._finish([job])
-                    if job.error is not None:
-                        raise job.error
-                    return job.result
+                    self._count(1)
+                    return self._written_here(Job(lambda: work(self._writing)))
             finally:
                 self._free.release()
         return await self.write(work)
+
+    def _written_here(self, job: Job) -> Any:
+        try:
+            self._attempt_all([job])
+            self._writing.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._undo([job], error)
+        if job.error is not None:
+            raise job.error
+        return job.result
 
     def post(
         self,
@@ -104,25 +111,28 @@ class Database:
             self._writer.post(lambda: work(self._writing), then)
 
     def _write_batch(self, batch: list[Job]) -> None:
-        db = self._writing
         with self._free:
+            self._count(len(batch))
             try:
-                if not self._begun():
-                    db.execute(f"PRAGMA busy_timeout = {int(self._busy_seconds * 1000)}")
-                    try:
-                        db.execute("BEGIN IMMEDIATE")
-                    finally:
-                        db.execute("PRAGMA busy_timeout = 0")
-                if self._loops_most:
-                    db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
-                self._finish(batch)
+                self._begin()
+                self._attempt_all(batch)
+                self._end()
             except sqlite3.Error as error:
-                for job in batch:
-                    job.error = job.error or _explained(error, self.path)
-            finally:
-                if self._loops_most:
-                    db.execute("PRAGMA wal_autocheckpoint = 0")
-                    self._loops_left = self._loops_most
+                self._undo(batch, error)
+
+    def _count(self, commits: int) -> None:
+        self.batches[0] += 1
+        self.batches[1] += commits
+
+    def _begin(self) -> None:
+        """Begin a transaction; waits for another process that is in the middle of one."""
+        if self._begun():
+            return
+        self._writing.execute(f"PRAGMA busy_timeout = {int(self._busy_seconds * 1000)}")
+        try:
+            self._writing.execute("BEGIN IMMEDIATE")
+        finally:
+            self._writing.execute("PRAGMA busy_timeout = 0")
 
     def _begun(self) -> bool:
         """Begin a transaction, unless another process is in the middle of one, or something is wrong."""
@@ -132,21 +142,29 @@ class Database:
             return False
         return True
 
-    def _finish(self, batch: list[Job]) -> None:
-        """Do the jobs in the transaction that was begun, and commit it."""
-        self.batches[0] += 1
-        self.batches[1] += len(batch)
+    def _attempt_all(self, batch: list[Job]) -> None:
+        for job in batch:
+            self._attempt(self._writing, job, alone=len(batch) == 1)
+
+    def _end(self) -> None:
+        """Commit the transaction with what was done, and bring the log home if it has grown."""
         db = self._writing
+        if self._loops_most:
+            db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+            self._loops_left = self._loops_most
         try:
-            for job in batch:
-                self._attempt(db, job, alone=len(batch) == 1)
             db.execute("COMMIT")
-        except sqlite3.Error as error:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-            self.known.clear()
-            for job in batch:
-                job.error = job.error or _explained(error, self.path)
+        finally:
+            if self._loops_most:
+                db.execute("PRAGMA wal_autocheckpoint = 0")
+
+    def _undo(self, batch: list[Job], error: sqlite3.Error) -> None:
+        """Nothing of a batch was written."""
+        if self._writing.in_transaction:
+            self._writing.execute("ROLLBACK")
+        self.known.clear()
+        for job in batch:
+            job.error = job.error or _explained(error, self.path)
 
     def _attempt(self, db: sqlite3.Connection, job: Job, *, alone: bool) -> None:
         if not alone:
