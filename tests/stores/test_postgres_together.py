@@ -63,7 +63,7 @@ async def write(writer: Writer, n: int, changes: dict[str, Any]) -> Committed:
 async def all_of(store: PostgresStore) -> list[Any]:
     """All that the threads hold, but for when and by whom."""
     found: list[Any] = [
-        await store._query("SELECT seq, kind, agent, at, ref, payload FROM log ORDER BY thread, seq"),
+        await store._query("SELECT seq, kind, agent, at, ref, payload, size, more FROM log ORDER BY thread, seq"),
         await store._query("SELECT step, place, id, name, ref, arguments, payload FROM calls ORDER BY run, place"),
         await store._query("SELECT id, agent, status, step, acting, answer, payload FROM runs ORDER BY no"),
         await store._query("SELECT id, wakes, head, version FROM threads ORDER BY no"),
@@ -111,6 +111,26 @@ async def test_those_that_are_refused_are_told_why_and_the_others_are_in() -> No
         assert [type(one) for one in done] == [StaleFence, InboxMoved] + [Committed] * (COUNT - 2)
         heads = [await store.head(f"t{n}") for n in range(COUNT)]
         assert heads == [1, 1] + [3] * (COUNT - 2)
+
+
+async def test_those_that_come_alone_are_told_why_they_are_refused_and_write_nothing() -> None:
+    async with fresh_store() as store:
+        writers = await begun(store)
+        for n, writer in enumerate(writers):  # What follows is told in arrays.
+            await write(writer, n, answer(n))
+        await store.commit(Commit("t1", inbox=[item("new", "t1")]))
+        before = await all_of(store)
+        writers[0].fence = Fence(1, "another")
+        with pytest.raises(StaleFence):
+            await write(writers[0], 0, result(0))
+        with pytest.raises(InboxMoved):
+            await write(writers[1], 1, {**result(1), "inbox_head": 0})
+        assert await all_of(store) == before
+        other = {"log": [message("other")], "runs": [record("other", "t2")]}
+        await write(writers[2], 2, other)
+        view = await store.load("t2")
+        assert view is not None
+        assert view.thread.open_run_id == "other"
 
 
 async def test_a_run_that_is_new_to_its_thread_is_opened_beside_those_that_go_on() -> None:

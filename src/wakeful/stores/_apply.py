@@ -15,6 +15,7 @@ from ..types.ids import now_ms
 from ..types.runs import PRIORITY, RunRecord
 from . import _dispatching
 from ._pending import change_rows, check_pending
+from ._plain import PUT_LOG, Known, log_row, write_plain
 from ._protocol import Commit, Committed, InboxItem
 from ._relays import Relay, check_revision
 from ._rows import Packer, call_body, entries_of
@@ -52,9 +53,16 @@ class _Write:
 
 
 def apply(
-    db: sqlite3.Connection, tenant: str, packer: Packer, commit: Commit, alive: Callable[[str], bool]
+    db: sqlite3.Connection,
+    tenant: str,
+    packer: Packer,
+    commit: Commit,
+    alive: Callable[[str], bool],
+    known: Known,
 ) -> Committed:
     """Write the commit, or raise and leave the transaction to be rolled back."""
+    if (written := write_plain(db, tenant, packer, commit, known)) is not None:
+        return written
     write = _Write(db, tenant, packer, commit)
     changes = writes(commit)
     thread = _find(write, commit.thread_id)
@@ -91,6 +99,10 @@ def apply(
     for digest, payload in write.blobs.items():
         sql = "INSERT INTO blobs (thread, digest, payload) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
         write.run(sql, (thread.no, digest, payload))
+    if thread.claim is None:
+        known.forget(tenant, commit.thread_id)
+    elif write.open is not None and thread.open_run is not None:
+        known.keep(tenant, commit.thread_id, thread.no, thread.open_run, write.open.id)
     return Committed(thread.version, thread.head, thread.epoch, thread.inbox_head)
 
 
@@ -155,22 +167,17 @@ def _claim(write: _Write, thread: _Thread, worker: str) -> None:
 def _append(write: _Write, thread: _Thread) -> None:
     commit = write.commit
     thread.version += 1
-    entries, places = entries_of(commit, thread.head + 1, write.packer, write.blobs)
+    base = thread.head
+    entries, places = entries_of(commit, write.packer, write.blobs)
     for record in commit.runs:
         _put_run(write, thread, record, places)
     if entries:
-        rows = [
-            (thread.no, seq, kind, _number(write, run_id), agent, at, ref, payload)
-            for seq, (kind, run_id, agent, at, ref, payload) in enumerate(entries, thread.head + 1)
-        ]
-        write.many(
-            "INSERT INTO log (thread, seq, kind, run, agent, at, ref, payload) VALUES (?,?,?,?,?,?,?,?)", rows
-        )
-        thread.head += len(entries)
+        write.many(PUT_LOG, [log_row(thread.no, base, _number(write, entry.run_id), entry) for entry in entries])
+        thread.head += len(commit.log)
         if answers(commit):
             write.run("DELETE FROM chunks WHERE thread = ?", (thread.no,))
     if commit.calls:
-        _put_calls(write, places)
+        _put_calls(write, base, places)
     if commit.tickets or commit.decisions or commit.tasks or commit.chunks or commit.request:
         _put_rare(write, thread)
     for item_id in commit.taken:
@@ -185,6 +192,7 @@ def _append(write: _Write, thread: _Thread) -> None:
 def _put_run(write: _Write, thread: _Thread, record: RunRecord, places: dict[str, int]) -> None:
     run_id, done = record.identity.run_id, record.status == "done"
     answer = places.get(record.answer_id or "")
+    answer = None if answer is None else thread.head + answer
     payload = write.packer.pack(encode(record), write.blobs)
     acting = int(record.stage == "acting")
     values = (record.steps, acting, answer, record.finished_at, payload)
@@ -233,7 +241,7 @@ def _number(write: _Write, run_id: str) -> int:
     return found
 
 
-def _put_calls(write: _Write, places: dict[str, int]) -> None:
+def _put_calls(write: _Write, base: int, places: dict[str, int]) -> None:
     pack, blobs = write.packer.pack, write.blobs
     rows: list[tuple[Any, ...]] = []
     for call in write.commit.calls:
@@ -242,6 +250,7 @@ def _put_calls(write: _Write, places: dict[str, int]) -> None:
         arguments = None if ref is not None else pack(encode(call.arguments), blobs)
         run = _number(write, call.run_id)
         body = pack(call_body(call), blobs)
+        ref = None if ref is None else base + ref
         rows.append((run, call.step, call.index, call.id, call.name, ref, arguments, body))
     write.many(
         """INSERT INTO calls (run, step, place, id, name, ref, arguments, payload) VALUES (?,?,?,?,?,?,?,?)

@@ -10,8 +10,8 @@ __all__ = ["checkup"]
 _RULES = (
     (
         "thread {0!r}: the log ends at {1}, but its last entry is {2}",
-        """SELECT t.id, t.head, max(l.seq) FROM threads t JOIN log l ON l.thread = t.no
-           GROUP BY t.no, t.id, t.head HAVING max(l.seq) > t.head""",
+        """SELECT t.id, t.head, max(l.seq + l.size - 1) FROM threads t JOIN log l ON l.thread = t.no
+           GROUP BY t.no, t.id, t.head HAVING max(l.seq + l.size - 1) > t.head""",
     ),
     (
         "run {0}: it is {1}, but its thread's open run is another",

@@ -13,7 +13,7 @@ from ._protocol import MAX_ATTEMPTS
 __all__ = ["CLAIM_ROUTINES", "DISPATCH_ROUTINES"]
 
 _DISPATCH = """
-CREATE FUNCTION dispatch_v2(
+CREATE FUNCTION dispatch_v3(
     v_tenant text, v_thread bigint, v_agent text, v_due bigint, v_priority bigint, v_sooner boolean
 ) RETURNS void LANGUAGE plpgsql AS $wakeful$
 BEGIN
@@ -30,7 +30,7 @@ $wakeful$
 """
 
 _AFTER_DEATH = f"""
-CREATE FUNCTION after_death_v2(v_attempts bigint, v_mark bigint, v_step bigint) RETURNS bigint
+CREATE FUNCTION after_death_v3(v_attempts bigint, v_mark bigint, v_step bigint) RETURNS bigint
 LANGUAGE sql IMMUTABLE AS $wakeful$
     SELECT CASE WHEN v_step - v_mark >= {PROGRESS} THEN 1 ELSE v_attempts + 1 END
 $wakeful$
@@ -38,7 +38,7 @@ $wakeful$
 
 # A commit claims the thread; `v_lost` says that its owner before died, which counts unless it was counted.
 _HOLD = """
-CREATE FUNCTION hold_v2(
+CREATE FUNCTION hold_v3(
     v_tenant text, v_thread bigint, v_agent text, v_now bigint, v_priority bigint, v_step bigint, v_lost boolean
 ) RETURNS void LANGUAGE plpgsql AS $wakeful$
 BEGIN
@@ -46,7 +46,7 @@ BEGIN
         VALUES (v_thread, v_tenant, v_agent, v_priority, v_now, 1, v_step)
     ON CONFLICT (thread) DO UPDATE SET tenant = excluded.tenant, held = 1, dead_at = NULL, error = NULL,
         due_at = excluded.due_at, mark = excluded.mark,
-        attempts = CASE WHEN v_lost AND d.held = 1 THEN after_death_v2(d.attempts, d.mark, v_step)
+        attempts = CASE WHEN v_lost AND d.held = 1 THEN after_death_v3(d.attempts, d.mark, v_step)
             ELSE d.attempts END,
         agent = CASE excluded.agent WHEN '' THEN d.agent ELSE excluded.agent END;
 END
@@ -54,7 +54,7 @@ $wakeful$
 """
 
 _FAIL = f"""
-CREATE FUNCTION fail_v2(v_thread bigint, v_error text, v_now bigint) RETURNS void LANGUAGE sql AS $wakeful$
+CREATE FUNCTION fail_v3(v_thread bigint, v_error text, v_now bigint) RETURNS void LANGUAGE sql AS $wakeful$
     UPDATE dispatches SET held = 0, attempts = attempts + 1, error = v_error,
         due_at = v_now + least({FIRST_PAUSE} * power(2, least(attempts, 30))::bigint, {LONGEST_PAUSE}),
         dead_at = CASE WHEN attempts + 1 >= {MAX_ATTEMPTS} THEN v_now END
@@ -64,7 +64,7 @@ $wakeful$
 
 # What is due on a thread that nobody owns.
 _SETTLE = f"""
-CREATE FUNCTION settle_v2(c jsonb, t threads, v_now bigint) RETURNS void LANGUAGE plpgsql AS $wakeful$
+CREATE FUNCTION settle_v3(c jsonb, t threads, v_now bigint) RETURNS void LANGUAGE plpgsql AS $wakeful$
 DECLARE
     v_due bigint;
     v_priority bigint;
@@ -72,7 +72,7 @@ DECLARE
     v_later bigint := (c->>'later')::bigint;
 BEGIN
     IF c ? 'failed' THEN
-        PERFORM fail_v2(t.no, c->>'failed', v_now);
+        PERFORM fail_v3(t.no, c->>'failed', v_now);
         RETURN;
     END IF;
     SELECT min(greatest(coalesce(at, 0), v_now)), min(priority), (array_agg(agent ORDER BY position))[1]
@@ -92,7 +92,7 @@ BEGIN
     IF v_due IS NULL THEN
         DELETE FROM dispatches WHERE thread = t.no;
     ELSE
-        PERFORM dispatch_v2(c->>'tenant', t.no, coalesce(v_agent, ''), coalesce(v_later, v_due),
+        PERFORM dispatch_v3(c->>'tenant', t.no, coalesce(v_agent, ''), coalesce(v_later, v_due),
             coalesce(v_priority, {PRIORITY}), false);
     END IF;
 END
@@ -103,7 +103,7 @@ DISPATCH_ROUTINES = (_DISPATCH, _AFTER_DEATH, _HOLD, _FAIL, _SETTLE)
 
 # Those who have claims and no lease: one look into the index for each who has claims.
 _DEAD = """
-CREATE FUNCTION dead_v2(v_now bigint) RETURNS TABLE (id text) LANGUAGE sql STABLE AS $wakeful$
+CREATE FUNCTION dead_v3(v_now bigint) RETURNS TABLE (id text) LANGUAGE sql STABLE AS $wakeful$
     WITH RECURSIVE owners AS (
         SELECT min(t.claim) AS id FROM threads t WHERE t.claim IS NOT NULL
         UNION ALL
@@ -116,7 +116,7 @@ $wakeful$
 
 # Makes due what workers left that died, each an attempt; one too many is a dead letter.
 _REAP = f"""
-CREATE FUNCTION reap_v2(v_now bigint) RETURNS void LANGUAGE plpgsql AS $wakeful$
+CREATE FUNCTION reap_v3(v_now bigint) RETURNS void LANGUAGE plpgsql AS $wakeful$
 DECLARE
     e record;
     v_step bigint;
@@ -125,11 +125,11 @@ BEGIN
     FOR e IN
         SELECT t.no, t.open_run, d.attempts, d.mark FROM threads t
         JOIN dispatches d ON d.thread = t.no AND d.held = 1
-        WHERE t.claim = ANY (ARRAY(SELECT w.id FROM dead_v2(v_now) w)) FOR UPDATE OF t, d SKIP LOCKED
+        WHERE t.claim = ANY (ARRAY(SELECT w.id FROM dead_v3(v_now) w)) FOR UPDATE OF t, d SKIP LOCKED
     LOOP
         SELECT step INTO v_step FROM runs WHERE no = e.open_run;
         v_step := coalesce(v_step, 0);
-        v_attempts := after_death_v2(e.attempts, e.mark, v_step);
+        v_attempts := after_death_v3(e.attempts, e.mark, v_step);
         IF v_attempts < {MAX_ATTEMPTS} THEN
             UPDATE dispatches SET held = 0, attempts = v_attempts, mark = v_step WHERE thread = e.no;
         ELSE
@@ -145,7 +145,7 @@ $wakeful$
 
 # Lanes are where something waits, each with the time of its first: one look into the index for each.
 _LANES = """
-CREATE FUNCTION lanes_v2(v_agents text[]) RETURNS TABLE (tenant text, agent text, priority bigint, due_at bigint)
+CREATE FUNCTION lanes_v3(v_agents text[]) RETURNS TABLE (tenant text, agent text, priority bigint, due_at bigint)
 LANGUAGE sql STABLE AS $wakeful$
     WITH RECURSIVE lanes AS (
         (SELECT d.tenant, d.agent, d.priority, d.due_at FROM dispatches d WHERE d.held = 0 AND d.dead_at IS NULL
@@ -164,7 +164,7 @@ $wakeful$
 
 # Takes one dispatch, if it is still there to be taken; what came of it as the client is told, else null.
 _TAKE = """
-CREATE FUNCTION take_v2(v_thread bigint, v_worker text, v_due bigint, v_now bigint) RETURNS jsonb
+CREATE FUNCTION take_v3(v_thread bigint, v_worker text, v_due bigint, v_now bigint) RETURNS jsonb
 LANGUAGE plpgsql AS $wakeful$
 DECLARE
     t threads%ROWTYPE;
@@ -200,7 +200,7 @@ $wakeful$
 # Tenants take turns: of each one dispatch in a round, who was served longest ago first. More than are wanted are
 # looked at, since others may be taking the first. Where something is limited, one worker counts at a time.
 _CLAIM = """
-CREATE FUNCTION claim_v2(
+CREATE FUNCTION claim_v3(
     v_worker text, v_lease bigint, v_agents text[], v_limit int, v_at bigint, v_per_tenant bigint,
     v_per_agent jsonb
 ) RETURNS jsonb LANGUAGE plpgsql AS $wakeful$
@@ -219,10 +219,10 @@ DECLARE
     v_taken jsonb;
     e record;
 BEGIN
-    IF EXISTS (SELECT 1 FROM dead_v2(v_now)) THEN
-        PERFORM reap_v2(v_now);
+    IF EXISTS (SELECT 1 FROM dead_v3(v_now)) THEN
+        PERFORM reap_v3(v_now);
     END IF;
-    IF v_limit > 0 AND EXISTS (SELECT 1 FROM lanes_v2(v_agents) l WHERE l.due_at <= v_due) THEN
+    IF v_limit > 0 AND EXISTS (SELECT 1 FROM lanes_v3(v_agents) l WHERE l.due_at <= v_due) THEN
         IF v_limited THEN
             PERFORM pg_advisory_xact_lock(hashtextextended(concat_ws(E'\\n', current_schema(), 'claim'), 0));
             SELECT coalesce(jsonb_object_agg(x.tenant, x.n), '{}') INTO v_of_tenant FROM (
@@ -240,7 +240,7 @@ BEGIN
             SELECT f.*, count(*) OVER (PARTITION BY f.place) AS tenants FROM (
                 SELECT c.thread, l.tenant, l.agent, l.priority, c.due_at,
                     row_number() OVER (PARTITION BY l.tenant ORDER BY l.priority, c.due_at, c.thread) AS place
-                FROM lanes_v2(v_agents) l CROSS JOIN LATERAL (
+                FROM lanes_v3(v_agents) l CROSS JOIN LATERAL (
                     SELECT d.thread, d.due_at FROM dispatches d
                     WHERE d.held = 0 AND d.dead_at IS NULL AND d.tenant = l.tenant AND d.agent = l.agent
                         AND d.priority = l.priority AND d.due_at <= v_due
@@ -253,7 +253,7 @@ BEGIN
             v_tenants := greatest(v_tenants, e.tenants);
             CONTINUE WHEN (v_of_tenant->>e.tenant)::bigint >= v_per_tenant
                 OR (v_of_agent->>e.agent)::bigint >= (v_per_agent->>e.agent)::bigint;
-            v_taken := take_v2(e.thread, v_worker, v_due, v_now);
+            v_taken := take_v3(e.thread, v_worker, v_due, v_now);
             IF v_taken IS NULL THEN
                 v_missed := true;
                 CONTINUE;
@@ -278,7 +278,7 @@ BEGIN
             END LOOP;
         END IF;
     END IF;
-    SELECT min(d.due_at) - v_due INTO v_wait FROM lanes_v2(v_agents) l CROSS JOIN LATERAL (
+    SELECT min(d.due_at) - v_due INTO v_wait FROM lanes_v3(v_agents) l CROSS JOIN LATERAL (
         SELECT d.due_at FROM dispatches d
         WHERE d.held = 0 AND d.dead_at IS NULL AND d.tenant = l.tenant AND d.agent = l.agent
             AND d.priority = l.priority AND d.due_at > v_due ORDER BY d.due_at LIMIT 1

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from ..errors import StoreUnavailable
 from ._connections import Connections
-from ._plans import Plan, escaped, outcome
+from ._plans import Plan, arguments_of, escaped, outcome
 from ._protocol import Committed
 
 __all__ = ["Groups"]
@@ -18,8 +18,12 @@ __all__ = ["Groups"]
 MAX_IN_FLIGHT = 2
 MAX_BATCH = 128
 MAX_BATCH_BYTES = 4 * 1024 * 1024
+# A function that a connection hasn't called yet takes its time to be read and planned. Who goes on with a run for
+# a moment only is faster with the one that it needed to claim it.
+FIRST_ALONE = 4
 
-_COMMIT = "SELECT commit_v2($1, $2, $3, $4, $5)"
+_COMMIT = "SELECT commit_v3($1, $2, $3, $4, $5)"
+_GO_ON = "SELECT go_on_v3($1, $2, $3)"
 
 Key = tuple[str, str]
 
@@ -38,6 +42,7 @@ class Groups:
         self._busy: set[Key] = set()
         self._lanes: set[asyncio.Task[None]] = set()
         self._starting = False
+        self._alone = 0
         self.batches = [0, 0]
 
     def submit(self, plan: Plan) -> asyncio.Future[Committed]:
@@ -102,6 +107,10 @@ class Groups:
 
     async def _verdicts(self, batch: list[_Waiting]) -> list[list[Any]]:
         plans = [waiting.plan for waiting in batch]
+        if len(plans) == 1 and plans[0].plain:
+            self._alone += 1
+            if self._alone > FIRST_ALONE and (found := await self._go_on(plans[0])) is not None:
+                return [found]
         payloads: list[bytes] = []
         firsts: list[int] = []
         for plan in plans:
@@ -117,6 +126,15 @@ class Groups:
             lambda connection: connection.fetchval(_COMMIT, commits, payloads, firsts, tenants, ids)
         )
         return msgspec.json.decode(text)
+
+    async def _go_on(self, plan: Plan) -> list[Any] | None:
+        """The verdict on a commit that only goes on with a run; None if it has to go the long way."""
+        args = arguments_of(plan)
+        found = await self._connections.run(lambda connection: connection.fetchval(_GO_ON, *args))
+        if found is None:
+            return None
+        version, head, inbox_head = found
+        return ["ok", version, head, plan.told.fence and plan.told.fence[0], inbox_head, []]
 
     async def close(self) -> None:
         """Wait until everything that was queued is written."""

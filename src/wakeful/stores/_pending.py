@@ -49,7 +49,7 @@ def change_rows(
 
 # A change that is in already is not refused: its writer's connection broke before it heard.
 _MOVED_PENDING = """
-CREATE FUNCTION moved_pending_v2(c jsonb, p bytea[], v_first int, v_no bigint) RETURNS jsonb
+CREATE FUNCTION moved_pending_v3(c jsonb, p bytea[], v_first int, v_no bigint) RETURNS jsonb
 LANGUAGE plpgsql AS $wakeful$
 DECLARE
     e record;
@@ -77,7 +77,7 @@ $wakeful$
 """
 
 _PUT_PENDING = """
-CREATE FUNCTION put_pending_v2(c jsonb, p bytea[], v_first int, v_no bigint) RETURNS void
+CREATE FUNCTION put_pending_v3(c jsonb, p bytea[], v_first int, v_no bigint) RETURNS void
 LANGUAGE sql AS $wakeful$
     UPDATE inbox i SET status = e.status, position = e.position, revision = e.revision, payload = p[v_first + e.i]
     FROM jsonb_to_recordset(c->'pending') AS e(id text, revision bigint, status text, position bigint, i int)

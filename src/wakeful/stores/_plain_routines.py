@@ -1,7 +1,7 @@
-"""Postgres's way of writing many commits at once: those that only go on with their thread's run.
+"""Postgres's way of writing the commits that only go on with their thread's run, which most do.
 
-Most commits are of that kind, an answer or a result of a run that its owner goes on with. One statement writes all
-of a batch, which takes the server a fraction of what a few statements for each take it.
+One that comes alone comes in three arrays, which takes the server and the driver a fraction of what JSON or many
+arguments do. Many at once are written by one statement.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ __all__ = ["PLAIN_ROUTINES"]
 # Gives the verdicts by the commits' places in the batch. What isn't as it was thought to be is left out: a commit
 # that is in already, a fence that is stale, another open run. The threads' rows are locked.
 _COMMIT_PLAIN = """
-CREATE FUNCTION commit_plain_v2(commits jsonb, p bytea[], firsts int[]) RETURNS jsonb
+CREATE FUNCTION commit_plain_v3(commits jsonb, p bytea[], firsts int[]) RETURNS jsonb
 LANGUAGE plpgsql AS $wakeful$
 DECLARE
     v_now bigint := (extract(epoch FROM clock_timestamp()) * 1000)::bigint;
@@ -32,10 +32,11 @@ BEGIN
             finished_at = (r->>'finished_at')::bigint, payload = p[e.first + (r->>'i')::int]
         FROM plain e WHERE runs.no = e.run
     ), put_log AS (
-        INSERT INTO log (thread, seq, kind, run, agent, at, ref, payload)
-        SELECT e.no, e.head + x.i, x.kind, e.run, x.agent, x.at, e.head + x.ref, p[e.first + x.i]
-        FROM plain e CROSS JOIN LATERAL
-            jsonb_to_recordset(e.c->'log') AS x(i int, kind text, agent text, at bigint, ref int)
+        INSERT INTO log (thread, seq, kind, run, agent, at, ref, payload, size, more)
+        SELECT e.no, e.head + x.n, x.kind, e.run, x.agent, x.at, e.head + x.ref, p[e.first + x.i],
+            coalesce(x.size, 1), p[e.first + x.more]
+        FROM plain e CROSS JOIN LATERAL jsonb_to_recordset(e.c->'log')
+            AS x(n int, i int, kind text, agent text, at bigint, ref int, size int, more int)
     ), put_calls AS (
         INSERT INTO calls (run, step, place, id, name, ref, arguments, payload)
         SELECT e.run, x.step, x.place, x.id, x.name, e.head + x.ref, p[e.first + x.arguments], p[e.first + x.i]
@@ -46,16 +47,70 @@ BEGIN
         DELETE FROM chunks USING plain e WHERE chunks.thread = e.no AND e.c ? 'answered'
     ), put_threads AS (
         UPDATE threads SET version = e.version + 1, wakes = r->>'wakes', updated_at = v_now,
-            head = e.head + coalesce(jsonb_array_length(e.c->'log'), 0),
+            head = e.head + coalesce((e.c->>'entries')::int, 0),
             last_commit = array_to_string(ARRAY[e.c->>'id'] || e.last[2:], ' ')
         FROM plain e WHERE threads.no = e.no
     )
     SELECT jsonb_object_agg(e.n, jsonb_build_array('ok', e.version + 1,
-        e.head + coalesce(jsonb_array_length(e.c->'log'), 0), e.epoch, e.inbox_head, '[]'::jsonb))
+        e.head + coalesce((e.c->>'entries')::int, 0), e.epoch, e.inbox_head, '[]'::jsonb))
         INTO v_verdicts FROM plain e;
     RETURN coalesce(v_verdicts, '{}');
 END
 $wakeful$
 """
 
-PLAIN_ROUTINES = (_COMMIT_PLAIN,)
+# `w` has words, `i` integers, `p` payloads, in the order of `arguments_of`: the commit's and the run's, then those
+# of each row of the log and of each call. Gives the thread's version, head and inbox head. If something isn't as
+# it was thought to be, nothing is given and nothing was written: the first statement has all the conditions.
+_GO_ON = """
+CREATE FUNCTION go_on_v3(w text[], i bigint[], p bytea[]) RETURNS bigint[] LANGUAGE plpgsql AS $wakeful$
+DECLARE
+    v_no bigint;
+    v_open bigint;
+    v_version bigint;
+    v_head bigint;
+    v_inbox_head bigint;
+    v_base bigint;
+    a int := 8; -- behind which word, integer and payload the next row's are
+    b int := 10;
+    c int := 1;
+BEGIN
+    UPDATE threads SET version = version + 1, head = head + i[3], wakes = w[5],
+        updated_at = (extract(epoch FROM clock_timestamp()) * 1000)::bigint,
+        last_commit = w[4] || substr(last_commit, strpos(last_commit || ' ', ' '))
+        WHERE tenant = w[1] AND id = w[2] AND claim = w[3] AND epoch = i[1]
+            AND inbox_head = coalesce(i[2], inbox_head) AND strpos(last_commit, w[4]) = 0
+            AND open_run = (SELECT r.no FROM runs r WHERE r.tenant = w[1] AND r.id = w[6])
+        RETURNING no, open_run, version, head, inbox_head INTO v_no, v_open, v_version, v_head, v_inbox_head;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    v_base := v_head - i[3];
+    UPDATE runs SET agent = w[7], status = w[8], step = i[5], acting = i[6], finished_at = i[8], payload = p[1],
+        answer = coalesce(v_base + i[7], answer) WHERE no = v_open;
+    FOR n IN 1 .. i[9] LOOP
+        INSERT INTO log (thread, seq, kind, run, agent, at, ref, payload, size, more)
+            VALUES (v_no, v_base + i[b + 1], w[a + 1], v_open, w[a + 2], i[b + 2], v_base + i[b + 3], p[c + 1],
+                i[b + 4], p[c + 2]);
+        a := a + 2; b := b + 4; c := c + 2;
+    END LOOP;
+    FOR n IN 1 .. i[10] LOOP
+        IF i[b + 3] IS NULL THEN -- Its answer came before, and so did its row.
+            UPDATE calls SET payload = p[c + 2] WHERE run = v_open AND step = i[b + 1] AND place = i[b + 2];
+        END IF;
+        IF i[b + 3] IS NOT NULL OR NOT FOUND THEN
+            INSERT INTO calls (run, step, place, id, name, ref, arguments, payload)
+                VALUES (v_open, i[b + 1], i[b + 2], w[a + 1], w[a + 2], v_base + i[b + 3], p[c + 1], p[c + 2])
+                ON CONFLICT (run, step, place) DO UPDATE SET payload = excluded.payload;
+        END IF;
+        a := a + 2; b := b + 3; c := c + 2;
+    END LOOP;
+    IF i[4] = 1 THEN
+        DELETE FROM chunks WHERE thread = v_no;
+    END IF;
+    RETURN ARRAY[v_version, v_head, v_inbox_head];
+END
+$wakeful$
+"""
+
+PLAIN_ROUTINES = (_COMMIT_PLAIN, _GO_ON)

@@ -22,7 +22,7 @@ from ._relays import Relay
 from ._rows import Packer, call_body, entries_of
 from ._rules import MAX_PENDING, answers, root_of, wakes_of, writes
 
-__all__ = ["ESCAPE", "Plan", "escaped", "outcome", "plan_of", "unescaped"]
+__all__ = ["ESCAPE", "Plan", "arguments_of", "escaped", "outcome", "plan_of", "unescaped"]
 
 # -- text ----------------------------------------------------------------------------------------------------
 
@@ -71,12 +71,15 @@ class _Run(Struct, gc=False, omit_defaults=True):
 
 
 class _Entry(Struct, gc=False, omit_defaults=True):
+    n: int
     i: int
     kind: str
     run: int
     agent: str
     at: int
     ref: int | None = None
+    size: int = 1
+    more: int | None = None
 
 
 class _Call(Struct, gc=False, omit_defaults=True):
@@ -117,6 +120,7 @@ class _Control(Struct, omit_defaults=True, kw_only=True):
     names: list[str] = []
     runs: list[_Run] = []
     log: list[_Entry] = []
+    entries: int = 0
     calls: list[_Call] = []
     tickets: list[dict[str, Any]] = []
     decisions: list[dict[str, Any]] = []
@@ -143,11 +147,21 @@ class Plan(Struct, eq=False):
     """The commit's own thread, with its tenant."""
     threads: frozenset[tuple[str, str]]
     """All that it writes to: its own and those that it delivers to."""
-    control: str
+    told: _Control
     payloads: list[bytes]
     size: int
     problem: Exception | None = None
     """What is wrong with the commit in itself. It is checked all the same: one that is stale is told so first."""
+
+    @property
+    def control(self) -> str:
+        """What the function is told, as JSON."""
+        return _json(self.told)
+
+    @property
+    def plain(self) -> bool:
+        """Whether an owner goes on with its thread's run, and nothing else."""
+        return self.told.plain
 
 
 def plan_of(tenant: str, packer: Packer, commit: Commit) -> Plan:
@@ -174,7 +188,7 @@ class _Planner:
                 self._append(control)
             except ValueError as problem:
                 control.invalid = True
-                return Plan(commit, home, frozenset([home]), _json(control), [], 0, problem)
+                return Plan(commit, home, frozenset([home]), control, [], 0, problem)
         own = commit.claim is not None or commit.about is not None or commit.relays
         control.creates = bool(control.changes or own)
         if (about := commit.about) is not None:
@@ -200,7 +214,7 @@ class _Planner:
         control.names = list(self._names)
         control.plain = _is_plain(control)
         size = sum(map(len, self._payloads))
-        return Plan(commit, home, frozenset(threads), _json(control), self._payloads, size)
+        return Plan(commit, home, frozenset(threads), control, self._payloads, size)
 
     def _conditions(self) -> _Control:
         """What the commit depends on, and what it does to the thread's claim."""
@@ -234,10 +248,13 @@ class _Planner:
 
     def _append(self, control: _Control) -> None:
         commit = self._commit
-        # The log's payloads come first: an entry's is found under its own number.
-        entries, places = entries_of(commit, 1, self._packer, self._blobs)
-        for kind, run_id, agent, at, ref, payload in entries:
-            control.log.append(_Entry(self._put(payload), kind, self._name(run_id), agent, at, ref))
+        entries, places = entries_of(commit, self._packer, self._blobs)
+        for e in entries:
+            i, more = self._put(e.payload), None if e.more is None else self._put(e.more)
+            control.log.append(
+                _Entry(e.number, i, e.kind, self._name(e.run_id), e.agent, e.at, e.ref, e.size, more)
+            )
+        control.entries = len(commit.log)
         control.answered = answers(commit)
         self._put_runs(control, places)
         calls: dict[tuple[int, int, int], _Call] = {}
@@ -362,6 +379,25 @@ def _is_plain(control: _Control) -> bool:
     rare = control.rare or control.request is not None or control.title is not None or control.metadata is not None
     more = control.state or control.inbox or control.relays or control.pending or control.seen or control.blobs
     return not rare and not more
+
+
+def arguments_of(plan: Plan) -> tuple[list[str], list[int | None], list[bytes | None]]:
+    """What `go_on` is told of a plain commit: words, integers and payloads."""
+    told, payloads = plan.told, [None, *plan.payloads]
+    run, (epoch, claim) = told.runs[0], told.fence or (0, "")
+    words = [told.tenant, told.thread, claim, told.id, run.wakes, run.id, run.agent, run.status]
+    integers = [epoch, told.inbox_head, told.entries, int(told.answered), run.step, run.acting, run.answer]
+    integers += [run.finished_at, len(told.log), len(told.calls)]
+    bodies = [payloads[run.i]]
+    for entry in told.log:
+        words += (entry.kind, entry.agent)
+        integers += (entry.n, entry.at, entry.ref, entry.size)
+        bodies += (payloads[entry.i], payloads[entry.more or 0])
+    for call in told.calls:
+        words += (call.id, call.name)
+        integers += (call.step, call.place, call.ref)
+        bodies += (payloads[call.arguments or 0], payloads[call.i])
+    return [escaped(word) for word in words], integers, bodies
 
 
 # -- what it answers -----------------------------------------------------------------------------------------

@@ -206,7 +206,7 @@ class _Transaction:
             return done.value
 
 
-_CLAIM = "SELECT claim_v2($1, $2, $3, $4, $5, $6, $7)"
+_CLAIM = "SELECT claim_v3($1, $2, $3, $4, $5, $6, $7)"
 
 
 async def _claimed(connection: Any, args: tuple[Any, ...], *, again: bool) -> Claims:

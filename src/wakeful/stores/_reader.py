@@ -14,7 +14,7 @@ from ..types.events import Event
 from ..types.messages import Message
 from ..types.runs import Call, Identity
 from ._protocol import InboxItem, ThreadRecord
-from ._rows import Packer, call_of, event_of, message_of
+from ._rows import Packer, call_of, event_of, followers_of, message_of
 
 __all__ = ["Reader", "thread_of"]
 
@@ -52,6 +52,15 @@ class Reader:
     def event(self, kind: str, run: Identity, seq: int, at: int, data: bytes, answer: bytes | None) -> Event:
         unpack = self._packer.unpack
         return self._try(f"event {seq}", lambda: event_of(kind, run, seq, at, unpack(data, self._blobs), answer))
+
+    def entries(self, row: tuple[Any, ...]) -> list[tuple[int, str, int, int | None, bytes]]:
+        """The entries that a row of the log holds: number, kind, time, the number of their answer, payload."""
+        seq, kind, _, _, at, ref, payload, more = row
+        found: list[tuple[int, str, int, int | None, bytes]] = [(seq, kind, at, ref, payload)]
+        if more is not None:
+            unpack = self._packer.unpack
+            found += self._try(f"what follows {seq}", lambda: followers_of(seq, at, unpack(more, self._blobs)))
+        return found
 
     def item(self, data: bytes, item_id: str, position: int, revision: int) -> InboxItem:
         item = self.json(data, InboxItem, f"item {item_id}")

@@ -6,7 +6,7 @@ __all__ = ["RELAY_ROUTINES"]
 
 # A relay whose very commit is in already is not refused: its writer's connection broke before it heard.
 _MOVED_RELAY = """
-CREATE FUNCTION moved_relay_v2(c jsonb, p bytea[], v_first int) RETURNS jsonb LANGUAGE plpgsql AS $wakeful$
+CREATE FUNCTION moved_relay_v3(c jsonb, p bytea[], v_first int) RETURNS jsonb LANGUAGE plpgsql AS $wakeful$
 DECLARE
     e record;
     r relays%ROWTYPE;
@@ -29,7 +29,7 @@ $wakeful$
 """
 
 _PUT_RELAYS = """
-CREATE FUNCTION put_relays_v2(c jsonb, p bytea[], v_first int) RETURNS void LANGUAGE sql AS $wakeful$
+CREATE FUNCTION put_relays_v3(c jsonb, p bytea[], v_first int) RETURNS void LANGUAGE sql AS $wakeful$
     INSERT INTO relays (tenant, id, thread, run, kind, status, cursor, due_at, until, revision, payload)
     SELECT t.tenant, e.id, t.no, e.run, e.kind, e.status, e.cursor, e.due_at, e.until, e.revision, p[v_first + e.i]
     FROM threads t, jsonb_to_recordset(c->'relays')

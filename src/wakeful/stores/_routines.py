@@ -11,55 +11,23 @@ from ..types.runs import PRIORITY
 from ._claim_routines import CLAIM_ROUTINES, DISPATCH_ROUTINES
 from ._pending import PENDING_ROUTINES
 from ._plain_routines import PLAIN_ROUTINES
+from ._rare_routines import RARE_ROUTINES
 from ._relay_routines import RELAY_ROUTINES
 from ._rules import IDLE_WAKES, MAX_PENDING
 
-__all__ = ["ROUTINES_2"]
+__all__ = ["ROUTINES_3"]
 
 # Row locks serialise writers of threads that are there. One that isn't is locked by its name, and all names are
 # locked before any row, so that two batches never wait for each other.
 _LOCK_NAME = """
-CREATE FUNCTION lock_name_v2(v_tenant text, v_id text) RETURNS void LANGUAGE sql AS $wakeful$
+CREATE FUNCTION lock_name_v3(v_tenant text, v_id text) RETURNS void LANGUAGE sql AS $wakeful$
     SELECT pg_advisory_xact_lock(hashtextextended(concat_ws(E'\\n', current_schema(), v_tenant, v_id), 0))
-$wakeful$
-"""
-
-_PUT_RARE = """
-CREATE FUNCTION put_rare_v2(c jsonb, p bytea[], v_first int, v_no bigint, v_numbers bigint[], v_now bigint)
-RETURNS void LANGUAGE plpgsql AS $wakeful$
-DECLARE
-    v_tenant text := c->>'tenant';
-BEGIN
-    INSERT INTO tickets (tenant, id, thread, run, status, assignee, payload)
-        SELECT v_tenant, e.id, v_no, v_numbers[e.run], e.status, e.assignee, p[v_first + e.i]
-        FROM jsonb_to_recordset(c->'tickets') AS e(id text, run int, status text, assignee text, i int)
-        ON CONFLICT (tenant, id) DO UPDATE SET status = excluded.status, assignee = excluded.assignee,
-            payload = excluded.payload;
-    INSERT INTO decisions (tenant, id, thread, ticket, at, payload)
-        SELECT v_tenant, e.id, v_no, e.ticket, e.at, p[v_first + e.i]
-        FROM jsonb_to_recordset(c->'decisions') AS e(id text, ticket text, at bigint, i int)
-        ON CONFLICT DO NOTHING;
-    INSERT INTO tasks (tenant, id, thread, run, status, payload)
-        SELECT v_tenant, e.id, v_no, e.run, e.status, p[v_first + e.i]
-        FROM jsonb_to_recordset(c->'tasks') AS e(id text, run text, status text, i int)
-        ON CONFLICT (tenant, id) DO UPDATE SET status = excluded.status, payload = excluded.payload;
-    IF c ? 'attempt' THEN
-        DELETE FROM chunks WHERE thread = v_no AND attempt < (c->>'attempt')::bigint;
-        INSERT INTO chunks (thread, message, attempt, at, payload)
-            SELECT v_no, e.message, e.attempt, v_now, p[v_first + e.i]
-            FROM jsonb_to_recordset(c->'chunks') AS e(message text, attempt bigint, i int);
-    END IF;
-    IF c ? 'taken' THEN
-        UPDATE inbox SET status = 'taken', taken_by = c->>'run'
-        WHERE tenant = v_tenant AND thread = v_no AND id IN (SELECT jsonb_array_elements_text(c->'taken'));
-    END IF;
-END
 $wakeful$
 """
 
 # What a commit delivers, other threads' inboxes included. The recipients' rows are locked.
 _DELIVER = f"""
-CREATE FUNCTION deliver_v2(c jsonb, p bytea[], v_first int, v_now bigint) RETURNS jsonb
+CREATE FUNCTION deliver_v3(c jsonb, p bytea[], v_first int, v_now bigint) RETURNS jsonb
 LANGUAGE plpgsql AS $wakeful$
 DECLARE
     v_tenant text := c->>'tenant';
@@ -99,11 +67,11 @@ BEGIN
         v_positions := v_positions || jsonb_build_array(t.inbox_head + 1);
         UPDATE threads SET inbox_head = inbox_head + 1 WHERE no = t.no;
         IF e.blobs IS NOT NULL THEN
-            PERFORM put_blobs_v2(e.blobs, p, v_first, t.no);
+            PERFORM put_blobs_v3(e.blobs, p, v_first, t.no);
         END IF;
         IF t.claim IS NULL AND e.wake = ANY (string_to_array(t.wakes, ' ')) THEN
             SELECT r.agent, r.priority INTO v_agent, v_priority FROM runs r WHERE r.no = t.open_run;
-            PERFORM dispatch_v2(v_tenant, t.no, coalesce(v_agent, e.agent, ''), greatest(v_now, e.at),
+            PERFORM dispatch_v3(v_tenant, t.no, coalesce(v_agent, e.agent, ''), greatest(v_now, e.at),
                 coalesce(v_priority, e.priority), true);
         ELSIF t.claim IS NULL AND e.kind = 'cancel' THEN -- There is nothing to run that could go wrong again.
             UPDATE dispatches SET dead_at = NULL, error = NULL, attempts = 0, held = 0, due_at = v_now
@@ -115,18 +83,9 @@ END
 $wakeful$
 """
 
-_PUT_BLOBS = """
-CREATE FUNCTION put_blobs_v2(v_blobs jsonb, p bytea[], v_first int, v_no bigint) RETURNS void
-LANGUAGE sql AS $wakeful$
-    INSERT INTO blobs (thread, digest, payload)
-    SELECT v_no, e.digest, p[v_first + e.i] FROM jsonb_to_recordset(v_blobs) AS e(digest text, i int)
-    ON CONFLICT DO NOTHING
-$wakeful$
-"""
-
 # The thread as it is after the commit's own writes.
 _APPEND = f"""
-CREATE FUNCTION append_v2(c jsonb, p bytea[], v_first int, t threads, v_now bigint) RETURNS threads
+CREATE FUNCTION append_v3(c jsonb, p bytea[], v_first int, t threads, v_now bigint) RETURNS threads
 LANGUAGE plpgsql AS $wakeful$
 DECLARE
     v_tenant text := c->>'tenant';
@@ -177,10 +136,12 @@ BEGIN
         END IF;
     END LOOP;
     IF c ? 'log' THEN
-        INSERT INTO log (thread, seq, kind, run, agent, at, ref, payload)
-            SELECT t.no, v_base + x.i, x.kind, v_numbers[x.run], x.agent, x.at, v_base + x.ref, p[v_first + x.i]
-            FROM jsonb_to_recordset(c->'log') AS x(i int, kind text, run int, agent text, at bigint, ref int);
-        t.head := v_base + jsonb_array_length(c->'log');
+        INSERT INTO log (thread, seq, kind, run, agent, at, ref, payload, size, more)
+            SELECT t.no, v_base + x.n, x.kind, v_numbers[x.run], x.agent, x.at, v_base + x.ref, p[v_first + x.i],
+                coalesce(x.size, 1), p[v_first + x.more]
+            FROM jsonb_to_recordset(c->'log')
+                AS x(n int, i int, kind text, run int, agent text, at bigint, ref int, size int, more int);
+        t.head := v_base + (c->>'entries')::int;
         IF c ? 'answered' THEN
             DELETE FROM chunks WHERE thread = t.no;
         END IF;
@@ -194,7 +155,7 @@ BEGIN
             ON CONFLICT (run, step, place) DO UPDATE SET payload = excluded.payload;
     END IF;
     IF c ? 'rare' THEN
-        PERFORM put_rare_v2(c, p, v_first, t.no, v_numbers, v_now);
+        PERFORM put_rare_v3(c, p, v_first, t.no, v_numbers, v_now);
     END IF;
     FOR n IN 0 .. coalesce(jsonb_array_length(c->'state'), 0) - 1 LOOP
         r := c->'state'->n;
@@ -214,7 +175,7 @@ $wakeful$
 """
 
 _COMMIT_ONE = f"""
-CREATE FUNCTION commit_one_v2(c jsonb, p bytea[], v_first int) RETURNS jsonb LANGUAGE plpgsql AS $wakeful$
+CREATE FUNCTION commit_one_v3(c jsonb, p bytea[], v_first int) RETURNS jsonb LANGUAGE plpgsql AS $wakeful$
 DECLARE
     v_tenant text := c->>'tenant';
     v_id text := c->>'thread';
@@ -231,7 +192,7 @@ DECLARE
 BEGIN
     SELECT * INTO t FROM threads WHERE tenant = v_tenant AND id = v_id FOR UPDATE;
     IF NOT FOUND THEN
-        PERFORM lock_name_v2(v_tenant, v_id);
+        PERFORM lock_name_v3(v_tenant, v_id);
         SELECT * INTO t FROM threads WHERE tenant = v_tenant AND id = v_id FOR UPDATE;
     END IF;
     v_now := (extract(epoch FROM clock_timestamp()) * 1000)::bigint;
@@ -274,13 +235,13 @@ BEGIN
         RETURN '["invalid"]';
     END IF;
     IF c ? 'relays' THEN
-        v_moved := moved_relay_v2(c, p, v_first);
+        v_moved := moved_relay_v3(c, p, v_first);
         IF v_moved IS NOT NULL THEN
             RETURN v_moved;
         END IF;
     END IF;
     IF c ? 'pending' OR c ? 'seen' THEN
-        v_moved := moved_pending_v2(c, p, v_first, t.no);
+        v_moved := moved_pending_v3(c, p, v_first, t.no);
         IF v_moved IS NOT NULL THEN
             RETURN v_moved;
         END IF;
@@ -308,12 +269,12 @@ BEGIN
             INSERT INTO workers (id, until, started_at) VALUES (v_worker, v_now + v_lease, v_now)
                 ON CONFLICT (id) DO UPDATE SET until = excluded.until;
         END IF;
-        PERFORM hold_v2(v_tenant, t.no, coalesce(c->>'agent', ''), v_now,
+        PERFORM hold_v3(v_tenant, t.no, coalesce(c->>'agent', ''), v_now,
             coalesce((c->'runs'->-1->>'priority')::bigint, {PRIORITY}),
             coalesce((c->'runs'->-1->>'step')::bigint, 0), v_lost);
     END IF;
     IF c ? 'changes' THEN
-        t := append_v2(c, p, v_first, t, v_now);
+        t := append_v3(c, p, v_first, t, v_now);
     END IF;
     IF c ? 'release' THEN
         t.claim := NULL;
@@ -331,21 +292,21 @@ BEGIN
         UPDATE threads SET metadata = p[v_first + (c->>'metadata')::int] WHERE no = t.no;
     END IF;
     IF c ? 'relays' THEN
-        PERFORM put_relays_v2(c, p, v_first);
+        PERFORM put_relays_v3(c, p, v_first);
     END IF;
     IF c ? 'inbox' THEN
-        v_positions := deliver_v2(c, p, v_first, v_now);
+        v_positions := deliver_v3(c, p, v_first, v_now);
         SELECT coalesce(max(inbox_head), 0) INTO t.inbox_head FROM threads WHERE no = t.no;
     END IF;
     IF c ? 'pending' THEN
-        PERFORM put_pending_v2(c, p, v_first, t.no);
+        PERFORM put_pending_v3(c, p, v_first, t.no);
         t.inbox_head := t.inbox_head + 1;
     END IF;
     IF (c ? 'changes' OR c ? 'release' OR c ? 'pending') AND t.claim IS NULL AND t.no > 0 THEN
-        PERFORM settle_v2(c, t, v_now);
+        PERFORM settle_v3(c, t, v_now);
     END IF;
     IF c ? 'blobs' THEN
-        PERFORM put_blobs_v2(c->'blobs', p, v_first, t.no);
+        PERFORM put_blobs_v3(c->'blobs', p, v_first, t.no);
     END IF;
     RETURN jsonb_build_array('ok', t.version, t.head, t.epoch, t.inbox_head, v_positions);
 END
@@ -355,7 +316,7 @@ $wakeful$
 # `tenants` and `ids` name the threads that a batch of more than one writes to; `firsts` says behind which of the
 # payloads each commit's begin. A commit that may be refused after its first write has a savepoint of its own.
 _COMMIT = """
-CREATE FUNCTION commit_v2(commits jsonb, p bytea[], firsts int[], tenants text[], ids text[]) RETURNS jsonb
+CREATE FUNCTION commit_v3(commits jsonb, p bytea[], firsts int[], tenants text[], ids text[]) RETURNS jsonb
 LANGUAGE plpgsql AS $wakeful$
 DECLARE
     c jsonb;
@@ -370,11 +331,11 @@ BEGIN
             WHERE NOT EXISTS (SELECT 1 FROM threads t WHERE t.tenant = w.tenant AND t.id = w.id)
             ORDER BY w.tenant COLLATE "C", w.id COLLATE "C"
         LOOP
-            PERFORM lock_name_v2(e.tenant, e.id);
+            PERFORM lock_name_v3(e.tenant, e.id);
         END LOOP;
         PERFORM 1 FROM threads t JOIN unnest(tenants, ids) AS w(tenant, id) ON t.tenant = w.tenant AND t.id = w.id
             ORDER BY t.tenant, t.id FOR UPDATE OF t;
-        v_plain := commit_plain_v2(commits, p, firsts);
+        v_plain := commit_plain_v3(commits, p, firsts);
     END IF;
     FOR n IN 1 .. jsonb_array_length(commits) LOOP
         c := commits->(n - 1);
@@ -382,7 +343,7 @@ BEGIN
             v_verdict := v_plain->n::text;
         ELSIF c ? 'inbox' OR c ? 'request' THEN
             BEGIN
-                v_verdict := commit_one_v2(c, p, firsts[n]);
+                v_verdict := commit_one_v3(c, p, firsts[n]);
             EXCEPTION WHEN SQLSTATE 'WK001' THEN
                 v_verdict := SQLERRM::jsonb;
                 IF v_verdict->>0 = 'repeated' THEN
@@ -391,7 +352,7 @@ BEGIN
                 END IF;
             END;
         ELSE
-            v_verdict := commit_one_v2(c, p, firsts[n]);
+            v_verdict := commit_one_v3(c, p, firsts[n]);
         END IF;
         v_verdicts := v_verdicts || jsonb_build_array(v_verdict);
     END LOOP;
@@ -400,11 +361,10 @@ END
 $wakeful$
 """
 
-ROUTINES_2 = (
+ROUTINES_3 = (
     _LOCK_NAME,
     *DISPATCH_ROUTINES,
-    _PUT_BLOBS,
-    _PUT_RARE,
+    *RARE_ROUTINES,
     *RELAY_ROUTINES,
     *PENDING_ROUTINES,
     _DELIVER,

@@ -1,7 +1,8 @@
 """Rows: what the tables hold of messages, events, runs and calls, and how these are read back from them.
 
-An event's row leaves out what stands in its columns, and what another row holds: the run's identity, a message's
-content, a call's arguments. What is over 32 KiB lies in a blob of its own; the row holds its digest.
+Events that come right after an entry, in the same commit and of the same run, lie in its row. An event leaves out
+what stands in columns, and what another row holds: the run's identity, a message's content, a call's arguments.
+What is over 32 KiB lies in a blob of its own; the row holds its digest.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from ._protocol import Commit
 
 __all__ = [
     "BLOB_BYTES",
+    "MAX_ENTRIES",
     "Codec",
     "Entry",
     "Packer",
@@ -30,6 +32,7 @@ __all__ = [
     "call_of",
     "entries_of",
     "event_of",
+    "followers_of",
     "message_of",
 ]
 
@@ -145,8 +148,28 @@ def _references(plain: bytes) -> Iterable[_Reference]:
 
 # -- the log -------------------------------------------------------------------------------------------------
 
-Entry = tuple[str, str, str, int, int | None, bytes]
-"""An entry of the log: kind, run id, agent, time, the number of the message it refers to, payload."""
+
+class Entry(Struct, gc=False):
+    """A row of the log: one entry of it, and the events that come right after, if there is `more`. Its number and
+    that of the answer it refers to count from the thread's head, which is 0."""
+
+    number: int
+    kind: str
+    run_id: str
+    agent: str
+    at: int
+    ref: int | None
+    payload: bytes
+    size: int = 1
+    more: bytes | None = None
+
+
+# An event of the same run that follows in a row: its kind, how much later it was, its answer's distance, its body.
+_Follower = tuple[str, int, int | None, Raw]
+
+# How far a row reaches. A reader that begins behind an entry looks so far back for the row which has the next one.
+MAX_ENTRIES = 64
+MAX_MORE_BYTES = 4096
 
 
 @cache
@@ -166,37 +189,68 @@ def _body_of(kind: type[Event]) -> type[Struct]:
 _KINDS: dict[str, type[Event]] = {kind.__struct_config__.tag: kind for kind in get_args(AnyEvent)}
 
 
-def entries_of(
-    commit: Commit, first: int, packer: Packer, blobs: dict[str, bytes]
-) -> tuple[list[Entry], dict[str, int]]:
-    """The commit's log as rows, numbered from `first`, and where the messages and the calls in them are found."""
+def entries_of(commit: Commit, packer: Packer, blobs: dict[str, bytes]) -> tuple[list[Entry], dict[str, int]]:
+    """The commit's log as rows, and the numbers of the messages in it and of the calls in these."""
     entries: list[Entry] = []
+    followers: list[_Follower] = []
+    room = 0
     places: dict[str, int] = {}
     identity, own = commit.identity, {run.identity.run_id for run in commit.runs}
-    for seq, entry in enumerate(commit.log, first):
+    for number, entry in enumerate(commit.log, 1):
         message = entry.message if isinstance(entry, MessageAdded) else entry
         if isinstance(message, Message):
             run_id, agent = _writer(entry, identity, own)
             payload = packer.pack_message(message, blobs)
-            entries.append(("message", run_id, agent, message.created_at, None, payload))
-            places[message.id] = seq
+            kind, at, ref = "message", message.created_at, None
+            places[message.id] = number
             for call in message.calls:
-                places[call.id] = seq
-            continue
-        event = cast(Event, entry)
-        values: tuple[Any, ...] = astuple(event)[3:]
-        ref = None
-        if type(event) is ToolCallReady and (ref := places.get(event.call_id)) is not None:
-            values = (event.call_id, event.name, None)
-        kind = event.__struct_config__.tag
-        if type(event) is UnknownEvent:
-            kind, body = event.kind, encode(event.raw)
+                places[call.id] = number
         else:
-            body = encode(_body_of(type(event))(*values))
-        entries.append(
-            (cast(str, kind), event.run.run_id, event.run.agent_id, event.at, ref, packer.pack(body, blobs))
-        )
+            event = cast(Event, entry)
+            run_id, agent, at = event.run.run_id, event.run.agent_id, event.at
+            kind, ref, body = _event_row(event, places)
+            if entries and len(body) <= room and len(followers) < MAX_ENTRIES - 1:
+                first = entries[-1]
+                if first.run_id == run_id and first.agent == agent:
+                    distance = None if ref is None else ref - first.number
+                    followers.append((kind, at - first.at, distance, Raw(body)))
+                    room -= len(body)
+                    continue
+            payload = packer.pack(body, blobs)
+        _close(entries, followers, packer)
+        followers, room = [], MAX_MORE_BYTES
+        entries.append(Entry(number, kind, run_id, agent, at, ref, payload))
+    _close(entries, followers, packer)
     return entries, places
+
+
+def _event_row(event: Event, places: dict[str, int]) -> tuple[str, int | None, bytes]:
+    """An event's kind, the answer it refers to, and what it has of its own."""
+    if type(event) is UnknownEvent:
+        return event.kind, None, encode(event.raw)
+    values: tuple[Any, ...] = astuple(event)[3:]
+    ref = None
+    if type(event) is ToolCallReady and (ref := places.get(event.call_id)) is not None:
+        values = (event.call_id, event.name, None)
+    return cast(str, event.__struct_config__.tag), ref, encode(_body_of(type(event))(*values))
+
+
+def _close(entries: list[Entry], followers: list[_Follower], packer: Packer) -> None:
+    """Put the events that follow into the last row."""
+    if followers:
+        entries[-1].size += len(followers)
+        entries[-1].more = packer.pack(encode(followers), {})
+
+
+_followers = msgspec.json.Decoder(list[_Follower])
+
+
+def followers_of(seq: int, at: int, more: bytes) -> list[tuple[int, str, int, int | None, bytes]]:
+    """The events that a row has besides its first entry: number, kind, time, the answer's number, body."""
+    return [
+        (number, kind, at + later, None if distance is None else seq + distance, bytes(body))
+        for number, (kind, later, distance, body) in enumerate(_followers.decode(more), seq + 1)
+    ]
 
 
 def _writer(entry: Message | Event, identity: Identity | None, own: set[str]) -> tuple[str, str]:

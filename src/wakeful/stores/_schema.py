@@ -8,12 +8,12 @@ never taken away in the version that stops needing it; `min_reader` says from wh
 
 from __future__ import annotations
 
-from ._routines import ROUTINES_2
+from ._routines import ROUTINES_3
 
 __all__ = ["APPLICATION_ID", "MIGRATIONS", "MIN_READER", "VERSION", "statements"]
 
 APPLICATION_ID = 0x77616B65  # "wake", in SQLite's file header
-MIN_READER = 1
+MIN_READER = 3
 
 # {number} is a row number that the database gives, {int} a 64-bit integer, {text} is sorted by its bytes, {bytes}
 # a payload, {rowless} what SQLite needs to keep a table in the order of its key.
@@ -252,7 +252,13 @@ CREATE INDEX dispatches_dead ON dispatches (tenant, dead_at) WHERE dead_at IS NO
 CREATE TABLE turns (tenant {text} PRIMARY KEY, turn {int} NOT NULL) {rowless};
 """
 
-MIGRATIONS: tuple[str, ...] = (_FIRST, _SECOND)
+# A row of the log has several entries: the first one, and `more` events that follow it.
+_THIRD = """
+ALTER TABLE log ADD COLUMN size {int} NOT NULL DEFAULT 1;
+ALTER TABLE log ADD COLUMN more {bytes};
+"""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _SECOND, _THIRD)
 VERSION = len(MIGRATIONS)
 
 _DIALECTS = {
@@ -273,7 +279,7 @@ _DIALECTS = {
 }
 
 # What a dialect has of its own in a version, behind the tables.
-_OWN: dict[tuple[str, int], tuple[str, ...]] = {("postgres", 2): ROUTINES_2}
+_OWN: dict[tuple[str, int], tuple[str, ...]] = {("postgres", 3): ROUTINES_3}
 
 
 def statements(version: int, dialect: str) -> list[str]:

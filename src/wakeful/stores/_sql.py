@@ -18,7 +18,7 @@ from . import _upkeep
 from ._overview import SqlOverview
 from ._protocol import ChildPolicy, Chunk, InboxItem, Pruned, Retention, ThreadRecord, ThreadView
 from ._reader import Reader, thread_of
-from ._rows import Packer
+from ._rows import MAX_ENTRIES, Packer
 from ._sql_dispatches import SqlDispatches
 from ._sql_relays import SqlRelays
 
@@ -83,7 +83,7 @@ WITH RECURSIVE chain(no, base, low, high) AS (
 ) SELECT no, low, high FROM chain
 """
 
-_LOG = "SELECT seq, kind, run, agent, at, ref, payload FROM log WHERE thread = ? AND seq > ? AND seq <= ?"
+_LOG = "SELECT seq, kind, run, agent, at, ref, payload, more FROM log WHERE thread = ? AND seq > ? AND seq <= ?"
 
 
 class SqlStore(SqlDispatches, SqlRelays, SqlOverview):
@@ -156,17 +156,18 @@ class SqlStore(SqlDispatches, SqlRelays, SqlOverview):
 
     # -- the log ---------------------------------------------------------------------------------------------
 
-    async def _log(self, thread_id: str, after: int, limit: int | None, only: str) -> list[tuple[int, Row]]:
-        """Rows of a thread's log with the number of the thread that holds them, the fork's base first."""
-        found: list[tuple[int, Row]] = []
+    async def _log(self, thread_id: str, after: int, limit: int | None, only: str) -> list[tuple[int, int, Row]]:
+        """Rows of a thread's log, the fork's base first: the number of the thread that holds each, how far its
+        entries are this thread's, and the row."""
+        found: list[tuple[int, int, Row]] = []
         for no, low, high in reversed(await self._query(_CHAIN, self._tenant, thread_id)):
             if high <= after:
                 continue
-            sql = f"{_LOG}{only} ORDER BY seq"
-            args: list[Any] = [no, max(low, after), high]
+            sql, behind = f"{_LOG} AND {only} ORDER BY seq", max(low, after)
+            args: list[Any] = [no, max(low, behind - MAX_ENTRIES), high, behind]
             if limit is not None:
                 sql, args = f"{sql} LIMIT ?", [*args, limit - len(found)]
-            found += [(no, row) for row in await self._query(sql, *args)]
+            found += [(no, high, row) for row in await self._query(sql, *args)]
             if limit is not None and len(found) >= limit:
                 break
         return found
@@ -176,38 +177,44 @@ class SqlStore(SqlDispatches, SqlRelays, SqlOverview):
     ) -> list[Message]:
         """The thread's messages, oldest first, from behind a sequence number; with `newest` the last so many."""
         if newest is None:
-            rows = await self._log(thread_id, after, limit, " AND kind = 'message'")
+            rows = await self._log(thread_id, after, limit, "seq > ? AND kind = 'message'")
         else:
             rows = await self._newest(thread_id, after, newest)
         return [read.message(row[0], row[6]) for row, read in await self._readers(thread_id, rows)]
 
-    async def _newest(self, thread_id: str, after: int, newest: int) -> list[tuple[int, Row]]:
-        found: list[tuple[int, Row]] = []
+    async def _newest(self, thread_id: str, after: int, newest: int) -> list[tuple[int, int, Row]]:
+        found: list[tuple[int, int, Row]] = []
         for no, low, high in await self._query(_CHAIN, self._tenant, thread_id):
             sql = f"{_LOG} AND kind = 'message' ORDER BY seq DESC LIMIT ?"
             rows = await self._query(sql, no, max(low, after), high, newest - len(found))
-            found += [(no, row) for row in rows]
+            found += [(no, high, row) for row in rows]
             if len(found) >= newest or low <= after:
                 break
         return found[::-1]
 
-    async def _readers(self, thread_id: str, rows: list[tuple[int, Row]]) -> list[tuple[Row, Reader]]:
+    async def _readers(self, thread_id: str, rows: list[tuple[int, int, Row]]) -> list[tuple[Row, Reader]]:
         """Each row with what it takes to read it."""
         readers: dict[int, Reader] = {}
-        for no in {no for no, _ in rows}:
-            blobs = await self._blobs(no, [row[6] for at, row in rows if at == no])
+        for no in {no for no, _, _ in rows}:
+            blobs = await self._blobs(no, [row[6] for at, _, row in rows if at == no])
             readers[no] = Reader(self._packer, blobs, f"thread {thread_id!r}")
-        return [(row, readers[no]) for no, row in rows]
+        return [(row, readers[no]) for no, _, row in rows]
 
     async def events(self, thread_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
         """The thread's durable events, oldest first, from behind a sequence number."""
-        rows = await self._log(thread_id, after, limit, "")
-        runs = await self._runs_of({row[2] for _, row in rows})
-        answers = await self._answers(rows)
+        rows = await self._log(thread_id, after, limit, "seq + size - 1 > ?")
+        runs = await self._runs_of({row[2] for _, _, row in rows})
+        entries = [
+            (no, row, read, entry)
+            for (no, high, row), (_, read) in zip(rows, await self._readers(thread_id, rows), strict=True)
+            for entry in read.entries(row)
+            if after < entry[0] <= high
+        ][:limit]
+        answers = await self._answers({(no, entry[3]) for no, _, _, entry in entries if entry[3] is not None})
         events: list[Event] = []
-        for (no, _), (row, read) in zip(rows, await self._readers(thread_id, rows), strict=True):
-            seq, kind, run, agent, at, ref, payload = row
-            identity = runs.get(run) or Identity("", thread_id, agent, "")
+        for no, row, read, (seq, kind, at, ref, payload) in entries:
+            agent = row[3]
+            identity = runs.get(row[2]) or Identity("", thread_id, agent, "")
             if identity.agent_id != agent:
                 identity = replace(identity, agent_id=agent)
             events.append(read.event(kind, identity, seq, at, payload, answers.get((no, ref))))
@@ -226,10 +233,10 @@ class SqlStore(SqlDispatches, SqlRelays, SqlOverview):
                 known[number] = found[number] = run.identity
         return found
 
-    async def _answers(self, rows: list[tuple[int, Row]]) -> dict[tuple[int, int | None], bytes]:
+    async def _answers(self, places: set[tuple[int, int]]) -> dict[tuple[int, int | None], bytes]:
         """The answers that events of the log refer to, by thread and number."""
         found: dict[tuple[int, int | None], bytes] = {}
-        for no, ref in {(no, row[5]) for no, row in rows if row[5] is not None}:
+        for no, ref in places:
             sql = "SELECT payload FROM log WHERE thread = ? AND seq = ?"
             for (payload,) in await self._query(sql, no, ref):
                 read = Reader(self._packer, await self._blobs(no, [payload]), "an answer")
@@ -304,8 +311,7 @@ class SqlStore(SqlDispatches, SqlRelays, SqlOverview):
                  FROM runs r JOIN calls c ON c.run = r.no
                  WHERE r.tenant = ? AND r.id = ? ORDER BY c.step, c.place"""
         rows = await self._query(sql, self._tenant, run_id)
-        refs = {(row[0], row[5]) for row in rows if row[5] is not None}
-        answers = await self._answers([(thread, (0, 0, 0, 0, 0, ref, 0)) for thread, ref in refs])
+        answers = await self._answers({(row[0], row[5]) for row in rows if row[5] is not None})
         calls: list[Call] = []
         for thread, step, place, call_id, name, ref, arguments, payload in rows:
             read = Reader(self._packer, await self._blobs(thread, [arguments, payload]), f"run {run_id}")

@@ -1,8 +1,4 @@
-"""A store in one SQLite file: one thread that writes, in groups, and one that reads.
-
-Whatever queued up while the last transaction was syncing goes into the next one, each commit under a savepoint of
-its own, so that one which is refused fails alone. Several processes may share the file.
-"""
+"""A store in one SQLite file, which several processes may share."""
 
 from __future__ import annotations
 
@@ -12,26 +8,22 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
-from ..errors import StoreError, StoreFull, StoreRefused, StoreUnavailable, WakefulError
+from ..errors import StoreRefused, StoreUnavailable
 from ..types.ids import now_ms
 from . import _apply, _dispatching
 from ._checkup import checkup
 from ._claiming import Asked
-from ._files import open_database
+from ._database import Database, Synchronous
 from ._overview import WorkerSeen, lost
-from ._owners import Owners
 from ._protocol import LEASE_MS, Claims, Commit, Committed, Due, Renewals, ThreadView
 from ._rows import Codec, Packer
 from ._sql import Row, Script, SqlStore
-from ._threads import Job, JobThread, settled
 
 __all__ = ["SqliteStore", "Synchronous"]
 
 T = TypeVar("T")
-
-Synchronous = Literal["FULL", "NORMAL"]
 
 _NOW = "now_ms()"  # One clock for what is written and what is asked: SQLite's own rounds otherwise.
 _queries: dict[str, str] = {}
@@ -43,121 +35,6 @@ def _sql(text: str) -> str:
         # The writer has the whole file: there is nothing to lock.
         found = _queries[text] = text.replace("NOW_MS", _NOW).replace("FOR_UPDATE", "").replace("IF_FREE", "")
     return found
-
-
-class _Database:
-    """One file, open: its connections, its threads and its owner files. Shared by the handles of all tenants."""
-
-    def __init__(self, path: Path, synchronous: Synchronous, busy_seconds: float) -> None:
-        self.path = path
-        self._writing = open_database(path, synchronous, busy_seconds)
-        self._reading = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
-        self._reading.execute("PRAGMA query_only = ON")
-        for db in (self._writing, self._reading):
-            db.create_function("now_ms", 0, now_ms)
-        self.owners = Owners(path)
-        leased = self._writing.execute("SELECT id FROM workers WHERE until > ?", (now_ms(),)).fetchall()
-        self.owners.sweep({worker_id for (worker_id,) in leased})
-        self.batches: list[int] = [0, 0]
-        self._writer = JobThread("wakeful-sqlite-writer", self._write_batch)
-        self._reader = JobThread("wakeful-sqlite-reader", self._read_batch)
-        self.closed = False
-
-    # -- reading ---------------------------------------------------------------------------------------------
-
-    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run work on the reading connection."""
-        self._check_open()
-        return await self._reader.submit(lambda: work(self._reading))
-
-    def _read_batch(self, batch: list[Job]) -> None:
-        for job in batch:
-            try:
-                job.result = job.work()
-            except sqlite3.Error as error:
-                job.error = _explained(error, self.path)
-            except Exception as error:
-                job.error = error
-
-    # -- writing ---------------------------------------------------------------------------------------------
-
-    async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run work inside a transaction, with whatever else is waiting; it is synced when this returns."""
-        self._check_open()
-        return await settled(self._writer.submit(lambda: work(self._writing)))
-
-    def post(
-        self,
-        work: Callable[[sqlite3.Connection], Any],
-        then: Callable[[BaseException | None], None] | None = None,
-    ) -> None:
-        """Run work inside a transaction, from any thread, without waiting for it; `then` hears what went wrong."""
-        if not self.closed:
-            self._writer.post(lambda: work(self._writing), then)
-
-    def _write_batch(self, batch: list[Job]) -> None:
-        self.batches[0] += 1
-        self.batches[1] += len(batch)
-        db = self._writing
-        try:
-            db.execute("BEGIN IMMEDIATE")
-            for job in batch:
-                self._attempt(db, job, alone=len(batch) == 1)
-            db.execute("COMMIT")
-        except sqlite3.Error as error:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-            for job in batch:
-                job.error = job.error or _explained(error, self.path)
-
-    def _attempt(self, db: sqlite3.Connection, job: Job, *, alone: bool) -> None:
-        if not alone:
-            db.execute("SAVEPOINT one")
-        try:
-            job.result = job.work()
-        except sqlite3.OperationalError:
-            raise  # The disk or the file, not this job: the whole group fails.
-        except Exception as error:
-            job.error = _explained(error, self.path) if isinstance(error, sqlite3.Error) else error
-            if alone:
-                db.execute("ROLLBACK")
-                db.execute("BEGIN")
-            else:
-                db.execute("ROLLBACK TO one")
-        if not alone:
-            db.execute("RELEASE one")
-
-    # -- who is alive ----------------------------------------------------------------------------------------
-
-    def alive(self, worker_id: str) -> bool:
-        """Whether the worker has a lease and, as far as its owner file tells, a process. Inside a transaction."""
-        sql = "SELECT 1 FROM workers WHERE id = ? AND until > ?"
-        if self._writing.execute(sql, (worker_id, now_ms())).fetchone() is None:
-            return False
-        if not self.owners.dead(worker_id):
-            return True
-        self._writing.execute("UPDATE workers SET until = 0 WHERE id = ?", (worker_id,))
-        return False
-
-    def reap(self, db: sqlite3.Connection) -> None:
-        """Take the leases of workers whose processes ended."""
-        for (worker_id,) in db.execute("SELECT id FROM workers WHERE until > ?", (now_ms(),)).fetchall():
-            if self.owners.dead(worker_id):
-                db.execute("UPDATE workers SET until = 0 WHERE id = ?", (worker_id,))
-
-    def _check_open(self) -> None:
-        if self.closed:
-            raise StoreUnavailable(f"the store {self.path} was closed; open it again")
-
-    def close(self) -> None:
-        if self.closed:
-            return
-        self.closed = True
-        self._writer.close()
-        self._reader.close()
-        self._reading.close()
-        self._writing.close()
-        self.owners.close()
 
 
 class SqliteStore(SqlStore):
@@ -178,7 +55,7 @@ class SqliteStore(SqlStore):
         busy_seconds: float = 30,
     ) -> None:
         super().__init__(tenant, Packer(codec))
-        self._database = _Database(Path(path), synchronous, busy_seconds)
+        self._database = Database(Path(path), synchronous, busy_seconds)
 
     @property
     def path(self) -> Path:
@@ -194,7 +71,10 @@ class SqliteStore(SqlStore):
     async def commit(self, commit: Commit) -> Committed:
         """Write the commit, or nothing of it."""
         database, tenant, packer = self._database, self._tenant, self._packer
-        return await database.write(lambda db: _apply.apply(db, tenant, packer, commit, database.alive))
+        known, alive = database.known, database.alive
+        # The owner of a thread wrote to the same few pages a moment ago; what others write to may not be at hand.
+        write = database.write if commit.fence is None else database.write_soon
+        return await write(lambda db: _apply.apply(db, tenant, packer, commit, alive, known))
 
     async def _query(self, sql: str, *args: Any) -> list[Row]:
         text = _sql(sql)
@@ -287,7 +167,7 @@ class SqliteStore(SqlStore):
 class SqliteLease:
     """A worker's sign of life: renewed by a thread of its own, for as long as the event loop gives signs too."""
 
-    def __init__(self, database: _Database, worker_id: str, lease: int) -> None:
+    def __init__(self, database: Database, worker_id: str, lease: int) -> None:
         self._database = database
         self._worker_id = worker_id
         self._lease = lease
@@ -352,24 +232,3 @@ def _run_script(db: sqlite3.Connection, script: Script[T]) -> T:
             sql, args = script.send(db.execute(_sql(sql), args).fetchall())
     except StopIteration as done:
         return done.value
-
-
-def _explained(error: BaseException, path: Path) -> BaseException:
-    """A database's error in words that say what to do."""
-    if isinstance(error, WakefulError):
-        return error
-    text = str(error)
-    if "disk is full" in text:
-        found: StoreError = StoreFull(
-            f"no room left for {path}; nothing was written: free some space and try again"
-        )
-    elif "locked" in text or "busy" in text:
-        found = StoreUnavailable(f"{path} was locked by another process for too long; nothing was written")
-    elif "readonly" in text:
-        found = StoreUnavailable(f"{path} is read-only; nothing was written: check its rights and its folder's")
-    elif "malformed" in text or "not a database" in text:
-        found = StoreRefused(f"{path} is damaged ({text}); run `wakeful store check`, or restore a backup")
-    else:
-        found = StoreError(f"{path}: {text}")
-    found.__cause__ = error
-    return found

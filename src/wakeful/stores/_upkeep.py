@@ -130,9 +130,7 @@ def prune(tenant: str, retention: Retention) -> Script[Pruned]:
     if retention.events is not None:
         cut = now - retention.events
         old = "tenant = ? AND status = 'done' AND finished_at < ? AND bare = 0"
-        sql = f"""DELETE FROM log WHERE kind <> 'message'
-                  AND (thread, run) IN (SELECT thread, no FROM runs WHERE {old}) RETURNING 1"""
-        events = len((yield sql, (tenant, cut)))
+        events = yield from _strip(f"(thread, run) IN (SELECT thread, no FROM runs WHERE {old})", (tenant, cut))
         yield f"UPDATE runs SET bare = 1 WHERE {old}", (tenant, cut)
         # The last value from before the cut is what the key had at it.
         yield (
@@ -163,6 +161,18 @@ def prune(tenant: str, retention: Retention) -> Script[Pruned]:
         (now - 24 * 3600 * 1000,),
     )
     return Pruned(chunks, events, runs, threads)
+
+
+def _strip(where: str, args: Sequence[Any]) -> Script[int]:
+    """Remove the events among entries of the log, of which there are so many; the messages stay."""
+    rows = yield f"DELETE FROM log WHERE kind <> 'message' AND {where} RETURNING size", args
+    events = sum([size for (size,) in rows])
+    packed = f"size > 1 AND {where}"
+    for (more,) in (yield f"SELECT sum(size - 1) FROM log WHERE {packed}", args):
+        if more:
+            events += int(more)
+            yield f"UPDATE log SET size = 1, more = NULL WHERE {packed}", args
+    return events
 
 
 class Undone(WakefulError):
@@ -198,7 +208,7 @@ def _remove_idle(tenant: str, which: str, args: Sequence[Any]) -> Script[int]:
 def _remove_runs(rows: list[tuple[Any, ...]]) -> Script[int]:
     """Remove finished runs with their ledger and their events; the messages they wrote stay."""
     for run, thread in rows:
-        yield "DELETE FROM log WHERE thread = ? AND run = ? AND kind <> 'message'", (thread, run)
+        yield from _strip("thread = ? AND run = ?", (thread, run))
         yield (
             "DELETE FROM decisions WHERE thread = ? AND ticket IN (SELECT id FROM tickets WHERE run = ?)",
             (thread, run),

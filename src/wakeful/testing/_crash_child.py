@@ -172,11 +172,11 @@ def _watch_sqlite(reaper: _Reaper) -> None:
 
     apply = _apply.apply
 
-    def watched(db: sqlite3.Connection, tenant: str, packer: Any, commit: Commit, alive: Any) -> Committed:
+    def watched(db: sqlite3.Connection, tenant: str, packer: Any, commit: Commit, *rest: Any) -> Committed:
         if reaper.dooms(commit):
             # The whole group is written by then, and its transaction is about to be committed.
             db.set_trace_callback(lambda sql: reaper.die_at("inside") if sql == "COMMIT" else None)
-        return apply(db, tenant, packer, commit, alive)
+        return apply(db, tenant, packer, commit, *rest)
 
     _apply.apply = watched
     SqliteStore.commit = reaper.around(SqliteStore.commit)  # type: ignore[method-assign]

@@ -1,0 +1,237 @@
+"""One SQLite file, open: one thread that writes, in groups, and one that reads.
+
+Whatever queued up while the last transaction was syncing goes into the next one, each job under a savepoint of its
+own, so that one which is refused fails alone. Where a commit syncs nothing, the event loop may write it itself.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from ..errors import StoreError, StoreFull, StoreRefused, StoreUnavailable, WakefulError
+from ..types.ids import now_ms
+from ._files import CHECKPOINT_PAGES, open_database
+from ._owners import Owners
+from ._plain import Known
+from ._threads import Job, JobThread, settled
+
+__all__ = ["Database", "Synchronous"]
+
+T = TypeVar("T")
+
+Synchronous = Literal["FULL", "NORMAL"]
+
+# So many transactions in a row are made by event loops. The next one is the thread's, which brings the log home if
+# it has grown: that is synced, and takes its time.
+LOOP_TRANSACTIONS = 64
+
+
+class Database:
+    """The connections to a file, its threads and its owner files. Shared by the handles of all tenants."""
+
+    def __init__(self, path: Path, synchronous: Synchronous, busy_seconds: float) -> None:
+        self.path = path
+        self._busy_seconds = busy_seconds
+        self._writing = open_database(path, synchronous, busy_seconds)
+        self._reading = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
+        self._reading.execute("PRAGMA query_only = ON")
+        for db in (self._writing, self._reading):
+            db.create_function("now_ms", 0, now_ms)
+        self.owners = Owners(path)
+        leased = self._writing.execute("SELECT id FROM workers WHERE until > ?", (now_ms(),)).fetchall()
+        self.owners.sweep({worker_id for (worker_id,) in leased})
+        self.batches: list[int] = [0, 0]
+        self.known = Known()
+        self._free = threading.Lock()
+        self._loops_left = self._loops_most = LOOP_TRANSACTIONS if synchronous == "NORMAL" else 0
+        if self._loops_most:
+            self._writing.execute("PRAGMA wal_autocheckpoint = 0")
+        self._writing.execute("PRAGMA busy_timeout = 0")
+        self._writer = JobThread("wakeful-sqlite-writer", self._write_batch)
+        self._reader = JobThread("wakeful-sqlite-reader", self._read_batch)
+        self.closed = False
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run work on the reading connection."""
+        self._check_open()
+        return await self._reader.submit(lambda: work(self._reading))
+
+    def _read_batch(self, batch: list[Job]) -> None:
+        for job in batch:
+            try:
+                job.result = job.work()
+            except sqlite3.Error as error:
+                job.error = _explained(error, self.path)
+            except Exception as error:
+                job.error = error
+
+    # -- writing ---------------------------------------------------------------------------------------------
+
+    async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run work inside a transaction, with whatever else is waiting; it is synced when this returns."""
+        self._check_open()
+        return await settled(self._writer.submit(lambda: work(self._writing)))
+
+    async def write_soon(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """The same for work that takes a moment, on what was just read or written: if nothing has to be synced and
+        nobody else is writing, it is done here and now. Going to the thread and back takes longer."""
+        if self._loops_left and not self.closed and self._free.acquire(blocking=False):
+            try:
+                if self._begun():
+                    self._loops_left -= 1
+                    self._count(1)
+                    return self._written_here(Job(lambda: work(self._writing)))
+            finally:
+                self._free.release()
+        return await self.write(work)
+
+    def _written_here(self, job: Job) -> Any:
+        try:
+            self._attempt_all([job])
+            self._writing.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._undo([job], error)
+        if job.error is not None:
+            raise job.error
+        return job.result
+
+    def post(
+        self,
+        work: Callable[[sqlite3.Connection], Any],
+        then: Callable[[BaseException | None], None] | None = None,
+    ) -> None:
+        """Run work inside a transaction, from any thread, without waiting for it; `then` hears what went wrong."""
+        if not self.closed:
+            self._writer.post(lambda: work(self._writing), then)
+
+    def _write_batch(self, batch: list[Job]) -> None:
+        with self._free:
+            self._count(len(batch))
+            try:
+                self._begin()
+                self._attempt_all(batch)
+                self._end()
+            except sqlite3.Error as error:
+                self._undo(batch, error)
+
+    def _count(self, commits: int) -> None:
+        self.batches[0] += 1
+        self.batches[1] += commits
+
+    def _begin(self) -> None:
+        """Begin a transaction; waits for another process that is in the middle of one."""
+        if self._begun():
+            return
+        self._writing.execute(f"PRAGMA busy_timeout = {int(self._busy_seconds * 1000)}")
+        try:
+            self._writing.execute("BEGIN IMMEDIATE")
+        finally:
+            self._writing.execute("PRAGMA busy_timeout = 0")
+
+    def _begun(self) -> bool:
+        """Begin a transaction, unless another process is in the middle of one, or something is wrong."""
+        try:
+            self._writing.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return False
+        return True
+
+    def _attempt_all(self, batch: list[Job]) -> None:
+        for job in batch:
+            self._attempt(self._writing, job, alone=len(batch) == 1)
+
+    def _end(self) -> None:
+        """Commit the transaction with what was done, and bring the log home if it has grown."""
+        db = self._writing
+        if self._loops_most:
+            db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+            self._loops_left = self._loops_most
+        try:
+            db.execute("COMMIT")
+        finally:
+            if self._loops_most:
+                db.execute("PRAGMA wal_autocheckpoint = 0")
+
+    def _undo(self, batch: list[Job], error: sqlite3.Error) -> None:
+        """Nothing of a batch was written."""
+        if self._writing.in_transaction:
+            self._writing.execute("ROLLBACK")
+        self.known.clear()
+        for job in batch:
+            job.error = job.error or _explained(error, self.path)
+
+    def _attempt(self, db: sqlite3.Connection, job: Job, *, alone: bool) -> None:
+        if not alone:
+            db.execute("SAVEPOINT one")
+        try:
+            job.result = job.work()
+        except sqlite3.OperationalError:
+            raise  # The disk or the file, not this job: the whole group fails.
+        except Exception as error:
+            job.error = _explained(error, self.path) if isinstance(error, sqlite3.Error) else error
+            if alone:
+                db.execute("ROLLBACK")
+                db.execute("BEGIN")
+            else:
+                db.execute("ROLLBACK TO one")
+        if not alone:
+            db.execute("RELEASE one")
+
+    # -- who is alive ----------------------------------------------------------------------------------------
+
+    def alive(self, worker_id: str) -> bool:
+        """Whether the worker has a lease and, as far as its owner file tells, a process. Inside a transaction."""
+        sql = "SELECT 1 FROM workers WHERE id = ? AND until > ?"
+        if self._writing.execute(sql, (worker_id, now_ms())).fetchone() is None:
+            return False
+        if not self.owners.dead(worker_id):
+            return True
+        self._writing.execute("UPDATE workers SET until = 0 WHERE id = ?", (worker_id,))
+        return False
+
+    def reap(self, db: sqlite3.Connection) -> None:
+        """Take the leases of workers whose processes ended."""
+        for (worker_id,) in db.execute("SELECT id FROM workers WHERE until > ?", (now_ms(),)).fetchall():
+            if self.owners.dead(worker_id):
+                db.execute("UPDATE workers SET until = 0 WHERE id = ?", (worker_id,))
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise StoreUnavailable(f"the store {self.path} was closed; open it again")
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        self._writer.close()
+        self._reader.close()
+        self._reading.close()
+        self._writing.close()
+        self.owners.close()
+
+
+def _explained(error: BaseException, path: Path) -> BaseException:
+    """A database's error in words that say what to do."""
+    if isinstance(error, WakefulError):
+        return error
+    text = str(error)
+    if "disk is full" in text:
+        found: StoreError = StoreFull(
+            f"no room left for {path}; nothing was written: free some space and try again"
+        )
+    elif "locked" in text or "busy" in text:
+        found = StoreUnavailable(f"{path} was locked by another process for too long; nothing was written")
+    elif "readonly" in text:
+        found = StoreUnavailable(f"{path} is read-only; nothing was written: check its rights and its folder's")
+    elif "malformed" in text or "not a database" in text:
+        found = StoreRefused(f"{path} is damaged ({text}); run `wakeful store check`, or restore a backup")
+    else:
+        found = StoreError(f"{path}: {text}")
+    found.__cause__ = error
+    return found

@@ -1,0 +1,140 @@
+"""Most commits: an owner goes on with its thread's run, and nothing else. SQLite writes them in few statements.
+
+What was learnt about the thread when its owner last wrote to it is kept. Whether it still holds is what is asked
+first: where it doesn't, the commit goes the long way.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+from msgspec import Struct
+
+from ..types.codec import encode
+from ..types.ids import now_ms
+from ..types.runs import RunRecord
+from ._protocol import Commit, Committed
+from ._rows import Entry, Packer, call_body, entries_of
+from ._rules import answers, wakes_of
+
+__all__ = ["PUT_LOG", "Known", "going_on", "log_row", "write_plain"]
+
+MAX_KNOWN = 10_000
+
+
+class _Place(Struct, frozen=True):
+    """Where a claimed thread and its open run are."""
+
+    thread: int
+    run: int
+    run_id: str
+
+
+class Known:
+    """The threads that commits of this process have claimed, by tenant and id. Claims that others took since are
+    no harm: a fence that is stale fits no row."""
+
+    def __init__(self) -> None:
+        self._places: dict[tuple[str, str], _Place] = {}
+
+    def find(self, tenant: str, thread_id: str) -> _Place | None:
+        return self._places.get((tenant, thread_id))
+
+    def keep(self, tenant: str, thread_id: str, thread: int, run: int, run_id: str) -> None:
+        """A thread's owner wrote to it."""
+        if len(self._places) >= MAX_KNOWN:
+            self._places.clear()
+        self._places[tenant, thread_id] = _Place(thread, run, run_id)
+
+    def forget(self, tenant: str, thread_id: str) -> None:
+        """A thread was given back."""
+        self._places.pop((tenant, thread_id), None)
+
+    def clear(self) -> None:
+        """What was written last may not be there."""
+        self._places.clear()
+
+
+def going_on(commit: Commit) -> RunRecord | None:
+    """The run that the commit's owner goes on with, if the commit does nothing else."""
+    if commit.fence is None or commit.release or commit.claim is not None or len(commit.runs) != 1:
+        return None
+    run = commit.runs[0]
+    if run.status == "done" or not commit.log or commit.identity is None or commit.identity.run_id != run.id:
+        return None
+    rare = commit.tickets or commit.decisions or commit.state or commit.tasks or commit.inbox or commit.taken
+    more = commit.chunks or commit.relays or commit.pending or commit.seen or commit.request or commit.about
+    return None if rare or more else run
+
+
+# An update that returns something makes a table of that first, which takes longer than to ask before.
+_FIND = """SELECT version, head, inbox_head FROM threads
+           WHERE no = ? AND claim = ? AND epoch = ? AND open_run = ? AND inbox_head = coalesce(?, inbox_head)"""
+_GO_ON = "UPDATE threads SET version = ?, head = ?, wakes = ?, updated_at = ? WHERE no = ?"
+_PUT_RUN = """UPDATE runs SET step = ?, acting = ?, answer = coalesce(?, answer), finished_at = ?, payload = ?
+              WHERE no = ? AND agent = ? AND status = ?"""
+_PUT_INDEXED = "UPDATE runs SET agent = ?, status = ? WHERE no = ?"
+PUT_LOG = """INSERT INTO log (thread, seq, kind, run, agent, at, ref, payload, size, more)
+             VALUES (?,?,?,?,?,?,?,?,?,?)"""
+_PUT_CALL = """INSERT INTO calls (run, step, place, id, name, ref, arguments, payload) VALUES (?,?,?,?,?,?,?,?)
+               ON CONFLICT (run, step, place) DO UPDATE SET payload = excluded.payload"""
+
+
+def write_plain(
+    db: sqlite3.Connection, tenant: str, packer: Packer, commit: Commit, known: Known
+) -> Committed | None:
+    """Write a commit that goes on with a run which is known; None, and nothing is written, if it isn't such."""
+    run, place, fence = going_on(commit), known.find(tenant, commit.thread_id), commit.fence
+    if run is None or place is None or fence is None or run.id != place.run_id:
+        return None
+    blobs: dict[str, bytes] = {}
+    entries, places = entries_of(commit, packer, blobs)
+    if {run.id}.union([entry.run_id for entry in entries], [call.run_id for call in commit.calls]) != {run.id}:
+        return None
+    payload = packer.pack(encode(run), blobs)
+    calls = _calls(commit, place.run, packer, places, blobs)
+    if blobs:
+        return None
+    row = db.execute(_FIND, (place.thread, fence.token, fence.epoch, place.run, commit.inbox_head)).fetchone()
+    if row is None:
+        return None
+    version, base, inbox_head = row
+    version, head = version + 1, base + len(commit.log)
+    db.execute(_GO_ON, (version, head, wakes_of(run), now_ms(), place.thread))
+    answer = places.get(run.answer_id or "")
+    values = (run.steps, int(run.stage == "acting"), None if answer is None else base + answer, run.finished_at)
+    if not db.execute(_PUT_RUN, (*values, payload, place.run, run.agent_id, run.status)).rowcount:
+        db.execute(_PUT_INDEXED, (run.agent_id, run.status, place.run))
+        db.execute(_PUT_RUN, (*values, payload, place.run, run.agent_id, run.status))
+    thread, number = place.thread, place.run
+    db.executemany(PUT_LOG, [log_row(thread, base, number, entry) for entry in entries])
+    for call in calls:
+        if call[5] is not None:
+            call[5] += base
+    if calls:
+        db.executemany(_PUT_CALL, calls)
+    if answers(commit):
+        db.execute("DELETE FROM chunks WHERE thread = ?", (thread,))
+    return Committed(version, head, fence.epoch, inbox_head)
+
+
+def log_row(thread: int, base: int, run: int, entry: Entry) -> tuple[Any, ...]:
+    """What PUT_LOG is given for an entry behind the number `base`."""
+    ref = None if entry.ref is None else base + entry.ref
+    rest = (ref, entry.payload, entry.size, entry.more)
+    return thread, base + entry.number, entry.kind, run, entry.agent, entry.at, *rest
+
+
+def _calls(
+    commit: Commit, run: int, packer: Packer, places: dict[str, int], blobs: dict[str, bytes]
+) -> list[list[Any]]:
+    """The rows of the ledger; a call's answer is counted from the thread's head."""
+    rows: list[list[Any]] = []
+    for call in commit.calls:
+        ref = places.get(call.id)
+        # Once a row is there, its arguments stay as they are, wherever they lie.
+        arguments = None if ref is not None else packer.pack(encode(call.arguments), blobs)
+        body = packer.pack(call_body(call), blobs)
+        rows.append([run, call.step, call.index, call.id, call.name, ref, arguments, body])
+    return rows

@@ -1,0 +1,145 @@
+"""Commits of a thread's owner on SQLite: few statements, by the event loop itself where nothing is synced."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlite_suite import append, raw, run_of, told
+
+from wakeful.errors import StaleFence
+from wakeful.stores import Commit, Committed, Fence
+from wakeful.stores import _schema as schema
+from wakeful.stores._database import LOOP_TRANSACTIONS
+from wakeful.stores._files import CHECKPOINT_PAGES, PAGE_BYTES
+from wakeful.stores._sqlite import SqliteStore
+from wakeful.types.content import Text
+from wakeful.types.events import StepStart
+from wakeful.types.messages import Message
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store.db"
+
+
+async def owned(store: SqliteStore, thread_id: str = "t1", version: int = 0) -> Fence:
+    run = run_of(thread_id)
+    done = await store.commit(
+        Commit(thread_id=thread_id, identity=run.identity, runs=[run], version=version, claim="me")
+    )
+    return Fence(done.epoch, "me")
+
+
+def goes_on(store: SqliteStore, fence: Fence, text: str, thread_id: str = "t1") -> Coroutine[Any, Any, Committed]:
+    run = run_of(thread_id)
+    log = [Message(text[:20], "user", (Text(text),), 7), StepStart(run.identity, 0, 7, 1)]
+    return store.commit(Commit(thread_id=thread_id, identity=run.identity, runs=[run], fence=fence, log=log))
+
+
+def at_once(work: Coroutine[Any, Any, Committed]) -> Committed | None:
+    """What the work comes to, if it doesn't wait for anything."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        return done.value
+    work.close()
+    return None
+
+
+async def test_where_nothing_is_synced_the_loop_writes_what_an_owner_commits(path: Path) -> None:
+    store = SqliteStore(path, synchronous="NORMAL")
+    fence = await owned(store)
+    done = at_once(goes_on(store, fence, "hello"))
+    assert done is not None
+    assert (done.head, await told(store)) == (2, ["hello"])
+    await store.close()
+
+
+async def test_what_is_synced_is_never_waited_for_by_the_loop(path: Path) -> None:
+    store = SqliteStore(path)
+    fence = await owned(store)
+    assert at_once(goes_on(store, fence, "hello")) is None
+    await store.close()
+
+
+async def test_the_loop_does_not_wait_for_another_process_that_writes(path: Path) -> None:
+    store = SqliteStore(path, synchronous="NORMAL")
+    fence = await owned(store)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    work = asyncio.ensure_future(goes_on(store, fence, "hello"))
+    await asyncio.sleep(0)  # It has begun, and this goes on all the same.
+    assert not work.done()
+    other.execute("COMMIT")
+    other.close()
+    assert (await work).head == 2
+    assert await told(store) == ["hello"]
+    await store.close()
+
+
+async def test_the_log_beside_the_file_is_brought_home_while_the_loop_writes(path: Path) -> None:
+    store = SqliteStore(path, synchronous="NORMAL")
+    fence, log = await owned(store), path.with_name("store.db-wal")
+    for n in range(8 * LOOP_TRANSACTIONS):
+        await goes_on(store, fence, f"{n:<20}" + "x" * 20_000)
+    assert log.stat().st_size < 2 * CHECKPOINT_PAGES * PAGE_BYTES
+    assert len(await told(store)) == 8 * LOOP_TRANSACTIONS
+    await store.close()
+
+
+@pytest.mark.parametrize("synchronous", ["FULL", "NORMAL"])
+async def test_an_owner_that_was_replaced_writes_no_more(path: Path, synchronous: Any) -> None:
+    store = SqliteStore(path, synchronous=synchronous)
+    fence = await owned(store)
+    await goes_on(store, fence, "mine")
+    with raw(path) as db:
+        db.execute("UPDATE threads SET claim = 'another', epoch = epoch + 1")
+    with pytest.raises(StaleFence):
+        await goes_on(store, fence, "late")
+    assert await told(store) == ["mine"]
+    await store.close()
+
+
+async def test_a_thread_that_was_deleted_and_begun_anew_is_another_one(path: Path) -> None:
+    store = SqliteStore(path, synchronous="NORMAL")
+    fence = await owned(store)
+    await goes_on(store, fence, "old")
+    await store.keep("me").close()
+    await store.delete("t1")
+    fence = await owned(store)
+    assert (await goes_on(store, fence, "new")).head == 2
+    assert await told(store) == ["new"]
+    await store.close()
+
+
+async def test_a_file_of_version_2_is_read_as_it_was_and_gone_on_with(path: Path) -> None:
+    with raw(path) as db:
+        for version in (1, 2):
+            for statement in schema.statements(version, "sqlite"):
+                db.execute(statement)
+        db.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
+        db.execute("PRAGMA user_version = 2")
+        db.execute("INSERT INTO meta VALUES ('min_reader', '1')")
+        db.execute(
+            "INSERT INTO threads (tenant, id, version, head, created_at, updated_at) "
+            "VALUES ('default', 't1', 1, 3, 1, 1)"
+        )
+        said = '{"id":"m1","role":"user","content":[{"type":"text","text":"old"}],"created_at":7}'
+        for seq, kind, payload in (
+            (1, "step_start", '{"step":1}'),
+            (2, "message", said),
+            (3, "step_start", '{"step":2}'),
+        ):
+            values = (seq, kind, payload.encode())
+            db.execute("INSERT INTO log VALUES (1, ?, ?, 0, 'agent', 7, NULL, ?)", values)
+    store = SqliteStore(path)
+    await append(store, "t1", "new", version=1)
+    assert (await told(store), await store.check()) == (["old", "new"], [])
+    assert [event.seq for event in await store.events("t1", after=1)] == [2, 3, 4]
+    assert path.with_name("store.db.v2.bak").exists()
+    await store.close()
