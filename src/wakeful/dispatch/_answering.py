@@ -24,7 +24,7 @@ from ..stores import InboxItem, InputPolicy, ThreadView
 from ..types.ids import new_id
 from ..types.runs import Failed, RunRecord, Stopped
 from ..types.tickets import Decision, Ticket
-from ._local import Dispatcher
+from ._local import Dispatcher, free_at
 from ._parked import check_resumable
 from ._results import NewRun, RunResult, item_of
 from ._tickets import check_pending, closed_error, find_ticket, item_for
@@ -46,10 +46,11 @@ async def send(dispatch: Dispatcher, new: NewRun, policy: InputPolicy | None) ->
         steers = waiting is not None and ("input" in waiting.wakes or waiting.reason == "timer")
         policy = "steer" if steers else "queue"
     await dispatch.check_room()
-    await dispatch.deliver(item_of(new, policy))
+    await dispatch.deliver(item_of(new, policy), free=free_at(stored))
     if busy and policy == "interrupt" and stored is not None and stored.run is not None:
         await cancel(dispatch, stored.run.id, "interrupted by new input")
-    await dispatch.pump(new.thread_id)
+    if dispatch.execute:
+        await dispatch.pump(new.thread_id)
 
 
 async def answer(dispatch: Dispatcher, decision: Decision) -> RunResult:

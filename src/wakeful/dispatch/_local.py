@@ -40,7 +40,7 @@ from ._signals import Signals
 from ._trees import dead_letter, follow, open_below, settle, tickets_below, waits_for_tasks
 from ._waiting import Watch
 
-__all__ = ["Dispatcher"]
+__all__ = ["Dispatcher", "free_at"]
 
 _log = logging.getLogger("wakeful")
 
@@ -119,7 +119,7 @@ class Dispatcher:
                 if opened is not None:
                     opened(new.run_id if act is None else act.identity.root_run_id)
                 if act is None:
-                    return await self._in_turn(new, begun)
+                    return await self._in_turn(new, begun, free=free_at(stored))
                 return await self.whole(await self.drive(act, new.thread_id), act)
             except Conflict:
                 stored = await self.env.store.load(new.thread_id)
@@ -145,7 +145,9 @@ class Dispatcher:
             begun.set_result(None)
         return await self.wait(run_id)
 
-    async def _in_turn(self, new: NewRun, begun: asyncio.Future[None] | None) -> RunResult:
+    async def _in_turn(
+        self, new: NewRun, begun: asyncio.Future[None] | None, *, free: int | None = None
+    ) -> RunResult:
         """Wait in the thread's inbox for the run that takes this input, and for what it comes to."""
         item = item_of(new, "queue")
         if (same := self._turns.get(item.id)) is not None:
@@ -157,7 +159,7 @@ class Dispatcher:
         turn.add_done_callback(_heard)
         self._turns[item.id] = turn
         try:
-            result = await self._turn_of(new, item, turn, begun)
+            result = await self._turn_of(new, item, turn, begun, free)
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError):
                 self._withdraw(item, new)
@@ -177,12 +179,14 @@ class Dispatcher:
         item: InboxItem,
         turn: asyncio.Future[RunResult],
         begun: asyncio.Future[None] | None,
+        free: int | None,
     ) -> RunResult:
         await self.check_room()
-        await self.deliver(item)
+        await self.deliver(item, free=free)
         if begun is not None and not begun.done():
             begun.set_result(None)
-        await self.pump(new.thread_id)
+        if self.execute:
+            await self.pump(new.thread_id)
         with Watch(self, new.thread_id) as watch:
             while not turn.done():
                 if new.thread_id in self.active:
@@ -225,12 +229,16 @@ class Dispatcher:
             with suppress(Conflict):
                 await self.env.store.commit(commit)
 
-    async def deliver(self, item: InboxItem) -> None:
-        """Put an item into its thread's inbox, and tell the run if it runs here."""
+    async def deliver(self, item: InboxItem, *, free: int | None = None) -> None:
+        """Put an item into its thread's inbox, and tell the run if it runs here; else whoever has the thread or
+        may run it hears of it. `free` is the epoch at which the thread was seen without an owner."""
         committed = await self.env.store.commit(Commit(thread_id=item.thread_id, inbox=[item]))
         # Not the item itself: one of that id may have been taken in long ago, and then there is nothing to hear.
         if item.thread_id in self.active:
             await self.hear(item.thread_id, committed.inbox_head)
+        elif free == committed.epoch:  # Each claim raises the epoch: there is no owner to look for.
+            if not self.execute:
+                self.signals.wake(self.tenant, item.thread_id, item.agent_id or "")
         elif self.signals.joined:
             self._spawn(self.signals.tell(self, item.thread_id, item.agent_id))
 
@@ -550,6 +558,13 @@ class Dispatcher:
                 else:
                     act.cancel("the runtime was closed")
             await asyncio.wait({*self.tasks, *ends})
+
+
+def free_at(stored: ThreadView | None) -> int | None:
+    """The epoch at which a thread was seen without an owner; None if it had one."""
+    if stored is None:
+        return 0
+    return None if stored.thread.claimed else stored.thread.epoch
 
 
 def _heard(turn: asyncio.Future[RunResult]) -> None:
