@@ -53,8 +53,11 @@ async def go_on(dispatch: Dispatcher, claimed: Claimed, fence: Fence) -> None:
         else:
             await _release(dispatch, thread_id, fence, later=_later(dispatch, stored))
     except (Conflict, StaleFence, RuntimeClosed):
-        # Somebody else has it, or will; perhaps this very process, which began with it while it was claimed.
-        await _release(dispatch, thread_id, fence)
+        # Somebody else has it, or will; perhaps this very process, which began with it while it was claimed. It
+        # may even have this fence: a store that crashed may forget a claim, and give the same one again.
+        running = dispatch.active.get(thread_id)
+        if running is None or running.draft.fence != fence:
+            await _release(dispatch, thread_id, fence)
     except UsageError as error:
         _log.warning("thread %r is due and can't go on here: %s", thread_id, explain(error))
         await _release(dispatch, thread_id, fence, later=dispatch.env.clock.now() + _pause(dispatch, thread_id))

@@ -199,6 +199,10 @@ $wakeful$
 
 # Tenants take turns: of each one dispatch in a round, who was served longest ago first. More than are wanted are
 # looked at, since others may be taking the first. Where something is limited, one worker counts at a time.
+#
+# Nobody waits for a claim to be on the disk. Before anything of the user's runs there is a commit under the
+# claim's fence, and its flush takes the claim along. A server that crashes in between forgets the claim, and then
+# refuses the fence.
 _CLAIM = """
 CREATE FUNCTION claim_v2(
     v_worker text, v_lease bigint, v_agents text[], v_limit int, v_at bigint, v_per_tenant bigint,
@@ -217,12 +221,19 @@ DECLARE
     v_wait bigint;
     v_turn bigint;
     v_taken jsonb;
+    v_in_tenant text[];
+    v_in_agent text[];
+    v_in_priority bigint[];
+    v_first bigint[];
     e record;
 BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
     IF EXISTS (SELECT 1 FROM dead_v2(v_now)) THEN
         PERFORM reap_v2(v_now);
     END IF;
-    IF v_limit > 0 AND EXISTS (SELECT 1 FROM lanes_v2(v_agents) l WHERE l.due_at <= v_due) THEN
+    SELECT array_agg(l.tenant), array_agg(l.agent), array_agg(l.priority), array_agg(l.due_at)
+        INTO v_in_tenant, v_in_agent, v_in_priority, v_first FROM lanes_v2(v_agents) l;
+    IF v_limit > 0 AND v_due >= ANY (v_first) THEN
         IF v_limited THEN
             PERFORM pg_advisory_xact_lock(hashtextextended(concat_ws(E'\\n', current_schema(), 'claim'), 0));
             SELECT coalesce(jsonb_object_agg(x.tenant, x.n), '{}') INTO v_of_tenant FROM (
@@ -240,7 +251,8 @@ BEGIN
             SELECT f.*, count(*) OVER (PARTITION BY f.place) AS tenants FROM (
                 SELECT c.thread, l.tenant, l.agent, l.priority, c.due_at,
                     row_number() OVER (PARTITION BY l.tenant ORDER BY l.priority, c.due_at, c.thread) AS place
-                FROM lanes_v2(v_agents) l CROSS JOIN LATERAL (
+                FROM unnest(v_in_tenant, v_in_agent, v_in_priority, v_first) AS l(tenant, agent, priority, due_at)
+                CROSS JOIN LATERAL (
                     SELECT d.thread, d.due_at FROM dispatches d
                     WHERE d.held = 0 AND d.dead_at IS NULL AND d.tenant = l.tenant AND d.agent = l.agent
                         AND d.priority = l.priority AND d.due_at <= v_due
@@ -278,7 +290,8 @@ BEGIN
             END LOOP;
         END IF;
     END IF;
-    SELECT min(d.due_at) - v_due INTO v_wait FROM lanes_v2(v_agents) l CROSS JOIN LATERAL (
+    SELECT min(d.due_at) - v_due INTO v_wait
+    FROM unnest(v_in_tenant, v_in_agent, v_in_priority) AS l(tenant, agent, priority) CROSS JOIN LATERAL (
         SELECT d.due_at FROM dispatches d
         WHERE d.held = 0 AND d.dead_at IS NULL AND d.tenant = l.tenant AND d.agent = l.agent
             AND d.priority = l.priority AND d.due_at > v_due ORDER BY d.due_at LIMIT 1
