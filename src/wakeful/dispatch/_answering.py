@@ -37,8 +37,11 @@ __all__ = ["answer", "cancel", "resume", "retry", "send"]
 async def send(dispatch: Dispatcher, new: NewRun, policy: InputPolicy | None) -> None:
     """Put input into the thread's inbox, or start a run in the background if the thread is free."""
     dispatch.check_open()
-    stored = await dispatch.env.store.load(new.thread_id)
-    busy = stored is not None and (stored.run is not None or stored.thread.claimed)
+    thread = await dispatch.env.store.thread(new.thread_id)
+    # What waits there is read only if something does.
+    waits = thread is not None and thread.open_run_id is not None
+    stored = await dispatch.env.store.load(new.thread_id) if waits else None
+    busy = stored is not None or (thread is not None and thread.claimed)
     if busy and policy == "reject":
         raise ThreadBusy(f"thread {new.thread_id!r} has an open run; wait for it or choose another policy")
     if policy is None:
