@@ -33,7 +33,7 @@ async def go_on(dispatch: Dispatcher, claimed: Claimed, fence: Fence) -> None:
     """Run what the thread is due for. Whatever happens, the claim is used or given back."""
     thread_id, since = claimed.thread_id, asyncio.get_running_loop().time()
     try:
-        stored = await dispatch.env.store.load(thread_id)
+        stored = claimed.view or await dispatch.env.store.load(thread_id)
         if (
             stored is None
             or stored.thread.epoch != fence.epoch

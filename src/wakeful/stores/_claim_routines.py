@@ -9,6 +9,7 @@ from __future__ import annotations
 from ..types.runs import PRIORITY
 from ._claiming import FIRST_PAUSE, LONGEST_PAUSE, PROGRESS, died
 from ._protocol import MAX_ATTEMPTS
+from ._sql import VIEWS
 
 __all__ = ["CLAIM_ROUTINES", "DISPATCH_ROUTINES"]
 
@@ -168,31 +169,32 @@ CREATE FUNCTION take_v2(v_thread bigint, v_worker text, v_due bigint, v_now bigi
 LANGUAGE plpgsql AS $wakeful$
 DECLARE
     t threads%ROWTYPE;
-    d dispatches%ROWTYPE;
-    v_step bigint;
+    v_agent text;
+    v_since bigint;
+    v_attempts bigint;
     v_last text[];
 BEGIN
     SELECT * INTO t FROM threads WHERE no = v_thread FOR UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
         RETURN NULL;
     END IF;
-    SELECT * INTO d FROM dispatches
-        WHERE thread = v_thread AND held = 0 AND dead_at IS NULL AND due_at <= v_due FOR UPDATE SKIP LOCKED;
+    UPDATE dispatches SET held = 1, mark = coalesce((SELECT r.step FROM runs r WHERE r.no = t.open_run), 0)
+        WHERE thread = v_thread AND held = 0 AND dead_at IS NULL AND due_at <= v_due
+        RETURNING agent, due_at, attempts INTO v_agent, v_since, v_attempts;
     IF NOT FOUND THEN
         RETURN NULL;
     END IF;
-    IF EXISTS (SELECT 1 FROM workers w WHERE w.id = t.claim AND w.until > v_now) THEN
-        UPDATE dispatches SET held = 1 WHERE thread = v_thread; -- Its owner came back in time.
-        RETURN NULL;
+    IF t.claim IS NOT NULL THEN
+        IF EXISTS (SELECT 1 FROM workers w WHERE w.id = t.claim AND w.until > v_now) THEN
+            RETURN NULL; -- Its owner came back in time, and holds it again.
+        END IF;
     END IF;
-    SELECT step INTO v_step FROM runs WHERE no = t.open_run;
     -- The owner before may ask what became of its last commit.
     v_last := string_to_array(t.last_commit, ' ');
     UPDATE threads SET claim = v_worker, epoch = t.epoch + 1, last_commit =
         concat_ws(' ', '-', coalesce(v_last[1], '-'), t.version, t.head, t.epoch) WHERE no = v_thread;
-    UPDATE dispatches SET held = 1, mark = coalesce(v_step, 0) WHERE thread = v_thread;
-    RETURN jsonb_build_array(t.tenant, t.id, d.agent, t.epoch + 1, d.due_at, greatest(v_now - d.due_at, 0),
-        d.attempts, t.claim IS NOT NULL);
+    RETURN jsonb_build_array(t.no, t.tenant, t.id, v_agent, t.epoch + 1, v_since, greatest(v_now - v_since, 0),
+        v_attempts, t.claim IS NOT NULL);
 END
 $wakeful$
 """
@@ -227,7 +229,9 @@ DECLARE
     v_first bigint[];
     e record;
 BEGIN
-    PERFORM set_config('synchronous_commit', 'off', true);
+    -- Planning takes longer than all of it, and every plan goes by the same indexes.
+    PERFORM set_config('synchronous_commit', 'off', true),
+        set_config('plan_cache_mode', 'force_generic_plan', true);
     IF EXISTS (SELECT 1 FROM dead_v2(v_now)) THEN
         PERFORM reap_v2(v_now);
     END IF;
@@ -306,4 +310,31 @@ END
 $wakeful$
 """
 
-CLAIM_ROUTINES = (_DEAD, _REAP, _LANES, _TAKE, _CLAIM)
+# A claim's answer, and behind it the rows of the views of what was claimed, as they are while the threads' rows
+# are locked: whoever claims needn't ask again.
+_VIEWS = VIEWS.replace("tenant = ? AND id = ANY (?)", "no = ANY (v_threads)").replace("NOW_MS", "v_now")
+_CLAIM_ROWS = f"""
+CREATE FUNCTION claim_rows_v2(
+    v_worker text, v_lease bigint, v_agents text[], v_limit int, v_at bigint, v_per_tenant bigint,
+    v_per_agent jsonb
+) RETURNS TABLE (c0 text, {", ".join([f"c{n} bigint" for n in range(1, 9)])},
+    {", ".join([f"c{n} text" for n in range(9, 17)])}, c17 bytea, c18 bytea, c19 bigint)
+LANGUAGE plpgsql AS $wakeful$
+DECLARE
+    v_claims jsonb := claim_v2(v_worker, v_lease, v_agents, v_limit, v_at, v_per_tenant, v_per_agent);
+    v_now bigint;
+    v_threads bigint[];
+BEGIN
+    c0 := 'claims';
+    c9 := v_claims::text;
+    RETURN NEXT;
+    IF v_claims->0 <> '[]' THEN
+        v_now := (extract(epoch FROM clock_timestamp()) * 1000)::bigint;
+        v_threads := ARRAY(SELECT (x->>0)::bigint FROM jsonb_array_elements(v_claims->0) x);
+        RETURN QUERY {_VIEWS};
+    END IF;
+END
+$wakeful$
+"""
+
+CLAIM_ROUTINES = (_DEAD, _REAP, _LANES, _TAKE, _CLAIM, _CLAIM_ROWS)
