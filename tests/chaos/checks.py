@@ -201,7 +201,7 @@ def answers_of(seen: Sequence[Owned], messages: Mapping[str, Sequence[Message]])
     found: list[Answered] = []
     for thread, its in threads.items():
         for message in messages.get(thread, ()):
-            said = re.match(r"by (\w+)", message.text)
+            said = re.match(r"by ([0-9a-f]{12})", message.text)
             written = its[bisect_left(its, message.seq, key=lambda one: one.head)]
             if said and message.role == "assistant":
                 before = frozenset([o.claim for o in its if o.epoch < written.epoch and o.claim is not None])
