@@ -16,10 +16,12 @@ from ..errors import (
     ThreadBusy,
     TicketClosed,
     UnknownAgent,
+    UnknownInput,
     UnknownRun,
     UsageError,
 )
 from ..loop import Activation, agent_of, check_value, match_decision, unknown_ticket
+from ..messaging import retract
 from ..stores import InboxItem, InputPolicy, ThreadView
 from ..types.ids import new_id
 from ..types.runs import Failed, RunRecord, Stopped
@@ -208,8 +210,35 @@ async def _match(
 
 async def cancel(dispatch: Dispatcher, run_id: str, reason: str) -> bool:
     """Cancel a run and wait until it is quiet; False if it was done before."""
-    with Watch(dispatch, None) as watch:
-        return await _cancel(dispatch, run_id, reason, watch)
+    while True:
+        try:
+            with Watch(dispatch, None) as watch:
+                return await _cancel(dispatch, run_id, reason, watch)
+        except UnknownRun:
+            item = await dispatch.env.store.item_of_run(run_id)
+            if item is None or (item.status == "taken" and await dispatch.env.store.run(run_id) is None):
+                raise
+            if item.status == "retracted":
+                return False
+            if item.status == "pending" and await _cancel_unbegun(dispatch, run_id, item, reason):
+                return True
+
+
+async def _cancel_unbegun(dispatch: Dispatcher, run_id: str, item: InboxItem, reason: str) -> bool:
+    """Cancel a run whose input waits its turn: a task is told when it begins, and stops with that, so that its
+    owner hears of it; other input is taken back. False if it began meanwhile."""
+    if item.lineage is None or item.lineage.origin not in ("task", "subagent"):
+        try:
+            await retract(dispatch.env.store, item.id, None)
+        except UnknownInput:
+            return False
+        dispatch.withdrawn(item.thread_id, item.id)
+        return True
+    told = InboxItem(id=new_id(), thread_id=item.thread_id, kind="cancel", run_id=run_id, reason=reason)
+    await dispatch.deliver(told)
+    await dispatch.pump(item.thread_id)
+    await dispatch.wait(run_id)
+    return True
 
 
 async def _cancel(dispatch: Dispatcher, run_id: str, reason: str, watch: Watch) -> bool:

@@ -193,8 +193,9 @@ class Dispatcher:
                     await asyncio.wait({turn}, timeout=1)  # Its end is heard of.
                 else:
                     await watch.news(turn)
+                run_id = None if turn.done() else await self._begun(item)
                 if not turn.done() and new.thread_id not in self.active:
-                    if (run_id := await self._begun(item)) is not None:
+                    if run_id is not None:
                         return await settle(self, run_id, watch)
                     if self.execute:
                         await self.pump(new.thread_id)
@@ -205,8 +206,16 @@ class Dispatcher:
         for."""
         stored = await self.env.store.item(item.id)
         if stored is not None and stored.status == "retracted":
-            raise InputRetracted(f"input {item.id!r} of thread {item.thread_id!r} was retracted before it ran")
+            raise _retracted(item.thread_id, item.id)
         return None if stored is None else stored.taken_by
+
+    def withdrawn(self, thread_id: str, item_id: str) -> None:
+        """Input was taken back: who waits for it here is told, and a run of the thread looks at its inbox anew."""
+        turn = self._turns.get(item_id)
+        if turn is not None and not turn.done():
+            turn.set_exception(_retracted(thread_id, item_id))
+        if thread_id in self.active:
+            self.wake(thread_id)
 
     def _withdraw(self, item: InboxItem, new: NewRun) -> None:
         """The caller left: its run is cancelled if it had its turn, else its input is taken back. A request stays:
@@ -571,6 +580,10 @@ def _heard(turn: asyncio.Future[RunResult]) -> None:
     """What went wrong in a turn is raised where it was waited for, and need not be reported again."""
     if not turn.cancelled():
         turn.exception()
+
+
+def _retracted(thread_id: str, item_id: str) -> InputRetracted:
+    return InputRetracted(f"input {item_id!r} of thread {thread_id!r} was retracted before it ran")
 
 
 class _CallerLeft(Exception):
