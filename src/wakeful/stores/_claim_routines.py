@@ -7,7 +7,7 @@ waits for nobody: rows that others have locked are left to them.
 from __future__ import annotations
 
 from ..types.runs import PRIORITY
-from ._claiming import FIRST_PAUSE, LONGEST_PAUSE, PROGRESS, died
+from ._claiming import FIRST_PAUSE, LONGEST_PAUSE, PROGRESS, SUSPECT, died
 from ._protocol import MAX_ATTEMPTS
 from ._sql import VIEWS
 
@@ -132,7 +132,8 @@ BEGIN
         v_step := coalesce(v_step, 0);
         v_attempts := after_death_v2(e.attempts, e.mark, v_step);
         IF v_attempts < {MAX_ATTEMPTS} THEN
-            UPDATE dispatches SET held = 0, attempts = v_attempts, mark = v_step WHERE thread = e.no;
+            UPDATE dispatches SET held = 0, attempts = v_attempts, mark = v_step, error = NULL
+                WHERE thread = e.no;
         ELSE
             UPDATE dispatches SET held = 0, attempts = v_attempts, dead_at = v_now,
                 error = replace($error${died(0)}$error$, ' 0 times', ' ' || v_attempts || ' times')
@@ -141,6 +142,13 @@ BEGIN
         END IF;
     END LOOP;
 END
+$wakeful$
+"""
+
+# Whether a run may be what ends its workers; one that failed has said why.
+_IS_SUSPECT = f"""
+CREATE FUNCTION is_suspect_v2(v_attempts bigint, v_error text) RETURNS boolean LANGUAGE sql IMMUTABLE AS $wakeful$
+    SELECT v_attempts >= {SUSPECT} AND v_error IS NULL
 $wakeful$
 """
 
@@ -205,7 +213,7 @@ $wakeful$
 # Nobody waits for a claim to be on the disk. Before anything of the user's runs there is a commit under the
 # claim's fence, and its flush takes the claim along. A server that crashes in between forgets the claim, and then
 # refuses the fence.
-_CLAIM = """
+_CLAIM = f"""
 CREATE FUNCTION claim_v2(
     v_worker text, v_lease bigint, v_agents text[], v_limit int, v_at bigint, v_per_tenant bigint,
     v_per_agent jsonb
@@ -213,11 +221,11 @@ CREATE FUNCTION claim_v2(
 DECLARE
     v_now bigint := (extract(epoch FROM clock_timestamp()) * 1000)::bigint;
     v_due bigint := coalesce(v_at, v_now);
-    v_limited boolean := v_per_tenant IS NOT NULL OR v_per_agent <> '{}';
-    v_of_tenant jsonb := '{}';
-    v_of_agent jsonb := '{}';
+    v_limited boolean := v_per_tenant IS NOT NULL OR v_per_agent <> '{{}}';
+    v_of_tenant jsonb := '{{}}';
+    v_of_agent jsonb := '{{}}';
     v_claimed jsonb := '[]';
-    v_served jsonb := '{}';
+    v_served jsonb := '{{}}';
     v_missed boolean := false;
     v_tenants bigint;
     v_wait bigint;
@@ -227,6 +235,8 @@ DECLARE
     v_in_agent text[];
     v_in_priority bigint[];
     v_first bigint[];
+    v_leased boolean;
+    v_suspect boolean;
     e record;
 BEGIN
     -- Planning takes longer than all of it, and every plan goes by the same indexes.
@@ -240,26 +250,33 @@ BEGIN
     IF v_limit > 0 AND v_due >= ANY (v_first) THEN
         IF v_limited THEN
             PERFORM pg_advisory_xact_lock(hashtextextended(concat_ws(E'\\n', current_schema(), 'claim'), 0));
-            SELECT coalesce(jsonb_object_agg(x.tenant, x.n), '{}') INTO v_of_tenant FROM (
+            SELECT coalesce(jsonb_object_agg(x.tenant, x.n), '{{}}') INTO v_of_tenant FROM (
                 SELECT t.tenant, count(*) AS n FROM workers w JOIN threads t ON t.claim = w.id
                 WHERE w.until > v_now GROUP BY t.tenant) AS x;
-            SELECT coalesce(jsonb_object_agg(x.agent, x.n), '{}') INTO v_of_agent FROM (
+            SELECT coalesce(jsonb_object_agg(x.agent, x.n), '{{}}') INTO v_of_agent FROM (
                 SELECT d.agent, count(*) AS n FROM workers w JOIN threads t ON t.claim = w.id
                 JOIN dispatches d ON d.thread = t.no WHERE w.until > v_now GROUP BY d.agent) AS x;
         END IF;
-        IF NOT EXISTS (SELECT 1 FROM workers WHERE id = v_worker AND until >= v_now + v_lease - v_lease / 2) THEN
+        SELECT EXISTS (SELECT 1 FROM workers WHERE id = v_worker AND until >= v_now + v_lease - v_lease / 2),
+            EXISTS (SELECT 1 FROM threads t JOIN dispatches d ON d.thread = t.no
+                LEFT JOIN runs r ON r.no = t.open_run
+                WHERE t.claim = v_worker AND is_suspect_v2(d.attempts, d.error)
+                    AND coalesce(r.step, 0) - d.mark < {PROGRESS})
+            INTO v_leased, v_suspect;
+        IF NOT v_leased THEN
             INSERT INTO workers (id, until, started_at) VALUES (v_worker, v_now + v_lease, v_now)
                 ON CONFLICT (id) DO UPDATE SET until = excluded.until;
         END IF;
         FOR e IN
             SELECT f.*, count(*) OVER (PARTITION BY f.place) AS tenants FROM (
-                SELECT c.thread, l.tenant, l.agent, l.priority, c.due_at,
+                SELECT c.thread, l.tenant, l.agent, l.priority, c.due_at, c.suspect,
                     row_number() OVER (PARTITION BY l.tenant ORDER BY l.priority, c.due_at, c.thread) AS place
                 FROM unnest(v_in_tenant, v_in_agent, v_in_priority, v_first) AS l(tenant, agent, priority, due_at)
                 CROSS JOIN LATERAL (
-                    SELECT d.thread, d.due_at FROM dispatches d
+                    SELECT d.thread, d.due_at, is_suspect_v2(d.attempts, d.error) AS suspect FROM dispatches d
                     WHERE d.held = 0 AND d.dead_at IS NULL AND d.tenant = l.tenant AND d.agent = l.agent
                         AND d.priority = l.priority AND d.due_at <= v_due
+                        AND NOT (v_suspect AND is_suspect_v2(d.attempts, d.error))
                     ORDER BY d.due_at, d.thread LIMIT v_limit * 2 + 16
                 ) AS c WHERE l.due_at <= v_due
             ) AS f LEFT JOIN turns u ON u.tenant = f.tenant
@@ -269,11 +286,13 @@ BEGIN
             v_tenants := greatest(v_tenants, e.tenants);
             CONTINUE WHEN (v_of_tenant->>e.tenant)::bigint >= v_per_tenant
                 OR (v_of_agent->>e.agent)::bigint >= (v_per_agent->>e.agent)::bigint;
+            CONTINUE WHEN v_suspect AND e.suspect;
             v_taken := take_v2(e.thread, v_worker, v_due, v_now);
             IF v_taken IS NULL THEN
                 v_missed := true;
                 CONTINUE;
             END IF;
+            v_suspect := v_suspect OR e.suspect;
             v_claimed := v_claimed || jsonb_build_array(v_taken);
             v_served := v_served || jsonb_build_object(e.tenant, jsonb_array_length(v_claimed));
             IF v_limited THEN
@@ -337,4 +356,4 @@ END
 $wakeful$
 """
 
-CLAIM_ROUTINES = (_DEAD, _REAP, _LANES, _TAKE, _CLAIM, _CLAIM_ROWS)
+CLAIM_ROUTINES = (_DEAD, _REAP, _IS_SUSPECT, _LANES, _TAKE, _CLAIM, _CLAIM_ROWS)
