@@ -34,9 +34,7 @@ class Contender:
         return own if self.command else ["-m", "benchmarks.workers._work", self.module]
 
 
-_OURS = (
-    "the input, the beginning with its claim, each answer with the call it starts, each result, the end: as a log"
-)
+_OURS = "the input, the beginning with its claim, each answer with the call it starts, each result, the end: a log"
 _WORKER = ("-m", "wakeful.cli", "worker", "benchmarks.workers.contenders.wakeful:runtime")
 
 
