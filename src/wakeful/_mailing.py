@@ -66,7 +66,7 @@ class Mailing(Deciding):
         self._bind()
         instance_of(revision, int, "revision")
         found = await retract(self._env.store, input_id, revision)
-        self._dispatch.withdrawn(found.thread_id, found.id)
+        self._dispatch.turns.withdrawn(found.thread_id, found.id)
         return found
 
     def _changed(self, found: PendingInput) -> PendingInput:

@@ -232,7 +232,7 @@ async def _cancel_unbegun(dispatch: Dispatcher, run_id: str, item: InboxItem, re
             await retract(dispatch.env.store, item.id, None)
         except UnknownInput:
             return False
-        dispatch.withdrawn(item.thread_id, item.id)
+        dispatch.turns.withdrawn(item.thread_id, item.id)
         return True
     told = InboxItem(id=new_id(), thread_id=item.thread_id, kind="cancel", run_id=run_id, reason=reason)
     await dispatch.deliver(told)

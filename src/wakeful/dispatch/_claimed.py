@@ -45,7 +45,7 @@ async def go_on(dispatch: Dispatcher, claimed: Claimed, fence: Fence) -> None:
         run, now = stored.run, dispatch.env.clock.now()
         item = None if run is not None else next_input(stored, now)
         if item is not None:
-            await dispatch.take_turn(item, lambda: _run_input(dispatch, stored, item, fence, first))
+            await dispatch.turns.take(item, lambda: _run_input(dispatch, stored, item, fence, first))
         elif run is not None and run.agent_id == SCHEDULE and is_due(stored, run, now):
             await fire(dispatch, stored, run, fence)
         elif (act := await _reopened(dispatch, stored, fence)) is not None:

@@ -14,7 +14,6 @@ from ..bus import LocalBus
 from ..errors import (
     CannotResume,
     Conflict,
-    InputRetracted,
     Overloaded,
     Repeated,
     RuntimeClosed,
@@ -38,7 +37,7 @@ from ._results import NewRun, RunResult, item_of, new_run_of, result_of
 from ._schedules import fire
 from ._signals import Signals
 from ._trees import dead_letter, follow, open_below, settle, tickets_below, waits_for_tasks
-from ._waiting import Watch
+from ._turns import Turns
 
 __all__ = ["Dispatcher", "free_at"]
 
@@ -74,7 +73,7 @@ class Dispatcher:
         self.execute = execute
         self.active: dict[str, Activation] = {}
         self.tasks: set[asyncio.Task[Any]] = set()
-        self._turns: dict[str, asyncio.Future[RunResult]] = {}
+        self.turns = Turns(self)
         self._stuck: dict[str, float] = {}
         # How often a thread was put off because it can't go on here.
         self.put_off: dict[str, int] = {}
@@ -119,13 +118,13 @@ class Dispatcher:
                 if opened is not None:
                     opened(new.run_id if act is None else act.identity.root_run_id)
                 if act is None:
-                    return await self._in_turn(new, begun, free=free_at(stored))
+                    return await self.turns.wait(new, begun, free=free_at(stored))
                 return await self.whole(await self.drive(act, new.thread_id), act)
             except Conflict:
                 stored = await self.env.store.load(new.thread_id)
             except Repeated as repeated:
                 if repeated.run_id is None:
-                    return await self._in_turn(new, begun)
+                    return await self.turns.wait(new, begun)
                 return await self._again(repeated.run_id, opened, begun)
             except StaleFence:
                 return await self.wait(run_id)  # Another process took the thread over, and goes on with the run.
@@ -144,99 +143,6 @@ class Dispatcher:
         if begun is not None and not begun.done():
             begun.set_result(None)
         return await self.wait(run_id)
-
-    async def _in_turn(
-        self, new: NewRun, begun: asyncio.Future[None] | None, *, free: int | None = None
-    ) -> RunResult:
-        """Wait in the thread's inbox for the run that takes this input, and for what it comes to."""
-        item = item_of(new, "queue")
-        if (same := self._turns.get(item.id)) is not None:
-            try:
-                return await asyncio.shield(same)
-            except _CallerLeft:
-                return await self._in_turn(new, begun)  # The input is still there: wait for it from here on.
-        turn: asyncio.Future[RunResult] = asyncio.get_running_loop().create_future()
-        turn.add_done_callback(_heard)
-        self._turns[item.id] = turn
-        try:
-            result = await self._turn_of(new, item, turn, begun, free)
-        except BaseException as error:
-            if isinstance(error, asyncio.CancelledError):
-                self._withdraw(item, new)
-                error = _CallerLeft()
-            if not turn.done():
-                turn.set_exception(error)
-            raise
-        finally:
-            self._turns.pop(item.id, None)
-        if not turn.done():
-            turn.set_result(result)
-        return await self.whole(result)
-
-    async def _turn_of(
-        self,
-        new: NewRun,
-        item: InboxItem,
-        turn: asyncio.Future[RunResult],
-        begun: asyncio.Future[None] | None,
-        free: int | None,
-    ) -> RunResult:
-        await self.check_room()
-        await self.deliver(item, free=free)
-        if begun is not None and not begun.done():
-            begun.set_result(None)
-        if self.execute:
-            await self.pump(new.thread_id)
-        with Watch(self, new.thread_id) as watch:
-            while not turn.done():
-                if new.thread_id in self.active:
-                    await asyncio.wait({turn}, timeout=1)  # Its end is heard of.
-                else:
-                    await watch.news(turn)
-                run_id = None if turn.done() else await self._begun(item)
-                if not turn.done() and new.thread_id not in self.active:
-                    if run_id is not None:
-                        return await settle(self, run_id, watch)
-                    if self.execute:
-                        await self.pump(new.thread_id)
-        return turn.result()
-
-    async def _begun(self, item: InboxItem) -> str | None:
-        """The run that took an input in. A caller whose input was retracted is told that there is nothing to wait
-        for."""
-        stored = await self.env.store.item(item.id)
-        if stored is not None and stored.status == "retracted":
-            raise _retracted(item.thread_id, item.id)
-        return None if stored is None else stored.taken_by
-
-    def withdrawn(self, thread_id: str, item_id: str) -> None:
-        """Input was taken back: who waits for it here is told, and a run of the thread looks at its inbox anew."""
-        turn = self._turns.get(item_id)
-        if turn is not None and not turn.done():
-            turn.set_exception(_retracted(thread_id, item_id))
-        if thread_id in self.active:
-            self.wake(thread_id)
-
-    def _withdraw(self, item: InboxItem, new: NewRun) -> None:
-        """The caller left: its run is cancelled if it had its turn, else its input is taken back. A request stays:
-        whoever made it may make it again, and have what came of it."""
-        act = self.active.get(new.thread_id)
-        if new.request_id is not None and (act is None or act.view.run.id != new.run_id):
-            return
-        if act is None:
-            self._spawn(self._take_back(item))
-        elif act.view.run.id == new.run_id:
-            act.cancel("the caller was cancelled")
-        elif item.id in act.view.inbox:
-            del act.view.inbox[item.id]
-            act.take(item.id)
-
-    async def _take_back(self, item: InboxItem) -> None:
-        stored = await self.env.store.load(item.thread_id)
-        if stored is not None and not stored.thread.claimed and any(i.id == item.id for i in stored.inbox):
-            commit = Commit(item.thread_id, version=stored.thread.version, taken=[item.id])
-            with suppress(Conflict):
-                await self.env.store.commit(commit)
 
     async def deliver(self, item: InboxItem, *, free: int | None = None) -> None:
         """Put an item into its thread's inbox, and tell the run if it runs here; else whoever has the thread or
@@ -360,29 +266,14 @@ class Dispatcher:
             act = await self._open(new_run_of(item), stored)
             return None if act is None else await self.drive(act, item.thread_id)
 
-        waited = item.id in self._turns
+        waited = item.id in self.turns
         try:
-            await self.take_turn(item, work)
+            await self.turns.take(item, work)
         except (Conflict, StaleFence):
             self.wake(item.thread_id)  # Somebody else took the thread, or changed the item: look again.
         except Exception:
             if not waited:
                 raise
-
-    async def take_turn(self, item: InboxItem, work: Callable[[], Coroutine[Any, Any, RunResult | None]]) -> None:
-        """Do the work that an input waits for, and tell who waits here for what comes of it. What goes wrong is
-        raised all the same: who claimed the thread for it has to give it back."""
-        turn = self._turns.get(item.id)
-        try:
-            result = await work()
-        except (Conflict, StaleFence):
-            raise
-        except Exception as error:
-            if turn is not None and not turn.done():
-                turn.set_exception(error)
-            raise
-        if result is not None and turn is not None and not turn.done():
-            turn.set_result(result)
 
     async def _wake(self, stored: ThreadView, run: RunRecord, trigger: str) -> None:
         with suppress(Conflict, StaleFence, RuntimeClosed):
@@ -552,9 +443,7 @@ class Dispatcher:
     def stop(self) -> None:
         """Begin nothing more, and tell those who wait their turn."""
         self.closed = True
-        for turn in self._turns.values():
-            if not turn.done():
-                turn.set_exception(RuntimeClosed("the runtime was closed; the input waits in its thread's inbox"))
+        self.turns.stop()
 
     async def close(self) -> None:
         """Stop what still runs and wait until all is quiet. Only where nobody else could go on is it cancelled."""
@@ -574,20 +463,6 @@ def free_at(stored: ThreadView | None) -> int | None:
     if stored is None:
         return 0
     return None if stored.thread.claimed else stored.thread.epoch
-
-
-def _heard(turn: asyncio.Future[RunResult]) -> None:
-    """What went wrong in a turn is raised where it was waited for, and need not be reported again."""
-    if not turn.cancelled():
-        turn.exception()
-
-
-def _retracted(thread_id: str, item_id: str) -> InputRetracted:
-    return InputRetracted(f"input {item_id!r} of thread {thread_id!r} was retracted before it ran")
-
-
-class _CallerLeft(Exception):
-    """Whoever made a request first doesn't wait for it any more."""
 
 
 def _rests(run: RunRecord) -> bool:
