@@ -51,7 +51,7 @@ async def send(dispatch: Dispatcher, new: NewRun, policy: InputPolicy | None) ->
         steers = waiting is not None and ("input" in waiting.wakes or waiting.reason == "timer")
         policy = "steer" if steers else "queue"
     await dispatch.check_room()
-    await dispatch.deliver(item_of(new, policy), free=free_at(stored))
+    await dispatch.deliver(item_of(new, policy), free=free_at(thread))
     if busy and policy == "interrupt" and stored is not None and stored.run is not None:
         await cancel(dispatch, stored.run.id, "interrupted by new input")
     if dispatch.execute:

@@ -26,7 +26,7 @@ from ..errors import (
     explain,
 )
 from ..loop import Activation, Environment
-from ..stores import Commit, InboxItem, ThreadView
+from ..stores import Commit, InboxItem, ThreadRecord, ThreadView
 from ..tasks import SCHEDULE
 from ..types.runs import RunRecord
 from ._claimed import is_due, next_input
@@ -118,7 +118,8 @@ class Dispatcher:
                 if opened is not None:
                     opened(new.run_id if act is None else act.identity.root_run_id)
                 if act is None:
-                    return await self.turns.wait(new, begun, free=free_at(stored))
+                    seen = None if stored is None else stored.thread
+                    return await self.turns.wait(new, begun, free=free_at(seen))
                 return await self.whole(await self.drive(act, new.thread_id), act)
             except Conflict:
                 stored = await self.env.store.load(new.thread_id)
@@ -458,11 +459,11 @@ class Dispatcher:
             await asyncio.wait({*self.tasks, *ends})
 
 
-def free_at(stored: ThreadView | None) -> int | None:
+def free_at(thread: ThreadRecord | None) -> int | None:
     """The epoch at which a thread was seen without an owner; None if it had one."""
-    if stored is None:
+    if thread is None:
         return 0
-    return None if stored.thread.claimed else stored.thread.epoch
+    return None if thread.claimed else thread.epoch
 
 
 def _rests(run: RunRecord) -> bool:
