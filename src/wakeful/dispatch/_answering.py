@@ -26,6 +26,7 @@ from ..stores import InboxItem, InputPolicy, ThreadView
 from ..types.ids import new_id
 from ..types.runs import Failed, RunRecord, Stopped
 from ..types.tickets import Decision, Ticket
+from ._intake import is_answered
 from ._local import Dispatcher, free_at
 from ._parked import check_resumable
 from ._results import NewRun, RunResult, item_of
@@ -116,7 +117,7 @@ async def _resume(dispatch: Dispatcher, run_id: str, decisions: Sequence[Decisio
     while True:
         run, stored = await _find(dispatch, run_id)
         free = not stored.thread.claimed and run.thread_id not in dispatch.active
-        if free and dispatch.execute and stored.run is run and dispatch.is_answered(stored, run):
+        if free and dispatch.execute and stored.run is run and is_answered(dispatch, stored, run):
             # An answer was left for whoever runs it: that one counts first.
             with suppress(Conflict, StaleFence):
                 await dispatch.drive(await dispatch.opener.reopen(stored, run, "wake"), run.thread_id)

@@ -30,13 +30,14 @@ from ..stores import Commit, InboxItem, ThreadRecord, ThreadView
 from ..tasks import SCHEDULE
 from ..types.runs import RunRecord
 from ._claimed import is_due, next_input
+from ._intake import open_for
 from ._keeper import Keeper
 from ._opening import Opener
 from ._parked import check_resumable
-from ._results import NewRun, RunResult, item_of, new_run_of, result_of
+from ._results import NewRun, RunResult, new_run_of, result_of
 from ._schedules import fire
 from ._signals import Signals
-from ._trees import dead_letter, follow, open_below, settle, tickets_below, waits_for_tasks
+from ._trees import follow, settle, tickets_below, waits_for_tasks
 from ._turns import Turns
 
 __all__ = ["Dispatcher", "free_at"]
@@ -111,7 +112,7 @@ class Dispatcher:
         run_id = new.run_id
         while True:
             try:
-                act = await self._open(new, stored) if self.execute else None
+                act = await open_for(self, new, stored) if self.execute else None
                 if act is not None:
                     run_id = act.identity.run_id
                     act.draft.begun = begun
@@ -264,7 +265,7 @@ class Dispatcher:
         """Run one input that waited its turn."""
 
         async def work() -> RunResult | None:
-            act = await self._open(new_run_of(item), stored)
+            act = await open_for(self, new_run_of(item), stored)
             return None if act is None else await self.drive(act, item.thread_id)
 
         waited = item.id in self.turns
@@ -282,60 +283,6 @@ class Dispatcher:
             await self.drive(act, run.thread_id)
 
     # -- activations -----------------------------------------------------------------------------------------
-
-    async def _open(self, new: NewRun, stored: ThreadView | None) -> Activation | None:
-        """An activation for a new run, or None if the thread is busy and the input must wait."""
-        if new.thread_id in self.active:
-            return None
-        if stored is None:
-            return self.opener.new(new, None, [])
-        if stored.thread.claimed:
-            return None
-        open_run = stored.run
-        if stored.thread.dead and open_run is not None and open_run.waiting is None:
-            raise dead_letter(open_run)
-        if open_run is not None and self.is_answered(stored, open_run):
-            return None
-        if open_run is None or (open_run.waiting is not None and "input" not in open_run.waiting.wakes):
-            if open_run is not None and (_rests(open_run) or await self._works_for(open_run)):
-                return None
-            history = await self.opener.history(stored, new.agent_id) if stored.thread.head else []
-            act = self.opener.new(new, stored, history)
-            if new.lineage is not None and new.lineage.parent_run_id is not None:
-                await self.opener.join_tree(act)
-            return act
-        if open_run.waiting is None:
-            # Nobody runs it: it goes on from where it stood, and takes the input when its step is closed.
-            await self.deliver(item_of(new, "steer"))
-            return await self.opener.reopen(
-                await self.env.store.load(new.thread_id) or stored, open_run, "recover"
-            )
-        check_resumable(self.env.registry, stored, open_run)
-        act = await self.opener.reopen(stored, open_run, "wake")
-        if new.message is not None:
-            act.log(new.message)
-        act.set_run(ending=None)
-        return act
-
-    async def _works_for(self, run: RunRecord) -> bool:
-        """Whether something works for a run that waits: new input waits then too. One that waits for nothing but a
-        person gives way to it."""
-        if not waits_for_tasks(run) or await tickets_below(self.env.store, run):
-            return False
-        below = await open_below(self.env.store, run.thread_id, run.id)
-        return any([await self.pump(task.target_thread) for task in below])
-
-    def is_answered(self, stored: ThreadView, run: RunRecord) -> bool:
-        """Whether a run that waits has an answer in its inbox that it can go on with. An answer that was accepted
-        counts: new input doesn't take the run's place any more."""
-        decisions = [item.decision for item in stored.inbox if item.decision is not None]
-        if run.waiting is None or not decisions:
-            return False
-        try:
-            check_resumable(self.env.registry, stored, run, decisions)
-        except CannotResume:
-            return False
-        return True
 
     async def drive(self, act: Activation, thread_id: str) -> RunResult:
         """Run an activation to its end here, in the caller's task."""
@@ -464,11 +411,6 @@ def free_at(thread: ThreadRecord | None) -> int | None:
     if thread is None:
         return 0
     return None if thread.claimed else thread.epoch
-
-
-def _rests(run: RunRecord) -> bool:
-    """Whether a run waits for nobody, and will go on where it is: new input doesn't take its place."""
-    return run.waiting is not None and run.waiting.reason in ("timer", "manual_pause")
 
 
 def _stopped(act: Activation) -> RuntimeClosed:
