@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import os
 import pwd
@@ -9,6 +10,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache
@@ -22,7 +24,7 @@ import asyncpg
 from wakeful.stores._postgres import PostgresStore
 from wakeful.stores._schema import VERSION, statements
 
-__all__ = ["PostgresServer", "fresh_store", "server"]
+__all__ = ["PostgresServer", "expire_leases", "fresh_database", "fresh_store", "server"]
 
 # The server ends when its standard input does, and its folder with it, so that neither outlives the tests, however
 # they end. A line on it ends the server alone.
@@ -143,3 +145,26 @@ async def fresh_store(**options: Any) -> AsyncIterator[PostgresStore]:
         _free.append(schema)
     finally:
         await connection.close()
+
+
+def fresh_database() -> str:
+    """The URL of an empty database, for processes that share it."""
+    name = f"fresh_{os.getpid()}_{time.monotonic_ns()}"
+    _execute(server().url(), f"CREATE DATABASE {name}")
+    return server().url(database=name)
+
+
+def expire_leases(url: str) -> None:
+    """Let the leases of all workers be over, which would take half a minute; who lives renews."""
+    _execute(url, "UPDATE wakeful.workers SET until = 0")
+
+
+def _execute(url: str, sql: str) -> None:
+    async def work() -> None:
+        connection = await asyncpg.connect(url)
+        try:
+            await connection.execute(sql)
+        finally:
+            await connection.close()
+
+    asyncio.run(work())

@@ -84,11 +84,12 @@ def test_workers_on_postgres_with_and_without_a_bus_are_measured_and_reported() 
             "machine": "-",
             "postgres": {"fsync": postgres.ask("SHOW fsync")},
             "nats": {**spread("round_trip", asyncio.run(round_trips(nats, 3))), "n": 3},
+            "bare_commits_per_s": {"1": _profile.bare(postgres, 1)},
             "rows": [session.measure(alone, 2), session.measure(with_nats, 1)],
             "profile": [_profile.profile(session, alone)],
         }
     assert [row for row in out["rows"] if "error" in row] == []
     statements = [name for name, _ in out["profile"][0]["queries"]]
     assert any("commit_v3" in name for name in statements)
-    assert any("claim_v3" in name for name in statements)
+    assert any("claim_rows_v3" in name for name in statements)
     assert "fsync on" in report(out, STEPS)

@@ -57,20 +57,23 @@ class Driver:
         return {"began": began, "at": at, "lag": at - called}
 
     async def latency(self, count: int, seconds: float) -> dict[str, Any]:
-        """Enqueue one at a time with nothing else to do; the seconds until its first step began."""
-        found: list[float] = []
+        """Enqueue one at a time with nothing else to do; the seconds until its first step began, and those of them
+        after it was accepted, which is when it is durable."""
+        found, accepted = list[float](), list[float]()
         begin = time.monotonic()
         while len(found) < count and (len(found) < 3 or time.monotonic() - begin < seconds):
             await asyncio.sleep(random.uniform(0.005, 0.05))
             run_id, start = self._new(), time.monotonic()
             await self._queue.put(run_id)
+            durable = time.monotonic()
             deadline = start + 30
             while len(self._marks[run_id]) < self._calls:
                 self._check(deadline)
                 await asyncio.sleep(TICK)
                 self._called()
             found.append(min(self._marks[run_id]) - start)
-        return {"latencies": found}
+            accepted.append(max(min(self._marks[run_id]) - durable, 0))
+        return {"latencies": found, "accepted": accepted}
 
     def _new(self) -> str:
         self._made += 1

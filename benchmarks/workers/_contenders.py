@@ -34,7 +34,7 @@ class Contender:
         return own if self.command else ["-m", "benchmarks.workers._work", self.module]
 
 
-_OURS = "the input, the claim, each answer with the tool call it starts, each result, the end: in a log with state"
+_OURS = "the input, the beginning with its claim, each answer with the call it starts, each result, the end: a log"
 _WORKER = ("-m", "wakeful.cli", "worker", "benchmarks.workers.contenders.wakeful:runtime")
 
 

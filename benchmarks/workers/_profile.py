@@ -28,7 +28,7 @@ def profile(session: "Session", contender: Contender) -> dict[str, Any]:
             session.throughput(fleet, contender, session.runs, watch=queries)
             asked = Counter(map(_named, queries.end()))
             out["queries"] = [[name, count / session.runs] for name, count in asked.most_common(12)]
-            out["bare_commits_per_s"] = {str(clients): _bare(session.postgres, clients) for clients in (1, 2)}
+            out["bare_commits_per_s"] = {str(clients): bare(session.postgres, clients) for clients in (1, 2)}
     with folder() as home:
         with session.fleet(contender, 1, profile=home / "profile") as fleet:
             session.throughput(fleet, contender, session.runs)
@@ -42,7 +42,7 @@ def _named(text: str) -> str:
     return re.sub(r"\s+", " ", text).strip()[:70]
 
 
-def _bare(postgres: PostgresServer, clients: int) -> float:
+def bare(postgres: PostgresServer, clients: int) -> float:
     """How many transactions a second pgbench commits, each with one row: what this disk and server can do."""
     postgres.ask("DROP TABLE IF EXISTS bare")
     postgres.ask("CREATE TABLE bare (no bigserial PRIMARY KEY, payload bytea)")

@@ -36,7 +36,7 @@ def _throughput(out: Row, steps: int) -> list[str]:
         "worker ms/run",
         "Postgres ms/run",
     ]
-    head += ["enqueued/s", "dispatch p50 ms", "p99", "n", "x NATS"]
+    head += ["enqueued/s", "dispatch p50 ms", "p99", "after accepted p50", "n", "x NATS"]
     body = [
         [
             row["contender"],
@@ -51,6 +51,7 @@ def _throughput(out: Row, steps: int) -> list[str]:
             _number(row["enqueued_per_s"], 0),
             _number(row["dispatch_p50_ms"], 2),
             _number(row["dispatch_p99_ms"], 2),
+            _number(row["accepted_p50_ms"], 2),
             str(row["dispatches"]),
             _number(row["dispatch_p50_ms"] / round_trip, 1),
         ]
@@ -58,9 +59,11 @@ def _throughput(out: Row, steps: int) -> list[str]:
         if "error" not in row
     ]
     nats, disk = out["nats"], ", ".join(f"{name} {value}" for name, value in out["postgres"].items())
+    bare = ", ".join(f"{rate:,.0f} by {clients}" for clients, rate in out["bare_commits_per_s"].items())
     return [
         f"workers: runs of 5 steps; peers record {steps} of them durably; {out['machine']}",
         f"Postgres for all but SQLite and Temporal: {disk}",
+        f"bare commits of one row a second, by so many clients of pgbench: {bare}",
         f"a bare NATS request and reply: p50 {nats['round_trip_p50_ms']:.2f} ms, p99 "
         f"{nats['round_trip_p99_ms']:.2f} ms, n {nats['n']}",
         *lines([head, *body]),
@@ -90,6 +93,43 @@ def _verdicts(out: Row) -> list[str]:
                 f"{name}: idle {idle:.2f} queries/s, target <= {IDLE_QUERIES:g}: {_met(idle <= IDLE_QUERIES)}"
             )
     return found
+
+
+_SETUPS = {
+    "wakeful-sqlite": "SQLite",
+    "wakeful-postgres": "Postgres",
+    "wakeful-postgres-nats": "Postgres and NATS",
+    "wakeful-postgres-notify": "Postgres and its own NOTIFY",
+}
+
+
+def _pasted(rows: list[Row]) -> list[str]:
+    """The table of docs/scaling.md, as it is there."""
+    head = ("setup", "workers", "runs per second", "dispatch p50", "dispatch p99", "transactions per second")
+    table = [(*head, "processors busy"), ("---",) * (len(head) + 1)]
+    for row in rows:
+        if "error" in row or row["contender"] not in _SETUPS:
+            continue
+        rate, written = row["runs_per_s"], row.get("transactions")
+        table.append(
+            (
+                _SETUPS[row["contender"]],
+                str(row["processes"]),
+                _number(rate, 0),
+                f"{_number(row['dispatch_p50_ms'])} ms",
+                f"{_number(row['dispatch_p99_ms'])} ms",
+                _number(None if written is None else written * rate, 0),
+                _busy(row),
+            )
+        )
+    return ["for docs/scaling.md", *[f"| {' | '.join(cells)} |" for cells in table]]
+
+
+def _busy(row: Row) -> str:
+    """How much of a processor each worker and Postgres had."""
+    shares = {"each worker": (row["worker_ms"], row["processes"]), "Postgres": (row.get("postgres_ms"), 1)}
+    found = {who: ms * row["runs_per_s"] / 10 / of for who, (ms, of) in shares.items() if ms is not None}
+    return ", ".join(f"{who} {share:.0f} %" for who, share in found.items())
 
 
 def _met(met: bool) -> str:
@@ -125,7 +165,7 @@ def report(out: Row, steps: int) -> str:
     if any("idle_queries_per_s" in row for row in rows):
         parts.append(_idle(rows))
     parts.append(["what is durable", *[f"{name}: {_BY_NAME[name].durable}" for name in seen]])
-    parts += [_verdicts(out)] + [_profile(found) for found in out.get("profile", [])]
+    parts += [_verdicts(out), _pasted(rows)] + [_profile(found) for found in out.get("profile", [])]
     versions = {row["contender"]: row["versions"] for row in rows if "versions" in row}
     parts.append(["versions", *[f"{name}: {_pairs(found)}" for name, found in versions.items()]])
     return "\n\n".join(["\n".join(part) for part in parts if part])

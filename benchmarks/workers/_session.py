@@ -89,8 +89,9 @@ class Session:
         return row
 
     def _latency(self, fleet: Fleet) -> Row:
-        found = fleet.tell("latency", count=self.dispatches, seconds=self.seconds)["latencies"]
-        return {**spread("dispatch", found), "dispatches": len(found)}
+        found = fleet.tell("latency", count=self.dispatches, seconds=self.seconds)
+        spreads = {**spread("dispatch", found["latencies"]), **spread("accepted", found["accepted"])}
+        return {**spreads, "dispatches": len(found["latencies"])}
 
     def throughput(self, fleet: Fleet, contender: Contender, runs: int, *, watch: Queries | None = None) -> Row:
         """Runs that were enqueued while the workers stood still, which then all go on at once. On SQLite they work
@@ -157,6 +158,7 @@ def main() -> None:
         out["postgres"] = {name: postgres.ask(f"SHOW {name}") for name in names}
         round_trip = asyncio.run(round_trips(nats, wanted["round_trips"]))
         out["nats"] = {**spread("round_trip", round_trip), "n": len(round_trip)}
+        out["bare_commits_per_s"] = {str(clients): _profile.bare(postgres, clients) for clients in (1, 4)}
         chosen = [one for one in CONTENDERS if one.name in wanted["contenders"]]
         for processes in wanted["processes"]:  # Those compared with each other run close in time.
             for contender in chosen:

@@ -68,7 +68,9 @@ class Mailing(Deciding):
         """Take pending input back, so that no run takes it in. Whoever waits for its run is told."""
         self._bind()
         instance_of(revision, int, "revision")
-        return self._changed(await retract(self._store, id_of(input_id, "input"), revision))
+        found = await retract(self._store, id_of(input_id, "input"), revision)
+        self._dispatch.turns.withdrawn(found.thread_id, found.id)
+        return found
 
     def _changed(self, found: PendingInput) -> PendingInput:
         """A run that runs here looks at its inbox anew; what runs elsewhere sees that it moved."""

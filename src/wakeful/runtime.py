@@ -200,6 +200,8 @@ class Runtime(Running):
             raise UsageError("this runtime is in use; make a worker of it before anything runs")
         registry = shared.env.registry
         known = [*registry.agents, *shared.book.agent_ids]
+        if agents is not None and not agents:
+            raise UsageError("a worker of no agents would claim nothing: name some, or leave it out for all")
         if unknown := [agent for agent in agents or () if agent not in known]:
             raise UnknownAgent(f"no agent {unknown[0]!r} (known: {', '.join(sorted(known))})")
         env = shared.env if store is None else replace(shared.env, store=open_store(store))

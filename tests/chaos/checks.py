@@ -20,7 +20,7 @@ from wakeful.types.runs import Call, NaturalEnd, RunRecord
 from .bank import Bank
 from .office import EFFECTS, KINDS, READERS
 
-__all__ = ["Findings", "Owned", "audit", "examine"]
+__all__ = ["Answered", "Findings", "Owned", "audit", "authors", "examine"]
 
 
 class Owned(Struct, frozen=True):
@@ -71,7 +71,7 @@ async def examine(store: Store, database: str, bank: Bank, sent: Mapping[str, st
         *_letters(sent, messages),
         *await _left_over(database),
         *_epochs(seen),
-        *_authors(answers),
+        *authors(answers),
         *_fences(bank),
     ]
     return found
@@ -201,7 +201,7 @@ def answers_of(seen: Sequence[Owned], messages: Mapping[str, Sequence[Message]])
     found: list[Answered] = []
     for thread, its in threads.items():
         for message in messages.get(thread, ()):
-            said = re.match(r"by (\w+)", message.text)
+            said = re.match(r"by ([0-9a-f]{12})", message.text)
             written = its[bisect_left(its, message.seq, key=lambda one: one.head)]
             if said and message.role == "assistant":
                 before = frozenset([o.claim for o in its if o.epoch < written.epoch and o.claim is not None])
@@ -209,20 +209,24 @@ def answers_of(seen: Sequence[Owned], messages: Mapping[str, Sequence[Message]])
     return found
 
 
-def _authors(answers: Sequence[Answered]) -> list[str]:
+def authors(answers: Sequence[Answered]) -> list[str]:
     """Each answer was given by whoever owned the thread: so an owner is one process, and a process one owner. Only
-    one that broke off with its process may be written by whoever owned the thread next."""
+    one that broke off with its process may be written by whoever owned the thread next; a process that was killed
+    early may have left nothing else, and then it is one of the owners before that are no other process."""
     problems = [] if answers else ["no answer could be traced"]
     problems += [f"{a.process} wrote to a thread that nobody owned" for a in answers if a.owner is None]
     names: dict[str, str | None] = {}
     for (owner, process), _ in Counter((a.owner, a.process) for a in answers).most_common():
-        names.setdefault(process, owner)
+        if process not in names and owner not in names.values():
+            names[process] = owner
+    others = frozenset([owner for owner in names.values() if owner is not None])
     for answer in answers:
-        name = names[answer.process]
-        if answer.owner != name and name not in answer.earlier:
-            problems.append(f"{answer.process} is {name}, and what it said was written by {answer.owner}")
-    twice = Counter(names.values())
-    return problems + [f"{owner} stands for {count} processes" for owner, count in twice.items() if count > 1]
+        name = names.get(answer.process)
+        earlier = answer.earlier - others if name is None else answer.earlier & {name}
+        if answer.owner != name and not earlier:
+            who = f"{answer.process} is {name or 'no owner'}"
+            problems.append(f"{who}, and what it said was written by {answer.owner} after {set(answer.earlier)}")
+    return problems
 
 
 def _fences(bank: Bank) -> list[str]:

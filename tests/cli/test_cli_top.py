@@ -9,18 +9,16 @@ import os
 import pty
 import struct
 import termios
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 import pytest
 from cli_process import HERE, Process
 from msgspec.structs import replace
 from typer.testing import Result
 
-from postgres_server import server
+from postgres_server import fresh_database
 from wakeful import Runtime, SqliteStore
 from wakeful.cli._app import app
 from wakeful.cli._top_keys import names_of
@@ -353,19 +351,7 @@ class Shop:
 def shop(request: pytest.FixtureRequest, start: Start, tmp_path: Path, monkeypatch: Any) -> Iterator[Shop]:
     monkeypatch.syspath_prepend(str(HERE))
     monkeypatch.setenv("TOP_STORE", str(tmp_path / "unused.db"))
-    store = str(tmp_path / "top.db")
-    if request.param == "postgres":
-        name = f"top_{os.getpid()}_{time.monotonic_ns()}"
-
-        async def make() -> None:
-            connection = await asyncpg.connect(server().url())
-            try:
-                await connection.execute(f"CREATE DATABASE {name}")
-            finally:
-                await connection.close()
-
-        asyncio.run(make())
-        store = server().url(database=name)
+    store = fresh_database() if request.param == "postgres" else str(tmp_path / "top.db")
     made = Shop(start, store)
     yield made
     made.close()

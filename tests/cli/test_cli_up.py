@@ -58,7 +58,7 @@ def folder() -> Iterator[Path]:
 class Cluster:
     """`wakeful up`, its output, and what it started."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(self, folder: Path, *options: str, target: str = "office:runtime") -> None:
         self._log = TemporaryFile("w+")  # noqa: SIM115
         self.process = subprocess.Popen(
             [
@@ -66,7 +66,7 @@ class Cluster:
                 "-c",
                 AS_IN_A_TERMINAL,
                 "up",
-                "office:runtime",
+                target,
                 "--workers",
                 "2",
                 "--port",
@@ -124,8 +124,8 @@ class Cluster:
 def up(folder: Path) -> Iterator[Callable[..., Cluster]]:
     started: list[Cluster] = []
 
-    def start(*options: str) -> Cluster:
-        started.append(Cluster(folder, *options))
+    def start(*options: str, **named: str) -> Cluster:
+        started.append(Cluster(folder, *options, **named))
         return started[-1]
 
     yield start
@@ -240,15 +240,39 @@ async def test_a_second_ctrl_c_stops_at_once(up: Callable[..., Cluster], folder:
     assert alive(parts) == set()
 
 
-def test_a_part_that_does_not_start_is_named_and_all_is_taken_down(up: Callable[..., Cluster]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        cluster = up("--port", str(taken.getsockname()[1]))
-        pids: set[int] = set()
-        cluster.until(lambda: pids.update(cluster.parts()) or cluster.process.poll() is not None)
+def test_a_part_that_does_not_start_is_named_and_all_is_taken_down(
+    up: Callable[..., Cluster], folder: Path
+) -> None:
+    (folder / "picky.py").write_text(
+        f"{MODULE}\nimport sys\nif 'serve' in sys.argv: sys.exit('no server today')\n"
+    )
+    cluster = up(target="picky:runtime")
+    pids: set[int] = set()
+    cluster.until(lambda: pids.update(cluster.parts()) or cluster.process.poll() is not None)
     assert cluster.process.returncode == 1
     assert "error: server didn't start" in cluster.output
-    assert "Address already in use" in cluster.output
+    assert "no server today" in cluster.output
     assert alive(pids) == set()
+
+
+def test_a_port_that_cannot_be_had_is_refused_before_anything_starts(folder: Path, tmp_path: Path) -> None:
+    data = ("--data", str(tmp_path / "data"))
+    ended = command("-m", "wakeful.cli", "up", "office:runtime", *data, "--port", "99999", cwd=folder)
+    assert ended.returncode == 2
+    assert "65535" in ended.stderr
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        ended = command("-m", "wakeful.cli", "up", "office:runtime", *data, "--port", port, cwd=folder)
+    assert ended.returncode == 2
+    assert f"can't listen on port {port} (Address already in use): give another --port" in ended.stderr
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_worker_of_no_agents_is_refused(folder: Path) -> None:
+    for names in ("", " , "):
+        ended = command("-m", "wakeful.cli", "worker", "office:runtime", "--agents", names, cwd=folder)
+        assert ended.returncode == 2
+        assert "a worker of no agents would claim nothing" in ended.stderr
 
 
 @pytest.mark.long

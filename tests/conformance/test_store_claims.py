@@ -254,7 +254,7 @@ async def test_an_attempt_that_fails_is_made_again_after_a_pause_that_grows(open
 
 async def test_a_dead_letter_is_seen_and_can_be_put_back(open_store: StoreFactory) -> None:
     async with open_store() as store:
-        await enqueue(store, "good")
+        await enqueue(store, "good", agent="other")
         dead = await kill_five_times(store)
         assert [one.thread_id for one in await store.dispatches(dead=True)] == ["t1"]
         assert [one.thread_id for one in await store.dispatches(dead=False)] == ["good"]
@@ -266,7 +266,7 @@ async def test_a_dead_letter_is_seen_and_can_be_put_back(open_store: StoreFactor
         assert await store.revive("t1")
         assert not await store.revive("t1")
         assert not await store.revive("nobody")
-        assert sorted(await claimed(store, "w9")) == ["good", "t1"]
+        assert sorted(await claimed(store, "w9", agents=["agent", "other"])) == ["good", "t1"]
 
 
 async def kill_five_times(store: Store) -> Any:
@@ -275,13 +275,59 @@ async def kill_five_times(store: Store) -> Any:
     await writer.claim("w0", runs=[record(steps=1)])
     for number in range(1, MAX_ATTEMPTS):
         await die(store, f"w{number - 1}")
-        (one,) = [c for c in (await claim(store, f"w{number}")).claimed if c.thread_id == "t1"]
+        (one,) = (await claim(store, f"w{number}")).claimed
         assert (one.taken_over, one.attempts) == (True, number)
     await die(store, f"w{MAX_ATTEMPTS - 1}")
     assert "t1" not in await claimed(store, "last", limit=0)
     (dead,) = await store.dispatches(dead=True)
     assert (await store.dispatches(dead=False))[0].thread_id == "good"
     return dead
+
+
+async def test_whoever_runs_beside_a_run_that_ends_its_workers_is_not_given_up_with_it(
+    open_store: StoreFactory,
+) -> None:
+    async with open_store() as store:
+        await enqueue(store, "a", "poison", "b", "c")
+        left = {"a", "b", "c"}
+        for number in range(20):
+            worker = f"w{number}"
+            taken = (await claim(store, worker)).claimed
+            if any(one.thread_id == "poison" for one in taken):
+                await die(store, worker)
+                continue
+            for one in taken:
+                assert one.attempts <= 2
+                await release(store, one, worker, taken=[f"i-{one.thread_id}"])
+                left.discard(one.thread_id)
+        assert left == set()
+        (dead,) = await store.dispatches(dead=True)
+        assert (dead.thread_id, dead.attempts) == ("poison", MAX_ATTEMPTS)
+
+
+async def test_a_worker_has_one_suspect_run_until_that_gets_further(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        for thread in ("t1", "t2"):
+            await Writer(store, thread).claim("w0", runs=[record(f"r-{thread}", thread, steps=1)])
+        await die(store, "w0")
+        assert await claimed(store, "w1") == ["t1", "t2"]
+        await die(store, "w1")
+        await enqueue(store, "other")
+        (one, beside) = (await claim(store, "w2")).claimed
+        assert (one.thread_id, beside.thread_id) == ("t1", "other")
+        assert await claimed(store, "w2") == []
+        run = record("r-t1", "t1", steps=3)
+        await store.commit(Commit("t1", run.identity, fence(one, "w2"), runs=[run]))
+        assert await claimed(store, "w2") == ["t2"]
+
+
+async def test_runs_that_failed_are_no_suspects(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        await enqueue(store, "t1", "t2")
+        for _ in range(2):
+            for one in (await claim(store, now=now_ms() + HOUR)).claimed:
+                await release(store, one, failed="the store was away")
+        assert await claimed(store, now=now_ms() + HOUR) == ["t1", "t2"]
 
 
 async def test_a_run_that_gets_further_has_all_its_attempts_again(open_store: StoreFactory) -> None:
@@ -298,10 +344,10 @@ async def test_a_run_that_gets_further_has_all_its_attempts_again(open_store: St
 
 async def test_a_dead_letter_is_cancelled_by_an_item_that_says_so(open_store: StoreFactory) -> None:
     async with open_store() as store:
-        await enqueue(store, "good")
+        await enqueue(store, "good", agent="other")
         await kill_five_times(store)
         await store.commit(Commit("t1", inbox=[item("stop", kind="cancel", message=None, run_id="r1")]))
-        assert sorted(await claimed(store, "w9")) == ["good", "t1"]
+        assert sorted(await claimed(store, "w9", agents=["agent", "other"])) == ["good", "t1"]
 
 
 async def test_the_dead_owner_can_t_write_once_its_thread_is_claimed(open_store: StoreFactory) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import sys
 from pathlib import Path
 from typing import Any
 
 from loop.helpers import Hold, holding, soon
 from wakeful import Agent, FunctionModel, ModelRequest, Runtime, call
+from wakeful.loop import tell_item
 from wakeful.stores import Commit, Fence, Store, open_store
 from wakeful.types.content import text_of
 from wakeful.types.events import RunStart
@@ -113,4 +115,24 @@ async def test_a_child_whose_caller_is_lost_is_left_to_others_and_not_cancelled(
     await asyncio.gather(running, return_exceptions=True)
     await first.close()
     await settled(store)
+    await store.close()
+
+
+async def test_a_child_that_was_asked_to_tell_by_one_who_had_the_call_meanwhile_is_not_told_to_stop(
+    tmp_path: Path,
+) -> None:
+    """What was asked came late: whoever has the call runs the child by now, and sees what it comes to."""
+    long, path = Hold(), tmp_path / "app.db"
+    runtime, store = office(path, long), open_store(path)
+    running = asyncio.create_task(runtime.run("lead", "go", thread="t"))
+    await soon(long.reached.wait())
+    (task,) = await store.tasks("t")
+    await store.commit(Commit(task.target_thread, inbox=[tell_item(task, 1)]))
+    await runtime._dispatch.hear(task.target_thread, sys.maxsize)
+    long.released.set()
+    assert (await soon(running)).text == "long done"
+    (task,) = await store.tasks("t")
+    assert (task.status, task.error) == ("completed", None)
+    await settled(store)
+    await runtime.close()
     await store.close()

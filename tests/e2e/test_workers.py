@@ -15,10 +15,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 import pytest
 
-from postgres_server import server
+from postgres_server import expire_leases, fresh_database
 from wakeful import Runtime
 from wakeful.stores import MAX_ATTEMPTS
 
@@ -105,15 +104,7 @@ class Fleet:
     def expire(self) -> None:
         """Let the leases of all workers be over, which on Postgres would take half a minute; who lives renews."""
         if self.store.startswith("postgres"):
-
-            async def work() -> None:
-                connection = await asyncpg.connect(self.store)
-                try:
-                    await connection.execute("UPDATE wakeful.workers SET until = 0")
-                finally:
-                    await connection.close()
-
-            asyncio.run(work())
+            expire_leases(self.store)
 
     def close(self) -> None:
         for worker in self.workers:
@@ -126,19 +117,7 @@ class Fleet:
 @pytest.fixture(params=["sqlite", "postgres"])
 def fleet(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
     monkeypatch.syspath_prepend(str(HERE))
-    store = str(tmp_path / "fleet.db")
-    if request.param == "postgres":
-        name = f"fleet_{os.getpid()}_{time.monotonic_ns()}"
-
-        async def make() -> None:
-            connection = await asyncpg.connect(server().url())
-            try:
-                await connection.execute(f"CREATE DATABASE {name}")
-            finally:
-                await connection.close()
-
-        asyncio.run(make())
-        store = server().url(database=name)
+    store = fresh_database() if request.param == "postgres" else str(tmp_path / "fleet.db")
     made = Fleet(tmp_path, store)
     yield made
     made.close()

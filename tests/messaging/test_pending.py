@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from delegation.conftest import Place
 from loop.helpers import Hold, Scripted, holding, soon
 from wakeful import Agent, Runtime, ScriptedModel, call
-from wakeful.errors import Conflict, InputRetracted, UnknownInput, UsageError
+from wakeful.errors import Conflict, InputRetracted, UnknownInput, UnknownRun, UsageError
 from wakeful.stores import Commit, InboxItem
 from wakeful.types.messages import user_message
 from wakeful.types.runs import TaskRef
@@ -117,6 +117,59 @@ async def test_an_owner_that_has_not_heard_of_a_retraction_takes_nothing_in(
     await soon(running.result())
     assert await asked(runtime) == ["work", "two"]
     await runtime.close()
+
+
+async def test_who_waits_for_input_that_is_retracted_is_told_while_the_thread_is_still_busy(
+    place: Place, scripted: Scripted
+) -> None:
+    hold = Hold()
+    async with Runtime([busy(scripted, hold, "first")], store=place()) as runtime:
+        await begun(runtime, hold)
+        waits = asyncio.create_task(runtime.run("a", "one", thread="t"))
+        handle = await runtime.start("a", "two", thread="t")
+        while len(await runtime.pending("t")) < 2:
+            await asyncio.sleep(0)
+        for one in await runtime.pending("t"):
+            await runtime.retract(one.id)
+        for waiting in (waits, handle.result()):
+            with pytest.raises(InputRetracted):
+                await soon(waiting)
+        hold.released.set()
+
+
+async def test_a_retraction_by_another_process_is_heard_while_the_thread_is_still_busy(
+    place: Place, scripted: Scripted
+) -> None:
+    hold = Hold()
+    async with Runtime([busy(scripted, hold, "first")], store=place()) as runtime:
+        await begun(runtime, hold)
+        waits = asyncio.create_task(runtime.run("a", "one", thread="t"))
+        while not (items := [i for i in runtime._dispatch.active["t"].view.inbox.values() if i.kind == "input"]):
+            await asyncio.sleep(0)
+        gone = replace(items[0], revision=1, status="retracted")
+        await runtime.store.commit(Commit("t", pending=[gone]))  # Around the runtime, as another process would.
+        with pytest.raises(InputRetracted):
+            await soon(waits)
+        hold.released.set()
+
+
+async def test_a_run_that_waits_its_turn_is_cancelled_by_taking_its_input_back(
+    place: Place, scripted: Scripted
+) -> None:
+    hold = Hold()
+    async with Runtime([busy(scripted, hold, "first")], store=place()) as runtime:
+        running = await begun(runtime, hold)
+        handle = await runtime.start("a", "two", thread="t")
+        assert await soon(handle.cancel())
+        assert not await soon(handle.cancel())
+        assert await runtime.pending("t") == []
+        with pytest.raises(InputRetracted):
+            await soon(handle.result())
+        hold.released.set()
+        await soon(running.result())
+        assert await asked(runtime) == ["work"]
+        with pytest.raises(UnknownRun):
+            await runtime.cancel("nothing")
 
 
 async def test_what_is_not_pending_any_more_is_refused(scripted: Scripted) -> None:

@@ -175,7 +175,7 @@ async def test_a_queued_request_whose_caller_gave_up_runs_and_is_there_for_who_r
     runtime = echoing(hold)
     first = await busy(runtime, hold)
     calls = [asyncio.create_task(runtime.run("agent", "two", thread="t", request_id="r")) for _ in range(2)]
-    await until(lambda: len(runtime._dispatch._turns) == 1)
+    await until(lambda: len(runtime._dispatch.turns._waiting) == 1)
     calls[0].cancel()
     await asyncio.wait([calls[0]])
     hold.released.set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from loop.helpers import Hold, Scripted, holding, soon
@@ -88,7 +89,7 @@ async def test_what_is_claimed_while_the_run_before_still_leaves_is_given_back(
     await front.send("t", "go", agent="agent")
     dispatch, store = runtime._dispatch, runtime.store
     (claimed,) = (await store.claim(runtime.worker_id, agents=["agent"], limit=1)).claimed
-    leaving: Any = object()
+    leaving: Any = SimpleNamespace(draft=SimpleNamespace(fence=Fence(claimed.epoch - 1, runtime.worker_id)))
     dispatch.active["t"] = leaving
     await go_on(dispatch, claimed, Fence(claimed.epoch, runtime.worker_id))
     del dispatch.active["t"]
@@ -99,3 +100,25 @@ async def test_what_is_claimed_while_the_run_before_still_leaves_is_given_back(
         while [m.text for m in await runtime.messages("t")] != ["go", "done"]:
             await asyncio.sleep(0.01)
     await front.close()
+
+
+async def test_a_claim_that_is_given_twice_leaves_the_run_that_has_it_alone(
+    tmp_path: Path, scripted: Scripted
+) -> None:
+    """A store that crashed may have forgotten a claim, and give it again while its run begins."""
+    hold = Hold()
+    agent = Agent("agent", model=scripted(call("wait"), "done"), tools=[holding(hold)])
+    runtime = Runtime([agent], store=tmp_path / "a.db")
+    front = Runtime([agent], store=tmp_path / "a.db", execute=False)
+    await front.send("t", "go", agent="agent")
+    dispatch = runtime._dispatch
+    (claimed,) = (await runtime.store.claim(runtime.worker_id, agents=["agent"], limit=1)).claimed
+    fence = Fence(claimed.epoch, runtime.worker_id)
+    first = asyncio.create_task(go_on(dispatch, claimed, fence))
+    await soon(hold.reached.wait())
+    await go_on(dispatch, claimed, fence)
+    hold.released.set()
+    await soon(first)
+    assert [m.text for m in await runtime.messages("t") if m.role != "tool"][-1] == "done"
+    await front.close()
+    await runtime.close()

@@ -10,12 +10,13 @@ import pytest
 
 from conformance.bus_suite import eventually
 from loop.helpers import Hold, Scripted, Spy, holding, soon, spying
-from wakeful import Agent, Runtime, SqliteStore, call
+from wakeful import Agent, Runtime, SqliteStore, call, tool
 from wakeful import _following as following
 from wakeful.bus import MemoryBus
 from wakeful.dispatch import _keeper as keeper
 from wakeful.dispatch import _waiting as waiting
 from wakeful.dispatch._waiting import pause_after
+from wakeful.stores import Commit, Committed
 
 
 class Counting(SqliteStore):
@@ -66,7 +67,7 @@ class Pair:
     """A worker, and one who only asks, with a bus between them."""
 
     def __init__(self, path: Path, *agents: Agent) -> None:
-        bus = MemoryBus()
+        self.bus = bus = MemoryBus()
         self.store = Counting(path)
         self.worker = Runtime(list(agents), store=path, bus=bus)
         self.front = Runtime(list(agents), store=self.store, bus=bus, execute=False)
@@ -101,6 +102,53 @@ async def test_a_result_is_heard_of_over_the_bus_without_looking(tmp_path: Path,
         assert (await soon(task)).text == "done"
         assert pair.store.queries - before < 20
         assert not pair.front._signals._readers  # Nobody waits any more.
+
+
+@pytest.mark.usefixtures("nobody_looks")
+async def test_who_enqueues_looks_once_and_then_only_commits(tmp_path: Path, scripted: Scripted) -> None:
+    ran = asyncio.Event()
+    agent = Agent("agent", model=scripted(call("run"), "done", call("run"), "done"), tools=[noting(ran)])
+    async with Pair(tmp_path / "a.db", agent) as pair:
+        for _ in range(2):  # A new thread, and one that has had a run.
+            before = pair.store.queries
+            await pair.front.send("t", "go", agent="agent")
+            await soon(ran.wait())  # Nobody looks: it was told.
+            assert pair.store.queries - before == 1
+            await eventually(lambda: "t" not in pair.worker._dispatch.active)
+            ran.clear()
+
+
+def noting(ran: asyncio.Event) -> Any:
+    @tool(name="run")
+    async def run() -> str:
+        """Say that it runs."""
+        ran.set()
+        return "ok"
+
+    return run
+
+
+@pytest.mark.usefixtures("nobody_looks")
+async def test_input_for_a_thread_that_was_claimed_after_the_look_reaches_its_owner(
+    tmp_path: Path, scripted: Scripted
+) -> None:
+    hold, path = Hold(), tmp_path / "a.db"
+    agent = Agent("agent", model=scripted(call("wait"), "done"), tools=[holding(hold)])
+
+    class Late(SqliteStore):
+        async def commit(self, commit: Commit) -> Committed:
+            await pair.front.send("t", "go", agent="agent")
+            await soon(hold.reached.wait())
+            return await super().commit(commit)
+
+    async with Pair(path, agent) as pair:
+        late = Runtime([agent], store=Late(path), bus=pair.bus, execute=False)
+        await late.send("t", "and hurry", agent="agent", policy="steer")
+        await eventually(lambda: pair.worker._dispatch.active["t"].view.inbox)
+        hold.released.set()
+        await eventually(lambda: "t" not in pair.worker._dispatch.active)
+        assert [m.text for m in await late.messages("t") if m.role == "user"] == ["go", "and hurry"]
+        await late.close()
 
 
 @pytest.mark.usefixtures("nobody_looks")

@@ -8,10 +8,21 @@ import pytest
 from msgspec.structs import replace
 from postgres_suite import beside, connected, schema_of, texts, waits_for_a_lock
 
-from conformance.store_suite import Writer, call, everything, identity, item, message, record
+from conformance.store_suite import (
+    Writer,
+    a_bit_of_everything,
+    call,
+    die,
+    everything,
+    identity,
+    item,
+    message,
+    record,
+)
 from postgres_server import fresh_store, server
 from wakeful.errors import (
     ConfigurationError,
+    CorruptRow,
     InboxFull,
     Repeated,
     StaleFence,
@@ -21,7 +32,47 @@ from wakeful.errors import (
 )
 from wakeful.stores import Commit, Fence, StateWrite
 from wakeful.stores._postgres import PostgresStore
+from wakeful.stores._rows import BLOB_BYTES
 from wakeful.stores._schema import VERSION
+
+# -- claims ---------------------------------------------------------------------------------------------------
+
+
+async def test_what_is_claimed_comes_with_its_view() -> None:
+    async with fresh_store() as store:
+        other, odd = store.tenant("other"), "t\0\u241b"
+        await store.commit(Commit(odd, inbox=[item("i\0", odd, message=message("a\0b"))]))
+        await other.commit(Commit("t1", inbox=[item("i1")]))
+        left = Writer(store)
+        await left.claim("dead", inbox=[item("waiting")])
+        everything = a_bit_of_everything()
+        await left.write(*everything.pop("log"), **everything)
+        await die(store, "dead")
+        claimed = (await store.claim("w", agents=["agent", ""], limit=10)).claimed
+        names = {(one.tenant, one.thread_id) for one in claimed}
+        assert names == {("default", odd), ("default", "t1"), ("other", "t1")}
+        for one in claimed:
+            assert one.view == await store.tenant(one.tenant).load(one.thread_id)
+            assert one.view is not None
+            assert (one.view.thread.owner, one.view.thread.epoch) == ("w", one.epoch)
+
+
+async def test_a_view_that_takes_more_to_read_or_cannot_be_read_holds_no_claim_up() -> None:
+    async with fresh_store() as store:
+        for name, text in (("large", "x" * BLOB_BYTES), ("broken", "x"), ("plain", "x")):
+            await store.commit(Commit(name, inbox=[item(name, name, message=message(text))]))
+        async with connected(schema_of(store)) as connection:
+            await connection.execute("UPDATE inbox SET payload = '{' WHERE id = 'broken'")
+        claimed = (await store.claim("w", agents=[""], limit=10)).claimed
+        assert {one.thread_id: one.view is not None for one in claimed} == {
+            "large": False,
+            "broken": False,
+            "plain": True,
+        }
+        assert (await Writer(store, "large").view()).inbox[0].message is not None
+        with pytest.raises(CorruptRow, match="item broken can't be read"):
+            await store.load("broken")
+
 
 # -- batches -------------------------------------------------------------------------------------------------
 

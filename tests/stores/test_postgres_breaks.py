@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Literal
 
@@ -15,8 +16,8 @@ from postgres_suite import schema_of, texts, waits_for_a_lock
 
 from conformance.store_suite import Writer, identity, item, message, record
 from postgres_server import fresh_store, server
-from wakeful.errors import Conflict, StoreUnavailable
-from wakeful.stores import Commit, Committed
+from wakeful.errors import Conflict, StaleFence, StoreUnavailable
+from wakeful.stores import Commit, Committed, Fence
 from wakeful.stores._postgres import PostgresStore
 
 Lost = Literal["request", "reply"]
@@ -178,6 +179,53 @@ async def test_a_commit_under_way_when_the_server_restarts_waits_and_is_in_once(
             assert (await reading)[0] == "before"
         await writer.write(message("after"))
         assert await texts(store) == ["before", "during", "after"]
+
+
+async def crash(store: PostgresStore, before: Callable[[], Awaitable[None]]) -> None:
+    """Crash the server while nothing but a commit's own flush has brought its log to the disk."""
+    other = await asyncpg.connect(server().url())
+    (writer,) = await other.fetch("SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'")
+    over = asyncio.Event()
+    other.add_termination_listener(lambda _: over.set())
+    os.kill(writer["pid"], signal.SIGSTOP)
+    try:
+        await before()
+        stopping = asyncio.create_task(asyncio.to_thread(server().stop, signal.SIGQUIT))
+        await asyncio.wait_for(over.wait(), 10)  # All of its processes were told.
+    finally:
+        os.kill(writer["pid"], signal.SIGCONT)
+    await stopping
+    await asyncio.to_thread(server().start)
+
+
+async def test_a_claim_that_a_crash_undid_is_refused_and_is_made_again() -> None:
+    async with fresh_store() as store:
+        await store.commit(Commit("t", inbox=[item("one", "t", agent_id="agent")]))
+
+        async def claim() -> None:
+            (claimed,) = (await store.claim("first", agents=["agent"], limit=1)).claimed
+            assert claimed.epoch == 1
+
+        await crash(store, claim)
+        with pytest.raises(StaleFence):
+            await store.commit(Commit("t", fence=Fence(1, "first"), log=[message()], identity=identity()))
+        (claimed,) = (await store.claim("second", agents=["agent"], limit=1)).claimed
+        assert (claimed.epoch, claimed.attempts, claimed.taken_over) == (1, 0, False)
+
+
+async def test_a_claim_is_on_the_disk_with_the_first_commit_under_its_fence() -> None:
+    async with fresh_store() as store:
+        await store.commit(Commit("t", inbox=[item("one", "t", agent_id="agent")]))
+
+        async def begin() -> None:
+            await store.claim("first", agents=["agent"], limit=1)
+            await store.commit(Commit("t", fence=Fence(1, "first"), log=[message()], identity=identity()))
+
+        await crash(store, begin)
+        thread = await store.thread("t")
+        assert thread is not None
+        assert (thread.epoch, thread.owner, thread.head) == (1, "first", 1)
+        assert (await store.claim("second", agents=["agent"], limit=1)).claimed == ()
 
 
 async def test_a_lease_survives_a_restart_of_the_server() -> None:

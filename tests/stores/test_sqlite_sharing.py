@@ -218,6 +218,17 @@ async def test_a_killed_owner_is_seen_by_the_claim_itself(path: Path) -> None:
     await store.close()
 
 
+async def test_what_a_killed_owner_left_beside_the_file_is_gone_once_it_is_opened_again(path: Path) -> None:
+    process = await asyncio.to_thread(another_process, _CLAIM, path)
+    os.kill(process.pid, signal.SIGKILL)
+    await asyncio.to_thread(end, process)
+    assert list(path.parent.glob("*-owner-*"))
+    store = SqliteStore(path)
+    assert list(path.parent.glob("*-owner-*")) == []
+    assert [due.thread_id for due in await store.due()] == ["t1"]
+    await store.close()
+
+
 async def test_two_stores_on_one_file_see_each_other(path: Path) -> None:
     one, two = SqliteStore(path), SqliteStore(path)
     lease = one.keep("w1")

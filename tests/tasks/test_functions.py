@@ -318,6 +318,26 @@ async def test_cancel_descendants_for_run_rejects_late_spawns(scripted: Scripted
     await runtime.close()
 
 
+async def test_a_task_is_cancelled_by_its_run_s_id_before_it_has_begun(place: Place) -> None:
+    began = False
+
+    @task
+    async def work() -> None:
+        nonlocal began
+        began = True
+
+    front = Runtime([Agent("a", model=ScriptedModel([]))], tasks=[work], store=place(), execute=False)
+    handle = await front.spawn(work)  # Nobody is there to begin it.
+    cancelled = asyncio.create_task(front.cancel(handle.id, "not needed"))
+    while not (view := await front.store.load(f"task-{handle.id}")) or len(view.inbox) < 2:
+        await asyncio.sleep(0)
+    async with Runtime([Agent("a", model=ScriptedModel([]))], tasks=[work], store=place()):
+        assert await soon(cancelled)
+        assert (await handle.result()).termination == Cancelled("not needed")
+    assert not began
+    await front.close()
+
+
 async def test_a_task_ends_with_its_run_and_a_detached_one_outlives_it(place: Place, scripted: Scripted) -> None:
     holds = {"mine": Hold(), "free": Hold()}
 

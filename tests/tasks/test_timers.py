@@ -55,6 +55,30 @@ async def passing(time: FakeClock, seconds: float, look: Any) -> None:
     await eventually(look)
 
 
+async def test_a_run_that_is_paused_while_it_sleeps_is_shown_so_and_stands_still_when_it_wakes(
+    place: Place, scripted: Scripted
+) -> None:
+    time, ran = clock(), list[str]()
+    agent = Agent("agent", model=scripted(call("nap"), "rested"), tools=[sleeping("nap", 3600, ran=ran)])
+    async with Runtime([agent], store=place(), clock=time) as runtime:
+        run_id = (await soon(runtime.run("agent", "go", thread="t"))).run_id
+        for paused in (True, False, True):
+            assert await (runtime.pause if paused else runtime.unpause)(run_id)
+            run = await runtime.get_run(run_id)
+            assert run.waiting is not None
+            assert (run.paused, run.waiting.reason) == (paused, "timer")
+        await passing(time, 3601, lambda: stands_still(runtime, run_id))
+        assert ran == ["nap 3600", "nap 3600"]
+        await runtime.unpause(run_id)
+        assert (await soon(runtime.wait(run_id))).text == "rested"
+        await assert_quiet(runtime)
+
+
+async def stands_still(runtime: Runtime, run_id: str) -> bool:
+    waiting = (await runtime.get_run(run_id)).waiting
+    return waiting is not None and waiting.reason == "manual_pause"
+
+
 async def test_a_timer_outlives_the_process(place: Place, scripted: Scripted) -> None:
     time, ran = clock(), list[str]()
     agent = Agent("agent", model=scripted(call("nap"), "rested"), tools=[sleeping("nap", 3600, ran=ran)])

@@ -6,17 +6,19 @@ import asyncio
 import re
 import shlex
 import signal
+import socket
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
 
+from ..errors import UsageError
 from ._engines import Engines, Folder, need_extras, open_folder
 from ._parts import Guard, Part, Spec, Stopping
 from ._render import Renderer
 
-__all__ = ["Order", "need_extras", "run_cluster"]
+__all__ = ["Order", "check_port", "need_extras", "run_cluster"]
 
 _WORKS = re.compile(r"^worker \S+ runs ")
 _HEALTH = re.compile(r"^health: (http://\S+)/healthz")
@@ -32,6 +34,19 @@ class Order(Struct, frozen=True, kw_only=True):
     concurrency: int
     port: int
     grace: float
+
+
+def check_port(port: int) -> None:
+    """Refuse a port that the server could not have."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # As the server will.
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise UsageError(
+                f"the server can't listen on port {port} ({error.strerror}): give another --port, or 0 for one "
+                "that is free"
+            ) from error
 
 
 def run_cluster(renderer: Renderer, order: Order, data: Path, *, fresh: bool) -> None:

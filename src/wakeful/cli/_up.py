@@ -23,7 +23,7 @@ def up(
         Path, typer.Option(metavar="FOLDER", help="Where Postgres and NATS keep what they hold.")
     ] = Path(".wakeful"),
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget what the last cluster held.")] = False,
-    port: Annotated[int, typer.Option(help="The server's port; 0 for one that is free.")] = 8000,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The server's port; 0 for one that is free.")] = 8000,
     grace: Grace = GRACE,
 ) -> None:
     """Start Postgres, NATS, a server and workers on this machine.
@@ -34,9 +34,11 @@ def up(
     """
     renderer = Renderer()
     with reported(renderer):
-        from ._cluster import Order, need_extras, run_cluster  # What it needs isn't on every system.
+        from ._cluster import Order, check_port, need_extras, run_cluster  # What it needs isn't on every system.
 
+        # Whatever is wrong is said before anything starts.
         need_extras()
-        load_runtime(target)  # Whatever is wrong with it is said before anything starts.
+        load_runtime(target)
+        check_port(port)
         order = Order(target=target, workers=workers, concurrency=concurrency, port=port, grace=grace)
         run_cluster(renderer, order, data or Path(".wakeful"), fresh=fresh)

@@ -41,7 +41,7 @@ def worker(
     concurrency: Concurrency = CONCURRENCY,
     store: StoreUrl = None,
     bus: BusUrl = None,
-    agents: Annotated[str, typer.Option(metavar="A,B", help="The agents it runs; all by default.")] = "",
+    agents: Annotated[str | None, typer.Option(metavar="A,B", help="The agents it runs; all by default.")] = None,
     grace: Grace = GRACE,
     health: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Answer /healthz, /readyz and /metrics there.")
@@ -54,7 +54,7 @@ def worker(
     """
     renderer = Renderer()
     with reported(renderer):
-        names = [name.strip() for name in agents.split(",") if name.strip()] or None
+        names = None if agents is None else [name.strip() for name in agents.split(",") if name.strip()]
         runtime = as_worker(load_runtime(target), store, bus, names, concurrency)
         if not runtime.store.durable:
             raise UsageError(

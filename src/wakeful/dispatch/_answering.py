@@ -16,15 +16,18 @@ from ..errors import (
     ThreadBusy,
     TicketClosed,
     UnknownAgent,
+    UnknownInput,
     UnknownRun,
     UsageError,
 )
 from ..loop import Activation, agent_of, check_value, match_decision, unknown_ticket
+from ..messaging import retract
 from ..stores import InboxItem, InputPolicy, ThreadView
 from ..types.ids import new_id
 from ..types.runs import Failed, RunRecord, Stopped
 from ..types.tickets import Decision, Ticket
-from ._local import Dispatcher
+from ._intake import is_answered
+from ._local import Dispatcher, free_at
 from ._parked import check_resumable
 from ._results import NewRun, RunResult, item_of
 from ._tickets import check_pending, closed_error, find_ticket, item_for
@@ -37,8 +40,11 @@ __all__ = ["answer", "cancel", "resume", "retry", "send"]
 async def send(dispatch: Dispatcher, new: NewRun, policy: InputPolicy | None) -> None:
     """Put input into the thread's inbox, or start a run in the background if the thread is free."""
     dispatch.check_open()
-    stored = await dispatch.env.store.load(new.thread_id)
-    busy = stored is not None and (stored.run is not None or stored.thread.claimed)
+    thread = await dispatch.env.store.thread(new.thread_id)
+    # What waits there is read only if something does.
+    waits = thread is not None and thread.open_run_id is not None
+    stored = await dispatch.env.store.load(new.thread_id) if waits else None
+    busy = stored is not None or (thread is not None and thread.claimed)
     if busy and policy == "reject":
         raise ThreadBusy(f"thread {new.thread_id!r} has an open run; wait for it or choose another policy")
     if policy is None:
@@ -46,10 +52,11 @@ async def send(dispatch: Dispatcher, new: NewRun, policy: InputPolicy | None) ->
         steers = waiting is not None and ("input" in waiting.wakes or waiting.reason == "timer")
         policy = "steer" if steers else "queue"
     await dispatch.check_room()
-    await dispatch.deliver(item_of(new, policy))
+    await dispatch.deliver(item_of(new, policy), free=free_at(thread))
     if busy and policy == "interrupt" and stored is not None and stored.run is not None:
         await cancel(dispatch, stored.run.id, "interrupted by new input")
-    await dispatch.pump(new.thread_id)
+    if dispatch.execute:
+        await dispatch.pump(new.thread_id)
 
 
 async def answer(dispatch: Dispatcher, decision: Decision) -> RunResult:
@@ -110,7 +117,7 @@ async def _resume(dispatch: Dispatcher, run_id: str, decisions: Sequence[Decisio
     while True:
         run, stored = await _find(dispatch, run_id)
         free = not stored.thread.claimed and run.thread_id not in dispatch.active
-        if free and dispatch.execute and stored.run is run and dispatch.is_answered(stored, run):
+        if free and dispatch.execute and stored.run is run and is_answered(dispatch, stored, run):
             # An answer was left for whoever runs it: that one counts first.
             with suppress(Conflict, StaleFence):
                 await dispatch.drive(await dispatch.opener.reopen(stored, run, "wake"), run.thread_id)
@@ -204,8 +211,35 @@ async def _match(
 
 async def cancel(dispatch: Dispatcher, run_id: str, reason: str) -> bool:
     """Cancel a run and wait until it is quiet; False if it was done before."""
-    with Watch(dispatch, None) as watch:
-        return await _cancel(dispatch, run_id, reason, watch)
+    while True:
+        try:
+            with Watch(dispatch, None) as watch:
+                return await _cancel(dispatch, run_id, reason, watch)
+        except UnknownRun:
+            item = await dispatch.env.store.item_of_run(run_id)
+            if item is None or (item.status == "taken" and await dispatch.env.store.run(run_id) is None):
+                raise
+            if item.status == "retracted":
+                return False
+            if item.status == "pending" and await _cancel_unbegun(dispatch, run_id, item, reason):
+                return True
+
+
+async def _cancel_unbegun(dispatch: Dispatcher, run_id: str, item: InboxItem, reason: str) -> bool:
+    """Cancel a run whose input waits its turn: a task is told when it begins, and stops with that, so that its
+    owner hears of it; other input is taken back. False if it began meanwhile."""
+    if item.lineage is None or item.lineage.origin not in ("task", "subagent"):
+        try:
+            await retract(dispatch.env.store, item.id, None)
+        except UnknownInput:
+            return False
+        dispatch.turns.withdrawn(item.thread_id, item.id)
+        return True
+    told = InboxItem(id=new_id(), thread_id=item.thread_id, kind="cancel", run_id=run_id, reason=reason)
+    await dispatch.deliver(told)
+    await dispatch.pump(item.thread_id)
+    await dispatch.wait(run_id)
+    return True
 
 
 async def _cancel(dispatch: Dispatcher, run_id: str, reason: str, watch: Watch) -> bool:

@@ -12,7 +12,7 @@ from ..loop import outcome_of
 from ..stores import Commit, InboxItem, Store
 from ..tools import ChildRequest
 from ..types.ids import new_id
-from ..types.runs import FUNCTION, Identity, Principal, TaskRecord, TaskRef, TaskStatus
+from ..types.runs import FUNCTION, Identity, Principal, RunRecord, TaskRecord, TaskRef, TaskStatus
 from ._answering import cancel
 from ._beginning import check_name
 from ._local import Dispatcher
@@ -135,19 +135,7 @@ async def find_task(store: Store, task_id: str) -> TaskRecord:
 
 async def cancel_task(dispatch: Dispatcher, task: TaskRecord, reason: str) -> bool:
     """Stop a task with all that works for it; False if it was done before."""
-    while True:
-        try:
-            return await cancel(dispatch, task.target, reason)
-        except UnknownRun:
-            # It waits for its turn: it is told when it begins, and stops with that.
-            if not await dispatch.pump(task.target_thread):
-                raise
-            item = InboxItem(
-                id=new_id(), thread_id=task.target_thread, kind="cancel", run_id=task.target, reason=reason
-            )
-            await dispatch.deliver(item)
-            await dispatch.wait(task.target)
-            return True
+    return await cancel(dispatch, task.target, reason)
 
 
 async def set_paused(dispatch: Dispatcher, run_id: str, kind: Literal["pause", "unpause"]) -> bool:
@@ -158,6 +146,26 @@ async def set_paused(dispatch: Dispatcher, run_id: str, kind: Literal["pause", "
         raise UnknownRun(f"no run {run_id!r} in this store")
     if run.status == "done":
         return False
+    if await _set_at_rest(dispatch, run, paused=kind == "pause"):
+        return True
     await dispatch.deliver(InboxItem(id=new_id(), thread_id=run.thread_id, kind=kind, run_id=run_id))
     await dispatch.pump(run.thread_id)
+    return True
+
+
+async def _set_at_rest(dispatch: Dispatcher, run: RunRecord, *, paused: bool) -> bool:
+    """Write it into the record of a run that waits for something else, which nothing has to be woken for; False if
+    it doesn't, or if somebody was faster."""
+    stored = await dispatch.env.store.load(run.thread_id)
+    if stored is None or stored.run is None or stored.run.id != run.id or stored.thread.claimed:
+        return False
+    waits, waiting = stored.run, stored.run.waiting
+    if waiting is None or waiting.reason == "manual_pause" or run.thread_id in dispatch.active:
+        return False
+    changed = replace(waits, paused=paused, updated_at=dispatch.env.clock.now())
+    commit = Commit(run.thread_id, run.identity, version=stored.thread.version, runs=[changed])
+    try:
+        await dispatch.env.store.commit(commit)
+    except Conflict:
+        return False
     return True

@@ -153,7 +153,7 @@ async def _attend(
             dispatch.hand_back(act)  # Its caller was lost, and nobody here goes on with it.
         done = act.left and act.view.run.status == "done"
         outcome = outcome_of(act.view.run, act.view.answer) if done else None
-        if outcome is not None and act.attached and _is_open(parent, task):
+        if outcome is not None and _is_open(parent, task):  # Though its end may be told besides.
             end_task(parent, task, outcome)
     return None if outcome is None else _result(dispatch, task, act.view.run, outcome, act.state.snapshot())
 

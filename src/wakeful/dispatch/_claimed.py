@@ -34,7 +34,7 @@ async def go_on(dispatch: Dispatcher, claimed: Claimed, fence: Fence) -> None:
     thread_id, since = claimed.thread_id, asyncio.get_running_loop().time()
     heard = False
     try:
-        stored = await dispatch.env.store.load(thread_id)
+        stored = claimed.view or await dispatch.env.store.load(thread_id)
         if (
             stored is None
             or stored.thread.epoch != fence.epoch
@@ -46,8 +46,8 @@ async def go_on(dispatch: Dispatcher, claimed: Claimed, fence: Fence) -> None:
         run, now = stored.run, dispatch.env.clock.now()
         item = None if run is not None else next_input(stored, now)
         if item is not None:
-            heard = dispatch.waits_for(item)
-            await dispatch.take_turn(item, lambda: _run_input(dispatch, stored, item, fence, first))
+            heard = item.id in dispatch.turns
+            await dispatch.turns.take(item, lambda: _run_input(dispatch, stored, item, fence, first))
         elif run is not None and run.agent_id == SCHEDULE and is_due(stored, run, now):
             await fire(dispatch, stored, run, fence)
         elif (act := await _reopened(dispatch, stored, fence)) is not None:
@@ -55,8 +55,11 @@ async def go_on(dispatch: Dispatcher, claimed: Claimed, fence: Fence) -> None:
         else:
             await _release(dispatch, thread_id, fence, later=_later(dispatch, stored))
     except (Conflict, StaleFence, RuntimeClosed):
-        # Somebody else has it, or will; perhaps this very process, which began with it while it was claimed.
-        await _release(dispatch, thread_id, fence)
+        # Somebody else has it, or will; perhaps this very process, which began with it while it was claimed. It
+        # may even have this fence: a store that crashed may forget a claim, and give the same one again.
+        running = dispatch.active.get(thread_id)
+        if running is None or running.draft.fence != fence:
+            await _release(dispatch, thread_id, fence)
     except UsageError as error:
         _log.warning("thread %r is due and can't go on here: %s", thread_id, explain(error))
         await _release(dispatch, thread_id, fence, later=dispatch.env.clock.now() + _pause(dispatch, thread_id))

@@ -14,7 +14,6 @@ from ..bus import LocalBus
 from ..errors import (
     CannotResume,
     Conflict,
-    InputRetracted,
     Overloaded,
     Repeated,
     RuntimeClosed,
@@ -28,20 +27,21 @@ from ..errors import (
     report,
 )
 from ..loop import Activation, Environment
-from ..stores import Commit, InboxItem, ThreadView
+from ..stores import Commit, InboxItem, ThreadRecord, ThreadView
 from ..tasks import SCHEDULE
 from ..types.runs import RunRecord
 from ._claimed import is_due, next_input
+from ._intake import open_for
 from ._keeper import Keeper
 from ._opening import Opener
 from ._parked import check_resumable
-from ._results import NewRun, RunResult, item_of, new_run_of, result_of
+from ._results import NewRun, RunResult, new_run_of, result_of
 from ._schedules import fire
 from ._signals import Signals
-from ._trees import dead_letter, follow, open_below, settle, tickets_below, waits_for_tasks
-from ._waiting import Watch
+from ._trees import follow, settle, tickets_below, waits_for_tasks
+from ._turns import Turns
 
-__all__ = ["Dispatcher"]
+__all__ = ["Dispatcher", "free_at"]
 
 _log = logging.getLogger("wakeful")
 
@@ -75,7 +75,7 @@ class Dispatcher:
         self.execute = execute
         self.active: dict[str, Activation] = {}
         self.tasks: set[asyncio.Task[Any]] = set()
-        self._turns: dict[str, asyncio.Future[RunResult]] = {}
+        self.turns = Turns(self)
         self._stuck: dict[str, float] = {}
         # How often a thread was put off because it can't go on here.
         self.put_off: dict[str, int] = {}
@@ -116,21 +116,22 @@ class Dispatcher:
             try:
                 act: Activation | None = None
                 if self.execute and new.thread_id not in self.active:
-                    act = self.opener.new(new, None, []) if stored is None else await self._open(new, stored)
+                    act = self.opener.new(new, None, []) if stored is None else await open_for(self, new, stored)
                 if act is not None:
                     run_id = act.identity.run_id
                     act.draft.begun = begun
                 if opened is not None:
                     opened(new.run_id if act is None else act.identity.root_run_id)
                 if act is None:
-                    return await self._in_turn(new, begun)
+                    seen = None if stored is None else stored.thread
+                    return await self.turns.wait(new, begun, free=free_at(seen))
                 result = await self.drive(act, new.thread_id)
                 return result if result.status == "done" else await self.whole(result, act)
             except Conflict:
                 stored = await self.env.store.load(new.thread_id)
             except Repeated as repeated:
                 if repeated.run_id is None:
-                    return await self._in_turn(new, begun)
+                    return await self.turns.wait(new, begun)
                 return await self._again(repeated.run_id, opened, begun)
             except StaleFence:
                 return await self.wait(run_id)  # Another process took the thread over, and goes on with the run.
@@ -150,92 +151,16 @@ class Dispatcher:
             begun.set_result(None)
         return await self.wait(run_id)
 
-    async def _in_turn(self, new: NewRun, begun: asyncio.Future[None] | None) -> RunResult:
-        """Wait in the thread's inbox for the run that takes this input, and for what it comes to."""
-        item = item_of(new, "queue")
-        if (same := self._turns.get(item.id)) is not None:
-            try:
-                return await asyncio.shield(same)
-            except _CallerLeft:
-                return await self._in_turn(new, begun)  # The input is still there: wait for it from here on.
-        turn: asyncio.Future[RunResult] = asyncio.get_running_loop().create_future()
-        turn.add_done_callback(_heard)
-        self._turns[item.id] = turn
-        try:
-            result = await self._turn_of(new, item, turn, begun)
-        except BaseException as error:
-            if isinstance(error, asyncio.CancelledError):
-                self._withdraw(item, new)
-                error = _CallerLeft()
-            if not turn.done():
-                turn.set_exception(error)
-            raise
-        finally:
-            self._turns.pop(item.id, None)
-        if not turn.done():
-            turn.set_result(result)
-        return await self.whole(result)
-
-    async def _turn_of(
-        self,
-        new: NewRun,
-        item: InboxItem,
-        turn: asyncio.Future[RunResult],
-        begun: asyncio.Future[None] | None,
-    ) -> RunResult:
-        await self.check_room()
-        await self.deliver(item)
-        if begun is not None and not begun.done():
-            begun.set_result(None)
-        await self.pump(new.thread_id)
-        with Watch(self, new.thread_id) as watch:
-            while not turn.done():
-                if new.thread_id in self.active:
-                    await asyncio.wait({turn}, timeout=1)  # Its end is heard of.
-                else:
-                    await watch.news(turn)
-                if not turn.done() and new.thread_id not in self.active:
-                    if (run_id := await self._begun(item)) is not None:
-                        return await settle(self, run_id, watch)
-                    if self.execute:
-                        await self.pump(new.thread_id)
-        return turn.result()
-
-    async def _begun(self, item: InboxItem) -> str | None:
-        """The run that took an input in. A caller whose input was retracted is told that there is nothing to wait
-        for."""
-        stored = await self.env.store.item(item.id)
-        if stored is not None and stored.status == "retracted":
-            raise InputRetracted(f"input {item.id!r} of thread {item.thread_id!r} was retracted before it ran")
-        return None if stored is None else stored.taken_by
-
-    def _withdraw(self, item: InboxItem, new: NewRun) -> None:
-        """The caller left: its run is cancelled if it had its turn, else its input is taken back. A request stays:
-        whoever made it may make it again, and have what came of it."""
-        act = self.active.get(new.thread_id)
-        if new.request_id is not None and (act is None or act.view.run.id != new.run_id):
-            return
-        if act is None:
-            self._spawn(self._take_back(item))
-        elif act.view.run.id == new.run_id:
-            act.cancel("the caller was cancelled")
-        elif item.id in act.view.inbox:
-            del act.view.inbox[item.id]
-            act.take(item.id)
-
-    async def _take_back(self, item: InboxItem) -> None:
-        stored = await self.env.store.load(item.thread_id)
-        if stored is not None and not stored.thread.claimed and any(i.id == item.id for i in stored.inbox):
-            commit = Commit(item.thread_id, version=stored.thread.version, taken=[item.id])
-            with suppress(Conflict):
-                await self.env.store.commit(commit)
-
-    async def deliver(self, item: InboxItem) -> None:
-        """Put an item into its thread's inbox, and tell the run if it runs here."""
+    async def deliver(self, item: InboxItem, *, free: int | None = None) -> None:
+        """Put an item into its thread's inbox, and tell the run if it runs here; else whoever has the thread or
+        may run it hears of it. `free` is the epoch at which the thread was seen without an owner."""
         committed = await self.env.store.commit(Commit(thread_id=item.thread_id, inbox=[item]))
         # Not the item itself: one of that id may have been taken in long ago, and then there is nothing to hear.
         if item.thread_id in self.active:
             await self.hear(item.thread_id, committed.inbox_head)
+        elif free == committed.epoch:  # Each claim raises the epoch: there is no owner to look for.
+            if not self.execute:
+                self.signals.wake(self.tenant, item.thread_id, item.agent_id or "")
         elif self.signals.joined:
             self._spawn(self.signals.tell(self, item.thread_id, item.agent_id))
 
@@ -345,36 +270,17 @@ class Dispatcher:
         """Run one input that waited its turn."""
 
         async def work() -> RunResult | None:
-            act = await self._open(new_run_of(item), stored)
+            act = await open_for(self, new_run_of(item), stored)
             return None if act is None else await self.drive(act, item.thread_id)
 
-        heard = self.waits_for(item)
+        heard = item.id in self.turns
         try:
-            await self.take_turn(item, work)
+            await self.turns.take(item, work)
         except (Conflict, StaleFence):
             self.wake(item.thread_id)  # Somebody else took the thread, or changed the item: look again.
         except Exception:
             if not heard:
                 raise
-
-    def waits_for(self, item: InboxItem) -> bool:
-        """Whether somebody waits here for what comes of an input."""
-        return item.id in self._turns
-
-    async def take_turn(self, item: InboxItem, work: Callable[[], Coroutine[Any, Any, RunResult | None]]) -> None:
-        """Do the work that an input waits for, and tell who waits here for what comes of it. What goes wrong is
-        raised all the same: who claimed the thread for it has to give it back."""
-        turn = self._turns.get(item.id)
-        try:
-            result = await work()
-        except (Conflict, StaleFence):
-            raise
-        except Exception as error:
-            if turn is not None and not turn.done():
-                turn.set_exception(error)
-            raise
-        if result is not None and turn is not None and not turn.done():
-            turn.set_result(result)
 
     async def _wake(self, stored: ThreadView, run: RunRecord, trigger: str) -> None:
         with suppress(Conflict, StaleFence, RuntimeClosed):
@@ -382,56 +288,6 @@ class Dispatcher:
             await self.drive(act, run.thread_id)
 
     # -- activations -----------------------------------------------------------------------------------------
-
-    async def _open(self, new: NewRun, stored: ThreadView) -> Activation | None:
-        """An activation for a new run, or None if the thread is busy and the input must wait."""
-        if new.thread_id in self.active or stored.thread.claimed:
-            return None
-        open_run = stored.run
-        if stored.thread.dead and open_run is not None and open_run.waiting is None:
-            raise dead_letter(open_run)
-        if open_run is not None and self.is_answered(stored, open_run):
-            return None
-        if open_run is None or (open_run.waiting is not None and "input" not in open_run.waiting.wakes):
-            if open_run is not None and (_rests(open_run) or await self._works_for(open_run)):
-                return None
-            history = await self.opener.history(stored, new.agent_id) if stored.thread.head else []
-            act = self.opener.new(new, stored, history)
-            if new.lineage is not None and new.lineage.parent_run_id is not None:
-                await self.opener.join_tree(act)
-            return act
-        if open_run.waiting is None:
-            # Nobody runs it: it goes on from where it stood, and takes the input when its step is closed.
-            await self.deliver(item_of(new, "steer"))
-            return await self.opener.reopen(
-                await self.env.store.load(new.thread_id) or stored, open_run, "recover"
-            )
-        check_resumable(self.env.registry, stored, open_run)
-        act = await self.opener.reopen(stored, open_run, "wake")
-        if new.message is not None:
-            act.log(new.message)
-        act.set_run(ending=None)
-        return act
-
-    async def _works_for(self, run: RunRecord) -> bool:
-        """Whether something works for a run that waits: new input waits then too. One that waits for nothing but a
-        person gives way to it."""
-        if not waits_for_tasks(run) or await tickets_below(self.env.store, run):
-            return False
-        below = await open_below(self.env.store, run.thread_id, run.id)
-        return any([await self.pump(task.target_thread) for task in below])
-
-    def is_answered(self, stored: ThreadView, run: RunRecord) -> bool:
-        """Whether a run that waits has an answer in its inbox that it can go on with. An answer that was accepted
-        counts: new input doesn't take the run's place any more."""
-        decisions = [item.decision for item in stored.inbox if item.decision is not None]
-        if run.waiting is None or not decisions:
-            return False
-        try:
-            check_resumable(self.env.registry, stored, run, decisions)
-        except CannotResume:
-            return False
-        return True
 
     async def drive(self, act: Activation, thread_id: str) -> RunResult:
         """Run an activation to its end here, in the caller's task."""
@@ -541,9 +397,7 @@ class Dispatcher:
     def stop(self) -> None:
         """Begin nothing more, and tell those who wait their turn."""
         self.closed = True
-        for turn in self._turns.values():
-            if not turn.done():
-                turn.set_exception(RuntimeClosed("the runtime was closed; the input waits in its thread's inbox"))
+        self.turns.stop()
 
     async def close(self) -> None:
         """Stop what still runs and wait until all is quiet. Only where nobody else could go on is it cancelled."""
@@ -558,19 +412,11 @@ class Dispatcher:
             await asyncio.wait({*self.tasks, *ends})
 
 
-def _heard(turn: asyncio.Future[RunResult]) -> None:
-    """What went wrong in a turn is raised where it was waited for, and need not be reported again."""
-    if not turn.cancelled():
-        turn.exception()
-
-
-class _CallerLeft(Exception):
-    """Whoever made a request first doesn't wait for it any more."""
-
-
-def _rests(run: RunRecord) -> bool:
-    """Whether a run waits for nobody, and will go on where it is: new input doesn't take its place."""
-    return run.waiting is not None and run.waiting.reason in ("timer", "manual_pause")
+def free_at(thread: ThreadRecord | None) -> int | None:
+    """The epoch at which a thread was seen without an owner; None if it had one."""
+    if thread is None:
+        return 0
+    return None if thread.claimed else thread.epoch
 
 
 def _stopped(act: Activation) -> RuntimeClosed:

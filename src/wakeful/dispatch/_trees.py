@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from ..errors import RunGivenUp
+from ..errors import InputRetracted, RunGivenUp
 from ..stores import Store
 from ..types.runs import RunRecord, TaskRecord, Usage
 from ..types.tickets import Ticket
@@ -118,6 +118,11 @@ async def _settle(dispatch: Dispatcher, run_id: str, watch: Watch) -> RunResult:
         dispatch.check_open()
         run = await store.run(run_id)
         if run is None:  # It is to be begun by input that waits its turn.
+            item = await store.item_of_run(run_id)
+            if item is not None and item.status == "retracted":
+                raise InputRetracted(
+                    f"input {item.id!r} of thread {item.thread_id!r} was retracted before run {run_id} began"
+                )
             await watch.news()
             continue
         if run.status == "done":

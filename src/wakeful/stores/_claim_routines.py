@@ -7,8 +7,9 @@ waits for nobody: rows that others have locked are left to them.
 from __future__ import annotations
 
 from ..types.runs import PRIORITY
-from ._claiming import FIRST_PAUSE, LONGEST_PAUSE, PROGRESS, died
+from ._claiming import FIRST_PAUSE, LONGEST_PAUSE, PROGRESS, SUSPECT, died
 from ._protocol import MAX_ATTEMPTS
+from ._sql import VIEWS
 
 __all__ = ["CLAIM_ROUTINES", "DISPATCH_ROUTINES"]
 
@@ -131,7 +132,8 @@ BEGIN
         v_step := coalesce(v_step, 0);
         v_attempts := after_death_v3(e.attempts, e.mark, v_step);
         IF v_attempts < {MAX_ATTEMPTS} THEN
-            UPDATE dispatches SET held = 0, attempts = v_attempts, mark = v_step WHERE thread = e.no;
+            UPDATE dispatches SET held = 0, attempts = v_attempts, mark = v_step, error = NULL
+                WHERE thread = e.no;
         ELSE
             UPDATE dispatches SET held = 0, attempts = v_attempts, dead_at = v_now,
                 error = replace($error${died(0)}$error$, ' 0 times', ' ' || v_attempts || ' times')
@@ -140,6 +142,13 @@ BEGIN
         END IF;
     END LOOP;
 END
+$wakeful$
+"""
+
+# Whether a run may be what ends its workers; one that failed has said why.
+_IS_SUSPECT = f"""
+CREATE FUNCTION is_suspect_v3(v_attempts bigint, v_error text) RETURNS boolean LANGUAGE sql IMMUTABLE AS $wakeful$
+    SELECT v_attempts >= {SUSPECT} AND v_error IS NULL
 $wakeful$
 """
 
@@ -168,38 +177,43 @@ CREATE FUNCTION take_v3(v_thread bigint, v_worker text, v_due bigint, v_now bigi
 LANGUAGE plpgsql AS $wakeful$
 DECLARE
     t threads%ROWTYPE;
-    d dispatches%ROWTYPE;
-    v_step bigint;
+    v_agent text;
+    v_since bigint;
+    v_attempts bigint;
     v_last text[];
 BEGIN
     SELECT * INTO t FROM threads WHERE no = v_thread FOR UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
         RETURN NULL;
     END IF;
-    SELECT * INTO d FROM dispatches
-        WHERE thread = v_thread AND held = 0 AND dead_at IS NULL AND due_at <= v_due FOR UPDATE SKIP LOCKED;
+    UPDATE dispatches SET held = 1, mark = coalesce((SELECT r.step FROM runs r WHERE r.no = t.open_run), 0)
+        WHERE thread = v_thread AND held = 0 AND dead_at IS NULL AND due_at <= v_due
+        RETURNING agent, due_at, attempts INTO v_agent, v_since, v_attempts;
     IF NOT FOUND THEN
         RETURN NULL;
     END IF;
-    IF EXISTS (SELECT 1 FROM workers w WHERE w.id = t.claim AND w.until > v_now) THEN
-        UPDATE dispatches SET held = 1 WHERE thread = v_thread; -- Its owner came back in time.
-        RETURN NULL;
+    IF t.claim IS NOT NULL THEN
+        IF EXISTS (SELECT 1 FROM workers w WHERE w.id = t.claim AND w.until > v_now) THEN
+            RETURN NULL; -- Its owner came back in time, and holds it again.
+        END IF;
     END IF;
-    SELECT step INTO v_step FROM runs WHERE no = t.open_run;
     -- The owner before may ask what became of its last commit.
     v_last := string_to_array(t.last_commit, ' ');
     UPDATE threads SET claim = v_worker, epoch = t.epoch + 1, last_commit =
         concat_ws(' ', '-', coalesce(v_last[1], '-'), t.version, t.head, t.epoch) WHERE no = v_thread;
-    UPDATE dispatches SET held = 1, mark = coalesce(v_step, 0) WHERE thread = v_thread;
-    RETURN jsonb_build_array(t.tenant, t.id, d.agent, t.epoch + 1, d.due_at, greatest(v_now - d.due_at, 0),
-        d.attempts, t.claim IS NOT NULL);
+    RETURN jsonb_build_array(t.no, t.tenant, t.id, v_agent, t.epoch + 1, v_since, greatest(v_now - v_since, 0),
+        v_attempts, t.claim IS NOT NULL);
 END
 $wakeful$
 """
 
 # Tenants take turns: of each one dispatch in a round, who was served longest ago first. More than are wanted are
 # looked at, since others may be taking the first. Where something is limited, one worker counts at a time.
-_CLAIM = """
+#
+# Nobody waits for a claim to be on the disk. Before anything of the user's runs there is a commit under the
+# claim's fence, and its flush takes the claim along. A server that crashes in between forgets the claim, and then
+# refuses the fence.
+_CLAIM = f"""
 CREATE FUNCTION claim_v3(
     v_worker text, v_lease bigint, v_agents text[], v_limit int, v_at bigint, v_per_tenant bigint,
     v_per_agent jsonb
@@ -207,43 +221,62 @@ CREATE FUNCTION claim_v3(
 DECLARE
     v_now bigint := (extract(epoch FROM clock_timestamp()) * 1000)::bigint;
     v_due bigint := coalesce(v_at, v_now);
-    v_limited boolean := v_per_tenant IS NOT NULL OR v_per_agent <> '{}';
-    v_of_tenant jsonb := '{}';
-    v_of_agent jsonb := '{}';
+    v_limited boolean := v_per_tenant IS NOT NULL OR v_per_agent <> '{{}}';
+    v_of_tenant jsonb := '{{}}';
+    v_of_agent jsonb := '{{}}';
     v_claimed jsonb := '[]';
-    v_served jsonb := '{}';
+    v_served jsonb := '{{}}';
     v_missed boolean := false;
     v_tenants bigint;
     v_wait bigint;
     v_turn bigint;
     v_taken jsonb;
+    v_in_tenant text[];
+    v_in_agent text[];
+    v_in_priority bigint[];
+    v_first bigint[];
+    v_leased boolean;
+    v_suspect boolean;
     e record;
 BEGIN
+    -- Planning takes longer than all of it, and every plan goes by the same indexes.
+    PERFORM set_config('synchronous_commit', 'off', true),
+        set_config('plan_cache_mode', 'force_generic_plan', true);
     IF EXISTS (SELECT 1 FROM dead_v3(v_now)) THEN
         PERFORM reap_v3(v_now);
     END IF;
-    IF v_limit > 0 AND EXISTS (SELECT 1 FROM lanes_v3(v_agents) l WHERE l.due_at <= v_due) THEN
+    SELECT array_agg(l.tenant), array_agg(l.agent), array_agg(l.priority), array_agg(l.due_at)
+        INTO v_in_tenant, v_in_agent, v_in_priority, v_first FROM lanes_v3(v_agents) l;
+    IF v_limit > 0 AND v_due >= ANY (v_first) THEN
         IF v_limited THEN
             PERFORM pg_advisory_xact_lock(hashtextextended(concat_ws(E'\\n', current_schema(), 'claim'), 0));
-            SELECT coalesce(jsonb_object_agg(x.tenant, x.n), '{}') INTO v_of_tenant FROM (
+            SELECT coalesce(jsonb_object_agg(x.tenant, x.n), '{{}}') INTO v_of_tenant FROM (
                 SELECT t.tenant, count(*) AS n FROM workers w JOIN threads t ON t.claim = w.id
                 WHERE w.until > v_now GROUP BY t.tenant) AS x;
-            SELECT coalesce(jsonb_object_agg(x.agent, x.n), '{}') INTO v_of_agent FROM (
+            SELECT coalesce(jsonb_object_agg(x.agent, x.n), '{{}}') INTO v_of_agent FROM (
                 SELECT d.agent, count(*) AS n FROM workers w JOIN threads t ON t.claim = w.id
                 JOIN dispatches d ON d.thread = t.no WHERE w.until > v_now GROUP BY d.agent) AS x;
         END IF;
-        IF NOT EXISTS (SELECT 1 FROM workers WHERE id = v_worker AND until >= v_now + v_lease - v_lease / 2) THEN
+        SELECT EXISTS (SELECT 1 FROM workers WHERE id = v_worker AND until >= v_now + v_lease - v_lease / 2),
+            EXISTS (SELECT 1 FROM threads t JOIN dispatches d ON d.thread = t.no
+                LEFT JOIN runs r ON r.no = t.open_run
+                WHERE t.claim = v_worker AND is_suspect_v3(d.attempts, d.error)
+                    AND coalesce(r.step, 0) - d.mark < {PROGRESS})
+            INTO v_leased, v_suspect;
+        IF NOT v_leased THEN
             INSERT INTO workers (id, until, started_at) VALUES (v_worker, v_now + v_lease, v_now)
                 ON CONFLICT (id) DO UPDATE SET until = excluded.until;
         END IF;
         FOR e IN
             SELECT f.*, count(*) OVER (PARTITION BY f.place) AS tenants FROM (
-                SELECT c.thread, l.tenant, l.agent, l.priority, c.due_at,
+                SELECT c.thread, l.tenant, l.agent, l.priority, c.due_at, c.suspect,
                     row_number() OVER (PARTITION BY l.tenant ORDER BY l.priority, c.due_at, c.thread) AS place
-                FROM lanes_v3(v_agents) l CROSS JOIN LATERAL (
-                    SELECT d.thread, d.due_at FROM dispatches d
+                FROM unnest(v_in_tenant, v_in_agent, v_in_priority, v_first) AS l(tenant, agent, priority, due_at)
+                CROSS JOIN LATERAL (
+                    SELECT d.thread, d.due_at, is_suspect_v3(d.attempts, d.error) AS suspect FROM dispatches d
                     WHERE d.held = 0 AND d.dead_at IS NULL AND d.tenant = l.tenant AND d.agent = l.agent
                         AND d.priority = l.priority AND d.due_at <= v_due
+                        AND NOT (v_suspect AND is_suspect_v3(d.attempts, d.error))
                     ORDER BY d.due_at, d.thread LIMIT v_limit * 2 + 16
                 ) AS c WHERE l.due_at <= v_due
             ) AS f LEFT JOIN turns u ON u.tenant = f.tenant
@@ -253,11 +286,13 @@ BEGIN
             v_tenants := greatest(v_tenants, e.tenants);
             CONTINUE WHEN (v_of_tenant->>e.tenant)::bigint >= v_per_tenant
                 OR (v_of_agent->>e.agent)::bigint >= (v_per_agent->>e.agent)::bigint;
+            CONTINUE WHEN v_suspect AND e.suspect;
             v_taken := take_v3(e.thread, v_worker, v_due, v_now);
             IF v_taken IS NULL THEN
                 v_missed := true;
                 CONTINUE;
             END IF;
+            v_suspect := v_suspect OR e.suspect;
             v_claimed := v_claimed || jsonb_build_array(v_taken);
             v_served := v_served || jsonb_build_object(e.tenant, jsonb_array_length(v_claimed));
             IF v_limited THEN
@@ -278,7 +313,8 @@ BEGIN
             END LOOP;
         END IF;
     END IF;
-    SELECT min(d.due_at) - v_due INTO v_wait FROM lanes_v3(v_agents) l CROSS JOIN LATERAL (
+    SELECT min(d.due_at) - v_due INTO v_wait
+    FROM unnest(v_in_tenant, v_in_agent, v_in_priority) AS l(tenant, agent, priority) CROSS JOIN LATERAL (
         SELECT d.due_at FROM dispatches d
         WHERE d.held = 0 AND d.dead_at IS NULL AND d.tenant = l.tenant AND d.agent = l.agent
             AND d.priority = l.priority AND d.due_at > v_due ORDER BY d.due_at LIMIT 1
@@ -293,4 +329,31 @@ END
 $wakeful$
 """
 
-CLAIM_ROUTINES = (_DEAD, _REAP, _LANES, _TAKE, _CLAIM)
+# A claim's answer, and behind it the rows of the views of what was claimed, as they are while the threads' rows
+# are locked: whoever claims needn't ask again.
+_VIEWS = VIEWS.replace("tenant = ? AND id = ANY (?)", "no = ANY (v_threads)").replace("NOW_MS", "v_now")
+_CLAIM_ROWS = f"""
+CREATE FUNCTION claim_rows_v3(
+    v_worker text, v_lease bigint, v_agents text[], v_limit int, v_at bigint, v_per_tenant bigint,
+    v_per_agent jsonb
+) RETURNS TABLE (c0 text, {", ".join([f"c{n} bigint" for n in range(1, 9)])},
+    {", ".join([f"c{n} text" for n in range(9, 17)])}, c17 bytea, c18 bytea, c19 bigint)
+LANGUAGE plpgsql AS $wakeful$
+DECLARE
+    v_claims jsonb := claim_v3(v_worker, v_lease, v_agents, v_limit, v_at, v_per_tenant, v_per_agent);
+    v_now bigint;
+    v_threads bigint[];
+BEGIN
+    c0 := 'claims';
+    c9 := v_claims::text;
+    RETURN NEXT;
+    IF v_claims->0 <> '[]' THEN
+        v_now := (extract(epoch FROM clock_timestamp()) * 1000)::bigint;
+        v_threads := ARRAY(SELECT (x->>0)::bigint FROM jsonb_array_elements(v_claims->0) x);
+        RETURN QUERY {_VIEWS};
+    END IF;
+END
+$wakeful$
+"""
+
+CLAIM_ROUTINES = (_DEAD, _REAP, _IS_SUSPECT, _LANES, _TAKE, _CLAIM, _CLAIM_ROWS)

@@ -10,6 +10,7 @@ __all__ = [
     "FIRST_PAUSE",
     "LONGEST_PAUSE",
     "PROGRESS",
+    "SUSPECT",
     "Asked",
     "Ready",
     "after_death",
@@ -24,6 +25,10 @@ LONGEST_PAUSE = 30_000
 # A run made progress since it was claimed if it began so many steps: then it closed one that it also began. A run
 # that kills its worker in every step it begins makes none.
 PROGRESS = 2
+
+# A run that lost so many workers without progress is suspect: it may be what ends them. A worker has one such run
+# at a time, until that makes progress; so whoever runs beside one that ends its workers loses no more than these.
+SUSPECT = 2
 
 
 class Asked(Struct, frozen=True, kw_only=True):
@@ -50,13 +55,20 @@ class Ready(Struct, frozen=True, gc=False, order=True):
     thread: int
     tenant: str
     agent: str
+    suspect: bool
 
 
 def in_turns(
-    ready: Iterable[Ready], turns: Mapping[str, int], live: Mapping[tuple[str, str], int], asked: Asked
+    ready: Iterable[Ready],
+    turns: Mapping[str, int],
+    live: Mapping[tuple[str, str], int],
+    asked: Asked,
+    *,
+    suspect: bool,
 ) -> list[Ready]:
     """The dispatches to claim, in order: one of each tenant in a round, who was served longest ago first, as far
-    as the limits leave room beside what is `live` by tenant and agent."""
+    as the limits leave room beside what is `live` by tenant and agent. `suspect` says that the worker has a run
+    that is."""
     queues: dict[str, list[Ready]] = {}
     for one in sorted(ready, reverse=True):
         queues.setdefault(one.tenant, []).append(one)
@@ -73,11 +85,13 @@ def in_turns(
             while queue and found is None and (asked.per_tenant is None or full < asked.per_tenant):
                 found = queue.pop()
                 allowed = asked.per_agent.get(found.agent)
-                if allowed is not None and of_agent.get(found.agent, 0) >= allowed:
+                full_agent = allowed is not None and of_agent.get(found.agent, 0) >= allowed
+                if full_agent or (suspect and found.suspect):
                     found = None
             if found is None:
                 order.remove(tenant)
                 continue
+            suspect = suspect or found.suspect
             of_tenant[tenant] = full + 1
             of_agent[found.agent] = of_agent.get(found.agent, 0) + 1
             picked.append(found)

@@ -42,8 +42,10 @@ class Database:
         for db in (self._writing, self._reading):
             db.create_function("now_ms", 0, now_ms)
         self.owners = Owners(path)
-        leased = self._writing.execute("SELECT id FROM workers WHERE until > ?", (now_ms(),)).fetchall()
-        self.owners.sweep({worker_id for (worker_id,) in leased})
+        rows = self._writing.execute("SELECT id FROM workers WHERE until > ?", (now_ms(),)).fetchall()
+        ended = [row for row in rows if self.owners.dead(row[0])]
+        self._writing.executemany("UPDATE workers SET until = 0 WHERE id = ?", ended)
+        self.owners.sweep({worker_id for (worker_id,) in rows if (worker_id,) not in ended})
         self.batches: list[int] = [0, 0]
         self.known = Known()
         self._free = threading.Lock()

@@ -8,12 +8,13 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from ..types.ids import now_ms
-from ._claiming import Asked, Ready, after_death, backoff, died, in_turns
+from ._claiming import PROGRESS, SUSPECT, Asked, Ready, after_death, backoff, died, in_turns
 from ._protocol import MAX_ATTEMPTS, Claimed, Claims
 
 __all__ = ["begin_lease", "claim", "dispatch", "fail", "hold", "revive", "settle"]
 
 _READY = "held = 0 AND dead_at IS NULL"
+_SUSPECT = f"attempts >= {SUSPECT} AND error IS NULL"  # One that failed has said why.
 
 
 # -- what a commit does to its thread's dispatch ---------------------------------------------------------------
@@ -123,7 +124,9 @@ def claim(db: sqlite3.Connection, asked: Asked, alive: Callable[[str], bool]) ->
     claimed: list[Claimed] = []
     if asked.limit > 0 and any(lane.due_at <= due for lane in lanes):
         begin_lease(db, asked.worker_id, asked.lease, clock)
-        picked = in_turns(_candidates(db, lanes, due, asked.limit), _turns(db), _live(db, asked, clock), asked)
+        suspect = _has_suspect(db, asked.worker_id)
+        ready = _candidates(db, lanes, due, asked.limit, suspect)
+        picked = in_turns(ready, _turns(db), _live(db, asked, clock), asked, suspect=suspect)
         claimed = [taken for one in picked if (taken := _take(db, one, asked.worker_id, clock, alive)) is not None]
         _write_turns(db, [one.tenant for one in picked])
     return Claims(tuple(claimed), _wait(db, lanes, due, clock, asked.worker_id))
@@ -138,7 +141,7 @@ def _free_the_dead(db: sqlite3.Connection, clock: int) -> None:
     for thread, attempts, mark, step in left:
         attempts = after_death(attempts, mark, step)
         if attempts < MAX_ATTEMPTS:
-            sql = "UPDATE dispatches SET held = 0, attempts = ?, mark = ? WHERE thread = ?"
+            sql = "UPDATE dispatches SET held = 0, attempts = ?, mark = ?, error = NULL WHERE thread = ?"
             db.execute(sql, (attempts, step, thread))
         else:
             sql = "UPDATE dispatches SET held = 0, attempts = ?, dead_at = ?, error = ? WHERE thread = ?"
@@ -179,15 +182,23 @@ def _lanes(db: sqlite3.Connection) -> list[_Lane]:
 _IN_LANE = f"FROM dispatches WHERE {_READY} AND tenant = ? AND agent = ? AND priority = ?"
 
 
-def _candidates(db: sqlite3.Connection, lanes: list[_Lane], due: int, limit: int) -> list[Ready]:
-    sql = f"""SELECT priority, due_at, thread, tenant, agent {_IN_LANE} AND due_at <= ?
+def _candidates(db: sqlite3.Connection, lanes: list[_Lane], due: int, limit: int, suspect: bool) -> list[Ready]:
+    """What is due in each lane; without what is suspect, if the worker has such a run."""
+    left_out = f"AND NOT ({_SUSPECT})" if suspect else ""
+    sql = f"""SELECT priority, due_at, thread, tenant, agent, {_SUSPECT} {_IN_LANE} AND due_at <= ? {left_out}
               ORDER BY due_at, thread LIMIT ?"""
     found: list[Ready] = []
     for lane in lanes:
         if lane.due_at <= due:
             rows = db.execute(sql, (lane.tenant, lane.agent, lane.priority, due, limit))
-            found += [Ready(*row) for row in rows]
+            found += [Ready(*row[:5], suspect=bool(row[5])) for row in rows]
     return found
+
+
+def _has_suspect(db: sqlite3.Connection, worker_id: str) -> bool:
+    sql = f"""SELECT 1 FROM threads t JOIN dispatches d ON d.thread = t.no LEFT JOIN runs r ON r.no = t.open_run
+              WHERE t.claim = ? AND {_SUSPECT} AND coalesce(r.step, 0) - d.mark < {PROGRESS}"""
+    return db.execute(sql, (worker_id,)).fetchone() is not None
 
 
 def _turns(db: sqlite3.Connection) -> dict[str, int]:

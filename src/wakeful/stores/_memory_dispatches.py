@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from ..types.ids import now_ms
 from ..types.runs import PRIORITY, RunRecord
-from ._claiming import Asked, Ready, after_death, backoff, died, in_turns
+from ._claiming import PROGRESS, SUSPECT, Asked, Ready, after_death, backoff, died, in_turns
 from ._journal import Thread
 from ._protocol import MAX_ATTEMPTS, Claimed, Claims, Commit, Dispatch, Due, InboxItem
 from ._rules import due_time, wakes_of, woken
@@ -161,11 +161,17 @@ def claim(entries: Entries, turns: dict[str, int], workers: dict[str, float], as
             waits.append(entry.due_at - due)
         else:
             threads[thread.no] = thread
-            ready.append(Ready(entry.priority, entry.due_at, thread.no, thread.tenant, entry.agent))
+            ready.append(
+                Ready(entry.priority, entry.due_at, thread.no, thread.tenant, entry.agent, _suspect(entry))
+            )
     claimed: list[Claimed] = []
     if ready and asked.limit > 0:
         workers[asked.worker_id] = max(workers.get(asked.worker_id, 0), clock + asked.lease)
-        picked = in_turns(ready, turns, _live(entries, workers, clock), asked)
+        suspect = any(
+            thread.claim == asked.worker_id and _suspect(entry) and _steps(thread) - entry.mark < PROGRESS
+            for thread, entry in entries.items()
+        )
+        picked = in_turns(ready, turns, _live(entries, workers, clock), asked, suspect=suspect)
         last = max(turns.values(), default=0)
         for place, one in enumerate(picked, 1):
             turns[one.tenant] = last + place
@@ -183,11 +189,20 @@ def _free_the_dead(entries: Entries, workers: dict[str, float], clock: int) -> N
     for thread, entry in entries.items():
         if not entry.held or thread.claim is None or workers.get(thread.claim, 0) > clock:
             continue
-        step = 0 if thread.open is None else thread.open.steps
+        step = _steps(thread)
         entry.held, entry.attempts = False, after_death(entry.attempts, entry.mark, step)
-        entry.mark = step
+        entry.mark, entry.error = step, ""
         if entry.attempts >= MAX_ATTEMPTS:
             entry.dead_at, entry.error, thread.claim = clock, died(entry.attempts), None
+
+
+def _suspect(entry: Entry) -> bool:
+    """Whether it may be what ends its workers; one that failed has said why."""
+    return entry.attempts >= SUSPECT and not entry.error
+
+
+def _steps(thread: Thread) -> int:
+    return 0 if thread.open is None else thread.open.steps
 
 
 def _live(entries: Entries, workers: dict[str, float], clock: int) -> dict[tuple[str, str], int]:
@@ -202,6 +217,6 @@ def _take(entries: Entries, thread: Thread, worker_id: str, clock: int) -> Claim
     entry, lost = entries[thread], thread.claim is not None
     thread.claim = worker_id
     thread.epoch += 1
-    entry.held, entry.mark = True, 0 if thread.open is None else thread.open.steps
+    entry.held, entry.mark = True, _steps(thread)
     waited = max(clock - entry.due_at, 0)
     return Claimed(thread.tenant, thread.id, entry.agent, thread.epoch, entry.due_at, waited, entry.attempts, lost)

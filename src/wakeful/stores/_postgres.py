@@ -6,12 +6,14 @@ A commit is one call of a function in the database, which takes many at once and
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, CorruptRow
 from ..types.codec import encode
 from ._checkup import checkup
 from ._claiming import Asked
@@ -20,7 +22,7 @@ from ._driver import Address
 from ._groups import Groups
 from ._install import checked_schema
 from ._plans import ESCAPE, escaped, plan_of, unescaped
-from ._protocol import LEASE_MS, Claimed, Claims, Commit, Committed
+from ._protocol import LEASE_MS, Claimed, Claims, Commit, Committed, ThreadView
 from ._renewal import PostgresLease
 from ._rows import Codec, Packer
 from ._sql import VIEWS, Row, Script, SqlStore
@@ -139,9 +141,29 @@ class PostgresStore(SqlStore):
         async def claim(connection: Any) -> Claims:
             nonlocal tries
             tries += 1
-            return await _claimed(connection, args, again=tries > 1)
+            answer, *rows = await connection.fetch(_CLAIM, *args)
+            views: dict[int, list[Row]] = defaultdict(list)
+            for row in _as_written(rows):
+                views[row[19]].append(row)
+            claimed, wait = msgspec.json.decode(answer[9])
+            return Claims(tuple([self._taken(one, views) for one in claimed]), wait, tries > 1)
 
         return await settled(asyncio.ensure_future(self._database.connections.run(claim)))
+
+    def _taken(self, one: list[Any], views: Mapping[int, list[Row]]) -> Claimed:
+        no, tenant, thread_id, agent, *rest = one
+        taken = Claimed(unescaped(tenant), unescaped(thread_id), unescaped(agent), *rest)
+        return replace(taken, view=self._at_once(taken.thread_id, views[no]))
+
+    def _at_once(self, thread_id: str, rows: list[Row]) -> ThreadView | None:
+        """The view that came with a claim; None if it takes more to read it, or can't be read: whoever loads it
+        then is told why."""
+        try:
+            if any(self._packer.digests(payload) for row in rows for payload in row[17:19]):
+                return None
+            return self._viewed(thread_id, rows, {})
+        except (CorruptRow, msgspec.DecodeError, UnicodeDecodeError):
+            return None
 
     def keep(self, worker_id: str, lease: int = LEASE_MS) -> PostgresLease:
         """Keep the claims of this worker alive until the lease is closed."""
@@ -206,21 +228,16 @@ class _Transaction:
             return done.value
 
 
-_CLAIM = "SELECT claim_v3($1, $2, $3, $4, $5, $6, $7)"
-
-
-async def _claimed(connection: Any, args: tuple[Any, ...], *, again: bool) -> Claims:
-    rows, wait = msgspec.json.decode(await connection.fetchval(_CLAIM, *args))
-    named = [
-        (unescaped(tenant), unescaped(thread), unescaped(agent), *rest) for tenant, thread, agent, *rest in rows
-    ]
-    return Claims(tuple([Claimed(*row) for row in named]), wait, again)
+_CLAIM = "SELECT * FROM claim_rows_v3($1, $2, $3, $4, $5, $6, $7)"
 
 
 async def _fetch(connection: Any, sql: str, args: Any, timeout: float | None = None) -> list[Row]:
     """The rows of a query, with every NUL as it was."""
     given = [escaped(arg) if type(arg) is str else arg for arg in args]
-    rows: list[Row] = await connection.fetch(_sql(sql), *given, timeout=timeout)
+    return _as_written(await connection.fetch(_sql(sql), *given, timeout=timeout))
+
+
+def _as_written(rows: list[Row]) -> list[Row]:
     for number, row in enumerate(rows):
         for value in row:
             if type(value) is str and ESCAPE in value:

@@ -265,7 +265,7 @@ class Due(Struct, frozen=True, gc=False):
 class Claimed(Struct, frozen=True, gc=False):
     """A thread that `claim` took: its fence is the worker's id with this epoch. `due_at` is when it was due by the
     store's clock and `waited` how long that is ago, in milliseconds; `taken_over` says that its owner
-    before died."""
+    before died. `view` is the thread's, as it was claimed; where it didn't come along it is loaded."""
 
     tenant: str
     thread_id: str
@@ -275,6 +275,7 @@ class Claimed(Struct, frozen=True, gc=False):
     waited: int
     attempts: int = 0
     taken_over: bool = False
+    view: ThreadView | None = None
 
 
 class Claims(Struct, frozen=True, gc=False):

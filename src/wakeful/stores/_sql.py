@@ -109,13 +109,17 @@ class SqlStore(SqlDispatches, SqlRelays, SqlOverview):
     async def load(self, thread_id: str) -> ThreadView | None:
         """The thread's view, or None if it doesn't exist."""
         rows = await self._view(thread_id)
+        if not rows:
+            return None
+        return self._viewed(
+            thread_id, rows, await self._blobs(rows[0][19], [p for row in rows for p in row[17:19]])
+        )
+
+    def _viewed(self, thread_id: str, rows: list[Row], blobs: dict[str, bytes]) -> ThreadView:
+        """The view that these rows are."""
         parts: dict[str, list[Row]] = defaultdict(list)
         for row in rows:
             parts[row[0]].append(row)
-        if not parts["thread"]:
-            return None
-        no = parts["thread"][0][1]
-        blobs = await self._blobs(no, [p for row in rows for p in row[17:19]])
         read = Reader(self._packer, blobs, f"thread {thread_id!r}")
         run = next((read.json(r[17], RunRecord, "run") for r in parts["run"]), None)
         answer = next((read.message(r[1], r[17]) for r in parts["answer"]), None)
