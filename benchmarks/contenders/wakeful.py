@@ -24,22 +24,39 @@ class Scripted:
         self.plan = plan
         self.tally = tally
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
+    def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         plan = self.plan
         self.tally.models += 1
-        if plan.latency:
-            await asyncio.sleep(plan.latency)
         reply = request.messages[-1].reply
         calls = plan.ask(reply.content[0].text if reply is not None else None)
-        if not calls:
-            for part in plan.parts:
-                yield TextChunk(part)
-            yield StopChunk("end_turn")
-            return
+        chunks: list[Chunk] = []
         for index, call in enumerate(calls):
-            yield CallStartChunk(index, plan.tool, call.id)
-            yield CallDeltaChunk(index, call.json)
-        yield StopChunk("tool_use")
+            chunks += (CallStartChunk(index, plan.tool, call.id), CallDeltaChunk(index, call.json))
+        if not calls:
+            chunks += map(TextChunk, plan.parts)
+        chunks.append(StopChunk("tool_use" if calls else "end_turn"))
+        return Said(chunks, plan.latency)
+
+
+class Said:
+    """An answer that is there as a whole, as the peers' scripted clients give theirs: no generator around it."""
+
+    __slots__ = ("chunks", "latency")
+
+    def __init__(self, chunks: list[Chunk], latency: float) -> None:
+        self.chunks = iter(chunks)
+        self.latency = latency
+
+    def __aiter__(self) -> AsyncIterator[Chunk]:
+        return self
+
+    async def __anext__(self) -> Chunk:
+        if self.latency:
+            latency, self.latency = self.latency, 0.0
+            await asyncio.sleep(latency)
+        for chunk in self.chunks:
+            return chunk
+        raise StopAsyncIteration
 
 
 def agent_of(plan: Plan, tally: Tally) -> Agent:
