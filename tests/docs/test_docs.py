@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import inspect
 import io
+import logging
 import pkgutil
 import re
 import subprocess
@@ -110,6 +111,17 @@ def run_pytest(block: Block, folder: Path) -> None:
     command = [sys.executable, "-W", "error", "-m", "pytest", "-q", *without, "test_block.py"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(autouse=True)
+def levels() -> Iterator[None]:
+    """Blocks about logging set it up for the whole process."""
+    loggers = [logging.getLogger(), logging.getLogger("wakeful")]
+    before = [(each.level, each.handlers[:]) for each in loggers]
+    yield
+    for each, (level, handlers) in zip(loggers, before, strict=True):
+        each.setLevel(level)
+        each.handlers[:] = handlers
 
 
 @pytest.mark.parametrize("block", [pytest.param(b, id=b.id) for page in PAGES for b in blocks_of(page)])
