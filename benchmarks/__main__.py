@@ -82,6 +82,14 @@ def _measured(python: Path, contender: str, measure: Measure, timeout: float) ->
         return {"error": f"exit status {done.returncode}: {_envs.last_line(done.stderr)[:300]}"}
 
 
+def _middle(results: list[dict[str, Any]]) -> dict[str, Any]:
+    """The turn in the middle by its median, with the medians of all; or the first that failed."""
+    if failed := [result for result in results if "error" in result]:
+        return failed[0]
+    ordered = sorted(results, key=lambda result: result["median_us"])
+    return {**ordered[len(ordered) // 2], "turns_us": [result["median_us"] for result in results]}
+
+
 def _environment(contender: str) -> Path | str:
     """The contender's interpreter, or why there is none."""
     try:
@@ -94,17 +102,21 @@ def main(argv: list[str] | None = None) -> None:
     arguments = _arguments(argv)
     pythons = {contender: _environment(contender) for contender in arguments.contender}
     rows: list[dict[str, Any]] = []
-    # Contenders within measures, so that those compared with each other run close in time.
+    # Contenders within measures and in turns, so that those compared with each other run close in time.
     for measure in arguments.measure:
-        for contender, python in pythons.items():
-            if measure.entry not in arguments.contender[contender]:
-                continue
-            print(f"{measure.name} {contender} ...", file=sys.stderr, flush=True)
-            if isinstance(python, Path):
-                result = _measured(python, contender, measure, arguments.timeout)
-            else:
-                result = {"error": python}
-            rows.append({"contender": contender, "measure": measure.name, "unit": measure.unit, **result})
+        taking = [name for name in pythons if measure.entry in arguments.contender[name]]
+        taken: dict[str, list[dict[str, Any]]] = {name: [] for name in taking}
+        for turn in range(measure.turns):
+            for contender in taking:
+                print(f"{measure.name} {contender}, turn {turn + 1} ...", file=sys.stderr, flush=True)
+                python = pythons[contender]
+                if isinstance(python, Path):
+                    taken[contender].append(_measured(python, contender, measure, arguments.timeout))
+                else:
+                    taken[contender].append({"error": python})
+        for contender, results in taken.items():
+            named = {"contender": contender, "measure": measure.name, "unit": measure.unit}
+            rows.append({**named, **_middle(results)})
         if arguments.json:  # after each measure, so that an interrupted run keeps what it has
             arguments.json.write_text(json.dumps(rows, indent=2, ensure_ascii=False) + "\n")
     print(report(rows))

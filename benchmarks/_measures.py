@@ -115,6 +115,8 @@ class Measure:
     group: str = ""
     rounds: int = 50
     budget_s: float = 3.0
+    # How often the contenders take turns: a machine that is busy for a while is so for all of them.
+    turns: int = 3
     # What a row has besides its times: the columns' heads by the row's keys.
     columns: dict[str, str] = field(default_factory=dict)
     targets: tuple[Target, ...] = ()
@@ -124,9 +126,31 @@ class Measure:
 
 
 MEASURES: tuple[Measure, ...] = (
-    Measure("import", "fresh process that imports the library", "µs/process", entry="IMPORT", rounds=7),
-    Measure("single", "prompt to text, no tools", "µs/run"),
-    Measure("step", "20 turns of one tool call, then text", "µs/step", plan=Plan(turns=20), per=20),
+    Measure(
+        "import",
+        "fresh process that imports the library",
+        "µs/process",
+        Measure(
+            "import",
+            "fresh process that imports the library",
+            "µs/process",
+            entry="IMPORT",
+            rounds=7,
+            turns=1,
+            targets=(Target("median_us", 1 / 3, "peer"), Target("rss_mb", 40)),
+        ),
+        rounds=7,
+        targets=(Target("median_us", 1 / 3, "peer"), Target("rss_mb", 40)),
+    ),
+    Measure("single", "prompt to text, no tools", "µs/run", targets=(Target("median_us", 0.5, "peer"),)),
+    Measure(
+        "step",
+        "20 turns of one tool call, then text",
+        "µs/step",
+        plan=Plan(turns=20),
+        per=20,
+        targets=(Target("median_us", 0.2, "peer"),),
+    ),
     Measure(
         "step-100",
         "100 turns of one tool call, then text",
@@ -134,8 +158,15 @@ MEASURES: tuple[Measure, ...] = (
         plan=Plan(turns=100),
         per=100,
         group="step",
+        targets=(Target("median_us", 0.2, "peer"),),
     ),
-    Measure("parallel", "one turn of 16 tool calls, then text", "µs/run", plan=Plan(turns=1, calls=16)),
+    Measure(
+        "parallel",
+        "one turn of 16 tool calls, then text",
+        "µs/run",
+        plan=Plan(turns=1, calls=16),
+        targets=(Target("median_us", 0.2, "peer"),),
+    ),
     Measure(
         "stream",
         "one answer of 2,000 text deltas, one reader",
@@ -143,6 +174,7 @@ MEASURES: tuple[Measure, ...] = (
         entry="stream",
         plan=Plan(deltas=2000),
         per=2000,
+        targets=(Target("median_us", 0.5, "peer"),),
     ),
     Measure(
         "concurrent",
@@ -152,6 +184,7 @@ MEASURES: tuple[Measure, ...] = (
         at_once=1000,
         rounds=5,
         budget_s=15.0,
+        targets=(Target("median_us", 0.25, "peer"), Target("rss_mb", 1, "peer")),
     ),
     Measure(
         "delegation",
@@ -170,6 +203,7 @@ MEASURES: tuple[Measure, ...] = (
         entry="cancel_tree",
         rounds=100,
         budget_s=15.0,
+        turns=1,
         columns={
             "p99_us": "p99",
             "left_runs": "runs left",
@@ -191,6 +225,7 @@ MEASURES: tuple[Measure, ...] = (
             group="models",
             rounds=30,
             budget_s=15.0,
+            turns=1,
             columns={
                 "bare_us": "SDK alone",
                 "overhead": "added",
@@ -273,6 +308,7 @@ MEASURES: tuple[Measure, ...] = (
         plan=Plan(answer=words(1024)),
         rounds=2000,
         budget_s=100.0,
+        turns=1,
         columns={
             "turns": "turns",
             "payload_ratio_50": "x payload at 50",

@@ -61,7 +61,7 @@ def _verdict(target: Target, ours: Row, base: Row | None) -> str | None:
     met = value >= target.limit if target.at_least else value <= target.limit
     sign = ">=" if target.at_least else "<="
     return (
-        f"{ours['contender']}: {target.key} {value:.2f}{whose}, target {sign} {target.limit:g}: "
+        f"{ours['contender']}: {target.key} {value:.2f}{whose}, target {sign} {target.limit:.3g}: "
         f"{'met' if met else 'MISSED'}"
     )
 

@@ -72,7 +72,8 @@ def agent_of(plan: Plan, tally: Tally) -> Agent:
         model=Scripted(plan, tally),
         instructions=INSTRUCTIONS,
         tools=tools,
-        limits=Limits(steps=plan.turns + 10),
+        # The peers run as many calls at once as they are asked for.
+        limits=Limits(steps=plan.turns + 10, parallel=max(plan.calls, 1)),
     )
 
 
