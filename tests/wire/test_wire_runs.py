@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from wire_script import Calls, Codec, Says, Script
+from wire_script import Calls, Codec, Says, Script, Thinks
 from wire_server import Reply, WireServer
 from wire_vendors import VENDORS
 
@@ -121,6 +121,24 @@ def test_the_first_use_of_a_vendor_imports_its_sdk_off_the_event_loop(
         timeout=60,
     )
     assert done.stdout.split() == ["Failed", "True", "0"], done.stderr
+
+
+async def test_a_thread_goes_on_after_an_answer_that_was_cancelled_while_it_was_thinking(codec: Codec) -> None:
+    if not codec.can.signed_reasoning:
+        pytest.skip(f"{codec.name} has no reasoning that goes back")
+    encrypted = "Z0FB" if codec.name == "openai" else None
+    whole = codec.answer(Script([Thinks(["Hm."], "c2ln", encrypted), Says(["Well."])]))
+    thought = next(place for place, piece in enumerate(whole.pieces) if b"Well." in piece)
+    cut = replace(whole, ends="stall", cut_at=sum(len(piece) for piece in whole.pieces[:thought]))
+    server = WireServer(cut, codec.answer(Script([Says(["Here."])])))
+    async with server, Runtime([Agent("a", model=codec.model(server.url))]) as runtime:
+        handle = await runtime.start("a", "one", thread="t")
+        await asyncio.wait_for(server.stalled.wait(), 5)
+        await handle.cancel()
+        assert isinstance((await handle.result()).termination, Cancelled)
+        assert (await runtime.run("a", "two", thread="t")).text == "Here."
+        parts = codec.read(server.requests[1].body).parts
+    assert parts == [("user", "text", "one"), ("user", "text", "two")]
 
 
 async def test_a_pool_turns_from_what_is_not_the_vendor_to_the_next(codec: Codec) -> None:
