@@ -14,7 +14,7 @@ from .agents import Agent, Delegate
 from .errors import ConfigurationError, InvalidDecision, InvalidInput, UsageError
 from .tools._begun import LATEST, moment_of, seconds_of
 from .types.content import clean_text
-from .types.limits import Limits
+from .types.limits import CostBudget, Limits
 from .types.mail import Messages
 from .types.messages import Message, Producer, input_of, user_message
 from .types.requests import ModelSettings, settings_problems
@@ -156,7 +156,8 @@ def _fields_of(agent: Agent) -> list[str]:
         try:
             msgspec.convert(msgspec.to_builtins(value), type(value))
         except msgspec.ValidationError as error:
-            wrong.append(f"{where}: {type(value).__name__}: {error}")
+            hint = "; money is whole micro-units: half a dollar is 500_000" if type(value) is CostBudget else ""
+            wrong.append(f"{where}: {type(value).__name__}: {error}{hint}")
     for how in [other for other in agent.delegates or () if isinstance(other, Delegate)]:
         for name in ("durable", "background", "fork"):
             if not isinstance(getattr(how, name), bool):

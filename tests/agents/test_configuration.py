@@ -238,6 +238,7 @@ WRONG = [
         plugins=[Tuned()],
         config={"tuned": {"level": 1, "tone": {"warmth": "hot"}}},
     ),
+    of("money in dollars", "half a dollar is 500_000", stop=[CostBudget(0.5)]),  # type: ignore[arg-type]
     of("a bad pattern", "stop policy content_match: bad pattern", stop=[ContentMatch("(")]),
     *[
         of(

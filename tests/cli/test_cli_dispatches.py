@@ -7,10 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from typer.testing import Result
 
 from wakeful import SqliteStore
-from wakeful.stores import MAX_ATTEMPTS, Commit, Fence, InboxItem
+from wakeful.cli._dispatches import _line
+from wakeful.stores import MAX_ATTEMPTS, Commit, Dispatch, Fence, InboxItem
 from wakeful.types.messages import user_message
 
 Wakeful = Callable[..., Result]
@@ -42,6 +44,12 @@ def test_what_waits_and_what_is_dead_is_listed(wakeful: Wakeful, store: str) -> 
     assert "thread 'bad' of agent 'clerk', priority 128: dead after 5 attempts: no luck" in listed
     assert "thread 'good' of agent 'other', priority 128: due " in listed
     assert "good" not in wakeful("dispatches", "list", store, "--dead").stdout
+
+
+def test_attempts_whose_worker_ended_with_them_are_told_as_such() -> None:
+    one = Dispatch(thread_id="t", agent_id="clerk", attempts=1)
+    assert _line(one).endswith("due 1970-01-01T00:00:00+00:00, after 1 attempt: its worker ended with it")
+    assert _line(replace(one, attempts=2, error="no luck")).endswith("after 2 attempts: no luck")
 
 
 def test_a_dead_letter_is_put_back_once(wakeful: Wakeful, store: str) -> None:

@@ -7,12 +7,12 @@ import io
 import pytest
 from rich.console import Console
 
-from wakeful import Agent, FunctionModel, ModelError, Patience, Runtime, Text, ToolContext, call, tool
+from wakeful import Agent, FunctionModel, Limits, ModelError, Patience, Runtime, Text, ToolContext, call, tool
 from wakeful.cli._decide import read_value
-from wakeful.cli._render import Renderer
+from wakeful.cli._render import Renderer, _console
 from wakeful.cli._text import arguments_text, call_text, one_line, plain, reply_text
-from wakeful.errors import StreamBroken
-from wakeful.models import ReasoningChunk, StopChunk, TextChunk
+from wakeful.errors import BadCredentials, StreamBroken
+from wakeful.models import ReasoningChunk, StopChunk, TextChunk, Turn
 from wakeful.types.content import Image, ToolReply, Url
 
 
@@ -60,6 +60,26 @@ async def test_no_color_is_respected(scripted, monkeypatch) -> None:
         Agent("a", model=scripted(call("copy"), "Done."), tools=[copy])
     )
     assert "\x1b[3" not in "".join(lines)
+
+
+def test_without_color_nothing_is_bold_or_dim_either(monkeypatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert _console(stderr=False).color_system is not None
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert _console(stderr=False).color_system is None
+
+
+async def test_an_answer_that_was_cut_off_for_good_is_warned_of(scripted) -> None:
+    model, screen = scripted(Turn(text="Once upon", stop="max_tokens")), Screen(width=400)
+    lines = await screen.watch(Agent("a", model=model, limits=Limits(continuations=0)))
+    assert lines == ["Once upon"]
+    assert screen.err.getvalue().startswith("warning: the answer was cut off at the output limit; raise ")
+
+
+async def test_a_failure_that_ends_the_run_is_told_once(scripted) -> None:
+    screen = Screen(width=400)
+    await screen.watch(Agent("a", model=scripted(BadCredentials("no key"))))
+    assert screen.err.getvalue() == "error: BadCredentials: no key\n"
 
 
 async def test_an_answer_that_was_not_streamed_is_shown_whole() -> None:

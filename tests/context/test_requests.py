@@ -25,7 +25,7 @@ from wakeful import (
 )
 from wakeful.errors import ContextOverflow
 from wakeful.events import Compacted
-from wakeful.models import Turn
+from wakeful.models import CallChunk, StopChunk, Turn
 from wakeful.types.content import text_of
 
 from .helpers import Reader, tokens_of
@@ -88,6 +88,17 @@ async def test_reading_on_says_what_is_wrong(arguments: dict[str, Any], told: st
     assert told in result.text
 
 
+async def test_a_result_is_read_on_by_the_id_that_its_vendor_gave_the_call() -> None:
+    def answer(request: ModelRequest) -> Any:
+        replies = [m.reply for m in request.messages if m.reply is not None]
+        if not replies:
+            return Turn(chunks=[CallChunk("fetch", {}, "call_7"), StopChunk("tool_use")])
+        return text_of(replies[1].content) if replies[1:] else call("read_result", call_id="call_7", limit=20)
+
+    result = await Runtime([Agent("a", model=Reader(answer, 8000), tools=[fetch])]).run("a", "Fetch it.")
+    assert f"[characters 0 to 20 of {len(LONG):,};" in result.text
+
+
 async def test_a_result_that_a_summary_stands_for_can_still_be_read() -> None:
     model = Reader(lambda request: call("fetch") if len(request.messages) == 1 else known(request), 3000)
     runtime = Runtime([Agent("a", model=model, tools=[fetch])])
@@ -142,7 +153,7 @@ async def test_what_can_not_be_made_to_fit_is_refused_before_the_call() -> None:
     assert result.error is not None
     assert "ContextOverflow" in result.error
     assert "room for 1,500 tokens" in result.error
-    assert "the newest user message 3,754" in result.error
+    assert "has about 3,763 (instructions and tools 9, the newest user message 3,754);" in result.error
 
 
 async def test_a_request_that_we_refuse_ourselves_says_nothing_about_the_vendor() -> None:

@@ -134,6 +134,15 @@ async def test_reasoning_alone_is_nothing_to_go_on_from() -> None:
     recorder.one(StreamReset)
 
 
+async def test_thoughts_alone_are_not_kept_as_an_answer() -> None:
+    signed = [ReasoningChunk("hm"), ReasoningChunk(signature="s"), CUT]
+    ending, recorder, runtime = await run(Streams(signed, signed, signed))
+    assert ending == Failed("StreamBroken", "connection lost")
+    assert [m.text for m in await runtime.messages("t")] == ["go"]
+    assert await events_of(runtime, "t", InferenceComplete) == []
+    assert len(recorder.of(StreamReset)) == 3
+
+
 async def test_a_model_that_thinks_before_it_goes_on_does_not_split_the_text() -> None:
     model = Streams([TextChunk("Hel"), CUT], [ReasoningChunk("where was I"), TextChunk("lo."), STOP])
     _, _, runtime = await run(model)
@@ -178,7 +187,7 @@ async def test_after_so_many_cuts_the_run_fails_and_keeps_the_text() -> None:
     assert ending.error == "StreamBroken"
     assert "connection lost" in ending.message
     assert [m.text for m in await runtime.messages("t")] == ["go", "0 1 2 "]
-    assert len(recorder.of(ErrorRaised)) == 2
+    assert [error.retry_at is None for error in recorder.of(ErrorRaised)] == [False, False, True]
     (complete,) = await events_of(runtime, "t", InferenceComplete)
     assert complete.stop == "unknown"
 

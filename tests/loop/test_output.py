@@ -146,10 +146,14 @@ async def test_a_long_answer_in_pieces_is_made_to_fit_with_what_came_of_it(scrip
     assert model.requests[-1].messages[-2].text == "more " * 200
 
 
-async def test_going_on_is_limited_and_the_end_is_natural_then(scripted: Scripted) -> None:
-    runtime = Runtime([Agent("agent", model=scripted(cut("a"), cut("b")), limits=Limits(continuations=1))])
+async def test_going_on_is_limited_and_the_end_is_natural_then_and_says_that_it_is_cut(
+    scripted: Scripted,
+) -> None:
+    runtime = Runtime([Agent("agent", model=scripted(cut("a"), cut("b"), "c"), limits=Limits(continuations=1))])
     result = await run(runtime)
-    assert (result.text, result.termination) == ("ab", NaturalEnd())
+    assert (result.text, result.termination) == ("ab", NaturalEnd(truncated=True))
+    assert (result.truncated, result.error) == (True, None)
+    assert not (await run(runtime)).truncated
 
 
 async def test_a_call_that_was_cut_off_is_dropped_and_asked_for_again(scripted: Scripted) -> None:

@@ -111,6 +111,27 @@ async def test_a_time_beyond_the_cap_is_not_waited_for(scripted: Scripted) -> No
     assert (await soon(run)).termination == Failed("RateLimited", why)
 
 
+@pytest.mark.parametrize("stop", [(), (ConsecutiveErrors(3),)])
+async def test_each_failure_is_an_error_event_and_the_last_has_no_time(scripted: Scripted, stop: Any) -> None:
+    runtime, run = started(scripted(DOWN, DOWN, DOWN), patience=AT_ONCE, stop=stop)
+    await soon(run)
+    errors = await events_of(runtime, "t", ErrorRaised)
+    assert [(e.error, e.message, e.source) for e in errors] == [("ModelUnavailable", "down", "model")] * 3
+    assert [e.retry_at is None for e in errors] == [False, False, True]
+
+
+async def test_a_failure_that_will_not_pass_is_an_error_event_too(scripted: Scripted) -> None:
+    runtime, run = started(scripted(BadCredentials("no key")))
+    await soon(run)
+    (error,) = await events_of(runtime, "t", ErrorRaised)
+    assert (error.error, error.message, error.retry_at) == ("BadCredentials", "no key", None)
+
+
+async def test_a_model_that_was_set_up_wrongly_fails_by_that_name(scripted: Scripted) -> None:
+    _, run = started(scripted(ConfigurationError("there is no region; set AWS_REGION")))
+    assert (await soon(run)).termination == Failed("ConfigurationError", "there is no region; set AWS_REGION")
+
+
 async def test_cancelling_ends_the_wait_at_once(scripted: Scripted) -> None:
     # Edge case 41.
     clock, model = FakeClock(), scripted(RateLimited("slow down", retry_after=20))
@@ -263,6 +284,26 @@ async def test_a_stream_that_stands_still_is_closed_and_gone_on_with(at: int) ->
     assert (await soon(run)).text == "ab"
     (error,) = await events_of(runtime, "t", ErrorRaised)
     assert (error.error, error.message) == ("ModelTimeout", "model 'stalls' sent nothing for 60 s")
+
+
+async def test_what_a_model_has_to_load_before_it_is_asked_is_not_counted() -> None:
+    clock = FakeClock()
+
+    class Loads(ScriptedModel):
+        loading = asyncio.Event()
+
+        async def prepare(self) -> None:
+            loaded = asyncio.Event()
+            clock.call_later(100, loaded.set)
+            self.loading.set()
+            await loaded.wait()
+
+    model = Loads(["here"])
+    runtime, run = started(model, clock)
+    await soon(model.loading.wait())
+    await clock.advance(101)
+    assert (await soon(run)).text == "here"
+    assert await events_of(runtime, "t", ErrorRaised) == []
 
 
 async def test_it_may_take_twice_as_long_where_reasoning_is_asked_for() -> None:

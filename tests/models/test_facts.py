@@ -206,6 +206,8 @@ BOTH = {"input_price": 1, "output_price": 1}
         ({"input_modalities": ("text", "smell")}, "ModelFacts.input_modalities is a tuple of text, image"),
         ({"output_modalities": "text"}, "ModelFacts.output_modalities"),
         ({"cutoff": 2025}, "ModelFacts.cutoff is a date"),
+        ({"cutoff": "yesterday"}, "ModelFacts.cutoff is a date"),
+        ({"cutoff": "2025-13"}, "ModelFacts.cutoff is a date"),
     ],
 )
 def test_facts_that_can_not_be_are_refused(wrong: dict[str, Any], told: str) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from wakeful import Agent, Base64, Image, Limits, ModelRequest, Runtime, Text, tool
-from wakeful.errors import ConfigurationError, ContextOverflow, InvalidRequest, ModelNotFound
+from wakeful.errors import ConfigurationError, ContextOverflow, InvalidRequest, UnknownModel
 from wakeful.models import CallDeltaChunk, CallStartChunk, StopChunk, TextChunk, UsageChunk
 from wakeful.models.local import LocalModel
 from wakeful.models.local._engine import Engine, weights
@@ -184,7 +184,7 @@ async def test_what_it_can_not_do_is_named() -> None:
 
 
 def test_another_name_is_none() -> None:
-    with pytest.raises(ModelNotFound, match="'local:smollm2'"):
+    with pytest.raises(UnknownModel, match="'local:smollm2'"):
         LocalModel("llama")
 
 

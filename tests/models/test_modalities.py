@@ -12,7 +12,9 @@ from wakeful import (
     Base64,
     Document,
     Image,
+    Member,
     ModelFacts,
+    Pool,
     Runtime,
     ScriptedModel,
     Text,
@@ -21,6 +23,7 @@ from wakeful import (
     call,
     tool,
 )
+from wakeful.errors import BadCredentials
 from wakeful.types.runs import Failed
 
 MEDIA: dict[str, Any] = {
@@ -66,6 +69,52 @@ async def test_what_a_tool_returns_is_looked_at_too() -> None:
     assert isinstance(result.termination, Failed)
     assert "takes no image" in result.termination.message
     assert len(model.requests) == 1
+
+
+@pytest.mark.parametrize("kind", MEDIA)
+async def test_what_an_earlier_turn_had_is_told_in_its_place_and_the_thread_goes_on(kind: str) -> None:
+    @tool
+    async def photo() -> Any:
+        """Take one."""
+        return MEDIA[kind]
+
+    seeing, blind = ScriptedModel([call("photo"), "A cat."], name="seeing"), Knowing(["It is late."], "text")
+    agents = [Agent("first", model=seeing, tools=[photo]), Agent("second", model=blind)]
+    runtime = Runtime(agents)
+    await runtime.run("first", [Text("look"), MEDIA[kind]], thread="t")
+    assert (await runtime.run("second", "What time is it?", thread="t")).text == "It is late."
+    (request,) = blind.requests
+    told = str([message.content for message in request.messages])
+    article = "an" if kind in ("image", "audio") else "a"
+    assert told.count(f"[{article} {kind} was here]") == 2
+    assert MEDIA[kind] in (await runtime.messages("t"))[0].content, "the thread keeps what it has"
+
+
+async def test_a_pool_passes_over_members_that_can_not_take_what_is_asked() -> None:
+    blind, seeing = Knowing(["never"], "text"), Knowing(["A cat.", "Hi."], "image")
+    blind.name, seeing.name = "acme:blind", "acme:seeing"
+    pool = Pool([blind, Member(seeing, role="failover")])
+    runtime = Runtime([Agent("agent", model=pool)])
+    assert (await runtime.run("agent", [MEDIA["image"]], thread="t")).text == "A cat."
+    assert (await runtime.run("agent", "And now?", thread="t")).text == "never"
+    assert "[an image was here]" in str(blind.requests[0].messages)
+
+
+async def test_a_pool_of_which_no_member_takes_it_refuses_the_request() -> None:
+    pool = Pool([Knowing(["never"], "text"), Member(ScriptedModel([]), role="failover")])
+    facts = {"scripted": ModelFacts(input_modalities=("text", "audio"))}
+    result = await Runtime([Agent("agent", model=pool)], facts=facts).run("agent", [MEDIA["image"]])
+    assert isinstance(result.termination, Failed)
+    assert result.termination.error == "InvalidRequest"
+    assert "none of its members takes image" in result.termination.message
+
+
+async def test_a_pool_whose_seeing_member_is_down_says_so() -> None:
+    pool = Pool([Knowing(["never"], "text"), Member(ScriptedModel([BadCredentials("no key")]), role="failover")])
+    result = await Runtime([Agent("agent", model=pool)]).run("agent", [MEDIA["image"]])
+    assert isinstance(result.termination, Failed)
+    assert result.termination.error == "NoModelLeft"
+    assert "acme:plain: takes no image" in result.termination.message
 
 
 async def test_text_needs_no_modality_and_without_facts_all_goes() -> None:

@@ -10,7 +10,15 @@ import pytest
 
 from wakeful import Agent, ModelRequest, Runtime, ScriptedModel
 from wakeful.errors import ConfigurationError, LiveModelForbidden, UnknownModel
-from wakeful.models import Chunk, ModelRegistry, TextChunk, check_live, forbid_live_models
+from wakeful.models import (
+    Chunk,
+    ModelFacts,
+    ModelRegistry,
+    RateLimit,
+    TextChunk,
+    check_live,
+    forbid_live_models,
+)
 from wakeful.models._registry import VENDORS
 from wakeful.models._vendor import sdk
 from wakeful.types.runs import Failed
@@ -198,3 +206,28 @@ def test_forbidding_returns_what_held_before(live_allowed: None) -> None:
         check_live(Acme("large"))
     assert forbid_live_models(False) is True
     check_live(Acme("large"))
+
+
+# -- names that are misspelt ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (
+            {"rate_limits": {"opnai": RateLimit(requests_per_minute=6)}},
+            r"rate_limits: 'opnai'.*did you mean 'openai'",
+        ),
+        ({"rate_limits": {"antropic:x": RateLimit(requests_per_minute=6)}}, "did you mean 'anthropic'"),
+        ({"facts": {"opnai:gpt-5-mini": ModelFacts()}}, r"facts: 'opnai:gpt-5-mini'.*did you mean 'openai'"),
+    ],
+)
+def test_a_limit_or_a_fact_of_a_vendor_that_is_misspelt_is_refused(options: Any, says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says):
+        Runtime([Agent("agent", model=ScriptedModel([]))], **options)
+
+
+def test_new_models_and_names_of_ones_own_have_limits_and_facts() -> None:
+    limits = {name: RateLimit(requests_per_minute=6) for name in ("acme", "openai:gpt-9", "scripted", "grok:4")}
+    facts = {name: ModelFacts() for name in ("openai:gpt-9", "opnai", "acme:large")}
+    Runtime([Agent("agent", model=ScriptedModel([]))], rate_limits=limits, facts=facts)

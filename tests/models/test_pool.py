@@ -324,6 +324,23 @@ def test_a_pool_that_cannot_work_is_refused_when_the_runtime_is_made(
         Runtime([Agent("agent", model="pool")], models=models)
 
 
+@pytest.mark.parametrize(
+    ("members", "says"),
+    [
+        (
+            "openai:gpt-5-mini",
+            r"a Pool takes a list: Pool\(\['openai:gpt-5-mini', ...\]\); not 'openai:gpt-5-mini'",
+        ),
+        (3, "a Pool takes a list"),
+        ([3], "not 3"),
+        ([Member(None)], "not None"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_no_list_of_models_is_no_pool(members: Any, says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says):
+        Pool(members)
+
+
 def test_a_pool_that_was_given_to_an_agent_is_checked_too() -> None:
     with pytest.raises(ConfigurationError, match=r"agent 'agent': pool .*no vendor 'nobody'"):
         Runtime([Agent("agent", model=Pool(["nobody:b"]))])

@@ -87,6 +87,13 @@ async def test_a_budget_for_thinking_leaves_room_for_the_answer() -> None:
     assert (await _asked("claude-haiku-4-5", ModelRequest("", history(), settings=settings)))["max_tokens"] == 8500
 
 
+@pytest.mark.parametrize("tokens", [-1, 0, 1023])
+async def test_a_budget_for_thinking_that_the_api_refuses_is_not_sent(tokens: int) -> None:
+    request = ModelRequest("", history(), settings=ModelSettings(reasoning=tokens))
+    with pytest.raises(InvalidRequest, match="at least 1,024 tokens"):
+        await _asked("claude-haiku-4-5", request)
+
+
 async def test_an_effort_that_does_not_exist_is_refused_with_those_that_do() -> None:
     with pytest.raises(InvalidRequest, match="known: none, minimal, low"):
         await _asked("claude-sonnet-5", ModelRequest("", history(), settings=ModelSettings(reasoning="huge")))

@@ -7,10 +7,11 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import replace as altered
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from typer.testing import CliRunner
 from wire_anthropic import Anthropic
 from wire_openai import Responses
@@ -18,6 +19,8 @@ from wire_script import Says, Script
 from wire_server import WireServer
 
 from wakeful.cli._app import app
+from wakeful.cli._models import Tried, _line, _look, _report
+from wakeful.models import ModelFacts
 from wakeful.types.runs import Usage
 
 KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "AWS_BEARER_TOKEN_BEDROCK")
@@ -107,10 +110,11 @@ async def test_vendors_are_listed_with_what_they_need_and_whether_they_are_reach
         ("openai:", "a model is named 'vendor:name'"),
         ("openai-compatible:qwen3", "write openai-compatible:qwen3@http://host/v1"),
         ("openai-compatible:qwen3@gpu:8000/v1", "the scheme is missing"),
-        ("openai-compatible:qwen3@http://me:PASSWORD@127.0.0.1:1/v1", "see whether it is there"),
-        ("openai:gpt-5@http://me:PASSWORD@127.0.0.1:1/v1", "pass this model's address as base_url=..."),
+        ("openai-compatible:qwen3@http://127.0.0.1:1/v1", "see whether it is there"),
+        ("openai-compatible:qwen3@http://me:PASSWORD@127.0.0.1:1/v1", "a user or a password in it"),
+        ("openai:gpt-5@http://127.0.0.1:1/v1", "pass this model's address as base_url=..."),
         ("azure:mine", "set AZURE_OPENAI_ENDPOINT"),
-        ("local:large", "the one there is is 'local:smollm2'"),
+        ("local:large", "there is 'local:smollm2'"),
     ],
 )
 def test_what_cannot_be_asked_is_told_with_what_to_do(
@@ -125,8 +129,38 @@ def test_what_cannot_be_asked_is_told_with_what_to_do(
     assert "PASSWORD" not in result.stderr
 
 
+@pytest.mark.parametrize("command", [("run", "Hi"), ("chat",)])
+@pytest.mark.parametrize("model", ["local:smollm3", "openai-compatible:qwen3@gpu:8000/v1"])
+def test_a_model_that_is_none_is_wrong_usage_and_no_failed_run(
+    command: tuple[str, ...], model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_COMPATIBLE_BASE_URL", raising=False)
+    result = CliRunner().invoke(app, [*command, "--model", model])
+    assert (result.exit_code, result.stdout) == (2, "")
+
+
+def test_a_run_without_a_prompt_is_told_what_is_missing() -> None:
+    result = CliRunner().invoke(app, ["run", "--model", "openai:gpt-5-mini"])
+    assert result.exit_code == 2
+    assert 'say what to ask it: wakeful run --model openai:gpt-5-mini "Hello"' in " ".join(result.stderr.split())
+
+
+def test_an_address_of_the_environment_is_shown_and_a_price_only_where_it_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://gateway/v1")
+    assert _line(_look("openai")) == "openai            ready (OPENAI_API_KEY) at http://gateway/v1"
+    monkeypatch.setenv("OPENAI_BASE_URL", "gateway/v1")
+    assert "OPENAI_BASE_URL is wrong: the scheme is missing" in _line(_look("openai"))
+    tried = Tried("a:b", "ready", 1, 2, 1, Usage(3, 4), "end_turn")
+    assert "3 tokens in, 4 out, at a price that isn't known" in _report(tried)
+    free = replace(tried, facts=ModelFacts(input_price=0, output_price=0))
+    assert "0.000000 dollars" in _report(free)
+
+
 async def test_a_model_that_takes_too_long_is_given_up() -> None:
-    async with WireServer(replace(Responses().answer(Script([Says(["…"])])), hold=True)) as server:
+    async with WireServer(altered(Responses().answer(Script([Says(["…"])])), hold=True)) as server:
         env = {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": server.url}
         code, _, err = await wakeful("models", "test", "openai:gpt-5-mini", "--timeout", "0.5", **env)
     assert code == 1

@@ -51,6 +51,14 @@ async def test_reasoning_that_led_to_nothing_is_not_sent_back() -> None:
     assert "rs_1" not in json.dumps(body)
 
 
+async def test_of_reasoning_in_a_row_that_led_to_one_text_only_the_last_is_sent_back() -> None:
+    """An answer that broke off and was gone on with has that of both requests before its text."""
+    thoughts = [Thinking("Hm.", f"rs_{n}", f"gAAA{n}", "openai") for n in range(2)]
+    answer = Heard.of([*thoughts, Text("Well.")])
+    body = await asked(Responses(), ModelRequest("", [user_message("?"), answer, user_message("!")]))
+    assert [item.get("id") or item["type"] for item in body["input"]] == ["message", "rs_1", "message", "message"]
+
+
 async def test_parts_of_a_summary_are_kept_apart_and_the_finished_encryption_is_kept() -> None:
     codec = Responses()
     whole = codec.answer(Script([Thinks(["One."], "rs_1", "gAAA-finished"), Says(["ok"])]))

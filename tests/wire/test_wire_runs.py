@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from wire_script import Calls, Codec, Says, Script
+from wire_script import Calls, Codec, Says, Script, Thinks
 from wire_server import Reply, WireServer
 from wire_vendors import VENDORS
 
@@ -67,6 +70,75 @@ async def test_cancelling_a_run_closes_its_connection(codec: Codec) -> None:
         await asyncio.wait_for(server.gone.wait(), 1)
         result = await handle.result()
     assert isinstance(result.termination, Cancelled)
+
+
+FIRST_USE = """
+import asyncio, sys, threading
+
+from wakeful import Agent, Patience, Runtime
+
+name, module = sys.argv[1:]
+found = []
+
+
+class Watching:
+    def find_spec(self, fullname, path=None, target=None):
+        if fullname == module or fullname.startswith(module + "."):
+            found.append(threading.current_thread() is threading.main_thread())
+
+
+async def main():
+    async with Runtime([Agent("a", model=name)], patience=Patience(retries=0)) as runtime:
+        return await runtime.run("a", "hi")
+
+
+assert module not in sys.modules
+sys.meta_path.insert(0, Watching())
+print(type(asyncio.run(main()).termination).__name__, len(found) > 0, sum(found))
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "variable"),
+    [
+        ("openai-compatible:m@http://127.0.0.1:1/v1", "openai", "OPENAI_COMPATIBLE_API_KEY"),
+        pytest.param("openai:m", "openai", "OPENAI_BASE_URL", marks=pytest.mark.long),
+        pytest.param("anthropic:m", "anthropic", "ANTHROPIC_BASE_URL", marks=pytest.mark.long),
+        pytest.param("google:m", "google.genai", "GOOGLE_GEMINI_BASE_URL", marks=pytest.mark.long),
+        pytest.param("bedrock:m", "boto3", "AWS_ENDPOINT_URL", marks=pytest.mark.long),
+    ],
+)
+def test_the_first_use_of_a_vendor_imports_its_sdk_off_the_event_loop(
+    name: str, module: str, variable: str
+) -> None:
+    keys = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "AWS_BEARER_TOKEN_BEDROCK")
+    place = {"AWS_REGION": "us-east-1", variable: "http://127.0.0.1:1"}
+    done = subprocess.run(
+        [sys.executable, "-c", FIRST_USE, name, module],
+        env={**os.environ, **dict.fromkeys(keys, "k"), **place},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout.split() == ["Failed", "True", "0"], done.stderr
+
+
+async def test_a_thread_goes_on_after_an_answer_that_was_cancelled_while_it_was_thinking(codec: Codec) -> None:
+    if not codec.can.signed_reasoning:
+        pytest.skip(f"{codec.name} has no reasoning that goes back")
+    encrypted = "Z0FB" if codec.name == "openai" else None
+    whole = codec.answer(Script([Thinks(["Hm."], "c2ln", encrypted), Says(["Well."])]))
+    thought = next(place for place, piece in enumerate(whole.pieces) if b"Well." in piece)
+    cut = replace(whole, ends="stall", cut_at=sum(len(piece) for piece in whole.pieces[:thought]))
+    server = WireServer(cut, codec.answer(Script([Says(["Here."])])))
+    async with server, Runtime([Agent("a", model=codec.model(server.url))]) as runtime:
+        handle = await runtime.start("a", "one", thread="t")
+        await asyncio.wait_for(server.stalled.wait(), 5)
+        await handle.cancel()
+        assert isinstance((await handle.result()).termination, Cancelled)
+        assert (await runtime.run("a", "two", thread="t")).text == "Here."
+        parts = codec.read(server.requests[1].body).parts
+    assert parts == [("user", "text", "one"), ("user", "text", "two")]
 
 
 async def test_a_pool_turns_from_what_is_not_the_vendor_to_the_next(codec: Codec) -> None:

@@ -20,15 +20,15 @@ from wire_vendors import VENDORS
 
 from wakeful import Agent, ModelRequest, ModelSettings, Runtime
 from wakeful.cli._models import _look
-from wakeful.errors import BadCredentials, ConfigurationError, ModelError
-from wakeful.models import ModelRegistry, Patience, Pool, forbid_live_models
+from wakeful.errors import BadCredentials, ConfigurationError, ModelError, ModelNotFound
+from wakeful.models import ModelRegistry, Pool, forbid_live_models
 from wakeful.models._threads import Readers, Reading, pieces_of
 from wakeful.models.anthropic import AnthropicModel
 from wakeful.models.bedrock import BedrockModel
 from wakeful.models.compatible import CompatibleModel
 from wakeful.models.google import GoogleModel
 from wakeful.models.local import _engine
-from wakeful.models.openai import OpenAIModel
+from wakeful.models.openai import OpenAIChatModel, OpenAIModel
 
 KEYED: list[Any] = [OpenAIModel, AnthropicModel, GoogleModel, CompatibleModel, BedrockModel]
 OK = Script([Says(["ok"])])
@@ -148,25 +148,89 @@ async def test_a_wait_that_is_too_long_is_told_with_what_would_allow_it() -> Non
     assert len(server.requests) == 1
 
 
-@pytest.mark.usefixtures("live")
-async def test_a_password_in_a_models_name_reaches_neither_events_nor_the_store(tmp_path: Path) -> None:
-    def fails(request: WireRequest) -> Any:
-        return json_reply(500, {"error": {"message": "down"}})
+@pytest.mark.parametrize("pooled", [False, True])
+def test_a_password_in_a_models_name_is_refused_when_the_runtime_is_made(pooled: bool) -> None:
+    name = "openai-compatible:m@http://user:PASSWORD@127.0.0.1:1/v1"
+    agent = Agent("a", model=Pool([name]) if pooled else name)
+    with pytest.raises(
+        ConfigurationError, match=r"m@http://127.*a user or a password.*api_key=.*headers="
+    ) as caught:
+        Runtime([agent])
+    assert "PASSWORD" not in str(caught.value)
 
-    async with WireServer(answer=fails) as server:
-        name = f"openai-compatible:m@{server.url.replace('://', '://user:PASSWORD@')}/v1"
-        file, seen = tmp_path / "runs.db", list[str]()
-        for model in (name, Pool([name])):
-            async with Runtime(
-                [Agent("a", model=model)], store=str(file), patience=Patience(pause=0, longest_retry_after=1)
-            ) as runtime:
-                for _ in range(3):  # Often enough for the breaker to open.
-                    async for event in runtime.stream("a", "hi"):
-                        seen.append(repr(event))
-    assert server.requests[0].headers["authorization"] == f"Basic {b64encode(b'user:PASSWORD').decode()}"
-    assert "PASSWORD" not in "".join(seen)
-    for path in tmp_path.iterdir():  # noqa: ASYNC240
-        assert b"PASSWORD" not in path.read_bytes()
+
+@pytest.mark.parametrize("kind", KEYED)
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("http://user:PASSWORD@host/v1", "a user or a password"),
+        ("http://PASSWORD@host/v1", "a user or a password"),
+        ("http://host/v1?api_key=PASSWORD", "a query"),
+        ("http://host/v1#PASSWORD", "a fragment"),
+        (5, "a text such as"),
+    ],
+)
+def test_an_address_says_where_to_ask_and_nothing_else(kind: Any, url: Any, why: str) -> None:
+    with pytest.raises(ConfigurationError, match=why) as caught:
+        kind("m", base_url=url, **_more(kind))
+    assert "PASSWORD" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "variable"),
+    [
+        (OpenAIModel, "OPENAI_BASE_URL"),
+        (OpenAIChatModel, "OPENAI_BASE_URL"),
+        (AnthropicModel, "ANTHROPIC_BASE_URL"),
+        (GoogleModel, "GOOGLE_GEMINI_BASE_URL"),
+    ],
+)
+async def test_an_address_of_the_environment_is_checked_and_told(
+    kind: Any, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for wrong in ("127.0.0.1:1/v1", "http://u:PASSWORD@host", "http://host?key=PASSWORD"):
+        monkeypatch.setenv(variable, wrong)
+        with pytest.raises(ConfigurationError, match=f"m: {variable} ") as caught:
+            kind("m")
+        assert "PASSWORD" not in str(caught.value)
+    async with WireServer(json_reply(404, {"error": {"message": "nothing here"}})) as server:
+        monkeypatch.setenv(variable, server.url)
+        model = kind("m", api_key="sk-SECRET-1")
+        with pytest.raises(ModelNotFound, match=f"asked at {server.url}, as {variable} says"):
+            await listen(model, HELLO)
+        await model.close()
+        assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"headers": {"a": 1}}, "headers have names and values that are texts; that of 'a' is of the type int"),
+        ({"headers": "x"}, "headers is a dict"),
+        ({"api_key": 12}, "api_key is a text"),
+        ({"timeout": "5"}, "timeout is a positive number of seconds, not '5'"),
+        ({"timeout": 0}, "timeout is a positive number"),
+        ({"timeout": -1}, "timeout is a positive number"),
+        ({"proxy": "nonsense"}, "its proxy is wrong: the scheme is missing"),
+    ],
+)
+@pytest.mark.parametrize("kind", KEYED)
+def test_an_option_that_is_none_is_refused_by_its_name(kind: Any, options: dict[str, Any], why: str) -> None:
+    with pytest.raises(ConfigurationError, match=why):
+        kind("m", **{"base_url": "http://h/v1", **_more(kind), **options})
+
+
+@pytest.mark.parametrize("kind", KEYED)
+@pytest.mark.parametrize("name", ["", " ", None, 3])
+def test_what_is_no_models_name_is_refused(kind: Any, name: Any) -> None:
+    with pytest.raises(ConfigurationError, match="by its name, a text"):
+        kind(name, base_url="http://h/v1", **_more(kind))
+
+
+@pytest.mark.parametrize("kind", [OpenAIModel, AnthropicModel, CompatibleModel])
+def test_an_http_client_that_is_none_is_refused(kind: Any) -> None:
+    with pytest.raises(ConfigurationError, match="http_client is an AsyncClient of httpx2"):
+        kind("m", base_url="http://h/v1", http_client=object())
 
 
 @pytest.mark.parametrize(
@@ -174,8 +238,10 @@ async def test_a_password_in_a_models_name_reaches_neither_events_nor_the_store(
     [
         ("ok@127.0.0.1:1", "scheme is missing"),
         ("ok@user:PASSWORD@127.0.0.1:1", "scheme is missing"),
-        ("ok@ftp://user:PASSWORD@host", "'ftp'"),
-        ("ok@http://user:PASS/WORD@host", "%2F"),
+        ("ok@ftp://host", "'ftp'"),
+        ("ok@http://host:x", "its port is wrong"),
+        ("ok@ftp://user:PASSWORD@host", "a user or a password"),
+        ("ok@http://user:PASS/WORD@host", "a user or a password"),
         ("ok@http://", "no host"),
     ],
 )
@@ -189,7 +255,7 @@ def test_an_address_that_is_none_is_refused_with_its_reason(
 
 
 async def test_replicas_are_models_of_their_own_with_the_facts_of_one() -> None:
-    one, two = (CompatibleModel("ok", base_url=f"http://u:PW@{host}/v1/") for host in ("a", "b"))
+    one, two = (CompatibleModel("ok", base_url=f"http://{host}/v1/") for host in ("a", "b"))
     assert [one.name, two.name] == ["openai-compatible:ok@http://a/v1", "openai-compatible:ok@http://b/v1"]
     assert not Pool([one, two]).problems()
     registry = ModelRegistry()

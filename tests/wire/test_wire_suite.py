@@ -12,7 +12,7 @@ from email.utils import format_datetime
 from typing import Any
 
 import pytest
-from wire_script import Calls, Codec, FaultKind, Says, Script, Thinks
+from wire_script import Calls, Codec, FaultKind, Says, Script, Thinks, json_reply
 from wire_server import Reply, WireServer
 from wire_suite import (
     AUDIO,
@@ -49,6 +49,7 @@ from wakeful.types.content import (
     Document,
     Image,
     Text,
+    Thinking,
     ToolCall,
     Unknown,
     Url,
@@ -261,6 +262,21 @@ async def test_an_id_that_the_vendor_would_not_take_is_replaced(codec: Codec) ->
     assert ident.replace("-", "").replace("_", "").isalnum()
 
 
+async def test_thoughts_that_led_to_nothing_are_left_out(codec: Codec) -> None:
+    """As of an answer that broke off, or was cancelled, before any text of it came: vendors refuse them."""
+    thought = Thinking("Hm.", "c2ln", "Z0FB", codec.name)
+    messages = [user_message("one"), Heard.of([thought]), user_message("two")]
+    seen = codec.read(await asked(codec, ModelRequest("", messages)))
+    assert [(role, kind, value) for role, kind, value in seen.parts] == [
+        ("user", "text", "one"),
+        ("user", "text", "two"),
+    ]
+    messages = [user_message("one"), Heard.of([thought, Text("Well."), thought]), user_message("two")]
+    kinds = [kind for _, kind, _ in codec.read(await asked(codec, ModelRequest("", messages))).parts]
+    # Google's signatures come behind what they sign.
+    assert kinds[-2:] == (["thinking", "text"] if codec.name == "google" else ["text", "text"])
+
+
 @pytest.mark.parametrize(
     ("part", "what"),
     [
@@ -282,6 +298,27 @@ async def test_media_is_sent_or_refused_by_name(codec: Codec, part: Any, what: s
     else:
         with pytest.raises(InvalidRequest, match=f"takes no {type(part).__name__.lower()}"):
             await asked(codec, request)
+
+
+@pytest.mark.parametrize(
+    ("part", "what"),
+    [(Video(Base64("video/mp4", AUDIO)), "video"), (Audio(Base64("audio/wav", AUDIO)), "audio")],
+    ids=["video", "audio"],
+)
+async def test_media_of_earlier_turns_that_a_vendor_does_not_take_becomes_a_note(
+    codec: Codec, part: Any, what: str
+) -> None:
+    call = ToolCall("0190-a", "look", {}, "call_1")
+    messages = [
+        user_message([Text("Look:"), part]),
+        Heard.of([call]),
+        RESULT("0190-a", "look", "here:", parts=[part]),
+        Heard.of([Text("I see.")]),
+        user_message("And now?"),
+    ]
+    said = str(codec.read(await asked(codec, ModelRequest("", messages))).parts)
+    article = "a" if what == "video" else "an"
+    assert said.count(f"[{article} {what} was here]") == (0 if getattr(codec.can, what) else 2)
 
 
 async def test_an_image_in_a_result_reaches_the_model(codec: Codec) -> None:
@@ -637,6 +674,26 @@ async def test_the_key_is_shown_nowhere(codec: Codec) -> None:
     assert raised.value.__cause__ is None
     assert raised.value.__suppress_context__
     assert not any(codec.key in text for text in shown)
+
+
+@pytest.mark.parametrize("shown", ["{0}***{1}", "{0}...{1}", "{0}…", "{0}xxxxxxxx{1}", "{0}********"])
+async def test_a_key_that_a_vendor_abbreviates_is_shown_no_more_than_a_whole_one(codec: Codec, shown: str) -> None:
+    masked = shown.format(codec.key[:8], codec.key[-4:])
+    error = {"type": "authentication_error", "message": f"Incorrect key provided: {masked}. Get another."}
+    outcome = await _outcome(codec, json_reply(401, {"error": error, "message": error["message"]}))
+    assert type(outcome) is BadCredentials
+    assert codec.key[:8] not in str(outcome)
+    assert "Incorrect key provided: ***" in str(outcome)
+    assert "Get another." in str(outcome)
+
+
+async def test_a_very_short_key_is_taken_out_where_it_stands_alone(codec: Codec) -> None:
+    error = {"type": "authentication_error", "message": "abc is no key, says abcde"}
+    async with WireServer(json_reply(401, {"error": error, "message": error["message"]})) as server:
+        model = codec.model(server.url, api_key="abc")
+        with pytest.raises(BadCredentials, match=r"\*\*\* is no key, says abcde"):
+            await listen(model, HELLO)
+        await model.close()  # pyright: ignore[reportAttributeAccessIssue]
 
 
 async def test_a_missing_key_is_named_with_its_variable(codec: Codec, monkeypatch: pytest.MonkeyPatch) -> None:

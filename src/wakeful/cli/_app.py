@@ -93,6 +93,8 @@ def run(
         if model is not None and target is not None and agent is None:
             target, agent, prompt = None, PLAIN, target
         runtime = runtime_for(target, model)
+        if model is not None and prompt is None:
+            raise UsageError(f'say what to ask it: wakeful run --model {shlex.quote(model)} "Hello"')
         if agent is None or prompt is None:
             raise UsageError("say which agent to run, and what to say to it")
         show = _print_json if json else renderer.show

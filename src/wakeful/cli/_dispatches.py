@@ -55,13 +55,19 @@ def retry(
     show(json, {"thread": thread, "revived": ask(place, tenant, revive)}, f"thread {thread!r} is due again")
 
 
+def _attempts(one: Dispatch) -> str:
+    """How often it was tried; nobody says why if its worker ended with it."""
+    count = f"{one.attempts} attempt{'' if one.attempts == 1 else 's'}"
+    return f"{count}: {one.error or 'its worker ended with it'}"
+
+
 def _line(one: Dispatch) -> str:
     run = f" run {one.run_id}" if one.run_id else ""
     line = f"thread {one.thread_id!r}{run} of agent {one.agent_id!r}, priority {one.priority}: "
     if one.dead_at is not None:
-        return f"{line}dead after {one.attempts} attempts: {one.error}"
+        return f"{line}dead after {_attempts(one)}"
     if one.claimed_by is not None:
         return f"{line}claimed by worker {one.claimed_by}"
     due = datetime.fromtimestamp(one.due_at / 1000, UTC).isoformat(timespec="seconds")
-    tried = f", {one.attempts} attempts failed: {one.error}" if one.attempts else ""
+    tried = f", after {_attempts(one)}" if one.attempts else ""
     return f"{line}due {due}{tried}"

@@ -49,9 +49,6 @@ _PLACES = {
     "anthropic": "https://api.anthropic.com",
     "google": "https://generativelanguage.googleapis.com",
 }
-_VARIABLES = {"openai": "OPENAI_BASE_URL", "openai-chat": "OPENAI_BASE_URL", "anthropic": "ANTHROPIC_BASE_URL"}
-
-
 _AWS = (
     "AWS_PROFILE",
     "AWS_WEB_IDENTITY_TOKEN_FILE",
@@ -142,7 +139,7 @@ def _look(vendor: str) -> Vendor:
         needs = "set AWS_REGION"
     if vendor == "local":
         needs = " and ".join(missing())
-    where = os.environ.get(_VARIABLES.get(vendor, "")) or getattr(made, "_base_url", None) or place
+    where = getattr(made, "_base_url", None) or place
     return Vendor(vendor, extra, not needs, key, needs, public(str(where or "")))
 
 
@@ -193,7 +190,9 @@ async def _reach(one: Vendor) -> Vendor:
 
 
 def _line(one: Vendor) -> str:
-    how = f" ({one.key})" if one.key else f" at {one.place}" if one.place else ""
+    how = f" ({one.key})" if one.key else ""
+    if one.place and (not one.key or one.place != _PLACES.get(one.vendor, one.place)):
+        how += f" at {one.place}"
     state = f"ready{how}" if one.configured else f"needs: {one.needs}"
     if one.reachable is not None:
         state += ", reachable" if one.reachable else f", can't be reached: {one.problem}"
@@ -236,12 +235,17 @@ async def _asked(name: str, model: Model, models: ModelRegistry) -> Tried:
     return Tried(public(name), text, early, total, len(texts), usage, stop, models.facts_of(model))
 
 
+def _price(usage: Usage, facts: ModelFacts | None) -> str:
+    known = facts is not None and None not in (facts.input_price, facts.output_price)
+    return f"{usage.cost / 1_000_000:.6f} dollars" if usage.cost or known else "at a price that isn't known"
+
+
 def _report(tried: Tried) -> str:
     usage, facts = tried.usage, tried.facts
     lines = [
         f"{tried.model} answers: {tried.text or '(no text)'}",
         f"  first piece after {tried.first_ms} ms, all {tried.pieces} after {tried.total_ms} ms ({tried.stop})",
-        f"  {usage.input_tokens} tokens in, {usage.output_tokens} out, {usage.cost / 1_000_000:.6f} dollars",
+        f"  {usage.input_tokens} tokens in, {usage.output_tokens} out, {_price(usage, facts)}",
     ]
     if facts is None:
         return "\n".join([*lines, "  nothing is known about this model; give Runtime(facts=...) what you know"])

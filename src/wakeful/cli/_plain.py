@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..agents import Agent
 from ..errors import UsageError
+from ..models import ModelRegistry
 from ..runtime import Runtime
 from ._target import load_runtime
 
@@ -20,4 +21,6 @@ def runtime_for(target: str | None, model: str | None) -> Runtime:
         return load_runtime(target)
     if target is not None:
         raise UsageError(f"--model is for talking without a module; leave it out, or leave {target!r} out")
+    # What is wrong with its name or its address is wrong usage, and no failed run.
+    ModelRegistry().resolve(model)
     return Runtime([Agent(PLAIN, model=model, instructions="You are a helpful assistant.")])

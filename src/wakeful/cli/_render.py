@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from itertools import count
 from math import isfinite
+from typing import Literal
 
 from rich.console import Console
 from rich.text import Text
@@ -25,7 +27,7 @@ from ..types.events import (
     ToolProgress,
 )
 from ..types.messages import Message
-from ..types.runs import BehaviourRequested, Blocked, Cancelled, Failed, Stopped
+from ..types.runs import BehaviourRequested, Blocked, Cancelled, Failed, NaturalEnd, Stopped
 from ..types.tickets import Ticket
 from ._text import arguments_text, call_text, one_line, plain, reply_text
 
@@ -76,6 +78,8 @@ class Renderer:
                 self._done(event)
             case Handoff():
                 self._line(event, f"⇒ {event.from_agent} hands over to {event.to_agent}", "magenta")
+            case ErrorRaised(source="model", retry_at=None) if not event.run.depth:
+                pass  # If it ended the run, the end says so; else nothing was lost by it.
             case ErrorRaised():
                 self.warn(f"{event.source}: {event.error}: {event.message}; the run goes on")
             case RunFinish() if not event.run.depth:
@@ -178,6 +182,11 @@ class Renderer:
     def _finish(self, event: RunFinish) -> None:
         self.end_line()
         match event.termination:
+            case NaturalEnd(truncated=True):
+                self.warn(
+                    "the answer was cut off at the output limit; raise ModelSettings(max_tokens=...), or "
+                    "Limits(continuations=...)"
+                )
             case BehaviourRequested(reason) if reason:
                 self.note(f"ended: {reason}")
             case Stopped(policy, detail):
@@ -202,7 +211,9 @@ class Renderer:
 
 
 def _console(*, stderr: bool) -> Console:
-    return Console(stderr=stderr, markup=False, highlight=False, emoji=False, soft_wrap=True)
+    # Without colours it would still write bold and dim.
+    colors: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
+    return Console(stderr=stderr, color_system=colors, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
 
 def _percent(event: ToolProgress) -> int | None:

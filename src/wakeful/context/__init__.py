@@ -1,5 +1,6 @@
 """Context: token counts, previews of long results, truncation, and summaries of what is older."""
 
+from ..types.messages import newest_turn as newest_turn
 from ._fold import fold as fold
 from ._fold import mended as mended
 from ._policy import Compaction as Compaction
@@ -20,6 +21,5 @@ from ._tokens import Gauges as Gauges
 from ._tokens import count_tokens as count_tokens
 from ._view import READ_RESULT as READ_RESULT
 from ._view import Fit as Fit
-from ._view import newest_turn as newest_turn
 from ._view import preview as preview
 from ._view import truncate as truncate

@@ -13,11 +13,11 @@ from ..models import ModelRequest
 from ..state import StateKey
 from ..types.content import Text, ToolCall, ToolReply, clean_text, text_of
 from ..types.ids import new_id
-from ..types.messages import Message, Producer
+from ..types.messages import Message, Producer, newest_turn
 from ..types.requests import ModelSettings
 from ._policy import Room
 from ._tokens import Gauge, estimate_text
-from ._view import READ_RESULT, newest_turn
+from ._view import READ_RESULT
 
 __all__ = ["Folded", "Mark", "Part", "part_to_summarise", "summary_of", "summary_request"]
 

@@ -9,10 +9,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..types.content import Part, Text, text_of
-from ..types.messages import Message
+from ..types.messages import Message, newest_turn
 from ._fold import note
 
-__all__ = ["READ_RESULT", "Fit", "blocks_of", "leading", "newest_turn", "preview", "truncate"]
+__all__ = ["READ_RESULT", "Fit", "blocks_of", "leading", "preview", "truncate"]
 
 READ_RESULT = "read_result"
 
@@ -66,13 +66,6 @@ def leading(messages: Sequence[Message]) -> int:
     return len(messages)
 
 
-def newest_turn(messages: Sequence[Message]) -> int | None:
-    """The place of the newest message that a user wrote, else of the newest that is in a user's place."""
-    of_users = [place for place, m in enumerate(messages) if m.role == "user" and m.covers is None]
-    shown = [place for place in of_users if messages[place].visibility == "all"]
-    return shown[-1] if shown else of_users[-1] if of_users else None
-
-
 def blocks_of(messages: Sequence[Message]) -> list[tuple[int, int]]:
     """The messages in blocks that stay together, as places: an answer with calls and their results, or one
     message. The messages are mended, so results follow their calls."""
@@ -115,6 +108,8 @@ def truncate(messages: list[Message], weigh: Weigh, most: int, recent: int) -> F
     if start > len(messages) - recent:
         start = max(least, next((one for one in starts if one >= len(messages) - recent), least))
     kept = [*[place for place in pinned if place < start], *range(start, len(messages))]
+    if len(kept) == len(messages) - lead:
+        return Fit(messages, total, False)  # Nothing can be left out.
     weight = weight_from(start)
     shown = [messages[place] for place in kept]
     hole = next((n for n, place in enumerate(kept) if place != lead + n), len(kept))

@@ -53,6 +53,11 @@ class RunResult(Struct, frozen=True, gc=False, kw_only=True):
     status_reason: str = ""
 
     @property
+    def truncated(self) -> bool:
+        """Whether the answer reached the output limit once more often than it is gone on with: it isn't whole."""
+        return isinstance(self.termination, NaturalEnd) and self.termination.truncated
+
+    @property
     def error(self) -> str | None:
         """Why the run is done without having come to its end, if that is so."""
         match self.termination:

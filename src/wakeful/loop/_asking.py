@@ -14,7 +14,8 @@ from ..models import (
     ModelRequest,
     Patience,
     PoolModel,
-    check_modalities,
+    media_in,
+    with_modalities,
 )
 from ..types.messages import Message, user_message
 from ._answer import NO_USAGE, Answer
@@ -63,9 +64,10 @@ class Asking(Attempt, eq=False, kw_only=True):
         self.asked, self.model, self.name = asked, None, ""
         self.tried, self.switches, self.failures, self.breaks = {}, 0, 0, 0
 
-    def choose(self) -> Model:
-        """The model to ask: the one that is wanted, or a member if that is a pool."""
+    def choose(self, request: ModelRequest) -> Model:
+        """The model to ask: the one that is wanted, or a member that can take the request if that is a pool."""
         if isinstance(self.asked, PoolModel):
+            self.media = media_in(request)
             return self.asked.choose(self)
         self.turn_to(self.asked, self.asked.name)
         return self.asked
@@ -75,7 +77,9 @@ async def stream(act: Activation, asking: Asking, line: Line, request: ModelRequ
     """Ask the model once, and take in what it answers."""
     answer, model, guard = asking.answer, line.model, line.guard
     if line.facts is not None:
-        check_modalities(model, line.facts, request)
+        request = with_modalities(model, line.facts, request)
+    if (prepare := getattr(model, "prepare", None)) is not None:
+        await prepare()
     granted = None if guard is None else await guard.enter(request, patience.longest_retry_after)
     checkpoints = Checkpoints(act, answer) if act.env.store.durable else None
     watch = act.watch = act.watch or Watch(act.env.watches)

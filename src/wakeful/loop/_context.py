@@ -249,7 +249,7 @@ class _Shaping:
         recent = self.policy.min_recent
         most = self.gauge.unscaled(room.tokens) - self.own.rest(request, self.gauge)
         found = truncate(list(request.messages), self._weigh, most, recent)
-        if not found.fits:
+        if not found.fits and request.messages[-1].role == "tool":
             request = self._with_reader(request)
             most = self.gauge.unscaled(room.tokens) - self.own.rest(request, self.gauge)
             found = truncate(self._squeezed(request.messages, most), self.gauge.weigh_anew, most, recent)
@@ -277,11 +277,13 @@ class _Shaping:
         weights = [scaled(self.gauge.weigh_anew(message)) for message in least]
         rest = scaled(self.own.rest(request, self.gauge))
         users = 0 if newest is None else weights[newest]
+        parts = [f"instructions and tools {rest:,}"] if rest else []
+        parts += [f"the newest user message {users:,}"]
+        parts += [f"other messages {sum(weights) - users:,}"] if len(least) > 1 else []
         return (
             f"the request doesn't fit into {self.model.name!r}, which has room for {room.tokens:,} tokens: what "
-            f"can't be left out has about {rest + sum(weights):,} (instructions and tools {rest:,}, the newest "
-            f"user message {users:,}, other messages {sum(weights) - users:,}); give it shorter input or fewer "
-            "tools, or the agent a model with a larger window"
+            f"can't be left out has about {rest + sum(weights):,} ({', '.join(parts)}); give it shorter input or "
+            "fewer tools, or the agent a model with a larger window"
         )
 
 
@@ -303,9 +305,10 @@ async def make_room(act: Activation, model: Model, request: ModelRequest, error:
 
 
 def find_reply(messages: Sequence[Message], call_id: str) -> ToolReply | None:
-    """The result of a call, if it is among these messages."""
+    """The result of a call, if it is among these messages: by its id, or by the one that its vendor gave it."""
+    ids = {call_id, *[call.id for m in messages for call in m.calls if call.vendor_id == call_id]}
     found = (message.reply for message in reversed(messages) if message.role == "tool")
-    return next((reply for reply in found if reply is not None and reply.call_id == call_id), None)
+    return next((reply for reply in found if reply is not None and reply.call_id in ids), None)
 
 
 def page_size(act: Activation) -> int:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from ..clock import sleep
-from ..errors import ModelError, NoModelLeft, explain
+from ..errors import ConfigurationError, ModelError, NoModelLeft, explain
 from ..models import Patience, PoolModel
+from ..types.content import Thinking
 from ..types.events import ErrorRaised, InferenceComplete
 from ..types.messages import Message, Producer
 from ..types.runs import Failed, Stopped
@@ -43,12 +44,14 @@ async def failed(act: Activation, asking: Asking, error: ModelError, patience: P
         return
     errors = act.agent.errors
     if errors is not None and error.transient and failures >= errors:
+        _log(act, error)
         keep_partial(act, asking, keep=not anew)
         detail = f"{failures} failures in a row; the last: {error}"
         act.set_run(ending=Stopped("consecutive_errors", detail))
         return
     pause = _pause(asking, error, patience, counted=errors is None)
     if pause is None:
+        _log(act, error)
         kept = keep_partial(act, asking, keep=not anew and (error.transient or isinstance(error, NoModelLeft)))
         if kept and error.transient:
             why = (
@@ -56,18 +59,26 @@ async def failed(act: Activation, asking: Asking, error: ModelError, patience: P
             )
             act.set_run(ending=Failed("StreamBroken", why))
         else:
-            act.set_run(ending=Failed(type(error).__name__, str(error) + _unwaited(error, patience)))
+            act.set_run(ending=Failed(_name(error), str(error) + _unwaited(error, patience)))
         return
     asking.again = True
     asking.answer.break_off(str(error), anew=anew or not error.transient)
-    at = act.now + round(pause * 1000)
-    act.log(ErrorRaised(act.identity, 0, act.now, type(error).__name__, str(error), "model", at))
+    _log(act, error, act.now + round(pause * 1000))
     await act.flush()
     if act.view.run.cancel is None:
         await sleep(act.clock, pause)
         act.now = act.clock.now()
     else:
         give_up(act)
+
+
+def _log(act: Activation, error: ModelError, retry_at: int | None = None) -> None:
+    act.log(ErrorRaised(act.identity, 0, act.now, _name(error), str(error), "model", retry_at))
+
+
+def _name(error: ModelError) -> str:
+    """What the failure is called: a model that was set up wrongly fails by that name."""
+    return type(error.__cause__ if isinstance(error.__cause__, ConfigurationError) else error).__name__
 
 
 def _unwaited(error: ModelError, patience: Patience) -> str:
@@ -109,7 +120,7 @@ def give_up(act: Activation) -> None:
 
 def keep_partial(act: Activation, asking: Asking, *, keep: bool = True) -> bool:
     """What was streamed of an answer that won't be finished stays in the conversation, without its tool calls; and
-    what it cost stays in the account. Returns whether there was any text."""
+    what it cost stays in the account. Thoughts alone are no answer. Returns whether anything was kept."""
     act.asking = None
     answer, run, now = asking.answer, act.view.run, act.now
     if (used := answer.total) is not NO_USAGE:
@@ -117,7 +128,7 @@ def keep_partial(act: Activation, asking: Asking, *, keep: bool = True) -> bool:
         run = replace(run, usage=run.usage + used, updated_at=now)
         act.put_run(run)
     content = answer.content(keep_calls=False) if keep else ()
-    if not any(getattr(part, "text", "") for part in content):
+    if all(isinstance(part, Thinking) for part in content):
         answer.withdraw("the model failed")
         return False
     producer = Producer(run.identity.run_id, run.steps, act.identity.agent_id)

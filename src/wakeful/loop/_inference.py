@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from ..context import READ_RESULT
-from ..errors import ContextOverflow, ModelError, StoreError, explain
+from ..errors import ConfigurationError, ContextOverflow, ModelError, StoreError, explain
 from ..models import Model, ModelRequest, PoolModel
 from ..plugins import (
     AfterInference,
@@ -130,7 +130,7 @@ async def _ask(
     try:
         chosen = asking.model
         if chosen is None or asking.again:
-            chosen = asking.choose()
+            chosen = asking.choose(request)
         if asking.again and answer.whole():  # Another process had it, all but committed.
             end_whole(act, answer, "its process ended")
         else:
@@ -170,7 +170,8 @@ async def _ask(
 
 
 def _wrapped(model: Model, error: Exception) -> ModelError:
-    wrapped = ModelError(f"model {model.name!r} failed: {explain(error)}")
+    known = isinstance(error, ConfigurationError)
+    wrapped = ModelError(str(error) if known else f"model {model.name!r} failed: {explain(error)}")
     wrapped.__cause__ = error
     _log.debug("model %s failed", model.name, exc_info=error)
     return wrapped

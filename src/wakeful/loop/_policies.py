@@ -48,6 +48,7 @@ class Verdict(Struct, frozen=True, gc=False):
 
 _GO_ON = Verdict()
 _NATURAL = Verdict(NaturalEnd())
+_CUT = Verdict(NaturalEnd(truncated=True))
 
 
 def limit_reached(
@@ -102,7 +103,9 @@ def judge(
             return Verdict(stopped)  # Else it would have been gone on with.
         if truncated_call:
             return Verdict(Failed("AnswerTruncated", "the model's tool call was cut off at the output limit"))
-        return _NATURAL if shape is None else _typed(answer, run, limits, policies, shape, tree, now)
+        if shape is None:
+            return _CUT if stop == "max_tokens" else _NATURAL
+        return _typed(answer, run, limits, policies, shape, tree, now)
     for policy in policies:
         match policy:
             case StopOnTool(tool) if tool in [call.name for call in calls]:

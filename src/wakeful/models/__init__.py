@@ -6,7 +6,8 @@ from ._facts import ModelFacts as ModelFacts
 from ._facts import shipped_facts as shipped_facts
 from ._guard import guarded as guarded
 from ._limits import RateLimit as RateLimit
-from ._modalities import check_modalities as check_modalities
+from ._modalities import media_in as media_in
+from ._modalities import with_modalities as with_modalities
 from ._patience import Patience as Patience
 from ._pool import Member as Member
 from ._pool import Pool as Pool

@@ -24,6 +24,8 @@ class Attempt(Struct, eq=False):
     switches: int = 0
     failures: int = 0
     breaks: int = 0
+    # The kinds of media that whoever is asked must take.
+    media: tuple[str, ...] = ()
 
     def turn_to(self, model: Model, name: str) -> None:
         """Ask this model from now on; the name is the one that it is known by."""

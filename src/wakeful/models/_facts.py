@@ -24,6 +24,7 @@ MILLION = 1_000_000
 _MODALITIES = get_args(Modality)
 # A million dollars for a million tokens: more is a slip, and its sums would outgrow what a store keeps.
 _HIGHEST_PRICE = MILLION * MILLION
+_DATE = re.compile(r"\d{4}(-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01]))?)?")
 _PRICES = ("input_price", "output_price", "cached_price", "cache_write_price")
 
 
@@ -96,8 +97,10 @@ def _problems_of(facts: ModelFacts) -> list[str]:
     if not priced and (long, facts.cached_price, facts.cache_write_price) != (None, None, None):
         found.append("ModelFacts has other prices, and no input_price and output_price; give these as well")
     cutoff: Any = facts.cutoff
-    if cutoff is not None and not isinstance(cutoff, str):
-        found.append(f"ModelFacts.cutoff is a date as a text, such as '2025-06-30', not {cutoff!r:.80}")
+    if cutoff is not None and not (isinstance(cutoff, str) and _DATE.fullmatch(cutoff)):
+        found.append(
+            f"ModelFacts.cutoff is a date as a text, such as '2025-06-30' or '2025-06', not {cutoff!r:.80}"
+        )
     return found
 
 
@@ -164,14 +167,14 @@ class FactTable:
                     "facts are ModelFacts by a model's name, such as 'openai:gpt-5-mini'; "
                     f"not {name!r:.80}: {facts!r:.80}"
                 )
-        self._own = dict(own or {})
+        self.own = dict(own or {})
         # By the name that is asked for and the model's own.
         self._known: dict[tuple[str, str], ModelFacts | None] = {}
 
     def of(self, name: str, model: Model | None = None) -> ModelFacts | None:
         """What is known about the model of that name, which may say something itself; None if nothing is."""
-        if name in self._own:
-            return self._own[name]
+        if name in self.own:
+            return self.own[name]
         if (said := getattr(model, "facts", None)) is not None:
             return cast(ModelFacts, said)
         names = (name, name if model is None else model.name)
@@ -184,8 +187,8 @@ class FactTable:
 
     def _find(self, name: str) -> ModelFacts | None:
         if ":" not in name:
-            return self._own.get(name)  # A model of the application's own; the table needn't even be read.
-        tables = (self._own, shipped_facts().models)
+            return self.own.get(name)  # A model of the application's own; the table needn't even be read.
+        tables = (self.own, shipped_facts().models)
         names = (name, without_address(name), _plain(name))
         return next((table[one] for one in names for table in tables if one in table), None)
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..types.content import (
     Audio,
@@ -23,13 +25,24 @@ from ..types.content import (
     Video,
 )
 from ..types.ids import digest_of
-from ..types.messages import Message
+from ..types.messages import Message, newest_turn
 from ..types.requests import OutputSpec
 
-__all__ = ["Entry", "Media", "call_ids", "entries", "kind_of", "output_prompt", "reply_text"]
+__all__ = [
+    "Entry",
+    "Media",
+    "call_ids",
+    "entries",
+    "kind_of",
+    "note_of",
+    "output_prompt",
+    "reply_text",
+    "without_old",
+]
 
 Media = Image | Audio | Video | Document
 _MEDIA = (Image, Audio, Video, Document)
+_ARTICLES: dict[type, str] = {Image: "an", Audio: "an"}
 _NO_RESULT = (Text("There is no result: the call was never answered."),)
 
 
@@ -55,14 +68,19 @@ def entries(
     keep: Callable[[Thinking], bool],
     takes: Callable[[Media], bool],
     in_results: Callable[[Media], bool],
+    *,
+    signs_behind: bool = False,
 ) -> list[Entry]:
     """The messages as entries.
 
     Thinking that `keep` doesn't want is left out, as are blank texts, what a newer version wrote, and replies
-    whose call isn't there. Vendors take media from users, and some in results: a model's own, and those in
-    results for which `in_results` is False, are told by a user right behind it. What the vendor doesn't take of a
-    model's own, because another vendor's model made it, becomes a note.
+    whose call isn't there. So is thinking that led to nothing, as in an answer that broke off, which vendors
+    refuse; with `signs_behind` it may stand behind what it led to. Vendors take media from users, and some in
+    results: a model's own, and those in results for which `in_results` is False, are told by a user right behind
+    it. What the vendor doesn't take of a model's own, because another vendor's model made it, becomes a note; and
+    so does what it doesn't take of earlier turns.
     """
+    messages = without_old(messages, takes)
     replies = {part.call_id: part for message in messages for part in message.content if type(part) is ToolReply}
     found: list[Entry] = []
     late: list[Content] = []
@@ -82,7 +100,7 @@ def entries(
         late = []
         content = [part for part in message.content if _shown(part, keep)]
         if message.role == "assistant":
-            content = _without_media(content, takes, late)
+            content = _led_somewhere(_without_media(content, takes, late), signs_behind)
         add(message.role, content)
         if calls := [part for part in content if type(part) is ToolCall]:
             answers = [_reply(replies, call) for call in calls]
@@ -101,6 +119,13 @@ def _shown(part: Content, keep: Callable[[Thinking], bool]) -> bool:
     return isinstance(part, ToolCall)
 
 
+def _led_somewhere(content: list[Content], signs_behind: bool) -> list[Content]:
+    end = len(content)
+    while end and isinstance(content[end - 1], Thinking):
+        end -= 1
+    return content if end and signs_behind else content[:end]
+
+
 def _without_media(content: list[Content], takes: Callable[[Media], bool], late: list[Content]) -> list[Content]:
     kept: list[Content] = []
     for part in content:
@@ -109,7 +134,7 @@ def _without_media(content: list[Content], takes: Callable[[Media], bool], late:
         elif takes(part):
             late += [Text(f"[The {kind_of(part)} in the answer above:]"), part]
         else:
-            kept.append(Text(f"[There was a part of the kind {kind_of(part)} here.]"))
+            kept.append(note_of(part))
     return kept
 
 
@@ -148,6 +173,48 @@ def call_ids(found: Iterable[Entry], fits: re.Pattern[str]) -> dict[str, str]:
 def kind_of(part: Media) -> str:
     """What a user calls a part of this kind."""
     return type(part).__name__.lower()
+
+
+def note_of(part: Media) -> Text:
+    """What stands in the place of a part that a model can't take."""
+    return Text(f"[{_ARTICLES.get(type(part), 'a')} {kind_of(part)} was here]")
+
+
+def without_old(messages: Sequence[Message], takes: Callable[[Media], bool]) -> Sequence[Message]:
+    """The messages, with a note in place of each medium of earlier turns that isn't taken: what was said of it is
+    there still, and a conversation goes on. A model's own stay as they are."""
+    foreign = [
+        place for place, m in enumerate(messages) if m.role != "assistant" and _has_foreign(m.content, takes)
+    ]
+    newest = (newest_turn(messages) or 0) if foreign else 0
+    if not foreign or foreign[0] >= newest:
+        return messages
+    found = list(messages)
+    for place in [place for place in foreign if place < newest]:
+        found[place] = replace(found[place], content=_noted(found[place].content, takes))
+    return found
+
+
+def _has_foreign(content: Iterable[Content], takes: Callable[[Media], bool]) -> bool:
+    for part in content:
+        if isinstance(part, _MEDIA):
+            if not isinstance(part.source, Unknown) and not takes(part):
+                return True
+        elif type(part) is ToolReply and _has_foreign(part.content, takes):
+            return True
+    return False
+
+
+def _noted(content: Iterable[Any], takes: Callable[[Media], bool]) -> tuple[Any, ...]:
+    found: list[Any] = []
+    for part in content:
+        if isinstance(part, _MEDIA) and not takes(part):
+            found.append(note_of(part))
+        elif type(part) is ToolReply:
+            found.append(replace(part, content=_noted(part.content, takes)))
+        else:
+            found.append(part)
+    return tuple(found)
 
 
 def reply_text(reply: ToolReply) -> str:

@@ -29,6 +29,7 @@ from ..errors import (
 from ._attempt import Attempt
 from ._facts import ModelFacts
 from ._guard import Guard, guarded
+from ._modalities import lacks, media_in, with_modalities
 from ._protocol import Chunk, Model, ModelRequest
 from ._secrets import public
 
@@ -76,6 +77,20 @@ class Pool(Struct, frozen=True):
     sticky: Literal["thread", "run"] = "thread"
     waits: float = 5.0
     switches: int = 3
+
+    def __post_init__(self) -> None:
+        members: Any = self.members
+        if isinstance(members, str) or not isinstance(members, Sequence):
+            raise ConfigurationError(f"a Pool takes a list: Pool(['openai:gpt-5-mini', ...]); not {members!r:.80}")
+        models = [one.model if isinstance(one, Member) else one for one in cast(Sequence[Any], members)]
+        wrong = [one for one in models if not isinstance(one, str | Pool) and not hasattr(one, "stream")]
+        if wrong:
+            raise ConfigurationError(
+                [
+                    f"a Pool's members are models, their names, or a Member of those; not {one!r:.80}"
+                    for one in wrong
+                ]
+            )
 
     @property
     def name(self) -> str:
@@ -151,7 +166,7 @@ class PoolModel:
                 continue
             try:
                 self._models.check(member.model)
-            except UnknownModel as error:
+            except (UnknownModel, ConfigurationError) as error:
                 problems.append(str(error))
         return [f"pool {self.name!r}: {problem}" for problem in problems]
 
@@ -174,9 +189,14 @@ class PoolModel:
     def choose(self, attempt: Attempt) -> Model:
         """The member that is asked next for this answer: the first that may be, or the one that may be soonest."""
         reasons = dict(attempt.tried)
+        blind = 0
         soonest: tuple[float, Member, Model] | None = None
         for member in self._in_order(attempt) if attempt.switches <= self.pool.switches else ():
             if member.name in reasons or (model := self._ready(member, reasons)) is None:
+                continue
+            if (kind := lacks(self._models.facts_of(model), attempt.media)) is not None:
+                reasons[member.name] = f"takes no {kind}"
+                blind += 1
                 continue
             guard = self._models.guard(model)
             blocked = None if guard is None else guard.blocked()
@@ -186,6 +206,11 @@ class PoolModel:
             reasons[member.name] = blocked[1]
             if blocked[0] <= self.pool.waits and (soonest is None or blocked[0] < soonest[0]):
                 soonest = blocked[0], member, model
+        if soonest is None and blind == len(self.pool.all):
+            media = " and ".join(attempt.media)
+            raise InvalidRequest(
+                f"pool {self.name!r}: none of its members takes {media}; add one that does, or leave it out"
+            )
         if soonest is None:
             raise self._nobody(attempt, reasons)
         attempt.turn_to(soonest[2], soonest[1].name)
@@ -198,7 +223,7 @@ class PoolModel:
         if until <= now:
             try:
                 return self._models.resolve(member.model)
-            except (ModelError, ConfigurationError) as error:
+            except (ModelError, ConfigurationError, UnknownModel) as error:
                 until, why = now + QUARANTINE * 1000, explain(error)
                 self._out[member.name] = until, why
         reasons[member.name] = f"not asked for another {(until - now) / 1000:.0f} s: {why}"
@@ -239,12 +264,13 @@ class PoolModel:
     async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         """Have a member answer, and another where one fails before its answer begins. The loop doesn't come this
         way: it chooses by itself, and recovers."""
-        attempt = Attempt()
+        attempt = Attempt(media=media_in(request))
         while True:
             model = self.choose(attempt)
-            began = False
+            began, facts, guard = False, self._models.facts_of(model), self._models.guard(model)
+            sent = request if facts is None else with_modalities(model, facts, request)
             try:
-                async with aclosing(guarded(self._models.guard(model), model, request, self.pool.waits)) as chunks:
+                async with aclosing(guarded(guard, model, sent, self.pool.waits)) as chunks:
                     async for chunk in chunks:
                         began = True
                         yield chunk

@@ -102,7 +102,8 @@ Chunk = (
 
 class Model(Protocol):
     """A model. `live` is False only for those that never leave the process, such as scripted ones. One that holds
-    something open may have an async `close`, which the runtime awaits at its own end."""
+    something open may have an async `close`, which the runtime awaits at its own end. One that has something to
+    load may have an async `prepare`, which is awaited before each request, and doesn't count for `Patience`."""
 
     @property
     def name(self) -> str:

@@ -18,7 +18,7 @@ from ._guard import Breaker, Guard
 from ._limits import Bucket, RateLimit
 from ._pool import Pool, PoolModel
 from ._protocol import Model
-from ._secrets import public
+from ._secrets import check_address, public
 
 __all__ = ["VENDORS", "Line", "ModelRegistry", "VendorFactory", "check_live", "forbid_live_models"]
 
@@ -106,9 +106,21 @@ class ModelRegistry:
                 self._vendors[name] = cast(VendorFactory, entry)
 
     def problems(self) -> list[str]:
-        """What is wrong with the pools that were given by name."""
+        """What is wrong with the pools that were given by name, and which limits and facts are misspelt."""
         pools = [model for model in self._models.values() if isinstance(model, PoolModel)]
-        return [problem for pool in pools for problem in pool.problems()]
+        found = [problem for pool in pools for problem in pool.problems()]
+        found += [problem for name in self._buckets for problem in self._misspelt(name, "rate_limits")]
+        return found + [problem for name in self._facts.own for problem in self._misspelt(name, "facts")]
+
+    def _misspelt(self, name: str, where: str) -> list[str]:
+        """A name for which there is no vendor, and one that is nearly so. Others may be those of model objects."""
+        vendor, colon, _ = name.partition(":")
+        if name in self._models or vendor in self._vendors or (where == "facts" and not colon):
+            return []
+        from difflib import get_close_matches  # It is slow to import, and few have names of their own here.
+
+        close = get_close_matches(vendor, self._vendors, n=1, cutoff=0.85)
+        return [f"{where}: {name!r}: no vendor {vendor!r}; did you mean {close[0]!r}?"] if close else []
 
     def check(self, model: str | Model | Pool) -> None:
         """Refuse a name that no vendor or model answers to, without making anything."""
@@ -124,6 +136,8 @@ class ModelRegistry:
             return
         vendor, colon, name = model.partition(":")
         if colon and name and vendor in self._vendors:
+            if vendor in VENDORS and "@" in name:
+                check_address(model)
             return
         raise UnknownModel(self._explain(model, vendor, bool(colon and name)))
 

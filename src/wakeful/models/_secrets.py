@@ -7,20 +7,38 @@ import os
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from re import Pattern
+from typing import Any, TypeVar, cast
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
 from ..errors import BadCredentials, ConfigurationError, ModelError
 
-__all__ = ["Key", "checked_url", "forms_of", "headers_of", "hide", "named", "public", "scrub"]
+__all__ = [
+    "Key",
+    "check_address",
+    "checked_proxy",
+    "checked_url",
+    "forms_of",
+    "headers_of",
+    "hide",
+    "named",
+    "public",
+    "scrub",
+]
 
 E = TypeVar("E", bound=ModelError)
 
-# What is shorter is in every other word; nobody's secret is.
+# What is shorter is in every other word.
 _LEAST = 4
+# What vendors put between the beginning of a key and its end.
+_MASKED = r"[\w-]*(?:[*•…]|\.\.|[xX]{4})[\w.*•…-]*"
 # Also where the password has a slash, which it mustn't: what looks like a port is no number then.
 _USERINFO = re.compile(r"(://)(?:[^/?#\s]*@|[^/?#\s@]*:(?!\d+(?:[/?#\s]|$))\S*@)")
 _QUERY = re.compile(r"(://[^\s?#]*)[?#]\S*")
+_LOGIN = (
+    " has a user or a password in it, which logs would show; give a key as api_key=... or in the environment, and "
+    "any other login as headers={'Authorization': ...}"
+)
 _BEARER = re.compile(r"(?i)\b(bearer\s+)[\w.~+/=-]{20,}")
 _PLAIN = re.compile(r"[!-~]+")
 
@@ -31,6 +49,8 @@ class Key:
     __slots__ = ("_given", "names")
 
     def __init__(self, given: str | None, *names: str) -> None:
+        if not isinstance(cast(Any, given), str | None):
+            raise ConfigurationError(f"api_key is a text, not of the type {type(given).__name__}")
         self._given = given
         self.names = names
 
@@ -76,30 +96,66 @@ def public(text: str) -> str:
     return _QUERY.sub(r"\1", _USERINFO.sub(r"\1", text)) if "://" in text else text
 
 
-def checked_url(model: str, url: str) -> str:
-    """The address; refused if it is none that HTTP can reach."""
-    try:
-        parts = urlsplit(url.strip())
-        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
+def checked_url(model: str, url: Any, what: str = "its base URL") -> str:
+    """The address; refused if it is none that HTTP can reach, or has more in it than where to ask. `what` names it
+    in errors."""
+    said = f"{public(model)}: {what}"
+    parts = _split(said, url, ("http", "https"), "http://127.0.0.1:8000/v1")
+    if parts.username is not None or parts.password is not None:
+        raise ConfigurationError(said + _LOGIN)
+    if parts.query or parts.fragment:
         raise ConfigurationError(
-            f"{public(model)}: its base URL isn't a URL: its host or its port is wrong, or its password has a "
-            "character that must be written as in %2F"
-        ) from None
-    if not good:
-        scheme, colon, _ = url.partition("://")
-        why = f"the scheme {scheme!r} is none of http and https" if colon else "the scheme is missing"
-        if colon and scheme in ("http", "https"):
-            why = "it has no host, or its port is wrong"
-        raise ConfigurationError(
-            f"{public(model)}: its base URL is wrong: {why}; write it as in http://127.0.0.1:8000/v1"
+            f"{said} has a query or a fragment, behind a ? or a #, which no request would carry; leave it out, "
+            "and give a key as api_key=... or in headers={...}"
         )
     return url.strip()
 
 
-def headers_of(model: str, headers: Mapping[str, str] | None) -> dict[str, str]:
+def check_address(name: str) -> None:
+    """Refuse the name of a model whose address has a user or a password in it: names are shown everywhere."""
+    if _USERINFO.search(name) is not None:
+        raise ConfigurationError(f"{public(name)}: its base URL{_LOGIN}")
+
+
+def checked_proxy(model: str, url: Any) -> str:
+    """The address of a proxy, in which a user and a password may be."""
+    _split(f"{model}: its proxy", url, ("http", "https", "socks5", "socks5h"), "http://127.0.0.1:3128")
+    return url.strip()
+
+
+def _split(said: str, url: Any, schemes: tuple[str, ...], example: str) -> SplitResult:
+    if not isinstance(url, str):
+        raise ConfigurationError(f"{said} is a text such as {example}, not {url!r:.80}")
+    try:
+        parts = urlsplit(url.strip())
+        good = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        raise ConfigurationError(
+            f"{said} isn't a URL: its host or its port is wrong, or it has a character that must be written as in "
+            "%2F"
+        ) from None
+    if not good:
+        scheme, colon, _ = url.partition("://")
+        known = " and ".join((", ".join(schemes[:-1]), schemes[-1]))
+        why = f"the scheme {scheme!r} is none of {known}" if colon else "the scheme is missing"
+        if colon and scheme in schemes:
+            why = "it has no host, or its port is wrong"
+        raise ConfigurationError(f"{said} is wrong: {why}; write it as in {example}")
+    return parts
+
+
+def headers_of(model: str, headers: Any) -> dict[str, str]:
     """The headers without the spaces around their values; one that can't be sent is refused by its name."""
-    found = {name: value.strip() for name, value in (headers or {}).items()}
+    if not isinstance(headers, Mapping | None):
+        raise ConfigurationError(f"{model}: headers is a dict of names and texts, not {type(headers).__name__}")
+    found: dict[str, str] = {}
+    for name, value in cast(Mapping[Any, Any], headers or {}).items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise ConfigurationError(
+                f"{model}: headers have names and values that are texts; that of {name!r:.80} is of the type "
+                f"{type(value).__name__}"
+            )
+        found[name] = value.strip()
     for name, value in found.items():
         if not (value.isascii() and (value.isprintable() or not value)):
             raise ConfigurationError(
@@ -109,9 +165,14 @@ def headers_of(model: str, headers: Mapping[str, str] | None) -> dict[str, str]:
     return found
 
 
-def forms_of(*keys: str | None, urls: Iterable[str | None] = (), headers: Iterable[str] = ()) -> tuple[str, ...]:
-    """Every form in which an error may repeat these; the longest first."""
+def forms_of(
+    *keys: str | None, urls: Iterable[str | None] = (), headers: Iterable[str] = ()
+) -> tuple[Pattern[str], ...]:
+    """Every form in which an error may repeat these; the longest first. A key is also known by its beginning with
+    a mask behind it, as vendors abbreviate it, and one that is very short where it stands alone."""
     secrets = [key for key in keys if key]
+    short = {key for secret in secrets if len(key := secret.strip()) < _LEAST and key}
+    begun = {secret.strip()[:_LEAST] for secret in secrets if len(secret.strip()) >= 2 * _LEAST}
     for url in urls:
         secrets += _in_url(url or "")
     for value in headers:
@@ -123,7 +184,10 @@ def forms_of(*keys: str | None, urls: Iterable[str | None] = (), headers: Iterab
         for form in (one, repr(one)[1:-1], json.dumps(one)[1:-1], quote(one, safe=""))
         if len(form) >= _LEAST
     }
-    return tuple(sorted(forms, key=len, reverse=True))
+    exact = [re.escape(form) for form in sorted(forms, key=len, reverse=True)]
+    alone = [rf"(?<![\w-]){re.escape(form)}(?![\w-])" for form in sorted(short)]
+    masked = [re.escape(form) + _MASKED for form in sorted(begun)]
+    return tuple([re.compile(form) for form in (*exact, *masked, *alone)])
 
 
 def _in_url(url: str) -> list[str]:
@@ -148,14 +212,14 @@ def _in_header(value: str) -> list[str]:
     return found
 
 
-def scrub(text: str, secrets: Iterable[str]) -> str:
+def scrub(text: str, secrets: Iterable[Pattern[str]]) -> str:
     """The text without the secrets, which some vendors and SDKs repeat in their errors."""
     for secret in secrets:
-        text = text.replace(secret, "***")
+        text = secret.sub("***", text)
     return _BEARER.sub(r"\1***", _USERINFO.sub(r"\1***@", text))
 
 
-def hide(error: E, secrets: Iterable[str]) -> E:
+def hide(error: E, secrets: Iterable[Pattern[str]]) -> E:
     """The same error, without the secrets in its words: what each adapter does before an error leaves it."""
     error.args = (scrub(str(error), secrets), *error.args[1:])
     if error.request_id is not None:

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, ClassVar, Unpack
 
-from ..errors import ModelError, explain
+from ..errors import ConfigurationError, ModelError, explain
 from ._base import Client, Options, VendorModel
 from ._faults import beginning_of, broken, error_of, fault_of, no_stream, unreachable
 from ._protocol import Chunk
@@ -40,6 +40,10 @@ class SdkModel(VendorModel):
         **options: Unpack[Options],
     ) -> None:
         super().__init__(vendor, model, key, base_url=base_url, address=address, **options)
+        if http_client is not None and not (hasattr(http_client, "send") and hasattr(http_client, "aclose")):
+            raise ConfigurationError(
+                f"{self.name}: http_client is an AsyncClient of httpx2, not {http_client!r:.80}"
+            )
         self._http_client = http_client
         self._client = Client[Any](self._made, self._closed)
 
@@ -77,7 +81,7 @@ class SdkModel(VendorModel):
     async def _opened(
         self, method: Callable[[Any], Any], body: Mapping[str, Any], reader: Reader
     ) -> AsyncGenerator[Any, None]:
-        stream = await method(self._client.get())(**_as_it_is(body))
+        stream = await method(self._client.get())(**_as_it_is(self._sent(body)))
         try:
             response, reader.begun = stream.response, True
             headers = response.headers
@@ -88,6 +92,10 @@ class SdkModel(VendorModel):
             yield stream
         finally:
             await stream.close()
+
+    def _sent(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The request as it is sent, made once the SDK is there."""
+        return body
 
     def _explained(self, error: Exception, reader: Reader) -> ModelError:
         import httpx2 as http  # It came with the SDK, whichever it is.

@@ -317,8 +317,8 @@ class Handoff(Event, frozen=True, gc=False, tag="handoff"):
 
 
 class ErrorRaised(Event, frozen=True, gc=False, omit_defaults=True, tag="error"):
-    """Something failed and the run went on: a model call that is tried again, an action, a notice. `retry_at` is
-    when a model is asked again, in milliseconds."""
+    """Something failed: a model call, an action, a notice. `retry_at` is when a model is asked again, in
+    milliseconds; the last failure of a model, which ends the run, has none."""
 
     error: str
     message: str

@@ -13,7 +13,7 @@ from .content import Content, Role, Text, ToolCall, ToolReply, clean_text, text_
 from .ids import new_id, now_ms
 from .mail import MAX_MESSAGE_BYTES
 
-__all__ = ["Message", "Producer", "Visibility", "input_of", "user_message"]
+__all__ = ["Message", "Producer", "Visibility", "input_of", "newest_turn", "user_message"]
 
 Visibility = Literal["all", "internal"]
 
@@ -67,6 +67,13 @@ class Message(Struct, frozen=True, gc=False, omit_defaults=True):
             if type(part) is ToolReply:
                 return part
         return None
+
+
+def newest_turn(messages: Sequence[Message]) -> int | None:
+    """The place of the newest message that a user wrote, else of the newest that is in a user's place."""
+    of_users = [place for place, m in enumerate(messages) if m.role == "user" and m.covers is None]
+    shown = [place for place in of_users if messages[place].visibility == "all"]
+    return shown[-1] if shown else of_users[-1] if of_users else None
 
 
 _PARTS = get_args(Content)

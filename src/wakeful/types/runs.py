@@ -107,8 +107,11 @@ class Usage(Struct, frozen=True, gc=False, omit_defaults=True):
         )
 
 
-class NaturalEnd(Struct, frozen=True, gc=False, tag="natural_end"):
-    """The model answered and asked for nothing more."""
+class NaturalEnd(Struct, frozen=True, gc=False, omit_defaults=True, tag="natural_end"):
+    """The model answered and asked for nothing more. `truncated` says that the answer reached the output limit and
+    isn't whole."""
+
+    truncated: bool = False
 
 
 class BehaviourRequested(Struct, frozen=True, gc=False, omit_defaults=True, tag="behaviour_requested"):

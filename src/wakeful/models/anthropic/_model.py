@@ -20,6 +20,7 @@ class AnthropicModel(OwnModel):
 
     vendor, variable = "anthropic", "ANTHROPIC_API_KEY"
     places = ("ANTHROPIC_BASE_URL",)
+    modules = ("anthropic", "anthropic.resources.messages", "httpcore2")
 
     def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         """Answer the request."""

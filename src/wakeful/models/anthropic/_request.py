@@ -19,6 +19,7 @@ __all__ = ["OUTPUT_TOOL", "messages_request"]
 OUTPUT_TOOL = "give_answer"
 # The version of the API that still has settings for sampling.
 _SAMPLING_VERSION = "2023-06-01"
+_LEAST_BUDGET = 1024
 # How many tokens an effort stands for with models that have a budget.
 _BUDGETS = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16_384, "xhigh": 24_576, "max": 31_999}
 _EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh", "max": "max"}
@@ -93,6 +94,10 @@ def _thinking(shown: str, model: str, reasoning: str | int | None) -> tuple[dict
     if reasoning is None:
         return None, None
     if isinstance(reasoning, int):
+        if reasoning < _LEAST_BUDGET:
+            raise InvalidRequest(
+                f"{shown} thinks with at least {_LEAST_BUDGET:,} tokens, not {reasoning:,}; say 'none' for none"
+            )
         return {"type": "enabled", "budget_tokens": reasoning}, None
     if reasoning == "none":
         return {"type": "disabled"}, None

@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
+from re import Pattern
 from typing import Any, Unpack, cast
 
 from ...errors import BadCredentials, ConfigurationError, InvalidRequest, ModelError, explain
@@ -47,6 +48,8 @@ class BedrockModel(VendorModel):
     The credentials are those that AWS's own tools find, of `profile` if there is one; or a Bedrock API key, which
     is `api_key` or AWS_BEARER_TOKEN_BEDROCK.
     """
+
+    modules = ("boto3", "botocore.config", "botocore.httpsession")
 
     def __init__(
         self,
@@ -168,7 +171,7 @@ class BedrockModel(VendorModel):
             return unreachable(self.name, error, timeout=False)
         return ModelError(f"{self.name} could not be asked: {explain(error)}")
 
-    def _secrets(self, headers: Mapping[str, Any]) -> tuple[str, ...]:
+    def _secrets(self, headers: Mapping[str, Any]) -> tuple[Pattern[str], ...]:
         return (*super()._secrets(headers), *forms_of(*[os.environ.get(name) for name in _AWS_KEYS]))
 
     def _check_environment(self) -> None:

@@ -22,6 +22,8 @@ class AzureModel(ChatModel):
     or AZURE_OPENAI_API_KEY; in its place `token_provider` may give tokens of Entra ID.
     """
 
+    places = ("AZURE_OPENAI_ENDPOINT",)
+
     def __init__(
         self,
         deployment: str,
@@ -33,8 +35,7 @@ class AzureModel(ChatModel):
         **options: Unpack[SdkOptions],
     ) -> None:
         key = Key(api_key, "AZURE_OPENAI_API_KEY")
-        place = endpoint or os.environ.get("AZURE_OPENAI_ENDPOINT") or None
-        super().__init__("azure", deployment, key, base_url=place, address=endpoint, **options)
+        super().__init__("azure", deployment, key, base_url=endpoint or None, address=endpoint, **options)
         self._api_version = api_version or os.environ.get("OPENAI_API_VERSION")
         self._token_provider = token_provider
         for value, name, variable in (

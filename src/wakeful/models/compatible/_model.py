@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Unpack
 
 from ...errors import ConfigurationError
+from .._base import check_name
 from .._secrets import Key, checked_url
 from .._stainless import SdkOptions
 from ..openai._model import ChatModel, OptionalKey
@@ -68,14 +69,17 @@ class CompatibleModel(ChatModel):
         if server is not None and server not in SERVERS:
             raise ConfigurationError(f"no server {server!r} is known (known: {', '.join(SERVERS)})")
         known = PLAIN if server is None else SERVERS[server]
+        check_name(server or "openai-compatible", model)
         if (found := _ADDRESS.search(model)) is not None:
             model, base_url = model[: found.start()], base_url or found[1]
         address = base_url if base_url != known.base_url else None
-        base_url = base_url or next((os.environ[n] for n in known.urls if os.environ.get(n)), known.base_url)
+        self.places = known.urls
+        told = any(os.environ.get(name, "").strip() for name in known.urls)
+        base_url = base_url or (None if told else known.base_url)
         name, at, place = model.rpartition("@")
-        if base_url is None and at:
+        if base_url is None and not told and at:
             checked_url(f"openai-compatible:{name.partition('@')[0]}", place)
-        if base_url is None:
+        if base_url is None and not told:
             raise ConfigurationError(
                 f"openai-compatible:{model} needs a base URL: write openai-compatible:{model}@http://host/v1, "
                 "set OPENAI_COMPATIBLE_BASE_URL, or pass base_url=..."

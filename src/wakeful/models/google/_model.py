@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from functools import cache
 from typing import Any, Unpack, cast
@@ -77,6 +77,8 @@ class GoogleModel(VendorModel):
     tools find it.
     """
 
+    modules = ("google.genai", "google.genai.errors", "httpcore2")
+
     def __init__(
         self,
         model: str,
@@ -90,9 +92,10 @@ class GoogleModel(VendorModel):
         **options: Unpack[Options],
     ) -> None:
         key = Key(api_key, "GEMINI_API_KEY", "GOOGLE_API_KEY")
-        super().__init__("google", model, key, base_url=base_url, address=base_url or location, **options)
         asked = os.environ.get("GOOGLE_GENAI_USE_VERTEXAI", "").lower() in ("1", "true")
         self._vertex = vertex if vertex is not None else bool(project or credentials or asked)
+        self.places = ("GOOGLE_VERTEX_BASE_URL" if self._vertex else "GOOGLE_GEMINI_BASE_URL",)
+        super().__init__("google", model, key, base_url=base_url, address=base_url or location, **options)
         self._by_key = api_key is not None
         self._project = project or os.environ.get("GOOGLE_CLOUD_PROJECT")
         self._location = location or os.environ.get("GOOGLE_CLOUD_LOCATION")
@@ -101,6 +104,11 @@ class GoogleModel(VendorModel):
 
     def __repr__(self) -> str:
         return f"GoogleModel({self.model!r}{', vertex=True' if self._vertex else ''})"
+
+    def _load(self) -> None:
+        super()._load()
+        with suppress(Exception):
+            _trust()
 
     def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         """Answer the request."""

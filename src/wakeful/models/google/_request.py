@@ -59,7 +59,8 @@ class GoogleSettings(TypedDict, total=False):
 def request_of(model: str, name: str, request: ModelRequest) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The contents and the config, as the SDK takes them."""
     old = re.match(r"gemini-[12]\.", model.rpartition("/")[2]) is not None
-    found = entries(request.messages, _ours, _takes, lambda part: _in_results(part, old))
+    # A signature may come behind the text that it signs.
+    found = entries(request.messages, _ours, _takes, lambda part: _in_results(part, old), signs_behind=True)
     ids = call_ids(found, _IDS)
     contents = [_content(name, entry, ids, old) for entry in found]
     return contents, _config(name, request, old)

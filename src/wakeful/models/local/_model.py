@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
-from ...errors import InvalidRequest, ModelNotFound, WakefulError, explain
+from ...errors import InvalidRequest, UnknownModel, WakefulError, explain
 from ...types.events import StopReason
 from ...types.runs import Usage
 from .._faults import broken, error_of, fault_of
@@ -28,7 +28,7 @@ class LocalModel:
 
     def __init__(self, name: str = "smollm2") -> None:
         if name != "smollm2":
-            raise ModelNotFound(f"there is no local model {name!r}; the one there is is 'local:smollm2'")
+            raise UnknownModel(f"there is no local model {name!r}; there is 'local:smollm2'")
         self.name = f"local:{name}"
         self._engine = Engine()
 

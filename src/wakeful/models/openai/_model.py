@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from functools import cache
 from typing import Any, get_type_hints
 
@@ -30,7 +30,13 @@ class OptionalKey(Key):
 
 
 class _OpenAI(SdkModel):
-    places = ("OPENAI_BASE_URL",)
+    modules = (
+        "openai",
+        "openai.resources.chat.chat",
+        "openai.resources.chat.completions.completions",
+        "openai.resources.responses.responses",
+        "httpcore2",
+    )
 
     def _made(self) -> Any:
         openai = sdk("openai", "openai")
@@ -43,6 +49,7 @@ class OpenAIModel(OwnModel, _OpenAI):
     """A model by the Responses API: `OpenAIModel("gpt-5-mini")`. The key is `api_key`, or OPENAI_API_KEY."""
 
     vendor, variable = "openai", "OPENAI_API_KEY"
+    places = ("OPENAI_BASE_URL",)
 
     def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         """Answer the request."""
@@ -62,9 +69,9 @@ class ChatModel(_OpenAI):
         own = settings_of(self.name, request.settings.extra, self.settings)
         body = chat_request(self.model, self.name, request, own, self.dialect, _known())
         reader = ChatReader(self.name, request.output is not None)
-        return self._streamed(lambda client: client.chat.completions.create, self._unsigned(body), reader)
+        return self._streamed(lambda client: client.chat.completions.create, body, reader)
 
-    def _unsigned(self, body: dict[str, Any]) -> dict[str, Any]:
+    def _sent(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """The request, without a key where there is none to send."""
         if not isinstance(self._key, OptionalKey) or self._key.found is not None:
             return body
@@ -84,3 +91,4 @@ class OpenAIChatModel(OwnModel, ChatModel):
     """A model by Chat Completions: `OpenAIChatModel("gpt-4.1")`. The key is `api_key`, or OPENAI_API_KEY."""
 
     vendor, variable = "openai-chat", "OPENAI_API_KEY"
+    places = ("OPENAI_BASE_URL",)

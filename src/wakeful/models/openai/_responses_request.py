@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from ...errors import InvalidRequest
-from ...types.content import Text, Thinking, ToolCall
+from ...types.content import Content, Text, Thinking, ToolCall
 from .._history import Entry, Media, call_ids, entries, output_prompt, reply_text
 from .._protocol import ModelRequest
 from .._vendor import settings_of
@@ -147,12 +148,18 @@ def _answer(entry: Entry, ids: dict[str, str]) -> list[dict[str, Any]]:
             arguments = msgspec.json.encode(part.arguments).decode()
             call = {"call_id": ids[part.id], "name": part.name, "arguments": arguments}
             items.append({"type": "function_call", **call})
-        elif isinstance(part, Thinking) and any(not isinstance(p, Thinking) for p in entry.content[index:]):
-            # Reasoning that led to nothing, as in an answer that was cut off, is refused.
+        elif isinstance(part, Thinking) and _leads(entry.content[index + 1 :]):
             summary = [{"type": "summary_text", "text": part.text}] if part.text else []
             kept = {"id": part.signature or "", "summary": summary, "encrypted_content": part.encrypted}
             items.append({"type": "reasoning", **kept})
     return items
+
+
+def _leads(after: Sequence[Content]) -> bool:
+    """Whether reasoning goes back: it must lead to something. Of an answer that broke off and was gone on with,
+    whose text is one, only the last does; before a call there may be several in a row."""
+    led_to = next((part for part in after if not isinstance(part, Thinking)), None)
+    return led_to is not None and (led_to is after[0] or isinstance(led_to, ToolCall))
 
 
 def _results(shown: str, entry: Entry, ids: dict[str, str], detail: str | None) -> list[dict[str, Any]]:
