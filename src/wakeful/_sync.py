@@ -6,7 +6,7 @@ import asyncio
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from .errors import UsageError
 
@@ -34,21 +34,39 @@ class OwnLoop:
             threading.Thread(target=_serve, args=(loop,), name="wakeful-loop", daemon=True).start()
             # The thread doesn't know the owner.
             weakref.finalize(owner, _stop, loop)
-        quiet = threading.Event()
-        future = asyncio.run_coroutine_threadsafe(_then(work(), quiet), self._loop)
+        given = _Given(work())
         try:
-            return future.result()
+            return asyncio.run_coroutine_threadsafe(given.do(), self._loop).result()
         except KeyboardInterrupt:
-            future.cancel()
-            quiet.wait(grace + 1)
+            # It may come at any moment, and so before there is a future to cancel.
+            self._loop.call_soon_threadsafe(given.cancel)
+            given.quiet.wait(grace + 1)
             raise
 
 
-async def _then(work: Coroutine[Any, Any, T], quiet: threading.Event) -> T:
-    try:
-        return await work
-    finally:
-        quiet.set()
+class _Given(Generic[T]):
+    """Work for the loop, which can be cancelled from the moment on in which it is given."""
+
+    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
+        self._work = work
+        self._task: asyncio.Task[Any] | None = None
+        self._cancelled = False
+        self.quiet = threading.Event()
+
+    async def do(self) -> T:
+        self._task = asyncio.current_task()
+        try:
+            if self._cancelled:
+                self._work.close()
+                raise asyncio.CancelledError
+            return await self._work
+        finally:
+            self.quiet.set()
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        if self._task is not None:
+            self._task.cancel()
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:

@@ -353,6 +353,32 @@ def test_ctrl_c_in_a_sync_program_cancels_the_run() -> None:
     assert run.status == "done"
 
 
+def test_ctrl_c_before_anybody_waits_cancels_the_run_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    import threading
+
+    begun = threading.Event()
+
+    @tool
+    async def wait() -> str:
+        """Wait."""
+        begun.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    def give(work: Any, loop: asyncio.AbstractEventLoop) -> Any:
+        real(work, loop)
+        begun.wait(10)
+        raise KeyboardInterrupt
+
+    real = asyncio.run_coroutine_threadsafe
+    runtime = Runtime([Agent("agent", model=FunctionModel(lambda r: call("wait")), tools=[wait])])
+    monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", give)
+    with pytest.raises(KeyboardInterrupt):
+        runtime.run_sync("agent", "go", thread="t")
+    (run,) = asyncio.run(runtime.list_runs(thread="t"))
+    assert run.status == "done"
+
+
 async def test_the_thing_itself_is_no_id_and_its_id_is_named(tmp_path: Path) -> None:
     async with Runtime([echo()], store=tmp_path / "a.db") as runtime:
         result = await runtime.run("agent", "hi", thread="t")
