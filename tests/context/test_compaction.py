@@ -141,6 +141,7 @@ async def test_a_run_that_ends_waits_for_its_summary() -> None:
 
 
 async def test_a_cancelled_run_drops_its_summary_and_the_next_one_writes_it() -> None:
+    # Edge case 50: a summary belongs to the run that asked for it, so that a stale one reaches nobody.
     model = Slow(known)
     runtime = Runtime([agent(model)])
     await talk(runtime, 8)
@@ -404,6 +405,7 @@ async def test_an_agent_with_a_limited_history_summarises_what_it_is_shown() -> 
 
 @pytest.mark.parametrize("lost", [0, 1, 2])
 def test_a_summary_of_what_is_no_longer_there_is_thrown_away(lost: int) -> None:
+    # Edge case 52.
     history = [user_message(f"fact-{number}") for number in range(4)]
     part, how = Part(tuple(history[:3]), 1, 3, 1000), Compaction()
     act: Any = SimpleNamespace(history=history)
