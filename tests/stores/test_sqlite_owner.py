@@ -1,8 +1,10 @@
-"""Commits of a thread's owner on SQLite: few statements, by the event loop itself where nothing is synced."""
+"""Commits of a thread's owner on SQLite: few statements, by the event loop itself where that is the faster way."""
 
 from __future__ import annotations
 
 import asyncio
+import math
+import os
 import sqlite3
 from collections.abc import Coroutine
 from pathlib import Path
@@ -35,10 +37,27 @@ async def owned(store: SqliteStore, thread_id: str = "t1", version: int = 0) -> 
     return Fence(done.epoch, "me")
 
 
-def goes_on(store: SqliteStore, fence: Fence, text: str, thread_id: str = "t1") -> Coroutine[Any, Any, Committed]:
+def goes_on(
+    store: SqliteStore, fence: Fence, text: str, thread_id: str = "t1", unsynced: bool = False
+) -> Coroutine[Any, Any, Committed]:
     run = run_of(thread_id)
     log = [Message(text[:20], "user", (Text(text),), 7), StepStart(run.identity, 0, 7, 1)]
-    return store.commit(Commit(thread_id=thread_id, identity=run.identity, runs=[run], fence=fence, log=log))
+    commit = Commit(thread_id=thread_id, identity=run.identity, runs=[run], fence=fence, log=log)
+    commit.unsynced = unsynced
+    return store.commit(commit)
+
+
+@pytest.fixture
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every disk is fast."""
+    monkeypatch.setattr("wakeful.stores._database.FAST_SYNC_SECONDS", math.inf)
+
+
+def traced(store: SqliteStore) -> list[str]:
+    """The statements that the store makes from now on."""
+    statements: list[str] = []
+    store._database._writing.set_trace_callback(statements.append)
+    return statements
 
 
 def at_once(work: Coroutine[Any, Any, Committed]) -> Committed | None:
@@ -60,10 +79,76 @@ async def test_where_nothing_is_synced_the_loop_writes_what_an_owner_commits(pat
     await store.close()
 
 
-async def test_what_is_synced_is_never_waited_for_by_the_loop(path: Path) -> None:
+async def test_the_loop_syncs_what_an_owner_commits_who_is_alone(path: Path, fast: None) -> None:
     store = SqliteStore(path)
     fence = await owned(store)
-    assert at_once(goes_on(store, fence, "hello")) is None
+    await goes_on(store, fence, "hello")
+    statements = traced(store)
+    done = at_once(goes_on(store, fence, "again"))
+    assert done is not None
+    assert (done.head, await told(store)) == (4, ["hello", "again"])
+    assert "PRAGMA synchronous = NORMAL" not in statements
+    await store.close()
+
+
+async def test_owners_in_company_share_a_sync_in_the_thread(path: Path, fast: None) -> None:
+    store = SqliteStore(path)
+    fences = {name: await owned(store, name) for name in ("a", "b")}
+    for name, fence in [*fences.items()] * 2:
+        assert at_once(goes_on(store, fence, "hello", name)) is None
+    await store.close()
+
+
+async def test_the_loop_waits_for_no_slow_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wakeful.stores._database.FAST_SYNC_SECONDS", 0)  # Every disk is slow.
+    store = SqliteStore(path)
+    fence = await owned(store)
+    await goes_on(store, fence, "hello")
+    assert at_once(goes_on(store, fence, "again")) is None
+    await store.close()
+
+
+async def test_what_need_not_be_synced_yet_is_written_by_the_loop_and_seen_by_others(path: Path) -> None:
+    store = SqliteStore(path)
+    fence = await owned(store)
+    statements = traced(store)
+    assert at_once(goes_on(store, fence, "hello", unsynced=True)) is not None
+    assert "PRAGMA synchronous = NORMAL" in statements
+    with raw(path) as db:
+        assert db.execute("SELECT head FROM threads").fetchall() == [(2,)]
+    await store.close()
+
+
+async def test_the_next_commit_syncs_what_was_left_unsynced(path: Path, fast: None) -> None:
+    store = SqliteStore(path)
+    fence = await owned(store)
+    await goes_on(store, fence, "hello")
+    statements = traced(store)
+    at_once(goes_on(store, fence, "unsynced", unsynced=True))
+    at_once(goes_on(store, fence, "synced"))
+    levels = [s for s in statements if s.startswith(("PRAGMA synchronous", "COMMIT"))]
+    assert levels == ["PRAGMA synchronous = NORMAL", "COMMIT", "PRAGMA synchronous = FULL", "COMMIT"]
+    assert not store._database._unsynced
+    await store.close()
+
+
+async def test_what_was_left_unsynced_is_synced_soon_if_nothing_follows(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, loop = SqliteStore(path), asyncio.get_running_loop()
+    fence = await owned(store)
+    synced = asyncio.Event()
+
+    def sync(file: int, real: Any = os.fsync) -> None:
+        assert os.path.samestat(os.fstat(file), os.stat(f"{path}-wal"))
+        real(file)
+        loop.call_soon_threadsafe(synced.set)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    at_once(goes_on(store, fence, "hello", unsynced=True))
+    async with asyncio.timeout(30):
+        await synced.wait()
+    assert await told(store) == ["hello"]
     await store.close()
 
 

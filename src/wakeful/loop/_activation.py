@@ -1,8 +1,8 @@
 """One activation of a run: the loop around `next_move`.
 
 Everything is gathered in a draft and committed before anything of the user's runs next: hooks, tools, models.
-That one rule gives every commit point: an answer is durable before its calls run, a result before the next
-model call, and a step without hooks costs two commits.
+That one rule gives every commit point: an answer is durable before its calls run, a result is written before the
+next model call, and a step without hooks costs two commits.
 """
 
 from __future__ import annotations
@@ -329,12 +329,16 @@ class Activation(Writer):
 
     # -- committing ------------------------------------------------------------------------------------------
 
-    async def flush(self, *, release: bool = False, inbox_head: int | None = None) -> None:
-        """Commit the draft, then show its events and deliver its notices."""
+    async def flush(self, *, release: bool = False, inbox_head: int | None = None, unsynced: bool = False) -> None:
+        """Commit the draft, then show its events and deliver its notices. With `unsynced` the run goes on before
+        the commit is safe from a loss of power, if nobody is shown or sent anything of it."""
         draft = self.draft
         if not (release or draft.log or draft):
             return
         env, commit, notices = self.env, draft.commit(self.now, release, inbox_head), draft.notices
+        if unsynced and env.store.durable:
+            shown = self.channel.readers or self.channel.above
+            commit.unsynced = not (shown or draft.more or draft.claim is not None)
         try:
             committed = await (env.store.commit(commit) if env.timed is None else self._timed_commit(commit))
         except InboxFull:

@@ -70,7 +70,7 @@ async def infer(act: Activation, move: Infer) -> None:
     if act.view.run.ending is not None or act.view.run.cancel is not None:
         give_up(act)
         return
-    await act.flush()
+    await act.flush(unsynced=True)
     asking = act.asking or _begin(act, model)
     if asking.asked is not model:
         asking.turn(model)

@@ -1,14 +1,18 @@
 """One SQLite file, open: one thread that writes, in groups, and one that reads.
 
 Whatever queued up while the last transaction was syncing goes into the next one, each job under a savepoint of its
-own, so that one which is refused fails alone. Where a commit syncs nothing, the event loop may write it itself.
+own, so that one which is refused fails alone. What takes less than going to the thread and back, the event loop
+writes itself: what needn't be synced yet, and what a run writes that is alone, as long as the disk is fast.
 """
 
 from __future__ import annotations
 
+import asyncio
+import os
 import sqlite3
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -28,6 +32,13 @@ Synchronous = Literal["FULL", "NORMAL"]
 # So many transactions in a row are made by event loops. The next one is the thread's, which brings the log home if
 # it has grown: that is synced, and takes its time.
 LOOP_TRANSACTIONS = 64
+
+# An event loop syncs what it writes while syncs take less than this. A slow one is remembered for a while.
+FAST_SYNC_SECONDS = 0.001
+_REMEMBERED = 0.8
+
+# What was left unsynced is synced after this, if nothing that was synced came after it.
+UNSYNCED_SECONDS = 0.005
 
 
 class Database:
@@ -49,10 +60,14 @@ class Database:
         self.batches: list[int] = [0, 0]
         self.known = Known()
         self._free = threading.Lock()
-        self._loops_left = self._loops_most = LOOP_TRANSACTIONS if synchronous == "NORMAL" else 0
-        if self._loops_most:
-            self._writing.execute("PRAGMA wal_autocheckpoint = 0")
-        self._writing.execute("PRAGMA busy_timeout = 0")
+        self._loops_left = LOOP_TRANSACTIONS
+        self._full = synchronous == "FULL"
+        self._sync_seconds = 0.0
+        self._last_owner: Hashable = None
+        self._unsynced = False
+        self._sync_loop: asyncio.AbstractEventLoop | None = None
+        self._pragmas: dict[str, int | str] = {}
+        self._set("busy_timeout", 0)
         self._writer = JobThread("wakeful-sqlite-writer", self._write_batch)
         self._reader = JobThread("wakeful-sqlite-reader", self._read_batch)
         self.closed = False
@@ -80,28 +95,70 @@ class Database:
         self._check_open()
         return await settled(self._writer.submit(lambda: work(self._writing)))
 
-    async def write_soon(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """The same for work that takes a moment, on what was just read or written: if nothing has to be synced and
-        nobody else is writing, it is done here and now. Going to the thread and back takes longer."""
-        if self._loops_left and not self.closed and self._free.acquire(blocking=False):
+    async def write_soon(
+        self, work: Callable[[sqlite3.Connection], T], owner: Hashable, *, unsynced: bool = False
+    ) -> T:
+        """The same for work that takes a moment, on what `owner` just read or wrote: if nobody else is writing,
+        and a sync is fast or needn't be waited for, it is done here and now."""
+        synced = self._full and not unsynced
+        here = self._loops_left and not self.closed and (not synced or self._alone(owner))
+        if here and self._free.acquire(blocking=False):
             try:
+                self._set("wal_autocheckpoint", 0)
+                self._set("synchronous", "FULL" if synced else "NORMAL")
                 if self._begun():
                     self._loops_left -= 1
                     self._count(1)
-                    return self._written_here(Job(lambda: work(self._writing)))
+                    return self._written_here(Job(lambda: work(self._writing)), synced)
             finally:
                 self._free.release()
         return await self.write(work)
 
-    def _written_here(self, job: Job) -> Any:
+    def _alone(self, owner: Hashable) -> bool:
+        """Whether nobody else wrote since this owner did, and a sync takes a moment. Others share one in the
+        thread."""
+        alone, self._last_owner = owner == self._last_owner, owner
+        return alone and self._sync_seconds < FAST_SYNC_SECONDS
+
+    def _written_here(self, job: Job, synced: bool) -> Any:
         try:
             self._attempt_all([job])
-            self._writing.execute("COMMIT")
+            self._commit(synced)
         except sqlite3.Error as error:
             self._undo([job], error)
         if job.error is not None:
             raise job.error
+        if self._full and not synced:
+            self._sync_later()
         return job.result
+
+    def _commit(self, synced: bool) -> None:
+        began = time.perf_counter()
+        self._writing.execute("COMMIT")
+        if synced:
+            spent = time.perf_counter() - began
+            self._sync_seconds, self._unsynced = max(spent, _REMEMBERED * self._sync_seconds), False
+
+    def _sync_later(self) -> None:
+        self._unsynced = True
+        loop = asyncio.get_running_loop()
+        if self._sync_loop is not loop:
+            self._sync_loop = loop
+            loop.call_later(UNSYNCED_SECONDS, self._sync_due)
+
+    def _sync_due(self) -> None:
+        self._sync_loop = None
+        if self._unsynced:
+            self.post(self._sync)
+
+    def _sync(self, _: sqlite3.Connection) -> None:
+        """Sync the log. If that fails, the next commit's own sync fails too, and its writer hears of it."""
+        log = os.open(f"{self.path}-wal", os.O_RDWR)
+        try:
+            os.fsync(log)
+        finally:
+            os.close(log)
+        self._unsynced = False
 
     def post(
         self,
@@ -128,13 +185,15 @@ class Database:
 
     def _begin(self) -> None:
         """Begin a transaction; waits for another process that is in the middle of one."""
+        self._set("wal_autocheckpoint", CHECKPOINT_PAGES)
+        self._set("synchronous", "FULL" if self._full else "NORMAL")
         if self._begun():
             return
-        self._writing.execute(f"PRAGMA busy_timeout = {int(self._busy_seconds * 1000)}")
+        self._set("busy_timeout", int(self._busy_seconds * 1000))
         try:
             self._writing.execute("BEGIN IMMEDIATE")
         finally:
-            self._writing.execute("PRAGMA busy_timeout = 0")
+            self._set("busy_timeout", 0)
 
     def _begun(self) -> bool:
         """Begin a transaction, unless another process is in the middle of one, or something is wrong."""
@@ -150,15 +209,13 @@ class Database:
 
     def _end(self) -> None:
         """Commit the transaction with what was done, and bring the log home if it has grown."""
-        db = self._writing
-        if self._loops_most:
-            db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
-            self._loops_left = self._loops_most
-        try:
-            db.execute("COMMIT")
-        finally:
-            if self._loops_most:
-                db.execute("PRAGMA wal_autocheckpoint = 0")
+        self._loops_left = LOOP_TRANSACTIONS
+        self._commit(self._full)
+
+    def _set(self, pragma: str, value: int | str) -> None:
+        if self._pragmas.get(pragma) != value:
+            self._writing.execute(f"PRAGMA {pragma} = {value}")
+            self._pragmas[pragma] = value
 
     def _undo(self, batch: list[Job], error: sqlite3.Error) -> None:
         """Nothing of a batch was written."""

@@ -161,6 +161,8 @@ class Commit(Struct, gc=False):
     revisions of items that are taken: one that was changed or retracted since is refused with `Conflict` too.
     What is released is due as its run says, or at the time `later`; `failed` says why its owner gave up, which
     counts as an attempt: it is due after a pause that grows, and after the last attempt it is a dead letter.
+    An `unsynced` commit is safe from the end of its process when it returns; it may be safe from a loss of power
+    with its owner's next commit only, or some milliseconds later.
     """
 
     thread_id: str
@@ -188,6 +190,7 @@ class Commit(Struct, gc=False):
     seen: Mapping[str, int] = {}
     later: int | None = None
     failed: str | None = None
+    unsynced: bool = False
 
 
 class Committed(Struct, frozen=True, gc=False):

@@ -72,9 +72,14 @@ class SqliteStore(SqlStore):
         """Write the commit, or nothing of it."""
         database, tenant, packer = self._database, self._tenant, self._packer
         known, alive = database.known, database.alive
+
+        def write(db: sqlite3.Connection) -> Committed:
+            return _apply.apply(db, tenant, packer, commit, alive, known)
+
+        if commit.fence is None:
+            return await database.write(write)
         # The owner of a thread wrote to the same few pages a moment ago; what others write to may not be at hand.
-        write = database.write if commit.fence is None else database.write_soon
-        return await write(lambda db: _apply.apply(db, tenant, packer, commit, alive, known))
+        return await database.write_soon(write, (tenant, commit.thread_id), unsynced=commit.unsynced)
 
     async def _query(self, sql: str, *args: Any) -> list[Row]:
         text = _sql(sql)
