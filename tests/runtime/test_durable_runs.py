@@ -10,7 +10,18 @@ from typing import Any
 import pytest
 
 from loop.helpers import Hold, Scripted, Spy, holding, soon, spying
-from wakeful import Agent, FunctionModel, Limits, Runtime, SqliteStore, call
+from wakeful import (
+    Agent,
+    FunctionModel,
+    Limits,
+    Messages,
+    Recipient,
+    Runtime,
+    SqliteStore,
+    ToolContext,
+    call,
+    tool,
+)
 from wakeful.errors import (
     ConfigurationError,
     RunNotFailed,
@@ -22,6 +33,7 @@ from wakeful.errors import (
     UsageError,
 )
 from wakeful.models import ModelRequest
+from wakeful.stores import Commit, Committed
 from wakeful.types.runs import Cancelled, Failed, NaturalEnd
 
 Opens = Callable[..., Runtime]
@@ -37,6 +49,18 @@ def opens(tmp_path: Path) -> Iterator[Opens]:
     return open_one
 
 
+@tool
+async def note() -> str:
+    """Take a note."""
+    return "noted"
+
+
+@tool
+async def send(to: str, ctx: ToolContext) -> str:
+    """Send a message."""
+    return (await ctx.send(Recipient.agent(f"{to}-thread", to), "hello")).status
+
+
 def echo(hold: Hold | None = None) -> FunctionModel:
     async def answer(request: ModelRequest) -> str:
         if hold is not None and not hold.released.is_set():
@@ -50,6 +74,43 @@ def echo(hold: Hold | None = None) -> FunctionModel:
 async def die(runtime: Runtime) -> None:
     """What the store sees when a process ends: its lease is over. What the runtime still does can't be written."""
     await runtime._shared.keeper._lease.close()
+
+
+# -- syncing -------------------------------------------------------------------------------------------------
+
+
+class Recorder(SqliteStore):
+    """Keeps what it is told to write."""
+
+    commits: list[Commit]
+
+    async def commit(self, commit: Commit) -> Committed:
+        self.commits.append(commit)
+        return await super().commit(commit)
+
+
+@pytest.mark.parametrize("watched", [False, True])
+async def test_only_results_that_nobody_is_shown_may_be_synced_later(
+    tmp_path: Path, scripted: Scripted, watched: bool
+) -> None:
+    store = Recorder(tmp_path / "app.db")
+    store.commits = []
+    model, may = scripted(call("note"), call("send", to="x"), "done"), Messages(to=("agent:x",))
+    agent = Agent("agent", model=model, tools=[note, send], messages=may)
+    other = Agent("x", model=echo(), messages=Messages(accept=("agent:agent",)))
+    async with Runtime([agent, other], store=store) as runtime:
+        if watched:
+            async for _ in runtime.stream("agent", "go", thread="t"):
+                pass
+        else:
+            await runtime.run("agent", "go", thread="t")
+    unsynced = [commit for commit in store.commits if commit.unsynced]
+    if watched:
+        assert unsynced == []
+    else:
+        # Not the input, an answer, what is sent, or the end.
+        assert [[c.name for c in commit.calls] for commit in unsynced] == [["note"]]
+        assert [c.state for c in unsynced[0].calls] == ["finished"]
 
 
 # -- stores by name ------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from conformance.store_suite import Writer, identity, item, message, record
 from postgres_server import fresh_store, server
 from wakeful.errors import Conflict, StaleFence, StoreUnavailable
 from wakeful.stores import Commit, Committed, Fence
+from wakeful.stores._groups import FIRST_ALONE
 from wakeful.stores._postgres import PostgresStore
 
 Lost = Literal["request", "reply"]
@@ -226,6 +227,71 @@ async def test_a_claim_is_on_the_disk_with_the_first_commit_under_its_fence() ->
         assert thread is not None
         assert (thread.epoch, thread.owner, thread.head) == (1, "first", 1)
         assert (await store.claim("second", agents=["agent"], limit=1)).claimed == ()
+
+
+@pytest.fixture
+def never(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left unsynced is so until something else is synced."""
+    monkeypatch.setattr("wakeful.stores._unsynced.UNSYNCED_SECONDS", 3600)
+
+
+async def goes_on(writer: Writer, text: str, unsynced: bool = False) -> None:
+    await writer.write(message(text), runs=[record(f"r{writer.thread_id}", writer.thread_id)], unsynced=unsynced)
+
+
+@asynccontextmanager
+async def going_on(*thread_ids: str) -> AsyncIterator[tuple[PostgresStore, list[Writer]]]:
+    """Owners who have written often enough to be known for going on."""
+    async with fresh_store() as store:
+        writers = [Writer(store, thread_id) for thread_id in thread_ids]
+        for writer in writers:
+            await writer.begin(f"r{writer.thread_id}")
+            for _ in range(FIRST_ALONE):
+                await writer.write(message("old"), runs=[record(f"r{writer.thread_id}", writer.thread_id)])
+        yield store, writers
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["alone", "in a group"])
+async def test_nothing_is_written_behind_what_was_unsynced_when_the_server_crashed(
+    never: None, together: bool
+) -> None:
+    async with going_on("1", "2") as (store, (one, other)):
+        await crash(store, lambda: goes_on(one, "lost", unsynced=True))
+        works = [goes_on(one, "behind"), *([goes_on(other, "new")] if together else [])]
+        found = await asyncio.gather(*works, return_exceptions=True)
+        assert isinstance(found[0], StoreUnavailable)
+        assert "gone with a crash" in str(found[0])
+        assert found[1:] == [None] * together
+        await one.release()
+        assert set(await texts(store, "1")) == {"old"}
+
+
+async def test_the_next_commit_brings_what_was_unsynced_to_the_disk(never: None) -> None:
+    async with going_on("1") as (store, (writer,)):
+
+        async def write() -> None:
+            await goes_on(writer, "unsynced", unsynced=True)
+            await goes_on(writer, "synced")
+
+        await crash(store, write)
+        await goes_on(writer, "after")
+        assert (await texts(store, "1"))[-3:] == ["unsynced", "synced", "after"]
+
+
+async def test_what_was_unsynced_is_soon_on_the_disk_if_nothing_follows() -> None:
+    async with going_on("1") as (store, (writer,)):
+
+        async def write() -> None:
+            await goes_on(writer, "unsynced", unsynced=True)
+            groups = store._database.groups
+            async with asyncio.timeout(30):
+                while groups._syncing is None:
+                    await asyncio.sleep(0)
+                await groups._syncing
+
+        await crash(store, write)
+        await goes_on(writer, "after")
+        assert (await texts(store, "1"))[-2:] == ["unsynced", "after"]
 
 
 async def test_a_lease_survives_a_restart_of_the_server() -> None:

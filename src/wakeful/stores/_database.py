@@ -7,7 +7,6 @@ writes itself: what needn't be synced yet, and what a run writes that is alone, 
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sqlite3
 import threading
@@ -22,6 +21,7 @@ from ._files import CHECKPOINT_PAGES, open_database
 from ._owners import Owners
 from ._plain import Known
 from ._threads import Job, JobThread, settled
+from ._unsynced import Unsynced
 
 __all__ = ["Database", "Synchronous"]
 
@@ -36,9 +36,6 @@ LOOP_TRANSACTIONS = 64
 # An event loop syncs what it writes while syncs take less than this. A slow one is remembered for a while.
 FAST_SYNC_SECONDS = 0.001
 _REMEMBERED = 0.8
-
-# What was left unsynced is synced after this, if nothing that was synced came after it.
-UNSYNCED_SECONDS = 0.005
 
 
 class Database:
@@ -64,8 +61,7 @@ class Database:
         self._full = synchronous == "FULL"
         self._sync_seconds = 0.0
         self._last_owner: Hashable = None
-        self._unsynced = False
-        self._sync_loop: asyncio.AbstractEventLoop | None = None
+        self._unsynced = Unsynced(lambda: self.post(self._sync))
         self._pragmas: dict[str, int | str] = {}
         self._set("busy_timeout", 0)
         self._writer = JobThread("wakeful-sqlite-writer", self._write_batch)
@@ -93,7 +89,7 @@ class Database:
     async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run work inside a transaction, with whatever else is waiting; it is synced when this returns."""
         self._check_open()
-        return await settled(self._writer.submit(lambda: work(self._writing)))
+        return await settled(self._writer.promise(lambda: work(self._writing)))
 
     async def write_soon(
         self, work: Callable[[sqlite3.Connection], T], owner: Hashable, *, unsynced: bool = False
@@ -129,7 +125,7 @@ class Database:
         if job.error is not None:
             raise job.error
         if self._full and not synced:
-            self._sync_later()
+            self._unsynced.left()
         return job.result
 
     def _commit(self, synced: bool) -> None:
@@ -137,19 +133,8 @@ class Database:
         self._writing.execute("COMMIT")
         if synced:
             spent = time.perf_counter() - began
-            self._sync_seconds, self._unsynced = max(spent, _REMEMBERED * self._sync_seconds), False
-
-    def _sync_later(self) -> None:
-        self._unsynced = True
-        loop = asyncio.get_running_loop()
-        if self._sync_loop is not loop:
-            self._sync_loop = loop
-            loop.call_later(UNSYNCED_SECONDS, self._sync_due)
-
-    def _sync_due(self) -> None:
-        self._sync_loop = None
-        if self._unsynced:
-            self.post(self._sync)
+            self._sync_seconds = max(spent, _REMEMBERED * self._sync_seconds)
+            self._unsynced.synced()
 
     def _sync(self, _: sqlite3.Connection) -> None:
         """Sync the log. If that fails, the next commit's own sync fails too, and its writer hears of it."""
@@ -158,7 +143,6 @@ class Database:
             os.fsync(log)
         finally:
             os.close(log)
-        self._unsynced = False
 
     def post(
         self,

@@ -97,7 +97,7 @@ def _prepare(db: sqlite3.Connection, path: Path) -> None:
     if version > VERSION:
         _check_reader(db, path, version)
         return
-    if version:
+    if version and any(statements(step, "sqlite") for step in range(version + 1, VERSION + 1)):
         _backup(db, path, version)
     db.execute("BEGIN EXCLUSIVE")
     try:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any, cast
 
 import msgspec
 from msgspec import Struct
 
-from ..errors import StoreUnavailable
+from ..errors import StoreError, StoreUnavailable
 from ._connections import Connections
 from ._plans import Plan, arguments_of, escaped, outcome
-from ._protocol import Committed
+from ._protocol import Committed, Fence
+from ._threads import Promise
+from ._unsynced import Unsynced
 
 __all__ = ["Groups"]
 
@@ -24,6 +27,8 @@ FIRST_ALONE = 4
 
 _COMMIT = "SELECT commit_v3($1, $2, $3, $4, $5)"
 _GO_ON = "SELECT go_on_v3($1, $2, $3)"
+# The smallest transaction that is synced, and all before it.
+_SYNC = "SELECT pg_logical_emit_message(true, 'wakeful', '')"
 
 Key = tuple[str, str]
 
@@ -43,12 +48,17 @@ class Groups:
         self._lanes: set[asyncio.Task[None]] = set()
         self._starting = False
         self._alone = 0
+        # Threads whose last commit isn't synced, with its fence and the version it made: a server that crashed may
+        # have lost it, and nothing may be written behind that.
+        self._ahead: dict[Key, tuple[Fence | None, int]] = {}
+        self._unsynced = Unsynced(self._sync_soon)
+        self._syncing: asyncio.Task[None] | None = None
         self.batches = [0, 0]
 
     def submit(self, plan: Plan) -> asyncio.Future[Committed]:
         """Queue a commit; the future has what came of it."""
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[Committed] = loop.create_future()
+        future = Promise[Committed](loop=loop)
         self._waiting.append(_Waiting(plan, future))
         # A lane begins in the next turn of the loop: others that commit in this turn come along.
         if not self._starting and len(self._lanes) < MAX_IN_FLIGHT:
@@ -84,7 +94,10 @@ class Groups:
             own.add(plan.thread)
         self._waiting = later
         for waiting in batch:
-            self._busy |= waiting.plan.threads
+            plan = waiting.plan
+            self._busy |= plan.threads
+            if (ahead := self._ahead.pop(plan.thread, None)) is not None and ahead[0] == plan.commit.fence:
+                plan.told.version = ahead[1]
         return batch
 
     async def _send(self, batch: list[_Waiting]) -> None:
@@ -125,6 +138,7 @@ class Groups:
         text = await self._connections.run(
             lambda connection: connection.fetchval(_COMMIT, commits, payloads, firsts, tenants, ids)
         )
+        self._unsynced.synced()
         return msgspec.json.decode(text)
 
     async def _go_on(self, plan: Plan) -> list[Any] | None:
@@ -134,12 +148,27 @@ class Groups:
         if found is None:
             return None
         version, head, inbox_head = found
+        if plan.commit.unsynced:
+            self._ahead[plan.thread] = (plan.commit.fence, version)
+            self._unsynced.left()
+        else:
+            self._unsynced.synced()
         return ["ok", version, head, plan.told.fence and plan.told.fence[0], inbox_head, []]
+
+    def _sync_soon(self) -> None:
+        if self._syncing is None or self._syncing.done():
+            self._syncing = asyncio.get_running_loop().create_task(self._sync(), name="wakeful-postgres-sync")
+
+    async def _sync(self) -> None:
+        with suppress(StoreError):  # The server syncs by itself after a while, and the next commit does.
+            await self._connections.run(lambda connection: connection.execute(_SYNC))
 
     async def close(self) -> None:
         """Wait until everything that was queued is written."""
         while self._lanes:
             await asyncio.gather(*self._lanes, return_exceptions=True)
+        if self._syncing is not None:
+            await asyncio.wait([self._syncing])
 
 
 def _resolve(waiting: _Waiting, verdict: list[Any]) -> None:

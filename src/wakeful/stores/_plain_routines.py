@@ -11,7 +11,7 @@ __all__ = ["PLAIN_ROUTINES"]
 # Gives the verdicts by the commits' places in the batch. What isn't as it was thought to be is left out: a commit
 # that is in already, a fence that is stale, another open run. The threads' rows are locked.
 _COMMIT_PLAIN = """
-CREATE FUNCTION commit_plain_v3(commits jsonb, p bytea[], firsts int[]) RETURNS jsonb
+CREATE OR REPLACE FUNCTION commit_plain_v3(commits jsonb, p bytea[], firsts int[]) RETURNS jsonb
 LANGUAGE plpgsql AS $wakeful$
 DECLARE
     v_now bigint := (extract(epoch FROM clock_timestamp()) * 1000)::bigint;
@@ -25,6 +25,7 @@ BEGIN
         JOIN runs o ON o.no = t.open_run AND o.id = x.c->'runs'->0->>'id'
         WHERE x.c ? 'plain' AND t.claim = x.c->'fence'->>1 AND t.epoch = (x.c->'fence'->>0)::bigint
             AND t.inbox_head = coalesce((x.c->>'inbox_head')::bigint, t.inbox_head)
+            AND t.version = coalesce((x.c->>'version')::bigint, t.version)
             AND t.last_commit NOT LIKE '%' || (x.c->>'id') || '%'
     ), put_runs AS (
         UPDATE runs SET agent = r->>'agent', status = r->>'status', step = (r->>'step')::bigint,
@@ -60,10 +61,11 @@ $wakeful$
 """
 
 # `w` has words, `i` integers, `p` payloads, in the order of `arguments_of`: the commit's and the run's, then those
-# of each row of the log and of each call. Gives the thread's version, head and inbox head. If something isn't as
-# it was thought to be, nothing is given and nothing was written: the first statement has all the conditions.
+# of each row of the log and of each call; last the version that the thread must have, and whether the commit may
+# be synced with a later one. Gives the thread's version, head and inbox head. If something isn't as it was thought
+# to be, nothing is given and nothing was written: the first statement has all the conditions.
 _GO_ON = """
-CREATE FUNCTION go_on_v3(w text[], i bigint[], p bytea[]) RETURNS bigint[] LANGUAGE plpgsql AS $wakeful$
+CREATE OR REPLACE FUNCTION go_on_v3(w text[], i bigint[], p bytea[]) RETURNS bigint[] LANGUAGE plpgsql AS $wakeful$
 DECLARE
     v_no bigint;
     v_open bigint;
@@ -74,16 +76,21 @@ DECLARE
     a int := 8; -- behind which word, integer and payload the next row's are
     b int := 10;
     c int := 1;
+    v_end int := 10 + 4 * i[9] + 3 * i[10];
 BEGIN
     UPDATE threads SET version = version + 1, head = head + i[3], wakes = w[5],
         updated_at = (extract(epoch FROM clock_timestamp()) * 1000)::bigint,
         last_commit = w[4] || substr(last_commit, strpos(last_commit || ' ', ' '))
         WHERE tenant = w[1] AND id = w[2] AND claim = w[3] AND epoch = i[1]
-            AND inbox_head = coalesce(i[2], inbox_head) AND strpos(last_commit, w[4]) = 0
+            AND inbox_head = coalesce(i[2], inbox_head) AND version = coalesce(i[v_end + 1], version)
+            AND strpos(last_commit, w[4]) = 0
             AND open_run = (SELECT r.no FROM runs r WHERE r.tenant = w[1] AND r.id = w[6])
         RETURNING no, open_run, version, head, inbox_head INTO v_no, v_open, v_version, v_head, v_inbox_head;
     IF NOT FOUND THEN
         RETURN NULL;
+    END IF;
+    IF i[v_end + 2] = 1 THEN
+        PERFORM set_config('synchronous_commit', 'off', true);
     END IF;
     v_base := v_head - i[3];
     UPDATE runs SET agent = w[7], status = w[8], step = i[5], acting = i[6], finished_at = i[8], payload = p[1],

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import force_setattr
 
-from ..errors import Conflict, InboxFull, InboxMoved, Repeated, StaleFence
+from ..errors import Conflict, InboxFull, InboxMoved, Repeated, StaleFence, StoreUnavailable
 from ..types.codec import encode
 from ..types.ids import new_id
 from ..types.runs import PRIORITY, RunRecord
@@ -397,6 +397,7 @@ def arguments_of(plan: Plan) -> tuple[list[str], list[int | None], list[bytes | 
         words += (call.id, call.name)
         integers += (call.step, call.place, call.ref)
         bodies += (payloads[call.arguments or 0], payloads[call.i])
+    integers += (told.version, int(plan.commit.unsynced))
     return [escaped(word) for word in words], integers, bodies
 
 
@@ -414,6 +415,11 @@ def outcome(plan: Plan, verdict: list[Any]) -> Committed:
         case ["stale_fence", epoch]:
             had = "" if commit.fence is None else f"epoch {commit.fence.epoch}, "
             raise StaleFence(f"thread {name!r} is no longer owned by this writer ({had}now {epoch})")
+        case ["lost"]:
+            raise StoreUnavailable(
+                f"the last commit to thread {name!r} is gone with a crash of the server; its run will go on from "
+                "the one before"
+            )
         case ["owned"]:
             raise Conflict(f"thread {name!r} is owned by another writer")
         case ["conflict", version]:

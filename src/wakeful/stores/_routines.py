@@ -15,7 +15,7 @@ from ._rare_routines import RARE_ROUTINES
 from ._relay_routines import RELAY_ROUTINES
 from ._rules import IDLE_WAKES, MAX_PENDING
 
-__all__ = ["ROUTINES_3"]
+__all__ = ["ROUTINES_3", "ROUTINES_4"]
 
 # Row locks serialise writers of threads that are there. One that isn't is locked by its name, and all names are
 # locked before any row, so that two batches never wait for each other.
@@ -175,7 +175,8 @@ $wakeful$
 """
 
 _COMMIT_ONE = f"""
-CREATE FUNCTION commit_one_v3(c jsonb, p bytea[], v_first int) RETURNS jsonb LANGUAGE plpgsql AS $wakeful$
+CREATE OR REPLACE FUNCTION commit_one_v3(c jsonb, p bytea[], v_first int) RETURNS jsonb
+LANGUAGE plpgsql AS $wakeful$
 DECLARE
     v_tenant text := c->>'tenant';
     v_id text := c->>'thread';
@@ -212,6 +213,8 @@ BEGIN
     IF c ? 'fence' THEN
         IF t.claim IS DISTINCT FROM c->'fence'->>1 OR t.epoch <> (c->'fence'->>0)::bigint THEN
             RETURN jsonb_build_array('stale_fence', t.epoch);
+        ELSIF t.version <> (c->>'version')::bigint THEN -- What its owner wrote last wasn't synced.
+            RETURN '["lost"]';
         END IF;
     ELSIF v_touches THEN
         IF t.claim IS NOT NULL AND (
@@ -374,3 +377,6 @@ ROUTINES_3 = (
     _COMMIT,
     *CLAIM_ROUTINES,
 )
+
+# These take more than they did, and serve clients of version 3 as before.
+ROUTINES_4 = (_COMMIT_ONE, *PLAIN_ROUTINES)

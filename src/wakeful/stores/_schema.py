@@ -8,7 +8,7 @@ never taken away in the version that stops needing it; `min_reader` says from wh
 
 from __future__ import annotations
 
-from ._routines import ROUTINES_3
+from ._routines import ROUTINES_3, ROUTINES_4
 
 __all__ = ["APPLICATION_ID", "MIGRATIONS", "MIN_READER", "VERSION", "statements"]
 
@@ -258,7 +258,10 @@ ALTER TABLE log ADD COLUMN size {int} NOT NULL DEFAULT 1;
 ALTER TABLE log ADD COLUMN more {bytes};
 """
 
-MIGRATIONS: tuple[str, ...] = (_FIRST, _SECOND, _THIRD)
+# The tables stay as they are.
+_FOURTH = ""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _SECOND, _THIRD, _FOURTH)
 VERSION = len(MIGRATIONS)
 
 _DIALECTS = {
@@ -279,7 +282,7 @@ _DIALECTS = {
 }
 
 # What a dialect has of its own in a version, behind the tables.
-_OWN: dict[tuple[str, int], tuple[str, ...]] = {("postgres", 3): ROUTINES_3}
+_OWN: dict[tuple[str, int], tuple[str, ...]] = {("postgres", 3): ROUTINES_3, ("postgres", 4): ROUTINES_4}
 
 
 def statements(version: int, dialect: str) -> list[str]:

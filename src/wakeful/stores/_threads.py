@@ -10,11 +10,19 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-__all__ = ["Job", "JobThread", "settled"]
+__all__ = ["Job", "JobThread", "Promise", "settled"]
 
 T = TypeVar("T")
 
 MAX_BATCH = 256
+
+
+class Promise(asyncio.Future[T]):
+    """A future that is settled whatever happens: a cancellation of who waits for it comes after that."""
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        """No."""
+        return False
 
 
 class Job(Struct, eq=False):
@@ -39,6 +47,12 @@ class JobThread:
     def submit(self, work: Callable[[], T]) -> asyncio.Future[T]:
         """Queue work; the future belongs to the running loop."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._jobs.put(Job(work, future))
+        return future
+
+    def promise(self, work: Callable[[], T]) -> Promise[T]:
+        """The same for work that is waited for whatever happens."""
+        future = Promise[T](loop=asyncio.get_running_loop())
         self._jobs.put(Job(work, future))
         return future
 
@@ -101,7 +115,7 @@ async def settled(future: asyncio.Future[T]) -> T:
     cancelled = False
     while True:
         try:
-            result = await asyncio.shield(future)
+            result = await (future if isinstance(future, Promise) else asyncio.shield(future))
             break
         except asyncio.CancelledError:
             if future.cancelled():
