@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -34,6 +35,7 @@ from wakeful.stores import Commit, Fence, StateWrite
 from wakeful.stores._postgres import PostgresStore
 from wakeful.stores._rows import BLOB_BYTES
 from wakeful.stores._schema import VERSION
+from wakeful.types.runs import Principal
 
 # -- claims ---------------------------------------------------------------------------------------------------
 
@@ -421,3 +423,21 @@ async def test_a_view_is_what_it_was_when_read_again() -> None:
     async with fresh_store() as one, beside(one) as two:
         await Writer(one).begin(log=[message()], calls=[call("c1")], state=[StateWrite("k", b"1")])
         assert await everything(one) == await everything(two)
+
+
+async def test_what_never_changes_of_a_run_is_not_logged_again_with_every_commit() -> None:
+    async with fresh_store() as store:
+        writer, claims = Writer(store), {"claim": "x" * 1500}
+        await writer.begin(log=[message("first")])
+
+        async def written(commits: int) -> int:
+            before = await store._query("SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn")
+            for number in range(commits):
+                stage: Any = ("acting", "inferring", "between")[number % 3]
+                run = record("r1", principal=Principal("ann", claims=claims), stage=stage, updated_at=number)
+                await writer.write(message("more"), runs=[run])
+            after = await store._query("SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn")
+            return int(after[0][0] - before[0][0])
+
+        await written(10)  # Pages that are touched for the first time are logged whole.
+        assert await written(30) < 30 * 1300

@@ -73,6 +73,7 @@ DECLARE
     v_head bigint;
     v_inbox_head bigint;
     v_base bigint;
+    v_found boolean;
     a int := 8; -- behind which word, integer and payload the next row's are
     b int := 10;
     c int := 1;
@@ -102,13 +103,14 @@ BEGIN
         a := a + 2; b := b + 4; c := c + 2;
     END LOOP;
     FOR n IN 1 .. i[10] LOOP
+        v_found := false;
         IF i[b + 3] IS NULL THEN -- Its answer came before, and so did its row.
             UPDATE calls SET payload = p[c + 2] WHERE run = v_open AND step = i[b + 1] AND place = i[b + 2];
+            v_found := FOUND;
         END IF;
-        IF i[b + 3] IS NOT NULL OR NOT FOUND THEN
+        IF NOT v_found THEN
             INSERT INTO calls (run, step, place, id, name, ref, arguments, payload)
-                VALUES (v_open, i[b + 1], i[b + 2], w[a + 1], w[a + 2], v_base + i[b + 3], p[c + 1], p[c + 2])
-                ON CONFLICT (run, step, place) DO UPDATE SET payload = excluded.payload;
+                VALUES (v_open, i[b + 1], i[b + 2], w[a + 1], w[a + 2], v_base + i[b + 3], p[c + 1], p[c + 2]);
         END IF;
         a := a + 2; b := b + 3; c := c + 2;
     END LOOP;

@@ -328,41 +328,42 @@ class RunRecord(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True)
     it came about. The lower its `priority`, the sooner it is claimed. One that is `paused` begins no step.
     """
 
-    identity: Identity
-    status: RunStatus = "created"
-    agent_id: str
-    principal: Principal | None = None
-    options: RunOptions | None = None
+    # What every step changes comes first, and what never changes last: Postgres's log has the bytes in between.
     stage: Literal["between", "inferring", "acting"] = "between"
     steps: int = 0
+    updated_at: int = 0
     answer_id: str | None = None
-    usage: Usage = Usage()
-    descendants: Usage = Usage()
     calls: int = 0
     tree_calls: int = 0
+    usage: Usage = Usage()
+    descendants: Usage = Usage()
+    signatures: tuple[str, ...] = ()
     failures: int = 0
     handoffs: int = 0
     continuations: int = 0
     repairs: int = 0
-    signatures: tuple[str, ...] = ()
+    news: tuple[str, ...] = ()
+    status: RunStatus = "created"
+    agent_id: str
     ending: Termination | None = None
     next_agent: str | None = None
     waiting: Waiting | None = None
     outcome: Outcome | None = None
     cancel: str | None = None
-    first_seq: int = 0
-    created_at: int
-    started_at: int | None = None
+    paused: bool = False
     finished_at: int | None = None
-    updated_at: int = 0
     needs: Needs | None = None
-    task: TaskRef | None = None
     backend: BackendEnd | None = None
-    news: tuple[str, ...] = ()
     apart: bool = False
+    identity: Identity
+    principal: Principal | None = None
+    options: RunOptions | None = None
+    task: TaskRef | None = None
+    first_seq: int = 0
     hops: int = 0
     priority: int = PRIORITY
-    paused: bool = False
+    created_at: int
+    started_at: int | None = None
 
     @property
     def id(self) -> str:
