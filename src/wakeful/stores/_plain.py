@@ -14,7 +14,7 @@ from msgspec import Struct
 from ..types.codec import encode
 from ..types.ids import now_ms
 from ..types.runs import RunRecord
-from ._protocol import Commit, Committed
+from ._protocol import Commit, Committed, Fence
 from ._rows import Entry, Packer, call_body, entries_of
 from ._rules import answers, wakes_of
 
@@ -23,12 +23,17 @@ __all__ = ["PUT_LOG", "Known", "going_on", "log_row", "write_plain"]
 MAX_KNOWN = 10_000
 
 
-class _Place(Struct, frozen=True):
-    """Where a claimed thread and its open run are."""
+class _Place(Struct):
+    """Where a claimed thread and its open run are, and how the thread was left."""
 
     thread: int
     run: int
     run_id: str
+    version: int = -1
+    head: int = -1
+    inbox_head: int = -1
+    # Whether the thread may have chunks of an answer.
+    chunks: bool = True
 
 
 class Known:
@@ -68,10 +73,11 @@ def going_on(commit: Commit) -> RunRecord | None:
     return None if rare or more else run
 
 
-# An update that returns something makes a table of that first, which takes longer than to ask before.
+_GO_ON = """UPDATE threads SET version = version + 1, head = head + ?, wakes = ?, updated_at = ?
+            WHERE no = ? AND claim = ? AND epoch = ? AND open_run = ?
+                AND version = ? AND head = ? AND inbox_head = ?"""
 _FIND = """SELECT version, head, inbox_head FROM threads
            WHERE no = ? AND claim = ? AND epoch = ? AND open_run = ? AND inbox_head = coalesce(?, inbox_head)"""
-_GO_ON = "UPDATE threads SET version = ?, head = ?, wakes = ?, updated_at = ? WHERE no = ?"
 _PUT_RUN = """UPDATE runs SET step = ?, acting = ?, answer = coalesce(?, answer), finished_at = ?, payload = ?
               WHERE no = ? AND agent = ? AND status = ?"""
 _PUT_INDEXED = "UPDATE runs SET agent = ?, status = ? WHERE no = ?"
@@ -96,12 +102,9 @@ def write_plain(
     calls = _calls(commit, place.run, packer, places, blobs)
     if blobs:
         return None
-    row = db.execute(_FIND, (place.thread, fence.token, fence.epoch, place.run, commit.inbox_head)).fetchone()
-    if row is None:
+    if not _gone_on(db, place, commit, fence, run):
         return None
-    version, base, inbox_head = row
-    version, head = version + 1, base + len(commit.log)
-    db.execute(_GO_ON, (version, head, wakes_of(run), now_ms(), place.thread))
+    base = place.head
     answer = places.get(run.answer_id or "")
     values = (run.steps, int(run.stage == "acting"), None if answer is None else base + answer, run.finished_at)
     if not db.execute(_PUT_RUN, (*values, payload, place.run, run.agent_id, run.status)).rowcount:
@@ -114,9 +117,27 @@ def write_plain(
             call[5] += base
     if calls:
         db.executemany(_PUT_CALL, calls)
-    if answers(commit):
+    if place.chunks and answers(commit):
         db.execute("DELETE FROM chunks WHERE thread = ?", (thread,))
-    return Committed(version, head, fence.epoch, inbox_head)
+        place.chunks = False
+    place.version, place.head = place.version + 1, base + len(commit.log)
+    return Committed(place.version, place.head, fence.epoch, place.inbox_head)
+
+
+def _gone_on(db: sqlite3.Connection, place: _Place, commit: Commit, fence: Fence, run: RunRecord) -> bool:
+    """Whether the thread is still its owner's, and has its new version and head now."""
+    own = (place.thread, fence.token, fence.epoch, place.run)
+    values = (len(commit.log), wakes_of(run), now_ms(), *own)
+    expected = commit.inbox_head is None or commit.inbox_head == place.inbox_head
+    seen = (place.version, place.head, place.inbox_head)
+    if expected and place.version >= 0 and db.execute(_GO_ON, (*values, *seen)).rowcount:
+        return True
+    # Something came into its inbox, or this is the first time.
+    seen = db.execute(_FIND, (*own, commit.inbox_head)).fetchone()
+    if seen is None:
+        return False
+    place.version, place.head, place.inbox_head = seen
+    return bool(db.execute(_GO_ON, (*values, *seen)).rowcount)
 
 
 def log_row(thread: int, base: int, run: int, entry: Entry) -> tuple[Any, ...]:

@@ -17,6 +17,7 @@ from msgspec.structs import astuple, replace
 
 from ..errors import CorruptRow
 from ..types.codec import decode, encode
+from ..types.content import ToolCall
 from ..types.events import AnyEvent, Event, MessageAdded, ToolCallReady, UnknownEvent
 from ..types.messages import Message
 from ..types.runs import Call, Identity
@@ -173,8 +174,8 @@ MAX_MORE_BYTES = 4096
 
 
 @cache
-def _body_of(kind: type[Event]) -> type[Struct]:
-    """An event's own fields, without those that all events have."""
+def _body_of(kind: type[Event]) -> tuple[str, type[Struct]]:
+    """An event's name, and its own fields, without those that all events have."""
     fields: list[Any] = []
     for field in msgspec.structs.fields(kind)[3:]:
         if kind is ToolCallReady and field.name == "arguments":
@@ -183,7 +184,8 @@ def _body_of(kind: type[Event]) -> type[Struct]:
             fields.append((field.name, field.type))
         else:
             fields.append((field.name, field.type, field.default))
-    return msgspec.defstruct(f"{kind.__name__}Body", fields, omit_defaults=True, gc=False)
+    body = msgspec.defstruct(f"{kind.__name__}Body", fields, omit_defaults=True, gc=False)
+    return cast(str, kind.__struct_config__.tag), body
 
 
 _KINDS: dict[str, type[Event]] = {kind.__struct_config__.tag: kind for kind in get_args(AnyEvent)}
@@ -193,53 +195,59 @@ def entries_of(commit: Commit, packer: Packer, blobs: dict[str, bytes]) -> tuple
     """The commit's log as rows, and the numbers of the messages in it and of the calls in these."""
     entries: list[Entry] = []
     followers: list[_Follower] = []
-    room = 0
     places: dict[str, int] = {}
-    identity, own = commit.identity, {run.identity.run_id for run in commit.runs}
-    for number, entry in enumerate(commit.log, 1):
-        message = entry.message if isinstance(entry, MessageAdded) else entry
-        if isinstance(message, Message):
-            run_id, agent = _writer(entry, identity, own)
-            payload = packer.pack_message(message, blobs)
-            kind, at, ref = "message", message.created_at, None
+    first, room, number = None, 0, 0
+    for entry in commit.log:
+        number += 1
+        kind = type(entry)
+        if kind is Message or kind is MessageAdded:
+            message = cast(Message, entry) if kind is Message else cast(MessageAdded, entry).message
+            run_id, agent = _writer(commit, entry)
             places[message.id] = number
-            for call in message.calls:
-                places[call.id] = number
+            for part in message.content:
+                if type(part) is ToolCall:
+                    places[part.id] = number
+            payload = packer.pack_message(message, blobs)
+            row = Entry(number, "message", run_id, agent, message.created_at, None, payload)
         else:
             event = cast(Event, entry)
-            run_id, agent, at = event.run.run_id, event.run.agent_id, event.at
-            kind, ref, body = _event_row(event, places)
-            if entries and len(body) <= room and len(followers) < MAX_ENTRIES - 1:
-                first = entries[-1]
-                if first.run_id == run_id and first.agent == agent:
-                    distance = None if ref is None else ref - first.number
-                    followers.append((kind, at - first.at, distance, Raw(body)))
-                    room -= len(body)
-                    continue
-            payload = packer.pack(body, blobs)
-        _close(entries, followers, packer)
-        followers, room = [], MAX_MORE_BYTES
-        entries.append(Entry(number, kind, run_id, agent, at, ref, payload))
-    _close(entries, followers, packer)
+            run = event.run
+            name, ref, body = _event_row(event, places)
+            follows = first is not None and first.run_id == run.run_id and first.agent == run.agent_id
+            if first is not None and follows and len(body) <= room and len(followers) < MAX_ENTRIES - 1:
+                distance = None if ref is None else ref - first.number
+                followers.append((name, event.at - first.at, distance, Raw(body)))
+                room -= len(body)
+                continue
+            row = Entry(number, name, run.run_id, run.agent_id, event.at, ref, packer.pack(body, blobs))
+        if followers:
+            _close(entries[-1], followers, packer)
+            followers = []
+        first, room = row, MAX_MORE_BYTES
+        entries.append(row)
+    if followers:
+        _close(entries[-1], followers, packer)
     return entries, places
 
 
 def _event_row(event: Event, places: dict[str, int]) -> tuple[str, int | None, bytes]:
     """An event's kind, the answer it refers to, and what it has of its own."""
-    if type(event) is UnknownEvent:
-        return event.kind, None, encode(event.raw)
-    values: tuple[Any, ...] = astuple(event)[3:]
-    ref = None
-    if type(event) is ToolCallReady and (ref := places.get(event.call_id)) is not None:
-        values = (event.call_id, event.name, None)
-    return cast(str, event.__struct_config__.tag), ref, encode(_body_of(type(event))(*values))
+    kind = type(event)
+    if kind is UnknownEvent:
+        unknown = cast(UnknownEvent, event)
+        return unknown.kind, None, encode(unknown.raw)
+    name, body = _body_of(kind)
+    if kind is ToolCallReady:
+        ready = cast(ToolCallReady, event)
+        if (ref := places.get(ready.call_id)) is not None:
+            return name, ref, encode(body(ready.call_id, ready.name, None))
+    return name, None, encode(body(*astuple(event)[3:]))
 
 
-def _close(entries: list[Entry], followers: list[_Follower], packer: Packer) -> None:
-    """Put the events that follow into the last row."""
-    if followers:
-        entries[-1].size += len(followers)
-        entries[-1].more = packer.pack(encode(followers), {})
+def _close(row: Entry, followers: list[_Follower], packer: Packer) -> None:
+    """Put the events that follow into a row."""
+    row.size += len(followers)
+    row.more = packer.pack(encode(followers), {})
 
 
 _followers = msgspec.json.Decoder(list[_Follower])
@@ -253,15 +261,17 @@ def followers_of(seq: int, at: int, more: bytes) -> list[tuple[int, str, int, in
     ]
 
 
-def _writer(entry: Message | Event, identity: Identity | None, own: set[str]) -> tuple[str, str]:
+def _writer(commit: Commit, entry: Message | Event) -> tuple[str, str]:
     """The run that wrote a message, and its agent."""
     if isinstance(entry, Event):
         return entry.run.run_id, entry.run.agent_id
-    if identity is None:
+    if (identity := commit.identity) is None:
         raise ValueError("a commit with messages names its run")
-    # A run that supersedes another writes that one's last words too.
-    writer = entry.producer.run_id if entry.producer is not None else None
-    return (writer if writer is not None and writer in own else identity.run_id), identity.agent_id
+    producer, own = entry.producer, identity.run_id
+    if producer is not None and producer.run_id is not None and producer.run_id != own:
+        # A run that supersedes another writes that one's last words too.
+        own = next((producer.run_id for run in commit.runs if run.id == producer.run_id), own)
+    return own, identity.agent_id
 
 
 def event_of(kind: str, run: Identity, seq: int, at: int, payload: bytes, answer: bytes | None) -> Event:
@@ -272,7 +282,7 @@ def event_of(kind: str, run: Identity, seq: int, at: int, payload: bytes, answer
     cls = _KINDS.get(kind)
     if cls is None:
         return UnknownEvent(run, seq, at, kind, msgspec.json.decode(payload))
-    values = astuple(decode(payload, _body_of(cls)))
+    values = astuple(decode(payload, _body_of(cls)[1]))
     if cls is ToolCallReady and answer is not None:
         values = (*values[:2], _arguments(values[0], decode(answer, Message)))
     return cast(Any, cls)(run, seq, at, *values)
