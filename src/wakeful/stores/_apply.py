@@ -61,7 +61,7 @@ def apply(
     known: Known,
 ) -> Committed:
     """Write the commit, or raise and leave the transaction to be rolled back."""
-    if (written := write_plain(db, tenant, packer, commit, known)) is not None:
+    if (written := write_plain(tenant, packer, commit, known)) is not None:
         return written
     write = _Write(db, tenant, packer, commit)
     changes = writes(commit)

@@ -55,7 +55,8 @@ class Database:
         self._writing.executemany("UPDATE workers SET until = 0 WHERE id = ?", ended)
         self.owners.sweep({worker_id for (worker_id,) in rows if (worker_id,) not in ended})
         self.batches: list[int] = [0, 0]
-        self.known = Known()
+        self._cursor = self._writing.cursor()  # A new one for each statement takes longer than many statements.
+        self.known = Known(self._cursor)
         self._free = threading.Lock()
         self._loops_left = LOOP_TRANSACTIONS
         self._full = synchronous == "FULL"
@@ -130,7 +131,7 @@ class Database:
 
     def _commit(self, synced: bool) -> None:
         began = time.perf_counter()
-        self._writing.execute("COMMIT")
+        self._cursor.execute("COMMIT")
         if synced:
             spent = time.perf_counter() - began
             self._sync_seconds = max(spent, _REMEMBERED * self._sync_seconds)
@@ -175,14 +176,14 @@ class Database:
             return
         self._set("busy_timeout", int(self._busy_seconds * 1000))
         try:
-            self._writing.execute("BEGIN IMMEDIATE")
+            self._cursor.execute("BEGIN IMMEDIATE")
         finally:
             self._set("busy_timeout", 0)
 
     def _begun(self) -> bool:
         """Begin a transaction, unless another process is in the middle of one, or something is wrong."""
         try:
-            self._writing.execute("BEGIN IMMEDIATE")
+            self._cursor.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError:
             return False
         return True
@@ -198,7 +199,7 @@ class Database:
 
     def _set(self, pragma: str, value: int | str) -> None:
         if self._pragmas.get(pragma) != value:
-            self._writing.execute(f"PRAGMA {pragma} = {value}")
+            self._cursor.execute(f"PRAGMA {pragma} = {value}")
             self._pragmas[pragma] = value
 
     def _undo(self, batch: list[Job], error: sqlite3.Error) -> None:
@@ -255,6 +256,7 @@ class Database:
         self._writer.close()
         self._reader.close()
         self._reading.close()
+        self._cursor.close()
         self._writing.close()
         self.owners.close()
 

@@ -40,7 +40,8 @@ class Known:
     """The threads that commits of this process have claimed, by tenant and id. Claims that others took since are
     no harm: a fence that is stale fits no row."""
 
-    def __init__(self) -> None:
+    def __init__(self, cursor: sqlite3.Cursor) -> None:
+        self.cursor = cursor
         self._places: dict[tuple[str, str], _Place] = {}
 
     def find(self, tenant: str, thread_id: str) -> _Place | None:
@@ -78,18 +79,19 @@ _GO_ON = """UPDATE threads SET version = version + 1, head = head + ?, wakes = ?
                 AND version = ? AND head = ? AND inbox_head = ?"""
 _FIND = """SELECT version, head, inbox_head FROM threads
            WHERE no = ? AND claim = ? AND epoch = ? AND open_run = ? AND inbox_head = coalesce(?, inbox_head)"""
-_PUT_RUN = """UPDATE runs SET step = ?, acting = ?, answer = coalesce(?, answer), finished_at = ?, payload = ?
+# The driver asks around for how to store what isn't a number, a string or a bytearray, which takes longer than the
+# statement: payloads come as bytearrays, and what isn't there as 0 or empty.
+_PUT_RUN = """UPDATE runs SET step = ?, acting = ?, answer = coalesce(nullif(?, 0), answer), payload = ?
               WHERE no = ? AND agent = ? AND status = ?"""
 _PUT_INDEXED = "UPDATE runs SET agent = ?, status = ? WHERE no = ?"
 PUT_LOG = """INSERT INTO log (thread, seq, kind, run, agent, at, ref, payload, size, more)
-             VALUES (?,?,?,?,?,?,?,?,?,?)"""
-_PUT_CALL = """INSERT INTO calls (run, step, place, id, name, ref, arguments, payload) VALUES (?,?,?,?,?,?,?,?)
+             VALUES (?, ?, ?, ?, ?, ?, nullif(?, 0), ?, ?, nullif(?, x''))"""
+_PUT_CALL = """INSERT INTO calls (run, step, place, id, name, ref, arguments, payload)
+               VALUES (?, ?, ?, ?, ?, nullif(?, 0), nullif(?, x''), ?)
                ON CONFLICT (run, step, place) DO UPDATE SET payload = excluded.payload"""
 
 
-def write_plain(
-    db: sqlite3.Connection, tenant: str, packer: Packer, commit: Commit, known: Known
-) -> Committed | None:
+def write_plain(tenant: str, packer: Packer, commit: Commit, known: Known) -> Committed | None:
     """Write a commit that goes on with a run which is known; None, and nothing is written, if it isn't such."""
     run, place, fence = going_on(commit), known.find(tenant, commit.thread_id), commit.fence
     if run is None or place is None or fence is None or run.id != place.run_id:
@@ -98,22 +100,23 @@ def write_plain(
     entries, places = entries_of(commit, packer, blobs)
     if {run.id}.union([entry.run_id for entry in entries], [call.run_id for call in commit.calls]) != {run.id}:
         return None
-    payload = packer.pack(encode(run), blobs)
+    payload = bytearray(packer.pack(encode(run), blobs))
     calls = _calls(commit, place.run, packer, places, blobs)
     if blobs:
         return None
+    db = known.cursor
     if not _gone_on(db, place, commit, fence, run):
         return None
     base = place.head
     answer = places.get(run.answer_id or "")
-    values = (run.steps, int(run.stage == "acting"), None if answer is None else base + answer, run.finished_at)
+    values = (run.steps, int(run.stage == "acting"), 0 if answer is None else base + answer)
     if not db.execute(_PUT_RUN, (*values, payload, place.run, run.agent_id, run.status)).rowcount:
         db.execute(_PUT_INDEXED, (run.agent_id, run.status, place.run))
         db.execute(_PUT_RUN, (*values, payload, place.run, run.agent_id, run.status))
     thread, number = place.thread, place.run
     db.executemany(PUT_LOG, [log_row(thread, base, number, entry) for entry in entries])
     for call in calls:
-        if call[5] is not None:
+        if call[5]:
             call[5] += base
     if calls:
         db.executemany(_PUT_CALL, calls)
@@ -124,7 +127,7 @@ def write_plain(
     return Committed(place.version, place.head, fence.epoch, place.inbox_head)
 
 
-def _gone_on(db: sqlite3.Connection, place: _Place, commit: Commit, fence: Fence, run: RunRecord) -> bool:
+def _gone_on(db: sqlite3.Cursor, place: _Place, commit: Commit, fence: Fence, run: RunRecord) -> bool:
     """Whether the thread is still its owner's, and has its new version and head now."""
     own = (place.thread, fence.token, fence.epoch, place.run)
     values = (len(commit.log), wakes_of(run), now_ms(), *own)
@@ -133,17 +136,17 @@ def _gone_on(db: sqlite3.Connection, place: _Place, commit: Commit, fence: Fence
     if expected and place.version >= 0 and db.execute(_GO_ON, (*values, *seen)).rowcount:
         return True
     # Something came into its inbox, or this is the first time.
-    seen = db.execute(_FIND, (*own, commit.inbox_head)).fetchone()
-    if seen is None:
+    found = db.execute(_FIND, (*own, commit.inbox_head)).fetchall()
+    if not found:
         return False
-    place.version, place.head, place.inbox_head = seen
-    return bool(db.execute(_GO_ON, (*values, *seen)).rowcount)
+    place.version, place.head, place.inbox_head = found[0]
+    return bool(db.execute(_GO_ON, (*values, *found[0])).rowcount)
 
 
 def log_row(thread: int, base: int, run: int, entry: Entry) -> tuple[Any, ...]:
     """What PUT_LOG is given for an entry behind the number `base`."""
-    ref = None if entry.ref is None else base + entry.ref
-    rest = (ref, entry.payload, entry.size, entry.more)
+    ref = 0 if entry.ref is None else base + entry.ref
+    rest = (ref, bytearray(entry.payload), entry.size, bytearray(entry.more or b""))
     return thread, base + entry.number, entry.kind, run, entry.agent, entry.at, *rest
 
 
@@ -153,9 +156,9 @@ def _calls(
     """The rows of the ledger; a call's answer is counted from the thread's head."""
     rows: list[list[Any]] = []
     for call in commit.calls:
-        ref = places.get(call.id)
+        ref = places.get(call.id, 0)
         # Once a row is there, its arguments stay as they are, wherever they lie.
-        arguments = None if ref is not None else packer.pack(encode(call.arguments), blobs)
-        body = packer.pack(call_body(call), blobs)
+        arguments = bytearray(b"" if ref else packer.pack(encode(call.arguments), blobs))
+        body = bytearray(packer.pack(call_body(call), blobs))
         rows.append([run, call.step, call.index, call.id, call.name, ref, arguments, body])
     return rows
