@@ -41,8 +41,10 @@ class SqliteFile:
         return self.size()
 
     def size(self) -> int:
-        """How many bytes the file and its log have now."""
-        return sum(path.stat().st_size for path in Path(self.address).parent.iterdir())
+        """How many bytes the file and its log have now. What processes share about the log is memory: its file has
+        a fixed size, is never synced, and goes when the store is closed."""
+        files = Path(self.address).parent.iterdir()
+        return sum(path.stat().st_size for path in files if not path.name.endswith("-shm"))
 
 
 class PostgresServer:
