@@ -26,7 +26,7 @@ MAX_BATCH_BYTES = 4 * 1024 * 1024
 FIRST_ALONE = 4
 
 _COMMIT = "SELECT commit_v3($1, $2, $3, $4, $5)"
-_GO_ON = "SELECT go_on_v3($1, $2, $3)"
+_GO_ON = r"SELECT go_on_v3(string_to_array($1, E'\x1f'), string_to_array($2, ',', '')::bigint[], $3)"
 # The smallest transaction that is synced, and all before it.
 _SYNC = "SELECT pg_logical_emit_message(true, 'wakeful', '')"
 
@@ -143,7 +143,8 @@ class Groups:
 
     async def _go_on(self, plan: Plan) -> list[Any] | None:
         """The verdict on a commit that only goes on with a run; None if it has to go the long way."""
-        args = arguments_of(plan)
+        if (args := arguments_of(plan)) is None:
+            return None
         found = await self._connections.run(lambda connection: connection.fetchval(_GO_ON, *args))
         if found is None:
             return None

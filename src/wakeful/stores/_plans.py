@@ -387,8 +387,12 @@ def _is_plain(control: _Control) -> bool:
     return not rare and not more
 
 
-def arguments_of(plan: Plan) -> tuple[list[str], list[int | None], list[bytes | None]]:
-    """What `go_on` is told of a plain commit: words, integers and payloads."""
+_BREAK = "\x1f"
+
+
+def arguments_of(plan: Plan) -> tuple[str, str, list[bytes | None]] | None:
+    """What `go_on` is told of a plain commit: words, integers, payloads. Words and integers come as one text each,
+    which takes the driver a fraction of an array; None, if that can't be taken apart again."""
     told, payloads = plan.told, [None, *plan.payloads]
     run, (epoch, claim) = told.runs[0], told.fence or (0, "")
     words = [told.tenant, told.thread, claim, told.id, run.wakes, run.id, run.agent, run.status]
@@ -404,7 +408,10 @@ def arguments_of(plan: Plan) -> tuple[list[str], list[int | None], list[bytes | 
         integers += (call.step, call.place, call.ref)
         bodies += (payloads[call.arguments or 0], payloads[call.i])
     integers += (told.version, int(plan.commit.unsynced))
-    return [escaped(word) for word in words], integers, bodies
+    text = _BREAK.join(words)
+    if text.count(_BREAK) >= len(words):
+        return None
+    return escaped(text), ",".join(["" if n is None else str(n) for n in integers]), bodies
 
 
 # -- what it answers -----------------------------------------------------------------------------------------
