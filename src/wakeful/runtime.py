@@ -21,6 +21,7 @@ from .clock import Clock, SystemClock
 from .delegation import delegation_tools, tools_inside_tasks
 from .dispatch import ChildRuns, Dispatcher, Keeper, Metrics, Signals, drain
 from .errors import ConfigurationError, RuntimeClosed, UnknownAgent, UsageError
+from .errors._arguments import checked
 from .loop import Environment, Watches
 from .messaging import Courier, Post, Retry, Transport, messaging_tools, send_tools
 from .models import Model, ModelFacts, Patience, Pool, RateLimit, VendorFactory
@@ -83,6 +84,7 @@ class Runtime(Running):
     deadlines, messages; and prunes by `retention`.
     """
 
+    @checked
     def __init__(
         self,
         agents: Sequence[Agent],

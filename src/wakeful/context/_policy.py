@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from ..errors._arguments import Checked
 from ..models import ModelFacts
 from ..types.content import clean_text
 from ..types.requests import ModelSettings
@@ -13,7 +14,7 @@ from ..types.requests import ModelSettings
 __all__ = ["Compaction", "Context", "Room", "problems_of", "room_of"]
 
 
-class Compaction(Struct, frozen=True, kw_only=True):
+class Compaction(Struct, metaclass=Checked, frozen=True, kw_only=True):
     """When and how the older part of a conversation is replaced by a summary.
 
     It begins once a request fills the share `threshold` of what it may have, and leaves at least the newest `keep`
@@ -30,7 +31,7 @@ class Compaction(Struct, frozen=True, kw_only=True):
     min_savings: float = 0.3
 
 
-class Context(Struct, frozen=True, kw_only=True):
+class Context(Struct, metaclass=Checked, frozen=True, kw_only=True):
     """How much of a conversation an agent's model is shown.
 
     `max_tokens` is how long a request and its answer may be together, by default, and at most, as long as the

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from ..clock import Clock, Timer
 from ..errors import Conflict, StoreError, WakefulError, explain
+from ..errors._arguments import Checked
 from ..stores import Commit, Relay, Store
 from ._outbox import KIND, Transport, parcel_of, transport_of
 
@@ -25,7 +26,7 @@ IDLE = 30.0
 AT_ONCE = 16
 
 
-class Retry(Struct, frozen=True, kw_only=True):
+class Retry(Struct, metaclass=Checked, frozen=True, kw_only=True):
     """How often a delivery is tried: `pause` seconds after the first failure, twice as long after each other one,
     up to `longest_pause`; after so many `attempts` it is given up. One attempt has `seconds`."""
 

@@ -26,6 +26,7 @@ from ..errors import (
     UnknownModel,
     explain,
 )
+from ..errors._arguments import Checked
 from ._attempt import Attempt
 from ._facts import ModelFacts
 from ._guard import Guard, guarded
@@ -51,7 +52,7 @@ _NOT_ITS_FAULT = (
 )
 
 
-class Member(Struct, frozen=True):
+class Member(Struct, metaclass=Checked, frozen=True):
     """A model of a pool. The more `weight`, the more threads it serves; one with the role `failover` serves none
     before all others are out."""
 
@@ -65,7 +66,7 @@ class Member(Struct, frozen=True):
         return public(self.model) if isinstance(self.model, str) else self.model.name
 
 
-class Pool(Struct, frozen=True):
+class Pool(Struct, metaclass=Checked, frozen=True):
     """Several models under one name: `Runtime(models={"fast": Pool(["openai:gpt-5-mini", "anthropic:..."])})`.
 
     All calls of a thread go to the same member while it is well, or with `sticky="run"` all of a run. The next one

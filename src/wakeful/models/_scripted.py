@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..errors import ScriptError
+from ..errors._arguments import Checked, checked
 from ..types.content import clean_text
 from ..types.events import StopReason
 from ..types.runs import Usage
@@ -38,7 +39,7 @@ def call(name: str, /, **arguments: Any) -> ScriptedCall:
     return ScriptedCall(name, arguments)
 
 
-class Turn(Struct, frozen=True, kw_only=True):
+class Turn(Struct, metaclass=Checked, frozen=True, kw_only=True):
     """One answer of a scripted model. `text` as a list is streamed piece by piece; `chunks` overrides all."""
 
     text: str | Sequence[str] = ""
@@ -61,6 +62,7 @@ class ScriptedModel:
 
     live = False
 
+    @checked
     def __init__(self, turns: Iterable[Script], *, name: str = "scripted") -> None:
         if isinstance(turns, str):
             raise ScriptError(f"a script is a list of turns: ScriptedModel([{turns!r:.60}])")
@@ -100,6 +102,7 @@ class FunctionModel:
 
     live = False
 
+    @checked
     def __init__(
         self,
         function: Callable[[ModelRequest], Script | Awaitable[Script] | AsyncIterator[Chunk]],

@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..errors import UsageError
+from ..errors._arguments import Checked
 from ..state import StateKey
 from ..types.ids import digest_of
 from ..types.messages import Message
@@ -18,7 +19,7 @@ from ..types.requests import ModelSettings
 __all__ = ["ContextBook", "ContextMessage", "InferencePlan", "PlanEdits", "check_context", "select_context"]
 
 
-class ContextMessage(Struct, frozen=True, omit_defaults=True):
+class ContextMessage(Struct, metaclass=Checked, frozen=True, omit_defaults=True):
     """Text that joins the model's request and never the thread.
 
     `target` is where: after the `system` text, at the head of the conversation (`session`), before the newest

@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
+from ..errors._arguments import Checked
 from ..types.events import Event
 from ..types.messages import Message
 from ..types.runs import (
@@ -306,7 +307,7 @@ class Dispatch(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
 _DAY = 24 * 3600 * 1000
 
 
-class Retention(Struct, frozen=True, kw_only=True):
+class Retention(Struct, metaclass=Checked, frozen=True, kw_only=True):
     """What `prune` removes, by age in milliseconds and by count; None keeps it for ever.
 
     `events` are those of finished runs (messages stay), `runs` finished runs with their ledger (messages stay),

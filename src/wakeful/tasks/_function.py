@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from ..errors import ConfigurationError, InvalidArguments, ToolCancelled, UsageError
+from ..errors._arguments import checked
 from ..tools import Parameters, parameters_of
 from ..types.runs import FUNCTION, Identity, TaskEvent
 
@@ -176,6 +177,7 @@ def task(function: Callable[..., Any], /) -> FunctionTask: ...
 def task(
     *, name: str | None = None, effect: TaskEffect = "once", timeout: float | None = None
 ) -> Callable[[Callable[..., Any]], FunctionTask]: ...
+@checked
 def task(
     function: Callable[..., Any] | None = None,
     /,

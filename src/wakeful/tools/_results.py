@@ -12,6 +12,7 @@ from msgspec import UNSET, Raw, Struct
 from msgspec.structs import replace
 
 from ..errors import ToolError
+from ..errors._arguments import Checked
 from ..types.content import (
     Artifact,
     Audio,
@@ -32,7 +33,7 @@ MAX_RESULT_BYTES = 256 * 1024
 _PARTS = (Text, Image, Audio, Video, Document)
 
 
-class ToolResult(Struct, frozen=True, kw_only=True):
+class ToolResult(Struct, metaclass=Checked, frozen=True, kw_only=True):
     """A result with more than one side: `message` is what the model reads (else `data` as JSON), `metadata`
     and `artifacts` are for the application."""
 

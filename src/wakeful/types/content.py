@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from ..errors._arguments import Checked
+
 __all__ = [
     "Artifact",
     "Audio",
@@ -34,14 +36,14 @@ class Unknown(Struct, frozen=True, gc=False, tag="unknown"):
     raw: dict[str, Any] = {}
 
 
-class Base64(Struct, frozen=True, gc=False, tag="base64"):
+class Base64(Struct, metaclass=Checked, frozen=True, gc=False, tag="base64"):
     """Media carried inside the message."""
 
     media_type: str
     data: str
 
 
-class Url(Struct, frozen=True, gc=False, tag="url"):
+class Url(Struct, metaclass=Checked, frozen=True, gc=False, tag="url"):
     """Media that the model's vendor fetches."""
 
     url: str
@@ -56,25 +58,25 @@ class Text(Struct, frozen=True, gc=False, tag="text"):
     text: str
 
 
-class Image(Struct, frozen=True, gc=False, tag="image"):
+class Image(Struct, metaclass=Checked, frozen=True, gc=False, tag="image"):
     """A picture."""
 
     source: MediaSource
 
 
-class Audio(Struct, frozen=True, gc=False, tag="audio"):
+class Audio(Struct, metaclass=Checked, frozen=True, gc=False, tag="audio"):
     """A recording."""
 
     source: MediaSource
 
 
-class Video(Struct, frozen=True, gc=False, tag="video"):
+class Video(Struct, metaclass=Checked, frozen=True, gc=False, tag="video"):
     """A film."""
 
     source: MediaSource
 
 
-class Document(Struct, frozen=True, gc=False, omit_defaults=True, tag="document"):
+class Document(Struct, metaclass=Checked, frozen=True, gc=False, omit_defaults=True, tag="document"):
     """A file, such as a PDF."""
 
     source: MediaSource
@@ -104,7 +106,7 @@ class ToolCall(Struct, frozen=True, gc=False, omit_defaults=True, tag="tool_call
 Part = Text | Image | Audio | Video | Document | Unknown
 
 
-class Artifact(Struct, frozen=True, gc=False, omit_defaults=True):
+class Artifact(Struct, metaclass=Checked, frozen=True, gc=False, omit_defaults=True):
     """Something a tool made for the application; the model doesn't see it."""
 
     content: Any
