@@ -12,6 +12,8 @@ from msgspec.structs import replace
 
 from .agents import Agent, Delegate
 from .errors import ConfigurationError, InvalidDecision, InvalidInput, UsageError
+from .messaging import Retry
+from .stores import Retention
 from .tools._begun import LATEST, moment_of, seconds_of
 from .types.content import clean_text
 from .types.limits import CostBudget, Limits
@@ -32,8 +34,10 @@ __all__ = [
     "instance_of",
     "message_of",
     "one_of",
+    "options_of",
     "priority_of",
     "request_of",
+    "retention_of",
     "settings_of",
     "table_of",
     "thread_of",
@@ -73,6 +77,46 @@ def table_of(value: Any, kind: str, name: str) -> None:
     """Refuse what isn't None and no mapping by names."""
     if value is not None and not isinstance(value, Mapping):
         raise ConfigurationError(f"{name} is a dict of names and a {kind}(...) for each, not {value!r:.80}")
+
+
+def options_of(
+    *, tools: Any, plugins: Any, keys: Any, models: Any, clock: Any, execute: Any, retention: Any, retry: Any
+) -> None:
+    """Refuse what a runtime's options can't be."""
+    wrong = [
+        f"{name} is a list, not {value!r:.80}"
+        for name, value in (("tools", tools), ("plugins", plugins), ("keys", keys))
+        if isinstance(value, str | Mapping) or not isinstance(value, Iterable)
+    ]
+    if models is not None and not isinstance(models, Mapping):
+        wrong.append(f"models is a dict of names and a model, a pool or a vendor for each, not {models!r:.80}")
+    if clock is not None and not all(callable(getattr(clock, name, None)) for name in ("now", "call_later")):
+        wrong.append(f"clock is a Clock, with now() and call_later(...), not {clock!r:.80}")
+    if not isinstance(execute, bool):
+        wrong.append(f"execute is True or False, not {execute!r:.80}")
+    wrong += [] if retention is None else _retention_problems(retention)
+    if not isinstance(retry, Retry):
+        wrong.append(f"retry is a Retry(...), not {retry!r:.80}")
+    if wrong:
+        raise ConfigurationError(wrong)
+
+
+def retention_of(retention: Any) -> None:
+    """Refuse what can't be kept by; a negative age would be of what is yet to come."""
+    if wrong := _retention_problems(retention):
+        raise UsageError("; ".join(wrong))
+
+
+def _retention_problems(retention: Any) -> list[str]:
+    if not isinstance(retention, Retention):
+        return [f"retention is a Retention(...), not {retention!r:.80}"]
+    given: dict[str, Any] = {name: getattr(retention, name) for name in retention.__struct_fields__}
+    return [
+        f"Retention.{name} is {'a count' if name.endswith('_kept') else 'an age in milliseconds'}, a whole number "
+        f"and not negative, or None to keep it for ever; not {value!r:.80}"
+        for name, value in given.items()
+        if value is not None and (type(value) is not int or value < 0)
+    ]
 
 
 def settings_of(settings: Any) -> None:
@@ -158,6 +202,8 @@ def _fields_of(agent: Agent) -> list[str]:
         except msgspec.ValidationError as error:
             hint = "; money is whole micro-units: half a dollar is 500_000" if type(value) is CostBudget else ""
             wrong.append(f"{where}: {type(value).__name__}: {error}{hint}")
+    if not isinstance(cast(Any, agent.sequential), bool):
+        wrong.append(f"{where}: sequential is True or False, not {agent.sequential!r:.80}")
     for how in [other for other in agent.delegates or () if isinstance(other, Delegate)]:
         for name in ("durable", "background", "fork"):
             if not isinstance(getattr(how, name), bool):

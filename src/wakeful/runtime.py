@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ._checks import agents_of, backends_of, instance_of, table_of, transports_of
+from ._checks import agents_of, backends_of, instance_of, options_of, table_of, transports_of
 from ._running import RunHandle, Running
 from ._sync import OwnLoop
 from .agents import Agent, Registry, Toolish
@@ -110,6 +110,16 @@ class Runtime(Running):
     ) -> None:
         if not isinstance(cast(Any, cancel_grace), int | float) or cancel_grace < 0:
             raise ConfigurationError(f"cancel_grace is in seconds and not negative, not {cancel_grace!r:.80}")
+        options_of(
+            tools=tools,
+            plugins=plugins,
+            keys=keys,
+            models=models,
+            clock=clock,
+            execute=execute,
+            retention=retention,
+            retry=retry,
+        )
         table_of(facts, "ModelFacts", "facts")
         table_of(rate_limits, "RateLimit", "rate_limits")
         carried, factories = transports_of(transports), backends_of(backends)
