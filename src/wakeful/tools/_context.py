@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from msgspec import Struct
 
-from ..errors import ConfigurationError, InvalidInput, ToolCancelled, ToolError
+from ..errors import ConfigurationError, InvalidInput, ToolCancelled, ToolError, UsageError
 from ..state import AnyKey, Command, Snapshot
 from ..types.content import Content
 from ..types.events import ActivityDelta, ActivitySnapshot, ToolOutput, ToolProgress
@@ -50,12 +50,33 @@ class Parked(BaseException):
     timers: tuple[tuple[int, int], ...] = ()
 
 
+class _Over:
+    """What is in the place of a call's services once it has ended: whatever is asked of it is refused."""
+
+    __slots__ = ("call_id", "tool")
+
+    def __init__(self, tool: str, call_id: str) -> None:
+        self.tool = tool
+        self.call_id = call_id
+
+    def __getattr__(self, name: str) -> Any:
+        raise self.refusal()
+
+    def refusal(self) -> UsageError:
+        return UsageError(
+            f"the call {self.call_id} of {self.tool} has ended, and its context with it: nothing can be changed, "
+            "shown or begun by it any more; do so before the tool returns, or let ctx.spawn(...) begin what is to "
+            "go on"
+        )
+
+
 class ToolContext(Struct, eq=False):
     """Given to a tool that has a parameter of this type.
 
     `run` says which run this is and where it stands in its tree; `state` is the state when the call began;
     `decision` is the latest answer to a ticket of this call; `idempotency_key` is the same for every attempt at
-    the call; `fence` is a number that grows with every takeover of the thread.
+    the call; `fence` is a number that grows with every takeover of the thread. It is the call's: once that has
+    ended, whatever would change, show or begin something raises `UsageError`.
     """
 
     run: Identity
@@ -96,6 +117,7 @@ class ToolContext(Struct, eq=False):
     @property
     def command(self) -> Command:
         """What the tool wants changed."""
+        self._check_open()
         if self.changes is None:
             self.changes = Command()
         return self.changes
@@ -172,6 +194,7 @@ class ToolContext(Struct, eq=False):
         it. At the `deadline` (seconds or a timedelta) the question goes to the first in `escalate`, and with
         nobody left `on_deadline` decides: `approve`, `deny` or `Answer(value)`.
         """
+        self._check_open()
         if not self._tool.suspendable:
             raise ToolError(
                 f"{self.name} can't ask while it runs: its effect is 'once', so it must not run again from the "
@@ -403,3 +426,11 @@ class ToolContext(Struct, eq=False):
     def cancel(self) -> None:
         """Tell the tool to stop; used by the loop."""
         self._cancelled = True
+
+    def end(self) -> None:
+        """The call is over; used by the loop."""
+        self._services = cast(Services, _Over(self.name, self.call_id))
+
+    def _check_open(self) -> None:
+        if isinstance(self._services, _Over):
+            raise self._services.refusal()
