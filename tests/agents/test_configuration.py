@@ -11,14 +11,18 @@ from msgspec import Struct
 
 from wakeful import (
     Agent,
+    Compaction,
     ConfigurationError,
     ConsecutiveErrors,
     ContentMatch,
+    Context,
     CostBudget,
     Delegate,
     Limits,
     LoopDetection,
+    Member,
     Plugin,
+    Pool,
     Runtime,
     ScriptedModel,
     StateKey,
@@ -516,3 +520,33 @@ def test_a_phase_misspelt_in_a_base_class_is_found() -> None:
 def test_a_handler_is_marked_with_a_name(mark: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"takes the .*'s name"):
         mark(hook)
+
+
+ADDRESS = "openai-compatible:qwen3@http://ada:hunter2@gpu:8000/v1?token=sesame"
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        Agent("a", model=ADDRESS),
+        Agent("a", model=Pool([ADDRESS, Member(ADDRESS, weight=2)])),
+        Agent("a", context=Context(compaction=Compaction(model=ADDRESS))),
+        Agent.remote("a", a2a="https://ada:hunter2@there.example/agent?token=sesame"),
+    ],
+    ids=["its model", "a pool's member", "who summarises", "where it is"],
+)
+def test_an_agent_as_it_is_shown_has_no_password_in_it_and_says_what_is_not_a_default(made: Agent) -> None:
+    shown = repr(made)
+    assert "hunter2" not in shown
+    assert "sesame" not in shown
+    assert "gpu:8000/v1'" in shown or "there.example/agent'" in shown
+    assert shown.startswith("Agent(id='a', ")
+    assert "limits" not in shown
+
+
+@pytest.mark.parametrize("made", [lambda: Pool(ADDRESS), lambda: Runtime([Agent("a", model=[ADDRESS])])])  # type: ignore[arg-type]
+def test_an_error_about_a_model_has_no_password_in_it(made: Callable[[], Any]) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        made()
+    assert "gpu:8000" in str(raised.value)
+    assert "hunter2" not in str(raised.value)

@@ -10,6 +10,7 @@ from msgspec import Struct
 from ..context import Context
 from ..errors._arguments import Checked, checked
 from ..models import Model, Patience, Pool
+from ..models._secrets import veiled
 from ..plugins import Plugin
 from ..tools import Tool
 from ..types.limits import Limits, StopPolicy
@@ -32,14 +33,17 @@ class Delegate(Struct, metaclass=Checked, frozen=True):
     fork: bool = False
 
 
-class BackendConfig(Struct, metaclass=Checked, frozen=True):
+class BackendConfig(Struct, metaclass=Checked, frozen=True, repr_omit_defaults=True):
     """A backend as data: the name of its factory, and the endpoint that the factory builds it for."""
 
     name: str
     endpoint: Mapping[str, Any] = {}
 
+    def __repr__(self) -> str:
+        return veiled(Struct.__repr__(self))
 
-class Agent(Struct, metaclass=Checked, frozen=True):
+
+class Agent(Struct, metaclass=Checked, frozen=True, repr_omit_defaults=True):
     """An agent: data, resolved afresh for each run.
 
     `model` is a name such as `vendor:model`, a model object, or a pool of them. `tools` are tools, plain
@@ -74,6 +78,9 @@ class Agent(Struct, metaclass=Checked, frozen=True):
     messages: Messages = Messages()
     patience: Patience | None = None
     context: Context | None = Context()
+
+    def __repr__(self) -> str:
+        return veiled(Struct.__repr__(self))
 
     @classmethod
     @checked

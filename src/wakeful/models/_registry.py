@@ -18,7 +18,7 @@ from ._guard import Breaker, Guard
 from ._limits import Bucket, RateLimit
 from ._pool import Pool, PoolModel
 from ._protocol import Model
-from ._secrets import check_address, public
+from ._secrets import check_address, public, veiled
 
 __all__ = ["VENDORS", "Line", "ModelRegistry", "VendorFactory", "check_live", "forbid_live_models"]
 
@@ -130,7 +130,9 @@ class ModelRegistry:
             return
         if not isinstance(model, str):
             if not hasattr(model, "stream") or isinstance(model, type):
-                raise UnknownModel(f"{model!r} is no model: give a name such as 'vendor:name', or a model object")
+                raise UnknownModel(
+                    f"{veiled(repr(model)):.80} is no model: give a name such as 'vendor:name', or a model object"
+                )
             return
         if model in self._models:
             return
