@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from inspect import isawaitable
-from typing import Any
+from typing import Any, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -133,6 +133,12 @@ def chunks_of(turn: Script) -> Iterable[Chunk]:
         raise turn
     if isinstance(turn, Turn):
         return turn.chunks if turn.chunks is not None else _expand(turn)
+    calls: Any = turn
+    if not isinstance(calls, Sequence) or not all(isinstance(each, ScriptedCall) for each in cast(Any, calls)):
+        raise ScriptError(
+            "a model answers with a text, a call(...), a list of these, a Turn(...) or an exception to raise, "
+            f"not with {calls!r:.80}"
+        )
     return [*[CallChunk(c.name, c.arguments) for c in turn], StopChunk("tool_use")]
 
 
