@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import msgspec
 from msgspec import Struct
@@ -21,7 +21,7 @@ from .types.mail import Messages
 from .types.messages import Message, Producer, input_of, user_message
 from .types.requests import ModelSettings, settings_problems
 from .types.runs import Principal
-from .types.tickets import SYSTEM, Decision
+from .types.tickets import SYSTEM, Decision, Verdict
 
 __all__ = [
     "agents_of",
@@ -29,6 +29,7 @@ __all__ = [
     "check_ids",
     "count_of",
     "cursor_of",
+    "decision_of",
     "decisions_of",
     "id_of",
     "instance_of",
@@ -277,6 +278,10 @@ def thread_of(thread: Any) -> str:
 def id_of(value: Any, what: str) -> str:
     """The id by which a caller names something; often the thing itself is given, and its id is meant."""
     if isinstance(value, str):
+        if clean_text(value) != value:
+            raise UsageError(
+                f"the {what} {value!r:.80} has half a character in it (a lone surrogate); no id has one"
+            )
         return value
     names = [name for name in (f"{what}_id", "id") if isinstance(getattr(value, name, None), str)]
     hint = f"; give its .{names[0]}" if names else ""
@@ -315,7 +320,26 @@ def request_of(request_id: Any) -> str | None:
     """A request id that a caller chose."""
     if request_id is not None and (not isinstance(request_id, str) or not 1 <= len(request_id) <= 200):
         raise UsageError(f"a request id is a text of 1 to 200 characters, not {request_id!r:.80}")
+    if request_id is not None:
+        id_of(request_id, "request")
     return request_id
+
+
+def decision_of(decision: Any) -> Decision:
+    """A decision that a caller made, checked but for its value, which its ticket knows."""
+    if not isinstance(decision, Decision) or _odd(decision.ticket_id):
+        raise InvalidDecision(
+            f"resume takes decisions, such as ticket.approve() or ticket.deny(), not {decision!r:.80}"
+        )
+    given: Any = decision
+    if given.verdict not in get_args(Verdict):
+        raise InvalidDecision(f"the verdict of a decision is approve or deny, not {given.verdict!r:.80}")
+    for name, value in (("reason", given.reason), ("id", given.id), ("principal_id", given.principal_id)):
+        if _odd(value) and not (name == "principal_id" and value is None):
+            raise InvalidDecision(f"the {name} of a decision is a text, not {value!r:.80}")
+    check_ids(ticket=given.ticket_id, decision=given.id, principal=given.principal_id)
+    # As in input, half a character is mended.
+    return replace(decision, reason=clean_text(decision.reason))
 
 
 def decisions_of(
@@ -329,11 +353,7 @@ def decisions_of(
     given = [*decisions, *[Decision(key, value=value) for key, value in items]]
     if not given:
         raise UsageError("resume needs a decision: ticket.approve(), ticket.deny(), ticket.answer(...)")
-    for decision in given:
-        if not isinstance(decision, Decision) or _odd(decision.ticket_id):
-            raise InvalidDecision(
-                f"resume takes decisions, such as ticket.approve() or ticket.deny(), not {decision!r:.80}"
-            )
+    given = [decision_of(decision) for decision in given]
     if SYSTEM in {None if principal is None else principal.id, *[d.principal_id for d in given]}:
         raise InvalidDecision(f"{SYSTEM!r} is who decides at a deadline; no principal may have that id")
     if principal is not None:

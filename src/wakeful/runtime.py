@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ._checks import agents_of, backends_of, instance_of, options_of, table_of, transports_of
+from ._checks import agents_of, backends_of, check_ids, instance_of, options_of, table_of, transports_of
 from ._running import RunHandle, Running
 from ._sync import OwnLoop
 from .agents import Agent, Registry, Toolish
@@ -276,6 +276,7 @@ class Runtime(Running):
         """The same runtime for another tenant: its threads, runs and tickets, and nothing of others'."""
         if not isinstance(cast(Any, name), str) or not name:
             raise UsageError(f"a tenant is named by a text, not {name!r:.80}")
+        check_ids(tenant=name)
         found = self._shared.tenants.get(name)
         if found is None:
             found = object.__new__(Runtime)

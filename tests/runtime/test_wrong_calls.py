@@ -151,6 +151,22 @@ def test_a_misspelt_phase_and_a_model_class_are_found() -> None:
         Runtime([Agent("agent", model=FunctionModel)])  # type: ignore[arg-type]
 
 
+def test_a_model_object_that_could_not_be_asked_is_found() -> None:
+    class Nameless:
+        async def stream(self, request: Any) -> Any:
+            yield request
+
+    class Returns:
+        name = "returns"
+
+        async def stream(self, request: Any) -> str:
+            return "all at once"
+
+    for model, told in ((Nameless(), "has no `name`"), (Returns(), "write it as an async generator")):
+        with pytest.raises(ConfigurationError, match=told):
+            Runtime([Agent("agent", model=model)])  # type: ignore[arg-type]
+
+
 async def test_a_vendor_that_can_not_make_its_model_is_named() -> None:
     runtime = Runtime([Agent("agent", model="house:x")], models={"house": lambda name: 1 / 0})  # type: ignore[arg-type,return-value]
     with pytest.raises(ModelError, match="model 'house:x' could not be made: ZeroDivisionError"):

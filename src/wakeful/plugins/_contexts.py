@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from ..errors import UsageError
 from ..state import AnyKey, Command, Snapshot
 from ..tools import Terms, terms_of
-from ..types.content import ToolReply
+from ..types.content import ToolReply, given_text
 from ..types.events import StopReason
 from ..types.messages import Message
 from ..types.runs import Call, CallOutcome, Identity, Principal, Termination, Usage, Waiting
@@ -86,7 +87,7 @@ class HookContext:
 
     def end_run(self, reason: str = "") -> None:
         """End the run at the next boundary; calls that didn't start are not run."""
-        self._open().ending = reason
+        self._open().ending = given_text(reason, "the reason to end a run")
 
     def handoff(self, agent_id: str) -> None:
         """Let another agent take over the run from its next step."""
@@ -150,6 +151,9 @@ class Block(Struct, frozen=True):
     reason: str
     ends_run: bool = False
 
+    def __post_init__(self) -> None:
+        force_setattr(self, "reason", given_text(self.reason, "the reason of a block"))
+
 
 class Suspend(Struct, frozen=True):
     """A gate's question. Once a person approved, this gate's suspend for the same call is passed over, unless
@@ -163,6 +167,9 @@ class Suspend(Struct, frozen=True):
     deadline: Seconds | None = None
     on_deadline: OnDeadline = "deny"
     escalate: Sequence[Escalation] = ()
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "message", given_text(self.message, "a question"))
 
     @property
     def terms(self) -> Terms:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from ..errors import UsageError
 from ..errors._arguments import Checked
 
 __all__ = [
@@ -25,6 +27,8 @@ __all__ = [
     "Url",
     "Video",
     "clean_text",
+    "given_text",
+    "part_problem",
     "text_of",
 ]
 
@@ -152,3 +156,20 @@ def clean_text(text: str) -> str:
         # Surrogates that pair up become the character they stand for; `replace` takes the lone ones.
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text
+
+
+def given_text(value: Any, what: str) -> str:
+    """A text that somebody gave to be kept, as UTF-8 can carry it; anything else is refused by what it is for, as
+    it couldn't be read again."""
+    if not isinstance(value, str):
+        raise UsageError(f"{what} is a text, not {value!r:.80}")
+    return clean_text(value)
+
+
+def part_problem(part: Part) -> str:
+    """Why a part that somebody made couldn't be read again once it is kept; empty if it could."""
+    try:
+        msgspec.json.decode(msgspec.json.encode(part), type=type(part))
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
+        return f"{type(part).__name__}: {error}"
+    return ""
