@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import ConfigurationError
 from ._memory import MemoryStore
-from ._protocol import Store
+from ._store import Store
 
 __all__ = ["open_store"]
 
