@@ -53,6 +53,9 @@ def test_a_runtime_says_what_its_agents_must_be(agents: Any) -> None:
     "options",
     [
         {"store": 1},
+        {"store": "file:app.db"},
+        {"store": "postgres:user@host/app"},
+        {"store": "~/app.db"},
         {"cancel_grace": "x"},
         {"cancel_grace": -1},
         {"facts": [1]},
@@ -73,7 +76,7 @@ def test_a_runtime_says_what_its_agents_must_be(agents: Any) -> None:
     ],
 )
 def test_a_runtime_checks_its_options(options: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError, match=f"(?i){next(iter(options))[:-1]}"):
+    with pytest.raises(ConfigurationError, match=f"(?i){next(iter(options))[:-1]}|no ~ is expanded"):
         Runtime([echo()], **options)
 
 
