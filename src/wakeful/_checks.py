@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import msgspec
 from msgspec import Struct
@@ -12,6 +12,8 @@ from msgspec.structs import replace
 
 from .agents import Agent, Delegate
 from .errors import ConfigurationError, InvalidDecision, InvalidInput, UsageError
+from .messaging import Retry
+from .stores import Retention
 from .tools._begun import LATEST, moment_of, seconds_of
 from .types.content import clean_text
 from .types.limits import CostBudget, Limits
@@ -19,7 +21,7 @@ from .types.mail import Messages
 from .types.messages import Message, Producer, input_of, user_message
 from .types.requests import ModelSettings, settings_problems
 from .types.runs import Principal
-from .types.tickets import SYSTEM, Decision
+from .types.tickets import SYSTEM, Decision, Verdict
 
 __all__ = [
     "agents_of",
@@ -27,13 +29,16 @@ __all__ = [
     "check_ids",
     "count_of",
     "cursor_of",
+    "decision_of",
     "decisions_of",
     "id_of",
     "instance_of",
     "message_of",
     "one_of",
+    "options_of",
     "priority_of",
     "request_of",
+    "retention_of",
     "settings_of",
     "table_of",
     "thread_of",
@@ -73,6 +78,46 @@ def table_of(value: Any, kind: str, name: str) -> None:
     """Refuse what isn't None and no mapping by names."""
     if value is not None and not isinstance(value, Mapping):
         raise ConfigurationError(f"{name} is a dict of names and a {kind}(...) for each, not {value!r:.80}")
+
+
+def options_of(
+    *, tools: Any, plugins: Any, keys: Any, models: Any, clock: Any, execute: Any, retention: Any, retry: Any
+) -> None:
+    """Refuse what a runtime's options can't be."""
+    wrong = [
+        f"{name} is a list, not {value!r:.80}"
+        for name, value in (("tools", tools), ("plugins", plugins), ("keys", keys))
+        if isinstance(value, str | Mapping) or not isinstance(value, Iterable)
+    ]
+    if models is not None and not isinstance(models, Mapping):
+        wrong.append(f"models is a dict of names and a model, a pool or a vendor for each, not {models!r:.80}")
+    if clock is not None and not all(callable(getattr(clock, name, None)) for name in ("now", "call_later")):
+        wrong.append(f"clock is a Clock, with now() and call_later(...), not {clock!r:.80}")
+    if not isinstance(execute, bool):
+        wrong.append(f"execute is True or False, not {execute!r:.80}")
+    wrong += [] if retention is None else _retention_problems(retention)
+    if not isinstance(retry, Retry):
+        wrong.append(f"retry is a Retry(...), not {retry!r:.80}")
+    if wrong:
+        raise ConfigurationError(wrong)
+
+
+def retention_of(retention: Any) -> None:
+    """Refuse what can't be kept by; a negative age would be of what is yet to come."""
+    if wrong := _retention_problems(retention):
+        raise UsageError("; ".join(wrong))
+
+
+def _retention_problems(retention: Any) -> list[str]:
+    if not isinstance(retention, Retention):
+        return [f"retention is a Retention(...), not {retention!r:.80}"]
+    given: dict[str, Any] = {name: getattr(retention, name) for name in retention.__struct_fields__}
+    return [
+        f"Retention.{name} is {'a count' if name.endswith('_kept') else 'an age in milliseconds'}, a whole number "
+        f"and not negative, or None to keep it for ever; not {value!r:.80}"
+        for name, value in given.items()
+        if value is not None and (type(value) is not int or value < 0)
+    ]
 
 
 def settings_of(settings: Any) -> None:
@@ -158,6 +203,8 @@ def _fields_of(agent: Agent) -> list[str]:
         except msgspec.ValidationError as error:
             hint = "; money is whole micro-units: half a dollar is 500_000" if type(value) is CostBudget else ""
             wrong.append(f"{where}: {type(value).__name__}: {error}{hint}")
+    if not isinstance(cast(Any, agent.sequential), bool):
+        wrong.append(f"{where}: sequential is True or False, not {agent.sequential!r:.80}")
     for how in [other for other in agent.delegates or () if isinstance(other, Delegate)]:
         for name in ("durable", "background", "fork"):
             if not isinstance(getattr(how, name), bool):
@@ -231,6 +278,10 @@ def thread_of(thread: Any) -> str:
 def id_of(value: Any, what: str) -> str:
     """The id by which a caller names something; often the thing itself is given, and its id is meant."""
     if isinstance(value, str):
+        if clean_text(value) != value:
+            raise UsageError(
+                f"the {what} {value!r:.80} has half a character in it (a lone surrogate); no id has one"
+            )
         return value
     names = [name for name in (f"{what}_id", "id") if isinstance(getattr(value, name, None), str)]
     hint = f"; give its .{names[0]}" if names else ""
@@ -269,7 +320,26 @@ def request_of(request_id: Any) -> str | None:
     """A request id that a caller chose."""
     if request_id is not None and (not isinstance(request_id, str) or not 1 <= len(request_id) <= 200):
         raise UsageError(f"a request id is a text of 1 to 200 characters, not {request_id!r:.80}")
+    if request_id is not None:
+        id_of(request_id, "request")
     return request_id
+
+
+def decision_of(decision: Any) -> Decision:
+    """A decision that a caller made, checked but for its value, which its ticket knows."""
+    if not isinstance(decision, Decision) or _odd(decision.ticket_id):
+        raise InvalidDecision(
+            f"resume takes decisions, such as ticket.approve() or ticket.deny(), not {decision!r:.80}"
+        )
+    given: Any = decision
+    if given.verdict not in get_args(Verdict):
+        raise InvalidDecision(f"the verdict of a decision is approve or deny, not {given.verdict!r:.80}")
+    for name, value in (("reason", given.reason), ("id", given.id), ("principal_id", given.principal_id)):
+        if _odd(value) and not (name == "principal_id" and value is None):
+            raise InvalidDecision(f"the {name} of a decision is a text, not {value!r:.80}")
+    check_ids(ticket=given.ticket_id, decision=given.id, principal=given.principal_id)
+    # As in input, half a character is mended.
+    return replace(decision, reason=clean_text(decision.reason))
 
 
 def decisions_of(
@@ -283,11 +353,7 @@ def decisions_of(
     given = [*decisions, *[Decision(key, value=value) for key, value in items]]
     if not given:
         raise UsageError("resume needs a decision: ticket.approve(), ticket.deny(), ticket.answer(...)")
-    for decision in given:
-        if not isinstance(decision, Decision) or _odd(decision.ticket_id):
-            raise InvalidDecision(
-                f"resume takes decisions, such as ticket.approve() or ticket.deny(), not {decision!r:.80}"
-            )
+    given = [decision_of(decision) for decision in given]
     if SYSTEM in {None if principal is None else principal.id, *[d.principal_id for d in given]}:
         raise InvalidDecision(f"{SYSTEM!r} is who decides at a deadline; no principal may have that id")
     if principal is not None:

@@ -6,10 +6,11 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from ._checks import decisions_of, id_of, instance_of, request_of
+from ._checks import decision_of, decisions_of, id_of, instance_of, request_of
 from ._reading import Reading
 from .dispatch import RunResult, answer, leave_decision, reassign
 from .errors import InvalidDecision, UsageError
+from .types.content import clean_text, given_text
 from .types.ids import new_id
 from .types.runs import Principal
 from .types.tickets import SYSTEM, Decision, Ticket
@@ -41,7 +42,7 @@ class Deciding(Reading):
         """
         self._bind()
         instance_of(principal, Principal, "principal")
-        instance_of(reason, str, "reason")
+        reason = given_text(reason, "the reason")
         _check_id(ticket_id)
         if isinstance(value, Decision):
             if value.ticket_id != ticket_id:
@@ -57,7 +58,7 @@ class Deciding(Reading):
         run's code is needed here."""
         self._bind()
         instance_of(decision, Decision, "decision")
-        ticket = await leave_decision(self._store, decision, self._env.clock.now())
+        ticket = await leave_decision(self._store, decision_of(decision), self._env.clock.now())
         await self._signals.tell(self._dispatch, ticket.thread_id, None)
         return ticket
 
@@ -73,10 +74,11 @@ class Deciding(Reading):
         """Give an open ticket to somebody else; its deadline stays. That is kept like an answer."""
         self._bind()
         instance_of(principal, Principal, "principal")
-        instance_of(reason, str, "reason")
+        reason = given_text(reason, "the reason")
         _check_id(ticket_id)
         if not isinstance(cast(Any, to), str) or not to.strip():
             raise UsageError(f"a ticket is given to somebody by a text, not {to!r:.80}")
+        to = clean_text(to)
         who = None if principal is None else principal.id
         if who == SYSTEM:
             raise UsageError(f"{SYSTEM!r} is who decides at a deadline; no principal may have that id")

@@ -10,7 +10,7 @@ from typing import Any, cast, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ._checks import check_ids, count_of, cursor_of, id_of, instance_of, one_of, thread_of
+from ._checks import check_ids, count_of, cursor_of, id_of, instance_of, one_of, retention_of, thread_of
 from ._following import Follower
 from ._transfer import Lines, export_lines, import_lines
 from .agents import Agent
@@ -351,7 +351,7 @@ class Reading:
 
     async def prune(self, retention: Retention) -> Pruned:
         """Remove what is older than it has to be kept."""
-        instance_of(retention, Retention, "retention")
+        retention_of(retention)
         return await self._store.prune(retention)
 
     async def parked_problems(self, store: Store | None = None) -> list[ParkedProblem]:

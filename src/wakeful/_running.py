@@ -33,7 +33,7 @@ from .errors import ConfigurationError, UsageError
 from .state import AnyKey
 from .stores import InputPolicy
 from .tools import ClientTool
-from .types.content import Content
+from .types.content import Content, given_text
 from .types.events import AnyEvent, Event
 from .types.ids import new_id
 from .types.mail import Receipt
@@ -237,6 +237,7 @@ class Running(Mailing, Working):
     async def cancel(self, run_id: str, reason: str = "cancelled by request") -> bool:
         """Cancel a run with everything it does, and wait until it is quiet; False if it was done before."""
         self._bind()
+        reason = given_text(reason, "the reason to cancel")
         return await cancel(self._dispatch, id_of(run_id, "run"), reason)
 
     async def send(

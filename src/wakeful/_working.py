@@ -29,7 +29,7 @@ from .tasks import Cron, Schedule, TaskBook
 from .tasks._schedule import Missed
 from .tools import SpawnRequest
 from .tools._begun import arguments_of, check_task, closing
-from .types.content import Content
+from .types.content import Content, given_text
 from .types.runs import Principal, TaskRecord, TaskStatus, TaskWake
 
 __all__ = ["TaskHandle", "Working"]
@@ -67,6 +67,7 @@ class TaskHandle(Struct, frozen=True, eq=False):
 
     async def cancel(self, reason: str = "cancelled by request") -> bool:
         """Stop the task with everything it does; False if it was done before."""
+        reason = given_text(reason, "the reason to cancel")
         return await cancel_task(self._dispatch, await self.record(), reason)
 
 
@@ -124,6 +125,7 @@ class Working(Deciding):
     async def cancel_tasks(self, thread: str, reason: str = "cancelled by request") -> int:
         """Stop all tasks of a thread with everything they do; how many were running."""
         self._bind()
+        reason = given_text(reason, "the reason to cancel")
         running = await self.tasks(thread, status="running")
         return sum([await cancel_task(self._dispatch, task, reason) for task in running])
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ._checks import agents_of, backends_of, instance_of, table_of, transports_of
+from ._checks import agents_of, backends_of, check_ids, instance_of, options_of, table_of, transports_of
 from ._running import RunHandle, Running
 from ._sync import OwnLoop
 from .agents import Agent, Registry, Toolish
@@ -21,6 +21,7 @@ from .clock import Clock, SystemClock
 from .delegation import delegation_tools, tools_inside_tasks
 from .dispatch import ChildRuns, Dispatcher, Keeper, Metrics, Signals, drain
 from .errors import ConfigurationError, RuntimeClosed, UnknownAgent, UsageError
+from .errors._arguments import checked
 from .loop import Environment, Watches
 from .messaging import Courier, Post, Retry, Transport, messaging_tools, send_tools
 from .models import Model, ModelFacts, Patience, Pool, RateLimit, VendorFactory
@@ -83,6 +84,7 @@ class Runtime(Running):
     deadlines, messages; and prunes by `retention`.
     """
 
+    @checked
     def __init__(
         self,
         agents: Sequence[Agent],
@@ -108,6 +110,16 @@ class Runtime(Running):
     ) -> None:
         if not isinstance(cast(Any, cancel_grace), int | float) or cancel_grace < 0:
             raise ConfigurationError(f"cancel_grace is in seconds and not negative, not {cancel_grace!r:.80}")
+        options_of(
+            tools=tools,
+            plugins=plugins,
+            keys=keys,
+            models=models,
+            clock=clock,
+            execute=execute,
+            retention=retention,
+            retry=retry,
+        )
         table_of(facts, "ModelFacts", "facts")
         table_of(rate_limits, "RateLimit", "rate_limits")
         carried, factories = transports_of(transports), backends_of(backends)
@@ -264,6 +276,7 @@ class Runtime(Running):
         """The same runtime for another tenant: its threads, runs and tickets, and nothing of others'."""
         if not isinstance(cast(Any, name), str) or not name:
             raise UsageError(f"a tenant is named by a text, not {name!r:.80}")
+        check_ids(tenant=name)
         found = self._shared.tenants.get(name)
         if found is None:
             found = object.__new__(Runtime)

@@ -11,14 +11,18 @@ from msgspec import Struct
 
 from wakeful import (
     Agent,
+    Compaction,
     ConfigurationError,
     ConsecutiveErrors,
     ContentMatch,
+    Context,
     CostBudget,
     Delegate,
     Limits,
     LoopDetection,
+    Member,
     Plugin,
+    Pool,
     Runtime,
     ScriptedModel,
     StateKey,
@@ -33,6 +37,34 @@ from wakeful import (
 from wakeful.errors import UnknownAgent
 
 MODEL = ScriptedModel([])
+
+
+async def hook(self: Any, ctx: Any) -> None: ...
+
+
+async def bare(self: Any) -> None: ...
+
+
+async def wants_more(self: Any, ctx: Any, run: Any) -> None: ...
+
+
+@action("go")
+async def acts(self: Any, payload: Any) -> None: ...
+
+
+@notice("told")
+def hears(self: Any, payload: Any) -> None: ...
+
+
+@notice("told")
+async def nameless(self: Any, payload: Nowhere) -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+
+async def yields(self: Any, ctx: Any) -> Any:
+    yield
+
+
+def not_async(self: Any, ctx: Any) -> None: ...
 
 
 @tool
@@ -223,6 +255,34 @@ WRONG = [
         plugins=[Audit()],
         config={"audit": {}},
     ),
+    of(
+        "config under a name that the plugin doesn't have",
+        "config of plugin 'tuned': it has no 'tome'; did you mean 'tone'?",
+        plugins=[Tuned()],
+        config={"tuned": {"level": 1, "tome": {"warmth": 1}}},
+    ),
+    *[
+        of(label, "agent 'a', plugin 'P': ", *says, plugins=[type("P", (Plugin,), parts)()])
+        for label, parts, says in (
+            ("a hook without a context", {"run_end": bare}, ["run_end() is called with ctx; write `async def"]),
+            ("a hook that wants more", {"run_end": wants_more}, ["run_end(ctx", "is called with ctx"]),
+            ("a hook that isn't async", {"run_end": not_async}, ["must be `async def run_end(self, ctx)`"]),
+            ("a hook that yields", {"run_end": yields}, ["run_end must be", "doesn't yield"]),
+            ("a hook that is no function", {"run_end": "x"}, ["run_end must be"]),
+            ("a phase misspelt", {"befor_tool": hook}, ["befor_tool is no phase; did you mean before_tool?"]),
+            ("a phase misspelt and not async", {"befor_tool": not_async}, ["did you mean before_tool?"]),
+            (
+                "an action's handler without a context",
+                {"go": acts},
+                ["go(payload) is called with"],
+            ),
+            ("a notice's handler that isn't async", {"go": hears}, ["go must be `async def"]),
+            ("a handler whose types aren't there", {"go": nameless}, ["can't be read", "Nowhere"]),
+            ("keys that are no list", {"keys": None}, ["keys is a list of state keys, not None"]),
+            ("tools that are no method", {"tools": []}, ["tools is a method that returns a list of tools"]),
+        )
+    ],
+    of("a plugin's name that is no text", "name is a text, not 5", plugins=[type("P", (Plugin,), {"name": 5})()]),
     of("config that is missing", "config of plugin 'tuned'", "level", plugins=[Tuned()]),
     of(
         "config of the wrong type",
@@ -442,3 +502,51 @@ def test_nothing_is_asked_of_a_model_before_a_run() -> None:
     made: list[str] = []
     Runtime([agent(model="acme:large")], models={"acme": lambda name: made.append(name) or MODEL})
     assert made == []
+
+
+def test_a_plugin_that_several_agents_have_is_told_of_once_with_all_its_problems() -> None:
+    shared = type("Odd", (Plugin,), {"run_end": bare, "befor_tool": hook, "keys": 5})()
+    found = problems(agent(plugins=[shared]), agent("b", plugins=[shared]))
+    assert [problem.partition(": ")[2].split()[0] for problem in found] == ["keys", "run_end()", "befor_tool"]
+
+
+def test_a_phase_misspelt_in_a_base_class_is_found() -> None:
+    base = type("Base", (Plugin,), {"before_infrence": hook})
+    (found,) = problems(agent(plugins=[type("Heir", (base,), {})()]))
+    assert "did you mean before_inference?" in found
+
+
+@pytest.mark.parametrize("mark", [action, notice])
+def test_a_handler_is_marked_with_a_name(mark: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"takes the .*'s name"):
+        mark(hook)
+
+
+ADDRESS = "openai-compatible:qwen3@http://ada:hunter2@gpu:8000/v1?token=sesame"
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        Agent("a", model=ADDRESS),
+        Agent("a", model=Pool([ADDRESS, Member(ADDRESS, weight=2)])),
+        Agent("a", context=Context(compaction=Compaction(model=ADDRESS))),
+        Agent.remote("a", a2a="https://ada:hunter2@there.example/agent?token=sesame"),
+    ],
+    ids=["its model", "a pool's member", "who summarises", "where it is"],
+)
+def test_an_agent_as_it_is_shown_has_no_password_in_it_and_says_what_is_not_a_default(made: Agent) -> None:
+    shown = repr(made)
+    assert "hunter2" not in shown
+    assert "sesame" not in shown
+    assert "gpu:8000/v1'" in shown or "there.example/agent'" in shown
+    assert shown.startswith("Agent(id='a', ")
+    assert "limits" not in shown
+
+
+@pytest.mark.parametrize("made", [lambda: Pool(ADDRESS), lambda: Runtime([Agent("a", model=[ADDRESS])])])  # type: ignore[arg-type]
+def test_an_error_about_a_model_has_no_password_in_it(made: Callable[[], Any]) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        made()
+    assert "gpu:8000" in str(raised.value)
+    assert "hunter2" not in str(raised.value)

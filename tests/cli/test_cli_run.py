@@ -138,6 +138,11 @@ def test_missing_arguments_are_wrong_usage(wakeful, arguments) -> None:
     assert wakeful(*arguments).exit_code == 2
 
 
+def test_a_run_without_a_prompt_is_told_what_to_type(wakeful) -> None:
+    told = wakeful("run", "sample:make", "Hello").stderr
+    assert 'wakeful run sample:make AGENT "Hello" (agents: assistant, ' in told
+
+
 def test_input_that_can_not_be_taken_is_wrong_usage(wakeful) -> None:
     result = wakeful("run", "sample:make", "poet", "")
     assert result.exit_code == 2

@@ -269,6 +269,20 @@ def test_without_a_terminal_it_says_what_to_give(wakeful: Wakeful, tmp_path: Pat
     assert "give --once for one frame, or --json" in done.stderr
 
 
+@pytest.mark.parametrize("unwanted", [False, True])
+def test_one_frame_has_colours_unless_they_are_unwanted(
+    wakeful: Wakeful, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unwanted: bool
+) -> None:
+    path = tmp_path / "a.db"
+    asyncio.run(SqliteStore(path).close())
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("NO_COLOR", "1" if unwanted else "")
+    done = wakeful("top", str(path), "--once")
+    assert "wakeful top" in done.stdout
+    assert ("\x1b[" in done.stdout) is not unwanted
+
+
 def test_threads_in_memory_are_nobody_else_s_to_see(wakeful: Wakeful) -> None:
     done = wakeful("top", "sample:make", "--once")
     assert done.exit_code == 2

@@ -14,6 +14,7 @@ from wakeful import (
     Agent,
     BeforeInference,
     BeforeTool,
+    ContextMessage,
     GateAnswer,
     GateTool,
     ModelError,
@@ -30,8 +31,13 @@ from wakeful import (
     call,
     tool,
 )
+from wakeful.errors import UsageError
 from wakeful.types.events import StateDelta
 from wakeful.types.runs import BehaviourRequested, NaturalEnd
+
+
+class Late(StateKey[int, int]):
+    name = "late"
 
 
 class Diary(Plugin):
@@ -280,3 +286,28 @@ async def test_hooks_run_again_for_a_model_call_that_is_tried_again(scripted: Sc
 
     await Runtime([Agent("agent", model=model, plugins=[Some()], patience=Patience(pause=0))]).run("agent", "go")
     assert diary.seen == ["step_start 1", "before_inference ", "before_inference "]
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        lambda ctx: ctx.update(Late, 1),
+        lambda ctx: ctx.end_run(),
+        lambda ctx: ctx.handoff("agent"),
+        lambda ctx: ctx.add_context(ContextMessage("k", "text")),
+        lambda ctx: ctx.remove_context("k"),
+    ],
+)
+async def test_a_hooks_context_that_is_kept_changes_nothing_and_says_so(scripted: Scripted, late: Any) -> None:
+    kept: list[Step] = []
+
+    class Keeps(Plugin):
+        keys = (Late,)
+
+        async def step_start(self, ctx: Step) -> None:
+            kept.append(ctx)
+
+    result = await Runtime([Agent("agent", model=scripted("done"), plugins=[Keeps()])]).run("agent", "go")
+    with pytest.raises(UsageError, match="the hook that this context was given to has ended"):
+        late(kept[0])
+    assert (kept[0].step, kept[0].run.run_id) == (1, result.run_id)

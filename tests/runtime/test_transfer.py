@@ -275,7 +275,7 @@ async def test_a_fork_is_exported_with_the_messages_it_shares(source: Open, targ
 async def test_a_pruned_thread_is_numbered_anew(source: Open, target: Open) -> None:
     async with source() as here, target() as there:
         await parked(here)
-        assert (await here.prune(Retention(events=-1000))).events
+        assert (await store_of(here).prune(Retention(events=-1000))).events
         await there.import_thread(await exported(here))
         events = await store_of(there).events("t1")
         assert [event.seq for event in events] == list(range(1, len(events) + 1))

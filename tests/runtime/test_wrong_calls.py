@@ -7,6 +7,7 @@ import math
 import re
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from wakeful import (
     ModelSettings,
     Plugin,
     RateLimit,
+    Retention,
+    Retry,
     Runtime,
     StateKey,
     Text,
@@ -50,17 +53,43 @@ def test_a_runtime_says_what_its_agents_must_be(agents: Any) -> None:
     "options",
     [
         {"store": 1},
+        {"store": "file:app.db"},
+        {"store": "postgres:user@host/app"},
+        {"store": "~/app.db"},
         {"cancel_grace": "x"},
         {"cancel_grace": -1},
         {"facts": [1]},
         {"facts": {"m": 1}},
         {"rate_limits": RateLimit(requests_per_minute=1)},
         {"rate_limits": []},
+        {"tools": 5},
+        {"plugins": None},
+        {"keys": "calls"},
+        {"keys": ["calls"]},
+        {"models": [1]},
+        {"clock": 5},
+        {"execute": "no"},
+        {"retention": 5},
+        {"retention": Retention(threads=-1)},
+        {"retention": Retention(events=timedelta(days=1))},  # type: ignore[arg-type]
+        {"retry": None},
     ],
 )
 def test_a_runtime_checks_its_options(options: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError, match=next(iter(options))):
+    with pytest.raises(ConfigurationError, match=f"(?i){next(iter(options))[:-1]}|no ~ is expanded"):
         Runtime([echo()], **options)
+
+
+@pytest.mark.parametrize("given", [{"attempts": 0}, {"pause": -1}, {"longest_pause": "1"}, {"seconds": 0}])
+def test_a_retry_says_what_its_numbers_must_be(given: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=next(iter(given))):
+        Retry(**given)
+
+
+async def test_what_is_pruned_is_not_yet_to_come() -> None:
+    async with Runtime([echo()]) as runtime:
+        with pytest.raises(UsageError, match="None to keep it for ever; not -1"):
+            await runtime.prune(Retention(threads=-1))
 
 
 @pytest.mark.parametrize(
@@ -123,6 +152,22 @@ def test_a_misspelt_phase_and_a_model_class_are_found() -> None:
         Runtime([replace(echo(), plugins=[Typo()])])
     with pytest.raises(ConfigurationError, match="is no model"):
         Runtime([Agent("agent", model=FunctionModel)])  # type: ignore[arg-type]
+
+
+def test_a_model_object_that_could_not_be_asked_is_found() -> None:
+    class Nameless:
+        async def stream(self, request: Any) -> Any:
+            yield request
+
+    class Returns:
+        name = "returns"
+
+        async def stream(self, request: Any) -> str:
+            return "all at once"
+
+    for model, told in ((Nameless(), "has no `name`"), (Returns(), "write it as an async generator")):
+        with pytest.raises(ConfigurationError, match=told):
+            Runtime([Agent("agent", model=model)])  # type: ignore[arg-type]
 
 
 async def test_a_vendor_that_can_not_make_its_model_is_named() -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from a2a_serving import serve, serve_app, until
+from a2a.types import a2a_pb2 as pb
+from a2a_serving import answer_of, connect, get, said, send, serve, serve_app, state, tickets_in, until
 
 from wakeful import (
     Agent,
@@ -260,3 +262,52 @@ async def test_a_plain_no_to_a_remote_approval_is_kept_as_a_denial() -> None:
         result = await runtime.answer(ticket.id, False)
         assert "refunded" not in result.text
         assert [decision.verdict for decision in await runtime.decisions(ticket.id)] == ["deny"]
+
+
+# -- questions that come later -------------------------------------------------------------------------------
+
+
+async def test_a_question_that_comes_while_another_is_open_is_shown_beside_it(tmp_path: Path) -> None:
+    gate = asyncio.Event()
+
+    @tool(effect="idempotent")
+    async def ask_later(ctx: ToolContext) -> str:
+        """Ask once the gate is open."""
+        await gate.wait()
+        return ctx.ask("Later?")
+
+    asks = [call("agent_run_buyer", prompt="a"), call("agent_run_payer", prompt="b")]
+    delegates = [Delegate("buyer", durable=True), Delegate("payer", durable=True)]
+    agents = [
+        Agent("shop", model=ScriptedModel([asks, "All done."]), delegates=delegates),
+        Agent("buyer", model=ScriptedModel([call("ask_later"), "bought"]), tools=[ask_later]),
+        Agent("payer", model=ScriptedModel([call("refund", order="7"), "paid"]), tools=[refund]),
+    ]
+    served = Runtime(agents, store=tmp_path / "served.db")
+    async with serve(served, agents=["shop"]) as url, connect(url, streaming=False) as client:
+        task = await send(client, "Go")
+        assert [ticket["tool"] for ticket in tickets_in(task)] == ["refund"]
+
+        async def subscribed() -> list[Any]:
+            request = pb.SubscribeToTaskRequest(id=task.id)
+            async with connect(url) as streaming:
+                async for event in streaming.subscribe(request):
+                    seen.append(event)
+                    begun.set()
+            return seen
+
+        seen: list[Any] = []
+        begun = asyncio.Event()
+        reading = asyncio.create_task(subscribed())
+        await begun.wait()
+        gate.set()
+        # A reader of the stream is told, and whoever asks finds both.
+        async with asyncio.timeout(30):
+            first, update = await reading
+        assert [ticket["tool"] for ticket in tickets_in(first.task)] == ["refund"]
+        both = ["refund", "ask_later"]
+        assert [ticket["tool"] for ticket in tickets_in(update.status_update)] == both
+        assert [ticket["tool"] for ticket in tickets_in(await get(client, task.id))] == both
+        answers = [{"ticketId": ticket["ticketId"], "value": True} for ticket in tickets_in(update.status_update)]
+        done = await send(client, said(data={"decisions": answers}, task_id=task.id))
+        assert (state(done), answer_of(done)) == ("completed", "All done.")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from wakeful import Agent, MemoryStore, Principal, Runtime, StateKey, ToolContext, call, tool
-from wakeful.errors import ToolCancelled
+from wakeful.errors import ToolCancelled, UsageError
 from wakeful.testing import Recorder
 from wakeful.types.events import (
     ActivityDelta,
@@ -395,3 +395,59 @@ async def test_an_unknown_agent_is_an_error_for_the_model(scripted: Any) -> None
         (reply,) = [m.reply for m in await runtime.messages("t1") if m.reply is not None]
     assert reply.error == "failed"
     assert "agent not found: nobody" in reply.content[0].text
+
+
+# -- once the call has ended --------------------------------------------------------------------------------
+
+
+LATE: dict[str, Callable[[ToolContext], Any]] = {
+    "end_run": lambda ctx: ctx.end_run("late"),
+    "update": lambda ctx: ctx.update(Visits, 1),
+    "handoff": lambda ctx: ctx.handoff("agent"),
+    "notify": lambda ctx: ctx.notify("told"),
+    "schedule": lambda ctx: ctx.schedule("act", phase="run_end"),
+    "ask": lambda ctx: ctx.ask("Late?"),
+    "stream": lambda ctx: ctx.stream("late"),
+    "progress": lambda ctx: ctx.progress(0.5),
+    "activity": lambda ctx: ctx.activity("plan", []),
+    "activity_delta": lambda ctx: ctx.activity_delta("plan", []),
+    "run_agent": lambda ctx: ctx.run_agent("agent", "late"),
+    "spawn": lambda ctx: ctx.spawn("agent", "late"),
+    "send": lambda ctx: ctx.send("parent", "late"),
+    "sleep": lambda ctx: ctx.sleep(1),
+    "cancel_self": lambda ctx: ctx.cancel_self(),
+}
+
+
+async def begun(late: Callable[[ToolContext], Any], ctx: ToolContext) -> None:
+    await late(ctx)
+
+
+@pytest.mark.parametrize("late", LATE)
+@pytest.mark.parametrize("how", ["returned", "failed", "let go"])
+async def test_a_context_that_is_kept_does_nothing_more_and_says_so(scripted: Any, late: str, how: str) -> None:
+    kept: list[ToolContext] = []
+
+    @tool(effect="pure", timeout=0.001 if how == "let go" else None)
+    async def keep(ctx: ToolContext) -> str:
+        """Keep the context."""
+        kept.append(ctx)
+        if how == "failed":
+            raise ValueError
+        if how == "let go":
+            try:
+                await asyncio.sleep(60)
+            finally:
+                await release.wait()
+        return "kept"
+
+    release = asyncio.Event()
+    agent = Agent("agent", model=scripted(call("keep"), "done", "again"), tools=[keep])
+    async with Runtime([agent], keys=[Visits], cancel_grace=0.01) as runtime:
+        result = await runtime.run("agent", "go", thread="t1")
+        with pytest.raises(UsageError, match=r"has ended, and its context with it: .*ctx\.spawn"):
+            await begun(LATE[late], kept[0])
+        release.set()
+        # What it says about the call can still be read.
+        assert (kept[0].call_id, kept[0].run.run_id) == ((await runtime.calls(result.run_id))[0].id, result.run_id)
+        assert (await runtime.run("agent", "on", thread="t1")).text == "again"

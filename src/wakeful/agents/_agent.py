@@ -8,7 +8,9 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from ..context import Context
+from ..errors._arguments import Checked, checked
 from ..models import Model, Patience, Pool
+from ..models._secrets import veiled
 from ..plugins import Plugin
 from ..tools import Tool
 from ..types.limits import Limits, StopPolicy
@@ -20,7 +22,7 @@ __all__ = ["Agent", "BackendConfig", "Delegate", "Toolish"]
 Toolish = Tool | Callable[..., Any] | str
 
 
-class Delegate(Struct, frozen=True):
+class Delegate(Struct, metaclass=Checked, frozen=True):
     """An agent that another one can call as a tool. A `durable` one has a thread that any process can run, and
     its caller holds nothing meanwhile. With `background` the model may let it work on and be told when it is done,
     with `fork` it may show it the conversation."""
@@ -31,14 +33,17 @@ class Delegate(Struct, frozen=True):
     fork: bool = False
 
 
-class BackendConfig(Struct, frozen=True):
+class BackendConfig(Struct, metaclass=Checked, frozen=True, repr_omit_defaults=True):
     """A backend as data: the name of its factory, and the endpoint that the factory builds it for."""
 
     name: str
     endpoint: Mapping[str, Any] = {}
 
+    def __repr__(self) -> str:
+        return veiled(Struct.__repr__(self))
 
-class Agent(Struct, frozen=True):
+
+class Agent(Struct, metaclass=Checked, frozen=True, repr_omit_defaults=True):
     """An agent: data, resolved afresh for each run.
 
     `model` is a name such as `vendor:model`, a model object, or a pool of them. `tools` are tools, plain
@@ -74,7 +79,11 @@ class Agent(Struct, frozen=True):
     patience: Patience | None = None
     context: Context | None = Context()
 
+    def __repr__(self) -> str:
+        return veiled(Struct.__repr__(self))
+
     @classmethod
+    @checked
     def remote(
         cls,
         id: str,

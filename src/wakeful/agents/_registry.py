@@ -5,14 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from inspect import iscoroutinefunction
 from typing import Any, cast
 
 from ..clock import Clock
 from ..context import Folded, ReadResult, problems_of
 from ..errors import ConfigurationError, UnknownAgent, UnknownModel, WakefulError
 from ..models import Model, ModelFacts, ModelRegistry, Patience, Pool, RateLimit, VendorFactory
-from ..plugins import PHASES, ActionQueue, Catalog, ContextBook, Plugin
+from ..plugins import (
+    PHASES,
+    ActionQueue,
+    Catalog,
+    ContextBook,
+    Plugin,
+    config_problems,
+    part_problems,
+    plugin_problems,
+)
 from ..state import AnyKey
 from ..tools import Shape, Tool
 from ..tools import tool as as_tool
@@ -60,6 +68,8 @@ class Registry:
         problems: Sequence[str] = (),
     ) -> None:
         self._problems: list[str] = list(problems)
+        # Plugins that were looked at, by identity, and whether what they bring can be gathered.
+        self._sound: dict[int, bool] = {}
         self._internal = {agent.id: agent for agent in internal}
         self._delegation = delegation
         self._messaging = messaging
@@ -107,6 +117,12 @@ class Registry:
         known = ", ".join(sorted(self._agents))
         return UnknownAgent(f"unknown agent {agent_id!r} (known: {known})")
 
+    def _near(self, agent_id: str) -> str:
+        from difflib import get_close_matches  # Only an error needs it, and it is slow to import.
+
+        close = get_close_matches(agent_id, self._agents, n=1)
+        return f"; did you mean {close[0]!r}?" if close else f" (known: {', '.join(sorted(self._agents))})"
+
     def knows(self, agent_id: str) -> bool:
         """Whether this process can run an agent: one of the application's, or of the runtime's own."""
         return agent_id in self._agents or agent_id in self._internal
@@ -134,12 +150,18 @@ class Registry:
         for plugin in plugins:
             if not isinstance(plugin, Plugin):
                 self._problems.append(f"{where}: {plugin!r} is not a plugin; give an instance of a Plugin class")
+            elif id(plugin) not in self._sound:
+                parts = part_problems(plugin)
+                self._sound[id(plugin)] = not parts
+                found = [*parts, *plugin_problems(plugin)]
+                self._problems += [f"{where}, plugin {plugin.label!r}: {problem}" for problem in found]
         return [plugin for plugin in plugins if isinstance(plugin, Plugin)]
 
     def _catalog(self, keys: Sequence[AnyKey], plugins: Sequence[Plugin]) -> Catalog:
         catalog = Catalog((ActionQueue, ContextBook, BackendHandles, BackendOutputs, Folded), self._agents)
         seen: set[int] = set()
         everywhere = [*plugins, *[plugin for own in self._own.values() for plugin in own]]
+        everywhere = [plugin for plugin in everywhere if self._sound[id(plugin)]]
         for key in [*keys, *[key for plugin in everywhere for key in plugin.keys]]:
             self._try(lambda key=key: catalog.keys.add(key))
         for plugin in everywhere:
@@ -199,7 +221,8 @@ class Registry:
             if agent.output is not None:
                 self._try(lambda: Shape(agent.output), f"{where}: output: ")
             return None
-        keys = frozenset([*self._keys, *[key.name for plugin in plugins for key in plugin.keys]])
+        sound = [plugin for plugin in plugins if self._sound[id(plugin)]]
+        keys = frozenset([*self._keys, *[getattr(key, "name", "") for plugin in sound for key in plugin.keys]])
         made = list(tools.values())
         backend = self._backends.get(agent.id)
         return self._try(lambda: ResolvedAgent(agent, made, hooks, configs, keys, backend), f"{where}: output: ")
@@ -234,7 +257,7 @@ class Registry:
                 if (made := self._as_tool(tool, where)) is not None:
                     self._add(found, made, where)
         for plugin in plugins:
-            for tool in plugin.tools():
+            for tool in plugin.tools() if self._sound[id(plugin)] else ():
                 if (made := self._as_tool(tool, f"{where}, plugin {plugin.label!r}")) is not None:
                     self._add(found, made, where)
         for tool in self._delegation(self._delegates_of(agent, where)) if agent.delegates else ():
@@ -247,7 +270,9 @@ class Registry:
             found.setdefault(_READ_RESULT.name, _READ_RESULT)
         for target in agent.handoffs:
             if (other := self._agents.get(target)) is None:
-                self._problems.append(f"{where}: handoff {target!r} is not an agent of this runtime")
+                self._problems.append(
+                    f"{where}: handoff {target!r} is not an agent of this runtime{self._near(target)}"
+                )
             else:
                 refusal = handoff_refusal(other.id, self._backends.get(other.id))
                 self._add(found, HandoffTool(other.id, other.description, refusal), where)
@@ -258,7 +283,9 @@ class Registry:
         for entry in agent.delegates:
             how = Delegate(entry) if isinstance(entry, str) else entry
             if (other := self._agents.get(how.agent)) is None:
-                self._problems.append(f"{where}: delegate {how.agent!r} is not an agent of this runtime")
+                self._problems.append(
+                    f"{where}: delegate {how.agent!r} is not an agent of this runtime{self._near(how.agent)}"
+                )
             elif self._try(lambda other=other: other.input in (None, str) or Shape(other.input), f"{where}: "):
                 found.append((other, how))
         return found
@@ -280,10 +307,6 @@ class Registry:
             if not any(p.label == section and p.config is not None for p in plugins):
                 self._problems.append(f"{where}: config section {section!r} belongs to none of its plugins")
         for plugin in plugins:
-            for phase in (*PHASES, "activate", "deactivate"):
-                if not iscoroutinefunction(getattr(plugin, phase)):
-                    self._problems.append(f"{where}, plugin {plugin.label!r}: {phase} must be `async def`")
-            self._problems.extend(_misspelt(plugin, where))
             if plugin.label in ASKERS:
                 self._problems.append(
                     f"{where}: a plugin can't be named {plugin.label!r}, as others who ask are; give it another "
@@ -308,7 +331,10 @@ class Registry:
         if section is not None and isinstance(section, plugin.config):
             return section
         prefix = f"{where}: config of plugin {plugin.label!r}: "
-        return self._try(lambda: Shape(plugin.config).convert(section or {}), prefix)
+        made = self._try(lambda: Shape(plugin.config).convert(section or {}), prefix)
+        if made is not None:
+            self._problems += [f"{prefix}{problem}" for problem in config_problems(plugin.config, section)]
+        return made
 
     def _check_context(self, agent: Agent, where: str) -> None:
         problems = problems_of(agent.context)
@@ -337,16 +363,3 @@ class Registry:
             first = getattr(policy, policy.__struct_fields__[0])
             if isinstance(first, int | float) and (first <= 0 or first < lowest):
                 self._problems.append(f"{where}: stop policy {kind}: {first!r} is too small")
-
-
-def _misspelt(plugin: Plugin, where: str) -> list[str]:
-    """Methods that look like a phase and are none: they would never be called."""
-    from difflib import get_close_matches
-
-    found: list[str] = []
-    for name, member in vars(type(plugin)).items():
-        if name.startswith("_") or hasattr(Plugin, name) or not iscoroutinefunction(member):
-            continue
-        if close := get_close_matches(name, (*PHASES, "activate", "deactivate"), n=1, cutoff=0.85):
-            found.append(f"{where}, plugin {plugin.label!r}: {name} is no phase; did you mean {close[0]}?")
-    return found

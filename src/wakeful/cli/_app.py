@@ -96,7 +96,11 @@ def run(
         if model is not None and prompt is None:
             raise UsageError(f'say what to ask it: wakeful run --model {shlex.quote(model)} "Hello"')
         if agent is None or prompt is None:
-            raise UsageError("say which agent to run, and what to say to it")
+            known = ", ".join(sorted(runtime.agents))
+            raise UsageError(
+                "say which agent to run, and what to say to it: "
+                f'wakeful run {shlex.quote(target or "app:runtime")} AGENT "Hello" (agents: {known})'
+            )
         show = _print_json if json else renderer.show
         with Session(runtime, show, lambda: _cancelling(renderer)) as session:
             turn = session.prompt(agent, prompt, thread)

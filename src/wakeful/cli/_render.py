@@ -31,7 +31,7 @@ from ..types.runs import BehaviourRequested, Blocked, Cancelled, Failed, Natural
 from ..types.tickets import Ticket
 from ._text import arguments_text, call_text, one_line, plain, reply_text
 
-__all__ = ["Renderer"]
+__all__ = ["Renderer", "colors"]
 
 _OUTCOMES = {"ok": "green", "error": "red", "blocked": "red"}
 
@@ -210,10 +210,15 @@ class Renderer:
         self._err.print(f"{label}: {plain(text)}", style=style)
 
 
+def colors() -> Literal["auto"] | None:
+    """Which colours a console is to use: none with NO_COLOR, where it would else still write bold and dim."""
+    return None if os.environ.get("NO_COLOR") else "auto"
+
+
 def _console(*, stderr: bool) -> Console:
-    # Without colours it would still write bold and dim.
-    colors: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
-    return Console(stderr=stderr, color_system=colors, markup=False, highlight=False, emoji=False, soft_wrap=True)
+    return Console(
+        stderr=stderr, color_system=colors(), markup=False, highlight=False, emoji=False, soft_wrap=True
+    )
 
 
 def _percent(event: ToolProgress) -> int | None:

@@ -19,7 +19,7 @@ from ..types.tickets import Decision, Ticket
 from ._decide import decider, read_value
 from ._exit import reported
 from ._places import PLACE, Json, Tenant, runtime_of, with_runtime
-from ._render import Renderer
+from ._render import Renderer, colors
 from ._top_frame import frame
 from ._top_view import Act, Answer, Cancel, Quit, View, press, refreshed
 
@@ -56,7 +56,7 @@ def top(
             if json:
                 typer.echo(encode(seen))
             else:
-                Console(highlight=False).print(frame(View(seen), _place_of(runtime)))
+                Console(highlight=False, color_system=colors()).print(frame(View(seen), _place_of(runtime)))
             return
         with_runtime(runtime, tenant, lambda opened: Top(opened, limit, every, who).run())
 
@@ -106,7 +106,7 @@ class Top:
         from ._top_keys import Keys  # It needs a POSIX terminal; --once and --json don't.
 
         self._view = View(await look(self._runtime, self._limit))
-        console = Console(highlight=False)
+        console = Console(highlight=False)  # With NO_COLOR it has none, and still shows which row is chosen.
         looking = asyncio.create_task(self._look())
         try:
             with Keys() as keys, Live(console=console, screen=True, auto_refresh=False) as live:

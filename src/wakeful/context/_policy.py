@@ -6,14 +6,16 @@ from typing import Any
 
 from msgspec import Struct
 
+from ..errors._arguments import Checked
 from ..models import ModelFacts
+from ..models._secrets import veiled
 from ..types.content import clean_text
 from ..types.requests import ModelSettings
 
 __all__ = ["Compaction", "Context", "Room", "problems_of", "room_of"]
 
 
-class Compaction(Struct, frozen=True, kw_only=True):
+class Compaction(Struct, metaclass=Checked, frozen=True, kw_only=True, repr_omit_defaults=True):
     """When and how the older part of a conversation is replaced by a summary.
 
     It begins once a request fills the share `threshold` of what it may have, and leaves at least the newest `keep`
@@ -29,8 +31,11 @@ class Compaction(Struct, frozen=True, kw_only=True):
     max_tokens: int = 1024
     min_savings: float = 0.3
 
+    def __repr__(self) -> str:
+        return veiled(Struct.__repr__(self))
 
-class Context(Struct, frozen=True, kw_only=True):
+
+class Context(Struct, metaclass=Checked, frozen=True, kw_only=True, repr_omit_defaults=True):
     """How much of a conversation an agent's model is shown.
 
     `max_tokens` is how long a request and its answer may be together, by default, and at most, as long as the

@@ -3,6 +3,7 @@
     WakefulError                  anything of ours
     ├── ConfigurationError        agents, tools or plugins that can't work together: fix the code
     │   ├── ShapeError            a type or signature that has no JSON schema
+    │   ├── WrongArguments        a constructor was given arguments that it doesn't have, or lacks one
     │   └── InvalidConfig         data from which no backend can be built
     ├── UsageError                a call that can't be carried out as it was made
     │   ├── UnknownAgent          no agent of that id
@@ -152,6 +153,7 @@ from ._usage import (
     UnknownThread,
     UnknownTicket,
     UsageError,
+    WrongArguments,
 )
 
 __all__ = [
@@ -222,6 +224,7 @@ __all__ = [
     "UnknownTicket",
     "UsageError",
     "WakefulError",
+    "WrongArguments",
     "explain",
     "report",
 ]

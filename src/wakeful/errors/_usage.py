@@ -33,6 +33,7 @@ __all__ = [
     "UnknownThread",
     "UnknownTicket",
     "UsageError",
+    "WrongArguments",
 ]
 
 
@@ -50,6 +51,10 @@ class ConfigurationError(WakefulError):
 
 class ShapeError(ConfigurationError, TypeError):
     """A type or signature from which no JSON schema can be drawn."""
+
+
+class WrongArguments(ConfigurationError, TypeError):
+    """A constructor was given arguments that it doesn't have, or lacks one."""
 
 
 class InvalidConfig(ConfigurationError):

@@ -187,9 +187,9 @@ class Executor:
             return _unwound(call, context)
         limit = tool.max_result_bytes
         try:
-            return Arrival(call.id, "ok", context, reply_of(value, call.id, call.name, limit))
+            return _over(call.id, "ok", context, reply_of(value, call.id, call.name, limit))
         except Exception as error:
-            return Arrival(call.id, "error", context, _told(call, error, limit))
+            return _over(call.id, "error", context, _told(call, error, limit))
 
     async def _run(self, running: Running, arguments: dict[str, Any]) -> None:
         call, tool, context = running.call, running.tool, running.context
@@ -210,12 +210,12 @@ class Executor:
         if isinstance(error, asyncio.CancelledError):
             task = running.task or running.awaiter
             if task is None or task.cancelling() > running.pending:
-                return Arrival(call.id, "timeout" if running.timed_out else "interrupted", context)
+                return _over(call.id, "timeout" if running.timed_out else "interrupted", context)
             # Nobody told it to stop: something that it awaits was cancelled, an error like any other.
             reply = error_reply(call.id, call.name, "failed", "CancelledError: what it waited for was cancelled")
         else:
             reply = _told(call, error, running.tool.max_result_bytes)
-        return Arrival(call.id, "error", context, reply)
+        return _over(call.id, "error", context, reply)
 
     async def _in_thread(self, running: Running, arguments: dict[str, Any]) -> Any:
         tool, context = running.tool, running.context
@@ -272,7 +272,7 @@ class Executor:
             running.timer = self._clock.call_later(self._grace, self._let_go, running)
             return
         ended: Ended = "timeout" if running.timed_out else "interrupted"
-        self._arrive(running, Arrival(running.call.id, ended, running.context))
+        self._arrive(running, _over(running.call.id, ended, running.context))
         if running.inline is not None and running.awaiter is not None:
             running.inline.leave = True
             running.own_cancels += 1
@@ -293,6 +293,13 @@ class Executor:
         waiter = self._waiter
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
+
+
+def _over(call_id: str, ended: Ended, context: ToolContext, reply: ToolReply | None = None) -> Arrival:
+    """The arrival of a call that has ended. What is left of its tool can't do a thing that nobody would see; one
+    that was unwound runs again, and what is left of it counts then."""
+    context.end()
+    return Arrival(call_id, ended, context, reply)
 
 
 def _unwound(call: Call, context: ToolContext) -> Arrival:

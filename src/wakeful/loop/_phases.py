@@ -52,6 +52,7 @@ async def run_hooks(
 def _merge(phase: str, hook: Hook, context: HookContext, apply: Callable[[Command], None]) -> None:
     try:
         apply(context.command)
+        context.end()
     except Exception as error:  # A reducer is the application's code.
         raise _failure(phase, hook, error) from error
 
@@ -118,6 +119,7 @@ async def _act(
     try:
         await handler.function(handler.payload.decode(action.payload), ctx)
         apply(_settled(ctx.command, action, ""))
+        ctx.end()
     except (msgspec.MsgspecError, WakefulError) as error:
         return str(error)
     except Exception as error:

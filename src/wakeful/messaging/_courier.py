@@ -6,12 +6,14 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ..clock import Clock, Timer
-from ..errors import Conflict, StoreError, WakefulError, explain
+from ..errors import ConfigurationError, Conflict, StoreError, WakefulError, explain
+from ..errors._arguments import Checked
 from ..stores import Commit, Relay, Store
 from ._outbox import KIND, Transport, parcel_of, transport_of
 
@@ -23,9 +25,10 @@ _log = logging.getLogger("wakeful")
 POLL = 1.0
 IDLE = 30.0
 AT_ONCE = 16
+_LONGEST = 1_000_000_000.0  # Some thirty years: more is no time that a clock can be set to.
 
 
-class Retry(Struct, frozen=True, kw_only=True):
+class Retry(Struct, metaclass=Checked, frozen=True, kw_only=True):
     """How often a delivery is tried: `pause` seconds after the first failure, twice as long after each other one,
     up to `longest_pause`; after so many `attempts` it is given up. One attempt has `seconds`."""
 
@@ -33,6 +36,20 @@ class Retry(Struct, frozen=True, kw_only=True):
     pause: float = 1.0
     longest_pause: float = 300.0
     seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        given: dict[str, Any] = {name: getattr(self, name) for name in self.__struct_fields__}
+        attempts = given.pop("attempts")
+        wrong = [
+            f"Retry.{name} is a number of seconds and {'positive' if name == 'seconds' else 'not negative'}, "
+            f"not {value!r:.80}"
+            for name, value in given.items()
+            if type(value) not in (int, float) or not 0 <= value <= _LONGEST or (name == "seconds" and not value)
+        ]
+        if type(attempts) is not int or attempts < 1:
+            wrong.append(f"Retry.attempts is a whole number of at least 1, not {attempts!r:.80}")
+        if wrong:
+            raise ConfigurationError(wrong)
 
     def after(self, relay: Relay, why: str, now: int) -> Relay:
         """The relay after one more attempt that failed."""

@@ -12,6 +12,7 @@ from re import Pattern
 from typing import Any, ClassVar, Generic, TypedDict, TypeVar
 
 from ..errors import ConfigurationError, ModelError, ModelNotFound, ModelUnavailable, WakefulError
+from ..errors._arguments import checked
 from ._protocol import Chunk
 from ._reader import Reader
 from ._secrets import Key, checked_proxy, checked_url, forms_of, headers_of, hide, named, public
@@ -42,11 +43,13 @@ class VendorModel:
     # What the SDK is made of that takes long to import.
     modules: ClassVar[tuple[str, ...]] = ()
 
+    @checked
     def __init__(
         self,
         vendor: str,
         model: str,
         key: Key,
+        /,
         *,
         base_url: str | None,
         address: str | None,

@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..errors import ConfigurationError
+from ..errors._arguments import Checked
 from ..types.runs import Usage
 from ._protocol import Model
 
@@ -28,7 +29,7 @@ _DATE = re.compile(r"\d{4}(-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01]))?)?")
 _PRICES = ("input_price", "output_price", "cached_price", "cache_write_price")
 
 
-class LongPrices(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
+class LongPrices(Struct, metaclass=Checked, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """What a request with more than `over` input tokens costs, all of it."""
 
     over: int
@@ -45,7 +46,7 @@ class LongPrices(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True
             raise ConfigurationError(found)
 
 
-class ModelFacts(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
+class ModelFacts(Struct, metaclass=Checked, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """Facts about a model; None where nothing is known.
 
     Prices are for a million tokens, in micro-units of the currency: 1_250_000 is 1.25 dollars. Without a price of

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from ..clock import Clock, Timer
 from ..errors import ConfigurationError
+from ..errors._arguments import Checked
 from ..types.content import Text, Thinking, ToolCall, ToolReply, text_of
 from ._protocol import ModelRequest
 
@@ -28,7 +29,7 @@ OUTPUT_GUESS = 512
 MEDIA_GUESS = 1000
 
 
-class RateLimit(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
+class RateLimit(Struct, metaclass=Checked, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """How many requests and tokens may go to a vendor or a model in a minute."""
 
     requests_per_minute: float | None = None

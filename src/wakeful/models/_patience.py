@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from ..errors import ConfigurationError, ModelError, ModelOverloaded
+from ..errors._arguments import Checked
 
 __all__ = ["Patience"]
 
@@ -15,7 +16,7 @@ _MOST_RETRIES = 1_000_000
 _LONGEST = 1_000_000_000.0  # Some thirty years: more is no time that a clock can be set to.
 
 
-class Patience(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
+class Patience(Struct, metaclass=Checked, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """How patient a run is with its model. Times are in seconds; None is without end.
 
     A request that failed before anything of its answer came is repeated `retries` times, an answer that broke

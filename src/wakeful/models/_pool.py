@@ -26,12 +26,13 @@ from ..errors import (
     UnknownModel,
     explain,
 )
+from ..errors._arguments import Checked
 from ._attempt import Attempt
 from ._facts import ModelFacts
 from ._guard import Guard, guarded
 from ._modalities import lacks, media_in, with_modalities
 from ._protocol import Chunk, Model, ModelRequest
-from ._secrets import public
+from ._secrets import public, veiled
 
 __all__ = ["Member", "Pool", "PoolModel"]
 
@@ -51,7 +52,7 @@ _NOT_ITS_FAULT = (
 )
 
 
-class Member(Struct, frozen=True):
+class Member(Struct, metaclass=Checked, frozen=True, repr_omit_defaults=True):
     """A model of a pool. The more `weight`, the more threads it serves; one with the role `failover` serves none
     before all others are out."""
 
@@ -59,13 +60,16 @@ class Member(Struct, frozen=True):
     weight: float = 1.0
     role: Literal["member", "failover"] = "member"
 
+    def __repr__(self) -> str:
+        return veiled(Struct.__repr__(self))
+
     @property
     def name(self) -> str:
         """The model's name."""
         return public(self.model) if isinstance(self.model, str) else self.model.name
 
 
-class Pool(Struct, frozen=True):
+class Pool(Struct, metaclass=Checked, frozen=True, repr_omit_defaults=True):
     """Several models under one name: `Runtime(models={"fast": Pool(["openai:gpt-5-mini", "anthropic:..."])})`.
 
     All calls of a thread go to the same member while it is well, or with `sticky="run"` all of a run. The next one
@@ -78,10 +82,15 @@ class Pool(Struct, frozen=True):
     waits: float = 5.0
     switches: int = 3
 
+    def __repr__(self) -> str:
+        return veiled(Struct.__repr__(self))
+
     def __post_init__(self) -> None:
         members: Any = self.members
         if isinstance(members, str) or not isinstance(members, Sequence):
-            raise ConfigurationError(f"a Pool takes a list: Pool(['openai:gpt-5-mini', ...]); not {members!r:.80}")
+            raise ConfigurationError(
+                f"a Pool takes a list: Pool(['openai:gpt-5-mini', ...]); not {veiled(repr(members)):.80}"
+            )
         models = [one.model if isinstance(one, Member) else one for one in cast(Sequence[Any], members)]
         wrong = [one for one in models if not isinstance(one, str | Pool) and not hasattr(one, "stream")]
         if wrong:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
+from inspect import iscoroutinefunction
 from threading import Lock
 from typing import Any, cast
 from weakref import WeakSet
@@ -18,7 +19,7 @@ from ._guard import Breaker, Guard
 from ._limits import Bucket, RateLimit
 from ._pool import Pool, PoolModel
 from ._protocol import Model
-from ._secrets import check_address, public
+from ._secrets import check_address, public, veiled
 
 __all__ = ["VENDORS", "Line", "ModelRegistry", "VendorFactory", "check_live", "forbid_live_models"]
 
@@ -129,8 +130,16 @@ class ModelRegistry:
                 raise ConfigurationError(problems)
             return
         if not isinstance(model, str):
+            shown = f"{veiled(repr(model)):.80}"
             if not hasattr(model, "stream") or isinstance(model, type):
-                raise UnknownModel(f"{model!r} is no model: give a name such as 'vendor:name', or a model object")
+                raise UnknownModel(f"{shown} is no model: give a name such as 'vendor:name', or a model object")
+            if not isinstance(getattr(cast(Any, model), "name", None), str):
+                raise UnknownModel(f"the model {shown} has no `name`; give it one, a text that events can show")
+            if iscoroutinefunction(model.stream):
+                raise UnknownModel(
+                    f"the model {shown}: its `stream` returns once and never yields; write it as an async "
+                    "generator, which yields chunks"
+                )
             return
         if model in self._models:
             return

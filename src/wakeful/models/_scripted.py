@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from inspect import isawaitable
-from typing import Any
+from typing import Any, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ..errors import ScriptError
+from ..errors._arguments import Checked, checked
 from ..types.content import clean_text
 from ..types.events import StopReason
 from ..types.runs import Usage
@@ -38,7 +39,7 @@ def call(name: str, /, **arguments: Any) -> ScriptedCall:
     return ScriptedCall(name, arguments)
 
 
-class Turn(Struct, frozen=True, kw_only=True):
+class Turn(Struct, metaclass=Checked, frozen=True, kw_only=True):
     """One answer of a scripted model. `text` as a list is streamed piece by piece; `chunks` overrides all."""
 
     text: str | Sequence[str] = ""
@@ -61,6 +62,7 @@ class ScriptedModel:
 
     live = False
 
+    @checked
     def __init__(self, turns: Iterable[Script], *, name: str = "scripted") -> None:
         if isinstance(turns, str):
             raise ScriptError(f"a script is a list of turns: ScriptedModel([{turns!r:.60}])")
@@ -100,6 +102,7 @@ class FunctionModel:
 
     live = False
 
+    @checked
     def __init__(
         self,
         function: Callable[[ModelRequest], Script | Awaitable[Script] | AsyncIterator[Chunk]],
@@ -130,6 +133,12 @@ def chunks_of(turn: Script) -> Iterable[Chunk]:
         raise turn
     if isinstance(turn, Turn):
         return turn.chunks if turn.chunks is not None else _expand(turn)
+    calls: Any = turn
+    if not isinstance(calls, Sequence) or not all(isinstance(each, ScriptedCall) for each in cast(Any, calls)):
+        raise ScriptError(
+            "a model answers with a text, a call(...), a list of these, a Turn(...) or an exception to raise, "
+            f"not with {calls!r:.80}"
+        )
     return [*[CallChunk(c.name, c.arguments) for c in turn], StopChunk("tool_use")]
 
 

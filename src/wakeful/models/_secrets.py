@@ -24,6 +24,7 @@ __all__ = [
     "named",
     "public",
     "scrub",
+    "veiled",
 ]
 
 E = TypeVar("E", bound=ModelError)
@@ -35,6 +36,8 @@ _MASKED = r"[\w-]*(?:[*•…]|\.\.|[xX]{4})[\w.*•…-]*"
 # Also where the password has a slash, which it mustn't: what looks like a port is no number then.
 _USERINFO = re.compile(r"(://)(?:[^/?#\s]*@|[^/?#\s@]*:(?!\d+(?:[/?#\s]|$))\S*@)")
 _QUERY = re.compile(r"(://[^\s?#]*)[?#]\S*")
+# The same where the text is one of Python's, in quotes.
+_QUOTED_QUERY = re.compile(r"(://[^\s?#'\"]*)[?#][^\s'\"]*")
 _LOGIN = (
     " has a user or a password in it, which logs would show; give a key as api_key=... or in the environment, and "
     "any other login as headers={'Authorization': ...}"
@@ -94,6 +97,11 @@ def named(vendor: str, model: str, address: str | None) -> str:
 def public(text: str) -> str:
     """The text, such as a name with an address, without what addresses hold of credentials."""
     return _QUERY.sub(r"\1", _USERINFO.sub(r"\1", text)) if "://" in text else text
+
+
+def veiled(shown: str) -> str:
+    """What `repr` shows of something that may hold addresses, without what these hold of credentials."""
+    return _QUOTED_QUERY.sub(r"\1", _USERINFO.sub(r"\1***@", shown)) if "://" in shown else shown
 
 
 def checked_url(model: str, url: Any, what: str = "its base URL") -> str:

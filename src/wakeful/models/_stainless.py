@@ -33,6 +33,7 @@ class SdkModel(VendorModel):
         vendor: str,
         model: str,
         key: Key,
+        /,
         *,
         base_url: str | None,
         address: str | None,

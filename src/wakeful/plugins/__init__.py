@@ -25,3 +25,6 @@ from ._plan import InferencePlan as InferencePlan
 from ._plan import PlanEdits as PlanEdits
 from ._plan import select_context as select_context
 from ._plugin import Plugin as Plugin
+from ._problems import config_problems as config_problems
+from ._problems import part_problems as part_problems
+from ._problems import plugin_problems as plugin_problems

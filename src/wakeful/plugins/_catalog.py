@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, ClassVar, get_type_hints
+from typing import Any, ClassVar, cast, get_type_hints
 
 import msgspec
 from msgspec import Raw, Struct
@@ -70,6 +70,10 @@ def notice(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 def _marker(attribute: str, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    if not isinstance(cast(Any, name), str):
+        kind = attribute.rpartition("_")[2]
+        raise ConfigurationError(f"@{kind} takes the {kind}'s name, as in @{kind}('archive'), not {name!r:.80}")
+
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         setattr(function, attribute, name)
         return function

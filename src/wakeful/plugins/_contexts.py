@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
+from ..errors import UsageError
 from ..state import AnyKey, Command, Snapshot
 from ..tools import Terms, terms_of
-from ..types.content import ToolReply
+from ..types.content import ToolReply, given_text
 from ..types.events import StopReason
 from ..types.messages import Message
 from ..types.runs import Call, CallOutcome, Identity, Principal, Termination, Usage, Waiting
@@ -37,10 +39,11 @@ class HookContext:
     """What every hook sees: the run, its state when the phase began, and the way to change things.
 
     Changes are buffered; they apply when the phase's hooks have all run, and are durable with the next commit.
-    `config` is the agent's section for this plugin.
+    `config` is the agent's section for this plugin. A context is its hook's: what would change something after the
+    hooks of the phase have run raises `UsageError`.
     """
 
-    __slots__ = ("_catalog", "command", "config", "principal", "run", "state", "step")
+    __slots__ = ("_catalog", "_over", "command", "config", "principal", "run", "state", "step")
 
     def __init__(
         self,
@@ -58,37 +61,50 @@ class HookContext:
         self.config = config
         self.command = Command()
         self._catalog = catalog
+        self._over = False
 
     def update(self, key: AnyKey, update: Any) -> None:
         """Change state through the key's reducer."""
         self._catalog.check_key(key)
-        self.command.updates.append((key, update))
+        self._open().updates.append((key, update))
 
     def notify(self, name: str, payload: Any = None) -> None:
         """Send a notice to its handler after the commit that carries it."""
-        self._catalog.notify(self.command, name, payload)
+        self._catalog.notify(self._open(), name, payload)
 
     def schedule(self, name: str, payload: Any = None, *, phase: str) -> None:
         """Schedule an action for the next time the run reaches that phase (this one included)."""
-        self._catalog.schedule(self.command, name, payload, phase)
+        self._catalog.schedule(self._open(), name, payload, phase)
 
     def add_context(self, message: ContextMessage) -> None:
         """Add a context message to the next model call; in `before_inference`, to this one."""
         check_context(message)
-        self.command.updates.append((ContextBook, message))
+        self._open().updates.append((ContextBook, message))
 
     def remove_context(self, key: str) -> None:
         """Remove a context message."""
-        self.command.updates.append((ContextBook, key))
+        self._open().updates.append((ContextBook, key))
 
     def end_run(self, reason: str = "") -> None:
         """End the run at the next boundary; calls that didn't start are not run."""
-        self.command.ending = reason
+        self._open().ending = given_text(reason, "the reason to end a run")
 
     def handoff(self, agent_id: str) -> None:
         """Let another agent take over the run from its next step."""
         self._catalog.check_agent(agent_id)
-        self.command.handoff = agent_id
+        self._open().handoff = agent_id
+
+    def end(self) -> None:
+        """What the hook wanted is applied; used by the loop."""
+        self._over = True
+
+    def _open(self) -> Command:
+        if self._over:
+            raise UsageError(
+                "the hook that this context was given to has ended, and nothing can be changed by it any more; "
+                "await in the hook what you begin there"
+            )
+        return self.command
 
 
 class Step(HookContext):
@@ -135,6 +151,9 @@ class Block(Struct, frozen=True):
     reason: str
     ends_run: bool = False
 
+    def __post_init__(self) -> None:
+        force_setattr(self, "reason", given_text(self.reason, "the reason of a block"))
+
 
 class Suspend(Struct, frozen=True):
     """A gate's question. Once a person approved, this gate's suspend for the same call is passed over, unless
@@ -148,6 +167,9 @@ class Suspend(Struct, frozen=True):
     deadline: Seconds | None = None
     on_deadline: OnDeadline = "deny"
     escalate: Sequence[Escalation] = ()
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "message", given_text(self.message, "a question"))
 
     @property
     def terms(self) -> Terms:

@@ -10,7 +10,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..errors import UsageError
+from ..errors._arguments import Checked
 from ..state import StateKey
+from ..types.content import given_text
 from ..types.ids import digest_of
 from ..types.messages import Message
 from ..types.requests import ModelSettings
@@ -18,7 +20,7 @@ from ..types.requests import ModelSettings
 __all__ = ["ContextBook", "ContextMessage", "InferencePlan", "PlanEdits", "check_context", "select_context"]
 
 
-class ContextMessage(Struct, frozen=True, omit_defaults=True):
+class ContextMessage(Struct, metaclass=Checked, frozen=True, omit_defaults=True):
     """Text that joins the model's request and never the thread.
 
     `target` is where: after the `system` text, at the head of the conversation (`session`), before the newest
@@ -98,19 +100,28 @@ def select_context(book: Book, step: int) -> tuple[list[ContextMessage], Book]:
 class PlanEdits:
     """What one hook changes about the next model call. Edits of several hooks add up in their order."""
 
-    __slots__ = ("_settings", "excluded", "included", "model", "shown", "system")
+    __slots__ = ("_model", "_settings", "excluded", "included", "shown", "system")
 
     def __init__(self) -> None:
         self.shown: list[Message] | None = None
         self.system: list[str] = []
         self.excluded: set[str] = set()
         self.included: set[str] | None = None
-        self.model: str | None = None
+        self._model: str | None = None
         self._settings: ModelSettings | None = None
 
     def add_system(self, text: str) -> None:
         """Add a paragraph to the system text of this call."""
-        self.system.append(text)
+        self.system.append(given_text(text, "what is added to the system text"))
+
+    @property
+    def model(self) -> str | None:
+        """The name of the model that is asked in this call; None leaves it the agent's."""
+        return self._model
+
+    @model.setter
+    def model(self, name: str | None) -> None:
+        self._model = None if name is None else given_text(name, "the model of a plan, by its name,")
 
     def show(self, messages: Iterable[Message]) -> None:
         """Show the model these messages in this call, in place of the conversation, which stays as it is; of two
@@ -123,11 +134,11 @@ class PlanEdits:
 
     def exclude_tools(self, *names: str) -> None:
         """Don't offer these tools in this call; this beats `include_only`."""
-        self.excluded.update(names)
+        self.excluded.update([given_text(name, "a tool's name") for name in names])
 
     def include_only(self, *names: str) -> None:
         """Offer only these tools, and those that other hooks name this way."""
-        self.included = (self.included or set()) | set(names)
+        self.included = (self.included or set()) | {given_text(name, "a tool's name") for name in names}
 
     def settings(self, **settings: Any) -> None:
         """Override model settings for this call; of two hooks the later wins, field by field."""

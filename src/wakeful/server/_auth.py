@@ -13,12 +13,13 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..errors import ConfigurationError
+from ..errors._arguments import Checked
 from ..types.tickets import SYSTEM
 
 __all__ = ["Auth", "AuthMiddleware"]
 
 
-class Auth(Struct, frozen=True, eq=False, repr_omit_defaults=True):
+class Auth(Struct, metaclass=Checked, frozen=True, eq=False, repr_omit_defaults=True):
     """Who may call. `tokens` are bearer tokens and `api_keys` values of the header, each with its principal's id.
 
     Whatever a caller makes belongs to their principal: nobody else finds it.

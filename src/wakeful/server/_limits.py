@@ -7,10 +7,12 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ..errors._arguments import Checked
+
 __all__ = ["BodyLimit", "ServerLimits"]
 
 
-class ServerLimits(Struct, frozen=True, kw_only=True):
+class ServerLimits(Struct, metaclass=Checked, frozen=True, kw_only=True):
     """What a server takes at most: bytes of a request's body, parts of a message, entries of a page, messages of a
     task's history, streams that are open at once, and push configurations of a task."""
 

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from .._outside import NotPublic, addresses_of, open_http
 from ..errors import RemoteError, UsageError, WakefulError
+from ..errors._arguments import Checked
 
 __all__ = ["WebhookFailed", "WebhookRefused", "Webhooks", "check_url", "post"]
 
@@ -25,7 +26,7 @@ class WebhookFailed(WakefulError):
     """The recipient couldn't be reached, or didn't take what was posted."""
 
 
-class Webhooks(Struct, frozen=True, kw_only=True):
+class Webhooks(Struct, metaclass=Checked, frozen=True, kw_only=True):
     """How addresses that callers name are posted to. With `allow_private` also over plain HTTP, and inside one's
     own network; leave it off where callers aren't trusted. A recipient that fails is tried again after `pause`
     seconds, then after twice as long, up to `longest_pause`; after so many `attempts` it is given up."""

@@ -100,6 +100,10 @@ class KeyRegistry:
     def add(self, key: AnyKey) -> None:
         """Register a key; one name with two definitions is an error."""
         name = getattr(key, "name", "")
+        if not (isinstance(cast(Any, key), type) and issubclass(cast(Any, key), StateKey)):
+            raise ConfigurationError(
+                f"a state key is a class, such as `class Calls(StateKey[int, int])`, not {key!r:.80}"
+            )
         if not name or not isinstance(name, str):
             raise ConfigurationError(f"state key {key.__qualname__}: it needs a name, such as name = 'calls'")
         own = next((start for start in OWN_NAMES if name.startswith(start)), None)

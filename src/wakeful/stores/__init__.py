@@ -26,14 +26,14 @@ from ._protocol import Due as Due
 from ._protocol import Fence as Fence
 from ._protocol import InboxItem as InboxItem
 from ._protocol import InputPolicy as InputPolicy
-from ._protocol import Lease as Lease
 from ._protocol import Pruned as Pruned
 from ._protocol import Renewals as Renewals
 from ._protocol import Retention as Retention
 from ._protocol import StateWrite as StateWrite
-from ._protocol import Store as Store
 from ._protocol import ThreadRecord as ThreadRecord
 from ._protocol import ThreadView as ThreadView
 from ._protocol import number as number
 from ._relays import Relay as Relay
 from ._relays import RelayStatus as RelayStatus
+from ._store import Lease as Lease
+from ._store import Store as Store

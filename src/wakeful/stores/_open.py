@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import ConfigurationError
 from ._memory import MemoryStore
-from ._protocol import Store
+from ._store import Store
 
 __all__ = ["open_store"]
 
@@ -20,6 +20,12 @@ def open_store(given: Store | str | Path | None) -> Store:
         return _checked(given)
     scheme, separator, rest = str(given).partition("://")
     if not separator or isinstance(given, Path):
+        before, colon, _ = str(given).partition(":")
+        if colon and isinstance(given, str) and before in _SCHEMES:
+            raise ConfigurationError(
+                f"a store that begins with '{before}:' is neither an address nor a path; write postgres://user@host/"
+                "database, or a file's path, such as app.db"
+            )
         from ._sqlite import SqliteStore
 
         return SqliteStore(_named(str(given)))
@@ -37,9 +43,16 @@ def open_store(given: Store | str | Path | None) -> Store:
     )
 
 
+_SCHEMES = ("file", "sqlite", "postgres", "postgresql")
+
+
 def _named(path: str) -> Path:
     if not path.strip():
         raise ConfigurationError("a store's path is empty; give a file's path, such as app.db, or None for memory")
+    if path.startswith("~/"):
+        raise ConfigurationError(
+            f"{path!r:.80}: no ~ is expanded here; give the whole path, such as Path({path!r:.80}).expanduser()"
+        )
     return Path(path)
 
 

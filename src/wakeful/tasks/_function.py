@@ -12,7 +12,10 @@ import msgspec
 from msgspec import Struct
 
 from ..errors import ConfigurationError, InvalidArguments, ToolCancelled, UsageError
+from ..errors._arguments import checked
 from ..tools import Parameters, parameters_of
+from ..tools._showing import check_progress
+from ..types.content import given_text
 from ..types.runs import FUNCTION, Identity, TaskEvent
 
 __all__ = ["MAX_EVENTS", "MAX_EVENT_BYTES", "FunctionTask", "TaskContext", "TaskEffect", "TaskHost", "task"]
@@ -74,7 +77,8 @@ class TaskContext(Struct, eq=False):
         message: str = "",
     ) -> None:
         """Show whoever watches how far the task has come. Nothing of it is kept."""
-        self._host.progress(fraction, done, total, message)
+        check_progress(fraction, done, total)
+        self._host.progress(fraction, done, total, given_text(message, "the message of a progress"))
 
     def emit(self, kind: str, payload: Any = None) -> asyncio.Future[None]:
         """Tell the owner something: it is put into the owner's inbox, and shown to its model.
@@ -176,6 +180,7 @@ def task(function: Callable[..., Any], /) -> FunctionTask: ...
 def task(
     *, name: str | None = None, effect: TaskEffect = "once", timeout: float | None = None
 ) -> Callable[[Callable[..., Any]], FunctionTask]: ...
+@checked
 def task(
     function: Callable[..., Any] | None = None,
     /,

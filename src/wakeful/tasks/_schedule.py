@@ -8,6 +8,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from ..errors._arguments import Checked
 from ..types.messages import Message
 from ..types.runs import FUNCTION, Principal
 from ._cron import Cron
@@ -23,7 +24,7 @@ GRACE_MS = 60_000
 MAX_AT_ONCE = 100
 
 
-class Schedule(Struct, frozen=True, omit_defaults=True):
+class Schedule(Struct, metaclass=Checked, frozen=True, omit_defaults=True):
     """Runs of an agent, or tasks of a function, that begin at times of a `cron` expression in the time zone `tz`,
     or once at the time `at`.
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from msgspec import Struct
 
-from ..errors import ConfigurationError, InvalidInput, ToolCancelled, ToolError
+from ..errors import ConfigurationError, InvalidInput, ToolCancelled, ToolError, UsageError
 from ..state import AnyKey, Command, Snapshot
-from ..types.content import Content
+from ..types.content import Content, given_text
 from ..types.events import ActivityDelta, ActivitySnapshot, ToolOutput, ToolProgress
 from ..types.mail import Receipt
 from ..types.messages import Message, input_of, user_message
@@ -23,6 +23,7 @@ from ._begun import arguments_of, check_task, closing, moment_of, seconds_of
 from ._mail import Addressee, Mail, check_text, recipient_of
 from ._schema import Shape
 from ._services import ChildRequest, ChildResult, Services, Spawnable, SpawnRequest
+from ._showing import check_progress, check_shown
 from ._terms import Terms, terms_of
 
 if TYPE_CHECKING:
@@ -50,12 +51,33 @@ class Parked(BaseException):
     timers: tuple[tuple[int, int], ...] = ()
 
 
+class _Over:
+    """What is in the place of a call's services once it has ended: whatever is asked of it is refused."""
+
+    __slots__ = ("call_id", "tool")
+
+    def __init__(self, tool: str, call_id: str) -> None:
+        self.tool = tool
+        self.call_id = call_id
+
+    def __getattr__(self, name: str) -> Any:
+        raise self.refusal()
+
+    def refusal(self) -> UsageError:
+        return UsageError(
+            f"the call {self.call_id} of {self.tool} has ended, and its context with it: nothing can be changed, "
+            "shown or begun by it any more; do so before the tool returns, or let ctx.spawn(...) begin what is to "
+            "go on"
+        )
+
+
 class ToolContext(Struct, eq=False):
     """Given to a tool that has a parameter of this type.
 
     `run` says which run this is and where it stands in its tree; `state` is the state when the call began;
     `decision` is the latest answer to a ticket of this call; `idempotency_key` is the same for every attempt at
-    the call; `fence` is a number that grows with every takeover of the thread.
+    the call; `fence` is a number that grows with every takeover of the thread. It is the call's: once that has
+    ended, whatever would change, show or begin something raises `UsageError`.
     """
 
     run: Identity
@@ -96,6 +118,7 @@ class ToolContext(Struct, eq=False):
     @property
     def command(self) -> Command:
         """What the tool wants changed."""
+        self._check_open()
         if self.changes is None:
             self.changes = Command()
         return self.changes
@@ -130,7 +153,7 @@ class ToolContext(Struct, eq=False):
 
     def end_run(self, reason: str = "") -> None:
         """End the run once this step's calls are finished."""
-        self.command.ending = reason
+        self.command.ending = given_text(reason, "the reason to end a run")
 
     def handoff(self, agent_id: str) -> None:
         """Let another agent take over the run from its next step."""
@@ -172,6 +195,7 @@ class ToolContext(Struct, eq=False):
         it. At the `deadline` (seconds or a timedelta) the question goes to the first in `escalate`, and with
         nobody left `on_deadline` decides: `approve`, `deny` or `Answer(value)`.
         """
+        self._check_open()
         if not self._tool.suspendable:
             raise ToolError(
                 f"{self.name} can't ask while it runs: its effect is 'once', so it must not run again from the "
@@ -188,13 +212,14 @@ class ToolContext(Struct, eq=False):
         # Whoever may edit the arguments may also leave them as they are.
         accepts: tuple[ResumeMode, ...] = ("arguments", "replay") if mode == "arguments" else (mode,)
         try:
-            self.unwinding = Asked(message, terms_of(accepts, schema, **terms))
-        except ConfigurationError as error:
+            self.unwinding = Asked(given_text(message, "a question"), terms_of(accepts, schema, **terms))
+        except (ConfigurationError, UsageError) as error:
             raise ToolError(f"{self.name} can't ask {message!r:.80}: {error}") from error
         raise self.unwinding
 
     def stream(self, text: str) -> None:
         """Show a piece of output while the tool runs."""
+        text = given_text(text, "what a tool streams")
         if (at := self._moment()) is not None:
             self._services.publish(ToolOutput(self.run, *at, self.call_id, self.name, text))
 
@@ -207,6 +232,8 @@ class ToolContext(Struct, eq=False):
         message: str = "",
     ) -> None:
         """Show how far the tool has come."""
+        check_progress(fraction, done, total)
+        message = given_text(message, "the message of a progress")
         if (at := self._moment()) is not None:
             self._services.publish(
                 ToolProgress(self.run, *at, self.call_id, self.name, fraction, done, total, message)
@@ -214,11 +241,15 @@ class ToolContext(Struct, eq=False):
 
     def activity(self, name: str, content: Any) -> None:
         """Show something of the tool's own, such as a plan; the same name again replaces it."""
+        name = given_text(name, "an activity's name")
+        check_shown(content)
         if (at := self._moment()) is not None:
             self._services.publish(ActivitySnapshot(self.run, *at, self.call_id, name, content))
 
     def activity_delta(self, name: str, patch: list[dict[str, Any]]) -> None:
         """Change what `activity` showed, by a JSON patch."""
+        name = given_text(name, "an activity's name")
+        check_shown(patch)
         if (at := self._moment()) is not None:
             self._services.publish(ActivityDelta(self.run, *at, self.call_id, name, patch))
 
@@ -359,11 +390,11 @@ class ToolContext(Struct, eq=False):
 
     async def cancel_task(self, task: TaskRecord, reason: str = "") -> int:
         """Stop a task with all that works for it, once this call's result is committed; how many runs that are."""
-        return await self._services.cancel_task(task, reason)
+        return await self._services.cancel_task(task, given_text(reason, "the reason to cancel"))
 
     async def cancel_self(self, reason: str = "") -> tuple[str, int]:
         """Stop this run with all that works for it, once this call has returned."""
-        return await self._services.cancel_self(reason)
+        return await self._services.cancel_self(given_text(reason, "the reason to cancel"))
 
     async def resume_task(self, task: TaskRecord, prompt: str = "") -> TaskRecord:
         """Let a task go on that was stopped; the task as it is then."""
@@ -403,3 +434,11 @@ class ToolContext(Struct, eq=False):
     def cancel(self) -> None:
         """Tell the tool to stop; used by the loop."""
         self._cancelled = True
+
+    def end(self) -> None:
+        """The call is over; used by the loop."""
+        self._services = cast(Services, _Over(self.name, self.call_id))
+
+    def _check_open(self) -> None:
+        if isinstance(self._services, _Over):
+            raise self._services.refusal()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from ..errors import ToolError
+from ..types.content import clean_text
 from ..types.mail import MAX_MESSAGE_BYTES, DeadLetter, Receipt, Recipient
 from ..types.runs import TaskRecord
 
@@ -56,4 +57,4 @@ def check_text(text: Any) -> str:
         raise ToolError(f"a message is a text, not {text!r:.80}")
     if (size := len(text.encode(errors="replace"))) > MAX_MESSAGE_BYTES:
         raise ToolError(f"a message has at most {MAX_MESSAGE_BYTES:,} bytes, not {size:,}; send a part, or a link")
-    return text
+    return clean_text(text)

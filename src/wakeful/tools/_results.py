@@ -12,6 +12,7 @@ from msgspec import UNSET, Raw, Struct
 from msgspec.structs import replace
 
 from ..errors import ToolError
+from ..errors._arguments import Checked
 from ..types.content import (
     Artifact,
     Audio,
@@ -23,6 +24,7 @@ from ..types.content import (
     ToolReply,
     Video,
     clean_text,
+    part_problem,
 )
 
 __all__ = ["MAX_RESULT_BYTES", "ToolResult", "error_reply", "reply_of"]
@@ -32,7 +34,7 @@ MAX_RESULT_BYTES = 256 * 1024
 _PARTS = (Text, Image, Audio, Video, Document)
 
 
-class ToolResult(Struct, frozen=True, kw_only=True):
+class ToolResult(Struct, metaclass=Checked, frozen=True, kw_only=True):
     """A result with more than one side: `message` is what the model reads (else `data` as JSON), `metadata`
     and `artifacts` are for the application."""
 
@@ -50,6 +52,10 @@ def reply_of(value: Any, call_id: str, name: str, limit: int = MAX_RESULT_BYTES)
         return ToolReply(call_id, name, (Text(_cut(clean_text(value), limit)),))
     if isinstance(value, ToolResult):
         data = None if value.data is None else _json(value.data)
+        if not isinstance(cast(Any, value.message), str | None):
+            raise ToolError(f"the message of a ToolResult is a text, not {value.message!r:.80}; give data=...")
+        if not isinstance(cast(Any, value.metadata), dict):
+            raise ToolError(f"the metadata of a ToolResult is a dict, not {value.metadata!r:.80}")
         text = clean_text(value.message) if value.message is not None else (data or b"").decode()
         parts = (Text(_cut(text, limit)),)
         kept = UNSET if data is None or len(data) > limit else Raw(data)
@@ -107,8 +113,10 @@ def _from_bytes(data: bytes, limit: int) -> Part:
 
 
 def _fit(part: Part, limit: int) -> Part:
-    if isinstance(part, Text):
+    if isinstance(part, Text) and isinstance(cast(Any, part.text), str):
         return Text(_cut(clean_text(part.text), limit))
+    if problem := part_problem(part):
+        raise ToolError(f"the tool returned a part that isn't what it says: {problem}")
     source = getattr(part, "source", None)
     if isinstance(source, Base64) and len(source.data) > limit:
         size = len(source.data) * 3 // 4

@@ -10,7 +10,8 @@ from typing import Any, Protocol, cast, overload
 import msgspec
 from msgspec import Struct
 
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, WrongArguments
+from ..errors._arguments import Checked, checked, unknown_arguments
 from ..types.requests import ToolSpec
 from ..types.runs import Effect, UnknownPolicy
 from ..types.tickets import Escalation, OnDeadline, Seconds
@@ -34,7 +35,7 @@ class FencedCheck(Protocol):
 Check = Callable[[str], Any] | FencedCheck
 
 
-class Done(Struct, frozen=True):
+class Done(Struct, metaclass=Checked, frozen=True):
     """A `check` found that the call took effect, with this result."""
 
     result: Any = None
@@ -44,7 +45,7 @@ class NotDone(Struct, frozen=True):
     """A `check` found that the call took no effect."""
 
 
-class UnknownOutcome(Struct, frozen=True):
+class UnknownOutcome(Struct, metaclass=Checked, frozen=True):
     """A `check` could not tell."""
 
 
@@ -247,6 +248,7 @@ class FunctionTool(Tool):
 class ClientTool(Tool):
     """A tool that the application's client runs: the call is suspended, and the answer is its result."""
 
+    @checked
     def __init__(self, name: str, description: str = "", parameters: dict[str, Any] | None = None) -> None:
         self.name = name
         self.description = description
@@ -300,9 +302,8 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     `ToolContext` is given the call's context.
     """
 
-    for option in options:
-        if option not in _OPTIONS:
-            raise TypeError(f"tool() has no option {option!r}; it has {', '.join(_OPTIONS)}")
+    if problems := unknown_arguments("tool", options, _OPTIONS):
+        raise WrongArguments(problems)
 
     def decorate(function: Callable[..., Any]) -> FunctionTool:
         return FunctionTool(function, options)

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
+
+from ..errors import UsageError
+from ..errors._arguments import Checked
 
 __all__ = [
     "Artifact",
@@ -23,6 +27,8 @@ __all__ = [
     "Url",
     "Video",
     "clean_text",
+    "given_text",
+    "part_problem",
     "text_of",
 ]
 
@@ -34,14 +40,14 @@ class Unknown(Struct, frozen=True, gc=False, tag="unknown"):
     raw: dict[str, Any] = {}
 
 
-class Base64(Struct, frozen=True, gc=False, tag="base64"):
+class Base64(Struct, metaclass=Checked, frozen=True, gc=False, tag="base64"):
     """Media carried inside the message."""
 
     media_type: str
     data: str
 
 
-class Url(Struct, frozen=True, gc=False, tag="url"):
+class Url(Struct, metaclass=Checked, frozen=True, gc=False, tag="url"):
     """Media that the model's vendor fetches."""
 
     url: str
@@ -56,25 +62,25 @@ class Text(Struct, frozen=True, gc=False, tag="text"):
     text: str
 
 
-class Image(Struct, frozen=True, gc=False, tag="image"):
+class Image(Struct, metaclass=Checked, frozen=True, gc=False, tag="image"):
     """A picture."""
 
     source: MediaSource
 
 
-class Audio(Struct, frozen=True, gc=False, tag="audio"):
+class Audio(Struct, metaclass=Checked, frozen=True, gc=False, tag="audio"):
     """A recording."""
 
     source: MediaSource
 
 
-class Video(Struct, frozen=True, gc=False, tag="video"):
+class Video(Struct, metaclass=Checked, frozen=True, gc=False, tag="video"):
     """A film."""
 
     source: MediaSource
 
 
-class Document(Struct, frozen=True, gc=False, omit_defaults=True, tag="document"):
+class Document(Struct, metaclass=Checked, frozen=True, gc=False, omit_defaults=True, tag="document"):
     """A file, such as a PDF."""
 
     source: MediaSource
@@ -104,7 +110,7 @@ class ToolCall(Struct, frozen=True, gc=False, omit_defaults=True, tag="tool_call
 Part = Text | Image | Audio | Video | Document | Unknown
 
 
-class Artifact(Struct, frozen=True, gc=False, omit_defaults=True):
+class Artifact(Struct, metaclass=Checked, frozen=True, gc=False, omit_defaults=True):
     """Something a tool made for the application; the model doesn't see it."""
 
     content: Any
@@ -150,3 +156,20 @@ def clean_text(text: str) -> str:
         # Surrogates that pair up become the character they stand for; `replace` takes the lone ones.
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text
+
+
+def given_text(value: Any, what: str) -> str:
+    """A text that somebody gave to be kept, as UTF-8 can carry it; anything else is refused by what it is for, as
+    it couldn't be read again."""
+    if not isinstance(value, str):
+        raise UsageError(f"{what} is a text, not {value!r:.80}")
+    return clean_text(value)
+
+
+def part_problem(part: Part) -> str:
+    """Why a part that somebody made couldn't be read again once it is kept; empty if it could."""
+    try:
+        msgspec.json.decode(msgspec.json.encode(part), type=type(part))
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
+        return f"{type(part).__name__}: {error}"
+    return ""

@@ -7,6 +7,7 @@ from typing import Any, cast
 from msgspec import Struct
 
 from ..errors import ConfigurationError
+from ..errors._arguments import Checked
 
 __all__ = [
     "Capacity",
@@ -22,7 +23,7 @@ __all__ = [
 ]
 
 
-class Limits(Struct, frozen=True, gc=False, omit_defaults=True):
+class Limits(Struct, metaclass=Checked, frozen=True, gc=False, omit_defaults=True):
     """What no run may exceed.
 
     `steps` model calls in a run, `parallel` tool calls at once, `depth` of delegation, `tree_calls` tool calls
@@ -42,7 +43,7 @@ class Limits(Struct, frozen=True, gc=False, omit_defaults=True):
     hops: int = 16
 
 
-class Capacity(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
+class Capacity(Struct, metaclass=Checked, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """How much a runtime takes on. By default nothing is limited.
 
     `running` is how many activations this process claims at once. `per_tenant` and `per_agent` are how many
@@ -83,46 +84,46 @@ def _at_least(value: Any, least: int) -> bool:
     return type(value) is int and value >= least
 
 
-class WallTime(Struct, frozen=True, gc=False, tag="wall_time"):
+class WallTime(Struct, metaclass=Checked, frozen=True, gc=False, tag="wall_time"):
     """Stop when more seconds than these have passed since the run started, waiting included."""
 
     seconds: float
     tree: bool = False
 
 
-class TokenBudget(Struct, frozen=True, gc=False, tag="token_budget"):
+class TokenBudget(Struct, metaclass=Checked, frozen=True, gc=False, tag="token_budget"):
     """Stop when more input and output tokens than these were used, by the run or by its whole tree."""
 
     tokens: int
     tree: bool = False
 
 
-class CostBudget(Struct, frozen=True, gc=False, tag="cost_budget"):
+class CostBudget(Struct, metaclass=Checked, frozen=True, gc=False, tag="cost_budget"):
     """Stop when the run, or its whole tree, cost more micro-units than these."""
 
     cost: int
     tree: bool = False
 
 
-class ConsecutiveErrors(Struct, frozen=True, gc=False, tag="consecutive_errors"):
+class ConsecutiveErrors(Struct, metaclass=Checked, frozen=True, gc=False, tag="consecutive_errors"):
     """Ask the model again after a transient failure, and stop after so many in a row."""
 
     errors: int
 
 
-class StopOnTool(Struct, frozen=True, gc=False, tag="stop_on_tool"):
+class StopOnTool(Struct, metaclass=Checked, frozen=True, gc=False, tag="stop_on_tool"):
     """Stop when the model asks for this tool; the call isn't run."""
 
     tool: str
 
 
-class ContentMatch(Struct, frozen=True, gc=False, tag="content_match"):
+class ContentMatch(Struct, metaclass=Checked, frozen=True, gc=False, tag="content_match"):
     """Stop when the answer's text matches this regular expression."""
 
     pattern: str
 
 
-class LoopDetection(Struct, frozen=True, gc=False, tag="loop_detection"):
+class LoopDetection(Struct, metaclass=Checked, frozen=True, gc=False, tag="loop_detection"):
     """Stop when so many answers in a row were the same, text and calls."""
 
     window: int

@@ -6,6 +6,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from ..errors._arguments import Checked
+
 __all__ = [
     "MAX_ADDRESS_BYTES",
     "MAX_MESSAGE_BYTES",
@@ -34,7 +36,7 @@ Refusal = Literal[
 ]
 
 
-class Messages(Struct, frozen=True, gc=False, omit_defaults=True):
+class Messages(Struct, metaclass=Checked, frozen=True, gc=False, omit_defaults=True):
     """Whom an agent may write to, who may write to it, and what a message does that reaches it while it is busy.
 
     Entries are `parent`, `child`, `agent:<id>` for agents on other threads and, in `to`, `outside:<address>` for
@@ -49,7 +51,7 @@ class Messages(Struct, frozen=True, gc=False, omit_defaults=True):
     arriving: Arriving | None = None
 
 
-class Recipient(Struct, frozen=True, gc=False, omit_defaults=True):
+class Recipient(Struct, metaclass=Checked, frozen=True, gc=False, omit_defaults=True):
     """Whom a message is for: the `parent`, the `child` of that id or name, or the `agent` of a thread. A thread
     that doesn't exist yet begins with the agent `agent_id`."""
 

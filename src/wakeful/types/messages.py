@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from ..errors import InvalidInput
-from .content import Content, Role, Text, ToolCall, ToolReply, clean_text, text_of
+from .content import Content, Role, Text, ToolCall, ToolReply, clean_text, part_problem, text_of
 from .ids import new_id, now_ms
 from .mail import MAX_MESSAGE_BYTES
 
@@ -101,9 +101,13 @@ def _parts_of(given: Any) -> tuple[Content, ...]:
         raise InvalidInput(f"the input is a text or a list of content parts, not {type(given).__name__}")
     parts: list[Content] = []
     for part in cast(Sequence[Any], given):
-        if isinstance(part, str | Text):
-            parts.append(Text(clean_text(part if isinstance(part, str) else part.text)))
+        if isinstance(part, str):
+            parts.append(Text(clean_text(part)))
+        elif isinstance(part, Text) and isinstance(cast(Any, part.text), str):
+            parts.append(Text(clean_text(part.text)))
         elif isinstance(part, _PARTS):
+            if problem := part_problem(part):
+                raise InvalidInput(f"the input has a part that isn't what it says: {problem}")
             parts.append(part)
         else:
             raise InvalidInput(f"the input has a part that is neither text nor content: {part!r:.80}")

@@ -9,10 +9,12 @@ from typing import Any, cast
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from ..errors._arguments import Checked
+
 __all__ = ["ModelSettings", "OutputSpec", "ToolSpec", "settings_problems"]
 
 
-class ModelSettings(Struct, frozen=True, gc=False, omit_defaults=True):
+class ModelSettings(Struct, metaclass=Checked, frozen=True, gc=False, omit_defaults=True):
     """How a model is to answer. What isn't set is left to the vendor; `extra` goes to its API as it is."""
 
     temperature: float | None = None

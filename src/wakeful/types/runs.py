@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from ..errors._arguments import Checked
 from .content import Artifact, Unknown
 from .requests import ModelSettings, ToolSpec
 from .tickets import Decision
@@ -58,7 +59,7 @@ FUNCTION = "task:"
 PRIORITY = 128
 
 
-class Principal(Struct, frozen=True, gc=False, omit_defaults=True):
+class Principal(Struct, metaclass=Checked, frozen=True, gc=False, omit_defaults=True):
     """Who asked: travels on runs, messages and decisions, and is in every tool's context."""
 
     id: str

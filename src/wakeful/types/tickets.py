@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
+from ..errors._arguments import Checked
 from .ids import new_id
 
 __all__ = [
@@ -35,7 +36,7 @@ SYSTEM = "wakeful"
 ASKERS = frozenset({"approval", "client", "remote", "tool", "unknown"})
 
 
-class Answer(Struct, frozen=True, gc=False, omit_defaults=True):
+class Answer(Struct, metaclass=Checked, frozen=True, gc=False, omit_defaults=True):
     """What a ticket is answered with at its deadline if nobody did before."""
 
     value: Any = None
@@ -44,7 +45,7 @@ class Answer(Struct, frozen=True, gc=False, omit_defaults=True):
 OnDeadline = Literal["approve", "deny"] | Answer
 
 
-class Escalation(Struct, frozen=True, gc=False, omit_defaults=True):
+class Escalation(Struct, metaclass=Checked, frozen=True, gc=False, omit_defaults=True):
     """Who gets a ticket whose deadline passed, and the deadline that they have: in seconds from then on. Without
     one the ticket waits for them as long as it takes."""
 
@@ -52,7 +53,7 @@ class Escalation(Struct, frozen=True, gc=False, omit_defaults=True):
     deadline: float | timedelta | None = None
 
 
-class Decision(Struct, frozen=True, gc=False, omit_defaults=True):
+class Decision(Struct, metaclass=Checked, frozen=True, gc=False, omit_defaults=True):
     """An answer to a ticket. `value` means what the mode says: what `ctx.decision` shows the tool (`replay`),
     the tool's result (`result`), or its new arguments (`arguments`).
 

@@ -9,11 +9,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from msgspec import Struct
 
 from ...errors import ConfigurationError
+from ...errors._arguments import Checked
 
 __all__ = ["ApiKey", "Auth", "Bearer", "Env", "OAuth2", "Secret", "reveal"]
 
 
-class Env(Struct, frozen=True):
+class Env(Struct, metaclass=Checked, frozen=True):
     """A secret that an environment variable holds, read whenever it is needed."""
 
     name: str
@@ -27,7 +28,7 @@ def _hidden(secret: Secret) -> str:
     return repr(secret) if isinstance(secret, Env) else "***"
 
 
-class Bearer(Struct, frozen=True):
+class Bearer(Struct, metaclass=Checked, frozen=True):
     """`Authorization: Bearer <token>`."""
 
     token: Secret
@@ -36,7 +37,7 @@ class Bearer(Struct, frozen=True):
         return f"Bearer({_hidden(self.token)})"
 
 
-class ApiKey(Struct, frozen=True):
+class ApiKey(Struct, metaclass=Checked, frozen=True):
     """A key in a header of its own, such as `X-API-Key`."""
 
     header: str
@@ -46,7 +47,7 @@ class ApiKey(Struct, frozen=True):
         return f"ApiKey({self.header!r}, {_hidden(self.key)})"
 
 
-class OAuth2(Struct, frozen=True):
+class OAuth2(Struct, metaclass=Checked, frozen=True):
     """OAuth2 client credentials: tokens come from `token_url` and are renewed before they expire."""
 
     token_url: str

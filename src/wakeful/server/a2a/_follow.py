@@ -82,18 +82,23 @@ class Follower:
 
 
 async def updates(
-    runtime: Runtime, run: RunRecord, follower: Follower, work: asyncio.Task[Any] | None = None
+    runtime: Runtime,
+    run: RunRecord,
+    follower: Follower,
+    work: asyncio.Task[Any] | None = None,
+    asked: str = "",
 ) -> AsyncGenerator[Update]:
     """What happens to a run, until it is done or waits for an answer; one that was just answered and has others
-    below it, not before the `work` on that is done."""
+    below it, not before the `work` on that is done. `asked` is the id of the question that its reader knows."""
     shown = _Answer(runtime, run)
-    waits = await _waits_for_others(runtime, run, work)
+    # Others below it ask without a word on its own thread.
+    waits = run.waiting is not None and bool(run.waiting.tasks)
     while True:
         if waits and not await follower.comes(LOOK_EVERY):
             if work is not None and not work.done():
                 continue
             status, _ = await status_of(runtime, await runtime.get_run(run.id))
-            if status.state in INTERRUPTED:
+            if status.state in INTERRUPTED and status.message.message_id != asked:
                 yield pb.TaskStatusUpdateEvent(task_id=run.id, context_id=run.thread_id, status=status)
                 return
             continue
@@ -125,13 +130,6 @@ async def updates(
                 waits = True
             case _:
                 pass
-
-
-async def _waits_for_others(runtime: Runtime, run: RunRecord, work: asyncio.Task[Any] | None) -> bool:
-    """Whether a run waits for runs below it, none of which has asked anything; or one of which was answered."""
-    if run.waiting is None or not run.waiting.tasks:
-        return False
-    return work is not None or (await status_of(runtime, run))[0].state not in INTERRUPTED
 
 
 def _working(run: RunRecord) -> pb.TaskStatusUpdateEvent:

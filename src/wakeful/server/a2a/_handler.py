@@ -89,7 +89,8 @@ class Handler(RequestHandler):
             yield task
             over = task.status.state in TERMINAL or (task.status.state in INTERRUPTED and not waits)
             if not over:
-                async for update in updates(self._runtime, begun.run, begun.follower, begun.work):
+                asked = task.status.message.message_id if waits else ""
+                async for update in updates(self._runtime, begun.run, begun.follower, begun.work, asked):
                     yield update
         finally:
             await begun.follower.close()

@@ -1,0 +1,107 @@
+"""What is wrong with a plugin as it is written, found before a run would find it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from inspect import iscoroutinefunction, signature
+from typing import Any, cast, get_type_hints
+
+from ..tools import Shape
+from ._catalog import PHASES
+from ._plugin import Plugin
+
+__all__ = ["config_problems", "part_problems", "plugin_problems"]
+
+_HOOKS = (*PHASES, "activate", "deactivate")
+
+
+def plugin_problems(plugin: Plugin) -> list[str]:
+    """What is wrong with its hooks and its handlers."""
+    found = [
+        problem
+        for phase in _HOOKS
+        if getattr(type(plugin), phase) is not getattr(Plugin, phase)
+        for problem in _of_function(getattr(plugin, phase), phase, "ctx")
+    ]
+    for member in _members(plugin):
+        marked = getattr(plugin, member)
+        if hasattr(marked, "_wakeful_action"):
+            found += _of_function(marked, member, "payload", "ctx")
+        elif hasattr(marked, "_wakeful_notice"):
+            found += _of_function(marked, member, "payload")
+        elif callable(marked) and _takes(marked, 1):
+            found += _misspelt(member)
+    return found
+
+
+def part_problems(plugin: Plugin) -> list[str]:
+    """What is wrong with what it brings: with these nothing can be gathered from it."""
+    found: list[str] = []
+    if not isinstance(cast(Any, plugin.name), str):
+        found.append(f"name is a text, not {plugin.name!r:.80}")
+    keys: Any = plugin.keys
+    if not isinstance(keys, Iterable) or isinstance(keys, str):
+        found.append(f"keys is a list of state keys, not {keys!r:.80}")
+    tools: Any = plugin.tools
+    brought = tools() if callable(tools) else tools
+    if not callable(tools) or not isinstance(brought, Iterable):
+        found.append(f"tools is a method that returns a list of tools; {brought!r:.80} is none")
+    for member in _members(plugin):
+        marked = getattr(plugin, member)
+        if hasattr(marked, "_wakeful_action") or hasattr(marked, "_wakeful_notice"):
+            try:
+                get_type_hints(marked)
+            except (NameError, TypeError) as error:
+                found.append(f"{member}: its annotations can't be read: {error}")
+    return found
+
+
+def config_problems(config: Any, section: Any) -> list[str]:
+    """Which names in a section of an agent's config its plugin doesn't have."""
+    shape = Shape(config).schema
+    known: dict[str, Any] = shape.get("properties", {})
+    if not isinstance(section, dict) or not known or shape.get("additionalProperties"):
+        return []
+    found: list[str] = []
+    for name in cast(dict[str, Any], section):
+        if name not in known:
+            from difflib import get_close_matches  # Only an error needs it, and it is slow to import.
+
+            close = get_close_matches(str(name), known, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(known)}"
+            found.append(f"it has no {name!r}; {hint}")
+    return found
+
+
+def _members(plugin: Plugin) -> list[str]:
+    kind = type(plugin)
+    names = [name for name in dir(kind) if not name.startswith("_") and not hasattr(Plugin, name)]
+    return [name for name in names if not isinstance(getattr(kind, name), property)]
+
+
+def _of_function(function: Any, name: str, *given: str) -> list[str]:
+    written = f"async def {name}(self, {', '.join(given)})"
+    if not iscoroutinefunction(function):
+        return [f"{name} must be `{written}`, which is awaited and doesn't yield"]
+    if not _takes(function, len(given)):
+        takes = ", ".join(signature(function).parameters)
+        return [f"{name}({takes}) is called with {' and '.join(given)}; write `{written}`"]
+    return []
+
+
+def _takes(function: Callable[..., Any], count: int) -> bool:
+    try:
+        signature(function).bind(*[None] * count)
+    except TypeError:
+        return False
+    except ValueError:  # It has no signature that could be read.
+        pass
+    return True
+
+
+def _misspelt(name: str) -> list[str]:
+    """A method that looks like a phase and is none: it would never be called."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, _HOOKS, n=1, cutoff=0.85)
+    return [f"{name} is no phase; did you mean {close[0]}?"] if close else []

@@ -1,0 +1,84 @@
+"""An argument that a constructor doesn't have is named, with the one that was perhaps meant."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import wakeful
+from wakeful import Agent, ConfigurationError, Runtime, ScriptedModel
+from wakeful.errors import WrongArguments
+from wakeful.models.compatible import CompatibleModel
+from wakeful.models.google import GoogleModel
+from wakeful.models.openai import OpenAIModel
+
+
+@pytest.mark.parametrize(
+    ("make", "wrong", "meant"),
+    [
+        (lambda **given: Agent("a", **given), "instruction", "instructions"),
+        (lambda **given: Runtime([Agent("a")], **given), "stroe", "store"),
+        (lambda **given: Agent.remote("a", a2a="https://there.example", **given), "timeot", "timeout"),
+        (wakeful.Context, "max_token", "max_tokens"),
+        (wakeful.Compaction, "promt", "prompt"),
+        (wakeful.Patience, "retrys", "retries"),
+        (wakeful.RateLimit, "request_per_minute", "requests_per_minute"),
+        (lambda **given: wakeful.Pool(["a:b"], **given), "stiky", "sticky"),
+        (lambda **given: wakeful.Delegate("b", **given), "durabel", "durable"),
+        (wakeful.Limits, "stpes", "steps"),
+        (wakeful.Capacity, "runing", "running"),
+        (wakeful.Retention, "event", "events"),
+        (wakeful.Retry, "attempt", "attempts"),
+        (wakeful.ModelSettings, "temprature", "temperature"),
+        (wakeful.Messages, "acept", "accept"),
+        (wakeful.ToolResult, "mesage", "message"),
+        (lambda **given: wakeful.Principal("ada", **given), "claim", "claims"),
+        (lambda **given: wakeful.Decision("t", **given), "reson", "reason"),
+        (lambda **given: ScriptedModel([], **given), "nam", "name"),
+        (lambda **given: wakeful.ClientTool("t", **given), "parameter", "parameters"),
+        (wakeful.tool, "aproval", "approval"),
+        (wakeful.task, "efect", "effect"),
+        # Models hand what they share on to their base, and that knows what theirs are.
+        (lambda **given: OpenAIModel("gpt-5", **given), "key", "api_key"),
+        (lambda **given: GoogleModel("gemini", **given), "vertx", "vertex"),
+        (lambda **given: CompatibleModel("m", base_url="http://gpu/v1", **given), "tmeout", "timeout"),
+    ],
+)
+def test_an_unknown_keyword_is_named_with_the_nearest(make: Callable[..., Any], wrong: str, meant: str) -> None:
+    with pytest.raises(WrongArguments) as raised:
+        make(**{wrong: 1})
+    assert f"has no argument {wrong!r}; did you mean {meant!r}?" in str(raised.value)
+
+
+def test_with_none_near_all_are_named_and_several_are_told_at_once() -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        Agent("a", rpm=60, colour="red")  # type: ignore[call-arg]
+    first, second = raised.value.problems
+    assert first.startswith("Agent(...) has no argument 'rpm'; it has id, model, instructions,")
+    assert "'colour'" in second
+
+
+@pytest.mark.parametrize(("make", "says"), [(Agent, "Agent(...): "), (Runtime, "Runtime(...): ")])
+def test_what_is_missing_is_told_by_the_same_error(make: Callable[..., Any], says: str) -> None:
+    with pytest.raises(WrongArguments) as raised:
+        make()
+    assert str(raised.value).startswith(says)
+    assert isinstance(raised.value, TypeError)
+
+
+def test_a_type_error_from_inside_is_what_it_was() -> None:
+    class Broken(ScriptedModel):
+        def __init__(self) -> None:
+            super().__init__(5)  # type: ignore[arg-type]
+
+    with pytest.raises(TypeError, match="not iterable") as raised:
+        Broken()
+    assert not isinstance(raised.value, WrongArguments)
+
+
+def test_signatures_are_as_they_are_written() -> None:
+    assert list(inspect.signature(Agent).parameters)[:2] == ["id", "model"]
+    assert list(inspect.signature(Runtime).parameters)[:2] == ["agents", "tools"]
