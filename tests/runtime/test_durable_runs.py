@@ -113,6 +113,33 @@ async def test_only_results_that_nobody_is_shown_may_be_synced_later(
         assert [c.state for c in unsynced[0].calls] == ["finished"]
 
 
+# -- what can't be written -----------------------------------------------------------------------------------
+
+
+class Broken(SqliteStore):
+    """Can't write results, and says so in its own words."""
+
+    async def commit(self, commit: Commit) -> Committed:
+        if any(call.state == "finished" for call in commit.calls):
+            raise ValueError("no such thing")
+        return await super().commit(commit)
+
+
+async def test_a_run_whose_commits_all_fail_is_given_back_and_its_caller_hears_why(
+    tmp_path: Path, scripted: Scripted
+) -> None:
+    store = Broken(tmp_path / "app.db")
+    runtime = Runtime([Agent("agent", model=scripted(call("note")), tools=[note])], store=store)
+    async with asyncio.timeout(30):
+        with pytest.raises(ValueError, match="no such thing"):
+            async for _ in runtime.stream("agent", "go", thread="t"):
+                pass
+        while (found := await store.thread("t")) is None or found.claimed:
+            pass
+    assert found.open_run_id is not None
+    await runtime.close()
+
+
 # -- stores by name ------------------------------------------------------------------------------------------
 
 

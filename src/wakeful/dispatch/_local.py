@@ -305,7 +305,9 @@ class Dispatcher:
         inside = _inside.set((*_inside.get(), thread_id))
         try:
             await act.drive()
-        except (StoreFull, StoreUnavailable) as error:
+        except (Conflict, StaleFence):
+            raise  # Somebody else has it.
+        except Exception as error:
             self.hand_back(act, explain(error))
             raise
         except asyncio.CancelledError:
