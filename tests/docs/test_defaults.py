@@ -94,6 +94,7 @@ CODE = {
     "pause after a failed attempt": f"{FIRST_PAUSE} ms, doubled up to {LONGEST_PAUSE // 1000} s",
     "runs in one answer of `list_runs`": str(default_of(Runtime.list_runs, "limit")),
     "input of a run": kib(MAX_MESSAGE_BYTES),
+    "answer to a ticket": kib(MAX_MESSAGE_BYTES),
     "a thread's id": f"{_checks.MAX_THREAD_ID_BYTES} bytes",
     "a state value, encoded": kib(MAX_VALUE_BYTES),
     "sync tools at once in a runtime": str(default_of(ToolThreads.__init__, "limit")),

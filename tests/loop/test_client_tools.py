@@ -87,6 +87,14 @@ async def test_a_client_tool_and_a_tool_of_ours_in_one_step(scripted: Scripted) 
     await assert_settled(runtime, "t")
 
 
+async def test_an_answer_that_is_too_large_is_refused_and_changes_nothing(scripted: Scripted) -> None:
+    runtime = Runtime([Agent("agent", model=scripted(call("locate"), "done"), tools=[LOCATE])])
+    result = await runtime.run("agent", "go", thread="t")
+    with pytest.raises(InvalidDecision, match=r"1,048,579 bytes; the limit is 1,048,576"):
+        await runtime.resume(result.run_id, result.tickets[0].answer("x" * (1024 * 1024 + 1)))
+    assert (await runtime.resume(result.run_id, result.tickets[0].answer("Rome"))).text == "done"
+
+
 async def test_a_client_tool_takes_no_other_kind_of_answer_and_may_be_denied(scripted: Scripted) -> None:
     agent = Agent("agent", model=scripted(call("locate"), "done"), tools=[LOCATE])
     runtime = Runtime([agent])

@@ -24,6 +24,7 @@ from ..types.events import (
     ToolCallSuspended,
 )
 from ..types.ids import new_id
+from ..types.mail import MAX_MESSAGE_BYTES
 from ..types.messages import Message, Producer
 from ..types.runs import Call, CallOutcome, Cancelled, Identity, Outcome, RunRecord
 from ..types.tickets import SYSTEM, Decision, ResumeMode, Ticket
@@ -243,7 +244,12 @@ def check_value(tool: Tool | None, ticket: Ticket, decision: Decision) -> Decisi
     about = f"the answer to ticket {ticket.id} for {ticket.tool}"
     mode = decision.mode or ticket.accepts[0]
     try:
-        value = msgspec.json.decode(encode(decision.value))
+        data = encode(decision.value)
+        if len(data) > MAX_MESSAGE_BYTES:
+            raise ValueError(
+                f"it has {len(data):,} bytes; the limit is {MAX_MESSAGE_BYTES:,}: give a part, or a link"
+            )
+        value = msgspec.json.decode(data)
         if mode == "arguments" and tool is not None:
             tool.bind(value)
     except (ToolError, TypeError, ValueError, RecursionError) as error:
