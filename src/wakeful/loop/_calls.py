@@ -23,7 +23,7 @@ from ..tools import (
     reply_of,
 )
 from ..types.runs import Blocked, Call, CallOutcome, TaskOutcome, TaskRecord
-from ._executor import Arrival
+from ._executor import Arrival, Starting
 from ._ledger import Change, closed, finished, interrupted_reply, suspended
 from ._moves import NOBODY
 from ._tasks import hear_of_tasks
@@ -210,18 +210,23 @@ async def _start(act: Activation, ready: list[Ready]) -> None:
     run, snapshot = act.view.run, act.state.snapshot()
     fence = 0 if act.draft.fence is None else act.draft.fence.epoch
     executor = act.tools or act.executor
-    alone = len(act.view.calls) == 1
+    starting: list[Starting] = []
     for row, tool, arguments in started:
         context = ToolContext(act.identity, row, snapshot, run.principal, fence, executor.services, tool)
-        if not (alone and tool.is_async):
-            executor.start(row, tool, arguments, context)
-            continue
-        begun = executor.begin_inline(act.task, row, tool, arguments, context)
+        starting.append((row, tool, arguments, context))
+    if len(act.view.calls) == 1 and started[0][1].is_async:
+        begun = executor.begin_inline(act.task, *starting[0])
         arrival = begun if isinstance(begun, Arrival) else await executor.end_inline(begun)
         act.now = act.clock.now()
         _settle(act, arrival)
-        if executor.passed_on:
-            raise asyncio.CancelledError
+    else:
+        executor.start(act.task, starting)
+        if executor.arrivals:
+            act.now = act.clock.now()
+            settle_arrivals(act)
+    if executor.passed_on:
+        await asyncio.sleep(0)  # If no tool has heard of the cancellation, this does.
+        raise asyncio.CancelledError
 
 
 def _fence(act: Activation) -> int:
