@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import msgspec
 from msgspec import Struct, field
 
 from ..bus import Channel
+from ..clock import Clock
 from ..errors import ModelError
 from ..models import (
     CallChunk,
@@ -69,7 +70,7 @@ class Answer(Struct, eq=False, gc=False):
     run: Identity
     _seq: int
     _channel: Channel
-    _clock: Callable[[], int]
+    _clock: Clock
     message_id: str = field(default_factory=new_id)
     attempt: int = 0
     usage: Usage = NO_USAGE
@@ -138,7 +139,9 @@ class Answer(Struct, eq=False, gc=False):
     def _show_text(self, text: str) -> None:
         channel = self._channel
         if channel.watched():
-            delta = TextDelta(self.run, self._seq, self._clock(), self.message_id, self.attempt, self._size, text)
+            delta = TextDelta(
+                self.run, self._seq, self._clock.now(), self.message_id, self.attempt, self._size, text
+            )
             channel.publish(delta)
         self._size += len(text)
 
@@ -152,7 +155,7 @@ class Answer(Struct, eq=False, gc=False):
             self._show_reasoning(text)
         signature, encrypted = _clean(chunk.signature), _clean(chunk.encrypted)
         if encrypted is not None and self._channel.watched():
-            at = self._clock()
+            at = self._clock.now()
             self._channel.publish(ReasoningEncrypted(self.run, self._seq, at, self.message_id, encrypted))
         if signature is not None or encrypted is not None:
             self._close_reasoning(signature, encrypted, chunk.vendor)
@@ -160,7 +163,7 @@ class Answer(Struct, eq=False, gc=False):
     def _show_reasoning(self, text: str) -> None:
         offset, self._reasoning_size = self._reasoning_size, self._reasoning_size + len(text)
         if self._channel.watched():
-            at = self._clock()
+            at = self._clock.now()
             self._channel.publish(
                 ReasoningDelta(self.run, self._seq, at, self.message_id, self.attempt, offset, text)
             )
@@ -189,7 +192,7 @@ class Answer(Struct, eq=False, gc=False):
                 return
         call.pieces.append(piece)
         if (self._channel.readers or self._channel.above) and self._channel.watched():
-            at = self._clock()
+            at = self._clock.now()
             self._channel.publish(
                 ToolCallDelta(self.run, self._seq, at, self.message_id, self.attempt, call.size, call.id, piece)
             )
@@ -207,7 +210,7 @@ class Answer(Struct, eq=False, gc=False):
 
     def _announce(self, call_id: str, name: str) -> None:
         if self._channel.watched():
-            self._channel.publish(ToolCallStart(self.run, self._seq, self._clock(), call_id, name))
+            self._channel.publish(ToolCallStart(self.run, self._seq, self._clock.now(), call_id, name))
 
     def _close_text(self) -> None:
         self._close_words()
@@ -384,12 +387,12 @@ class Answer(Struct, eq=False, gc=False):
 
     def _reset(self, reason: str) -> None:
         if self._channel.watched():
-            at = self._clock()
+            at = self._clock.now()
             self._channel.publish(StreamReset(self.run, self._seq, at, self.message_id, self.attempt, reason))
 
     def _cancel(self, call: _OpenCall, reason: str) -> None:
         if self._channel.watched():
-            at = self._clock()
+            at = self._clock.now()
             self._channel.publish(ToolCallCancel(self.run, self._seq, at, call.id, call.name, reason))
 
 

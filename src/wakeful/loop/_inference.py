@@ -28,9 +28,9 @@ from ..types.messages import Message, Producer, user_message
 from ..types.requests import ModelSettings, ToolSpec
 from ..types.runs import Call, NaturalEnd
 from ._answer import NO_USAGE, Answer
-from ._asking import Asking, continued, goes_on, stream
+from ._asking import Asking, goes_on, patience_of, stream
 from ._checkpoints import restore, resumed_stream
-from ._context import fit, fits, fitting_of, learn, make_room
+from ._context import fitting_of, learn, make_room
 from ._failing import end_whole, failed, give_up, keep_partial
 from ._policies import judge, limit_reached, signature
 
@@ -49,15 +49,12 @@ _BOOK = ContextBook.name
 async def infer(act: Activation, move: Infer) -> None:
     """Ask the model, and commit to the draft what it answered. Where it failed and is to be asked again, the next
     move comes here again."""
-    run, resumes = act.view.run, False
-    if run.stage == "between":
-        run = replace(run, stage="inferring", steps=run.steps + 1, updated_at=act.now)
-        act.view.run = act.draft.run = run
-        act.draft.log.append(StepStart(act.identity, 0, act.now, run.steps))
+    opens = act.view.run.stage == "between"
+    if opens:
+        _open_step(act)
         if not (act.still or act.quiet("step_start")):
             await act.phase("step_start", act.agent.hooks["step_start"], Step)
-    else:
-        resumes = act.asking is None and act.env.store.durable
+    resumes = not opens and act.asking is None and act.env.store.durable
     if act.agent.backend is not None:
         await act.env.execute_remote(act, await resumed_stream(act, act.channel) if resumes else None)
         act.now = act.clock.now()
@@ -71,39 +68,59 @@ async def infer(act: Activation, move: Infer) -> None:
         give_up(act)
         return
     await act.flush()
-    asking = act.asking or _begin(act, model)
-    if asking.asked is not model:
-        asking.turn(model)
+    asking = act.asking
+    if asking is None:
+        asking = _begin(act, model, request)
+    else:
+        asking.ask_again(model, request)
     if resumes:
         await _resume(act, asking)
     try:
-        answered = await _ask(act, asking, request)
+        try:
+            if asking.again and asking.answer.whole():  # Another process had it, all but committed.
+                end_whole(act, asking.answer, "its process ended")
+            else:
+                await stream(act, asking)
+            if asking.answer.stop == "max_tokens" and goes_on(act, asking):
+                await act.flush()
+                if act.view.run.cancel is not None:
+                    give_up(act)
+                return
+            content = asking.answer.content()
+        except StoreError:
+            raise
+        except Exception as error:
+            content = await _failed(act, asking, error)
     except BaseException:
         keep_partial(act, asking)
         raise
-    if answered is None:
-        return
-    content, request = answered
-    answer, act.asking = asking.answer, None
-    if book is not None:
-        # Only now it is sure that the context messages were sent.
-        act.state.apply([(ContextBook, book)])
-    now = act.now = act.clock.now()
-    run = act.view.run
-    producer = Producer(run.identity.run_id, run.steps, act.identity.agent_id)
-    message = Message(answer.message_id, "assistant", content, now, producer)
-    if not (act.still or act.quiet("after_inference")):
-        await _after(act, message, None, answer, request)
-    _accept(act, asking, message, request)
+    if content is not None:
+        if book is not None:
+            # Only now it is sure that the context messages were sent.
+            act.state.apply([(ContextBook, book)])
+        act.asking, act.now = None, act.clock.now()
+        run = act.view.run
+        producer = Producer(run.identity.run_id, run.steps, act.identity.agent_id)
+        message = Message(asking.answer.message_id, "assistant", content, act.now, producer)
+        if not (act.still or act.quiet("after_inference")):
+            await _after(act, message, None, asking)
+        _accept(act, asking, message)
 
 
-def _begin(act: Activation, model: Model) -> Asking:
+def _open_step(act: Activation) -> None:
+    run, now = act.view.run, act.now
+    run = replace(run, stage="inferring", steps=run.steps + 1, updated_at=now)
+    act.view.run = act.draft.run = run
+    act.draft.log.append(StepStart(act.identity, 0, now, run.steps))
+
+
+def _begin(act: Activation, model: Model, request: ModelRequest) -> Asking:
     """Begin an answer."""
     run = act.identity
-    answer = Answer(run, act.head, act.channel, act.clock.now)
+    answer = Answer(run, act.head, act.channel, act.clock)
     first = None if isinstance(model, PoolModel) else model
     asking = act.asking = Asking(
-        run.thread_id, run.run_id, first, model.name, answer=answer, started=act.now, asked=model
+        run.thread_id, run.run_id, first, model.name, answer=answer, started=act.now, asked=model, sent=request
     )
     return asking
 
@@ -120,52 +137,23 @@ async def _resume(act: Activation, asking: Asking) -> None:
         answer.break_off("its process ended", anew=act.agent.output is not None, reshow=True)
 
 
-async def _ask(
-    act: Activation, asking: Asking, request: ModelRequest
-) -> tuple[tuple[Content, ...], ModelRequest] | None:
-    """Ask once, unless there is an answer already; returns its content and what was sent, if there is one then."""
-    answer, patience = asking.answer, act.agent.agent.patience or act.env.patience
-    if asking.began:
-        asking.began = False
-    try:
-        chosen = asking.model
-        if chosen is None or asking.again:
-            chosen = asking.choose(request)
-        if asking.again and answer.whole():  # Another process had it, all but committed.
-            end_whole(act, answer, "its process ended")
-        else:
-            request = continued(act, asking, request)
-            line = act.env.registry.models.line(chosen)
-            if not fits(act, line, request):
-                request = await fit(act, line, request)
-            await stream(act, asking, line, request, patience)
-            if answer.stop == "max_tokens" and goes_on(act, asking):
-                await act.flush()
-                if act.view.run.cancel is not None:
-                    give_up(act)
-                return None
-        return answer.content(), request
-    except StoreError:
-        raise
-    except ContextOverflow as error:
-        chosen = asking.model or asking.asked
-        if not (asking.refitted or asking.began) and await make_room(act, chosen, request, error):
-            asking.refitted = asking.again = True
-            answer.break_off(str(error), anew=True)
-            return None
-        failure: ModelError = error
-    except ModelError as error:
-        failure = error
-    except Exception as error:
-        failure = _wrapped(asking.model or asking.asked, error)
+async def _failed(act: Activation, asking: Asking, error: Exception) -> tuple[Content, ...] | None:
+    """A request failed: another is made, or the run ends; what its answer holds if that is whole nevertheless."""
+    answer, model = asking.answer, asking.model or asking.asked
+    anew = isinstance(error, ContextOverflow) and not (asking.refitted or asking.began)
+    if anew and await make_room(act, model, asking.sent, error):
+        asking.refitted = asking.again = True
+        answer.break_off(str(error), anew=True)
+        return None
+    failure = error if isinstance(error, ModelError) else _wrapped(model, error)
     act.now = act.clock.now()
     if failure.transient and asking.began and answer.whole():
         act.note(failure, "model")
         end_whole(act, answer, str(failure))
-        return answer.content(), request
+        return answer.content()
     if not act.quiet("after_inference"):
-        await _after(act, None, failure, None, request)
-    await failed(act, asking, failure, patience, anew=request.output is not None)
+        await _after(act, None, failure, asking)
+    await failed(act, asking, failure, patience_of(act), anew=asking.sent.output is not None)
     return None
 
 
@@ -249,7 +237,7 @@ def _placed(history: list[Message], context: list[ContextMessage], now: int) -> 
 # -- the answer ----------------------------------------------------------------------------------------------
 
 
-def _accept(act: Activation, asking: Asking, message: Message, request: ModelRequest) -> None:
+def _accept(act: Activation, asking: Asking, message: Message) -> None:
     run, now, agent, tree = act.view.run, message.created_at, act.agent, act.view.tree
     usage, signatures, ending = run.usage, run.signatures, run.ending
     answer, model = asking.answer, asking.model or asking.asked
@@ -288,7 +276,8 @@ def _accept(act: Activation, asking: Asking, message: Message, request: ModelReq
         act.draft.log.append(message)
         act.history.append(message)
     act.draft.log.append(complete)
-    offered = {spec.name for spec in request.tools} if request.tools is not act.agent.specs else None
+    tools = asking.sent.tools
+    offered = None if tools is agent.specs else {spec.name for spec in tools}
     draft, identity, run_id, step = act.draft, act.identity, run.identity.run_id, run.steps
     problems = answer.problems
     for index, wanted in enumerate(calls):
@@ -330,21 +319,15 @@ def _judge(act: Activation, message: Message, calls: tuple[ToolCall, ...], answe
         act.hint(verdict.hint)
 
 
-async def _after(
-    act: Activation,
-    message: Message | None,
-    error: Exception | None,
-    answer: Answer | None,
-    request: ModelRequest,
-) -> None:
-    offered = tuple([spec.name for spec in request.tools])
+async def _after(act: Activation, message: Message | None, error: Exception | None, asking: Asking) -> None:
+    offered, answer = tuple([spec.name for spec in asking.sent.tools]), asking.answer
 
     def prepare(ctx: AfterInference) -> None:
         ctx.answer = message
         ctx.error = error
         ctx.offered = offered
-        ctx.stop = "unknown" if answer is None else answer.stop
-        if answer is not None:
+        ctx.stop = "unknown" if message is None else answer.stop
+        if message is not None:
             ctx.usage = answer.total
 
     await act.phase("after_inference", act.agent.hooks["after_inference"], AfterInference, prepare)
