@@ -183,7 +183,8 @@ class Activation(Writer):
                 move = next_move(self.view, self.rules, self.now)
                 kind = type(move)
                 try:
-                    await _PERFORM[kind](self, move)
+                    if (performed := _PERFORM[kind](self, move)) is not None:
+                        await performed
                 except BaseException as error:
                     self._trouble(error)
                     self.now = self.clock.now()
@@ -344,7 +345,7 @@ class Activation(Writer):
             committed = await env.store.commit(commit)
         draft.clear(commit, committed)
         self.head = committed.head
-        if commit.inbox or commit.relays:
+        if commit.more:
             self._send(commit)
         if committed.inbox_head > self.inbox_head and not release:
             await self.catch_up()
@@ -477,7 +478,8 @@ _TIMELY = (Infer, Execute, Await, EndStep)
 # What is heard of in whatever state a run is.
 _AT_ONCE = ("cancel", "pause", "unpause", "tell")
 
-_PERFORM: dict[type[Move], Callable[[Activation, Any], Awaitable[None]]] = {
+# What needn't be waited for is done once its function returns.
+_PERFORM: dict[type[Move], Callable[[Activation, Any], Awaitable[None] | None]] = {
     Infer: _inference.infer,
     Execute: _calls.execute,
     Recover: _calls.recover,

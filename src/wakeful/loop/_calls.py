@@ -188,11 +188,15 @@ async def _start(act: Activation, ready: list[Ready]) -> None:
     now = act.now
     started: list[Ready] = []
     for call, tool, arguments in ready:
-        row = replace(call, state="started", attempt=call.attempt + 1, effect=tool.effect, started_at=now)
-        if tool.unknown != row.unknown:
-            row = replace(row, unknown=tool.unknown)
-        if row.until is not None:
-            row = replace(row, until=None)
+        row = replace(
+            call,
+            state="started",
+            attempt=call.attempt + 1,
+            effect=tool.effect,
+            started_at=now,
+            unknown=tool.unknown,
+            until=None,
+        )
         if tool.one_child and call.attempt == 0 and _delegated(act, row, tool, arguments):
             continue
         act.view.calls[row.id] = act.draft.calls[row.id] = row
@@ -315,7 +319,10 @@ def _parked(call: Call, parked: Parked | None) -> Call:
 
 
 def _finish(act: Activation, call: Call, reply: ToolReply, outcome: CallOutcome) -> None:
-    change = finished(call, reply, outcome, act.identity, act.now)
+    answer, producer = act.view.answer, None
+    if answer is not None and (by := answer.producer) is not None:
+        producer = by if by.step == call.step and by.agent_id == act.identity.agent_id else None
+    change = finished(call, reply, outcome, act.identity, act.now, producer)
     if not (act.still or act.quiet("after_tool")):
         change = Change(replace(change.call, hooks_due=True), change.log)
     act.change(change)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -255,12 +255,13 @@ def _accept(act: Activation, asking: Asking, message: Message) -> None:
     plain = not calls and agent.shape is None and answer.stop != "max_tokens" and not answer.truncated
     if plain and ending is None:
         ending = _NATURAL_END
-    act.view.answer = message
-    run = replace(
+    view, draft, identity = act.view, act.draft, act.identity
+    view.answer = message
+    run = view.run = draft.run = replace(
         run,
         stage="acting",
         failures=0,
-        answer_id=message.id if message.content else run.answer_id,
+        answer_id=message.id if content else run.answer_id,
         usage=usage,
         calls=run.calls + len(calls),
         tree_calls=tree.calls if calls else run.tree_calls,
@@ -268,27 +269,29 @@ def _accept(act: Activation, asking: Asking, message: Message) -> None:
         ending=ending,
         updated_at=now,
     )
-    act.view.run = act.draft.run = run
-    complete = InferenceComplete(
-        act.identity, 0, now, model.name, message.id, answer.stop, used, now - asking.started
-    )
-    if message.content:
-        act.draft.log.append(message)
+    log = draft.log
+    if content:
+        log.append(message)
         act.history.append(message)
-    act.draft.log.append(complete)
-    tools = asking.sent.tools
-    offered = None if tools is agent.specs else {spec.name for spec in tools}
-    draft, identity, run_id, step = act.draft, act.identity, run.identity.run_id, run.steps
-    problems = answer.problems
-    for index, wanted in enumerate(calls):
-        problem = problems.get(wanted.id) if problems else None
-        if problem is None and offered is not None and wanted.name not in offered:
-            problem = f"{wanted.name} isn't offered in this step"
-        call = Call(wanted.id, run_id, step, index, wanted.name, wanted.arguments, problem=problem)
-        act.view.calls[call.id] = draft.calls[call.id] = call
-        draft.log.append(ToolCallReady(identity, 0, now, call.id, call.name, call.arguments))
+    took = now - asking.started
+    log.append(InferenceComplete(identity, 0, now, model.name, message.id, answer.stop, used, took))
+    if calls:
+        offered = asking.sent.tools
+        problems = answer.problems if offered is agent.specs else _unoffered(answer, calls, offered)
+        for index, wanted in enumerate(calls):
+            call_id, name, arguments = wanted.id, wanted.name, wanted.arguments
+            call = Call(call_id, identity.run_id, run.steps, index, name, arguments, problem=problems.get(call_id))
+            view.calls[call_id] = draft.calls[call_id] = call
+            log.append(ToolCallReady(identity, 0, now, call_id, name, arguments))
     if run.ending is None:
         _judge(act, message, calls, answer)
+
+
+def _unoffered(answer: Answer, calls: Sequence[ToolCall], offered: Sequence[ToolSpec]) -> Mapping[str, str]:
+    """What is wrong with calls where fewer tools are offered than the agent has."""
+    names = {spec.name for spec in offered}
+    unknown = {call.id: f"{call.name} isn't offered in this step" for call in calls if call.name not in names}
+    return {**unknown, **answer.problems}
 
 
 def _judge(act: Activation, message: Message, calls: tuple[ToolCall, ...], answer: Answer) -> None:

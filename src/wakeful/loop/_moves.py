@@ -16,7 +16,6 @@ from ._policies import Tree, limit_reached
 
 __all__ = [
     "CLOSING",
-    "END_STEP",
     "NOBODY",
     "AfterCalls",
     "Await",
@@ -237,7 +236,7 @@ Move = (
 # What ends a run whatever is going on.
 CLOSING = (Cancelled, Failed)
 
-_INFER, _AWAIT, END_STEP, _WAIT, _PAUSE = Infer(), Await(), EndStep(), WaitForTasks(), Pause()
+_INFER, _AWAIT, _END_STEP, _WAIT, _PAUSE = Infer(), Await(), EndStep(), WaitForTasks(), Pause()
 
 
 def next_move(view: RunView, rules: Rules, now: int) -> Move:
@@ -306,7 +305,7 @@ def _act(view: RunView, rules: Rules, now: int) -> Move:
         if len(view.calls) > suspended and any(t.asked_by == "remote" for t in view.tickets.values()):
             return PassOn(_open(view))
         return SuspendRun(tuple(view.tickets))
-    return END_STEP
+    return _END_STEP
 
 
 def _close(view: RunView, ending: Termination) -> Move:

@@ -161,6 +161,8 @@ class Commit(Struct, gc=False):
     revisions of items that are taken: one that was changed or retracted since is refused with `Conflict` too.
     What is released is due as its run says, or at the time `later`; `failed` says why its owner gave up, which
     counts as an attempt: it is due after a pause that grows, and after the last attempt it is a dead letter.
+    Without `more` there is nothing in it but what stands before that, as in most commits of a run: a store may be
+    quicker then.
     """
 
     thread_id: str
@@ -171,6 +173,7 @@ class Commit(Struct, gc=False):
     calls: Sequence[Call] = ()
     release: bool = False
     inbox_head: int | None = None
+    more: bool = True
     version: int | None = None
     claim: str | None = None
     tickets: Sequence[Ticket] = ()
