@@ -166,7 +166,6 @@ class Activation(Writer):
 
     async def drive(self) -> None:
         """Run until the run waits or is done. Errors end the run; only losing the thread is raised."""
-        self.now = self.clock.now()
         self.task = asyncio.current_task()
         self._pending = 0 if self.task is None else self.task.cancelling()
         try:
@@ -189,7 +188,7 @@ class Activation(Writer):
                     self._trouble(error)
                     self.now = self.clock.now()
                 else:
-                    if kind not in _TIMELY:
+                    if kind not in _TIMELY and not self.left:
                         self.now = self.clock.now()
             if self.env.store.durable and self.being_cancelled():
                 await self._too_late()
@@ -345,7 +344,7 @@ class Activation(Writer):
             committed = await env.store.commit(commit)
         draft.clear(commit, committed)
         self.head = committed.head
-        if commit.more:
+        if commit.more and (commit.inbox or commit.relays):
             self._send(commit)
         if committed.inbox_head > self.inbox_head and not release:
             await self.catch_up()

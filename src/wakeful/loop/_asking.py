@@ -83,13 +83,14 @@ class Asking(Attempt, eq=False, gc=False, kw_only=True):
 
 async def stream(act: Activation, asking: Asking) -> None:
     """Ask the model once, and take in what it answers."""
-    chosen, patience = asking.model, patience_of(act)
+    chosen, patience = asking.model, act.agent.agent.patience or act.env.patience
     if chosen is None or asking.again:
         chosen = asking.choose(asking.sent)
     request = _continued(act, asking, asking.sent)
     line = act.env.registry.models.line(chosen)
     if not fits(act, line, request):
         request = await fit(act, line, request)
+        act.now = act.clock.now()
     if request is not asking.sent:
         asking.sent = request
     answer, model, guard = asking.answer, line.model, line.guard
@@ -99,10 +100,13 @@ async def stream(act: Activation, asking: Asking) -> None:
         await line.prepare()
     granted = None if guard is None else await guard.enter(request, patience.longest_retry_after)
     checkpoints = Checkpoints(act, answer) if act.env.store.durable else None
+    # Where nothing was waited for since, not even a commit, it is as late as it was.
+    waited = line.prepare is not None or granted is not None or checkpoints is not None
+    now = act.clock.now() if waited else act.now
     watch = act.watch
     if watch is None:
         watch = act.watch = Watch(act.env.watches, act.task)
-    watch.begin(model, request.settings, patience)
+    watch.begin(model, request.settings, patience, now)
     try:
         if asking.again:
             answer.go_on(act.head)

@@ -25,7 +25,7 @@ from ..tools import (
 from ..types.runs import Blocked, Call, CallOutcome, TaskOutcome, TaskRecord
 from ._executor import Arrival, Starting
 from ._ledger import Change, closed, finished, interrupted_reply, suspended
-from ._moves import NOBODY
+from ._moves import IDLE, NOBODY
 from ._tasks import hear_of_tasks
 
 if TYPE_CHECKING:
@@ -185,7 +185,9 @@ async def _start(act: Activation, ready: list[Ready]) -> None:
             await act.phase("before_tool", act.agent.hooks["before_tool"], BeforeTool, prepare)
             if act.view.run.ending is not None or act.view.run.cancel is not None:
                 return
-    now = act.now
+    view, draft, now = act.view, act.draft, act.now
+    if view.live is IDLE:
+        view.live = set[str]()
     started: list[Ready] = []
     for call, tool, arguments in ready:
         row = replace(
@@ -199,8 +201,8 @@ async def _start(act: Activation, ready: list[Ready]) -> None:
         )
         if tool.one_child and call.attempt == 0 and _delegated(act, row, tool, arguments):
             continue
-        act.view.calls[row.id] = act.draft.calls[row.id] = row
-        act.view.live.add(row.id)
+        view.calls[row.id] = draft.calls[row.id] = row
+        view.live.add(row.id)
         started.append((row, tool, arguments))
     if not started:
         return
@@ -208,17 +210,16 @@ async def _start(act: Activation, ready: list[Ready]) -> None:
         await act.flush()
     except BaseException:
         for call, _, _ in ready:
-            act.view.live.discard(call.id)
-            act.view.calls[call.id] = act.draft.calls[call.id] = call
+            view.live.discard(call.id)
+            view.calls[call.id] = draft.calls[call.id] = call
         raise
-    run, snapshot = act.view.run, act.state.snapshot()
-    fence = 0 if act.draft.fence is None else act.draft.fence.epoch
-    executor = act.tools or act.executor
+    run, snapshot, executor = view.run, act.state.snapshot(), act.tools or act.executor
+    fence = 0 if draft.fence is None else draft.fence.epoch
     starting: list[Starting] = []
     for row, tool, arguments in started:
         context = ToolContext(act.identity, row, snapshot, run.principal, fence, executor.services, tool)
         starting.append((row, tool, arguments, context))
-    if len(act.view.calls) == 1 and started[0][1].is_async:
+    if len(view.calls) == 1 and started[0][1].is_async:
         begun = executor.begin_inline(act.task, *starting[0])
         arrival = begun if isinstance(begun, Arrival) else await executor.end_inline(begun)
         act.now = act.clock.now()
@@ -285,8 +286,9 @@ def settle_arrivals(act: Activation) -> None:
 
 
 def _settle(act: Activation, arrival: Arrival) -> None:
-    act.view.live.discard(arrival.call_id)
-    call, reply, ended = act.view.calls[arrival.call_id], arrival.reply, arrival.ended
+    view = act.view
+    view.live.discard(arrival.call_id)
+    call, reply, ended = view.calls[arrival.call_id], arrival.reply, arrival.ended
     if reply is not None and (ended == "ok" or ended == "error"):
         outcome: CallOutcome = ended
         if (changes := arrival.context.changes) is not None and ended == "ok":

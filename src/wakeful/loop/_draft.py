@@ -145,7 +145,8 @@ class Draft:
         if self.state.changes:
             self._show_changes(now)
             more = True
-        log, runs, calls = tuple(self.log), () if run is None else (run,), tuple(self.calls.values())
+        log, runs = tuple(self.log), () if run is None else (run,)
+        calls = tuple(self.calls.values()) if self.calls else ()
         commit = Commit(identity.thread_id, identity, self.fence, log, runs, calls, release, inbox_head, more)
         if more:
             self._add_more(commit)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -42,6 +43,9 @@ __all__ = [
 
 
 NOBODY: frozenset[str] = frozenset()
+
+# What a view has for `live` before its first call: most have none when they are made.
+IDLE = cast(set[str], NOBODY)
 
 
 class Rules(Struct, frozen=True, gc=False):
@@ -102,7 +106,7 @@ class RunView:
         self.tasks = tasks
         self.inbox = {item.id: item for item in inbox} if inbox else {}
         self.answer = answer
-        self.live: set[str] = set()
+        self.live = IDLE
         self.deferred = NOBODY
         self.detached = detached
 

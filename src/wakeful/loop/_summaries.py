@@ -64,7 +64,7 @@ async def _written(act: Activation, writer: Model, request: ModelRequest) -> tup
     usage = NO_USAGE
     answer = guarded(models.guard(writer), writer, request, patience.longest_retry_after)
     watch = Watch(act.env.watches, asyncio.current_task())
-    watch.begin(writer, request.settings, patience)
+    watch.begin(writer, request.settings, patience, act.clock.now())
     try:
         async with aclosing(answer) as chunks:
             async for chunk in chunks:

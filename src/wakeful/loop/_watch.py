@@ -100,13 +100,13 @@ class Watch:
         self._task = task
         self._late: ModelTimeout | None = None
 
-    def begin(self, model: Model, settings: ModelSettings, patience: Patience) -> None:
+    def begin(self, model: Model, settings: ModelSettings, patience: Patience, now: int) -> None:
         """Watch a stream that the task reads."""
         watches = self._all
         limits = self.limits = watches.limits_of(settings, patience)
         self._before = 0 if self._task is None else self._task.cancelling()
         self._model = model
-        self._started = self._heard = watches.clock.now()
+        self._started = self._heard = now
         self.fresh = self.held = False
         if limits.every is not None:
             watches.open.add(self)

@@ -66,9 +66,11 @@ class MemoryStore(MemoryReading):
             raise _moved(commit)
         if commit.log or commit.runs or commit.calls:
             self._append(commit, thread)
+        else:
+            thread.touched = now_ms()
         if commit.release:
             thread.claim = None
-            self._settle(commit, thread)
+            dispatches.settle(self._all.dispatches, thread, commit)
         return Committed(thread.version, thread.head, thread.epoch, thread.inbox_head)
 
     def _commit_any(self, commit: Commit, thread: Thread | None) -> Committed:
@@ -84,13 +86,14 @@ class MemoryStore(MemoryReading):
         if others or commit.request is not None:
             self._check_others(commit)
         # From here on nothing can fail.
+        now = now_ms()
         if thread is None:
-            thread = self._make_for(commit, changes)
+            thread = self._make_for(commit, changes, now)
             if thread is None:
                 self._deliver(commit.inbox)
                 return Committed(0, 0, 0, 0)
         if commit.claim is not None:
-            self._claim(thread, commit.claim, commit)
+            self._claim(thread, commit.claim, commit, now)
         if changes:
             self._append(commit, thread)
             if commit.tickets or commit.decisions or commit.taken or commit.request is not None:
@@ -100,7 +103,8 @@ class MemoryStore(MemoryReading):
         if others:
             self._put_others(commit, thread)
         if thread.claim is None and (changes or commit.release or commit.pending):
-            self._settle(commit, thread)
+            thread.touched = now
+            dispatches.settle(self._all.dispatches, thread, commit)
         return Committed(thread.version, thread.head, thread.epoch, thread.inbox_head)
 
     def _append(self, commit: Commit, thread: Thread) -> None:
@@ -114,11 +118,6 @@ class MemoryStore(MemoryReading):
                 thread.open = record
             else:
                 self._put_run(thread, record)
-
-    def _settle(self, commit: Commit, thread: Thread) -> None:
-        """Nobody owns the thread now: see what is due."""
-        thread.touched = now = now_ms()
-        dispatches.settle(self._all.dispatches, thread, commit, now)
 
     def _check_others(self, commit: Commit) -> None:
         """Refuse what few commits have: a request that was made, and changes besides the thread's own."""
@@ -166,16 +165,16 @@ class MemoryStore(MemoryReading):
                     f"the inbox of thread {item.thread_id!r} has {MAX_PENDING:,} pending items; try again later"
                 )
 
-    def _make_for(self, commit: Commit, changes: bool) -> Thread | None:
+    def _make_for(self, commit: Commit, changes: bool, now: int) -> Thread | None:
         """The thread that the commit begins, unless it is about others only."""
         own = changes or commit.claim is not None or commit.about is not None or commit.relays
         if not own and all(item.thread_id != commit.thread_id for item in commit.inbox):
             return None
         parent = commit.identity.parent_thread_id if commit.identity is not None else None
-        return self._all.new_thread(self._mine, commit.thread_id, parent)
+        return self._all.new_thread(self._mine, commit.thread_id, parent, now)
 
-    def _claim(self, thread: Thread, worker: str, commit: Commit) -> None:
-        thread.touched = now = now_ms()
+    def _claim(self, thread: Thread, worker: str, commit: Commit, now: int) -> None:
+        thread.touched = now
         lost = thread.claim is not None
         thread.claim = worker
         thread.epoch += 1
@@ -225,7 +224,7 @@ class MemoryStore(MemoryReading):
             thread = self._threads.get(item.thread_id)
             if thread is None:
                 parent = item.lineage.parent_thread_id if item.lineage is not None else None
-                thread = self._all.new_thread(self._mine, item.thread_id, parent)
+                thread = self._all.new_thread(self._mine, item.thread_id, parent, now_ms())
             thread.inbox_head += 1
             force_setattr(item, "position", thread.inbox_head)
             force_setattr(item, "revision", 0)
