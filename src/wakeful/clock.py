@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
+from time import time_ns
 from typing import Any, Protocol
 
 __all__ = ["Clock", "SystemClock", "Timer", "sleep"]
@@ -35,7 +35,7 @@ class SystemClock:
 
     def now(self) -> int:
         """Milliseconds since the epoch, UTC."""
-        return time.time_ns() // 1_000_000
+        return time_ns() // 1_000_000
 
     def call_later(self, seconds: float, callback: Callable[..., Any], *args: Any) -> Timer:
         """Call back on the running event loop."""

@@ -302,7 +302,8 @@ class Dispatcher:
         self.keeper.metrics.began()
         if self.put_off:
             self.put_off.pop(thread_id, None)
-        inside = _inside.set((*_inside.get(), thread_id))
+        inside = _inside.get()
+        _inside.set((*inside, thread_id))
         try:
             await act.drive()
         except (Conflict, StaleFence):
@@ -315,7 +316,7 @@ class Dispatcher:
                 raise
             raise _stopped(act) from None
         finally:
-            _inside.reset(inside)
+            _inside.set(inside)
             self.keeper.rest()
             self.keeper.metrics.ended(act.view.run)
             del self.active[thread_id]

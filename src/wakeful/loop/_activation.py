@@ -166,7 +166,6 @@ class Activation(Writer):
 
     async def drive(self) -> None:
         """Run until the run waits or is done. Errors end the run; only losing the thread is raised."""
-        self.now = self.clock.now()
         self.task = asyncio.current_task()
         self._pending = 0 if self.task is None else self.task.cancelling()
         try:
@@ -183,12 +182,13 @@ class Activation(Writer):
                 move = next_move(self.view, self.rules, self.now)
                 kind = type(move)
                 try:
-                    await _PERFORM[kind](self, move)
+                    if (performed := _PERFORM[kind](self, move)) is not None:
+                        await performed
                 except BaseException as error:
                     self._trouble(error)
                     self.now = self.clock.now()
                 else:
-                    if kind not in _TIMELY:
+                    if kind not in _TIMELY and not self.left:
                         self.now = self.clock.now()
             if self.env.store.durable and self.being_cancelled():
                 await self._too_late()
@@ -348,7 +348,7 @@ class Activation(Writer):
             committed = await env.store.commit(commit)
         draft.clear(commit, committed)
         self.head = committed.head
-        if commit.inbox or commit.relays:
+        if commit.more and (commit.inbox or commit.relays):
             self._send(commit)
         if committed.inbox_head > self.inbox_head and not release:
             await self.catch_up()
@@ -481,7 +481,8 @@ _TIMELY = (Infer, Execute, Await, EndStep)
 # What is heard of in whatever state a run is.
 _AT_ONCE = ("cancel", "pause", "unpause", "tell")
 
-_PERFORM: dict[type[Move], Callable[[Activation, Any], Awaitable[None]]] = {
+# What needn't be waited for is done once its function returns.
+_PERFORM: dict[type[Move], Callable[[Activation, Any], Awaitable[None] | None]] = {
     Infer: _inference.infer,
     Execute: _calls.execute,
     Recover: _calls.recover,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import msgspec
 from msgspec import Struct, field
 
 from ..bus import Channel
+from ..clock import Clock
 from ..errors import ModelError
 from ..models import (
     CallChunk,
@@ -69,7 +70,7 @@ class Answer(Struct, eq=False, gc=False):
     run: Identity
     _seq: int
     _channel: Channel
-    _clock: Callable[[], int]
+    _clock: Clock
     message_id: str = field(default_factory=new_id)
     attempt: int = 0
     usage: Usage = NO_USAGE
@@ -77,10 +78,11 @@ class Answer(Struct, eq=False, gc=False):
     problems: dict[str, str] = {}
     truncated: bool = False
     _parts: list[Content | _OpenCall] = []
-    _text: list[str] = []
+    # Words and thoughts that aren't closed yet, if there are any.
+    _text: list[str] | None = None
     _size: int = 0
     _half: str = ""
-    _reasoning: list[str] = []
+    _reasoning: list[str] | None = None
     _reasoning_size: int = 0
     _reasoning_half: str = ""
     _calls: dict[int, _OpenCall] = {}
@@ -128,7 +130,10 @@ class Answer(Struct, eq=False, gc=False):
             text, self._half = _paired(self._half, text)
             if not text:
                 return
-        self._text.append(text)
+        if self._text is None:
+            self._text = [text]
+        else:
+            self._text.append(text)
         channel = self._channel
         if channel.readers or channel.above:
             self._show_text(text)
@@ -138,7 +143,9 @@ class Answer(Struct, eq=False, gc=False):
     def _show_text(self, text: str) -> None:
         channel = self._channel
         if channel.watched():
-            delta = TextDelta(self.run, self._seq, self._clock(), self.message_id, self.attempt, self._size, text)
+            delta = TextDelta(
+                self.run, self._seq, self._clock.now(), self.message_id, self.attempt, self._size, text
+            )
             channel.publish(delta)
         self._size += len(text)
 
@@ -148,11 +155,13 @@ class Answer(Struct, eq=False, gc=False):
             self._close_words()
         text, self._reasoning_half = _paired(self._reasoning_half, chunk.text)
         if text:
+            if self._reasoning is None:
+                self._reasoning = []
             self._reasoning.append(text)
             self._show_reasoning(text)
         signature, encrypted = _clean(chunk.signature), _clean(chunk.encrypted)
         if encrypted is not None and self._channel.watched():
-            at = self._clock()
+            at = self._clock.now()
             self._channel.publish(ReasoningEncrypted(self.run, self._seq, at, self.message_id, encrypted))
         if signature is not None or encrypted is not None:
             self._close_reasoning(signature, encrypted, chunk.vendor)
@@ -160,7 +169,7 @@ class Answer(Struct, eq=False, gc=False):
     def _show_reasoning(self, text: str) -> None:
         offset, self._reasoning_size = self._reasoning_size, self._reasoning_size + len(text)
         if self._channel.watched():
-            at = self._clock()
+            at = self._clock.now()
             self._channel.publish(
                 ReasoningDelta(self.run, self._seq, at, self.message_id, self.attempt, offset, text)
             )
@@ -189,7 +198,7 @@ class Answer(Struct, eq=False, gc=False):
                 return
         call.pieces.append(piece)
         if (self._channel.readers or self._channel.above) and self._channel.watched():
-            at = self._clock()
+            at = self._clock.now()
             self._channel.publish(
                 ToolCallDelta(self.run, self._seq, at, self.message_id, self.attempt, call.size, call.id, piece)
             )
@@ -207,7 +216,7 @@ class Answer(Struct, eq=False, gc=False):
 
     def _announce(self, call_id: str, name: str) -> None:
         if self._channel.watched():
-            self._channel.publish(ToolCallStart(self.run, self._seq, self._clock(), call_id, name))
+            self._channel.publish(ToolCallStart(self.run, self._seq, self._clock.now(), call_id, name))
 
     def _close_text(self) -> None:
         self._close_words()
@@ -217,21 +226,21 @@ class Answer(Struct, eq=False, gc=False):
     def _close_words(self) -> None:
         if self._half:
             # Its other half never came.
-            self._text.append(clean_text(self._half))
+            self._text = [*(self._text or ()), clean_text(self._half)]
             self._show_text(self._text[-1])
             self._half = ""
         if self._text:
             if text := "".join(self._text):
                 self._parts.append(Text(text))
-            self._text = []
+            self._text = None
 
     def _close_reasoning(self, signature: str | None, encrypted: str | None, vendor: str | None = None) -> None:
         if self._reasoning_half:
-            self._reasoning.append(clean_text(self._reasoning_half))
+            self._reasoning = [*(self._reasoning or ()), clean_text(self._reasoning_half)]
             self._show_reasoning(self._reasoning[-1])
             self._reasoning_half = ""
-        self._parts.append(Thinking("".join(self._reasoning), signature, encrypted, vendor))
-        self._reasoning = []
+        self._parts.append(Thinking("".join(self._reasoning or ()), signature, encrypted, vendor))
+        self._reasoning = None
 
     def content(self, *, keep_calls: bool = True) -> tuple[Content, ...]:
         """The finished parts. A call cut off in the middle is dropped, one that is no JSON gets a problem."""
@@ -281,7 +290,7 @@ class Answer(Struct, eq=False, gc=False):
                 self._parts.append(_OpenCall(part.name, part.vendor_id, part.id, [streamed], len(streamed)))
             else:
                 self._parts.append(part)
-        self._text = [text[place:]] if place < len(text) else []
+        self._text = [text[place:]] if place < len(text) else None
 
     def whole(self) -> bool:
         """Whether what came is an answer, though it broke off: the model had stopped, or a call is complete."""
@@ -299,14 +308,14 @@ class Answer(Struct, eq=False, gc=False):
         if self.stop != "unknown":
             return []
         self.stop = "tool_use"
-        self._reasoning, self._reasoning_half = [], ""
+        self._reasoning, self._reasoning_half = None, ""
         return self._drop_calls(reason)
 
     def break_off(self, reason: str, *, anew: bool = False, reshow: bool = False) -> None:
         """Keep what another request can go on from: the text, and the reasoning that was closed before it. Without
         text the answer begins anew, and so it does with `anew`; with `reshow` readers begin with what is kept."""
         self.spent, self.usage, self.stop = self.total, NO_USAGE, "unknown"
-        lost, self._reasoning = bool(self._reasoning), []
+        lost, self._reasoning = bool(self._reasoning), None
         # Nobody saw it, and no other request goes on with half a character.
         self._half = self._reasoning_half = ""
         shown = bool(self._size or self._reasoning_size or self._calls or self._parts)
@@ -322,7 +331,7 @@ class Answer(Struct, eq=False, gc=False):
             self._reset(reason)
             self.attempt += 1
         if not kept:
-            self._parts, self._text = [], []
+            self._parts, self._text = [], None
             self.problems.clear()
         self._size, self._reasoning_size, self._broke_at, self.saved = 0, 0, -1, 0
         self._unshown = kept
@@ -339,12 +348,12 @@ class Answer(Struct, eq=False, gc=False):
                 self._show_text(part.text)
             elif type(part) is Thinking:
                 self._show_reasoning(part.text)
-        self._show_text("".join(self._text))
+        self._show_text("".join(self._text or ()))
         self._broke_at = self._size
 
     def prefix(self) -> tuple[Content, ...]:
         """What the next request goes on from."""
-        text = "".join(self._text)
+        text = "".join(self._text or ())
         return (*cast(list[Content], self._parts), *([Text(text)] if text else []))
 
     def unsaved(self) -> list[tuple[int, Content, str | None]]:
@@ -366,7 +375,7 @@ class Answer(Struct, eq=False, gc=False):
         return found
 
     def _so_far(self) -> str:
-        return "".join([*[part.text for part in self._parts if type(part) is Text], *self._text])
+        return "".join([*[part.text for part in self._parts if type(part) is Text], *(self._text or ())])
 
     def _drop_calls(self, reason: str) -> list[str]:
         """Withdraw the calls that the model hadn't written to their end."""
@@ -384,12 +393,12 @@ class Answer(Struct, eq=False, gc=False):
 
     def _reset(self, reason: str) -> None:
         if self._channel.watched():
-            at = self._clock()
+            at = self._clock.now()
             self._channel.publish(StreamReset(self.run, self._seq, at, self.message_id, self.attempt, reason))
 
     def _cancel(self, call: _OpenCall, reason: str) -> None:
         if self._channel.watched():
-            at = self._clock()
+            at = self._clock.now()
             self._channel.publish(ToolCallCancel(self.run, self._seq, at, call.id, call.name, reason))
 
 

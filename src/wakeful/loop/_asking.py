@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from ..models import (
     Attempt,
-    Line,
     Model,
     ModelRequest,
     Patience,
@@ -20,13 +19,14 @@ from ..models import (
 from ..types.messages import Message, user_message
 from ._answer import NO_USAGE, Answer
 from ._checkpoints import Checkpoints
+from ._context import fit, fits
 from ._policies import Tree, budget_spent
 from ._watch import Watch
 
 if TYPE_CHECKING:
     from ._activation import Activation
 
-__all__ = ["Asking", "continued", "goes_on", "stream"]
+__all__ = ["Asking", "goes_on", "patience_of", "stream"]
 
 GO_ON = (
     "Your last answer broke off. Go on exactly where it stopped: don't repeat anything, and don't mention the "
@@ -40,13 +40,15 @@ TOO_LONG = (
 )
 
 
-class Asking(Attempt, eq=False, kw_only=True):
+class Asking(Attempt, eq=False, gc=False, kw_only=True):
     """One answer that a run wants: what came of it so far, and how it was asked for. Kept over all retries."""
 
     answer: Answer
     started: int
     # Whom the run wants: a model, which is the one that is asked, or a pool.
     asked: Model
+    # What it is asked with, as far as that is known.
+    sent: ModelRequest
     # Whether anything came of the present request, and whether one that was too long was made shorter.
     began: bool = False
     refitted: bool = False
@@ -58,6 +60,12 @@ class Asking(Attempt, eq=False, kw_only=True):
     def answerer(self) -> str:
         """Whose answer it is, as events show it."""
         return (self.model or self.asked).name
+
+    def ask_again(self, asked: Model, request: ModelRequest) -> None:
+        """Make another request for it."""
+        self.sent, self.began = request, False
+        if self.asked is not asked:
+            self.turn(asked)
 
     def turn(self, asked: Model) -> None:
         """A hook wants another model than last time: who was tried before says nothing about it."""
@@ -73,24 +81,39 @@ class Asking(Attempt, eq=False, kw_only=True):
         return self.asked
 
 
-async def stream(act: Activation, asking: Asking, line: Line, request: ModelRequest, patience: Patience) -> None:
+async def stream(act: Activation, asking: Asking) -> None:
     """Ask the model once, and take in what it answers."""
+    chosen, patience = asking.model, act.agent.agent.patience or act.env.patience
+    if chosen is None or asking.again:
+        chosen = asking.choose(asking.sent)
+    request = _continued(act, asking, asking.sent)
+    line = act.env.registry.models.line(chosen)
+    if not fits(act, line, request):
+        request = await fit(act, line, request)
+        act.now = act.clock.now()
+    if request is not asking.sent:
+        asking.sent = request
     answer, model, guard = asking.answer, line.model, line.guard
     if line.facts is not None:
         request = with_modalities(model, line.facts, request)
-    if (prepare := getattr(model, "prepare", None)) is not None:
-        await prepare()
+    if line.prepare is not None:
+        await line.prepare()
     granted = None if guard is None else await guard.enter(request, patience.longest_retry_after)
     checkpoints = Checkpoints(act, answer) if act.env.store.durable else None
-    watch = act.watch = act.watch or Watch(act.env.watches)
-    watch.begin(act.task, model, request, patience)
+    # Where nothing was waited for since, not even a commit, it is as late as it was.
+    waited = line.prepare is not None or granted is not None or checkpoints is not None
+    now = act.clock.now() if waited else act.now
+    watch = act.watch
+    if watch is None:
+        watch = act.watch = Watch(act.env.watches, act.task)
+    watch.begin(model, request.settings, patience, now)
     try:
         if asking.again:
             answer.go_on(act.head)
-        chunks, chunk, add = model.stream(request), None, answer.add
+        chunks, chunk = model.stream(request), None
         try:
             async for chunk in chunks:
-                add(chunk)
+                answer.add(chunk)
                 watch.fresh = True
                 if checkpoints is not None and checkpoints.due():
                     watch.held = True
@@ -99,8 +122,8 @@ async def stream(act: Activation, asking: Asking, line: Line, request: ModelRequ
         finally:
             asking.began = chunk is not None
             # A generator that came to its end is closed; whatever else may still hold a connection.
-            ended = getattr(chunks, "ag_frame", chunks) is None
-            if not ended and (close := getattr(chunks, "aclose", None)) is not None:
+            close = getattr(chunks, "aclose", None)
+            if close is not None and getattr(chunks, "ag_frame", chunks) is not None:
                 await close()
         watch.end()
         if checkpoints is not None and answer.stop == "max_tokens":
@@ -123,7 +146,12 @@ async def stream(act: Activation, asking: Asking, line: Line, request: ModelRequ
         granted.succeeded(answer.usage)
 
 
-def continued(act: Activation, asking: Asking, request: ModelRequest) -> ModelRequest:
+def patience_of(act: Activation) -> Patience:
+    """How the run waits for its models."""
+    return act.agent.agent.patience or act.env.patience
+
+
+def _continued(act: Activation, asking: Asking, request: ModelRequest) -> ModelRequest:
     """The request, with what came of its answer before that broke off."""
     messages = request.messages
     if asking.again and (prefix := asking.answer.prefix()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import UNSET
@@ -15,7 +16,7 @@ from ..types.events import Handoff, RunFinish, StepEnd
 from ..types.runs import NaturalEnd, Outcome, Stopped, Termination, Waiting, WaitReason
 from ._calls import hear_back, settle_arrivals
 from ._ledger import finished
-from ._moves import CLOSING, END_STEP, Take, next_move
+from ._moves import CLOSING, Take, next_move
 from ._needs import needs_of
 from ._policies import output_of
 from ._summaries import drop_summary, land_summary, wait_for_summary
@@ -129,19 +130,26 @@ async def _take_input(act: Activation, items: list[InboxItem]) -> None:
         await act.catch_up()
 
 
-async def end_step(act: Activation, move: EndStep) -> None:
-    """Close the step."""
+def end_step(act: Activation, move: EndStep) -> Awaitable[None] | None:
+    """Close the step: at once where no hook is asked first."""
     if not (act.still or act.quiet("step_end")):
-        await act.phase("step_end", act.agent.hooks["step_end"], Step)
+        return _end_step(act)
+    _close_step(act)
+    return None
+
+
+async def _end_step(act: Activation) -> None:
+    await act.phase("step_end", act.agent.hooks["step_end"], Step)
     _close_step(act)
 
 
 def _close_step(act: Activation) -> None:
-    run = act.view.run
-    act.view.run = act.draft.run = replace(run, stage="between", updated_at=act.now)
-    if act.view.calls:
-        act.view.calls.clear()
-    act.draft.log.append(StepEnd(act.identity, 0, act.now, run.steps))
+    view, draft, now = act.view, act.draft, act.now
+    run = view.run
+    view.run = draft.run = replace(run, stage="between", updated_at=now)
+    if view.calls:
+        view.calls.clear()
+    draft.log.append(StepEnd(act.identity, 0, now, run.steps))
     if run.news:
         tell_news(act)
     if act.fitting is not None:
@@ -155,7 +163,7 @@ async def pass_on(act: Activation, move: PassOn) -> None:
         text = f"{call.name} isn't answered yet, and is asked again once the other answers are told."
         reply = error_reply(call.id, call.name, "superseded", text)
         act.change(finished(call, reply, "superseded", act.identity, act.now))
-    await end_step(act, END_STEP)
+    await _end_step(act)
 
 
 async def switch_agent(act: Activation, move: SwitchAgent) -> None:

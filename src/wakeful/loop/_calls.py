@@ -23,9 +23,9 @@ from ..tools import (
     reply_of,
 )
 from ..types.runs import Blocked, Call, CallOutcome, TaskOutcome, TaskRecord
-from ._executor import Arrival
+from ._executor import Arrival, Starting
 from ._ledger import Change, closed, finished, interrupted_reply, suspended
-from ._moves import NOBODY
+from ._moves import IDLE, NOBODY
 from ._tasks import hear_of_tasks
 
 if TYPE_CHECKING:
@@ -185,18 +185,24 @@ async def _start(act: Activation, ready: list[Ready]) -> None:
             await act.phase("before_tool", act.agent.hooks["before_tool"], BeforeTool, prepare)
             if act.view.run.ending is not None or act.view.run.cancel is not None:
                 return
-    now = act.now
+    view, draft, now = act.view, act.draft, act.now
+    if view.live is IDLE:
+        view.live = set[str]()
     started: list[Ready] = []
     for call, tool, arguments in ready:
-        row = replace(call, state="started", attempt=call.attempt + 1, effect=tool.effect, started_at=now)
-        if tool.unknown != row.unknown:
-            row = replace(row, unknown=tool.unknown)
-        if row.until is not None:
-            row = replace(row, until=None)
+        row = replace(
+            call,
+            state="started",
+            attempt=call.attempt + 1,
+            effect=tool.effect,
+            started_at=now,
+            unknown=tool.unknown,
+            until=None,
+        )
         if tool.one_child and call.attempt == 0 and _delegated(act, row, tool, arguments):
             continue
-        act.view.calls[row.id] = act.draft.calls[row.id] = row
-        act.view.live.add(row.id)
+        view.calls[row.id] = draft.calls[row.id] = row
+        view.live.add(row.id)
         started.append((row, tool, arguments))
     if not started:
         return
@@ -204,24 +210,28 @@ async def _start(act: Activation, ready: list[Ready]) -> None:
         await act.flush()
     except BaseException:
         for call, _, _ in ready:
-            act.view.live.discard(call.id)
-            act.view.calls[call.id] = act.draft.calls[call.id] = call
+            view.live.discard(call.id)
+            view.calls[call.id] = draft.calls[call.id] = call
         raise
-    run, snapshot = act.view.run, act.state.snapshot()
-    fence = 0 if act.draft.fence is None else act.draft.fence.epoch
-    executor = act.tools or act.executor
-    alone = len(act.view.calls) == 1
+    run, snapshot, executor = view.run, act.state.snapshot(), act.tools or act.executor
+    fence = 0 if draft.fence is None else draft.fence.epoch
+    starting: list[Starting] = []
     for row, tool, arguments in started:
         context = ToolContext(act.identity, row, snapshot, run.principal, fence, executor.services, tool)
-        if not (alone and tool.is_async):
-            executor.start(row, tool, arguments, context)
-            continue
-        begun = executor.begin_inline(act.task, row, tool, arguments, context)
+        starting.append((row, tool, arguments, context))
+    if len(view.calls) == 1 and started[0][1].is_async:
+        begun = executor.begin_inline(act.task, *starting[0])
         arrival = begun if isinstance(begun, Arrival) else await executor.end_inline(begun)
         act.now = act.clock.now()
         _settle(act, arrival)
-        if executor.passed_on:
-            raise asyncio.CancelledError
+    else:
+        executor.start(act.task, starting)
+        if executor.arrivals:
+            act.now = act.clock.now()
+            settle_arrivals(act)
+    if executor.passed_on:
+        await asyncio.sleep(0)  # If no tool has heard of the cancellation, this does.
+        raise asyncio.CancelledError
 
 
 def _fence(act: Activation) -> int:
@@ -276,8 +286,9 @@ def settle_arrivals(act: Activation) -> None:
 
 
 def _settle(act: Activation, arrival: Arrival) -> None:
-    act.view.live.discard(arrival.call_id)
-    call, reply, ended = act.view.calls[arrival.call_id], arrival.reply, arrival.ended
+    view = act.view
+    view.live.discard(arrival.call_id)
+    call, reply, ended = view.calls[arrival.call_id], arrival.reply, arrival.ended
     if reply is not None and (ended == "ok" or ended == "error"):
         outcome: CallOutcome = ended
         if (changes := arrival.context.changes) is not None and ended == "ok":
@@ -310,7 +321,10 @@ def _parked(call: Call, parked: Parked | None) -> Call:
 
 
 def _finish(act: Activation, call: Call, reply: ToolReply, outcome: CallOutcome) -> None:
-    change = finished(call, reply, outcome, act.identity, act.now)
+    answer, producer = act.view.answer, None
+    if answer is not None and (by := answer.producer) is not None:
+        producer = by if by.step == call.step and by.agent_id == act.identity.agent_id else None
+    change = finished(call, reply, outcome, act.identity, act.now, producer)
     if not (act.still or act.quiet("after_tool")):
         change = Change(replace(change.call, hooks_due=True), change.log)
     act.change(change)

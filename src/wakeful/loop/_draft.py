@@ -141,20 +141,24 @@ class Draft:
 
     def commit(self, now: int, release: bool = False, inbox_head: int | None = None) -> Commit:
         """Everything gathered, as one commit."""
+        identity, run, more = self.identity, self.run, self.more or self.claim is not None
         if self.state.changes:
             self._show_changes(now)
-        identity, run = self.identity, self.run
-        log, runs, calls = tuple(self.log), () if run is None else (run,), tuple(self.calls.values())
-        commit = Commit(identity.thread_id, identity, self.fence, log, runs, calls, release, inbox_head)
-        if self.claim is not None:
-            commit.claim, commit.version, commit.request = self.claim, self.version, self.request
-        if self.state.changes:
-            commit.state = self._writes()
-        if self.more:
+            more = True
+        log, runs = tuple(self.log), () if run is None else (run,)
+        calls = tuple(self.calls.values()) if self.calls else ()
+        commit = Commit(identity.thread_id, identity, self.fence, log, runs, calls, release, inbox_head, more)
+        if more:
             self._add_more(commit)
         return commit
 
     def _add_more(self, commit: Commit) -> None:
+        if self.claim is not None:
+            commit.claim, commit.version, commit.request = self.claim, self.version, self.request
+        if self.state.changes:
+            commit.state = self._writes()
+        if not self.more:
+            return
         if self._closed is not None:
             commit.runs = (self._closed, *commit.runs)
         commit.tickets, commit.decisions = tuple(self._tickets.values()), self._decisions
@@ -165,27 +169,27 @@ class Draft:
         """Begin anew after a commit; what was added while it was being written stays. Messages get their numbers,
         as the conversation has them; events have theirs from whoever reads the log, or shows them."""
         log = commit.log
-        seq = committed.head - len(log)
-        for entry in log:
-            seq += 1
+        for seq, entry in enumerate(log, committed.head - len(log) + 1):
             if type(entry) is Message:
                 force_setattr(entry, "seq", seq)
         del self.log[: len(log)]
         if commit.runs and commit.runs[-1] is self.run:
             self.run = None
-        if self.calls:
+        if commit.calls:
             self.calls.clear()
-        if self.state.changes:
-            self.state.changes = {}
-        if self.more:
-            self._clear_more(commit)
-        if self.claim is not None:
-            self.fence = Fence(committed.epoch, self.claim)
-            self.claim = self.version = self.request = None
+        if commit.more:
+            self._clear_more(commit, committed)
         if self.begun is not None and not self.begun.done():
             self.begun.set_result(None)
 
-    def _clear_more(self, commit: Commit) -> None:
+    def _clear_more(self, commit: Commit, committed: Committed) -> None:
+        if self.claim is not None:
+            self.fence = Fence(committed.epoch, self.claim)
+            self.claim = self.version = self.request = None
+        if self.state.changes:
+            self.state.changes = {}
+        if not self.more:
+            return
         self._closed, self.notices = None, ()
         self._tickets, self._decisions, self._taken = _NOTHING, (), self._taken[len(commit.taken) :]
         self._seen = {k: v for k, v in self._seen.items() if k in self._taken}

@@ -1,9 +1,10 @@
-"""Running tools: a task for each call, timeouts, and letting go of what doesn't stop."""
+"""Running tools: a task for each call that waits, timeouts, and letting go of what doesn't stop."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable
 from contextvars import copy_context
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -15,13 +16,13 @@ from ..errors import ToolError, explain
 from ..tools import Asked, Parked, Tool, ToolContext, error_reply, reply_of
 from ..types.content import ToolReply
 from ..types.runs import Call
-from ._inline import Inline, LeftBehind
+from ._inline import Inline, LeftBehind, as_task, first_turn
 from ._services import CallServices
 
 if TYPE_CHECKING:
     from ._activation import Activation
 
-__all__ = ["Arrival", "Ended", "Executor", "Running"]
+__all__ = ["Arrival", "Ended", "Executor", "Running", "Starting"]
 
 _log = logging.getLogger("wakeful")
 
@@ -57,6 +58,19 @@ class Running(Struct, eq=False):
     pending: int = 0
 
 
+Starting = tuple[Call, Tool, dict[str, Any], ToolContext]
+
+
+class _Waiting:
+    """The call that a task goes on with, once there is one."""
+
+    __slots__ = ("inline", "running")
+
+    def __init__(self) -> None:
+        self.running: Running | None = None
+        self.inline: Inline | None = None
+
+
 class Executor:
     """The calls that one activation runs. Whatever way they end, each makes exactly one arrival."""
 
@@ -65,6 +79,7 @@ class Executor:
         "_clock",
         "_grace",
         "_running",
+        "_stopped",
         "_threads",
         "_waiter",
         "arrivals",
@@ -85,6 +100,7 @@ class Executor:
         # What running tools reach through their context.
         self.services = CallServices(act, self.loop)
         self._running: dict[str, Running] = {}
+        self._stopped = False
         self._waiter: asyncio.Future[None] | None = None
         self.arrivals: list[Arrival] = []
         self.passed_on = False
@@ -93,12 +109,55 @@ class Executor:
         # Those of them that run here.
         self.below: set[Activation] = set()
 
-    def start(self, call: Call, tool: Tool, arguments: dict[str, Any], context: ToolContext) -> None:
-        """Run a call; its end is an arrival."""
-        running = self._running[call.id] = Running(call, tool, context)
-        running.task = self.loop.create_task(self._run(running, arguments))
+    def start(self, task: asyncio.Task[Any] | None, calls: list[Starting]) -> None:
+        """Run calls side by side; the end of each is an arrival. Async ones are begun right here, and what doesn't
+        wait has arrived then. `passed_on` says whether one of them cancelled this task."""
+        left, pending = calls[::-1], 0 if task is None else task.cancelling()
+        try:
+            while left and not self._stopped:
+                if left[-1][1].is_async:
+                    self._begin(left)
+                else:
+                    self._submit(*left.pop())
+        finally:
+            # One of them stopped the run, or raised what ends the process: these never ran.
+            self.arrivals += [Arrival(call.id, "interrupted", context) for call, _, _, context in reversed(left)]
+            self.passed_on = task is not None and task.cancelling() > pending
+
+    def _begin(self, left: list[Starting]) -> None:
+        """Begin calls in the name of one task, up to the first that waits: the task goes on with that."""
+        waiting = _Waiting()
+        work = self._go_on(waiting)
+        work.send(None)
+        task = self.loop.create_task(work)
+        with as_task(task, self.loop):
+            while left and left[-1][1].is_async and not (self._stopped or task.cancelling()):
+                call, tool, arguments, context = left[-1]
+                variables = copy_context()
+                try:
+                    coroutine = tool.call(arguments, context)
+                    waits_for = variables.run(coroutine.send, None)
+                except StopIteration as stop:
+                    self.arrivals.append(self._returned(call, tool, context, stop.value))
+                except BaseException as error:
+                    self.arrivals.append(self._raised(Running(call, tool, context, task), error))
+                else:
+                    waiting.running = self._enlist(call, tool, context, task)
+                    waiting.inline = Inline(coroutine, variables, waits_for, None)
+                left.pop()
+                if waiting.running is not None:
+                    return
+
+    def _submit(self, call: Call, tool: Tool, arguments: dict[str, Any], context: ToolContext) -> None:
+        """Run a call in a thread."""
+        running = self._enlist(call, tool, context, None)
+        running.task = self.loop.create_task(self._run_in_thread(running, arguments))
+
+    def _enlist(self, call: Call, tool: Tool, context: ToolContext, task: asyncio.Task[None] | None) -> Running:
+        running = self._running[call.id] = Running(call, tool, context, task)
         if tool.timeout is not None:
             running.timer = self._clock.call_later(tool.timeout, self._stop, running, True)
+        return running
 
     async def wait(self) -> None:
         """Wait until there is an arrival, or somebody nudges."""
@@ -117,6 +176,7 @@ class Executor:
 
     def interrupt(self) -> None:
         """Tell every running call to stop, and let go of those that don't within the grace."""
+        self._stopped = True
         for running in list(self._running.values()):
             self._stop(running, False)
 
@@ -191,14 +251,26 @@ class Executor:
         except Exception as error:
             return _over(call.id, "error", context, _told(call, error, limit))
 
-    async def _run(self, running: Running, arguments: dict[str, Any]) -> None:
-        call, tool, context = running.call, running.tool, running.context
+    async def _go_on(self, waiting: _Waiting) -> None:
+        """Go on with the call that waits of those that were begun in this task's name, if there is one."""
         try:
-            value = await (tool.call(arguments, context) if tool.is_async else self._in_thread(running, arguments))
+            await first_turn()
+        except asyncio.CancelledError as error:
+            if waiting.inline is not None:
+                waiting.inline.interrupt(error)
+        if waiting.running is not None and waiting.inline is not None:
+            await self._run(waiting.running, waiting.inline)
+
+    async def _run_in_thread(self, running: Running, arguments: dict[str, Any]) -> None:
+        await self._run(running, self._in_thread(running, arguments))
+
+    async def _run(self, running: Running, work: Awaitable[Any]) -> None:
+        try:
+            value = await work
         except BaseException as error:
             arrival = self._raised(running, error)
         else:
-            arrival = self._returned(call, tool, context, value)
+            arrival = self._returned(running.call, running.tool, running.context, value)
         self._arrive(running, arrival)
 
     def _raised(self, running: Running, error: BaseException) -> Arrival:

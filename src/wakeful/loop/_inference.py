@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -28,9 +28,9 @@ from ..types.messages import Message, Producer, user_message
 from ..types.requests import ModelSettings, ToolSpec
 from ..types.runs import Call, NaturalEnd
 from ._answer import NO_USAGE, Answer
-from ._asking import Asking, continued, goes_on, stream
+from ._asking import Asking, goes_on, patience_of, stream
 from ._checkpoints import restore, resumed_stream
-from ._context import fit, fits, fitting_of, learn, make_room
+from ._context import fitting_of, learn, make_room
 from ._failing import end_whole, failed, give_up, keep_partial
 from ._policies import judge, limit_reached, signature
 
@@ -49,15 +49,12 @@ _BOOK = ContextBook.name
 async def infer(act: Activation, move: Infer) -> None:
     """Ask the model, and commit to the draft what it answered. Where it failed and is to be asked again, the next
     move comes here again."""
-    run, resumes = act.view.run, False
-    if run.stage == "between":
-        run = replace(run, stage="inferring", steps=run.steps + 1, updated_at=act.now)
-        act.view.run = act.draft.run = run
-        act.draft.log.append(StepStart(act.identity, 0, act.now, run.steps))
+    opens = act.view.run.stage == "between"
+    if opens:
+        _open_step(act)
         if not (act.still or act.quiet("step_start")):
             await act.phase("step_start", act.agent.hooks["step_start"], Step)
-    else:
-        resumes = act.asking is None and act.env.store.durable
+    resumes = not opens and act.asking is None and act.env.store.durable
     if act.agent.backend is not None:
         await act.env.execute_remote(act, await resumed_stream(act, act.channel) if resumes else None)
         act.now = act.clock.now()
@@ -71,39 +68,59 @@ async def infer(act: Activation, move: Infer) -> None:
         give_up(act)
         return
     await act.flush(unsynced=True)
-    asking = act.asking or _begin(act, model)
-    if asking.asked is not model:
-        asking.turn(model)
+    asking = act.asking
+    if asking is None:
+        asking = _begin(act, model, request)
+    else:
+        asking.ask_again(model, request)
     if resumes:
         await _resume(act, asking)
     try:
-        answered = await _ask(act, asking, request)
+        try:
+            if asking.again and asking.answer.whole():  # Another process had it, all but committed.
+                end_whole(act, asking.answer, "its process ended")
+            else:
+                await stream(act, asking)
+            if asking.answer.stop == "max_tokens" and goes_on(act, asking):
+                await act.flush()
+                if act.view.run.cancel is not None:
+                    give_up(act)
+                return
+            content = asking.answer.content()
+        except StoreError:
+            raise
+        except Exception as error:
+            content = await _failed(act, asking, error)
     except BaseException:
         keep_partial(act, asking)
         raise
-    if answered is None:
-        return
-    content, request = answered
-    answer, act.asking = asking.answer, None
-    if book is not None:
-        # Only now it is sure that the context messages were sent.
-        act.state.apply([(ContextBook, book)])
-    now = act.now = act.clock.now()
-    run = act.view.run
-    producer = Producer(run.identity.run_id, run.steps, act.identity.agent_id)
-    message = Message(answer.message_id, "assistant", content, now, producer)
-    if not (act.still or act.quiet("after_inference")):
-        await _after(act, message, None, answer, request)
-    _accept(act, asking, message, request)
+    if content is not None:
+        if book is not None:
+            # Only now it is sure that the context messages were sent.
+            act.state.apply([(ContextBook, book)])
+        act.asking, act.now = None, act.clock.now()
+        run = act.view.run
+        producer = Producer(run.identity.run_id, run.steps, act.identity.agent_id)
+        message = Message(asking.answer.message_id, "assistant", content, act.now, producer)
+        if not (act.still or act.quiet("after_inference")):
+            await _after(act, message, None, asking)
+        _accept(act, asking, message)
 
 
-def _begin(act: Activation, model: Model) -> Asking:
+def _open_step(act: Activation) -> None:
+    run, now = act.view.run, act.now
+    run = replace(run, stage="inferring", steps=run.steps + 1, updated_at=now)
+    act.view.run = act.draft.run = run
+    act.draft.log.append(StepStart(act.identity, 0, now, run.steps))
+
+
+def _begin(act: Activation, model: Model, request: ModelRequest) -> Asking:
     """Begin an answer."""
     run = act.identity
-    answer = Answer(run, act.head, act.channel, act.clock.now)
+    answer = Answer(run, act.head, act.channel, act.clock)
     first = None if isinstance(model, PoolModel) else model
     asking = act.asking = Asking(
-        run.thread_id, run.run_id, first, model.name, answer=answer, started=act.now, asked=model
+        run.thread_id, run.run_id, first, model.name, answer=answer, started=act.now, asked=model, sent=request
     )
     return asking
 
@@ -120,52 +137,23 @@ async def _resume(act: Activation, asking: Asking) -> None:
         answer.break_off("its process ended", anew=act.agent.output is not None, reshow=True)
 
 
-async def _ask(
-    act: Activation, asking: Asking, request: ModelRequest
-) -> tuple[tuple[Content, ...], ModelRequest] | None:
-    """Ask once, unless there is an answer already; returns its content and what was sent, if there is one then."""
-    answer, patience = asking.answer, act.agent.agent.patience or act.env.patience
-    if asking.began:
-        asking.began = False
-    try:
-        chosen = asking.model
-        if chosen is None or asking.again:
-            chosen = asking.choose(request)
-        if asking.again and answer.whole():  # Another process had it, all but committed.
-            end_whole(act, answer, "its process ended")
-        else:
-            request = continued(act, asking, request)
-            line = act.env.registry.models.line(chosen)
-            if not fits(act, line, request):
-                request = await fit(act, line, request)
-            await stream(act, asking, line, request, patience)
-            if answer.stop == "max_tokens" and goes_on(act, asking):
-                await act.flush()
-                if act.view.run.cancel is not None:
-                    give_up(act)
-                return None
-        return answer.content(), request
-    except StoreError:
-        raise
-    except ContextOverflow as error:
-        chosen = asking.model or asking.asked
-        if not (asking.refitted or asking.began) and await make_room(act, chosen, request, error):
-            asking.refitted = asking.again = True
-            answer.break_off(str(error), anew=True)
-            return None
-        failure: ModelError = error
-    except ModelError as error:
-        failure = error
-    except Exception as error:
-        failure = _wrapped(asking.model or asking.asked, error)
+async def _failed(act: Activation, asking: Asking, error: Exception) -> tuple[Content, ...] | None:
+    """A request failed: another is made, or the run ends; what its answer holds if that is whole nevertheless."""
+    answer, model = asking.answer, asking.model or asking.asked
+    anew = isinstance(error, ContextOverflow) and not (asking.refitted or asking.began)
+    if anew and await make_room(act, model, asking.sent, error):
+        asking.refitted = asking.again = True
+        answer.break_off(str(error), anew=True)
+        return None
+    failure = error if isinstance(error, ModelError) else _wrapped(model, error)
     act.now = act.clock.now()
     if failure.transient and asking.began and answer.whole():
         act.note(failure, "model")
         end_whole(act, answer, str(failure))
-        return answer.content(), request
+        return answer.content()
     if not act.quiet("after_inference"):
-        await _after(act, None, failure, None, request)
-    await failed(act, asking, failure, patience, anew=request.output is not None)
+        await _after(act, None, failure, asking)
+    await failed(act, asking, failure, patience_of(act), anew=asking.sent.output is not None)
     return None
 
 
@@ -249,7 +237,7 @@ def _placed(history: list[Message], context: list[ContextMessage], now: int) -> 
 # -- the answer ----------------------------------------------------------------------------------------------
 
 
-def _accept(act: Activation, asking: Asking, message: Message, request: ModelRequest) -> None:
+def _accept(act: Activation, asking: Asking, message: Message) -> None:
     run, now, agent, tree = act.view.run, message.created_at, act.agent, act.view.tree
     usage, signatures, ending = run.usage, run.signatures, run.ending
     answer, model = asking.answer, asking.model or asking.asked
@@ -267,12 +255,13 @@ def _accept(act: Activation, asking: Asking, message: Message, request: ModelReq
     plain = not calls and agent.shape is None and answer.stop != "max_tokens" and not answer.truncated
     if plain and ending is None:
         ending = _NATURAL_END
-    act.view.answer = message
-    run = replace(
+    view, draft, identity = act.view, act.draft, act.identity
+    view.answer = message
+    run = view.run = draft.run = replace(
         run,
         stage="acting",
         failures=0,
-        answer_id=message.id if message.content else run.answer_id,
+        answer_id=message.id if content else run.answer_id,
         usage=usage,
         calls=run.calls + len(calls),
         tree_calls=tree.calls if calls else run.tree_calls,
@@ -280,26 +269,29 @@ def _accept(act: Activation, asking: Asking, message: Message, request: ModelReq
         ending=ending,
         updated_at=now,
     )
-    act.view.run = act.draft.run = run
-    complete = InferenceComplete(
-        act.identity, 0, now, model.name, message.id, answer.stop, used, now - asking.started
-    )
-    if message.content:
-        act.draft.log.append(message)
+    log = draft.log
+    if content:
+        log.append(message)
         act.history.append(message)
-    act.draft.log.append(complete)
-    offered = {spec.name for spec in request.tools} if request.tools is not act.agent.specs else None
-    draft, identity, run_id, step = act.draft, act.identity, run.identity.run_id, run.steps
-    problems = answer.problems
-    for index, wanted in enumerate(calls):
-        problem = problems.get(wanted.id) if problems else None
-        if problem is None and offered is not None and wanted.name not in offered:
-            problem = f"{wanted.name} isn't offered in this step"
-        call = Call(wanted.id, run_id, step, index, wanted.name, wanted.arguments, problem=problem)
-        act.view.calls[call.id] = draft.calls[call.id] = call
-        draft.log.append(ToolCallReady(identity, 0, now, call.id, call.name, call.arguments))
+    took = now - asking.started
+    log.append(InferenceComplete(identity, 0, now, model.name, message.id, answer.stop, used, took))
+    if calls:
+        offered = asking.sent.tools
+        problems = answer.problems if offered is agent.specs else _unoffered(answer, calls, offered)
+        for index, wanted in enumerate(calls):
+            call_id, name, arguments = wanted.id, wanted.name, wanted.arguments
+            call = Call(call_id, identity.run_id, run.steps, index, name, arguments, problem=problems.get(call_id))
+            view.calls[call_id] = draft.calls[call_id] = call
+            log.append(ToolCallReady(identity, 0, now, call_id, name, arguments))
     if run.ending is None:
         _judge(act, message, calls, answer)
+
+
+def _unoffered(answer: Answer, calls: Sequence[ToolCall], offered: Sequence[ToolSpec]) -> Mapping[str, str]:
+    """What is wrong with calls where fewer tools are offered than the agent has."""
+    names = {spec.name for spec in offered}
+    unknown = {call.id: f"{call.name} isn't offered in this step" for call in calls if call.name not in names}
+    return {**unknown, **answer.problems}
 
 
 def _judge(act: Activation, message: Message, calls: tuple[ToolCall, ...], answer: Answer) -> None:
@@ -330,21 +322,15 @@ def _judge(act: Activation, message: Message, calls: tuple[ToolCall, ...], answe
         act.hint(verdict.hint)
 
 
-async def _after(
-    act: Activation,
-    message: Message | None,
-    error: Exception | None,
-    answer: Answer | None,
-    request: ModelRequest,
-) -> None:
-    offered = tuple([spec.name for spec in request.tools])
+async def _after(act: Activation, message: Message | None, error: Exception | None, asking: Asking) -> None:
+    offered, answer = tuple([spec.name for spec in asking.sent.tools]), asking.answer
 
     def prepare(ctx: AfterInference) -> None:
         ctx.answer = message
         ctx.error = error
         ctx.offered = offered
-        ctx.stop = "unknown" if answer is None else answer.stop
-        if answer is not None:
+        ctx.stop = "unknown" if message is None else answer.stop
+        if message is not None:
             ctx.usage = answer.total
 
     await act.phase("after_inference", act.agent.hooks["after_inference"], AfterInference, prepare)

@@ -1,8 +1,9 @@
-"""Running one coroutine inside the task that awaits it, with the freedom to walk away from it.
+"""Running coroutines that were begun by hand: in the task that awaits them, or in one that is made for them.
 
 A step with a single call needs no task of its own: its tool runs right here, and one that never waits costs no
 turn of the event loop. What a task would give is kept: context variables of its own, cancellation, and, for a
-tool that won't stop, being left behind.
+tool that won't stop, being left behind. Of several calls each is begun in the name of a task, and only one that
+waits needs it: the next one has the same.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Coroutine, Generator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from contextvars import Context
-from typing import Any
+from types import coroutine
+from typing import Any, cast
 
-__all__ = ["Inline", "LeftBehind"]
+__all__ = ["Inline", "LeftBehind", "as_task", "first_turn"]
 
 
 _GROUP_WAITS: Any = asyncio.TaskGroup.__aexit__.__code__ if sys.version_info < (3, 13) else None
@@ -85,11 +87,44 @@ class Inline:
         except StopIteration as stop:
             return stop.value
 
+    def interrupt(self, error: asyncio.CancelledError) -> None:
+        """The task that goes on with it was cancelled before its first turn: as by a task, what is waited for is
+        cancelled, else the coroutine hears of it."""
+        cancel = getattr(self._waits_for, "cancel", None)
+        if cancel is None or not cancel(*error.args):
+            self._begun, self._thrown = False, error
+
     async def rest(self) -> None:
         """Drive on what was left behind, in a task of its own; nobody hears how it ends."""
         self.leave = False
         with suppress(Exception, asyncio.CancelledError):
             await self
+
+
+@coroutine
+def first_turn() -> Generator[None, None, None]:
+    """Where a coroutine stands that was begun by hand, until its task has its first turn."""
+    yield
+
+
+@contextmanager
+def as_task(task: asyncio.Task[Any], loop: asyncio.AbstractEventLoop) -> Generator[None, None, None]:
+    """Be another task than the present one: whoever asks which one runs is told that."""
+    own = asyncio.current_task(loop)
+    if own is not None:
+        _leave(loop, own)
+    _enter(loop, task)
+    try:
+        yield
+    finally:
+        _leave(loop, task)
+        if own is not None:
+            _enter(loop, own)
+
+
+# For whoever implements tasks, as asyncio's documentation has it.
+_enter: Callable[[Any, Any], None] = cast(Any, asyncio)._enter_task
+_leave: Callable[[Any, Any], None] = cast(Any, asyncio)._leave_task
 
 
 def _groups_that_forget(coroutine: Any) -> set[asyncio.TaskGroup]:

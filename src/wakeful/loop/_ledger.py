@@ -54,11 +54,18 @@ class Change(Struct, frozen=True, gc=False):
     ticket: Ticket | None = None
 
 
-def finished(call: Call, reply: ToolReply, outcome: CallOutcome, run: Identity, now: int) -> Change:
-    """The call is over and the model is told so."""
+def finished(
+    call: Call,
+    reply: ToolReply,
+    outcome: CallOutcome,
+    run: Identity,
+    now: int,
+    producer: Producer | None = None,
+) -> Change:
+    """The call is over and the model is told so; by the `producer` of the step's answer, if that is at hand."""
     if call.edited is not None and outcome in ("ok", "error"):
         reply = _with_note(reply, call.edited)
-    message = Message(new_id(), "tool", (reply,), now, Producer(run.run_id, call.step, run.agent_id))
+    message = Message(new_id(), "tool", (reply,), now, producer or Producer(run.run_id, call.step, run.agent_id))
     row = replace(call, state="finished", outcome=outcome, ticket_id=None, message_id=message.id, finished_at=now)
     done = ToolCallDone(run, 0, now, call.id, call.name, outcome, message.id, reply.error)
     return Change(row, (message, done))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,7 +17,6 @@ from ._policies import Tree, limit_reached
 
 __all__ = [
     "CLOSING",
-    "END_STEP",
     "NOBODY",
     "AfterCalls",
     "Await",
@@ -43,6 +43,9 @@ __all__ = [
 
 
 NOBODY: frozenset[str] = frozenset()
+
+# What a view has for `live` before its first call: most have none when they are made.
+IDLE = cast(set[str], NOBODY)
 
 
 class Rules(Struct, frozen=True, gc=False):
@@ -103,7 +106,7 @@ class RunView:
         self.tasks = tasks
         self.inbox = {item.id: item for item in inbox} if inbox else {}
         self.answer = answer
-        self.live: set[str] = set()
+        self.live = IDLE
         self.deferred = NOBODY
         self.detached = detached
 
@@ -237,7 +240,7 @@ Move = (
 # What ends a run whatever is going on.
 CLOSING = (Cancelled, Failed)
 
-_INFER, _AWAIT, END_STEP, _WAIT, _PAUSE = Infer(), Await(), EndStep(), WaitForTasks(), Pause()
+_INFER, _AWAIT, _END_STEP, _WAIT, _PAUSE = Infer(), Await(), EndStep(), WaitForTasks(), Pause()
 
 
 def next_move(view: RunView, rules: Rules, now: int) -> Move:
@@ -306,7 +309,7 @@ def _act(view: RunView, rules: Rules, now: int) -> Move:
         if len(view.calls) > suspended and any(t.asked_by == "remote" for t in view.tickets.values()):
             return PassOn(_open(view))
         return SuspendRun(tuple(view.tickets))
-    return END_STEP
+    return _END_STEP
 
 
 def _close(view: RunView, ending: Termination) -> Move:

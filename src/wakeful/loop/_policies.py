@@ -59,7 +59,7 @@ def limit_reached(
         return Stopped("max_steps", f"the run has had its {limits.steps} steps")
     if tree.calls > limits.tree_calls:
         return Stopped("tree_calls", f"more than {limits.tree_calls} tool calls in the tree")
-    return budget_spent(run, stop, tree, now)
+    return budget_spent(run, stop, tree, now) if stop else None
 
 
 def budget_spent(run: RunRecord, stop: Sequence[StopPolicy], tree: Tree, now: int) -> Stopped | None:

@@ -63,8 +63,8 @@ async def _written(act: Activation, writer: Model, request: ModelRequest) -> tup
     pieces: list[str] = []
     usage = NO_USAGE
     answer = guarded(models.guard(writer), writer, request, patience.longest_retry_after)
-    watch = Watch(act.env.watches)
-    watch.begin(asyncio.current_task(), writer, request, patience)
+    watch = Watch(act.env.watches, asyncio.current_task())
+    watch.begin(writer, request.settings, patience, act.clock.now())
     try:
         async with aclosing(answer) as chunks:
             async for chunk in chunks:

@@ -9,9 +9,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from msgspec import Struct
+
 from ..clock import Clock, Timer
 from ..errors import ModelTimeout
-from ..models import Model, ModelRequest, Patience
+from ..models import Model, Patience
+from ..types.requests import ModelSettings
 
 __all__ = ["Watch", "Watches"]
 
@@ -23,10 +26,18 @@ LOOKS = 20
 _NONE = (None, "", "none", 0)
 
 
+class Limits(Struct, frozen=True, gc=False):
+    """How long a stream may stand still and take, in seconds, and how often it is looked at, if at all."""
+
+    idle: float | None
+    whole: float | None
+    every: float | None
+
+
 class Watches:
     """The streams that are open."""
 
-    __slots__ = ("_timer", "clock", "open", "pace")
+    __slots__ = ("_limits", "_settings", "_timer", "_with", "clock", "open", "pace")
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -34,6 +45,21 @@ class Watches:
         # How often is looked; None while nobody is to be looked after.
         self.pace: float | None = None
         self._timer: Timer | None = None
+        # What was asked for last, which most streams have: the limits of this patience with these settings.
+        self._with: Patience | None = None
+        self._settings: ModelSettings | None = None
+        self._limits = Limits(None, None, None)
+
+    def limits_of(self, settings: ModelSettings, patience: Patience) -> Limits:
+        """The limits of a stream; a model that reasons is given more time."""
+        if patience is not self._with or settings is not self._settings:
+            idle, whole = patience.idle, patience.whole
+            if idle is not None and settings.reasoning not in _NONE:
+                idle *= 2
+            short = [limit / LOOKS for limit in (idle, whole) if limit is not None]
+            self._limits = Limits(idle, whole, min([LOOK, *short]) if short else None)
+            self._with, self._settings = patience, settings
+        return self._limits
 
     def look_every(self, seconds: float) -> None:
         """Look so often from now on."""
@@ -49,7 +75,7 @@ class Watches:
         now = self.clock.now()
         for watch in list(self.open):
             watch.look(now)
-        self.look_every(min([watch.every for watch in self.open]))
+        self.look_every(min([watch.limits.every or LOOK for watch in self.open]))
 
 
 class Watch:
@@ -60,42 +86,32 @@ class Watch:
         "_all",
         "_before",
         "_heard",
-        "_idle",
         "_late",
         "_model",
         "_started",
         "_task",
-        "_whole",
-        "every",
         "fresh",
         "held",
+        "limits",
     )
 
-    def __init__(self, every: Watches) -> None:
+    def __init__(self, every: Watches, task: asyncio.Task[Any] | None) -> None:
         self._all = every
+        self._task = task
         self._late: ModelTimeout | None = None
 
-    def begin(
-        self, task: asyncio.Task[Any] | None, model: Model, request: ModelRequest, patience: Patience
-    ) -> None:
-        """Watch a stream that this task reads."""
-        idle, whole, watches = patience.idle, patience.whole, self._all
-        if idle is not None and request.settings.reasoning not in _NONE:
-            idle *= 2
-        self._task = task
-        self._before = 0 if task is None else task.cancelling()
+    def begin(self, model: Model, settings: ModelSettings, patience: Patience, now: int) -> None:
+        """Watch a stream that the task reads."""
+        watches = self._all
+        limits = self.limits = watches.limits_of(settings, patience)
+        self._before = 0 if self._task is None else self._task.cancelling()
         self._model = model
-        self._idle, self._whole = idle, whole
-        self._started = self._heard = watches.clock.now()
+        self._started = self._heard = now
         self.fresh = self.held = False
-        self.every = LOOK
-        if idle is None and whole is None:
-            return
-        if (idle is not None and idle < LOOKS) or (whole is not None and whole < LOOKS):
-            self.every = min([limit / LOOKS for limit in (idle, whole) if limit is not None])
-        watches.open.add(self)
-        if watches.pace is None or self.every < watches.pace:
-            watches.look_every(self.every)
+        if limits.every is not None:
+            watches.open.add(self)
+            if watches.pace is None or limits.every < watches.pace:
+                watches.look_every(limits.every)
 
     def end(self, raised: BaseException | None = None) -> ModelTimeout | None:
         """It is over; what to raise in place of what was raised, if that came of being late."""
@@ -113,11 +129,10 @@ class Watch:
             self.fresh, self._heard = False, now
         if self._late is not None or self.held or self._task is None:
             return
-        if self._idle is not None and now - self._heard >= self._idle * 1000:
-            self._late = ModelTimeout(f"model {self._model.name!r} sent nothing for {self._idle:g} s")
-        elif self._whole is not None and now - self._started >= self._whole * 1000:
-            self._late = ModelTimeout(
-                f"model {self._model.name!r} hadn't finished its answer after {self._whole:g} s"
-            )
+        idle, whole = self.limits.idle, self.limits.whole
+        if idle is not None and now - self._heard >= idle * 1000:
+            self._late = ModelTimeout(f"model {self._model.name!r} sent nothing for {idle:g} s")
+        elif whole is not None and now - self._started >= whole * 1000:
+            self._late = ModelTimeout(f"model {self._model.name!r} hadn't finished its answer after {whole:g} s")
         if self._late is not None:
             self._task.cancel()

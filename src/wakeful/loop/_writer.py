@@ -67,21 +67,21 @@ class Writer:
 
     def change(self, change: Change) -> None:
         """Write a call's transition."""
-        call = change.call
-        self.view.calls[call.id] = self.draft.calls[call.id] = call
-        if self.view.tasks and call.state == "finished":
-            for task in [t for t in self.view.tasks if t.call_id == call.id and not t.background]:
+        call, view, draft = change.call, self.view, self.draft
+        view.calls[call.id] = draft.calls[call.id] = call
+        if view.tasks and call.state == "finished":
+            for task in [t for t in view.tasks if t.call_id == call.id and not t.background]:
                 stop_task(self, task, f"the call of {call.name} is over")
-        self.draft.log += change.log
+        draft.log += change.log
         for entry in change.log:
             if type(entry) is Message:
                 self.history.append(entry)
         if (ticket := change.ticket) is not None:
-            self.draft.put_ticket(ticket)
+            draft.put_ticket(ticket)
             if ticket.status == "open":
-                self.view.tickets[ticket.id] = ticket
+                view.tickets[ticket.id] = ticket
             else:
-                self.view.tickets.pop(ticket.id, None)
+                view.tickets.pop(ticket.id, None)
 
     def adopt(self, task: TaskRecord) -> None:
         """Take over a task that was begun for the thread while this run owned it."""

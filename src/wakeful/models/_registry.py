@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from importlib import import_module
 from inspect import iscoroutinefunction
 from threading import Lock
@@ -67,12 +67,14 @@ def check_live(model: Model) -> None:
 
 
 class Line(Struct, frozen=True, eq=False):
-    """A model, and what asking it takes: what is known about it, what it says itself, what stands before it."""
+    """A model, and what asking it takes: what is known about it, what it says itself, what stands before it, and
+    how it gets ready, if it has to."""
 
     model: Model
     said: ModelFacts | None
     facts: ModelFacts | None
     guard: Guard | None
+    prepare: Callable[[], Awaitable[None]] | None
 
 
 class ModelRegistry:
@@ -174,7 +176,8 @@ class ModelRegistry:
             check_live(model)
         line, said = self._lines.get(id(model)), getattr(model, "facts", None)
         if line is None or line.model is not model or line.said is not said:
-            line = self._lines[id(model)] = Line(model, said, self.facts_of(model), self.guard(model))
+            prepare = getattr(model, "prepare", None)
+            line = self._lines[id(model)] = Line(model, said, self.facts_of(model), self.guard(model), prepare)
         return line
 
     def facts_of(self, model: Model) -> ModelFacts | None:

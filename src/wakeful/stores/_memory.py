@@ -58,37 +58,44 @@ class MemoryStore(MemoryReading):
     async def commit(self, commit: Commit) -> Committed:
         """Write the commit, or nothing of it."""
         thread, fence = self._threads.get(commit.thread_id), commit.fence
-        changes = bool(commit.log or commit.runs) or writes(commit)
+        if fence is None or thread is None or commit.more:
+            return self._commit_any(commit, thread)
+        if thread.claim != fence.token or thread.epoch != fence.epoch:
+            raise _stale(commit, thread)
+        if commit.inbox_head is not None and commit.inbox_head != thread.inbox_head:
+            raise _moved(commit)
+        if commit.log or commit.runs or commit.calls:
+            self._append(commit, thread)
+        else:
+            thread.touched = now_ms()
+        if commit.release:
+            thread.claim = None
+            dispatches.settle(self._all.dispatches, thread, commit)
+        return Committed(thread.version, thread.head, thread.epoch, thread.inbox_head)
+
+    def _commit_any(self, commit: Commit, thread: Thread | None) -> Committed:
+        """Write a commit that may have anything in it."""
+        fence, changes = commit.fence, writes(commit)
         if fence is None:
             self._check_free(commit, thread, changes)
         elif thread is None or thread.claim != fence.token or thread.epoch != fence.epoch:
-            raise StaleFence(
-                f"thread {commit.thread_id!r} is no longer owned by this writer "
-                f"(epoch {fence.epoch}, now {thread.epoch if thread else 0})"
-            )
+            raise _stale(commit, thread)
         if commit.inbox_head is not None and commit.inbox_head != (thread.inbox_head if thread else 0):
-            raise InboxMoved(f"thread {commit.thread_id!r} has new items in its inbox")
+            raise _moved(commit)
         others = commit.inbox or commit.relays or commit.pending or commit.seen or commit.about is not None
         if others or commit.request is not None:
             self._check_others(commit)
         # From here on nothing can fail.
+        now = now_ms()
         if thread is None:
-            thread = self._make_for(commit, changes)
+            thread = self._make_for(commit, changes, now)
             if thread is None:
                 self._deliver(commit.inbox)
                 return Committed(0, 0, 0, 0)
         if commit.claim is not None:
-            self._claim(thread, commit.claim, commit)
+            self._claim(thread, commit.claim, commit, now)
         if changes:
-            thread.version += 1
-            thread.head += len(commit.log)
-            thread.journal += (commit, time_ns())
-            for record in commit.runs:
-                known = thread.open
-                if known is not None and record.identity is known.identity and record.status != "done":
-                    thread.open = record
-                else:
-                    self._put_run(thread, record)
+            self._append(commit, thread)
             if commit.tickets or commit.decisions or commit.taken or commit.request is not None:
                 self._note(commit, thread)
         if commit.release:
@@ -96,9 +103,21 @@ class MemoryStore(MemoryReading):
         if others:
             self._put_others(commit, thread)
         if thread.claim is None and (changes or commit.release or commit.pending):
-            thread.touched = now = now_ms()
-            dispatches.settle(self._all.dispatches, thread, commit, now)
+            thread.touched = now
+            dispatches.settle(self._all.dispatches, thread, commit)
         return Committed(thread.version, thread.head, thread.epoch, thread.inbox_head)
+
+    def _append(self, commit: Commit, thread: Thread) -> None:
+        """Put a commit into its thread's journal, and what others are checked against where it is looked up."""
+        thread.version += 1
+        thread.head += len(commit.log)
+        thread.journal += (commit, time_ns())
+        for record in commit.runs:
+            known = thread.open
+            if known is not None and record.identity is known.identity and record.status != "done":
+                thread.open = record
+            else:
+                self._put_run(thread, record)
 
     def _check_others(self, commit: Commit) -> None:
         """Refuse what few commits have: a request that was made, and changes besides the thread's own."""
@@ -146,16 +165,16 @@ class MemoryStore(MemoryReading):
                     f"the inbox of thread {item.thread_id!r} has {MAX_PENDING:,} pending items; try again later"
                 )
 
-    def _make_for(self, commit: Commit, changes: bool) -> Thread | None:
+    def _make_for(self, commit: Commit, changes: bool, now: int) -> Thread | None:
         """The thread that the commit begins, unless it is about others only."""
         own = changes or commit.claim is not None or commit.about is not None or commit.relays
         if not own and all(item.thread_id != commit.thread_id for item in commit.inbox):
             return None
         parent = commit.identity.parent_thread_id if commit.identity is not None else None
-        return self._all.new_thread(self._mine, commit.thread_id, parent)
+        return self._all.new_thread(self._mine, commit.thread_id, parent, now)
 
-    def _claim(self, thread: Thread, worker: str, commit: Commit) -> None:
-        thread.touched = now = now_ms()
+    def _claim(self, thread: Thread, worker: str, commit: Commit, now: int) -> None:
+        thread.touched = now
         lost = thread.claim is not None
         thread.claim = worker
         thread.epoch += 1
@@ -205,7 +224,7 @@ class MemoryStore(MemoryReading):
             thread = self._threads.get(item.thread_id)
             if thread is None:
                 parent = item.lineage.parent_thread_id if item.lineage is not None else None
-                thread = self._all.new_thread(self._mine, item.thread_id, parent)
+                thread = self._all.new_thread(self._mine, item.thread_id, parent, now_ms())
             thread.inbox_head += 1
             force_setattr(item, "position", thread.inbox_head)
             force_setattr(item, "revision", 0)
@@ -330,6 +349,15 @@ class MemoryLease:
     async def close(self) -> None:
         """Give the lease up: claims of this worker count no more."""
         self._workers.pop(self._worker_id, None)
+
+
+def _stale(commit: Commit, thread: Thread | None) -> StaleFence:
+    epoch, now = commit.fence.epoch if commit.fence else 0, thread.epoch if thread else 0
+    return StaleFence(f"thread {commit.thread_id!r} is no longer owned by this writer (epoch {epoch}, now {now})")
+
+
+def _moved(commit: Commit) -> InboxMoved:
+    return InboxMoved(f"thread {commit.thread_id!r} has new items in its inbox")
 
 
 def _describe(thread: Thread, about: About) -> None:

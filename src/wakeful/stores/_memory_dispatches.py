@@ -60,14 +60,14 @@ def arrive(entries: Entries, thread: Thread, item: InboxItem) -> None:
         revive(entries, thread)  # There is nothing to run any more that could go wrong.
 
 
-def settle(entries: Entries, thread: Thread, commit: Commit, now: int) -> None:
+def settle(entries: Entries, thread: Thread, commit: Commit) -> None:
     """Nobody owns the thread. It is due if something in its inbox may wake it, if its run waits for a time, or if
     its run was left in the middle; else nothing is due."""
     run = thread.open
     if run is None and not thread.inbox and commit.failed is None:
         entries.pop(thread, None)
         return
-    entry = entries.get(thread)
+    entry, now = entries.get(thread), now_ms()
     if commit.failed is not None:
         if entry is not None:
             _fail(entry, commit.failed, now)

@@ -58,10 +58,10 @@ class Everything:
         """Whether the worker has a lease."""
         return self.workers.get(worker_id, 0) > now_ms()
 
-    def new_thread(self, tenant: Tenant, thread_id: str, parent: str | None) -> Thread:
+    def new_thread(self, tenant: Tenant, thread_id: str, parent: str | None, now: int) -> Thread:
         """A thread that is the newest of all."""
         self._last_no += 1
-        thread = tenant.threads[thread_id] = Thread(self._last_no, tenant.name, thread_id, parent, now_ms())
+        thread = tenant.threads[thread_id] = Thread(self._last_no, tenant.name, thread_id, parent, now)
         return thread
 
 
@@ -74,7 +74,7 @@ def fork(everything: Everything, tenant: Tenant, thread_id: str, at: int, new_id
         raise UsageError(f"thread {thread_id!r} has entries 1 to {base.head}; it can't be forked at {at}")
     if new_id in tenant.threads:
         raise ThreadExists(f"thread {new_id!r} exists already; fork into another id")
-    new = everything.new_thread(tenant, new_id, None)
+    new = everything.new_thread(tenant, new_id, None, now_ms())
     base.fork(new, at)
     return new
 

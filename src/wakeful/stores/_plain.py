@@ -69,6 +69,8 @@ def going_on(commit: Commit) -> RunRecord | None:
     run = commit.runs[0]
     if run.status == "done" or not commit.log or commit.identity is None or commit.identity.run_id != run.id:
         return None
+    if not commit.more:
+        return run
     rare = commit.tickets or commit.decisions or commit.state or commit.tasks or commit.inbox or commit.taken
     more = commit.chunks or commit.relays or commit.pending or commit.seen or commit.request or commit.about
     return None if rare or more else run

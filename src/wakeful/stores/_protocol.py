@@ -160,6 +160,8 @@ class Commit(Struct, gc=False):
     counts as an attempt: it is due after a pause that grows, and after the last attempt it is a dead letter.
     An `unsynced` commit is safe from the end of its process when it returns; it may be safe from a loss of power
     with its owner's next commit only, or some milliseconds later.
+    Without `more` there is nothing in it but what stands before that, as in most commits of a run: a store may be
+    quicker then.
     """
 
     thread_id: str
@@ -170,6 +172,7 @@ class Commit(Struct, gc=False):
     calls: Sequence[Call] = ()
     release: bool = False
     inbox_head: int | None = None
+    more: bool = True
     version: int | None = None
     claim: str | None = None
     tickets: Sequence[Ticket] = ()
