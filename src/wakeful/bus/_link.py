@@ -8,7 +8,8 @@ import random
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
 from ..errors import explain
 from ..types.codec import encode
@@ -26,6 +27,8 @@ CONNECT_SECONDS = 10.0
 SEND_SECONDS = 10.0
 FIRST_PAUSE, LAST_PAUSE = 0.05, 5.0
 MAX_WAITING = 4096
+# Wake-ups may wait where they take up memory; what they begin is in the store besides.
+MAX_WAKE_BYTES = 32 * 1024
 
 
 class Everybody(Struct, frozen=True):
@@ -142,6 +145,8 @@ class WireLink:
     def wake(self, wake: Wake) -> None:
         """Say that a thread is due, to one of those that serve."""
         letter = encode(WakeUp(self.member_id, wake))
+        if len(letter) > min(MAX_WAKE_BYTES, self.max_bytes):
+            letter = encode(WakeUp(self.member_id, replace(wake, begins=UNSET)))
         self.post(Parcel(Queue(wake.tenant, wake.thread_id), letter), (wake.tenant, wake.thread_id))
 
     async def tell(self, owner: str, tenant: str, thread_id: str) -> bool:
@@ -343,7 +348,9 @@ class WireLink:
                 self.do(self._answer(letter))
             case WakeUp():
                 if not self._take_wake(letter) and not letter.passed_on:
-                    self.post(Parcel(Everybody(), encode(WakeUp(letter.sender, letter.wake, passed_on=True))))
+                    # Without what it begins with: all would begin, and all but one in vain.
+                    wake = replace(letter.wake, begins=UNSET)
+                    self.post(Parcel(Everybody(), encode(WakeUp(letter.sender, wake, passed_on=True))))
             case _ if letter.sender == self.member_id:
                 pass
             case Announce():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from msgspec import Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ..types.events import Event
 
@@ -16,11 +16,13 @@ INTEREST_SECONDS = 15.0
 
 
 class Wake(Struct, frozen=True, gc=False, omit_defaults=True):
-    """A thread is due; `agent_id` is the agent that is to run there, if the sender knows it."""
+    """A thread is due; `agent_id` is the agent that is to run there, if the sender knows it, and `begins` what it
+    begins with, as JSON, which may get lost on the way."""
 
     tenant: str
     thread_id: str
     agent_id: str = ""
+    begins: Raw | UnsetType = UNSET
 
 
 class Moved(Struct, frozen=True, gc=False, tag="moved"):

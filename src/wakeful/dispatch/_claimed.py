@@ -1,4 +1,5 @@
-"""Going on with a thread that was claimed: what it is due for, or giving it back."""
+"""Going on with a thread that was claimed: what it is due for, or giving it back; and beginning with one that is
+claimed by that."""
 
 from __future__ import annotations
 
@@ -15,11 +16,12 @@ from ..tasks import SCHEDULE
 from ..types.runs import RunRecord
 from ._results import RunResult, begins_run, new_run_of
 from ._schedules import fire
+from ._woken import Begins
 
 if TYPE_CHECKING:
     from ._local import Dispatcher
 
-__all__ = ["go_on", "is_due", "next_input"]
+__all__ = ["begin", "go_on", "is_due", "next_input"]
 
 _log = logging.getLogger("wakeful")
 
@@ -69,6 +71,46 @@ async def go_on(dispatch: Dispatcher, claimed: Claimed, fence: Fence) -> None:
         await _release(dispatch, thread_id, fence, failed=explain(error))
 
 
+async def begin(dispatch: Dispatcher, begins: Begins) -> None:
+    """Begin with input that a wake-up brought, on a thread that its first commit claims. Whatever keeps it
+    from that, the dispatch is still there, for whoever looks."""
+    thread_id, since = begins.item.thread_id, asyncio.get_running_loop().time()
+    act: Activation | None = None
+
+    def first(opened: Activation) -> Activation:
+        nonlocal act
+        act = _counted(dispatch, since, opened)
+        return act
+
+    try:
+        stored = begins.view or await dispatch.env.store.load(thread_id)
+        if stored is not None and begins.holds(stored) and not dispatch.closed:
+            (item,) = stored.inbox
+            await dispatch.turns.take(item, lambda: _run_input(dispatch, stored, item, None, first))
+    except Exception as error:
+        fence = None if act is None else act.draft.fence
+        if fence is None:
+            return
+        if isinstance(error, Conflict | StaleFence | RuntimeClosed):
+            await _release(dispatch, thread_id, fence)
+        else:
+            report(_log, error, "thread %r was begun with, and going on with it failed", thread_id)
+            await _release(dispatch, thread_id, fence, failed=explain(error))
+
+
+def _counted(dispatch: Dispatcher, since: float, act: Activation) -> Activation:
+    """Have it counted when the activation's first commit claims its thread."""
+    loop, metrics = asyncio.get_running_loop(), dispatch.keeper.metrics
+
+    def count(_: asyncio.Future[None]) -> None:
+        metrics.claimed(loop.time() - since)
+        metrics.first_step(loop.time() - since)
+
+    act.draft.begun = loop.create_future()
+    act.draft.begun.add_done_callback(count)
+    return act
+
+
 def _first(dispatch: Dispatcher, claimed: Claimed, since: float, act: Activation) -> Activation:
     """Have it counted how long the dispatch was due when the activation made its first commit."""
     loop, metrics = asyncio.get_running_loop(), dispatch.keeper.metrics
@@ -81,7 +123,7 @@ async def _run_input(
     dispatch: Dispatcher,
     stored: ThreadView,
     item: InboxItem,
-    fence: Fence,
+    fence: Fence | None,
     first: Callable[[Activation], Activation],
 ) -> RunResult | None:
     new, opener = new_run_of(item), dispatch.opener

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Coroutine
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..bus import Wake
 from ..clock import Clock, SystemClock
 from ..errors import Conflict, StaleFence, StoreError, explain
-from ..stores import Claimed, Claims, Commit, Fence, Lease, Retention, Store
+from ..stores import Claims, Commit, Fence, Lease, Retention, Store
 from ..types.limits import Capacity
-from ._claimed import go_on
+from ._claimed import begin, go_on
 from ._metrics import Metrics, read_backlog
 from ._signals import Signals
+from ._woken import Begins
 
 if TYPE_CHECKING:
     from ._local import Dispatcher
@@ -62,6 +63,8 @@ class Keeper:
         self._pulse: asyncio.Task[None] | None = None
         self._service: asyncio.Task[None] | None = None
         self._active = 0
+        # Whether the last look found no more than there was room for, and none is under way.
+        self._empty = False
         self._looks = asyncio.Event()
 
     @property
@@ -154,16 +157,20 @@ class Keeper:
     async def _take_due(self) -> float | None:
         """Claim what is due, as far as there is room, and begin with it; returns the seconds until something else
         is, if that is known."""
+        self._empty = False
         while True:
             room = MAX_CLAIM if self.capacity.running is None else self.capacity.running - self.metrics.active
             if room <= 0:
                 return None  # Whoever ends looks again.
             claims = await self._claim(room)
             for one in claims.claimed:
-                self._begin(one)
+                dispatch = self._dispatcher(one.tenant)
+                self.metrics.claimed(one.waited / 1000, taken_over=one.taken_over)
+                self._begin(dispatch, one.thread_id, go_on(dispatch, one, Fence(one.epoch, self._owner)))
             if claims.unsure:
                 await self._give_back_strays()
             if len(claims.claimed) < room:
+                self._empty = True
                 return None if claims.wait is None else claims.wait / 1000
 
     def woken(self, wake: Wake) -> bool:
@@ -171,7 +178,20 @@ class Keeper:
         full = self.capacity.running is not None and self.metrics.active >= self.capacity.running
         if self._service is None or full or (wake.agent_id and wake.agent_id not in self.agents):
             return False
-        self._looks.set()
+        if not self._begin_woken(wake):
+            self._looks.set()
+        return True
+
+    def _begin_woken(self, wake: Wake) -> bool:
+        """Begin with what a wake-up brought, if there is room that nothing else waits for. What is limited for all
+        workers together is counted in the store."""
+        limited = self.capacity.per_tenant is not None or bool(self.capacity.per_agent)
+        if not self._empty or self._unsure or limited or (begins := Begins.read(wake.begins)) is None:
+            return False
+        dispatch = self._dispatcher(wake.tenant)
+        if begins.item.thread_id != wake.thread_id or dispatch.goes_on(wake.thread_id):
+            return False
+        self._begin(dispatch, wake.thread_id, begin(dispatch, begins))
         return True
 
     async def _claim(self, room: int) -> Claims:
@@ -190,18 +210,16 @@ class Keeper:
             self._unsure = True
             raise
 
-    def _begin(self, claimed: Claimed) -> None:
-        dispatch = self._dispatcher(claimed.tenant)
-        self.metrics.claimed(claimed)
+    def _begin(self, dispatch: Dispatcher, thread_id: str, work: Coroutine[Any, Any, None]) -> None:
+        self.metrics.active += 1
         self.hold()
-        dispatch.waking.add(claimed.thread_id)
-        work = go_on(dispatch, claimed, Fence(claimed.epoch, self._owner))
+        dispatch.waking.add(thread_id)
         task = asyncio.get_running_loop().create_task(work)
         dispatch.track(task)
-        task.add_done_callback(lambda _: self._end(dispatch, claimed))
+        task.add_done_callback(lambda _: self._end(dispatch, thread_id))
 
-    def _end(self, dispatch: Dispatcher, claimed: Claimed) -> None:
-        dispatch.waking.discard(claimed.thread_id)
+    def _end(self, dispatch: Dispatcher, thread_id: str) -> None:
+        dispatch.waking.discard(thread_id)
         self.metrics.active -= 1
         self.rest()
         self._looks.set()

@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
+from msgspec import UNSET, Raw, UnsetType
+
 from ..bus import Bus, Grown, Link, Moved, News, Shown, Wake
 from ..errors import StoreError, explain
 from ..types.events import Delta, Event
@@ -122,10 +124,10 @@ class Signals:
         elif not dispatch.execute:
             self.wake(dispatch.tenant, thread_id, agent_id or thread.last_agent_id or "")
 
-    def wake(self, tenant: str, thread_id: str, agent_id: str = "") -> None:
-        """A thread is due that isn't run here: one of those that serve hears of it."""
+    def wake(self, tenant: str, thread_id: str, agent_id: str = "", begins: Raw | UnsetType = UNSET) -> None:
+        """A thread is due that isn't run here: one of those that serve hears of it, and with what it begins."""
         if self._link is not None:
-            self._link.wake(Wake(tenant, thread_id, agent_id))
+            self._link.wake(Wake(tenant, thread_id, agent_id, begins))
 
     # -- watching --------------------------------------------------------------------------------------------
 

@@ -156,7 +156,7 @@ class Commit(Struct, gc=False):
     a `MessageAdded`. The store may keep the sequences it is given: they are not changed afterwards. `inbox_head`
     makes the commit fail with `InboxMoved` if items arrived that the writer hasn't seen; `idle` makes it fail with
     `Conflict` if the thread has an owner or an open run, or was given one of the items before; `request` makes it
-    fail with `Repeated` if a commit or an item had that id before. `chunks` are dropped with the answer they belong to.
+    fail with `Repeated` if a commit or an item had that id before. `chunks` are dropped with their answer.
     `relays` need neither fence nor version: one whose revision isn't the next is refused with `Conflict`. So are
     changes to `pending` items of the thread: a new message, a new position, or the status `retracted`. `seen` are
     revisions of items that are taken: one that was changed or retracted since is refused with `Conflict` too.
