@@ -9,8 +9,8 @@ import msgspec
 from msgspec import Struct
 
 from ..errors import StoreUnavailable
+from ._beginnings import beginning_of, delivery_of
 from ._connections import Connections
-from ._delivery import delivery_of
 from ._plans import Plan, arguments_of, escaped, outcome
 from ._protocol import Committed
 
@@ -25,6 +25,7 @@ FIRST_ALONE = 4
 
 _COMMIT = "SELECT commit_v3($1, $2, $3, $4, $5)"
 _GO_ON = "SELECT go_on_v3($1, $2, $3)"
+_BEGIN = "SELECT begin_v3($1, $2, $3)"
 _PUT = "SELECT put_v3($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
 
 Key = tuple[str, str]
@@ -113,7 +114,7 @@ class Groups:
             self._alone += 1
             if self._alone > FIRST_ALONE and (found := await self._go_on(plans[0])) is not None:
                 return [found]
-        elif len(plans) == 1 and (found := await self._put(plans[0])) is not None:
+        elif len(plans) == 1 and (found := await self._begin(plans[0])) is not None:
             return [found]
         payloads: list[bytes] = []
         firsts: list[int] = []
@@ -140,12 +141,14 @@ class Groups:
         version, head, inbox_head = found
         return ["ok", version, head, plan.told.fence and plan.told.fence[0], inbox_head, []]
 
-    async def _put(self, plan: Plan) -> list[Any] | None:
-        """The verdict on a commit that only gives an idle thread an item; None if it has to go the long way."""
-        if (args := delivery_of(plan)) is None:
+    async def _begin(self, plan: Plan) -> list[Any] | None:
+        """The verdict on a commit that gives an idle thread input, or begins a run with it; None if it goes the
+        long way."""
+        sql, args = (_PUT, delivery_of(plan)) if plan.commit.inbox else (_BEGIN, beginning_of(plan))
+        if args is None:
             return None
-        found = await self._connections.run(lambda connection: connection.fetchval(_PUT, *args))
-        return None if found is None else ["ok", *found, found[-1:]]
+        found = await self._connections.run(lambda connection: connection.fetchval(sql, *args))
+        return None if found is None else ["ok", *found, found[-1:] if plan.commit.inbox else []]
 
     async def close(self) -> None:
         """Wait until everything that was queued is written."""

@@ -8,7 +8,7 @@ never taken away in the version that stops needing it; `min_reader` says from wh
 
 from __future__ import annotations
 
-from ._delivery import DELIVERY_ROUTINES
+from ._beginnings import BEGIN_ROUTINES
 from ._routines import ROUTINES_3
 
 __all__ = ["APPLICATION_ID", "MIGRATIONS", "MIN_READER", "VERSION", "statements"]
@@ -280,7 +280,7 @@ _DIALECTS = {
 }
 
 # What a dialect has of its own in a version, behind the tables.
-_OWN: dict[tuple[str, int], tuple[str, ...]] = {("postgres", 3): (*ROUTINES_3, *DELIVERY_ROUTINES)}
+_OWN: dict[tuple[str, int], tuple[str, ...]] = {("postgres", 3): (*ROUTINES_3, *BEGIN_ROUTINES)}
 
 
 def statements(version: int, dialect: str) -> list[str]:
