@@ -212,4 +212,6 @@ class _NatsLink(WireLink):
         except TimeoutError:
             return
         self.receive(message.data)
+        for _ in range(2):  # Whoever was woken goes first, up to what it asks of the store.
+            await asyncio.sleep(0)
         await message.ack()

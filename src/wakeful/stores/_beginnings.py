@@ -53,7 +53,7 @@ $wakeful$
 """
 
 # Begins a run that takes an item of the inbox in, on a thread without one: under its owner's fence or, if `i[9]`
-# is null, with a claim. `w`, `i` and `p` are in the order of `beginning_of`. Gives the thread's version, head, epoch
+# is null, with a claim. `w`, `i` and `p` are ordered as in `beginning_of`. Gives the thread's version, head, epoch
 # and inbox head; or nothing, and nothing was written, if something isn't as it was thought to be.
 _BEGIN = """
 CREATE FUNCTION begin_v3(w text[], i bigint[], p bytea[]) RETURNS bigint[] LANGUAGE plpgsql AS $wakeful$
