@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections import Counter
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
-from msgspec import UNSET, Struct
-from msgspec.structs import replace
+from msgspec import Struct
 
 from ..errors import explain
 from ..types.codec import encode
 from ..types.ids import new_id
 from ._protocol import INTEREST_SECONDS, Grown, Listener, Moved, News, Shown, Wake
-from ._wire import Announce, Happened, Heard, Key, Letter, Tell, WakeUp, news_of, parse, split
+from ._wire import Announce, Begin, Happened, Heard, Key, Letter, Tell, WakeUp, news_of, parse, split
 
 __all__ = ["Everybody", "Member", "Parcel", "Queue", "Thread", "WireLink"]
 
@@ -27,8 +27,9 @@ CONNECT_SECONDS = 10.0
 SEND_SECONDS = 10.0
 FIRST_PAUSE, LAST_PAUSE = 0.05, 5.0
 MAX_WAITING = 4096
-# Wake-ups may wait where they take up memory; what they begin is in the store besides.
-MAX_WAKE_BYTES = 32 * 1024
+# How long one that was asked to begin a run is waited for, how long one that won't isn't asked again, and how many
+# one is asked to begin at once: there is more to gain from writing many together.
+BEGIN_SECONDS, SHY_SECONDS, ASKED_AT_ONCE = 0.25, 0.05, 4
 
 
 class Everybody(Struct, frozen=True):
@@ -88,6 +89,8 @@ class WireLink:
         self._news: dict[Key, list[News]] = {}
         self._answers: dict[str, asyncio.Future[bool]] = {}
         self._peers: dict[str, tuple[float, bool]] = {}
+        self._shy: dict[str, float] = {}
+        self._asking: Counter[str] = Counter()
         self._jobs: set[asyncio.Task[None]] = set()
         self._turn = 0
         self._announcing = False
@@ -120,15 +123,15 @@ class WireLink:
     async def serve_queue(self) -> None:
         """Begin to get wake-ups, if that takes something. May be called again."""
 
-    async def ask(self, owner: str, tell: Tell) -> bool:
+    async def ask(self, member_id: str, command: Tell | Begin) -> bool:
         """Send a command and wait for its answer."""
         answer: asyncio.Future[bool] = self._loop.create_future()
-        self._answers[tell.id] = answer
+        self._answers[command.id] = answer
         try:
-            self.post(Parcel(Member(owner), encode(tell)))
+            self.post(Parcel(Member(member_id), encode(command)))
             return await answer
         finally:
-            del self._answers[tell.id]
+            del self._answers[command.id]
 
     # -- the link --------------------------------------------------------------------------------------------
 
@@ -145,8 +148,6 @@ class WireLink:
     def wake(self, wake: Wake) -> None:
         """Say that a thread is due, to one of those that serve."""
         letter = encode(WakeUp(self.member_id, wake))
-        if len(letter) > min(MAX_WAKE_BYTES, self.max_bytes):
-            letter = encode(WakeUp(self.member_id, replace(wake, begins=UNSET)))
         self.post(Parcel(Queue(wake.tenant, wake.thread_id), letter), (wake.tenant, wake.thread_id))
 
     async def tell(self, owner: str, tenant: str, thread_id: str) -> bool:
@@ -158,6 +159,24 @@ class WireLink:
                 return await self.ask(owner, Tell(self.member_id, new_id(), tenant, thread_id))
         except Exception:
             return False  # It may have heard nevertheless; the inbox has what it is about.
+
+    async def begin(self, sealed: bytes) -> bool:
+        """Ask one of those that serve to begin a run; whether it has."""
+        peer = self.next_server(ready=True) if self._healthy and len(sealed) * 2 < self.max_bytes else None
+        if peer is None:
+            return False
+        self._asking[peer] += 1
+        try:
+            async with asyncio.timeout(BEGIN_SECONDS):
+                begun = await self.ask(peer, Begin(self.member_id, new_id(), sealed))
+        except Exception:
+            begun = False  # It may have begun nevertheless; the store knows.
+            self._peers.pop(peer, None)  # Until it says that it is there.
+        finally:
+            self._asking[peer] -= 1
+        if not begun:
+            self._shy[peer] = self._loop.time() + SHY_SECONDS
+        return begun
 
     def watch(self, tenant: str, thread_id: str) -> None:
         """Get what happens on a thread from now on."""
@@ -344,13 +363,11 @@ class WireLink:
                 answer = self._answers.get(number)
                 if answer is not None and not answer.done():
                     answer.set_result(heard)
-            case Tell():
+            case Tell() | Begin():
                 self.do(self._answer(letter))
             case WakeUp():
                 if not self._take_wake(letter) and not letter.passed_on:
-                    # Without what it begins with: all would begin, and all but one in vain.
-                    wake = replace(letter.wake, begins=UNSET)
-                    self.post(Parcel(Everybody(), encode(WakeUp(letter.sender, wake, passed_on=True))))
+                    self.post(Parcel(Everybody(), encode(WakeUp(letter.sender, letter.wake, passed_on=True))))
             case _ if letter.sender == self.member_id:
                 pass
             case Announce():
@@ -362,9 +379,15 @@ class WireLink:
     def _take_wake(self, letter: WakeUp) -> bool:
         return self.serves and not self._closing and self.listener.woken(letter.wake)
 
-    async def _answer(self, tell: Tell) -> None:
-        heard = await self.listener.told(tell.tenant, tell.thread_id)
-        self.post(Parcel(Member(tell.sender), encode(Heard(tell.id, heard))))
+    async def _answer(self, command: Tell | Begin) -> None:
+        heard = await self.obey(command)
+        self.post(Parcel(Member(command.sender), encode(Heard(command.id, heard))))
+
+    async def obey(self, command: Tell | Begin) -> bool:
+        """Do what a command says; whether it was done."""
+        if isinstance(command, Tell):
+            return await self.listener.told(command.tenant, command.thread_id)
+        return self.serves and not self._closing and await self.listener.asked(command.sealed)
 
     def _meet(self, letter: Announce) -> None:
         if letter.leaving:
@@ -376,16 +399,22 @@ class WireLink:
         if letter.hello:
             self._announce()
 
-    def next_server(self) -> str | None:
-        """One of those who serve, each in turn; None if none is known."""
+    def next_server(self, *, ready: bool = False) -> str | None:
+        """One of those who serve, each in turn; None if none is known. `ready` leaves out who begins nothing now."""
         now = self._loop.time()
         for peer in [peer for peer, (until, _) in self._peers.items() if until < now]:
             del self._peers[peer]
-        serving = [peer for peer, (_, serves) in self._peers.items() if serves]
+            self._shy.pop(peer, None)
+        serving = [
+            peer for peer, (_, serves) in self._peers.items() if serves and not (ready and self._busy(peer))
+        ]
         if not serving:
             return None
         self._turn += 1
         return serving[self._turn % len(serving)]
+
+    def _busy(self, peer: str) -> bool:
+        return self._asking[peer] >= ASKED_AT_ONCE or self._shy.get(peer, 0.0) > self._loop.time()
 
     def do(self, work: Coroutine[Any, Any, None]) -> None:
         """Work beside the connection, until the link is closed."""

@@ -41,7 +41,9 @@ async def send(dispatch: Dispatcher, new: NewRun, policy: InputPolicy | None) ->
     """Put input into the thread's inbox, or start a run in the background if the thread is free."""
     dispatch.check_open()
     await dispatch.check_room()
-    if not await dispatch.offer(item_of(new, policy or "queue")):
+    # Whoever is asked may begin and not be able to say so: its run is none to be rejected for, or to interrupt.
+    ask = policy not in ("reject", "interrupt")
+    if not await dispatch.offer(item_of(new, policy or "queue"), ask=ask):
         await _send_to_busy(dispatch, new, policy)
     if dispatch.execute:
         await dispatch.pump(new.thread_id)

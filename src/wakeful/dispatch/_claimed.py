@@ -9,6 +9,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from ..errors import Conflict, RuntimeClosed, StaleFence, StoreError, UsageError, explain, report
 from ..loop import Activation
 from ..stores import Claimed, Commit, Fence, InboxItem, ThreadView
@@ -16,7 +18,6 @@ from ..tasks import SCHEDULE
 from ..types.runs import RunRecord
 from ._results import RunResult, begins_run, new_run_of
 from ._schedules import fire
-from ._woken import Begins
 
 if TYPE_CHECKING:
     from ._local import Dispatcher
@@ -71,38 +72,42 @@ async def go_on(dispatch: Dispatcher, claimed: Claimed, fence: Fence) -> None:
         await _release(dispatch, thread_id, fence, failed=explain(error))
 
 
-async def begin(dispatch: Dispatcher, begins: Begins) -> None:
-    """Begin with input that a wake-up brought, on a thread that its first commit claims. Whatever keeps it
-    from that, the dispatch is still there, for whoever looks."""
-    thread_id, since = begins.item.thread_id, asyncio.get_running_loop().time()
-    act: Activation | None = None
-
-    def first(opened: Activation) -> Activation:
-        nonlocal act
-        act = _counted(dispatch, since, opened)
-        return act
-
+async def begin(dispatch: Dispatcher, item: InboxItem, begun: asyncio.Future[bool]) -> None:
+    """Run input that another process has, on a thread that nobody runs. The first commit takes it in and claims
+    the thread; `begun` says whether that was made. Most threads are new, and are taken to be at first."""
+    thread_id, since = item.thread_id, asyncio.get_running_loop().time()
+    new, act = replace(new_run_of(item), item_id=None, request_id=item.id), None
     try:
-        stored = begins.view or await dispatch.env.store.load(thread_id)
-        if stored is not None and begins.holds(stored) and not dispatch.closed:
-            (item,) = stored.inbox
-            await dispatch.turns.take(item, lambda: _run_input(dispatch, stored, item, None, first))
+        try:
+            act = _counted(dispatch, since, dispatch.opener.new(new, None, []), begun)
+            await dispatch.drive(act, thread_id)
+        except Conflict:
+            stored = None if begun.done() else await dispatch.env.store.load(thread_id)
+            if stored is None or stored.thread.claimed or stored.thread.dead or stored.run or stored.inbox:
+                return
+            history = await dispatch.opener.history(stored, new.agent_id) if stored.thread.head else []
+            act = _counted(dispatch, since, dispatch.opener.new(new, stored, history), begun)
+            await dispatch.drive(act, thread_id)
     except Exception as error:
         fence = None if act is None else act.draft.fence
         if fence is None:
-            return
+            return  # Whoever asked keeps the input.
         if isinstance(error, Conflict | StaleFence | RuntimeClosed):
             await _release(dispatch, thread_id, fence)
         else:
             report(_log, error, "thread %r was begun with, and going on with it failed", thread_id)
             await _release(dispatch, thread_id, fence, failed=explain(error))
+    finally:
+        if not begun.done():
+            begun.set_result(False)
 
 
-def _counted(dispatch: Dispatcher, since: float, act: Activation) -> Activation:
-    """Have it counted when the activation's first commit claims its thread."""
+def _counted(dispatch: Dispatcher, since: float, act: Activation, begun: asyncio.Future[bool]) -> Activation:
+    """Have it said and counted when the activation's first commit claims its thread."""
     loop, metrics = asyncio.get_running_loop(), dispatch.keeper.metrics
 
     def count(_: asyncio.Future[None]) -> None:
+        begun.set_result(True)
         metrics.claimed(loop.time() - since)
         metrics.first_step(loop.time() - since)
 
@@ -123,7 +128,7 @@ async def _run_input(
     dispatch: Dispatcher,
     stored: ThreadView,
     item: InboxItem,
-    fence: Fence | None,
+    fence: Fence,
     first: Callable[[Activation], Activation],
 ) -> RunResult | None:
     new, opener = new_run_of(item), dispatch.opener

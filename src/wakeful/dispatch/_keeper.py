@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 from ..bus import Wake
 from ..clock import Clock, SystemClock
 from ..errors import Conflict, StaleFence, StoreError, explain
-from ..stores import Claims, Commit, Fence, Lease, Retention, Store
+from ..stores import Claims, Commit, Fence, InboxItem, Lease, Retention, Store
 from ..types.limits import Capacity
 from ._claimed import begin, go_on
 from ._metrics import Metrics, read_backlog
 from ._signals import Signals
-from ._woken import Begins
 
 if TYPE_CHECKING:
     from ._local import Dispatcher
@@ -48,7 +47,7 @@ class Keeper:
         agents: Collection[str],
         capacity: Capacity,
     ) -> None:
-        self._store = store
+        self.store = store
         self._signals = signals
         self._owner = owner
         self._clock = clock
@@ -78,8 +77,8 @@ class Keeper:
         """A run begins here."""
         self._active += 1
         if self._lease is None:
-            self._lease = self._store.keep(self._owner)
-        if self._active == 1 and self._store.durable:
+            self._lease = self.store.keep(self._owner)
+        if self._active == 1 and self.store.durable:
             self._pulse = asyncio.get_running_loop().create_task(self._beat())
 
     def rest(self) -> None:
@@ -97,7 +96,7 @@ class Keeper:
             # A claim's own commit says what was in its inbox: there is nothing to hear of at first.
             await asyncio.sleep(PULSE_WITH_BUS if self._signals.healthy else PULSE)
             try:
-                for tenant, thread_id, head in await self._store.claims(self._owner):
+                for tenant, thread_id, head in await self.store.claims(self._owner):
                     await self._dispatcher(tenant).hear(thread_id, head)
             except StoreError as error:
                 _log.warning("the store didn't answer: %s", explain(error))
@@ -109,7 +108,7 @@ class Keeper:
         if self._service is None:
             self._looks = asyncio.Event()
             if self._lease is None:  # Before anything is claimed, so that others see who serves.
-                self._lease = self._store.keep(self._owner)
+                self._lease = self.store.keep(self._owner)
             self._service = asyncio.get_running_loop().create_task(self._serve(retention))
             self._signals.serve()
 
@@ -123,14 +122,14 @@ class Keeper:
             try:
                 if retention is not None and loop.time() >= next_prune:
                     next_prune = loop.time() + PRUNE_EVERY
-                    for tenant in await self._store.tenants():
-                        await self._store.tenant(tenant).prune(retention)
+                    for tenant in await self.store.tenants():
+                        await self.store.tenant(tenant).prune(retention)
                 if self._unsure:
                     await self._give_back_strays()
                 wait = await self._take_due()
                 if self.metrics.listener is not None and loop.time() >= next_read:
                     next_read = loop.time() + READ_EVERY
-                    await read_backlog(self.metrics, self._store)
+                    await read_backlog(self.metrics, self.store)
             except StoreError as error:
                 _log.warning("the store didn't answer: %s", explain(error))
             await self._pause(wait)
@@ -178,27 +177,29 @@ class Keeper:
         full = self.capacity.running is not None and self.metrics.active >= self.capacity.running
         if self._service is None or full or (wake.agent_id and wake.agent_id not in self.agents):
             return False
-        if not self._begin_woken(wake):
-            self._looks.set()
+        self._looks.set()
         return True
 
-    def _begin_woken(self, wake: Wake) -> bool:
-        """Begin with what a wake-up brought, if there is room that nothing else waits for. What is limited for all
-        workers together is counted in the store."""
+    async def asked(self, tenant: str, item: InboxItem) -> bool:
+        """Begin a run that another process has input for, if there is room that nothing else waits for; True once
+        it is committed. What is limited for all workers together is counted in the store, when it is claimed."""
         limited = self.capacity.per_tenant is not None or bool(self.capacity.per_agent)
-        if not self._empty or self._unsure or limited or (begins := Begins.read(wake.begins)) is None:
+        full = self.capacity.running is not None and self.metrics.active >= self.capacity.running
+        if self._service is None or not self._empty or self._unsure or limited or full:
             return False
-        dispatch = self._dispatcher(wake.tenant)
-        if begins.item.thread_id != wake.thread_id or dispatch.goes_on(wake.thread_id):
+        dispatch = self._dispatcher(tenant)
+        known = item.agent_id in self.agents and item.kind == "input" and item.message is not None
+        if not known or dispatch.closed or dispatch.goes_on(item.thread_id):
             return False
-        self._begin(dispatch, wake.thread_id, begin(dispatch, begins))
-        return True
+        begun: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._begin(dispatch, item.thread_id, begin(dispatch, item, begun))
+        return await begun
 
     async def _claim(self, room: int) -> Claims:
         # A clock of its own says what is due; the system's may be wrong, and the store's is right.
         now = None if isinstance(self._clock, SystemClock) else self._clock.now()
         try:
-            return await self._store.claim(
+            return await self.store.claim(
                 self._owner,
                 agents=self.agents,
                 limit=room,
@@ -227,7 +228,7 @@ class Keeper:
     async def _give_back_strays(self) -> None:
         """Give back what this process claimed and doesn't know of, because a connection broke."""
         self._unsure = False
-        for tenant, thread_id, _ in await self._store.claims(self._owner):
+        for tenant, thread_id, _ in await self.store.claims(self._owner):
             dispatch = self._dispatcher(tenant)
             stored = await dispatch.env.store.load(thread_id)
             if stored is None or thread_id in dispatch.active or thread_id in dispatch.waking:

@@ -40,7 +40,6 @@ from ._schedules import fire
 from ._signals import Signals
 from ._trees import follow, settle, tickets_below, waits_for_tasks
 from ._turns import Turns
-from ._woken import Begins
 
 __all__ = ["Dispatcher"]
 
@@ -161,17 +160,20 @@ class Dispatcher:
         elif self.signals.joined:
             self._spawn(self.signals.tell(self, item.thread_id, item.agent_id))
 
-    async def offer(self, item: InboxItem) -> bool:
-        """Put input into the inbox of a thread that nobody runs. Whoever may run it hears of it, and can begin at
-        once; False, and nothing was done, if somebody has the thread or it was given the input before."""
+    async def offer(self, item: InboxItem, *, ask: bool = False) -> bool:
+        """Put input into the inbox of a thread that nobody runs; whoever may run it hears of it. With `ask`, one
+        that serves is asked before to begin with it: then the run has it. False, and nothing was done, if somebody
+        has the thread or it was given the input before."""
         if item.thread_id in self.active:
             return False
+        if ask and not self.execute and item.at is None and await self.signals.begin(self, item):
+            return True
         try:
-            committed = await self.env.store.commit(Commit(thread_id=item.thread_id, inbox=[item], idle=True))
+            await self.env.store.commit(Commit(thread_id=item.thread_id, inbox=[item], idle=True))
         except Conflict:
-            return False
+            return False  # Perhaps because one who was asked began with it, and couldn't say so.
         if not self.execute:
-            self.signals.wake(self.tenant, item.thread_id, item.agent_id or "", Begins.of(item, committed))
+            self.signals.wake(self.tenant, item.thread_id, item.agent_id or "")
         return True
 
     async def check_room(self) -> None:

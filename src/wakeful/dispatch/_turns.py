@@ -64,7 +64,7 @@ class Turns:
     ) -> RunResult:
         dispatch = self._dispatch
         await dispatch.check_room()
-        if dispatch.execute or not await dispatch.offer(item):
+        if dispatch.execute or not await dispatch.offer(item, ask=True):
             await dispatch.deliver(item)
         if begun is not None and not begun.done():
             begun.set_result(None)

@@ -52,9 +52,10 @@ END
 $wakeful$
 """
 
-# Begins a run that takes an item of the inbox in, on a thread without one: under its owner's fence or, if `i[9]`
-# is null, with a claim. `w`, `i` and `p` are ordered as in `beginning_of`. Gives the thread's version, head, epoch
-# and inbox head; or nothing, and nothing was written, if something isn't as it was thought to be.
+# Begins a run on a thread without one: under its owner's fence or, if `i[9]` is null, with a claim. It takes an item
+# of the inbox in or, if `i[4]` is null, what a request brought. `w`, `i` and `p` are ordered as in `beginning_of`.
+# Gives the thread's version, head, epoch and inbox head. If the version isn't what the writer saw, it gives that
+# alone, and nothing if something else isn't as it was thought to be. Then nothing was written.
 _BEGIN = """
 CREATE FUNCTION begin_v3(w text[], i bigint[], p bytea[]) RETURNS bigint[] LANGUAGE plpgsql AS $wakeful$
 DECLARE
@@ -67,19 +68,41 @@ DECLARE
     c int := 1;
 BEGIN
     SELECT * INTO t FROM threads WHERE tenant = w[1] AND id = w[2] FOR UPDATE;
-    IF NOT FOUND OR t.open_run IS NOT NULL OR strpos(coalesce(t.last_commit, ''), w[4]) > 0
-        OR (i[9] IS NULL AND (t.claim IS NOT NULL OR t.version IS DISTINCT FROM i[1]))
+    IF NOT FOUND THEN
+        PERFORM lock_name_v3(w[1], w[2]);
+        SELECT * INTO t FROM threads WHERE tenant = w[1] AND id = w[2] FOR UPDATE;
+    END IF;
+    IF t.no IS NULL THEN
+        t.version := 0; t.head := 0; t.epoch := 0; t.inbox_head := 0;
+    ELSIF strpos(t.last_commit, w[4]) > 0 THEN
+        RETURN NULL;
+    END IF;
+    IF i[9] IS NULL AND t.version IS DISTINCT FROM i[1] THEN
+        RETURN ARRAY[t.version];
+    END IF;
+    IF t.open_run IS NOT NULL OR EXISTS (SELECT 1 FROM runs r WHERE r.tenant = w[1] AND r.id = w[6])
+        OR (i[9] IS NULL AND t.claim IS NOT NULL)
         OR (i[9] IS NOT NULL AND (t.claim IS DISTINCT FROM w[3] OR t.epoch <> i[9]))
-        OR EXISTS (SELECT 1 FROM runs r WHERE r.tenant = w[1] AND r.id = w[6])
+        OR (i[4] IS NULL AND EXISTS (SELECT 1 FROM inbox x WHERE x.tenant = w[1] AND x.id = w[9]))
     THEN
         RETURN NULL;
     END IF;
-    UPDATE inbox SET status = 'taken', taken_by = w[6]
-        WHERE tenant = w[1] AND id = w[9] AND thread = t.no AND status = 'pending' AND revision = i[4];
-    IF NOT FOUND THEN
-        RETURN NULL;
-    END IF;
     v_now := (extract(epoch FROM clock_timestamp()) * 1000)::bigint;
+    IF i[4] IS NOT NULL THEN
+        UPDATE inbox SET status = 'taken', taken_by = w[6]
+            WHERE tenant = w[1] AND id = w[9] AND thread = t.no AND status = 'pending' AND revision = i[4];
+        IF NOT FOUND THEN
+            RETURN NULL;
+        END IF;
+    END IF;
+    IF t.no IS NULL THEN
+        INSERT INTO threads (tenant, id, created_at, updated_at) VALUES (w[1], w[2], v_now, v_now)
+            RETURNING no INTO t.no;
+    END IF;
+    IF i[4] IS NULL THEN -- Another thread's may be faster; then this is tried again, and finds it.
+        INSERT INTO inbox (tenant, id, thread, kind, wake, position, status, taken_by)
+            VALUES (w[1], w[9], t.no, 'request', '', 0, 'taken', w[6]);
+    END IF;
     v_before := split_part(t.last_commit, ' ', 1);
     IF i[9] IS NULL THEN
         IF NOT EXISTS (SELECT 1 FROM workers WHERE id = w[3] AND until >= v_now + i[2] - i[2] / 2) THEN
@@ -126,24 +149,24 @@ def delivery_of(plan: Plan) -> list[Any] | None:
 
 
 def beginning_of(plan: Plan) -> tuple[list[str | None], list[int | None], list[bytes | None]] | None:
-    """What `begin` is told of a commit, if that only begins the run that an item asks for: words, integers and
+    """What `begin` is told of a commit, if that only begins a run with an item or a request: words, integers and
     payloads."""
     commit, told = plan.commit, plan.told
-    if len(told.runs) != 1 or len(commit.taken) != 1 or list(commit.seen) != list(commit.taken):
+    asked = told.request if not commit.taken else commit.taken[0]
+    if asked is None or len(told.runs) != 1 or list(commit.seen) != list(commit.taken) or len(commit.seen) > 1:
         return None
-    run, (item_id,) = told.runs[0], commit.taken
+    run, (epoch, owner) = told.runs[0], told.fence or (None, told.claim)
     rare = told.tickets or told.decisions or told.tasks or told.chunks or told.blobs or told.state
     more = told.inbox or told.relays or told.pending or told.calls or commit.about is not None
-    if rare or more or told.request is not None or told.inbox_head is not None or told.release or told.answered:
+    if rare or more or told.inbox_head is not None or told.release or told.answered or owner is None:
         return None
-    if run.status != "running" or run.answer is not None or told.names != [run.id] or told.run != run.id:
+    if run.status != "running" or run.answer is not None or told.names != [run.id] or told.parent is not None:
         return None
-    epoch, owner = told.fence or (None, told.claim)
-    if owner is None:
+    if told.request is not None and (commit.taken or epoch is not None):
         return None
     payloads: list[bytes | None] = [None, *plan.payloads]
-    words = [told.tenant, told.thread, owner, told.id, run.wakes, run.id, run.agent, run.status, item_id, run.root]
-    integers = [told.version, told.lease, told.entries, commit.seen[item_id], run.step, run.acting, run.priority]
+    words = [told.tenant, told.thread, owner, told.id, run.wakes, run.id, run.agent, run.status, asked, run.root]
+    integers = [told.version, told.lease, told.entries, commit.seen.get(asked), run.step, run.acting, run.priority]
     integers += [len(told.log), epoch]
     bodies = [payloads[run.i]]
     for entry in told.log:

@@ -148,7 +148,9 @@ class Groups:
         if args is None:
             return None
         found = await self._connections.run(lambda connection: connection.fetchval(sql, *args))
-        return None if found is None else ["ok", *found, found[-1:] if plan.commit.inbox else []]
+        if found is None or len(found) == 1:
+            return found and ["conflict", *found]
+        return ["ok", *found, found[-1:] if plan.commit.inbox else []]
 
     async def close(self) -> None:
         """Wait until everything that was queued is written."""
