@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections import Counter
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from msgspec import Struct
 from ..errors import explain
 from ..types.codec import encode
 from ..types.ids import new_id
+from ._peers import Peers
 from ._protocol import INTEREST_SECONDS, Grown, Listener, Moved, News, Shown, Wake
 from ._wire import Announce, Begin, Happened, Heard, Key, Letter, Tell, WakeUp, news_of, parse, split
 
@@ -27,9 +27,8 @@ CONNECT_SECONDS = 10.0
 SEND_SECONDS = 10.0
 FIRST_PAUSE, LAST_PAUSE = 0.05, 5.0
 MAX_WAITING = 4096
-# How long one that was asked to begin a run is waited for, how long one that won't isn't asked again, and how many
-# one is asked to begin at once: there is more to gain from writing many together.
-BEGIN_SECONDS, SHY_SECONDS, ASKED_AT_ONCE = 0.25, 0.05, 4
+# How long one that was asked to begin a run is waited for.
+BEGIN_SECONDS = 0.25
 
 
 class Everybody(Struct, frozen=True):
@@ -88,11 +87,8 @@ class WireLink:
         self._parcels: dict[object, Parcel] = {}
         self._news: dict[Key, list[News]] = {}
         self._answers: dict[str, asyncio.Future[bool]] = {}
-        self._peers: dict[str, tuple[float, bool]] = {}
-        self._shy: dict[str, float] = {}
-        self._asking: Counter[str] = Counter()
+        self._peers = Peers()
         self._jobs: set[asyncio.Task[None]] = set()
-        self._turn = 0
         self._announcing = False
         self._hello = False
         self._loop = asyncio.get_running_loop()
@@ -162,20 +158,21 @@ class WireLink:
 
     async def begin(self, sealed: bytes) -> bool:
         """Ask one of those that serve to begin a run; whether it has."""
-        peer = self.next_server(ready=True) if self._healthy and len(sealed) * 2 < self.max_bytes else None
+        small = len(sealed) * 3 // 2 < self.max_bytes
+        peer = self._peers.next_to_begin(self._loop.time()) if self._healthy and small else None
         if peer is None:
             return False
-        self._asking[peer] += 1
+        peer.asked += 1
+        begun = False
         try:
             async with asyncio.timeout(BEGIN_SECONDS):
-                begun = await self.ask(peer, Begin(self.member_id, new_id(), sealed))
+                begun = await self.ask(peer.id, Begin(self.member_id, new_id(), sealed))
         except Exception:
-            begun = False  # It may have begun nevertheless; the store knows.
-            self._peers.pop(peer, None)  # Until it says that it is there.
+            self._peers.forget(peer.id)  # It may have begun nevertheless; the store knows.
         finally:
-            self._asking[peer] -= 1
+            peer.asked -= 1
         if not begun:
-            self._shy[peer] = self._loop.time() + SHY_SECONDS
+            self._peers.refused(peer, self._loop.time())
         return begun
 
     def watch(self, tenant: str, thread_id: str) -> None:
@@ -391,30 +388,17 @@ class WireLink:
 
     def _meet(self, letter: Announce) -> None:
         if letter.leaving:
-            self._peers.pop(letter.sender, None)
+            self._peers.forget(letter.sender)
             return
-        self._peers[letter.sender] = (self._loop.time() + INTEREST_SECONDS, letter.serves)
+        self._peers.meet(letter.sender, self._loop.time(), serves=letter.serves)
         for tenant, thread_id in letter.watches:
             self.listener.watched(tenant, thread_id, INTEREST_SECONDS)
         if letter.hello:
             self._announce()
 
-    def next_server(self, *, ready: bool = False) -> str | None:
-        """One of those who serve, each in turn; None if none is known. `ready` leaves out who begins nothing now."""
-        now = self._loop.time()
-        for peer in [peer for peer, (until, _) in self._peers.items() if until < now]:
-            del self._peers[peer]
-            self._shy.pop(peer, None)
-        serving = [
-            peer for peer, (_, serves) in self._peers.items() if serves and not (ready and self._busy(peer))
-        ]
-        if not serving:
-            return None
-        self._turn += 1
-        return serving[self._turn % len(serving)]
-
-    def _busy(self, peer: str) -> bool:
-        return self._asking[peer] >= ASKED_AT_ONCE or self._shy.get(peer, 0.0) > self._loop.time()
+    def next_server(self) -> str | None:
+        """One of those who serve, each in turn; None if none is known."""
+        return self._peers.next_server(self._loop.time())
 
     def do(self, work: Coroutine[Any, Any, None]) -> None:
         """Work beside the connection, until the link is closed."""

@@ -82,15 +82,14 @@ async def begin(dispatch: Dispatcher, item: InboxItem, begun: asyncio.Future[boo
             act = _counted(dispatch, since, dispatch.opener.new(new, None, []), begun)
             await dispatch.drive(act, thread_id)
         except Conflict:
-            stored = None if begun.done() else await dispatch.env.store.load(thread_id)
+            stored = None if _fence(act) else await dispatch.env.store.load(thread_id)
             if stored is None or stored.thread.claimed or stored.thread.dead or stored.run or stored.inbox:
                 return
             history = await dispatch.opener.history(stored, new.agent_id) if stored.thread.head else []
             act = _counted(dispatch, since, dispatch.opener.new(new, stored, history), begun)
             await dispatch.drive(act, thread_id)
     except Exception as error:
-        fence = None if act is None else act.draft.fence
-        if fence is None:
+        if (fence := _fence(act)) is None:
             return  # Whoever asked keeps the input.
         if isinstance(error, Conflict | StaleFence | RuntimeClosed):
             await _release(dispatch, thread_id, fence)
@@ -99,7 +98,12 @@ async def begin(dispatch: Dispatcher, item: InboxItem, begun: asyncio.Future[boo
             await _release(dispatch, thread_id, fence, failed=explain(error))
     finally:
         if not begun.done():
-            begun.set_result(False)
+            begun.set_result(_fence(act) is not None)
+
+
+def _fence(act: Activation | None) -> Fence | None:
+    """What an activation writes with once its first commit is made."""
+    return None if act is None else act.draft.fence
 
 
 def _counted(dispatch: Dispatcher, since: float, act: Activation, begun: asyncio.Future[bool]) -> Activation:
@@ -107,7 +111,8 @@ def _counted(dispatch: Dispatcher, since: float, act: Activation, begun: asyncio
     loop, metrics = asyncio.get_running_loop(), dispatch.keeper.metrics
 
     def count(_: asyncio.Future[None]) -> None:
-        begun.set_result(True)
+        if not begun.done():
+            begun.set_result(True)
         metrics.claimed(loop.time() - since)
         metrics.first_step(loop.time() - since)
 

@@ -52,8 +52,8 @@ END
 $wakeful$
 """
 
-# Begins a run on a thread without one: under its owner's fence or, if `i[9]` is null, with a claim. It takes an item
-# of the inbox in or, if `i[4]` is null, what a request brought. `w`, `i` and `p` are ordered as in `beginning_of`.
+# Begins a run on a thread without one: under its owner's fence or, if `i[9]` is null, with a claim. It takes in an
+# item or, if `i[4]` is null, what a request brought. `w`, `i` and `p` are ordered as in `beginning_of`.
 # Gives the thread's version, head, epoch and inbox head. If the version isn't what the writer saw, it gives that
 # alone, and nothing if something else isn't as it was thought to be. Then nothing was written.
 _BEGIN = """
