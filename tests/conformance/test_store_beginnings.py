@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from store_suite import StoreFactory, everything, identity, item, message, record, step
 
-from wakeful.errors import Conflict, Repeated, StaleFence
+from wakeful.errors import Conflict, InboxMoved, Repeated, StaleFence
 from wakeful.stores import Commit, Fence, Store
 from wakeful.types.events import RunStart
 
@@ -93,6 +93,16 @@ async def test_a_run_takes_its_item_in_as_it_was_seen(open_store: StoreFactory, 
         assert (found.status, found.taken_by) == ("taken", "r1")
         with pytest.raises(Conflict):
             await store.commit(beginning("r2", taken=["a"], seen={"a": 0}, version=1))
+
+
+async def test_a_run_is_not_begun_before_what_came_to_the_inbox_unseen(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        await put(store, "a")
+        before = await everything(store)
+        with pytest.raises(InboxMoved):
+            await store.commit(beginning(request="q1", inbox_head=0))
+        assert await everything(store) == before
+        assert (await store.commit(beginning(request="q1", inbox_head=1))).version == 1
 
 
 async def test_runs_that_begin_together_are_as_those_that_begin_alone(open_store: StoreFactory) -> None:

@@ -149,6 +149,17 @@ async def test_a_worker_begins_no_more_than_it_has_room_for(tmp_path: Path) -> N
         assert most == 2
 
 
+async def test_input_has_its_turn_behind_what_waits_in_the_inbox(tmp_path: Path, scripted: Scripted) -> None:
+    async with cluster("sqlite-local", tmp_path) as places:
+        front, worker = await pair(places, Agent("agent", model=scripted("one", "two")))
+        silent = await places.runtime(Agent("agent", model=scripted()), serve=False, execute=False)
+        await silent._signals.close()  # Nobody hears of what it sends.
+        await silent.send("t", "first", agent="agent")
+        await soon(front.send("t", "second", agent="agent"))
+        await eventually(lambda: worker.metrics.text().count('finished_total{status="naturalend"} 2') == 1)
+        assert [m.text for m in await front.store.messages("t")] == ["first", "one", "second", "two"]
+
+
 async def test_what_is_limited_for_all_workers_is_claimed(tmp_path: Path, scripted: Scripted) -> None:
     bus = Watched()
     async with cluster("sqlite-local", tmp_path, bus) as places:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from ..errors import Conflict, RuntimeClosed, StaleFence, StoreError, UsageError, explain, report
+from ..errors import Conflict, InboxMoved, RuntimeClosed, StaleFence, StoreError, UsageError, explain, report
 from ..loop import Activation
 from ..stores import Claimed, Commit, Fence, InboxItem, ThreadView
 from ..tasks import SCHEDULE
@@ -80,13 +80,15 @@ async def begin(dispatch: Dispatcher, item: InboxItem, begun: asyncio.Future[boo
     try:
         try:
             act = _counted(dispatch, since, dispatch.opener.new(new, None, []), begun)
+            act.draft.inbox_head = 0
             await dispatch.drive(act, thread_id)
-        except Conflict:
+        except (Conflict, InboxMoved):
             stored = None if _fence(act) else await dispatch.env.store.load(thread_id)
             if stored is None or stored.thread.claimed or stored.thread.dead or stored.run or stored.inbox:
-                return
+                return  # Something else has its turn.
             history = await dispatch.opener.history(stored, new.agent_id) if stored.thread.head else []
             act = _counted(dispatch, since, dispatch.opener.new(new, stored, history), begun)
+            act.draft.inbox_head = stored.thread.inbox_head
             await dispatch.drive(act, thread_id)
     except Exception as error:
         if (fence := _fence(act)) is None:

@@ -64,7 +64,7 @@ DECLARE
     v_before text;
     t threads%ROWTYPE;
     a int := 10; -- behind which word, integer and payload the next row's are
-    b int := 9;
+    b int := 10;
     c int := 1;
 BEGIN
     SELECT * INTO t FROM threads WHERE tenant = w[1] AND id = w[2] FOR UPDATE;
@@ -80,7 +80,8 @@ BEGIN
     IF i[9] IS NULL AND t.version IS DISTINCT FROM i[1] THEN
         RETURN ARRAY[t.version];
     END IF;
-    IF t.open_run IS NOT NULL OR EXISTS (SELECT 1 FROM runs r WHERE r.tenant = w[1] AND r.id = w[6])
+    IF t.open_run IS NOT NULL OR t.inbox_head <> i[10]
+        OR EXISTS (SELECT 1 FROM runs r WHERE r.tenant = w[1] AND r.id = w[6])
         OR (i[9] IS NULL AND t.claim IS NOT NULL)
         OR (i[9] IS NOT NULL AND (t.claim IS DISTINCT FROM w[3] OR t.epoch <> i[9]))
         OR (i[4] IS NULL AND EXISTS (SELECT 1 FROM inbox x WHERE x.tenant = w[1] AND x.id = w[9]))
@@ -158,7 +159,7 @@ def beginning_of(plan: Plan) -> tuple[list[str | None], list[int | None], list[b
     run, (epoch, owner) = told.runs[0], told.fence or (None, told.claim)
     rare = told.tickets or told.decisions or told.tasks or told.chunks or told.blobs or told.state
     more = told.inbox or told.relays or told.pending or told.calls or commit.about is not None
-    if rare or more or told.inbox_head is not None or told.release or told.answered or owner is None:
+    if rare or more or told.release or told.answered or owner is None:
         return None
     if run.status != "running" or run.answer is not None or told.names != [run.id] or told.parent is not None:
         return None
@@ -167,7 +168,7 @@ def beginning_of(plan: Plan) -> tuple[list[str | None], list[int | None], list[b
     payloads: list[bytes | None] = [None, *plan.payloads]
     words = [told.tenant, told.thread, owner, told.id, run.wakes, run.id, run.agent, run.status, asked, run.root]
     integers = [told.version, told.lease, told.entries, commit.seen.get(asked), run.step, run.acting, run.priority]
-    integers += [len(told.log), epoch]
+    integers += [len(told.log), epoch, told.inbox_head]
     bodies = [payloads[run.i]]
     for entry in told.log:
         words += (entry.kind, entry.agent)
