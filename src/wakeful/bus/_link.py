@@ -90,6 +90,7 @@ class WireLink:
         self._peers = Peers()
         self._jobs: set[asyncio.Task[None]] = set()
         self._announcing = False
+        self._announced = asyncio.Event()
         self._hello = False
         self._loop = asyncio.get_running_loop()
         self._task = self._loop.create_task(self._run())
@@ -166,6 +167,7 @@ class WireLink:
         begun = False
         try:
             async with asyncio.timeout(BEGIN_SECONDS):
+                await self._announced.wait()  # Whoever begins knows who watches.
                 begun = await self.ask(peer.id, Begin(self.member_id, new_id(), sealed))
         except Exception:
             self._peers.forget(peer.id)  # It may have begun nevertheless; the store knows.
@@ -230,6 +232,7 @@ class WireLink:
 
     def _announce(self, *, hello: bool = False) -> None:
         self._announcing = True
+        self._announced.clear()
         self._hello |= hello
         self._stirred.set()
 
@@ -297,6 +300,8 @@ class WireLink:
             if parcels := self._take():
                 async with asyncio.timeout(SEND_SECONDS):
                     await self.send(parcels)
+                if not self._announcing:
+                    self._announced.set()
                 continue
             if self._closing:
                 async with asyncio.timeout(ANSWER_SECONDS):
