@@ -18,9 +18,9 @@ from ..types.codec import encode
 
 __all__ = ["Begins", "opened", "sealed"]
 
-# How old what is opened may be: whoever asked waits for half of that, and then asks nobody any more. Where clocks
-# differ by more, nothing is begun this way.
-MAX_AGE_MS = 500
+# How old what is opened may be: whoever asked waits so long, and then goes another way. Where clocks differ by more,
+# nothing is begun this way.
+MAX_AGE_MS = 250
 _NONCE, _TAG = 16, 32
 
 
