@@ -18,8 +18,8 @@ from ..types.codec import encode
 
 __all__ = ["Begins", "opened", "sealed"]
 
-# How old what is opened may be: whoever asked waits so long, and then goes another way. Where clocks differ by more,
-# nothing is begun this way.
+# How old what is opened may be: whoever asked waits so long, and then goes another way. Where clocks differ by
+# more, nothing is begun this way.
 MAX_AGE_MS = 250
 _NONCE, _TAG = 16, 32
 
