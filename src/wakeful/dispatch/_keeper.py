@@ -65,6 +65,7 @@ class Keeper:
         # Whether the last look found no more than there was room for, and none is under way.
         self._empty = False
         self._looks = asyncio.Event()
+        self._looked = asyncio.Event()
 
     @property
     def claims_only(self) -> bool:
@@ -106,7 +107,7 @@ class Keeper:
     def serve(self, retention: Retention | None) -> None:
         """Begin to look for what is due."""
         if self._service is None:
-            self._looks = asyncio.Event()
+            self._looks, self._looked = asyncio.Event(), asyncio.Event()
             if self._lease is None:  # Before anything is claimed, so that others see who serves.
                 self._lease = self.store.keep(self._owner)
             self._service = asyncio.get_running_loop().create_task(self._serve(retention))
@@ -126,12 +127,14 @@ class Keeper:
                         await self.store.tenant(tenant).prune(retention)
                 if self._unsure:
                     await self._give_back_strays()
+                self._looked.clear()
                 wait = await self._take_due()
                 if self.metrics.listener is not None and loop.time() >= next_read:
                     next_read = loop.time() + READ_EVERY
                     await read_backlog(self.metrics, self.store)
             except StoreError as error:
                 _log.warning("the store didn't answer: %s", explain(error))
+            self._looked.set()
             await self._pause(wait)
 
     def look(self) -> None:
@@ -183,6 +186,8 @@ class Keeper:
     async def asked(self, tenant: str, item: InboxItem) -> bool:
         """Begin a run that another process has input for, if there is room that nothing else waits for; True once
         it is committed. What is limited for all workers together is counted in the store, when it is claimed."""
+        if self._service is not None:
+            await self._looked.wait()  # It won't be long, and then it is known what waits.
         limited = self.capacity.per_tenant is not None or bool(self.capacity.per_agent)
         full = self.capacity.running is not None and self.metrics.active >= self.capacity.running
         if self._service is None or not self._empty or self._unsure or limited or full:
@@ -243,6 +248,7 @@ class Keeper:
         if service is not None:
             service.cancel()
             await asyncio.wait({service})
+        self._looked.set()  # Who asks is told that nothing more is begun.
 
     async def close(self) -> None:
         """Stop looking, and give the lease up."""
