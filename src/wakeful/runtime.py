@@ -179,7 +179,7 @@ class Runtime(Running):
             self._retry,
             lambda tenant, thread: self.tenant(tenant)._dispatch.wake(thread),
         )
-        signals = Signals(open_bus(self._bus_given), owner, lambda wake: self._shared.keeper.woken(wake))
+        signals = Signals(open_bus(self._bus_given), owner, lambda: self._shared.keeper)
         keeper = Keeper(
             env.store,
             owner,

@@ -11,7 +11,7 @@ import pytest
 
 from wakeful.cli._telemetry import report
 from wakeful.dispatch import Metrics
-from wakeful.stores import Backlog, Claimed, QueueSeen, Renewals, Tally
+from wakeful.stores import Backlog, QueueSeen, Renewals, Tally
 
 
 class Meter:
@@ -48,7 +48,7 @@ def test_claims_takeovers_and_latency_are_reported(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "opentelemetry.metrics", api)
     metrics = Metrics()
     assert report(metrics)
-    metrics.claimed(Claimed("default", "t", "agent", 1, 0, 40, 0, True))
+    metrics.claimed(0.04, taken_over=True)
     metrics.began()
     names = ["wakeful.claims", "wakeful.takeovers", "wakeful.dispatch_latency", "wakeful.runs_started"]
     assert [name for name, _, _ in meter.seen] == names

@@ -10,14 +10,16 @@ from store_suite import (
     StoreFactory,
     Writer,
     a_bit_of_everything,
+    due_threads,
     everything,
     item,
     message,
     record,
+    waiting,
 )
 
 from wakeful.errors import Conflict, InboxMoved
-from wakeful.stores import Commit
+from wakeful.stores import Commit, InboxItem, Store
 from wakeful.types.requests import ModelSettings
 from wakeful.types.runs import Principal, RunOptions
 from wakeful.types.tickets import Decision
@@ -136,3 +138,51 @@ async def test_of_many_deliveries_at_once_none_is_lost(open_store: StoreFactory)
         found = (await Writer(store).view()).inbox
         assert {i.id for i in found} == {f"i{n}" for n in range(20)}
         assert [i.position for i in found] == list(range(1, 21))
+
+
+async def test_what_is_for_an_idle_thread_is_refused_once_somebody_owns_it_or_a_run_is_open(
+    open_store: StoreFactory,
+) -> None:
+    async with open_store() as store:
+        new = await store.commit(Commit(thread_id="t1", inbox=[item("a")], idle=True))
+        assert (new.version, new.head, new.epoch, new.inbox_head) == (0, 0, 0, 1)
+        again = await store.commit(Commit(thread_id="t1", inbox=[item("b")], idle=True))
+        assert (again.epoch, again.inbox_head) == (0, 2)
+        writer = Writer(store)
+        await writer.claim()
+        await _refused(store, item("c"))
+        await writer.write(message("a"), runs=[record()], taken=["a", "b"])
+        await _refused(store, item("c"))
+        await writer.release(runs=[record(status="waiting", waiting=waiting("input"))])
+        await _refused(store, item("c"))
+        await writer.claim()
+        await writer.release(runs=[record(status="done")])
+        after = await store.commit(Commit(thread_id="t1", inbox=[item("c")], idle=True))
+        assert (after.epoch, after.inbox_head) == ((await writer.view()).thread.epoch, 3)
+        assert await due_threads(store) == ["t1"]
+
+
+async def test_what_is_for_an_idle_thread_is_refused_if_it_was_given_before(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        await store.commit(Commit(thread_id="t1", inbox=[item("a")], idle=True))
+        await _refused(store, item("a"))
+        await _refused(store, item("a", "t2"))
+        assert await store.load("t2") is None
+
+
+async def test_of_many_that_are_for_an_idle_thread_at_once_those_of_busy_ones_are_refused_alone(
+    open_store: StoreFactory,
+) -> None:
+    async with open_store() as store:
+        await Writer(store).claim()
+        sent = [Commit(thread_id=f"t{n}", inbox=[item(f"i{n}", f"t{n}")], idle=True) for n in range(8)]
+        found = await asyncio.gather(*[store.commit(commit) for commit in sent], return_exceptions=True)
+        assert [n for n, one in enumerate(found) if isinstance(one, Conflict)] == [1]
+        assert sorted(await due_threads(store)) == ["t0", *[f"t{n}" for n in range(2, 8)]]
+
+
+async def _refused(store: Store, given: InboxItem) -> None:
+    before = await everything(store)
+    with pytest.raises(Conflict, match=f"'{given.thread_id}' has an owner or an open run"):
+        await store.commit(Commit(thread_id=given.thread_id, inbox=[given], idle=True))
+    assert await everything(store) == before

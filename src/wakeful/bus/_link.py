@@ -13,8 +13,9 @@ from msgspec import Struct
 from ..errors import explain
 from ..types.codec import encode
 from ..types.ids import new_id
+from ._peers import Peers
 from ._protocol import INTEREST_SECONDS, Grown, Listener, Moved, News, Shown, Wake
-from ._wire import Announce, Happened, Heard, Key, Letter, Tell, WakeUp, news_of, parse, split
+from ._wire import Announce, Begin, Happened, Heard, Key, Letter, Tell, WakeUp, news_of, parse, split
 
 __all__ = ["Everybody", "Member", "Parcel", "Queue", "Thread", "WireLink"]
 
@@ -26,6 +27,8 @@ CONNECT_SECONDS = 10.0
 SEND_SECONDS = 10.0
 FIRST_PAUSE, LAST_PAUSE = 0.05, 5.0
 MAX_WAITING = 4096
+# How long one that was asked to begin a run is waited for.
+BEGIN_SECONDS = 0.25
 
 
 class Everybody(Struct, frozen=True):
@@ -84,10 +87,10 @@ class WireLink:
         self._parcels: dict[object, Parcel] = {}
         self._news: dict[Key, list[News]] = {}
         self._answers: dict[str, asyncio.Future[bool]] = {}
-        self._peers: dict[str, tuple[float, bool]] = {}
+        self._peers = Peers()
         self._jobs: set[asyncio.Task[None]] = set()
-        self._turn = 0
         self._announcing = False
+        self._announced = asyncio.Event()
         self._hello = False
         self._loop = asyncio.get_running_loop()
         self._task = self._loop.create_task(self._run())
@@ -117,15 +120,15 @@ class WireLink:
     async def serve_queue(self) -> None:
         """Begin to get wake-ups, if that takes something. May be called again."""
 
-    async def ask(self, owner: str, tell: Tell) -> bool:
+    async def ask(self, member_id: str, command: Tell | Begin) -> bool:
         """Send a command and wait for its answer."""
         answer: asyncio.Future[bool] = self._loop.create_future()
-        self._answers[tell.id] = answer
+        self._answers[command.id] = answer
         try:
-            self.post(Parcel(Member(owner), encode(tell)))
+            self.post(Parcel(Member(member_id), encode(command)))
             return await answer
         finally:
-            del self._answers[tell.id]
+            del self._answers[command.id]
 
     # -- the link --------------------------------------------------------------------------------------------
 
@@ -153,6 +156,26 @@ class WireLink:
                 return await self.ask(owner, Tell(self.member_id, new_id(), tenant, thread_id))
         except Exception:
             return False  # It may have heard nevertheless; the inbox has what it is about.
+
+    async def begin(self, sealed: bytes) -> bool:
+        """Ask one of those that serve to begin a run; whether it has."""
+        small = len(sealed) * 3 // 2 < self.max_bytes
+        peer = self._peers.next_to_begin(self._loop.time()) if self._healthy and small else None
+        if peer is None:
+            return False
+        peer.asked += 1
+        begun = False
+        try:
+            async with asyncio.timeout(BEGIN_SECONDS):
+                await self._announced.wait()  # Whoever begins knows who watches.
+                begun = await self.ask(peer.id, Begin(self.member_id, new_id(), sealed))
+        except Exception:
+            self._peers.forget(peer.id)  # It may have begun nevertheless; the store knows.
+        finally:
+            peer.asked -= 1
+        if not begun:
+            self._peers.refused(peer, self._loop.time())
+        return begun
 
     def watch(self, tenant: str, thread_id: str) -> None:
         """Get what happens on a thread from now on."""
@@ -209,6 +232,7 @@ class WireLink:
 
     def _announce(self, *, hello: bool = False) -> None:
         self._announcing = True
+        self._announced.clear()
         self._hello |= hello
         self._stirred.set()
 
@@ -276,6 +300,8 @@ class WireLink:
             if parcels := self._take():
                 async with asyncio.timeout(SEND_SECONDS):
                     await self.send(parcels)
+                if not self._announcing:
+                    self._announced.set()
                 continue
             if self._closing:
                 async with asyncio.timeout(ANSWER_SECONDS):
@@ -339,7 +365,7 @@ class WireLink:
                 answer = self._answers.get(number)
                 if answer is not None and not answer.done():
                     answer.set_result(heard)
-            case Tell():
+            case Tell() | Begin():
                 self.do(self._answer(letter))
             case WakeUp():
                 if not self._take_wake(letter) and not letter.passed_on:
@@ -355,15 +381,21 @@ class WireLink:
     def _take_wake(self, letter: WakeUp) -> bool:
         return self.serves and not self._closing and self.listener.woken(letter.wake)
 
-    async def _answer(self, tell: Tell) -> None:
-        heard = await self.listener.told(tell.tenant, tell.thread_id)
-        self.post(Parcel(Member(tell.sender), encode(Heard(tell.id, heard))))
+    async def _answer(self, command: Tell | Begin) -> None:
+        heard = await self.obey(command)
+        self.post(Parcel(Member(command.sender), encode(Heard(command.id, heard))))
+
+    async def obey(self, command: Tell | Begin) -> bool:
+        """Do what a command says; whether it was done."""
+        if isinstance(command, Tell):
+            return await self.listener.told(command.tenant, command.thread_id)
+        return self.serves and not self._closing and await self.listener.asked(command.sealed)
 
     def _meet(self, letter: Announce) -> None:
         if letter.leaving:
-            self._peers.pop(letter.sender, None)
+            self._peers.forget(letter.sender)
             return
-        self._peers[letter.sender] = (self._loop.time() + INTEREST_SECONDS, letter.serves)
+        self._peers.meet(letter.sender, self._loop.time(), serves=letter.serves)
         for tenant, thread_id in letter.watches:
             self.listener.watched(tenant, thread_id, INTEREST_SECONDS)
         if letter.hello:
@@ -371,14 +403,7 @@ class WireLink:
 
     def next_server(self) -> str | None:
         """One of those who serve, each in turn; None if none is known."""
-        now = self._loop.time()
-        for peer in [peer for peer, (until, _) in self._peers.items() if until < now]:
-            del self._peers[peer]
-        serving = [peer for peer, (_, serves) in self._peers.items() if serves]
-        if not serving:
-            return None
-        self._turn += 1
-        return serving[self._turn % len(serving)]
+        return self._peers.next_server(self._loop.time())
 
     def do(self, work: Coroutine[Any, Any, None]) -> None:
         """Work beside the connection, until the link is closed."""

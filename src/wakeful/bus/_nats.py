@@ -17,7 +17,7 @@ from ..types.codec import decode, encode
 from ._link import CONNECT_SECONDS, Everybody, Member, Parcel, Queue, Thread, WireLink
 from ._nats_settings import NatsSettings
 from ._protocol import Listener
-from ._wire import Heard, Key, Tell, parse
+from ._wire import Begin, Heard, Key, Tell, parse
 
 __all__ = ["NatsBus"]
 
@@ -107,9 +107,10 @@ class _NatsLink(WireLink):
         for parcel in parcels:
             await self._client.publish(self._subject(parcel.to), parcel.body)
 
-    async def ask(self, owner: str, tell: Tell) -> bool:
+    async def ask(self, member_id: str, command: Tell | Begin) -> bool:
         """Send a command and wait for its answer. If nobody has that id, the server says so at once."""
-        answer = await self._client.request(self._subject(Member(owner)), encode(tell), timeout=CONNECT_SECONDS)
+        subject = self._subject(Member(member_id))
+        answer = await self._client.request(subject, encode(command), timeout=CONNECT_SECONDS)
         return decode(answer.data, Heard).heard
 
     async def listen(self, tenant: str, thread_id: str) -> None:
@@ -139,13 +140,13 @@ class _NatsLink(WireLink):
 
     async def _asked(self, message: Any) -> None:
         letter = parse(message.data)
-        if isinstance(letter, Tell):
+        if isinstance(letter, Tell | Begin):
             self.do(self._reply(message, letter))
 
-    async def _reply(self, message: Any, tell: Tell) -> None:
-        heard = await self.listener.told(tell.tenant, tell.thread_id)
+    async def _reply(self, message: Any, command: Tell | Begin) -> None:
+        heard = await self.obey(command)
         try:
-            await message.respond(encode(Heard(tell.id, heard)))
+            await message.respond(encode(Heard(command.id, heard)))
         except Exception as error:
             await self._failed(error)  # The connection is gone, and with it whoever asked.
 
@@ -212,4 +213,6 @@ class _NatsLink(WireLink):
         except TimeoutError:
             return
         self.receive(message.data)
+        for _ in range(2):  # Whoever was woken goes first, up to what it asks of the store.
+            await asyncio.sleep(0)
         await message.ack()

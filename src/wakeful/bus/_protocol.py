@@ -57,6 +57,10 @@ class Listener(Protocol):
         """A thread's inbox has something new. True once the run has heard, False if it doesn't run here."""
         ...
 
+    async def asked(self, sealed: bytes) -> bool:
+        """Somebody elsewhere has a run to begin. True once it has begun, False if it hasn't and won't."""
+        ...
+
     def watched(self, tenant: str, thread_id: str, seconds: float) -> None:
         """Somebody elsewhere watches a thread, and will for so long unless this is said again."""
         ...
@@ -67,7 +71,7 @@ class Listener(Protocol):
 
 
 class Link(Protocol):
-    """One process's end of a bus. Nothing here raises or waits for the network but `tell` and `close`."""
+    """One process's end of a bus. Nothing here raises; `tell`, `begin` and `close` wait for the network."""
 
     deltas: bool
     """Whether live events get through. Where they don't, readers follow the stream checkpoints."""
@@ -87,6 +91,11 @@ class Link(Protocol):
 
     async def tell(self, owner: str, tenant: str, thread_id: str) -> bool:
         """Ask a thread's owner to look into its inbox; whether it has. False if that isn't known in a second."""
+        ...
+
+    async def begin(self, sealed: bytes) -> bool:
+        """Ask one of those that serve to begin a run; whether it has. False if nobody is known to serve, or if it
+        isn't known in time whether somebody has."""
         ...
 
     def watch(self, tenant: str, thread_id: str) -> None:

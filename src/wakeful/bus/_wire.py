@@ -10,7 +10,7 @@ from msgspec import Raw, Struct
 from ..types.codec import decode_event, encode
 from ._protocol import Grown, Moved, News, Shown, Wake
 
-__all__ = ["Announce", "Happened", "Heard", "Letter", "Tell", "WakeUp", "news_of", "parse", "split"]
+__all__ = ["Announce", "Begin", "Happened", "Heard", "Letter", "Tell", "WakeUp", "news_of", "parse", "split"]
 
 Key = tuple[str, str]
 """A tenant and a thread."""
@@ -43,8 +43,16 @@ class Tell(Struct, frozen=True, tag="tell"):
     thread_id: str
 
 
+class Begin(Struct, frozen=True, tag="begin"):
+    """A run to begin, asked of one that serves. What it is, only those know who have the store."""
+
+    sender: str
+    id: str
+    sealed: bytes
+
+
 class Heard(Struct, frozen=True, tag="heard"):
-    """The owner's answer to a command."""
+    """The answer to a command: whether it was done."""
 
     id: str
     heard: bool
@@ -59,7 +67,7 @@ class Happened(Struct, frozen=True, tag="happened"):
     news: list[Raw]
 
 
-Letter = Announce | WakeUp | Tell | Heard | Happened
+Letter = Announce | WakeUp | Tell | Begin | Heard | Happened
 
 
 class _ShownRaw(Struct, frozen=True, tag="shown"):

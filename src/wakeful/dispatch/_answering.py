@@ -27,7 +27,7 @@ from ..types.ids import new_id
 from ..types.runs import Failed, RunRecord, Stopped
 from ..types.tickets import Decision, Ticket
 from ._intake import is_answered
-from ._local import Dispatcher, free_at
+from ._local import Dispatcher
 from ._parked import check_resumable
 from ._results import NewRun, RunResult, item_of
 from ._tickets import check_pending, closed_error, find_ticket, item_for
@@ -40,6 +40,16 @@ __all__ = ["answer", "cancel", "resume", "retry", "send"]
 async def send(dispatch: Dispatcher, new: NewRun, policy: InputPolicy | None) -> None:
     """Put input into the thread's inbox, or start a run in the background if the thread is free."""
     dispatch.check_open()
+    await dispatch.check_room()
+    # Whoever is asked may begin and not be able to say so: its run is none to be rejected for, or to interrupt.
+    ask = policy not in ("reject", "interrupt")
+    if not await dispatch.offer(item_of(new, policy or "queue"), ask=ask):
+        await _send_to_busy(dispatch, new, policy)
+    if dispatch.execute:
+        await dispatch.pump(new.thread_id)
+
+
+async def _send_to_busy(dispatch: Dispatcher, new: NewRun, policy: InputPolicy | None) -> None:
     thread = await dispatch.env.store.thread(new.thread_id)
     # What waits there is read only if something does.
     waits = thread is not None and thread.open_run_id is not None
@@ -51,12 +61,9 @@ async def send(dispatch: Dispatcher, new: NewRun, policy: InputPolicy | None) ->
         waiting = stored.run.waiting if stored is not None and stored.run is not None else None
         steers = waiting is not None and ("input" in waiting.wakes or waiting.reason == "timer")
         policy = "steer" if steers else "queue"
-    await dispatch.check_room()
-    await dispatch.deliver(item_of(new, policy), free=free_at(thread))
+    await dispatch.deliver(item_of(new, policy))
     if busy and policy == "interrupt" and stored is not None and stored.run is not None:
         await cancel(dispatch, stored.run.id, "interrupted by new input")
-    if dispatch.execute:
-        await dispatch.pump(new.thread_id)
 
 
 async def answer(dispatch: Dispatcher, decision: Decision) -> RunResult:

@@ -59,7 +59,8 @@ async def spawn(
         lineage=Identity(run_id, thread_id, child.agent_id, run_id, None, owner, None, "task", depth),
     )
     if owner is None:
-        await dispatch.deliver(item)
+        if not await dispatch.offer(item):
+            await dispatch.deliver(item)
     else:
         await _own(dispatch, record, item, child)
     if request_id is not None and (first := await store.item(request_id)) is not None and first.run_id != run_id:

@@ -1,4 +1,5 @@
-"""Going on with a thread that was claimed: what it is due for, or giving it back."""
+"""Going on with a thread that was claimed: what it is due for, or giving it back; and beginning with one that is
+claimed by that."""
 
 from __future__ import annotations
 
@@ -8,7 +9,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..errors import Conflict, RuntimeClosed, StaleFence, StoreError, UsageError, explain, report
+from msgspec.structs import replace
+
+from ..errors import Conflict, InboxMoved, RuntimeClosed, StaleFence, StoreError, UsageError, explain, report
 from ..loop import Activation
 from ..stores import Claimed, Commit, Fence, InboxItem, ThreadView
 from ..tasks import SCHEDULE
@@ -19,7 +22,7 @@ from ._schedules import fire
 if TYPE_CHECKING:
     from ._local import Dispatcher
 
-__all__ = ["go_on", "is_due", "next_input"]
+__all__ = ["begin", "go_on", "is_due", "next_input"]
 
 _log = logging.getLogger("wakeful")
 
@@ -67,6 +70,57 @@ async def go_on(dispatch: Dispatcher, claimed: Claimed, fence: Fence) -> None:
         if not heard:
             report(_log, error, "thread %r is due, and going on with it failed", thread_id)
         await _release(dispatch, thread_id, fence, failed=explain(error))
+
+
+async def begin(dispatch: Dispatcher, item: InboxItem, begun: asyncio.Future[bool]) -> None:
+    """Run input that another process has, on a thread that nobody runs. The first commit takes it in and claims
+    the thread; `begun` says whether that was made. Most threads are new, and are taken to be at first."""
+    thread_id, since = item.thread_id, asyncio.get_running_loop().time()
+    new, act = replace(new_run_of(item), item_id=None, request_id=item.id), None
+    try:
+        try:
+            act = _counted(dispatch, since, dispatch.opener.new(new, None, []), begun)
+            act.draft.inbox_head = 0
+            await dispatch.drive(act, thread_id)
+        except (Conflict, InboxMoved):
+            stored = None if _fence(act) else await dispatch.env.store.load(thread_id)
+            if stored is None or stored.thread.claimed or stored.thread.dead or stored.run or stored.inbox:
+                return  # Something else has its turn.
+            history = await dispatch.opener.history(stored, new.agent_id) if stored.thread.head else []
+            act = _counted(dispatch, since, dispatch.opener.new(new, stored, history), begun)
+            act.draft.inbox_head = stored.thread.inbox_head
+            await dispatch.drive(act, thread_id)
+    except Exception as error:
+        if (fence := _fence(act)) is None:
+            return  # Whoever asked keeps the input.
+        if isinstance(error, Conflict | StaleFence | RuntimeClosed):
+            await _release(dispatch, thread_id, fence)
+        else:
+            report(_log, error, "thread %r was begun with, and going on with it failed", thread_id)
+            await _release(dispatch, thread_id, fence, failed=explain(error))
+    finally:
+        if not begun.done():
+            begun.set_result(_fence(act) is not None)
+
+
+def _fence(act: Activation | None) -> Fence | None:
+    """What an activation writes with once its first commit is made."""
+    return None if act is None else act.draft.fence
+
+
+def _counted(dispatch: Dispatcher, since: float, act: Activation, begun: asyncio.Future[bool]) -> Activation:
+    """Have it said and counted when the activation's first commit claims its thread."""
+    loop, metrics = asyncio.get_running_loop(), dispatch.keeper.metrics
+
+    def count(_: asyncio.Future[None]) -> None:
+        if not begun.done():
+            begun.set_result(True)
+        metrics.claimed(loop.time() - since)
+        metrics.first_step(loop.time() - since)
+
+    act.draft.begun = loop.create_future()
+    act.draft.begun.add_done_callback(count)
+    return act
 
 
 def _first(dispatch: Dispatcher, claimed: Claimed, since: float, act: Activation) -> Activation:

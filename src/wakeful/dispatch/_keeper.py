@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Coroutine
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..bus import Wake
 from ..clock import Clock, SystemClock
 from ..errors import Conflict, StaleFence, StoreError, explain
-from ..stores import Claimed, Claims, Commit, Fence, Lease, Retention, Store
+from ..stores import Claims, Commit, Fence, InboxItem, Lease, Retention, Store
 from ..types.limits import Capacity
-from ._claimed import go_on
+from ._claimed import begin, go_on
 from ._metrics import Metrics, read_backlog
 from ._signals import Signals
 
@@ -47,7 +47,7 @@ class Keeper:
         agents: Collection[str],
         capacity: Capacity,
     ) -> None:
-        self._store = store
+        self.store = store
         self._signals = signals
         self._owner = owner
         self._clock = clock
@@ -62,7 +62,10 @@ class Keeper:
         self._pulse: asyncio.Task[None] | None = None
         self._service: asyncio.Task[None] | None = None
         self._active = 0
+        # Whether the last look found no more than there was room for, and none is under way.
+        self._empty = False
         self._looks = asyncio.Event()
+        self._looked = asyncio.Event()
 
     @property
     def claims_only(self) -> bool:
@@ -75,8 +78,8 @@ class Keeper:
         """A run begins here."""
         self._active += 1
         if self._lease is None:
-            self._lease = self._store.keep(self._owner)
-        if self._active == 1 and self._store.durable:
+            self._lease = self.store.keep(self._owner)
+        if self._active == 1 and self.store.durable:
             self._pulse = asyncio.get_running_loop().create_task(self._beat())
 
     def rest(self) -> None:
@@ -94,7 +97,7 @@ class Keeper:
             # A claim's own commit says what was in its inbox: there is nothing to hear of at first.
             await asyncio.sleep(PULSE_WITH_BUS if self._signals.healthy else PULSE)
             try:
-                for tenant, thread_id, head in await self._store.claims(self._owner):
+                for tenant, thread_id, head in await self.store.claims(self._owner):
                     await self._dispatcher(tenant).hear(thread_id, head)
             except StoreError as error:
                 _log.warning("the store didn't answer: %s", explain(error))
@@ -104,9 +107,9 @@ class Keeper:
     def serve(self, retention: Retention | None) -> None:
         """Begin to look for what is due."""
         if self._service is None:
-            self._looks = asyncio.Event()
+            self._looks, self._looked = asyncio.Event(), asyncio.Event()
             if self._lease is None:  # Before anything is claimed, so that others see who serves.
-                self._lease = self._store.keep(self._owner)
+                self._lease = self.store.keep(self._owner)
             self._service = asyncio.get_running_loop().create_task(self._serve(retention))
             self._signals.serve()
 
@@ -120,16 +123,18 @@ class Keeper:
             try:
                 if retention is not None and loop.time() >= next_prune:
                     next_prune = loop.time() + PRUNE_EVERY
-                    for tenant in await self._store.tenants():
-                        await self._store.tenant(tenant).prune(retention)
+                    for tenant in await self.store.tenants():
+                        await self.store.tenant(tenant).prune(retention)
                 if self._unsure:
                     await self._give_back_strays()
+                self._looked.clear()
                 wait = await self._take_due()
                 if self.metrics.listener is not None and loop.time() >= next_read:
                     next_read = loop.time() + READ_EVERY
-                    await read_backlog(self.metrics, self._store)
+                    await read_backlog(self.metrics, self.store)
             except StoreError as error:
                 _log.warning("the store didn't answer: %s", explain(error))
+            self._looked.set()
             await self._pause(wait)
 
     def look(self) -> None:
@@ -154,16 +159,20 @@ class Keeper:
     async def _take_due(self) -> float | None:
         """Claim what is due, as far as there is room, and begin with it; returns the seconds until something else
         is, if that is known."""
+        self._empty = False
         while True:
             room = MAX_CLAIM if self.capacity.running is None else self.capacity.running - self.metrics.active
             if room <= 0:
                 return None  # Whoever ends looks again.
             claims = await self._claim(room)
             for one in claims.claimed:
-                self._begin(one)
+                dispatch = self._dispatcher(one.tenant)
+                self.metrics.claimed(one.waited / 1000, taken_over=one.taken_over)
+                self._begin(dispatch, one.thread_id, go_on(dispatch, one, Fence(one.epoch, self._owner)))
             if claims.unsure:
                 await self._give_back_strays()
             if len(claims.claimed) < room:
+                self._empty = True
                 return None if claims.wait is None else claims.wait / 1000
 
     def woken(self, wake: Wake) -> bool:
@@ -174,11 +183,28 @@ class Keeper:
         self._looks.set()
         return True
 
+    async def asked(self, tenant: str, item: InboxItem) -> bool:
+        """Begin a run that another process has input for, if there is room that nothing else waits for; True once
+        it is committed. What is limited for all workers together is counted in the store, when it is claimed."""
+        if self._service is not None:
+            await self._looked.wait()  # It won't be long, and then it is known what waits.
+        limited = self.capacity.per_tenant is not None or bool(self.capacity.per_agent)
+        full = self.capacity.running is not None and self.metrics.active >= self.capacity.running
+        if self._service is None or not self._empty or self._unsure or limited or full:
+            return False
+        dispatch = self._dispatcher(tenant)
+        known = item.agent_id in self.agents and item.kind == "input" and item.message is not None
+        if not known or dispatch.closed or dispatch.goes_on(item.thread_id):
+            return False
+        begun: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._begin(dispatch, item.thread_id, begin(dispatch, item, begun))
+        return await begun
+
     async def _claim(self, room: int) -> Claims:
         # A clock of its own says what is due; the system's may be wrong, and the store's is right.
         now = None if isinstance(self._clock, SystemClock) else self._clock.now()
         try:
-            return await self._store.claim(
+            return await self.store.claim(
                 self._owner,
                 agents=self.agents,
                 limit=room,
@@ -190,18 +216,16 @@ class Keeper:
             self._unsure = True
             raise
 
-    def _begin(self, claimed: Claimed) -> None:
-        dispatch = self._dispatcher(claimed.tenant)
-        self.metrics.claimed(claimed)
+    def _begin(self, dispatch: Dispatcher, thread_id: str, work: Coroutine[Any, Any, None]) -> None:
+        self.metrics.active += 1
         self.hold()
-        dispatch.waking.add(claimed.thread_id)
-        work = go_on(dispatch, claimed, Fence(claimed.epoch, self._owner))
+        dispatch.waking.add(thread_id)
         task = asyncio.get_running_loop().create_task(work)
         dispatch.track(task)
-        task.add_done_callback(lambda _: self._end(dispatch, claimed))
+        task.add_done_callback(lambda _: self._end(dispatch, thread_id))
 
-    def _end(self, dispatch: Dispatcher, claimed: Claimed) -> None:
-        dispatch.waking.discard(claimed.thread_id)
+    def _end(self, dispatch: Dispatcher, thread_id: str) -> None:
+        dispatch.waking.discard(thread_id)
         self.metrics.active -= 1
         self.rest()
         self._looks.set()
@@ -209,7 +233,7 @@ class Keeper:
     async def _give_back_strays(self) -> None:
         """Give back what this process claimed and doesn't know of, because a connection broke."""
         self._unsure = False
-        for tenant, thread_id, _ in await self._store.claims(self._owner):
+        for tenant, thread_id, _ in await self.store.claims(self._owner):
             dispatch = self._dispatcher(tenant)
             stored = await dispatch.env.store.load(thread_id)
             if stored is None or thread_id in dispatch.active or thread_id in dispatch.waking:
@@ -224,6 +248,7 @@ class Keeper:
         if service is not None:
             service.cancel()
             await asyncio.wait({service})
+        self._looked.set()  # Who asks is told that nothing more is begun.
 
     async def close(self) -> None:
         """Stop looking, and give the lease up."""

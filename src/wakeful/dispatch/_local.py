@@ -27,7 +27,7 @@ from ..errors import (
     report,
 )
 from ..loop import Activation, Environment
-from ..stores import Commit, InboxItem, ThreadRecord, ThreadView
+from ..stores import Commit, InboxItem, ThreadView
 from ..tasks import SCHEDULE
 from ..types.runs import RunRecord
 from ._claimed import is_due, next_input
@@ -41,7 +41,7 @@ from ._signals import Signals
 from ._trees import follow, settle, tickets_below, waits_for_tasks
 from ._turns import Turns
 
-__all__ = ["Dispatcher", "free_at"]
+__all__ = ["Dispatcher"]
 
 _log = logging.getLogger("wakeful")
 
@@ -110,7 +110,7 @@ class Dispatcher:
             )
         if new.request_id is not None and (first := await self._taker(new.request_id)) is not None:
             return await self._again(first, opened, begun)
-        stored = None if fresh else await self.env.store.load(new.thread_id)
+        stored = await self.env.store.load(new.thread_id) if self.execute and not fresh else None
         run_id = new.run_id
         while True:
             try:
@@ -123,8 +123,7 @@ class Dispatcher:
                 if opened is not None:
                     opened(new.run_id if act is None else act.identity.root_run_id)
                 if act is None:
-                    seen = None if stored is None else stored.thread
-                    return await self.turns.wait(new, begun, free=free_at(seen))
+                    return await self.turns.wait(new, begun)
                 result = await self.drive(act, new.thread_id)
                 return result if result.status == "done" else await self.whole(result, act)
             except Conflict:
@@ -151,18 +150,31 @@ class Dispatcher:
             begun.set_result(None)
         return await self.wait(run_id)
 
-    async def deliver(self, item: InboxItem, *, free: int | None = None) -> None:
+    async def deliver(self, item: InboxItem) -> None:
         """Put an item into its thread's inbox, and tell the run if it runs here; else whoever has the thread or
-        may run it hears of it. `free` is the epoch at which the thread was seen without an owner."""
+        may run it hears of it."""
         committed = await self.env.store.commit(Commit(thread_id=item.thread_id, inbox=[item]))
         # Not the item itself: one of that id may have been taken in long ago, and then there is nothing to hear.
         if item.thread_id in self.active:
             await self.hear(item.thread_id, committed.inbox_head)
-        elif free == committed.epoch:  # Each claim raises the epoch: there is no owner to look for.
-            if not self.execute:
-                self.signals.wake(self.tenant, item.thread_id, item.agent_id or "")
         elif self.signals.joined:
             self._spawn(self.signals.tell(self, item.thread_id, item.agent_id))
+
+    async def offer(self, item: InboxItem, *, ask: bool = False) -> bool:
+        """Put input into the inbox of a thread that nobody runs; whoever may run it hears of it. With `ask`, one
+        that serves is asked before to begin with it: then the run has it. False, and nothing was done, if somebody
+        has the thread or it was given the input before."""
+        if item.thread_id in self.active:
+            return False
+        if ask and not self.execute and item.at is None and await self.signals.begin(self, item):
+            return True
+        try:
+            await self.env.store.commit(Commit(thread_id=item.thread_id, inbox=[item], idle=True))
+        except Conflict:
+            return False  # Perhaps because one who was asked began with it, and couldn't say so.
+        if not self.execute:
+            self.signals.wake(self.tenant, item.thread_id, item.agent_id or "")
+        return True
 
     async def check_room(self) -> None:
         """Refuse input where as much waits for a worker as may."""
@@ -413,13 +425,6 @@ class Dispatcher:
                 else:
                     act.cancel("the runtime was closed")
             await asyncio.wait({*self.tasks, *ends})
-
-
-def free_at(thread: ThreadRecord | None) -> int | None:
-    """The epoch at which a thread was seen without an owner; None if it had one."""
-    if thread is None:
-        return 0
-    return None if thread.claimed else thread.epoch
 
 
 def _stopped(act: Activation) -> RuntimeClosed:

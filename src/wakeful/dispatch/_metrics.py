@@ -11,7 +11,7 @@ from typing import Any, Literal, cast
 from msgspec import Struct
 
 from ..errors import Conflict, InboxFull, InboxMoved, Repeated, StaleFence, StoreError
-from ..stores import Backlog, Claimed, Renewals, Store
+from ..stores import Backlog, Renewals, Store
 from ..types.runs import RunRecord
 
 __all__ = ["INSTRUMENTS", "Instrument", "Metrics", "Sample", "read_backlog"]
@@ -114,13 +114,12 @@ class Metrics:
 
     # -- what happens ----------------------------------------------------------------------------------------
 
-    def claimed(self, claimed: Claimed) -> None:
-        """A dispatch was claimed."""
-        self.active += 1
+    def claimed(self, waited: float, *, taken_over: bool = False) -> None:
+        """A dispatch was claimed that was due for so many seconds."""
         self._count("wakeful_claims_total")
-        if claimed.taken_over:
+        if taken_over:
             self._count("wakeful_takeovers_total")
-        self._took("wakeful_dispatch_latency_seconds", claimed.waited / 1000)
+        self._took("wakeful_dispatch_latency_seconds", waited)
 
     def first_step(self, seconds: float) -> None:
         """A claimed activation made its first commit, so long after it was due."""

@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..bus import Bus, Grown, Link, Moved, News, Shown, Wake
 from ..errors import StoreError, explain
+from ..stores import InboxItem, Store
 from ..types.events import Delta, Event
+from ..types.ids import now_ms
+from ._sealing import Begins, opened, sealed
 
 if TYPE_CHECKING:
     from ._local import Dispatcher
@@ -31,6 +34,20 @@ class Hears(Protocol):
 
     def push(self, event: News) -> None:
         """Take it in; never blocks."""
+        ...
+
+
+class Serves(Protocol):
+    """Whoever runs in this process what is due."""
+
+    store: Store
+
+    def woken(self, wake: Wake) -> bool:
+        """A thread is due; False if it isn't one for this process."""
+        ...
+
+    async def asked(self, tenant: str, item: InboxItem) -> bool:
+        """A run is to begin with this input; True once it has."""
         ...
 
 
@@ -65,10 +82,11 @@ class _Forward:
 class Signals:
     """One for each runtime, for all tenants. Without a bus, or while it is away, nothing here does anything."""
 
-    def __init__(self, bus: Bus | None, owner: str, woken: Callable[[Wake], bool]) -> None:
+    def __init__(self, bus: Bus | None, owner: str, serves: Callable[[], Serves]) -> None:
         self._bus = bus
         self._owner = owner
-        self._woken = woken
+        self._serves = serves
+        self._secret: bytes | None = None
         self._link: Link | None = None
         self._dispatchers: dict[str, Dispatcher] = {}
         self._readers: dict[Key, tuple[Hears, ...]] = {}
@@ -127,6 +145,23 @@ class Signals:
         if self._link is not None:
             self._link.wake(Wake(tenant, thread_id, agent_id))
 
+    async def begin(self, dispatch: Dispatcher, item: InboxItem) -> bool:
+        """Ask one of those that serve to begin a run with input. True once that is committed; False if it isn't,
+        as far as is known."""
+        link = self._link
+        if link is None or not link.healthy or (key := await self._key(dispatch.env.store)) is None:
+            return False
+        return await link.begin(sealed(key, Begins(dispatch.tenant, now_ms(), item)))
+
+    async def _key(self, store: Store) -> bytes | None:
+        """What such input is sealed with; a store that gives no key has none that is begun so."""
+        if self._secret is None and (secret := getattr(store, "secret", None)) is not None:
+            try:
+                self._secret = await secret()
+            except StoreError as error:
+                _log.debug("the store gave no key: %s", explain(error))
+        return self._secret
+
     # -- watching --------------------------------------------------------------------------------------------
 
     def watch(self, tenant: str, thread_id: str, reader: Hears) -> None:
@@ -152,7 +187,14 @@ class Signals:
 
     def woken(self, wake: Wake) -> bool:
         """A thread is due."""
-        return self._woken(wake)
+        return self._serves().woken(wake)
+
+    async def asked(self, sealed: bytes) -> bool:
+        """Somebody elsewhere has a run to begin."""
+        serves = self._serves()
+        key = await self._key(serves.store)
+        begins = None if key is None else opened(key, sealed, now_ms())
+        return begins is not None and await serves.asked(begins.tenant, begins.item)
 
     async def told(self, tenant: str, thread_id: str) -> bool:
         """There is something new in the inbox of a thread that may run here."""

@@ -29,7 +29,7 @@ class Turns:
     def __contains__(self, item_id: str) -> bool:
         return item_id in self._waiting
 
-    async def wait(self, new: NewRun, begun: asyncio.Future[None] | None, *, free: int | None = None) -> RunResult:
+    async def wait(self, new: NewRun, begun: asyncio.Future[None] | None) -> RunResult:
         """Wait in the thread's inbox for the run that takes this input, and for what it comes to."""
         item = item_of(new, "queue")
         if (same := self._waiting.get(item.id)) is not None:
@@ -41,7 +41,7 @@ class Turns:
         turn.add_done_callback(_heard)
         self._waiting[item.id] = turn
         try:
-            result = await self._turn_of(new, item, turn, begun, free)
+            result = await self._turn_of(new, item, turn, begun)
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError):
                 self._withdraw(item, new)
@@ -61,11 +61,11 @@ class Turns:
         item: InboxItem,
         turn: asyncio.Future[RunResult],
         begun: asyncio.Future[None] | None,
-        free: int | None,
     ) -> RunResult:
         dispatch = self._dispatch
         await dispatch.check_room()
-        await dispatch.deliver(item, free=free)
+        if dispatch.execute or not await dispatch.offer(item, ask=True):
+            await dispatch.deliver(item)
         if begun is not None and not begun.done():
             begun.set_result(None)
         if dispatch.execute:

@@ -41,6 +41,7 @@ class Draft:
         "claim",
         "fence",
         "identity",
+        "inbox_head",
         "log",
         "more",
         "notices",
@@ -61,6 +62,8 @@ class Draft:
         self.version: int | None = None
         self.claim: str | None = None
         self.request: str | None = None
+        # Which head of the inbox a claim depends on, if it does.
+        self.inbox_head: int | None = None
         self.begun: Future[None] | None = None
         self.more = False
         self.notices: tuple[SentNotice, ...] = ()
@@ -155,6 +158,7 @@ class Draft:
     def _add_more(self, commit: Commit) -> None:
         if self.claim is not None:
             commit.claim, commit.version, commit.request = self.claim, self.version, self.request
+            commit.inbox_head = commit.inbox_head if self.inbox_head is None else self.inbox_head
         if self.state.changes:
             commit.state = self._writes()
         if not self.more:
@@ -185,7 +189,7 @@ class Draft:
     def _clear_more(self, commit: Commit, committed: Committed) -> None:
         if self.claim is not None:
             self.fence = Fence(committed.epoch, self.claim)
-            self.claim = self.version = self.request = None
+            self.claim = self.version = self.request = self.inbox_head = None
         if self.state.changes:
             self.state.changes = {}
         if not self.more:

@@ -19,7 +19,7 @@ from ._plain import PUT_LOG, Known, log_row, write_plain
 from ._protocol import Commit, Committed, InboxItem
 from ._relays import Relay, check_revision
 from ._rows import Packer, call_body, entries_of
-from ._rules import IDLE_WAKES, MAX_PENDING, answers, due_time, root_of, wakes_of, woken, writes
+from ._rules import IDLE_WAKES, MAX_PENDING, answers, due_time, not_idle, root_of, wakes_of, woken, writes
 
 __all__ = ["apply"]
 
@@ -131,6 +131,8 @@ def _check(write: _Write, thread: _Thread | None, changes: bool, alive: Callable
             raise Conflict(f"thread {name!r} is at version {version}, not {commit.version}")
     if commit.inbox_head is not None and commit.inbox_head != (0 if thread is None else thread.inbox_head):
         raise InboxMoved(f"thread {name!r} has new items in its inbox")
+    if commit.idle:
+        _check_idle(write, thread)
     if commit.request is not None:
         sql = "SELECT taken_by FROM inbox WHERE tenant = ? AND id = ?"
         if (row := write.run(sql, (write.tenant, commit.request)).fetchone()) is not None:
@@ -143,6 +145,13 @@ def _check(write: _Write, thread: _Thread | None, changes: bool, alive: Callable
         sql = """SELECT t.id, i.status, i.revision FROM inbox i JOIN threads t ON t.no = i.thread
                  WHERE i.tenant = ? AND i.id = ?"""
         check_pending(commit, lambda item_id: write.run(sql, (write.tenant, item_id)).fetchone())
+
+
+def _check_idle(write: _Write, thread: _Thread | None) -> None:
+    busy = thread is not None and (thread.claim is not None or thread.open_run is not None)
+    sql = "SELECT 1 FROM inbox WHERE tenant = ? AND id = ?"
+    if busy or any(write.run(sql, (write.tenant, item.id)).fetchone() for item in write.commit.inbox):
+        raise not_idle(write.commit)
 
 
 def _create(write: _Write, thread_id: str, parent: str | None = None) -> _Thread:

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from ..errors import StoreError, StoreUnavailable
+from ._beginnings import beginning_of, delivery_of
 from ._connections import Connections
 from ._plans import Plan, arguments_of, escaped, outcome
 from ._protocol import Committed, Fence
@@ -27,6 +28,8 @@ FIRST_ALONE = 4
 
 _COMMIT = "SELECT commit_v3($1, $2, $3, $4, $5)"
 _GO_ON = r"SELECT go_on_v3(string_to_array($1, E'\x1f'), string_to_array($2, ',', '')::bigint[], $3)"
+_BEGIN = "SELECT begin_v3($1, $2, $3)"
+_PUT = "SELECT put_v3($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
 # The smallest transaction that is synced, and all before it.
 _SYNC = "SELECT pg_logical_emit_message(true, 'wakeful', '')"
 
@@ -124,6 +127,8 @@ class Groups:
             self._alone += 1
             if self._alone > FIRST_ALONE and (found := await self._go_on(plans[0])) is not None:
                 return [found]
+        elif len(plans) == 1 and (found := await self._begin(plans[0])) is not None:
+            return [found]
         payloads: list[bytes] = []
         firsts: list[int] = []
         for plan in plans:
@@ -155,6 +160,18 @@ class Groups:
         else:
             self._unsynced.synced()
         return ["ok", version, head, plan.told.fence and plan.told.fence[0], inbox_head, []]
+
+    async def _begin(self, plan: Plan) -> list[Any] | None:
+        """The verdict on a commit that gives an idle thread input, or begins a run with it; None if it goes the
+        long way."""
+        sql, args = (_PUT, delivery_of(plan)) if plan.commit.inbox else (_BEGIN, beginning_of(plan))
+        if args is None:
+            return None
+        found = await self._connections.run(lambda connection: connection.fetchval(sql, *args))
+        if found is None or len(found) == 1:
+            return found and ["conflict", *found]
+        self._unsynced.synced()
+        return ["ok", *found, found[-1:] if plan.commit.inbox else []]
 
     def _sync_soon(self) -> None:
         if self._syncing is None or self._syncing.done():

@@ -39,7 +39,7 @@ from ._protocol import (
     ThreadRecord,
 )
 from ._relays import check_revision
-from ._rules import MAX_PENDING, writes
+from ._rules import MAX_PENDING, not_idle, writes
 
 __all__ = ["MemoryLease", "MemoryStore"]
 
@@ -82,6 +82,8 @@ class MemoryStore(MemoryReading):
             raise _stale(commit, thread)
         if commit.inbox_head is not None and commit.inbox_head != (thread.inbox_head if thread else 0):
             raise _moved(commit)
+        if commit.idle:
+            self._check_idle(commit, thread)
         others = commit.inbox or commit.relays or commit.pending or commit.seen or commit.about is not None
         if others or commit.request is not None:
             self._check_others(commit)
@@ -149,6 +151,11 @@ class MemoryStore(MemoryReading):
             raise Conflict(f"thread {commit.thread_id!r} is owned by another writer")
         if commit.version != version:
             raise Conflict(f"thread {commit.thread_id!r} is at version {version}, not {commit.version}")
+
+    def _check_idle(self, commit: Commit, thread: Thread | None) -> None:
+        busy = thread is not None and (thread.claim is not None or thread.open is not None)
+        if busy or any(item.id in self._mine.items for item in commit.inbox):
+            raise not_idle(commit)
 
     def _check_room(self, commit: Commit) -> None:
         pending: dict[str, set[str]] = {}

@@ -20,7 +20,7 @@ from ._pending import moved
 from ._protocol import Commit, Committed
 from ._relays import Relay
 from ._rows import Packer, call_body, entries_of
-from ._rules import MAX_PENDING, answers, root_of, wakes_of, writes
+from ._rules import MAX_PENDING, answers, not_idle, root_of, wakes_of, writes
 
 __all__ = ["ESCAPE", "Plan", "arguments_of", "escaped", "outcome", "plan_of", "unescaped"]
 
@@ -108,6 +108,7 @@ class _Control(Struct, omit_defaults=True, kw_only=True):
     lease: int | None = None
     agent: str = ""
     release: bool = False
+    idle: bool = False
     later: int | None = None
     failed: str | None = None
     changes: bool = False
@@ -220,7 +221,7 @@ class _Planner:
         """What the commit depends on, and what it does to the thread's claim."""
         commit = self._commit
         control = _Control(id=new_id(), tenant=self._tenant, thread=commit.thread_id)
-        control.changes, control.release = writes(commit), commit.release
+        control.changes, control.release, control.idle = writes(commit), commit.release, commit.idle
         control.later, control.failed = commit.later, commit.failed
         control.version, control.inbox_head, control.request = commit.version, commit.inbox_head, commit.request
         if commit.fence is not None:
@@ -437,6 +438,8 @@ def outcome(plan: Plan, verdict: list[Any]) -> Committed:
             raise Conflict(f"thread {name!r} is owned by another writer")
         case ["conflict", version]:
             raise Conflict(f"thread {name!r} is at version {version}, not {commit.version}")
+        case ["not_idle"]:
+            raise not_idle(commit)
         case ["inbox_moved"]:
             raise InboxMoved(f"thread {name!r} has new items in its inbox")
         case ["relay_moved", relay_id, now, wanted]:

@@ -151,8 +151,9 @@ class Commit(Struct, gc=False):
     `lease` milliseconds; `release` gives it back. `log` holds messages and durable events in order; the store
     numbers them. A commit with messages names its run in `identity`; a message with a run of its own comes as
     a `MessageAdded`. The store may keep the sequences it is given: they are not changed afterwards. `inbox_head`
-    makes the commit fail with `InboxMoved` if items arrived that the writer hasn't seen; `request` makes it fail
-    with `Repeated` if a commit or an item had that id before. `chunks` are dropped with the answer they belong to.
+    makes the commit fail with `InboxMoved` if items arrived that the writer hasn't seen; `idle` makes it fail with
+    `Conflict` if the thread has an owner or an open run, or was given one of the items before; `request` makes it
+    fail with `Repeated` if a commit or an item had that id before. `chunks` are dropped with their answer.
     `relays` need neither fence nor version: one whose revision isn't the next is refused with `Conflict`. So are
     changes to `pending` items of the thread: a new message, a new position, or the status `retracted`. `seen` are
     revisions of items that are taken: one that was changed or retracted since is refused with `Conflict` too.
@@ -191,6 +192,7 @@ class Commit(Struct, gc=False):
     later: int | None = None
     failed: str | None = None
     unsynced: bool = False
+    idle: bool = False
 
 
 class Committed(Struct, frozen=True, gc=False):

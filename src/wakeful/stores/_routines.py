@@ -228,6 +228,11 @@ BEGIN
     IF t.inbox_head <> (c->>'inbox_head')::bigint THEN
         RETURN '["inbox_moved"]';
     END IF;
+    IF c ? 'idle' AND (t.claim IS NOT NULL OR t.open_run IS NOT NULL OR EXISTS (
+        SELECT 1 FROM inbox i JOIN jsonb_array_elements(c->'inbox') e ON i.tenant = v_tenant AND i.id = e->>'id'
+    )) THEN
+        RETURN '["not_idle"]';
+    END IF;
     IF c ? 'request' THEN
         SELECT taken_by INTO v_text FROM inbox WHERE tenant = v_tenant AND id = c->>'request';
         IF FOUND THEN

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ..errors import Conflict
 from ..types.events import MessageAdded
 from ..types.messages import Message
 from ..types.runs import RunRecord
 from ._protocol import Commit
 
-__all__ = ["IDLE_WAKES", "MAX_PENDING", "answers", "due_time", "root_of", "wakes_of", "woken", "writes"]
+__all__ = [
+    "IDLE_WAKES",
+    "MAX_PENDING",
+    "answers",
+    "due_time",
+    "not_idle",
+    "root_of",
+    "wakes_of",
+    "woken",
+    "writes",
+]
 
 MAX_PENDING = 1000
 IDLE_WAKES = "queue steer"
@@ -29,6 +40,11 @@ def writes(commit: Commit) -> bool:
         or commit.chunks
         or commit.request
     )
+
+
+def not_idle(commit: Commit) -> Conflict:
+    """What a commit is told that was for an idle thread."""
+    return Conflict(f"thread {commit.thread_id!r} has an owner or an open run, or was given this before")
 
 
 def answers(commit: Commit) -> bool:

@@ -8,6 +8,7 @@ never taken away in the version that stops needing it; `min_reader` says from wh
 
 from __future__ import annotations
 
+from ._beginnings import BEGIN_ROUTINES
 from ._routines import ROUTINES_3, ROUTINES_4
 
 __all__ = ["APPLICATION_ID", "MIGRATIONS", "MIN_READER", "VERSION", "statements"]
@@ -282,7 +283,10 @@ _DIALECTS = {
 }
 
 # What a dialect has of its own in a version, behind the tables.
-_OWN: dict[tuple[str, int], tuple[str, ...]] = {("postgres", 3): ROUTINES_3, ("postgres", 4): ROUTINES_4}
+_OWN: dict[tuple[str, int], tuple[str, ...]] = {
+    ("postgres", 3): ROUTINES_3,
+    ("postgres", 4): (*ROUTINES_4, *BEGIN_ROUTINES),
+}
 
 
 def statements(version: int, dialect: str) -> list[str]:

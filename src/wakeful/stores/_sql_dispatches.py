@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from secrets import token_hex
 from typing import Any, TypeVar
 
 from ._claiming import Asked
@@ -29,6 +30,17 @@ class SqlDispatches:
     async def _claim(self, asked: Asked) -> Claims:
         """Claim in one transaction, and on a server in one round trip."""
         raise NotImplementedError
+
+    async def secret(self) -> bytes:
+        """A key that only those have who have the store: made when it is first asked for."""
+
+        def script() -> _Script[bytes]:
+            made = token_hex(32)
+            yield "INSERT INTO meta (name, value) VALUES ('secret', ?) ON CONFLICT (name) DO NOTHING", (made,)
+            ((value,),) = yield "SELECT value FROM meta WHERE name = 'secret'", ()
+            return bytes.fromhex(value)
+
+        return await self._transact(script)
 
     async def claim(
         self,

@@ -1,0 +1,84 @@
+"""A Postgres schema that version 2 wrote, opened by this version: what waited in it goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from postgres_suite import connected, texts
+
+from postgres_server import server
+from wakeful import Agent, PostgresStore, Runtime, ScriptedModel, tool
+from wakeful.stores._schema import VERSION, statements
+from wakeful.types.content import text_of
+
+WRITTEN = Path(__file__).parent / "data" / "postgres_v2.sql"
+
+
+@asynccontextmanager
+async def version_2(schema: str) -> AsyncIterator[PostgresStore]:
+    """A store on tables of version 2, with what that version wrote."""
+    async with connected(schema) as connection:
+        await connection.execute(f"CREATE SCHEMA {schema}")
+        store = PostgresStore(server().url(), schema=schema)
+        try:
+            for version in (1, 2):
+                await connection.execute(";\n".join(statements(version, "postgres")))
+            await connection.execute(WRITTEN.read_text())
+            yield store
+        finally:
+            await store.close()
+            await connection.execute(f"DROP SCHEMA {schema} CASCADE")
+
+
+@tool(approval=True)
+async def refund(order: str) -> str:
+    """Give the money back."""
+    return f"refunded {order}"
+
+
+def shop(*turns: str) -> Agent:
+    return Agent("shop", model=ScriptedModel(list(turns)), tools=[refund])
+
+
+async def test_a_run_that_waited_in_version_2_is_answered_and_finished() -> None:
+    async with version_2("version_two_waits") as store:
+        runtime = Runtime([shop("Done.")], store=store)
+        (run,) = await runtime.list_runs(status="waiting")
+        (ticket,) = await store.tickets(run.id)
+        result = await runtime.resume(run.id, ticket.approve())
+        assert (result.status, result.text) == ("done", "Done.")
+        assert [text for text in await texts(store) if text] == ["Hi", "Hello.", "Refund order 7", "Done."]
+        replies = [m.reply for m in await store.messages("t1") if m.reply is not None]
+        assert [text_of(reply.content) for reply in replies] == ["refunded 7"]
+        assert [e.seq for e in await store.events("t1")] == list(range(1, (await store.head("t1")) + 1))
+        assert await store.check() == []
+        assert await store.version() == VERSION
+
+
+async def test_input_that_nobody_took_in_version_2_is_claimed_and_run() -> None:
+    async with version_2("version_two_input") as store:
+        (one,) = (await store.claim("w", agents=["shop"], limit=5)).claimed
+        assert (one.thread_id, one.attempts, one.taken_over) == ("t2", 0, False)
+        await store.keep("w").close()  # It is due again.
+        async with Runtime([shop("Yes.")], store=store) as runtime:
+            (run_id,) = [item.run_id for item in (await store.load("t2")).inbox]  # type: ignore[union-attr]
+            assert run_id is not None
+            async with asyncio.timeout(20):
+                while await store.run(run_id) is None:
+                    await asyncio.sleep(0.01)
+            assert (await runtime.wait(run_id)).text == "Yes."
+            assert await texts(store, "t2") == ["Anybody there?", "Yes."]
+
+
+async def test_many_that_open_version_2_at_once_migrate_it_once() -> None:
+    async with version_2("version_two_many") as store:
+        others = [PostgresStore(server().url(), schema="version_two_many") for _ in range(3)]
+        try:
+            assert await asyncio.gather(*[other.head("t1") for other in others]) == [15] * 3
+            assert {await other.version() for other in (store, *others)} == {VERSION}
+        finally:
+            for other in others:
+                await other.close()
