@@ -86,9 +86,11 @@ def test_a_leaked_task_fails_the_test(suite: pytest.Pytester) -> None:
         import asyncio
         import pytest
 
+        kept = []  # A task that nobody holds may be gone any time.
+
         @pytest.mark.wakeful
         async def test_it():
-            task = asyncio.create_task(asyncio.Event().wait(), name="straggler")
+            kept.append(asyncio.create_task(asyncio.Event().wait(), name="straggler"))
     """
     assert outcomes(suite, code, "LeakError: still running", "task straggler") == {"failed": 1}
 

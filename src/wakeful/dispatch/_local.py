@@ -27,7 +27,7 @@ from ..errors import (
     report,
 )
 from ..loop import Activation, Environment
-from ..stores import Commit, InboxItem, ThreadView
+from ..stores import Commit, Fence, InboxItem, ThreadView
 from ..tasks import SCHEDULE
 from ..types.runs import RunRecord
 from ._claimed import is_due, next_input
@@ -345,13 +345,14 @@ class Dispatcher:
 
     def hand_back(self, act: Activation, error: str | None = None) -> None:
         """Give a thread back whose run was given up here: whoever comes next goes on from the last commit."""
-        self._spawn(self._hand_back(act, error))
+        if act.draft.fence is not None:
+            self._spawn(self._hand_back(act, act.draft.fence, error))
 
-    async def _hand_back(self, act: Activation, error: str | None) -> None:
-        fence, thread_id = act.draft.fence, act.identity.thread_id
+    async def _hand_back(self, act: Activation, fence: Fence, error: str | None) -> None:
+        thread_id = act.identity.thread_id
         for pause in (0, 0.1, 0.5, 2, 5, 10):
             await asyncio.sleep(pause)
-            if fence is None or self.closed:
+            if self.closed:
                 return
             try:
                 await self.env.store.commit(Commit(thread_id, act.identity, fence, release=True, failed=error))
