@@ -128,7 +128,7 @@ async def test_the_next_commit_syncs_what_was_left_unsynced(path: Path, fast: No
     at_once(goes_on(store, fence, "synced"))
     levels = [s for s in statements if s.startswith(("PRAGMA synchronous", "COMMIT"))]
     assert levels == ["PRAGMA synchronous = NORMAL", "COMMIT", "PRAGMA synchronous = FULL", "COMMIT"]
-    assert not store._database._unsynced._any
+    assert store._database._unsynced._since is None
     await store.close()
 
 

@@ -11,26 +11,34 @@ UNSYNCED_SECONDS = 0.005
 
 
 class Unsynced:
-    """Calls `sync` some milliseconds after something was left unsynced, if it still is then."""
+    """Calls `sync` once something has been unsynced for some milliseconds."""
 
     def __init__(self, sync: Callable[[], None]) -> None:
         self._sync = sync
-        self._any = False
+        self._since: float | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def left(self) -> None:
         """Something was written and not synced."""
-        self._any = True
         loop = asyncio.get_running_loop()
+        if self._since is None:
+            self._since = loop.time()
         if self._loop is not loop:
             self._loop = loop
-            loop.call_later(UNSYNCED_SECONDS, self._due)
+            loop.call_later(UNSYNCED_SECONDS, self._due, loop)
 
     def synced(self) -> None:
         """Everything that was written before is synced."""
-        self._any = False
+        self._since = None
 
-    def _due(self) -> None:
+    def _due(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = None
-        if self._any:
+        if self._since is None:
+            return
+        left = self._since + UNSYNCED_SECONDS - loop.time()
+        if left > 0:  # What was unsynced when the timer was set is synced; this is what came after it.
+            self._loop = loop
+            loop.call_later(left, self._due, loop)
+        else:
+            self._since = None
             self._sync()
