@@ -11,7 +11,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -61,7 +61,7 @@ class Database:
         self._loops_left = LOOP_TRANSACTIONS
         self._full = synchronous == "FULL"
         self._sync_seconds = 0.0
-        self._last_owner: Hashable = None
+        self._last_owner: tuple[str, str] | None = None
         self._unsynced = Unsynced(lambda: self.post(self._sync))
         self._pragmas: dict[str, int | str] = {}
         self._set("busy_timeout", 0)
@@ -93,7 +93,7 @@ class Database:
         return await settled(self._writer.promise(lambda: work(self._writing)))
 
     async def write_soon(
-        self, work: Callable[[sqlite3.Connection], T], owner: Hashable, *, unsynced: bool = False
+        self, work: Callable[[sqlite3.Connection], T], owner: tuple[str, str], *, unsynced: bool = False
     ) -> T:
         """The same for work that takes a moment, on what `owner` just read or wrote: if nobody else is writing,
         and a sync is fast or needn't be waited for, it is done here and now."""
@@ -111,11 +111,11 @@ class Database:
                 self._free.release()
         return await self.write(work)
 
-    def _alone(self, owner: Hashable) -> bool:
-        """Whether nobody else wrote since this owner did, and a sync takes a moment. Others share one in the
-        thread."""
-        alone, self._last_owner = owner == self._last_owner, owner
-        return alone and self._sync_seconds < FAST_SYNC_SECONDS
+    def _alone(self, owner: tuple[str, str]) -> bool:
+        """Whether no other thread is claimed here, or nobody else wrote since this owner did, and a sync takes a
+        moment. Those in company share one."""
+        again, self._last_owner = owner == self._last_owner, owner
+        return (again or not self.known.others(owner)) and self._sync_seconds < FAST_SYNC_SECONDS
 
     def _written_here(self, job: Job, synced: bool) -> Any:
         try:

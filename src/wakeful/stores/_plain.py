@@ -44,6 +44,10 @@ class Known:
         self.cursor = cursor
         self._places: dict[tuple[str, str], _Place] = {}
 
+    def others(self, owner: tuple[str, str]) -> bool:
+        """Whether threads are claimed besides this one."""
+        return len(self._places) > (owner in self._places)
+
     def find(self, tenant: str, thread_id: str) -> _Place | None:
         return self._places.get((tenant, thread_id))
 

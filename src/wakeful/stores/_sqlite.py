@@ -76,7 +76,7 @@ class SqliteStore(SqlStore):
         def write(db: sqlite3.Connection) -> Committed:
             return _apply.apply(db, tenant, packer, commit, alive, known)
 
-        if commit.fence is None:
+        if commit.fence is None and commit.claim is None:
             return await database.write(write)
         # The owner of a thread wrote to the same few pages a moment ago; what others write to may not be at hand.
         return await database.write_soon(write, (tenant, commit.thread_id), unsynced=commit.unsynced)
