@@ -67,10 +67,10 @@ class Ledger:
 
     def news(self) -> Iterator[tuple[str, float]]:
         """What was written since this was asked last."""
-        with self._path.open() as file:
+        with self._path.open("rb") as file:
             file.seek(self._read)
-            text = file.read()
-            self._read = file.tell()
-        for line in text.splitlines():
+            whole = file.read().rpartition(b"\n")[0]  # A line over the end of a page may be half there.
+        self._read += len(whole) + bool(whole)
+        for line in whole.decode().splitlines():
             run_id, at = line.split()
             yield run_id, float(at)
