@@ -113,7 +113,7 @@ async def settle(dispatch: Dispatcher, run_id: str, watch: Watch | None = None) 
 
 
 async def _settle(dispatch: Dispatcher, run_id: str, watch: Watch) -> RunResult:
-    store = dispatch.env.store
+    store, still = dispatch.env.store, None
     while True:
         dispatch.check_open()
         run = await store.run(run_id)
@@ -140,11 +140,25 @@ async def _settle(dispatch: Dispatcher, run_id: str, watch: Watch) -> RunResult:
         watch.on(run.thread_id)
         # Owners last: what ended before it was looked at has told its owner by then.
         threads = [*[task.target_thread for task in reversed(below)], run.thread_id]
+        epochs = await _epochs(store, threads)
         busy = await _busy(dispatch, threads, watch)
-        if not busy and run.status == "waiting" and await store.run(run_id) == run:
-            return await dispatch.recall(run_id)
+        if not busy and run.status == "waiting":
+            # While it was looked at, one may have begun another and stood still again: nothing goes on only if the
+            # same was seen twice, and nobody ran in between.
+            seen = (run, below, epochs)
+            if seen == still and await _epochs(store, threads) == epochs:
+                return await dispatch.recall(run_id)
+            still = seen
+            continue
+        still = None
         if not busy and (thread := await store.thread(run.thread_id)) is not None and thread.dead:
             raise dead_letter(run)
+
+
+async def _epochs(store: Store, threads: list[str]) -> list[int]:
+    """How often each of these threads was taken by somebody who runs it."""
+    found = [await store.thread(thread) for thread in threads if thread]
+    return [0 if thread is None else thread.epoch for thread in found]
 
 
 def dead_letter(run: RunRecord) -> RunGivenUp:
