@@ -14,7 +14,7 @@ from wakeful import Agent, Capacity, FunctionModel, ModelRequest
 from wakeful.bus import MemoryBus
 from wakeful.bus import _link as link
 from wakeful.bus._memory import _MemoryLink
-from wakeful.bus._wire import Begin
+from wakeful.bus._wire import Begin, Heard
 from wakeful.dispatch._sealing import MAX_AGE_MS, Begins, opened, sealed
 from wakeful.errors import ThreadBusy
 from wakeful.stores import InboxItem
@@ -85,6 +85,20 @@ async def test_what_goes_over_the_bus_shows_nothing_of_the_input(tmp_path: Path,
         assert [run.thread_id for run in await worker.store.runs()] == ["t"]
         assert any(b'"begin"' in body for body in bus.bodies)
         assert not any(b"secret words" in body for body in bus.bodies)
+
+
+async def test_who_has_no_key_cannot_say_that_a_run_began(tmp_path: Path, scripted: Scripted) -> None:
+    bus = MemoryBus()
+    async with cluster("sqlite-local", tmp_path, bus) as places:
+        front, worker = await pair(places, Agent("agent", model=scripted("done")))
+        (serving,) = [one for one in bus.links.values() if one.serves]
+
+        async def lie(command: Any) -> Heard:
+            return Heard(command.id, True, b"x" * 32)
+
+        serving.obey = lie  # type: ignore[method-assign]
+        assert (await soon(front.run("agent", "go", thread="t"))).text == "done"
+        assert [run.thread_id for run in await worker.store.runs()] == ["t"]
 
 
 async def test_nobody_without_the_store_can_have_a_run_begun(tmp_path: Path, scripted: Scripted) -> None:

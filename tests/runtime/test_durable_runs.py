@@ -140,6 +140,29 @@ async def test_a_run_whose_commits_all_fail_is_given_back_and_its_caller_hears_w
     await runtime.close()
 
 
+class Faltering(SqliteStore):
+    """Fails once to write the end of a run, and says so in its own words."""
+
+    failed = False
+
+    async def commit(self, commit: Commit) -> Committed:
+        if commit.release and not self.failed:
+            self.failed = True
+            raise ValueError("not now")
+        return await super().commit(commit)
+
+
+async def test_a_run_whose_end_could_not_be_written_once_ends_and_asks_nothing_more(
+    tmp_path: Path, scripted: Scripted
+) -> None:
+    store = Faltering(tmp_path / "app.db")
+    async with Runtime([Agent("agent", model=scripted("done"))], store=store) as runtime:
+        result = await runtime.run("agent", "go", thread="t")
+        kinds = [type(event).__name__ for event in await store.events("t")]
+    assert result.status == "done"
+    assert kinds.count("RunFinish") == 1
+
+
 # -- stores by name ------------------------------------------------------------------------------------------
 
 

@@ -257,6 +257,7 @@ async def test_nothing_is_written_behind_what_was_unsynced_when_the_server_crash
 ) -> None:
     async with going_on("1", "2") as (store, (one, other)):
         await crash(store, lambda: goes_on(one, "lost", unsynced=True))
+        await store.commit(Commit("1", inbox=[item("i", "1")]))  # What others put into its inbox changes nothing.
         works = [goes_on(one, "behind"), *([goes_on(other, "new")] if together else [])]
         found = await asyncio.gather(*works, return_exceptions=True)
         assert isinstance(found[0], StoreUnavailable)

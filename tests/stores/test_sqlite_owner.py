@@ -14,7 +14,7 @@ import pytest
 from sqlite_suite import append, raw, run_of, told
 
 from wakeful.errors import StaleFence
-from wakeful.stores import Commit, Committed, Fence
+from wakeful.stores import Chunk, Commit, Committed, Fence
 from wakeful.stores import _schema as schema
 from wakeful.stores._database import LOOP_TRANSACTIONS
 from wakeful.stores._files import CHECKPOINT_PAGES, PAGE_BYTES
@@ -187,6 +187,33 @@ async def test_an_owner_that_was_replaced_writes_no_more(path: Path, synchronous
     with pytest.raises(StaleFence):
         await goes_on(store, fence, "late")
     assert await told(store) == ["mine"]
+    await store.close()
+
+
+async def test_chunks_go_with_their_answer_also_after_an_answer_without_any(path: Path) -> None:
+    store = SqliteStore(path, synchronous="NORMAL")
+    fence, run = await owned(store), run_of("t1")
+    for number in range(2):
+        said = Message(f"m{number}", "assistant", (Text("said"),), 7)
+        if number:
+            chunk = Chunk(said.id, 0, 0, "text", "sa")
+            await store.commit(Commit("t1", run.identity, fence, chunks=[chunk]))
+            assert await store.chunks("t1") != ()
+        await store.commit(Commit("t1", run.identity, fence, log=[said], runs=[run]))
+        assert list(await store.chunks("t1")) == []
+    await store.close()
+
+
+async def test_what_writes_nothing_does_not_count_as_a_sync(path: Path) -> None:
+    store = SqliteStore(path)
+    fence = await owned(store)
+    at_once(goes_on(store, fence, "unsynced", unsynced=True))
+    await store._database.write(lambda db: None)
+    with pytest.raises(StaleFence):
+        await goes_on(store, Fence(7, "another"), "late")
+    assert store._database._unsynced._since is not None
+    await goes_on(store, fence, "synced")
+    assert store._database._unsynced._since is None
     await store.close()
 
 

@@ -86,7 +86,7 @@ class WireLink:
         self._listening: set[Key] = set()
         self._parcels: dict[object, Parcel] = {}
         self._news: dict[Key, list[News]] = {}
-        self._answers: dict[str, asyncio.Future[bool]] = {}
+        self._answers: dict[str, asyncio.Future[Heard]] = {}
         self._peers = Peers()
         self._jobs: set[asyncio.Task[None]] = set()
         self._announcing = False
@@ -120,9 +120,9 @@ class WireLink:
     async def serve_queue(self) -> None:
         """Begin to get wake-ups, if that takes something. May be called again."""
 
-    async def ask(self, member_id: str, command: Tell | Begin) -> bool:
+    async def ask(self, member_id: str, command: Tell | Begin) -> Heard:
         """Send a command and wait for its answer."""
-        answer: asyncio.Future[bool] = self._loop.create_future()
+        answer: asyncio.Future[Heard] = self._loop.create_future()
         self._answers[command.id] = answer
         try:
             self.post(Parcel(Member(member_id), encode(command)))
@@ -153,22 +153,22 @@ class WireLink:
             return False
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                return await self.ask(owner, Tell(self.member_id, new_id(), tenant, thread_id))
+                return (await self.ask(owner, Tell(self.member_id, new_id(), tenant, thread_id))).heard
         except Exception:
             return False  # It may have heard nevertheless; the inbox has what it is about.
 
-    async def begin(self, sealed: bytes) -> bool:
-        """Ask one of those that serve to begin a run; whether it has."""
+    async def begin(self, sealed: bytes) -> bytes:
+        """Ask one of those that serve to begin a run; its proof that it has."""
         small = len(sealed) * 3 // 2 < self.max_bytes
         peer = self._peers.next_to_begin(self._loop.time()) if self._healthy and small else None
         if peer is None:
-            return False
+            return b""
         peer.asked += 1
-        begun = False
+        begun = b""
         try:
             async with asyncio.timeout(BEGIN_SECONDS):
                 await self._announced.wait()  # Whoever begins knows who watches.
-                begun = await self.ask(peer.id, Begin(self.member_id, new_id(), sealed))
+                begun = (await self.ask(peer.id, Begin(self.member_id, new_id(), sealed))).proof
         except Exception:
             self._peers.forget(peer.id)  # It may have begun nevertheless; the store knows.
         finally:
@@ -278,9 +278,9 @@ class WireLink:
             )
 
     async def _let_go(self) -> None:
-        for answer in self._answers.values():
+        for number, answer in self._answers.items():
             if not answer.done():
-                answer.set_result(False)
+                answer.set_result(Heard(number, False))
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 await self.disconnect()
@@ -361,10 +361,10 @@ class WireLink:
     def take(self, letter: Letter) -> None:
         """Do what a letter asks for."""
         match letter:
-            case Heard(id=number, heard=heard):
-                answer = self._answers.get(number)
+            case Heard():
+                answer = self._answers.get(letter.id)
                 if answer is not None and not answer.done():
-                    answer.set_result(heard)
+                    answer.set_result(letter)
             case Tell() | Begin():
                 self.do(self._answer(letter))
             case WakeUp():
@@ -382,14 +382,15 @@ class WireLink:
         return self.serves and not self._closing and self.listener.woken(letter.wake)
 
     async def _answer(self, command: Tell | Begin) -> None:
-        heard = await self.obey(command)
-        self.post(Parcel(Member(command.sender), encode(Heard(command.id, heard))))
+        self.post(Parcel(Member(command.sender), encode(await self.obey(command))))
 
-    async def obey(self, command: Tell | Begin) -> bool:
+    async def obey(self, command: Tell | Begin) -> Heard:
         """Do what a command says; whether it was done."""
         if isinstance(command, Tell):
-            return await self.listener.told(command.tenant, command.thread_id)
-        return self.serves and not self._closing and await self.listener.asked(command.sealed)
+            return Heard(command.id, await self.listener.told(command.tenant, command.thread_id))
+        serves = self.serves and not self._closing
+        proof = await self.listener.asked(command.sealed) if serves else b""
+        return Heard(command.id, bool(proof), proof)
 
     def _meet(self, letter: Announce) -> None:
         if letter.leaving:

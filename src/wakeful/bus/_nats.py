@@ -107,11 +107,11 @@ class _NatsLink(WireLink):
         for parcel in parcels:
             await self._client.publish(self._subject(parcel.to), parcel.body)
 
-    async def ask(self, member_id: str, command: Tell | Begin) -> bool:
+    async def ask(self, member_id: str, command: Tell | Begin) -> Heard:
         """Send a command and wait for its answer. If nobody has that id, the server says so at once."""
         subject = self._subject(Member(member_id))
         answer = await self._client.request(subject, encode(command), timeout=CONNECT_SECONDS)
-        return decode(answer.data, Heard).heard
+        return decode(answer.data, Heard)
 
     async def listen(self, tenant: str, thread_id: str) -> None:
         """Get what goes to those who watch a thread."""
@@ -146,7 +146,7 @@ class _NatsLink(WireLink):
     async def _reply(self, message: Any, command: Tell | Begin) -> None:
         heard = await self.obey(command)
         try:
-            await message.respond(encode(Heard(command.id, heard)))
+            await message.respond(encode(heard))
         except Exception as error:
             await self._failed(error)  # The connection is gone, and with it whoever asked.
 

@@ -57,8 +57,9 @@ class Listener(Protocol):
         """A thread's inbox has something new. True once the run has heard, False if it doesn't run here."""
         ...
 
-    async def asked(self, sealed: bytes) -> bool:
-        """Somebody elsewhere has a run to begin. True once it has begun, False if it hasn't and won't."""
+    async def asked(self, sealed: bytes) -> bytes:
+        """Somebody elsewhere has a run to begin. The proof of it once it has begun, nothing if it hasn't and
+        won't."""
         ...
 
     def watched(self, tenant: str, thread_id: str, seconds: float) -> None:
@@ -93,9 +94,9 @@ class Link(Protocol):
         """Ask a thread's owner to look into its inbox; whether it has. False if that isn't known in a second."""
         ...
 
-    async def begin(self, sealed: bytes) -> bool:
-        """Ask one of those that serve to begin a run; whether it has. False if nobody is known to serve, or if it
-        isn't known in time whether somebody has."""
+    async def begin(self, sealed: bytes) -> bytes:
+        """Ask one of those that serve to begin a run; its proof that it has. Nothing if nobody is known to serve,
+        or it isn't known in time whether somebody has."""
         ...
 
     def watch(self, tenant: str, thread_id: str) -> None:

@@ -52,10 +52,11 @@ class Begin(Struct, frozen=True, tag="begin"):
 
 
 class Heard(Struct, frozen=True, tag="heard"):
-    """The answer to a command: whether it was done."""
+    """The answer to a command: whether it was done, and for a run that was begun the proof of it."""
 
     id: str
     heard: bool
+    proof: bytes = b""
 
 
 class Happened(Struct, frozen=True, tag="happened"):

@@ -50,6 +50,10 @@ async def send(dispatch: Dispatcher, new: NewRun, policy: InputPolicy | None) ->
 
 
 async def _send_to_busy(dispatch: Dispatcher, new: NewRun, policy: InputPolicy | None) -> None:
+    item = item_of(new, policy or "queue")
+    if await dispatch.env.store.item(item.id) is not None:
+        await dispatch.deliver(item)  # It is there once; whoever may run it is told again.
+        return
     thread = await dispatch.env.store.thread(new.thread_id)
     # What waits there is read only if something does.
     waits = thread is not None and thread.open_run_id is not None

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from ..errors import Conflict, InboxMoved, RuntimeClosed, StaleFence, StoreError, UsageError, explain, report
+from ..errors import (
+    Conflict,
+    InboxMoved,
+    RuntimeClosed,
+    StaleFence,
+    StoreError,
+    StoreUnavailable,
+    UsageError,
+    explain,
+    report,
+)
 from ..loop import Activation
 from ..stores import Claimed, Commit, Fence, InboxItem, ThreadView
 from ..tasks import SCHEDULE
@@ -83,7 +93,9 @@ async def begin(dispatch: Dispatcher, item: InboxItem, begun: asyncio.Future[boo
             act.draft.inbox_head = 0
             await dispatch.drive(act, thread_id)
         except (Conflict, InboxMoved):
-            stored = None if _fence(act) else await dispatch.env.store.load(thread_id)
+            if _fence(act) is not None:
+                raise
+            stored = await dispatch.env.store.load(thread_id)
             if stored is None or stored.thread.claimed or stored.thread.dead or stored.run or stored.inbox:
                 return  # Something else has its turn.
             history = await dispatch.opener.history(stored, new.agent_id) if stored.thread.head else []
@@ -92,6 +104,8 @@ async def begin(dispatch: Dispatcher, item: InboxItem, begun: asyncio.Future[boo
             await dispatch.drive(act, thread_id)
     except Exception as error:
         if (fence := _fence(act)) is None:
+            if isinstance(error, StoreUnavailable):
+                dispatch.keeper.suspect()
             return  # Whoever asked keeps the input.
         if isinstance(error, Conflict | StaleFence | RuntimeClosed):
             await _release(dispatch, thread_id, fence)

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 from ..bus import Wake
 from ..clock import Clock, SystemClock
 from ..errors import Conflict, StaleFence, StoreError, explain
-from ..stores import Claims, Commit, Fence, InboxItem, Lease, Retention, Store
+from ..stores import Claims, Commit, Fence, Lease, Retention, Store
+from ..types.ids import now_ms
 from ..types.limits import Capacity
 from ._claimed import begin, go_on
 from ._metrics import Metrics, read_backlog
+from ._sealing import Begins
 from ._signals import Signals
 
 if TYPE_CHECKING:
@@ -183,16 +185,18 @@ class Keeper:
         self._looks.set()
         return True
 
-    async def asked(self, tenant: str, item: InboxItem) -> bool:
+    async def asked(self, begins: Begins) -> bool:
         """Begin a run that another process has input for, if there is room that nothing else waits for; True once
         it is committed. What is limited for all workers together is counted in the store, when it is claimed."""
         if self._service is not None:
             await self._looked.wait()  # It won't be long, and then it is known what waits.
+        if not begins.fresh(now_ms()):
+            return False
         limited = self.capacity.per_tenant is not None or bool(self.capacity.per_agent)
         full = self.capacity.running is not None and self.metrics.active >= self.capacity.running
         if self._service is None or not self._empty or self._unsure or limited or full:
             return False
-        dispatch = self._dispatcher(tenant)
+        item, dispatch = begins.item, self._dispatcher(begins.tenant)
         known = item.agent_id in self.agents and item.kind == "input" and item.message is not None
         if not known or dispatch.closed or dispatch.goes_on(item.thread_id):
             return False
@@ -228,6 +232,11 @@ class Keeper:
         dispatch.waking.discard(thread_id)
         self.metrics.active -= 1
         self.rest()
+        self._looks.set()
+
+    def suspect(self) -> None:
+        """Something may have been claimed of which this process doesn't know."""
+        self._unsure = True
         self._looks.set()
 
     async def _give_back_strays(self) -> None:

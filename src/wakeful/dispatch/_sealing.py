@@ -16,7 +16,7 @@ from msgspec import Struct
 from ..stores import InboxItem
 from ..types.codec import encode
 
-__all__ = ["Begins", "opened", "sealed"]
+__all__ = ["Begins", "opened", "proof", "sealed"]
 
 # How old what is opened may be: whoever asked waits so long, and then goes another way. Where clocks differ by
 # more, nothing is begun this way.
@@ -30,6 +30,10 @@ class Begins(Struct, frozen=True, gc=False):
     tenant: str
     at: int
     item: InboxItem
+
+    def fresh(self, now: int) -> bool:
+        """Whether whoever sent it still waits."""
+        return abs(now - self.at) <= MAX_AGE_MS
 
 
 def sealed(key: bytes, begins: Begins) -> bytes:
@@ -48,7 +52,12 @@ def opened(key: bytes, seal: bytes, now: int) -> Begins | None:
         begins = msgspec.json.decode(_hide(key, body[:_NONCE], body[_NONCE:]), type=Begins)
     except msgspec.DecodeError:
         return None
-    return begins if abs(now - begins.at) <= MAX_AGE_MS else None
+    return begins if begins.fresh(now) else None
+
+
+def proof(key: bytes, seal: bytes) -> bytes:
+    """What only one with the key can answer: that it has begun with this."""
+    return hmac.digest(key, b"begun" + seal, sha256)
 
 
 def _hide(key: bytes, nonce: bytes, data: bytes) -> bytes:

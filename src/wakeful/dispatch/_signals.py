@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import logging
 import sys
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from ..errors import StoreError, explain
 from ..stores import InboxItem, Store
 from ..types.events import Delta, Event
 from ..types.ids import now_ms
-from ._sealing import Begins, opened, sealed
+from ._sealing import Begins, opened, proof, sealed
 
 if TYPE_CHECKING:
     from ._local import Dispatcher
@@ -46,7 +47,7 @@ class Serves(Protocol):
         """A thread is due; False if it isn't one for this process."""
         ...
 
-    async def asked(self, tenant: str, item: InboxItem) -> bool:
+    async def asked(self, begins: Begins) -> bool:
         """A run is to begin with this input; True once it has."""
         ...
 
@@ -151,7 +152,8 @@ class Signals:
         link = self._link
         if link is None or not link.healthy or (key := await self._key(dispatch.env.store)) is None:
             return False
-        return await link.begin(sealed(key, Begins(dispatch.tenant, now_ms(), item)))
+        seal = sealed(key, Begins(dispatch.tenant, now_ms(), item))
+        return hmac.compare_digest(await link.begin(seal), proof(key, seal))
 
     async def _key(self, store: Store) -> bytes | None:
         """What such input is sealed with; a store that gives no key has none that is begun so."""
@@ -189,12 +191,14 @@ class Signals:
         """A thread is due."""
         return self._serves().woken(wake)
 
-    async def asked(self, sealed: bytes) -> bool:
+    async def asked(self, sealed: bytes) -> bytes:
         """Somebody elsewhere has a run to begin."""
         serves = self._serves()
         key = await self._key(serves.store)
         begins = None if key is None else opened(key, sealed, now_ms())
-        return begins is not None and await serves.asked(begins.tenant, begins.item)
+        if key is None or begins is None or not await serves.asked(begins):
+            return b""
+        return proof(key, sealed)
 
     async def told(self, tenant: str, thread_id: str) -> bool:
         """There is something new in the inbox of a thread that may run here."""

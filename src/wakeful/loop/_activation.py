@@ -313,7 +313,7 @@ class Activation(Writer):
 
     def fail(self, error: BaseException) -> None:
         """End the run with this error; a second error while it ends is only noted."""
-        if isinstance(self.view.run.ending, Failed) or self.view.run.outcome is not None:
+        if isinstance(self.view.run.ending, Failed):
             self._troubles += 1
             if self._troubles > MAX_TROUBLES:
                 raise error

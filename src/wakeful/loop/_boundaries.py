@@ -265,11 +265,13 @@ async def _leave(
     act.draft.log.append(finish)
     try:
         await act.flush(release=True, inbox_head=act.inbox_head)
-    except InboxMoved:
+    except BaseException as error:
         act.draft.log.remove(finish)
         act.draft.go_back(aside)
         act.view.tasks = tasks
         act.put_run(before)
+        if not isinstance(error, InboxMoved):
+            raise
         await act.catch_up()
         return
     act.left = True

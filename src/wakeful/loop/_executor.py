@@ -129,7 +129,7 @@ class Executor:
         waiting = _Waiting()
         work = self._go_on(waiting)
         work.send(None)
-        task = self.loop.create_task(work)
+        task = asyncio.Task(work, loop=self.loop)  # Not by a factory, which may run it at once.
         with as_task(task, self.loop):
             while left and left[-1][1].is_async and not (self._stopped or task.cancelling()):
                 call, tool, arguments, context = left[-1]

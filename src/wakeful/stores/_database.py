@@ -61,6 +61,7 @@ class Database:
         self._loops_left = LOOP_TRANSACTIONS
         self._full = synchronous == "FULL"
         self._sync_seconds = 0.0
+        self._changes = self._writing.total_changes
         self._last_owner: tuple[str, str] | None = None
         self._unsynced = Unsynced(lambda: self.post(self._sync))
         self._pragmas: dict[str, int | str] = {}
@@ -130,9 +131,10 @@ class Database:
         return job.result
 
     def _commit(self, synced: bool) -> None:
-        began = time.perf_counter()
+        began, changes = time.perf_counter(), self._writing.total_changes
         self._cursor.execute("COMMIT")
-        if synced:
+        written, self._changes = changes > self._changes, changes
+        if synced and written:  # What wrote nothing syncs nothing.
             spent = time.perf_counter() - began
             self._sync_seconds = max(spent, _REMEMBERED * self._sync_seconds)
             self._unsynced.synced()
@@ -222,6 +224,7 @@ class Database:
             if alone:
                 db.execute("ROLLBACK")
                 db.execute("BEGIN")
+                self._changes = db.total_changes  # They are undone.
             else:
                 db.execute("ROLLBACK TO one")
         if not alone:

@@ -99,8 +99,11 @@ class Groups:
         for waiting in batch:
             plan = waiting.plan
             self._busy |= plan.threads
-            if (ahead := self._ahead.pop(plan.thread, None)) is not None and ahead[0] == plan.commit.fence:
-                plan.told.version = ahead[1]
+            ahead, fence = self._ahead.get(plan.thread), plan.commit.fence
+            if ahead is not None and fence is not None:  # Whoever has no fence writes behind nothing.
+                del self._ahead[plan.thread]
+                if ahead[0] == fence:
+                    plan.told.version = ahead[1]
         return batch
 
     async def _send(self, batch: list[_Waiting]) -> None:
@@ -138,18 +141,22 @@ class Groups:
         # One that writes to its own thread only locks it by itself.
         tenants = [escaped(tenant) for tenant, _ in keys] if len(keys) > 1 else []
         ids = [escaped(thread_id) for _, thread_id in keys] if len(keys) > 1 else []
+        began = asyncio.get_running_loop().time()
         commits = "[" + ",".join([plan.control for plan in plans]) + "]"
         # The same call again finds the commits that are in by their ids: trying again is safe.
         text = await self._connections.run(
             lambda connection: connection.fetchval(_COMMIT, commits, payloads, firsts, tenants, ids)
         )
-        self._unsynced.synced()
-        return msgspec.json.decode(text)
+        verdicts = msgspec.json.decode(text)
+        if any(verdict[0] == "ok" for verdict in verdicts):
+            self._unsynced.synced(began)
+        return verdicts
 
     async def _go_on(self, plan: Plan) -> list[Any] | None:
         """The verdict on a commit that only goes on with a run; None if it has to go the long way."""
         if (args := arguments_of(plan)) is None:
             return None
+        began = asyncio.get_running_loop().time()
         found = await self._connections.run(lambda connection: connection.fetchval(_GO_ON, *args))
         if found is None:
             return None
@@ -158,7 +165,7 @@ class Groups:
             self._ahead[plan.thread] = (plan.commit.fence, version)
             self._unsynced.left()
         else:
-            self._unsynced.synced()
+            self._unsynced.synced(began)
         return ["ok", version, head, plan.told.fence and plan.told.fence[0], inbox_head, []]
 
     async def _begin(self, plan: Plan) -> list[Any] | None:
@@ -167,10 +174,11 @@ class Groups:
         sql, args = (_PUT, delivery_of(plan)) if plan.commit.inbox else (_BEGIN, beginning_of(plan))
         if args is None:
             return None
+        began = asyncio.get_running_loop().time()
         found = await self._connections.run(lambda connection: connection.fetchval(sql, *args))
         if found is None or len(found) == 1:
             return found and ["conflict", *found]
-        self._unsynced.synced()
+        self._unsynced.synced(began)
         return ["ok", *found, found[-1:] if plan.commit.inbox else []]
 
     def _sync_soon(self) -> None:

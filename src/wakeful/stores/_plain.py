@@ -146,6 +146,7 @@ def _gone_on(db: sqlite3.Cursor, place: _Place, commit: Commit, fence: Fence, ru
     if not found:
         return False
     place.version, place.head, place.inbox_head = found[0]
+    place.chunks = True  # What was written to it meanwhile may be chunks.
     return bool(db.execute(_GO_ON, (*values, *found[0])).rowcount)
 
 

@@ -27,15 +27,18 @@ class Unsynced:
             self._loop = loop
             loop.call_later(UNSYNCED_SECONDS, self._due, loop)
 
-    def synced(self) -> None:
-        """Everything that was written before is synced."""
-        self._since = None
+    def synced(self, began: float | None = None) -> None:
+        """Everything is synced that was written before, or before the time at which that began."""
+        since = self._since
+        if began is None or (since is not None and since <= began):
+            self._since = None
 
     def _due(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = None
-        if self._since is None:
+        since = self._since
+        if since is None:
             return
-        left = self._since + UNSYNCED_SECONDS - loop.time()
+        left = since + UNSYNCED_SECONDS - loop.time()
         if left > 0:  # What was unsynced when the timer was set is synced; this is what came after it.
             self._loop = loop
             loop.call_later(left, self._due, loop)
