@@ -195,7 +195,7 @@ class Session:
 
     async def _adoptable(self) -> RemoteTask | None:
         if self.state.task_id is None:
-            found = await patiently(lambda: find_task(self.wire, self.state), patience=3)
+            found = await patiently(lambda: find_task(self.wire, self.state), begun=True)
             # What is listed lacks the artifacts.
             return None if found is None else await self._get(found.id)
         task = await self._get(self.state.task_id)
