@@ -149,12 +149,13 @@ class Overview(Struct, frozen=True, kw_only=True):
     dead: tuple[DeadSeen, ...] = ()
 
 
-# Few processes have a lease: this is the one table that is gone through.
+# Few processes have a lease: this is the one table that is gone through. EXISTS would do it for that of the threads
+# too, as long as Postgres knows nothing of either.
 WORKERS = """
 SELECT w.id, w.started_at, w.until, CASE WHEN w.until > NOW_MS THEN 1 ELSE 0 END,
     (SELECT count(*) FROM threads t WHERE t.claim = w.id)
 FROM (SELECT id, started_at, until FROM workers WHERE until > NOW_MS
-    OR EXISTS (SELECT 1 FROM threads t WHERE t.claim = workers.id) ORDER BY started_at, id LIMIT ?) AS w
+    OR (SELECT 1 FROM threads t WHERE t.claim = workers.id LIMIT 1) = 1 ORDER BY started_at, id LIMIT ?) AS w
 ORDER BY w.started_at, w.id
 """
 
