@@ -26,12 +26,15 @@ Lost = Literal["request", "reply"]
 
 @asynccontextmanager
 async def through_a_proxy(store: PostgresStore, **options: Any) -> AsyncIterator[tuple[PostgresStore, Proxy]]:
-    """The same tables, over connections that a test may break. One is open, and knows the commit's statement."""
+    """The same tables, over connections that a test may break. One is open, and knows the statements of commits: a
+    request of theirs has one reply."""
     async with proxied(server().port) as proxy:
         url = f"postgres://postgres@127.0.0.1:{proxy.port}/postgres"
         far = PostgresStore(url, schema=schema_of(store), **options)
         try:
             await Writer(far, "warm").write(message())
+            await Writer(far, "begun").begin(log=[message()], request="warm")
+            await far.commit(Commit(thread_id="sent", inbox=[item("warm", "sent")]))
             yield far, proxy
         finally:
             await far.close()
@@ -58,6 +61,7 @@ async def test_a_new_thread_whose_connection_breaks_is_made_once(what: Lost) -> 
     async with fresh_store() as near, through_a_proxy(near) as (far, proxy):
         proxy.lose(what)
         done = await Writer(far).begin(log=[message("first")], request="q1")
+        assert proxy.lost.is_set()
         assert (done.version, done.head, done.epoch) == (1, 1, 1)
         assert await texts(near) == ["first"]
 
@@ -82,6 +86,7 @@ async def test_an_item_whose_connection_breaks_is_delivered_once() -> None:
         sent = item("a")
         proxy.lose("reply")
         done = await far.commit(Commit(thread_id="t1", inbox=[sent]))
+        assert proxy.lost.is_set()
         assert (done.inbox_head, sent.position) == (1, 1)
         view = await near.load("t1")
         assert view is not None
