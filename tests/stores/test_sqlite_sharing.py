@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -20,6 +21,7 @@ from sqlite_suite import append, run_of, told
 
 from wakeful.errors import Conflict, InboxFull, StaleFence, StoreFull, StoreUnavailable
 from wakeful.stores import Commit, Fence, InboxItem
+from wakeful.stores._schema import APPLICATION_ID
 from wakeful.stores._sqlite import SqliteStore
 from wakeful.types.content import Text
 from wakeful.types.messages import Message
@@ -122,6 +124,7 @@ def _message(text: str = "x") -> Message:
 _WRITE = """
 import asyncio, sys
 from sqlite_suite import append
+from wakeful.stores._schema import APPLICATION_ID
 from wakeful.stores._sqlite import SqliteStore
 
 async def main():
@@ -139,6 +142,7 @@ _CLAIM = """
 import asyncio, sys
 from sqlite_suite import run_of
 from wakeful.stores import Commit
+from wakeful.stores._schema import APPLICATION_ID
 from wakeful.stores._sqlite import SqliteStore
 
 async def main():
@@ -227,6 +231,22 @@ async def test_what_a_killed_owner_left_beside_the_file_is_gone_once_it_is_opene
     assert list(path.parent.glob("*-owner-*")) == []
     assert [due.thread_id for due in await store.due()] == ["t1"]
     await store.close()
+
+
+async def test_a_file_that_another_process_is_about_to_make_is_waited_for(path: Path) -> None:
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreUnavailable, match="locked"):
+        SqliteStore(path, busy_seconds=0.05)
+    opening = asyncio.create_task(asyncio.to_thread(SqliteStore, path))
+    done, _ = await asyncio.wait([opening], timeout=0.05)
+    assert not done
+    other.execute("COMMIT")
+    store = await opening
+    assert (await append(store, "t1", "x")).head == 1
+    await store.close()
+    other.close()
 
 
 async def test_two_stores_on_one_file_see_each_other(path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -17,6 +18,7 @@ PAGE_BYTES = 1024
 CHECKPOINT_PAGES = 4000
 
 SMALLEST_FILE = 512
+PAUSE_SECONDS = 0.01
 
 _ID = "PRAGMA application_id"
 _TABLES = "SELECT count(*) FROM sqlite_master"
@@ -29,8 +31,23 @@ def open_database(path: Path, synchronous: str, busy_seconds: float) -> sqlite3.
     if path.is_dir() or not path.parent.is_dir():
         what = "a folder" if path.is_dir() else "in a folder that doesn't exist"
         raise StoreUnavailable(f"{path} is {what}; give the path of a file")
-    _look(path)
-    db = _connect(path, busy_seconds)
+    until = time.monotonic() + busy_seconds
+    while True:
+        _look(path)
+        try:
+            return _opened(path, synchronous, busy_seconds)
+        except sqlite3.Error as error:
+            # Of several that open a new file at once, SQLite turns all but one away without waiting.
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY and time.monotonic() < until:
+                time.sleep(PAUSE_SECONDS)
+            elif "readonly" in str(error):
+                raise StoreUnavailable(f"{path} is read-only: check its rights and its folder's") from error
+            else:
+                raise StoreUnavailable(f"{path} can't be opened: {error}") from error
+
+
+def _opened(path: Path, synchronous: str, busy_seconds: float) -> sqlite3.Connection:
+    db = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
     try:
         if path.stat().st_size == 0:
             db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
@@ -40,22 +57,10 @@ def open_database(path: Path, synchronous: str, busy_seconds: float) -> sqlite3.
         db.execute(f"PRAGMA synchronous = {'NORMAL' if synchronous == 'NORMAL' else 'FULL'}")
         db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         _prepare(db, path)
-    except sqlite3.Error as error:
-        db.close()
-        if "readonly" in str(error):
-            raise StoreUnavailable(f"{path} is read-only: check its rights and its folder's") from error
-        raise StoreUnavailable(f"{path} can't be opened: {error}") from error
     except BaseException:
         db.close()
         raise
     return db
-
-
-def _connect(path: Path, busy_seconds: float) -> sqlite3.Connection:
-    try:
-        return sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
-    except sqlite3.Error as error:
-        raise StoreUnavailable(f"{path} can't be opened: {error}") from error
 
 
 def _look(path: Path) -> None:
