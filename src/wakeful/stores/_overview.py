@@ -149,8 +149,8 @@ class Overview(Struct, frozen=True, kw_only=True):
     dead: tuple[DeadSeen, ...] = ()
 
 
-# Few processes have a lease: this is the one table that is gone through. EXISTS would do it for that of the threads
-# too, as long as Postgres knows nothing of either.
+# Few processes have a lease: this is the one table that is gone through. With EXISTS Postgres would do the same to
+# that of the threads, as long as it knows nothing of either.
 WORKERS = """
 SELECT w.id, w.started_at, w.until, CASE WHEN w.until > NOW_MS THEN 1 ELSE 0 END,
     (SELECT count(*) FROM threads t WHERE t.claim = w.id)
