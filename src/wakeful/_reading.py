@@ -28,6 +28,7 @@ from .dispatch import (
 )
 from .errors import (
     Conflict,
+    InvalidInput,
     RuntimeClosed,
     StoreError,
     UnknownMessage,
@@ -50,6 +51,8 @@ from .stores import (
     Store,
     ThreadRecord,
 )
+from .types.codec import encode
+from .types.content import clean_text
 from .types.events import AnyEvent, MessagesSnapshot, StateSnapshot
 from .types.ids import new_id
 from .types.messages import Message
@@ -311,7 +314,11 @@ class Reading:
         thread_of(thread)
         instance_of(title, str, "title")
         instance_of(metadata, Mapping, "metadata")
-        about = About(title, None if metadata is None else dict(metadata))
+        about = About(None if title is None else clean_text(title), None if metadata is None else dict(metadata))
+        try:
+            encode(about)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise InvalidInput(f"the metadata of thread {thread!r} can't be kept as JSON: {error}") from error
         await self._store.commit(Commit(thread, about=about))
 
     async def fork(self, thread: str, *, at: int | None = None, into: str | None = None) -> str:

@@ -22,11 +22,13 @@ from store_suite import (
 )
 
 from wakeful.errors import InboxFull
-from wakeful.stores import About, Chunk, Commit, StateWrite, Store
+from wakeful.stores import About, Chunk, Commit, Relay, StateWrite, Store
+from wakeful.types.codec import cleaned
 from wakeful.types.content import Base64, Image, Text, ToolCall, ToolReply
-from wakeful.types.events import StateDelta, StepStart, ToolCallReady
+from wakeful.types.events import ErrorRaised, StateDelta, StepStart, ToolCallReady
 from wakeful.types.ids import new_id
 from wakeful.types.messages import Message
+from wakeful.types.runs import Failed, TaskRecord
 from wakeful.types.tickets import Decision
 
 KIB = 1024
@@ -216,6 +218,38 @@ async def test_odd_characters_come_back_from_every_place(open_store: StoreFactor
         assert msgspec.json.decode(view.state[names]) == ODD
         assert [i.message for i in view.inbox] == [message(ODD, id="m9")]
         assert (view.thread.title, view.thread.metadata) == (names, {ODD: ODD})
+
+
+HALF = "caf\udce9"
+
+
+async def test_half_a_character_keeps_nothing_from_being_written(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        writer = Writer(store)
+        sent = item("i1", "t2")
+        await writer.begin(log=[message("first")])
+        await writer.write(ErrorRaised(identity(), 0, 7, "OSError", HALF, "model"), runs=[record(steps=1)])
+        await writer.release(
+            runs=[record(ending=Failed("OSError", HALF))],
+            log=[message(HALF)],
+            tickets=[ticket("k1", message=HALF)],
+            decisions=[Decision("k1", reason=HALF)],
+            tasks=[TaskRecord("task1", "t1", "r1", status="failed", error=HALF)],
+            inbox=[item("i0", message=message(HALF)), sent],
+            chunks=[Chunk("m", 1, 0, "text", HALF)],
+            relays=[Relay(id="o1", thread_id="t1", kind="mail", status="dead", last_error=HALF)],
+            about=About(HALF, {HALF: [HALF]}),
+            failed=HALF,
+        )
+        view, (run,) = await writer.view(), await store.runs(thread_id="t1")
+        (relay,), error = await store.relays(), (await store.events("t1"))[1]
+        assert isinstance(error, ErrorRaised)
+        texts = [m.text for m in await store.messages("t1")]
+        found = (run.ending, texts, view.tickets, view.tasks, view.inbox, relay.last_error, error.message)
+        assert msgspec.json.decode(msgspec.json.encode(cleaned(found)))[1] == ["first", "caf\ufffd"]
+        assert cleaned((view.thread.title, view.thread.metadata)) == ("caf\ufffd", {"caf\ufffd": ["caf\ufffd"]})
+        assert cleaned((relay.last_error, error.message)) == ("caf\ufffd", "caf\ufffd")
+        assert sent.position == 1
 
 
 async def test_deep_json_comes_back(open_store: StoreFactory) -> None:

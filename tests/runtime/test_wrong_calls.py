@@ -491,3 +491,27 @@ def test_a_fork_is_told_that_the_runtime_stayed_behind(tmp_path: Path, store: st
         assert lines == ["hi", "read"]
     else:
         assert lines == ["UsageError this runtime is of the process that this one was forked from"] * 2
+
+
+@pytest.mark.parametrize("error", [ModelError, ValueError])
+async def test_a_failure_whose_words_have_half_a_character_ends_the_run(
+    error: type[Exception], tmp_path: Path
+) -> None:
+    def fails(_: Any) -> str:
+        raise error("can't read caf\udce9")
+
+    async with Runtime([Agent("a", model=FunctionModel(fails))], store=tmp_path / "a.db") as runtime:
+        result = await runtime.run("a", "x", thread="t")
+        assert isinstance(result.termination, Failed)
+        assert "can't read caf" in result.termination.message.encode().decode()
+        assert (await runtime.get_run(result.run_id)).status == "done"
+
+
+async def test_what_describes_a_thread_can_be_kept(tmp_path: Path) -> None:
+    for store in (None, tmp_path / "a.db"):
+        async with Runtime([Agent("a", model=FunctionModel(lambda _: "x"))], store=store) as runtime:
+            await runtime.run("a", "x", thread="t")
+            await runtime.describe("t", title="caf\udce9", metadata={"a": 1})
+            with pytest.raises(InvalidInput, match="the metadata of thread 't' can't be kept as JSON"):
+                await runtime.describe("t", metadata={"a": object()})
+            assert (await runtime.get_thread("t")).title == "caf\ufffd"

@@ -153,6 +153,16 @@ async def test_a_function_that_fails_says_why(place: Place) -> None:
         assert (await handle.record()).status == "failed"
 
 
+async def test_half_a_character_in_what_a_function_raises_takes_nothing_else_from_it(place: Place) -> None:
+    @task
+    async def reads() -> None:
+        raise OSError("no file caf\udce9")
+
+    async with idle(reads, store=place()) as runtime:
+        with pytest.raises(RunFailed, match="OSError: no file caf"):
+            await soon((await runtime.spawn(reads)).value())
+
+
 async def test_a_failed_function_can_be_retried(place: Place) -> None:
     left = [ValueError("not yet"), None]
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from ..clock import sleep
 from ..errors import ConfigurationError, ModelError, NoModelLeft, explain
 from ..models import Patience, PoolModel
-from ..types.content import Thinking
+from ..types.content import Thinking, clean_text
 from ..types.events import ErrorRaised, InferenceComplete
 from ..types.messages import Message, Producer
 from ..types.runs import Failed, Stopped
@@ -46,7 +46,7 @@ async def failed(act: Activation, asking: Asking, error: ModelError, patience: P
     if errors is not None and error.transient and failures >= errors:
         _log(act, error)
         keep_partial(act, asking, keep=not anew)
-        detail = f"{failures} failures in a row; the last: {error}"
+        detail = f"{failures} failures in a row; the last: {clean_text(str(error))}"
         act.set_run(ending=Stopped("consecutive_errors", detail))
         return
     pause = _pause(asking, error, patience, counted=errors is None)
@@ -59,7 +59,7 @@ async def failed(act: Activation, asking: Asking, error: ModelError, patience: P
             )
             act.set_run(ending=Failed("StreamBroken", why))
         else:
-            act.set_run(ending=Failed(_name(error), str(error) + _unwaited(error, patience)))
+            act.set_run(ending=Failed(_name(error), clean_text(str(error)) + _unwaited(error, patience)))
         return
     asking.again = True
     asking.answer.break_off(str(error), anew=anew or not error.transient)
@@ -73,7 +73,7 @@ async def failed(act: Activation, asking: Asking, error: ModelError, patience: P
 
 
 def _log(act: Activation, error: ModelError, retry_at: int | None = None) -> None:
-    act.log(ErrorRaised(act.identity, 0, act.now, _name(error), str(error), "model", retry_at))
+    act.log(ErrorRaised(act.identity, 0, act.now, _name(error), clean_text(str(error)), "model", retry_at))
 
 
 def _name(error: ModelError) -> str:

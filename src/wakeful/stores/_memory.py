@@ -13,7 +13,7 @@ from typing import Any, cast
 from msgspec.structs import force_setattr, replace
 
 from ..errors import Conflict, InboxFull, InboxMoved, Repeated, StaleFence
-from ..types.codec import encode
+from ..types.codec import cleaned, encode
 from ..types.ids import now_ms
 from ..types.runs import RunRecord
 from . import _memory_dispatches as dispatches
@@ -371,4 +371,4 @@ def _describe(thread: Thread, about: About) -> None:
     if about.title is not None:
         thread.title = about.title or None
     if about.metadata is not None:
-        thread.metadata = encode(about.metadata)
+        thread.metadata = encode(cleaned(about.metadata))

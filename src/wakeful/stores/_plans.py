@@ -13,7 +13,7 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import force_setattr
 
 from ..errors import Conflict, InboxFull, InboxMoved, Repeated, StaleFence, StoreUnavailable
-from ..types.codec import encode
+from ..types.codec import cleaned, encode
 from ..types.ids import new_id
 from ..types.runs import PRIORITY, RunRecord
 from ._pending import moved
@@ -157,7 +157,10 @@ class Plan(Struct, eq=False):
     @property
     def control(self) -> str:
         """What the function is told, as JSON."""
-        return _json(self.told)
+        try:
+            return _json(self.told)
+        except UnicodeEncodeError:
+            return _json(cleaned(self.told))
 
     @property
     def plain(self) -> bool:
@@ -167,7 +170,10 @@ class Plan(Struct, eq=False):
 
 def plan_of(tenant: str, packer: Packer, commit: Commit) -> Plan:
     """What the function is told to write this commit."""
-    return _Planner(tenant, packer, commit).plan()
+    plan = _Planner(tenant, packer, commit).plan()
+    if isinstance(plan.problem, UnicodeEncodeError):
+        return _Planner(tenant, packer, cleaned(commit)).plan()
+    return plan
 
 
 class _Planner:

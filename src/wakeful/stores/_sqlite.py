@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..errors import StoreRefused, StoreUnavailable
+from ..types.codec import cleaned
 from ..types.ids import now_ms
 from . import _apply, _dispatching
 from ._checkup import checkup
@@ -70,6 +71,12 @@ class SqliteStore(SqlStore):
 
     async def commit(self, commit: Commit) -> Committed:
         """Write the commit, or nothing of it."""
+        try:
+            return await self._commit(commit)
+        except UnicodeEncodeError:
+            return await self._commit(cleaned(commit))
+
+    async def _commit(self, commit: Commit) -> Committed:
         database, tenant, packer = self._database, self._tenant, self._packer
         known, alive = database.known, database.alive
 

@@ -22,10 +22,10 @@ from ..backends import (
     RootRequest,
     TimedOut,
 )
-from ..errors import InvalidArguments, StoreError, ToolError
+from ..errors import InvalidArguments, StoreError, ToolError, explain
 from ..stores import Commit, InboxItem
 from ..tools import reply_of
-from ..types.content import text_of
+from ..types.content import clean_text, text_of
 from ..types.events import ToolProgress
 from ..types.runs import Failed, TaskEvent
 from ._function import FunctionTask, TaskContext
@@ -101,7 +101,7 @@ class TaskBackend(ExecutionBackend):
                 return _unknown(request, function, str(error))
             return BackendResult(request.agent_id, TimedOut(), Failed("TimedOut", str(error)), state={})
         except Exception as error:
-            text = str(error) if isinstance(error, ToolError) else f"{type(error).__name__}: {error}"
+            text = clean_text(str(error) if isinstance(error, ToolError) else explain(error))
             failed = Failed(type(error).__name__, text)
             return BackendResult(request.agent_id, FailedStatus(text), failed, state={})
         finally:

@@ -11,10 +11,10 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from .content import Unknown
+from .content import Unknown, clean_text
 from .events import AnyEvent, UnknownEvent
 
-__all__ = ["decode", "decode_event", "encode"]
+__all__ = ["cleaned", "decode", "decode_event", "encode"]
 
 T = TypeVar("T")
 
@@ -38,6 +38,25 @@ def decode(data: bytes | str, type_: type[T]) -> T:
 def decode_event(data: bytes | str) -> AnyEvent:
     """Read any event."""
     return cast(AnyEvent, decode(data, cast(type[Any], AnyEvent)))
+
+
+def cleaned(value: T) -> T:
+    """The same with all its texts as UTF-8 can carry them; what is fit to be encoded stays the object it is."""
+    found: Any = value
+    match found:
+        case str():
+            made: Any = clean_text(found)
+        case msgspec.Struct():
+            each = [(name, getattr(found, name)) for name in found.__struct_fields__]
+            changes = {name: new for name, old in each if (new := cleaned(old)) is not old}
+            return cast(T, msgspec.structs.replace(found, **changes) if changes else found)
+        case dict():
+            made = {cleaned(key): cleaned(item) for key, item in cast(dict[Any, Any], found).items()}
+        case list() | tuple():
+            made = type(cast(Any, found))([cleaned(item) for item in cast(list[Any], found)])
+        case _:
+            return value
+    return cast(T, found if made == found else made)
 
 
 @cache
