@@ -128,8 +128,14 @@ def test_what_is_not_a_runtime_is_described(wakeful, name, what) -> None:
     assert f"error: {what}" in result.stderr
 
 
-def test_a_bug_in_the_function_keeps_its_traceback() -> None:
+def test_a_bug_in_the_function_says_where() -> None:
     done = command("-m", "wakeful.cli", "chat", "sample:buggy")
-    assert done.returncode == 1
-    assert "Traceback" in done.stderr
-    assert "KeyError: 'runtime'" in done.stderr
+    assert done.returncode == 2
+    assert "error: sample:buggy() failed: KeyError: 'runtime'" in done.stderr
+    assert "in buggy" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_module_that_ends_the_process_is_no_success(module) -> None:
+    name = module("import sys\nsys.exit(0)\n")
+    assert f"module '{name}' can't be imported: SystemExit: 0" in refusal(f"{name}:runtime")

@@ -50,9 +50,9 @@ def _import(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and f"{name}.".startswith(f"{error.name}."):
             raise TargetError(_not_found(name, error.name)) from None
-        raise TargetError(_failed(name, error)) from error
-    except Exception as error:
-        raise TargetError(_failed(name, error)) from error
+        raise TargetError(_failed(f"module {name!r} can't be imported", error)) from error
+    except (Exception, SystemExit) as error:
+        raise TargetError(_failed(f"module {name!r} can't be imported", error)) from error
 
 
 def _not_found(name: str, missing: str) -> str:
@@ -60,9 +60,10 @@ def _not_found(name: str, missing: str) -> str:
     return f"no module named {missing!r}{part}, neither in the current directory nor installed"
 
 
-def _failed(name: str, error: Exception) -> str:
-    """Why an import failed; for anything but an error of ours also where, as the module's author needs it."""
-    text = f"module {name!r} can't be imported: {type(error).__name__}: {error}"
+def _failed(what: str, error: BaseException) -> str:
+    """Why something of the application failed; for anything but an error of ours also where, as its author needs
+    it."""
+    text = f"{what}: {type(error).__name__}: {error}"
     if isinstance(error, WakefulError):
         return text
     frames = traceback.extract_tb(error.__traceback__)
@@ -102,8 +103,8 @@ def _call(function: Any, where: str) -> Any:
         )
     try:
         return function()
-    except WakefulError as error:
-        raise TargetError(f"{where}() failed: {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise TargetError(_failed(f"{where}() failed", error)) from error
 
 
 def _describe(value: Any) -> str:
