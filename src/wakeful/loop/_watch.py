@@ -7,14 +7,17 @@ a chunk no look at the clock.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from ..clock import Clock, Timer
 from ..errors import ModelTimeout
-from ..models import Model, Patience
+from ..models import Patience
 from ..types.requests import ModelSettings
+
+if TYPE_CHECKING:
+    from ._activation import Activation
 
 __all__ = ["Watch", "Watches"]
 
@@ -82,57 +85,52 @@ class Watch:
     """Watches one stream after the other, each from its `begin` to its `end`. The reader sets `fresh` with each
     chunk, and `held` while it waits for something else."""
 
-    __slots__ = (
-        "_all",
-        "_before",
-        "_heard",
-        "_late",
-        "_model",
-        "_started",
-        "_task",
-        "fresh",
-        "held",
-        "limits",
-    )
+    __slots__ = ("_act", "_all", "_heard", "_late", "_patience", "_settings", "_started", "fresh", "held", "limits")
 
-    def __init__(self, every: Watches, task: asyncio.Task[Any] | None) -> None:
-        self._all = every
-        self._task = task
+    def __init__(self, act: Activation) -> None:
+        self._act = act
+        self._all = act.env.watches
         self._late: ModelTimeout | None = None
+        self._patience: Patience | None = None
+        self._settings: ModelSettings | None = None
+        self.held = False
 
-    def begin(self, model: Model, settings: ModelSettings, patience: Patience, now: int) -> None:
-        """Watch a stream that the task reads."""
+    def begin(self, settings: ModelSettings, patience: Patience, now: int) -> None:
+        """Watch a stream that the activation's task reads."""
         watches = self._all
-        limits = self.limits = watches.limits_of(settings, patience)
-        self._before = 0 if self._task is None else self._task.cancelling()
-        self._model = model
+        if patience is not self._patience or settings is not self._settings:
+            self._patience, self._settings = patience, settings
+            self.limits = watches.limits_of(settings, patience)
         self._started = self._heard = now
-        self.fresh = self.held = False
-        if limits.every is not None:
+        self.fresh = False
+        every = self.limits.every
+        if every is not None:
             watches.open.add(self)
-            if watches.pace is None or limits.every < watches.pace:
-                watches.look_every(limits.every)
+            if watches.pace is None or every < watches.pace:
+                watches.look_every(every)
 
     def end(self, raised: BaseException | None = None) -> ModelTimeout | None:
         """It is over; what to raise in place of what was raised, if that came of being late."""
         self._all.open.discard(self)
-        if self._late is None or self._task is None:
+        task = self._act.task
+        if self._late is None or task is None:
             return None
         late, self._late = self._late, None
-        left = self._task.uncancel()
+        task.uncancel()
         # Where somebody else cancels too, that is what counts.
-        return late if isinstance(raised, asyncio.CancelledError) and left <= self._before else None
+        return late if isinstance(raised, asyncio.CancelledError) and not self._act.being_cancelled() else None
 
     def look(self, now: int) -> None:
         """Interrupt whoever reads the stream if it is late."""
         if self.fresh or self.held:
             self.fresh, self._heard = False, now
-        if self._late is not None or self.held or self._task is None:
+        task, asking = self._act.task, self._act.asking
+        if self._late is not None or self.held or task is None or asking is None:
             return
         idle, whole = self.limits.idle, self.limits.whole
         if idle is not None and now - self._heard >= idle * 1000:
-            self._late = ModelTimeout(f"model {self._model.name!r} sent nothing for {idle:g} s")
+            self._late = ModelTimeout(f"model {asking.answerer!r} sent nothing for {idle:g} s")
         elif whole is not None and now - self._started >= whole * 1000:
-            self._late = ModelTimeout(f"model {self._model.name!r} hadn't finished its answer after {whole:g} s")
+            self._late = ModelTimeout(f"model {asking.answerer!r} hadn't finished its answer after {whole:g} s")
         if self._late is not None:
-            self._task.cancel()
+            task.cancel()
