@@ -1,4 +1,4 @@
-"""The draft of the next commit: what is refused is kept, and what comes while a commit is written waits its turn."""
+"""The draft of the next commit: what is refused is kept, what comes while a commit is written waits its turn."""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ class Activation(Writer):
                 self.fitting.cancel()
             if self._cancels:
                 self._uncancel()
-            self.task = self.watch = None
+            self.task = None
             self._over = True
             for watcher in self._watchers:
                 if not watcher.done():

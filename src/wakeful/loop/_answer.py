@@ -110,7 +110,8 @@ class Answer(Struct, eq=False, gc=False):
         """Take in one chunk."""
         TAKE[type(chunk)](self, chunk)
 
-    def _add_text(self, chunk: TextChunk) -> None:
+    def add_text(self, chunk: TextChunk) -> None:
+        """Take in a piece of text."""
         text = chunk.text
         if self._reasoning or self._reasoning_half:
             self._close_reasoning(None, None)
@@ -128,18 +129,22 @@ class Answer(Struct, eq=False, gc=False):
         else:
             self._size += len(text)
 
-    def _add_part(self, chunk: PartChunk) -> None:
+    def add_part(self, chunk: PartChunk) -> None:
+        """Take in a whole part."""
         self._close_text()
         part = chunk.part
         self._parts.append(Text(clean_text(part.text)) if type(part) is Text else part)
 
-    def _add_stop(self, chunk: StopChunk) -> None:
+    def add_stop(self, chunk: StopChunk) -> None:
+        """Take in why the model stopped."""
         self.stop = chunk.reason
 
-    def _add_usage(self, chunk: UsageChunk) -> None:
+    def add_usage(self, chunk: UsageChunk) -> None:
+        """Take in what it cost."""
         self.usage = chunk.usage
 
-    def _refuse(self, chunk: Any) -> None:
+    def refuse(self, chunk: Any) -> None:
+        """Refuse what is no chunk."""
         raise ModelError(f"the model streamed something that is no chunk: {chunk!r:.200}")
 
     def _show_text(self, text: str) -> None:
@@ -151,7 +156,8 @@ class Answer(Struct, eq=False, gc=False):
             channel.publish(delta)
         self._size += len(text)
 
-    def _add_reasoning(self, chunk: ReasoningChunk) -> None:
+    def add_reasoning(self, chunk: ReasoningChunk) -> None:
+        """Take in a piece of reasoning."""
         if self._size != self._broke_at:
             # Text that broke off stays open: a model that thinks before it goes on doesn't make two texts of it.
             self._close_words()
@@ -176,7 +182,8 @@ class Answer(Struct, eq=False, gc=False):
                 ReasoningDelta(self.run, self._seq, at, self.message_id, self.attempt, offset, text)
             )
 
-    def _start_call(self, chunk: CallStartChunk) -> None:
+    def start_call(self, chunk: CallStartChunk) -> None:
+        """Take in that a call begins."""
         if self._text or self._half or self._reasoning or self._reasoning_half:
             self._close_text()
         index, name, vendor_id = chunk.index, chunk.name, chunk.vendor_id
@@ -190,7 +197,8 @@ class Answer(Struct, eq=False, gc=False):
         if channel.readers or channel.above:
             self._announce(call.id, name)
 
-    def _add_call_delta(self, chunk: CallDeltaChunk) -> None:
+    def add_call_delta(self, chunk: CallDeltaChunk) -> None:
+        """Take in a piece of a call's arguments."""
         call, piece = self._calls.get(chunk.index), chunk.json
         if call is None:
             raise ModelError(f"the model streamed arguments for a tool call it never began ({chunk.index})")
@@ -207,7 +215,8 @@ class Answer(Struct, eq=False, gc=False):
             )
         call.size += len(piece)
 
-    def _add_call(self, chunk: CallChunk) -> None:
+    def add_call(self, chunk: CallChunk) -> None:
+        """Take in a whole call."""
         self._close_text()
         arguments, call_id = chunk.arguments, new_id()
         if (problem := _unfit(arguments)) is not None:
@@ -250,20 +259,23 @@ class Answer(Struct, eq=False, gc=False):
         self._reasoning = None
 
     def content(self, *, keep_calls: bool = True) -> tuple[Content, ...]:
-        """The finished parts, of which `calls` are the tool calls. A call cut off in the middle is dropped, one that
-        is no JSON gets a problem."""
+        """The finished parts, of which `calls` are the tool calls. A call cut off in the middle is dropped, one
+        that is no JSON gets a problem."""
         if self._text or self._half or self._reasoning or self._reasoning_half:
             self._close_text()
-        parts: list[Content] = []
+        parts: list[Any] = []
         calls: list[ToolCall] = []
         for part in self._parts:
-            if type(part) is _OpenCall or type(part) is ToolCall:
-                call = None if not keep_calls else part if type(part) is ToolCall else self._whole(part)
-                if call is not None:
-                    calls.append(call)
-                    parts.append(call)
+            if type(part) is _OpenCall:
+                call = self._whole(part) if keep_calls else None
+            elif type(part) is ToolCall:
+                call = part if keep_calls else None
             else:
                 parts.append(part)
+                continue
+            if call is not None:
+                calls.append(call)
+                parts.append(call)
         self.calls = calls
         return tuple(parts)
 
@@ -279,7 +291,8 @@ class Answer(Struct, eq=False, gc=False):
                     self._cancel(call, "cut off at the output limit")
                     return None
                 self._blame(call.id, f"arguments are not valid JSON ({error}): {text:.200}")
-        if type(arguments) is not dict:
+        kind: type[Any] = type(arguments)
+        if kind is not dict:
             self._blame(call.id, f"arguments must be an object, not {text:.200}")
             arguments = {}
         return ToolCall(call.id, call.name, arguments, call.vendor_id)
@@ -416,20 +429,20 @@ class Answer(Struct, eq=False, gc=False):
 
 class _Take(dict[type[Any], Callable[[Answer, Any], None]]):
     def __missing__(self, kind: type[Any]) -> Callable[[Answer, Any], None]:
-        return Answer._refuse
+        return Answer.refuse
 
 
 # How chunks are taken in. Whoever reads a stream looks here itself: a chunk costs a call less.
 TAKE: Mapping[type[Any], Callable[[Answer, Any], None]] = _Take(
     {
-        TextChunk: Answer._add_text,
-        ReasoningChunk: Answer._add_reasoning,
-        CallStartChunk: Answer._start_call,
-        CallDeltaChunk: Answer._add_call_delta,
-        CallChunk: Answer._add_call,
-        PartChunk: Answer._add_part,
-        UsageChunk: Answer._add_usage,
-        StopChunk: Answer._add_stop,
+        TextChunk: Answer.add_text,
+        ReasoningChunk: Answer.add_reasoning,
+        CallStartChunk: Answer.start_call,
+        CallDeltaChunk: Answer.add_call_delta,
+        CallChunk: Answer.add_call,
+        PartChunk: Answer.add_part,
+        UsageChunk: Answer.add_usage,
+        StopChunk: Answer.add_stop,
     }
 )
 

@@ -83,12 +83,13 @@ class Asking(Attempt, eq=False, gc=False, kw_only=True):
 
 async def stream(act: Activation, asking: Asking) -> None:
     """Ask the model once, and take in what it answers."""
-    env, answer, request, model = act.env, asking.answer, asking.sent, asking.model
+    env, answer = act.env, asking.answer
     models, patience = env.registry.models, act.agent.agent.patience or env.patience
-    if model is None or asking.again:
+    request, model, again = asking.sent, asking.model, asking.again
+    if model is None or again:
         model = asking.choose(request)
     messages = request.messages
-    if asking.again or (messages and messages[-1].role == "assistant"):
+    if again or (messages and messages[-1].role == "assistant"):
         request = _continued(act, asking, request)
     line = models.line(model)
     if not fits(act, line, request):
@@ -109,10 +110,10 @@ async def stream(act: Activation, asking: Asking) -> None:
         now = act.clock.now()
     watch = act.watch
     if watch is None:
-        watch = act.watch = Watch(act)
-    watch.begin(request.settings, patience, now)
+        watch = act.watch = Watch(env.watches, act.task)
+    watch.begin(model, request.settings, patience, now)
     try:
-        if asking.again:
+        if again:
             answer.go_on(act.head)
         chunks, chunk = model.stream(request), None
         try:

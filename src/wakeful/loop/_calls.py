@@ -41,10 +41,7 @@ Ready = tuple[Call, Tool, dict[str, Any]]
 
 def execute(act: Activation, move: Execute) -> Awaitable[None] | None:
     """Start the calls that may run now; the others are refused, suspended or asked about later."""
-    ready: list[Ready] = []
-    for call in move.calls:
-        if (checked := _check(act, call)) is not None:
-            ready.append(checked)
+    ready = [checked for call in move.calls if (checked := _check(act, call)) is not None]
     if act.agent.gated:
         return _ask_gates(act, ready)
     return _start(act, ready) if ready else None
@@ -232,7 +229,7 @@ async def _start(act: Activation, ready: list[Ready]) -> None:
             context.fence = _fence(act)
     if len(calls) == 1 and starting[0][1].is_async:
         begun = executor.begin_inline(act.task, starting[0])
-        arrival = begun if type(begun) is Arrival else await executor.end_inline(begun)
+        arrival = begun if isinstance(begun, Arrival) else await executor.end_inline(begun)
         act.now = act.clock.now()
         _settle(act, arrival)
     else:

@@ -147,11 +147,13 @@ class Draft:
         if self.state.changes:
             self._show_changes(now)
             more = True
-        log, run, calls = self.log, self.run, self.calls
-        self.log, self.run = [], None
-        runs, rows = () if run is None else (run,), ()
+        run, calls = self.run, self.calls
+        log, runs, rows = tuple(self.log), () if run is None else (run,), ()
+        self.log.clear()
+        self.run = None
         if calls:
-            rows, self.calls = tuple(calls.values()), {}
+            rows = tuple(calls.values())
+            calls.clear()
         commit = Commit(identity.thread_id, identity, self.fence, log, runs, rows, release, inbox_head, more)
         if more:
             self._add_more(commit)

@@ -22,7 +22,7 @@ from ..plugins import (
     Step,
     select_context,
 )
-from ..types.content import Content, Text, ToolCall
+from ..types.content import Content, ToolCall
 from ..types.events import InferenceComplete, StepStart, ToolCallReady
 from ..types.messages import Message, Producer, user_message
 from ..types.requests import ModelSettings, ToolSpec
@@ -242,16 +242,19 @@ def _placed(history: list[Message], context: list[ContextMessage], now: int) -> 
 
 
 def _accept(act: Activation, asking: Asking, message: Message) -> None:
-    view, draft, identity, agent, answer = act.view, act.draft, act.identity, act.agent, asking.answer
-    run, now, calls, model = view.run, message.created_at, answer.calls, asking.model or asking.asked
-    usage, signatures, answer_id, made, ending = run.usage, run.signatures, run.answer_id, run.tree_calls, run.ending
+    view, draft, identity = act.view, act.draft, act.identity
+    agent, answer, model = act.agent, asking.answer, asking.model or asking.asked
+    run, now, calls = view.run, message.created_at, answer.calls
+    ending, answer_id, made = run.ending, run.answer_id, run.tree_calls
+    usage, signatures = run.usage, run.signatures
     used = answer.usage if answer.spent is NO_USAGE else answer.total
     if used is not NO_USAGE:
         learn(act, model, answer.usage)
         usage += used
         view.tree.usage += used
     if calls:
-        view.tree.calls = made = view.tree.calls + len(calls)
+        tree = view.tree
+        made = tree.calls = tree.calls + len(calls)
     elif ending is None and agent.shape is None and answer.stop != "max_tokens" and not answer.truncated:
         # The plainest end needs no judge: a text, no calls, and no type that it must have.
         ending = _NATURAL_END

@@ -7,17 +7,14 @@ a chunk no look at the clock.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import Any
 
 from msgspec import Struct
 
 from ..clock import Clock, Timer
 from ..errors import ModelTimeout
-from ..models import Patience
+from ..models import Model, Patience
 from ..types.requests import ModelSettings
-
-if TYPE_CHECKING:
-    from ._activation import Activation
 
 __all__ = ["Watch", "Watches"]
 
@@ -85,22 +82,37 @@ class Watch:
     """Watches one stream after the other, each from its `begin` to its `end`. The reader sets `fresh` with each
     chunk, and `held` while it waits for something else."""
 
-    __slots__ = ("_act", "_all", "_heard", "_late", "_patience", "_settings", "_started", "fresh", "held", "limits")
+    __slots__ = (
+        "_all",
+        "_before",
+        "_heard",
+        "_late",
+        "_model",
+        "_patience",
+        "_settings",
+        "_started",
+        "_task",
+        "fresh",
+        "held",
+        "limits",
+    )
 
-    def __init__(self, act: Activation) -> None:
-        self._act = act
-        self._all = act.env.watches
+    def __init__(self, every: Watches, task: asyncio.Task[Any] | None) -> None:
+        self._all = every
+        self._task = task
         self._late: ModelTimeout | None = None
         self._patience: Patience | None = None
         self._settings: ModelSettings | None = None
         self.held = False
 
-    def begin(self, settings: ModelSettings, patience: Patience, now: int) -> None:
-        """Watch a stream that the activation's task reads."""
-        watches = self._all
+    def begin(self, model: Model, settings: ModelSettings, patience: Patience, now: int) -> None:
+        """Watch a stream that the task reads."""
+        watches, task = self._all, self._task
         if patience is not self._patience or settings is not self._settings:
             self._patience, self._settings = patience, settings
             self.limits = watches.limits_of(settings, patience)
+        self._before = 0 if task is None else task.cancelling()
+        self._model = model
         self._started = self._heard = now
         self.fresh = False
         every = self.limits.every
@@ -112,25 +124,23 @@ class Watch:
     def end(self, raised: BaseException | None = None) -> ModelTimeout | None:
         """It is over; what to raise in place of what was raised, if that came of being late."""
         self._all.open.discard(self)
-        task = self._act.task
-        if self._late is None or task is None:
+        if self._late is None or self._task is None:
             return None
         late, self._late = self._late, None
-        task.uncancel()
+        left = self._task.uncancel()
         # Where somebody else cancels too, that is what counts.
-        return late if isinstance(raised, asyncio.CancelledError) and not self._act.being_cancelled() else None
+        return late if isinstance(raised, asyncio.CancelledError) and left <= self._before else None
 
     def look(self, now: int) -> None:
         """Interrupt whoever reads the stream if it is late."""
         if self.fresh or self.held:
             self.fresh, self._heard = False, now
-        task, asking = self._act.task, self._act.asking
-        if self._late is not None or self.held or task is None or asking is None:
+        if self._late is not None or self.held or self._task is None:
             return
         idle, whole = self.limits.idle, self.limits.whole
         if idle is not None and now - self._heard >= idle * 1000:
-            self._late = ModelTimeout(f"model {asking.answerer!r} sent nothing for {idle:g} s")
+            self._late = ModelTimeout(f"model {self._model.name!r} sent nothing for {idle:g} s")
         elif whole is not None and now - self._started >= whole * 1000:
-            self._late = ModelTimeout(f"model {asking.answerer!r} hadn't finished its answer after {whole:g} s")
+            self._late = ModelTimeout(f"model {self._model.name!r} hadn't finished its answer after {whole:g} s")
         if self._late is not None:
-            task.cancel()
+            self._task.cancel()

@@ -61,9 +61,9 @@ class _Over(Struct, frozen=True, gc=False):
 
     def refusal(self) -> UsageError:
         return UsageError(
-            f"the call {self.call.id} of {self.call.name} has ended, and its context with it: nothing can be changed, "
-            "shown or begun by it any more; do so before the tool returns, or let ctx.spawn(...) begin what is to "
-            "go on"
+            f"the call {self.call.id} of {self.call.name} has ended, and its context with it: nothing can be "
+            "changed, shown or begun by it any more; do so before the tool returns, or let ctx.spawn(...) begin "
+            "what is to go on"
         )
 
 

@@ -42,7 +42,7 @@ def _begin() -> str:
         ms = _ms + 1
     _ms = ms
     head = "%08x-%04x-7" % (ms >> 16, ms & 0xFFFF)
-    left = map("".join, zip(repeat(head), _HEX, repeat(tail), strict=False))
+    left = map("".join, zip(repeat(head), _HEX, repeat(tail)))
     made = next(left)
     if ms == _ms:
         _over, _left = (ms + 1) * 1_000_000, left
