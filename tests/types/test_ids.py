@@ -37,7 +37,7 @@ class StillClock:
 @pytest.fixture
 def still_clock(monkeypatch: pytest.MonkeyPatch) -> StillClock:
     clock = StillClock()
-    monkeypatch.setattr(time, "time_ns", clock)
+    monkeypatch.setattr(ids, "time_ns", clock)
     monkeypatch.setattr(ids, "_ms", 0)
     monkeypatch.setattr(ids, "_over", 0)
     return clock

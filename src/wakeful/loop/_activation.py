@@ -180,16 +180,12 @@ class Activation(Writer):
                 if self.apart and self._judged():
                     await self.env.children.measure(self)
                 move = next_move(self.view, self.rules, self.now)
-                kind = type(move)
                 try:
-                    if (performed := _PERFORM[kind](self, move)) is not None:
+                    if (performed := _PERFORM[type(move)](self, move)) is not None:
                         await performed
                 except BaseException as error:
                     self._trouble(error)
                     self.now = self.clock.now()
-                else:
-                    if kind not in _TIMELY and not self.left:
-                        self.now = self.clock.now()
             if self.env.store.durable and self.being_cancelled():
                 await self._too_late()
         except BaseException:
@@ -333,31 +329,34 @@ class Activation(Writer):
         """Commit the draft, then show its events and deliver its notices. With `unsynced` the run goes on before
         the commit is safe from a loss of power, if nobody is shown or sent anything of it."""
         draft = self.draft
-        if not (release or draft.log or draft):
+        if not (draft.log or release or draft):
             return
-        env, commit, notices = self.env, draft.commit(self.now, release, inbox_head), draft.notices
-        if unsynced and env.store.durable:
-            shown = self.channel.readers or self.channel.above
-            commit.unsynced = not (shown or draft.more or draft.claim is not None)
+        store, notices = self.env.store, draft.notices
+        commit = draft.commit(self.now, release, inbox_head)
         try:
-            committed = await (env.store.commit(commit) if env.timed is None else self._timed_commit(commit))
-        except InboxFull:
-            if not draft.divert(lambda item: env.post.divert(self, item)):
-                raise
-            commit = draft.commit(self.now, release, inbox_head)
-            committed = await env.store.commit(commit)
-        draft.clear(commit, committed)
+            committed = await (self._write(commit, unsynced) if store.durable else store.commit(commit))
+        except BaseException as error:
+            draft.put_back(commit)
+            if isinstance(error, InboxFull) and draft.divert(lambda item: self.env.post.divert(self, item)):
+                await self.flush(release=release, inbox_head=inbox_head, unsynced=unsynced)
+                return
+            raise
         self.head = committed.head
-        if commit.more and (commit.inbox or commit.relays):
-            self._send(commit)
+        number(commit.log, committed.head)
+        if commit.more:
+            draft.clear(commit, committed)
+            if commit.inbox or commit.relays:
+                self._send(commit)
+        if draft.begun is not None:
+            draft.tell_begun()
         if committed.inbox_head > self.inbox_head and not release:
             await self.catch_up()
         channel = self.channel
         if (channel.readers or channel.above) and channel.watched():
-            self._publish(commit.log, committed.head)
+            self._publish(commit.log)
         for notice in notices:
             await self._deliver(notice)
-        if not release and env.store.durable and self.being_cancelled():
+        if store.durable and not release and self.being_cancelled():
             await asyncio.sleep(0)  # A commit can't be interrupted: what came meanwhile is heard of now.
 
     def _send(self, commit: Commit) -> None:
@@ -367,18 +366,24 @@ class Activation(Writer):
         if commit.relays:
             self.env.post.look()
 
-    async def _timed_commit(self, commit: Commit) -> Committed:
-        timed, began = cast(Any, self.env.timed), monotonic()
+    async def _write(self, commit: Commit, unsynced: bool) -> Committed:
+        """Give a commit to a store that takes its time for it."""
+        env, draft = self.env, self.draft
+        if unsynced:
+            shown = self.channel.readers or self.channel.above
+            commit.unsynced = not (shown or draft.more or draft.claim is not None)
+        if (timed := env.timed) is None:
+            return await env.store.commit(commit)
+        began = monotonic()
         try:
-            committed = await self.env.store.commit(commit)
+            committed = await env.store.commit(commit)
         except Exception as error:
             timed(monotonic() - began, error)
             raise
         timed(monotonic() - began, None)
         return committed
 
-    def _publish(self, logged: Sequence[Message | Event], head: int) -> None:
-        number(logged, head)
+    def _publish(self, logged: Sequence[Message | Event]) -> None:
         for entry in logged:
             if type(entry) is Message:
                 entry = MessageAdded(self.identity, entry.seq, entry.created_at, entry)
@@ -444,6 +449,7 @@ class Activation(Writer):
     async def catch_up(self) -> None:
         """Read what others put into the thread's inbox."""
         stored = await self.env.store.load(self.identity.thread_id)
+        self.now = self.clock.now()
         if stored is not None:
             self.deliver(stored.inbox, stored.thread.inbox_head)
 
@@ -475,28 +481,39 @@ class Activation(Writer):
             self.executor.nudge()
 
 
-# The moves that take no time, or look at the clock when it is over.
-_TIMELY = (Infer, Execute, Await, EndStep)
-
 # What is heard of in whatever state a run is.
 _AT_ONCE = ("cancel", "pause", "unpause", "tell")
 
-# What needn't be waited for is done once its function returns.
-_PERFORM: dict[type[Move], Callable[[Activation, Any], Awaitable[None] | None]] = {
+Perform = Callable[[Activation, Any], Awaitable[None] | None]
+
+
+def _timely(perform: Callable[[Activation, Any], Awaitable[None]]) -> Perform:
+    """A performer that takes time, and after which the clock is looked at."""
+
+    async def performed(act: Activation, move: Any) -> None:
+        await perform(act, move)
+        act.now = act.clock.now()
+
+    return performed
+
+
+# What needn't be waited for is done once its function returns. Where the clock isn't looked at afterwards, the move
+# takes no time, or looks itself when it is over.
+_PERFORM: dict[type[Move], Perform] = {
     Infer: _inference.infer,
     Execute: _calls.execute,
-    Recover: _calls.recover,
-    AfterCalls: _calls.after_calls,
-    Drop: _calls.drop,
-    Overdue: _boundaries.overdue,
     Await: _boundaries.await_calls,
-    Interrupt: _boundaries.interrupt,
-    Take: _boundaries.take,
     EndStep: _boundaries.end_step,
-    SwitchAgent: _boundaries.switch_agent,
-    PassOn: _boundaries.pass_on,
+    Finish: _boundaries.finish,
+    Recover: _timely(_calls.recover),
+    AfterCalls: _timely(_calls.after_calls),
+    Drop: _timely(_calls.drop),
+    Overdue: _timely(_boundaries.overdue),
+    Interrupt: _timely(_boundaries.interrupt),
+    Take: _timely(_boundaries.take),
+    SwitchAgent: _timely(_boundaries.switch_agent),
+    PassOn: _timely(_boundaries.pass_on),
     SuspendRun: _boundaries.suspend,
     Pause: _boundaries.pause,
     WaitForTasks: _boundaries.wait_for_tasks,
-    Finish: _boundaries.finish,
 }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, cast
 
 import msgspec
@@ -36,10 +37,14 @@ from ..types.events import (
 from ..types.ids import new_id
 from ..types.runs import Identity, Usage
 
-__all__ = ["NO_USAGE", "Answer"]
+__all__ = ["NO_USAGE", "TAKE", "Answer"]
 
 
 NO_USAGE = Usage()
+
+_FINE: Mapping[str, str] = MappingProxyType({})
+
+_decode = msgspec.json.Decoder[Any]().decode
 
 
 class _OpenCall(Struct, eq=False, gc=False):
@@ -75,7 +80,9 @@ class Answer(Struct, eq=False, gc=False):
     attempt: int = 0
     usage: Usage = NO_USAGE
     stop: StopReason = "unknown"
-    problems: dict[str, str] = {}
+    # What is wrong with calls, by their ids; most have nothing, and so most answers no dict of their own.
+    problems: Mapping[str, str] = _FINE
+    calls: Sequence[ToolCall] = ()
     truncated: bool = False
     _parts: list[Content | _OpenCall] = []
     # Words and thoughts that aren't closed yet, if there are any.
@@ -101,29 +108,11 @@ class Answer(Struct, eq=False, gc=False):
 
     def add(self, chunk: Chunk) -> None:
         """Take in one chunk."""
-        if type(chunk) is TextChunk:
-            self._add_text(chunk.text)
-        elif type(chunk) is CallDeltaChunk:
-            self._add_call_delta(chunk)
-        elif type(chunk) is CallStartChunk:
-            self._start_call(chunk)
-        elif type(chunk) is StopChunk:
-            self.stop = chunk.reason
-        elif type(chunk) is UsageChunk:
-            self.usage = chunk.usage
-        elif type(chunk) is ReasoningChunk:
-            self._add_reasoning(chunk)
-        elif type(chunk) is CallChunk:
-            self._close_text()
-            self._add_call(chunk)
-        elif type(chunk) is PartChunk:
-            self._close_text()
-            part = chunk.part
-            self._parts.append(Text(clean_text(part.text)) if type(part) is Text else part)
-        else:
-            raise ModelError(f"the model streamed something that is no chunk: {chunk!r:.200}")
+        TAKE[type(chunk)](self, chunk)
 
-    def _add_text(self, text: str) -> None:
+    def add_text(self, chunk: TextChunk) -> None:
+        """Take in a piece of text."""
+        text = chunk.text
         if self._reasoning or self._reasoning_half:
             self._close_reasoning(None, None)
         if self._half or not text.isascii():
@@ -140,6 +129,24 @@ class Answer(Struct, eq=False, gc=False):
         else:
             self._size += len(text)
 
+    def add_part(self, chunk: PartChunk) -> None:
+        """Take in a whole part."""
+        self._close_text()
+        part = chunk.part
+        self._parts.append(Text(clean_text(part.text)) if type(part) is Text else part)
+
+    def add_stop(self, chunk: StopChunk) -> None:
+        """Take in why the model stopped."""
+        self.stop = chunk.reason
+
+    def add_usage(self, chunk: UsageChunk) -> None:
+        """Take in what it cost."""
+        self.usage = chunk.usage
+
+    def refuse(self, chunk: Any) -> None:
+        """Refuse what is no chunk."""
+        raise ModelError(f"the model streamed something that is no chunk: {chunk!r:.200}")
+
     def _show_text(self, text: str) -> None:
         channel = self._channel
         if channel.watched():
@@ -149,7 +156,8 @@ class Answer(Struct, eq=False, gc=False):
             channel.publish(delta)
         self._size += len(text)
 
-    def _add_reasoning(self, chunk: ReasoningChunk) -> None:
+    def add_reasoning(self, chunk: ReasoningChunk) -> None:
+        """Take in a piece of reasoning."""
         if self._size != self._broke_at:
             # Text that broke off stays open: a model that thinks before it goes on doesn't make two texts of it.
             self._close_words()
@@ -174,45 +182,53 @@ class Answer(Struct, eq=False, gc=False):
                 ReasoningDelta(self.run, self._seq, at, self.message_id, self.attempt, offset, text)
             )
 
-    def _start_call(self, chunk: CallStartChunk) -> None:
+    def start_call(self, chunk: CallStartChunk) -> None:
+        """Take in that a call begins."""
         if self._text or self._half or self._reasoning or self._reasoning_half:
             self._close_text()
-        if chunk.index in self._calls:
-            raise ModelError(f"the model streamed two tool calls under the index {chunk.index}")
-        name, vendor_id = chunk.name, chunk.vendor_id
+        index, name, vendor_id = chunk.index, chunk.name, chunk.vendor_id
+        if index in self._calls:
+            raise ModelError(f"the model streamed two tool calls under the index {index}")
         if not (name.isascii() and (vendor_id is None or vendor_id.isascii())):
             name, vendor_id = clean_text(name), _clean(vendor_id)
-        call = self._calls[chunk.index] = _OpenCall(name, vendor_id)
+        call = self._calls[index] = _OpenCall(name, vendor_id)
         self._parts.append(call)
-        if self._channel.readers or self._channel.above:
+        channel = self._channel
+        if channel.readers or channel.above:
             self._announce(call.id, name)
 
-    def _add_call_delta(self, chunk: CallDeltaChunk) -> None:
-        call = self._calls.get(chunk.index)
+    def add_call_delta(self, chunk: CallDeltaChunk) -> None:
+        """Take in a piece of a call's arguments."""
+        call, piece = self._calls.get(chunk.index), chunk.json
         if call is None:
             raise ModelError(f"the model streamed arguments for a tool call it never began ({chunk.index})")
-        piece = chunk.json
         if call.half or not piece.isascii():
             piece, call.half = _paired(call.half, piece)
             if not piece:
                 return
         call.pieces.append(piece)
-        if (self._channel.readers or self._channel.above) and self._channel.watched():
+        channel = self._channel
+        if (channel.readers or channel.above) and channel.watched():
             at = self._clock.now()
-            self._channel.publish(
+            channel.publish(
                 ToolCallDelta(self.run, self._seq, at, self.message_id, self.attempt, call.size, call.id, piece)
             )
         call.size += len(piece)
 
-    def _add_call(self, chunk: CallChunk) -> None:
+    def add_call(self, chunk: CallChunk) -> None:
+        """Take in a whole call."""
+        self._close_text()
         arguments, call_id = chunk.arguments, new_id()
         if (problem := _unfit(arguments)) is not None:
-            self.problems[call_id] = problem
+            self._blame(call_id, problem)
             arguments = {}
         name, vendor_id, signature = clean_text(chunk.name), _clean(chunk.vendor_id), _clean(chunk.signature)
         call = ToolCall(call_id, name, arguments, vendor_id, signature)
         self._parts.append(call)
         self._announce(call.id, call.name)
+
+    def _blame(self, call_id: str, problem: str) -> None:
+        self.problems = {**self.problems, call_id: problem}
 
     def _announce(self, call_id: str, name: str) -> None:
         if self._channel.watched():
@@ -243,16 +259,24 @@ class Answer(Struct, eq=False, gc=False):
         self._reasoning = None
 
     def content(self, *, keep_calls: bool = True) -> tuple[Content, ...]:
-        """The finished parts. A call cut off in the middle is dropped, one that is no JSON gets a problem."""
+        """The finished parts, of which `calls` are the tool calls. A call cut off in the middle is dropped, one
+        that is no JSON gets a problem."""
         if self._text or self._half or self._reasoning or self._reasoning_half:
             self._close_text()
         parts: list[Any] = []
+        calls: list[ToolCall] = []
         for part in self._parts:
             if type(part) is _OpenCall:
-                if keep_calls and (call := self._whole(part)) is not None:
-                    parts.append(call)
-            elif keep_calls or type(part) is not ToolCall:
+                call = self._whole(part) if keep_calls else None
+            elif type(part) is ToolCall:
+                call = part if keep_calls else None
+            else:
                 parts.append(part)
+                continue
+            if call is not None:
+                calls.append(call)
+                parts.append(call)
+        self.calls = calls
         return tuple(parts)
 
     def _whole(self, call: _OpenCall) -> ToolCall | None:
@@ -260,17 +284,18 @@ class Answer(Struct, eq=False, gc=False):
         arguments: Any = {}
         if text and not text.isspace():
             try:
-                arguments = msgspec.json.decode(text)
+                arguments = _decode(text)
             except (msgspec.DecodeError, RecursionError) as error:
                 if self.stop == "max_tokens":
                     self.truncated = True
                     self._cancel(call, "cut off at the output limit")
                     return None
-                self.problems[call.id] = f"arguments are not valid JSON ({error}): {text:.200}"
-        if not isinstance(arguments, dict):
-            self.problems[call.id] = f"arguments must be an object, not {text:.200}"
+                self._blame(call.id, f"arguments are not valid JSON ({error}): {text:.200}")
+        kind: type[Any] = type(arguments)
+        if kind is not dict:
+            self._blame(call.id, f"arguments must be an object, not {text:.200}")
             arguments = {}
-        return ToolCall(call.id, call.name, cast(dict[str, Any], arguments), call.vendor_id)
+        return ToolCall(call.id, call.name, arguments, call.vendor_id)
 
     # -- an answer that broke off ------------------------------------------------------------------------------
 
@@ -332,7 +357,7 @@ class Answer(Struct, eq=False, gc=False):
             self.attempt += 1
         if not kept:
             self._parts, self._text = [], None
-            self.problems.clear()
+            self.problems = _FINE
         self._size, self._reasoning_size, self._broke_at, self.saved = 0, 0, -1, 0
         self._unshown = kept
 
@@ -400,6 +425,26 @@ class Answer(Struct, eq=False, gc=False):
         if self._channel.watched():
             at = self._clock.now()
             self._channel.publish(ToolCallCancel(self.run, self._seq, at, call.id, call.name, reason))
+
+
+class _Take(dict[type[Any], Callable[[Answer, Any], None]]):
+    def __missing__(self, kind: type[Any]) -> Callable[[Answer, Any], None]:
+        return Answer.refuse
+
+
+# How chunks are taken in. Whoever reads a stream looks here itself: a chunk costs a call less.
+TAKE: Mapping[type[Any], Callable[[Answer, Any], None]] = _Take(
+    {
+        TextChunk: Answer.add_text,
+        ReasoningChunk: Answer.add_reasoning,
+        CallStartChunk: Answer.start_call,
+        CallDeltaChunk: Answer.add_call_delta,
+        CallChunk: Answer.add_call,
+        PartChunk: Answer.add_part,
+        UsageChunk: Answer.add_usage,
+        StopChunk: Answer.add_stop,
+    }
+)
 
 
 def _paired(half: str, text: str) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from ..models import (
     with_modalities,
 )
 from ..types.messages import Message, user_message
-from ._answer import NO_USAGE, Answer
+from ._answer import NO_USAGE, TAKE, Answer
 from ._checkpoints import Checkpoints
 from ._context import fit, fits
 from ._policies import Tree, budget_spent
@@ -83,42 +83,49 @@ class Asking(Attempt, eq=False, gc=False, kw_only=True):
 
 async def stream(act: Activation, asking: Asking) -> None:
     """Ask the model once, and take in what it answers."""
-    chosen, patience = asking.model, act.agent.agent.patience or act.env.patience
-    if chosen is None or asking.again:
-        chosen = asking.choose(asking.sent)
-    request = _continued(act, asking, asking.sent)
-    line = act.env.registry.models.line(chosen)
+    env, answer = act.env, asking.answer
+    models, patience = env.registry.models, act.agent.agent.patience or env.patience
+    request, model, again = asking.sent, asking.model, asking.again
+    if model is None or again:
+        model = asking.choose(request)
+    messages = request.messages
+    if again or (messages and messages[-1].role == "assistant"):
+        request = _continued(act, asking, request)
+    line = models.line(model)
     if not fits(act, line, request):
         request = await fit(act, line, request)
         act.now = act.clock.now()
-    if request is not asking.sent:
-        asking.sent = request
-    answer, model, guard = asking.answer, line.model, line.guard
+    asking.sent = request
     if line.facts is not None:
         request = with_modalities(model, line.facts, request)
-    if line.prepare is not None:
-        await line.prepare()
-    granted = None if guard is None else await guard.enter(request, patience.longest_retry_after)
-    checkpoints = Checkpoints(act, answer) if act.env.store.durable else None
-    # Where nothing was waited for since, not even a commit, it is as late as it was.
-    waited = line.prepare is not None or granted is not None or checkpoints is not None
-    now = act.clock.now() if waited else act.now
+    granted, checkpoints, now = None, None, act.now
+    # Where nothing is waited for, not even a commit, it is as late as it was.
+    if line.waits or env.store.durable:
+        if line.prepare is not None:
+            await line.prepare()
+        if line.guard is not None:
+            granted = await line.guard.enter(request, patience.longest_retry_after)
+        if env.store.durable:
+            checkpoints = Checkpoints(act, answer)
+        now = act.clock.now()
     watch = act.watch
     if watch is None:
-        watch = act.watch = Watch(act.env.watches, act.task)
+        watch = act.watch = Watch(env.watches, act.task)
     watch.begin(model, request.settings, patience, now)
     try:
-        if asking.again:
+        if again:
             answer.go_on(act.head)
         chunks, chunk = model.stream(request), None
         try:
             async for chunk in chunks:
-                answer.add(chunk)
+                TAKE[type(chunk)](answer, chunk)
                 watch.fresh = True
                 if checkpoints is not None and checkpoints.due():
                     watch.held = True
-                    await checkpoints.pass_by()
-                    watch.held = False
+                    try:
+                        await checkpoints.pass_by()
+                    finally:
+                        watch.held = False
         finally:
             asking.began = chunk is not None
             # A generator that came to its end is closed; whatever else may still hold a connection.
@@ -139,7 +146,7 @@ async def stream(act: Activation, asking: Asking) -> None:
         raise error from raised
     finally:
         if answer.usage is not NO_USAGE:
-            answer.usage = act.env.registry.models.priced(model, answer.usage)
+            answer.usage = models.priced(model, answer.usage)
         if checkpoints is not None:
             checkpoints.close()
     if granted is not None:

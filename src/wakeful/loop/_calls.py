@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -39,13 +39,18 @@ __all__ = ["after_calls", "drop", "execute", "hear_back", "recover", "settle_arr
 Ready = tuple[Call, Tool, dict[str, Any]]
 
 
-async def execute(act: Activation, move: Execute) -> None:
+def execute(act: Activation, move: Execute) -> Awaitable[None] | None:
     """Start the calls that may run now; the others are refused, suspended or asked about later."""
+    ready = [checked for call in move.calls if (checked := _check(act, call)) is not None]
+    if act.agent.gated:
+        return _ask_gates(act, ready)
+    return _start(act, ready) if ready else None
+
+
+async def _ask_gates(act: Activation, checked: list[Ready]) -> None:
+    """Start those of the calls that their gates let pass."""
     ready: list[Ready] = []
-    for call in move.calls:
-        if (checked := _check(act, call)) is None:
-            continue
-        tool, arguments = checked
+    for call, tool, arguments in checked:
         if call.name in act.agent.gated:
             answer, asked_by = await _gate(act, call, tool, arguments)
             if answer is not None:
@@ -56,8 +61,8 @@ async def execute(act: Activation, move: Execute) -> None:
         await _start(act, ready)
 
 
-def _check(act: Activation, call: Call) -> tuple[Tool, dict[str, Any]] | None:
-    """The tool and its arguments, or None once the model was told what is wrong with the call."""
+def _check(act: Activation, call: Call) -> Ready | None:
+    """The call with its tool and its arguments, or None once the model was told what is wrong with it."""
     tool = act.agent.tools.get(call.name)
     if tool is None:
         known = ", ".join(sorted(act.agent.offered)) or "none"
@@ -68,7 +73,7 @@ def _check(act: Activation, call: Call) -> tuple[Tool, dict[str, Any]] | None:
         _finish(act, call, _error(call, kind, call.problem), "error")
         return None
     try:
-        return tool, tool.bind(call.arguments if call.edited is None else call.edited)
+        return call, tool, tool.bind(call.arguments if call.edited is None else call.edited)
     except InvalidArguments as error:
         _finish(act, call, _error(call, error.kind, str(error)), "error")
         return None
@@ -186,41 +191,44 @@ async def _start(act: Activation, ready: list[Ready]) -> None:
             if act.view.run.ending is not None or act.view.run.cancel is not None:
                 return
     view, draft, now = act.view, act.draft, act.now
-    if view.live is IDLE:
-        view.live = set[str]()
-    started: list[Ready] = []
+    calls, live, executor = view.calls, view.live, act.tools or act.executor
+    if live is IDLE:
+        live = view.live = set[str]()
+    identity, snapshot, principal = act.identity, act.state.snapshot(), view.run.principal
+    fence, services = draft.fence, executor.services
+    epoch = 0 if fence is None else fence.epoch
+    starting: list[Starting] = []
     for call, tool, arguments in ready:
+        call_id, attempt = call.id, call.attempt
         row = replace(
             call,
             state="started",
-            attempt=call.attempt + 1,
+            attempt=attempt + 1,
             effect=tool.effect,
             started_at=now,
             unknown=tool.unknown,
             until=None,
         )
-        if tool.one_child and call.attempt == 0 and _delegated(act, row, tool, arguments):
+        if attempt == 0 and tool.one_child and _delegated(act, row, tool, arguments):
             continue
-        view.calls[row.id] = draft.calls[row.id] = row
-        view.live.add(row.id)
-        started.append((row, tool, arguments))
-    if not started:
+        calls[call_id] = draft.calls[call_id] = row
+        live.add(call_id)
+        context = ToolContext(identity, row, snapshot, principal, epoch, services, tool)
+        starting.append((row, tool, arguments, context))
+    if not starting:
         return
     try:
         await act.flush()
     except BaseException:
         for call, _, _ in ready:
-            view.live.discard(call.id)
-            view.calls[call.id] = draft.calls[call.id] = call
+            live.discard(call.id)
+            calls[call.id] = draft.calls[call.id] = call
         raise
-    run, snapshot, executor = view.run, act.state.snapshot(), act.tools or act.executor
-    fence = 0 if draft.fence is None else draft.fence.epoch
-    starting: list[Starting] = []
-    for row, tool, arguments in started:
-        context = ToolContext(act.identity, row, snapshot, run.principal, fence, executor.services, tool)
-        starting.append((row, tool, arguments, context))
-    if len(view.calls) == 1 and started[0][1].is_async:
-        begun = executor.begin_inline(act.task, *starting[0])
+    if fence is None:  # The first commit took the thread.
+        for _, _, _, context in starting:
+            context.fence = _fence(act)
+    if len(calls) == 1 and starting[0][1].is_async:
+        begun = executor.begin_inline(act.task, starting[0])
         arrival = begun if isinstance(begun, Arrival) else await executor.end_inline(begun)
         act.now = act.clock.now()
         _settle(act, arrival)
@@ -286,9 +294,9 @@ def settle_arrivals(act: Activation) -> None:
 
 
 def _settle(act: Activation, arrival: Arrival) -> None:
-    view = act.view
-    view.live.discard(arrival.call_id)
-    call, reply, ended = view.calls[arrival.call_id], arrival.reply, arrival.ended
+    view, call_id = act.view, arrival.call_id
+    view.live.discard(call_id)
+    call, reply, ended = view.calls[call_id], arrival.reply, arrival.ended
     if reply is not None and (ended == "ok" or ended == "error"):
         outcome: CallOutcome = ended
         if (changes := arrival.context.changes) is not None and ended == "ok":
@@ -321,12 +329,13 @@ def _parked(call: Call, parked: Parked | None) -> Call:
 
 
 def _finish(act: Activation, call: Call, reply: ToolReply, outcome: CallOutcome) -> None:
-    answer, producer = act.view.answer, None
-    if answer is not None and (by := answer.producer) is not None:
-        producer = by if by.step == call.step and by.agent_id == act.identity.agent_id else None
-    change = finished(call, reply, outcome, act.identity, act.now, producer)
+    answer, identity = act.view.answer, act.identity
+    by = None if answer is None else answer.producer
+    if by is not None and (by.step != call.step or by.agent_id != identity.agent_id):
+        by = None
+    change = finished(call, reply, outcome, identity, act.now, by)
     if not (act.still or act.quiet("after_tool")):
-        change = Change(replace(change.call, hooks_due=True), change.log)
+        change = replace(change, call=replace(change.call, hooks_due=True))
     act.change(change)
 
 
@@ -426,4 +435,4 @@ async def drop(act: Activation, move: Drop) -> None:
         reply = _error(call, "cancelled", f"{call.name} did not run: {move.reason}.")
         change = closed(call, ticket, reply, "cancelled", act.identity, now)
         row = None if ticket is None else replace(ticket, status="cancelled")
-        act.change(Change(change.call, change.log, row))
+        act.change(replace(change, ticket=row))

@@ -123,19 +123,17 @@ def fits(act: Activation, line: Line, request: ModelRequest) -> bool:
     policy = act.agent.agent.context
     if policy is None:
         return True
-    if act.fitting is not None:
+    if act.fitting is not None or policy.max_tokens is not None or policy.offload is not None:
+        return False
+    if (facts := line.facts) is not None and facts.context_window is not None:
         return False
     messages = request.messages
     if messages is not act.ordered:
         if len(messages) != 1 or messages[0].role != "user" or messages[0].covers is not None:
             return False
         act.ordered = messages
-    if policy.max_tokens is not None or policy.offload is not None:
-        return False
-    if line.facts is not None and line.facts.context_window is not None:
-        return False
-    gauge = act.env.gauges.known.get(line.model.name)
-    return gauge is None or gauge.refused is None
+    known = act.env.gauges.known
+    return not known or (gauge := known.get(line.model.name)) is None or gauge.refused is None
 
 
 async def fit(act: Activation, line: Line, request: ModelRequest) -> ModelRequest:

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from msgspec.structs import force_setattr
-
 from ..state import OWN_NAMES, SentNotice, State
 from ..stores import Commit, Committed, Fence, InboxItem, Relay, StateWrite
 from ..types.events import Event, StateDelta
@@ -143,17 +141,30 @@ class Draft:
         return bool(self.log or self.run is not None or self.calls or self.more or self.state.changes)
 
     def commit(self, now: int, release: bool = False, inbox_head: int | None = None) -> Commit:
-        """Everything gathered, as one commit."""
-        identity, run, more = self.identity, self.run, self.more or self.claim is not None
+        """Everything gathered, as one commit: what is added from now on is for the next one. One that was written
+        is followed by `clear`, one that was refused by `put_back`."""
+        identity, more = self.identity, self.more or self.claim is not None
         if self.state.changes:
             self._show_changes(now)
             more = True
-        log, runs = tuple(self.log), () if run is None else (run,)
-        calls = tuple(self.calls.values()) if self.calls else ()
-        commit = Commit(identity.thread_id, identity, self.fence, log, runs, calls, release, inbox_head, more)
+        run, calls = self.run, self.calls
+        log, runs, rows = tuple(self.log), () if run is None else (run,), ()
+        self.log.clear()
+        self.run = None
+        if calls:
+            rows = tuple(calls.values())
+            calls.clear()
+        commit = Commit(identity.thread_id, identity, self.fence, log, runs, rows, release, inbox_head, more)
         if more:
             self._add_more(commit)
         return commit
+
+    def put_back(self, commit: Commit) -> None:
+        """The commit was refused: all of it is still to be written, before what was added meanwhile."""
+        self.log[:0] = commit.log
+        if self.run is None and commit.runs and commit.runs[-1] is not self._closed:
+            self.run = commit.runs[-1]
+        self.calls = {**{call.id: call for call in commit.calls}, **self.calls}
 
     def _add_more(self, commit: Commit) -> None:
         if self.claim is not None:
@@ -170,23 +181,7 @@ class Draft:
         commit.tasks, commit.inbox, commit.relays = tuple(self.tasks.values()), self._items, self._relays
 
     def clear(self, commit: Commit, committed: Committed) -> None:
-        """Begin anew after a commit; what was added while it was being written stays. Messages get their numbers,
-        as the conversation has them; events have theirs from whoever reads the log, or shows them."""
-        log = commit.log
-        for seq, entry in enumerate(log, committed.head - len(log) + 1):
-            if type(entry) is Message:
-                force_setattr(entry, "seq", seq)
-        del self.log[: len(log)]
-        if commit.runs and commit.runs[-1] is self.run:
-            self.run = None
-        if commit.calls:
-            self.calls.clear()
-        if commit.more:
-            self._clear_more(commit, committed)
-        if self.begun is not None and not self.begun.done():
-            self.begun.set_result(None)
-
-    def _clear_more(self, commit: Commit, committed: Committed) -> None:
+        """Forget what few commits have once one with `more` is written; what was added meanwhile stays."""
         if self.claim is not None:
             self.fence = Fence(committed.epoch, self.claim)
             self.claim = self.version = self.request = self.inbox_head = None
@@ -200,6 +195,12 @@ class Draft:
         self._relays, self._items = self._relays[len(commit.relays) :], self._items[len(commit.inbox) :]
         self.tasks = {k: v for k, v in self.tasks.items() if v not in commit.tasks}
         self.more = self._has_more()
+
+    def tell_begun(self) -> None:
+        """Tell who waits for the first commit that it is written."""
+        begun, self.begun = self.begun, None
+        if begun is not None and not begun.done():
+            begun.set_result(None)
 
     def _has_more(self) -> bool:
         closing = self._closed is not None or bool(self._tickets or self._decisions or self._taken)

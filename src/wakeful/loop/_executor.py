@@ -186,20 +186,14 @@ class Executor:
             act.cut_off(interrupt=False)
         self.interrupt()
 
-    def begin_inline(
-        self,
-        task: asyncio.Task[Any] | None,
-        call: Call,
-        tool: Tool,
-        arguments: dict[str, Any],
-        context: ToolContext,
-    ) -> Arrival | Running:
+    def begin_inline(self, task: asyncio.Task[Any] | None, starting: Starting) -> Arrival | Running:
         """Run a step's only call in this task: up to its end, or to where it waits and `end_inline` goes on.
         `passed_on` says whether the caller's cancellation went through the tool; whoever takes the arrival must
         raise it then."""
+        call, tool, arguments, context = starting
         pending = 0 if task is None else task.cancelling()
         coroutine, variables = tool.call(arguments, context), copy_context()
-        waits_for, raised = None, None
+        waits_for = raised = None
         try:
             waits_for = variables.run(coroutine.send, None)
         except StopIteration as stop:
@@ -245,11 +239,11 @@ class Executor:
     def _returned(self, call: Call, tool: Tool, context: ToolContext, value: Any) -> Arrival:
         if context.unwinding is not None:
             return _unwound(call, context)
-        limit = tool.max_result_bytes
+        call_id, limit = call.id, tool.max_result_bytes
         try:
-            return _over(call.id, "ok", context, reply_of(value, call.id, call.name, limit))
+            return _over(call_id, "ok", context, reply_of(value, call_id, call.name, limit))
         except Exception as error:
-            return _over(call.id, "error", context, _told(call, error, limit))
+            return _over(call_id, "error", context, _told(call, error, limit))
 
     async def _go_on(self, waiting: _Waiting) -> None:
         """Go on with the call that waits of those that were begun in this task's name, if there is one."""

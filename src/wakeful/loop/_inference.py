@@ -22,7 +22,7 @@ from ..plugins import (
     Step,
     select_context,
 )
-from ..types.content import Content, Text, ToolCall
+from ..types.content import Content, ToolCall
 from ..types.events import InferenceComplete, StepStart, ToolCallReady
 from ..types.messages import Message, Producer, user_message
 from ..types.requests import ModelSettings, ToolSpec
@@ -49,7 +49,8 @@ _BOOK = ContextBook.name
 async def infer(act: Activation, move: Infer) -> None:
     """Ask the model, and commit to the draft what it answered. Where it failed and is to be asked again, the next
     move comes here again."""
-    opens = act.view.run.stage == "between"
+    view = act.view
+    opens = view.run.stage == "between"
     if opens:
         _open_step(act)
         if not (act.still or act.quiet("step_start")):
@@ -64,7 +65,8 @@ async def infer(act: Activation, move: Infer) -> None:
         model, request = _plain_request(act)
     else:
         model, request, book = await _prepare(act)
-    if act.view.run.ending is not None or act.view.run.cancel is not None:
+    run = view.run
+    if run.ending is not None or run.cancel is not None:
         give_up(act)
         return
     await act.flush(unsynced=True)
@@ -75,18 +77,19 @@ async def infer(act: Activation, move: Infer) -> None:
         asking.ask_again(model, request)
     if resumes:
         await _resume(act, asking)
+    answer = asking.answer
     try:
         try:
-            if asking.again and asking.answer.whole():  # Another process had it, all but committed.
-                end_whole(act, asking.answer, "its process ended")
+            if asking.again and answer.whole():  # Another process had it, all but committed.
+                end_whole(act, answer, "its process ended")
             else:
                 await stream(act, asking)
-            if asking.answer.stop == "max_tokens" and goes_on(act, asking):
+            if answer.stop == "max_tokens" and goes_on(act, asking):
                 await act.flush()
-                if act.view.run.cancel is not None:
+                if view.run.cancel is not None:
                     give_up(act)
                 return
-            content = asking.answer.content()
+            content = answer.content()
         except StoreError:
             raise
         except Exception as error:
@@ -98,20 +101,21 @@ async def infer(act: Activation, move: Infer) -> None:
         if book is not None:
             # Only now it is sure that the context messages were sent.
             act.state.apply([(ContextBook, book)])
-        act.asking, act.now = None, act.clock.now()
-        run = act.view.run
-        producer = Producer(run.identity.run_id, run.steps, act.identity.agent_id)
-        message = Message(asking.answer.message_id, "assistant", content, act.now, producer)
+        act.asking = None
+        now = act.now = act.clock.now()
+        identity = act.identity
+        producer = Producer(identity.run_id, view.run.steps, identity.agent_id)
+        message = Message(answer.message_id, "assistant", content, now, producer)
         if not (act.still or act.quiet("after_inference")):
             await _after(act, message, None, asking)
         _accept(act, asking, message)
 
 
 def _open_step(act: Activation) -> None:
-    run, now = act.view.run, act.now
-    run = replace(run, stage="inferring", steps=run.steps + 1, updated_at=now)
-    act.view.run = act.draft.run = run
-    act.draft.log.append(StepStart(act.identity, 0, now, run.steps))
+    view, draft, now = act.view, act.draft, act.now
+    steps = view.run.steps + 1
+    view.run = draft.run = replace(view.run, stage="inferring", steps=steps, updated_at=now)
+    draft.log.append(StepStart(act.identity, 0, now, steps))
 
 
 def _begin(act: Activation, model: Model, request: ModelRequest) -> Asking:
@@ -238,41 +242,42 @@ def _placed(history: list[Message], context: list[ContextMessage], now: int) -> 
 
 
 def _accept(act: Activation, asking: Asking, message: Message) -> None:
-    run, now, agent, tree = act.view.run, message.created_at, act.agent, act.view.tree
-    usage, signatures, ending = run.usage, run.signatures, run.ending
-    answer, model = asking.answer, asking.model or asking.asked
+    view, draft, identity = act.view, act.draft, act.identity
+    agent, answer, model = act.agent, asking.answer, asking.model or asking.asked
+    run, now, calls = view.run, message.created_at, answer.calls
+    ending, answer_id, made = run.ending, run.answer_id, run.tree_calls
+    usage, signatures = run.usage, run.signatures
     used = answer.usage if answer.spent is NO_USAGE else answer.total
     if used is not NO_USAGE:
         learn(act, model, answer.usage)
         usage += used
-        tree.usage += used
-    content = message.content
-    calls = () if len(content) == 1 and type(content[0]) is Text else message.calls
-    tree.calls += len(calls)
+        view.tree.usage += used
+    if calls:
+        tree = view.tree
+        made = tree.calls = tree.calls + len(calls)
+    elif ending is None and agent.shape is None and answer.stop != "max_tokens" and not answer.truncated:
+        # The plainest end needs no judge: a text, no calls, and no type that it must have.
+        ending = _NATURAL_END
     if agent.window:
         signatures = (*signatures, signature(message))[-agent.window :]
-    # The plainest end needs no judge: a text, no calls, and no type that it must have.
-    plain = not calls and agent.shape is None and answer.stop != "max_tokens" and not answer.truncated
-    if plain and ending is None:
-        ending = _NATURAL_END
-    view, draft, identity = act.view, act.draft, act.identity
+    log = draft.log
+    if message.content:
+        answer_id = message.id
+        log.append(message)
+        act.history.append(message)
     view.answer = message
     run = view.run = draft.run = replace(
         run,
         stage="acting",
         failures=0,
-        answer_id=message.id if content else run.answer_id,
+        answer_id=answer_id,
         usage=usage,
         calls=run.calls + len(calls),
-        tree_calls=tree.calls if calls else run.tree_calls,
+        tree_calls=made,
         signatures=signatures,
         ending=ending,
         updated_at=now,
     )
-    log = draft.log
-    if content:
-        log.append(message)
-        act.history.append(message)
     took = now - asking.started
     log.append(InferenceComplete(identity, 0, now, model.name, message.id, answer.stop, used, took))
     if calls:
@@ -280,10 +285,12 @@ def _accept(act: Activation, asking: Asking, message: Message) -> None:
         problems = answer.problems if offered is agent.specs else _unoffered(answer, calls, offered)
         for index, wanted in enumerate(calls):
             call_id, name, arguments = wanted.id, wanted.name, wanted.arguments
-            call = Call(call_id, identity.run_id, run.steps, index, name, arguments, problem=problems.get(call_id))
+            call = Call(call_id, identity.run_id, run.steps, index, name, arguments)
+            if problems:
+                call = replace(call, problem=problems.get(call_id))
             view.calls[call_id] = draft.calls[call_id] = call
             log.append(ToolCallReady(identity, 0, now, call_id, name, arguments))
-    if run.ending is None:
+    if ending is None:
         _judge(act, message, calls, answer)
 
 
@@ -294,11 +301,11 @@ def _unoffered(answer: Answer, calls: Sequence[ToolCall], offered: Sequence[Tool
     return {**unknown, **answer.problems}
 
 
-def _judge(act: Activation, message: Message, calls: tuple[ToolCall, ...], answer: Answer) -> None:
-    run, agent = act.view.run, act.agent
-    if calls and not act.rules.stop:
+def _judge(act: Activation, message: Message, calls: Sequence[ToolCall], answer: Answer) -> None:
+    run, agent, rules, tree = act.view.run, act.agent, act.rules, act.view.tree
+    if calls and not rules.stop:
         # There are no policies but the limits.
-        if stopped := limit_reached(run, act.rules.limits, (), act.view.tree, act.now):
+        if stopped := limit_reached(run, rules.limits, (), tree, act.now):
             act.set_run(ending=stopped)
         return
     verdict = judge(
@@ -307,11 +314,11 @@ def _judge(act: Activation, message: Message, calls: tuple[ToolCall, ...], answe
         answer.stop,
         answer.truncated,
         run,
-        act.rules.limits,
-        act.rules.stop,
+        rules.limits,
+        rules.stop,
         agent.patterns,
         agent.shape,
-        act.view.tree,
+        tree,
         act.now,
     )
     if verdict.ending is not None:

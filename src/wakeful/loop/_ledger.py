@@ -47,10 +47,11 @@ __all__ = [
 
 
 class Change(Struct, frozen=True, gc=False):
-    """A call's new row, with its ticket, and what the log says of it."""
+    """A call's new row, with its ticket, and what the log says of it: of that, `message` is for the model."""
 
     call: Call
     log: tuple[Message | Event, ...]
+    message: Message | None = None
     ticket: Ticket | None = None
 
 
@@ -68,7 +69,7 @@ def finished(
     message = Message(new_id(), "tool", (reply,), now, producer or Producer(run.run_id, call.step, run.agent_id))
     row = replace(call, state="finished", outcome=outcome, ticket_id=None, message_id=message.id, finished_at=now)
     done = ToolCallDone(run, 0, now, call.id, call.name, outcome, message.id, reply.error)
-    return Change(row, (message, done))
+    return Change(row, (message, done), message)
 
 
 def _with_note(reply: ToolReply, edited: dict[str, Any]) -> ToolReply:
@@ -116,7 +117,7 @@ def suspended(
         escalate=terms.escalate,
     )
     row = replace(call, state="suspended", ticket_id=ticket.id)
-    return Change(row, (ToolCallSuspended(run, 0, now, call.id, call.name, ticket),), ticket)
+    return Change(row, (ToolCallSuspended(run, 0, now, call.id, call.name, ticket),), ticket=ticket)
 
 
 def answered(call: Call, ticket: Ticket, decision: Decision, run: Identity, now: int) -> Change:
@@ -137,7 +138,7 @@ def answered(call: Call, ticket: Ticket, decision: Decision, run: Identity, now:
     else:
         edited = decision.value if mode == "arguments" else row.edited
         change = Change(replace(row, state="requested", edited=edited), ())
-    return Change(change.call, (resumed, *change.log), done)
+    return replace(change, log=(resumed, *change.log), ticket=done)
 
 
 def _denied(call: Call, decision: Decision) -> ToolReply:

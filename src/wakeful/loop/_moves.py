@@ -249,10 +249,10 @@ def next_move(view: RunView, rules: Rules, now: int) -> Move:
     if run.cancel is not None and not isinstance(run.ending, Cancelled):
         return _close(view, Cancelled(run.cancel))
     if run.stage == "acting":
-        return _act(view, rules, now)
+        return _act(view, run.ending, rules, now)
     ending = run.ending
     if ending is None:
-        return _go_on(view, rules, now)
+        return _go_on(view, run, rules, now) if run.stage == "between" else _INFER
     if isinstance(ending, NaturalEnd):
         if view.inbox and (items := _steering(view, now)):
             return Take(items)
@@ -261,39 +261,39 @@ def next_move(view: RunView, rules: Rules, now: int) -> Move:
     return Finish(ending)
 
 
-def _go_on(view: RunView, rules: Rules, now: int) -> Move:
-    run = view.run
-    if run.stage == "between":
-        if run.paused:
-            return _PAUSE
-        if run.next_agent is not None:
-            return SwitchAgent(run.next_agent)
-        if view.inbox and (items := _steering(view, now)):
-            return Take(items)
-        if run.steps and (stopped := limit_reached(run, rules.limits, rules.stop, view.tree, now)):
-            return Finish(stopped)
+def _go_on(view: RunView, run: RunRecord, rules: Rules, now: int) -> Move:
+    """Begin a step, unless something comes before it."""
+    if run.paused:
+        return _PAUSE
+    if run.next_agent is not None:
+        return SwitchAgent(run.next_agent)
+    if view.inbox and (items := _steering(view, now)):
+        return Take(items)
+    if run.steps and (stopped := limit_reached(run, rules.limits, rules.stop, view.tree, now)):
+        return Finish(stopped)
     return _INFER
 
 
-def _act(view: RunView, rules: Rules, now: int) -> Move:
-    ending = view.run.ending
+def _act(view: RunView, ending: Termination | None, rules: Rules, now: int) -> Move:
+    """Go on with the calls of the open step."""
     if ending is not None and type(ending) in CLOSING:
         return _close(view, ending)
     if view.inbox and (answers := _answers(view)):
         return Take(answers)
     if view.tickets and ending is None and (late := _overdue(view, now)):
         return Overdue(late)
-    if view.live and len(view.live) == len(view.calls):
+    calls, live = view.calls, view.live
+    if live and len(live) == len(calls):
         return _AWAIT
     waiting: list[Call] = []
     suspended = 0
-    for call in view.calls.values():
+    for call in calls.values():
         state = call.state
         if state == "finished":
             if call.hooks_due:
-                return AfterCalls(tuple([c for c in view.calls.values() if c.hooks_due]))
+                return AfterCalls(tuple([c for c in calls.values() if c.hooks_due]))
         elif state == "started":
-            if call.id not in view.live:
+            if call.id not in live:
                 return Recover(_orphans(view))
         elif state == "requested" or (call.until is not None and call.until <= now):
             waiting.append(call)
@@ -301,12 +301,12 @@ def _act(view: RunView, rules: Rules, now: int) -> Move:
             suspended += 1
     if waiting and ending is None and (start := _startable(waiting, view, rules)):
         return Execute(start)
-    if view.live:
+    if live:
         return _AWAIT
     if ending is not None and (waiting or suspended):
         return Drop(_open(view), "the run is ending")
     if suspended:
-        if len(view.calls) > suspended and any(t.asked_by == "remote" for t in view.tickets.values()):
+        if len(calls) > suspended and any(t.asked_by == "remote" for t in view.tickets.values()):
             return PassOn(_open(view))
         return SuspendRun(tuple(view.tickets))
     return _END_STEP

@@ -88,6 +88,8 @@ class Watch:
         "_heard",
         "_late",
         "_model",
+        "_patience",
+        "_settings",
         "_started",
         "_task",
         "fresh",
@@ -99,19 +101,25 @@ class Watch:
         self._all = every
         self._task = task
         self._late: ModelTimeout | None = None
+        self._patience: Patience | None = None
+        self._settings: ModelSettings | None = None
+        self.held = False
 
     def begin(self, model: Model, settings: ModelSettings, patience: Patience, now: int) -> None:
         """Watch a stream that the task reads."""
-        watches = self._all
-        limits = self.limits = watches.limits_of(settings, patience)
-        self._before = 0 if self._task is None else self._task.cancelling()
+        watches, task = self._all, self._task
+        if patience is not self._patience or settings is not self._settings:
+            self._patience, self._settings = patience, settings
+            self.limits = watches.limits_of(settings, patience)
+        self._before = 0 if task is None else task.cancelling()
         self._model = model
         self._started = self._heard = now
-        self.fresh = self.held = False
-        if limits.every is not None:
+        self.fresh = False
+        every = self.limits.every
+        if every is not None:
             watches.open.add(self)
-            if watches.pace is None or limits.every < watches.pace:
-                watches.look_every(limits.every)
+            if watches.pace is None or every < watches.pace:
+                watches.look_every(every)
 
     def end(self, raised: BaseException | None = None) -> ModelTimeout | None:
         """It is over; what to raise in place of what was raised, if that came of being late."""

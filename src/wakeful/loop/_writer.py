@@ -68,14 +68,14 @@ class Writer:
     def change(self, change: Change) -> None:
         """Write a call's transition."""
         call, view, draft = change.call, self.view, self.draft
-        view.calls[call.id] = draft.calls[call.id] = call
+        call_id = call.id
+        view.calls[call_id] = draft.calls[call_id] = call
         if view.tasks and call.state == "finished":
-            for task in [t for t in view.tasks if t.call_id == call.id and not t.background]:
+            for task in [t for t in view.tasks if t.call_id == call_id and not t.background]:
                 stop_task(self, task, f"the call of {call.name} is over")
         draft.log += change.log
-        for entry in change.log:
-            if type(entry) is Message:
-                self.history.append(entry)
+        if (message := change.message) is not None:
+            self.history.append(message)
         if (ticket := change.ticket) is not None:
             draft.put_ticket(ticket)
             if ticket.status == "open":
@@ -155,7 +155,7 @@ class Writer:
         change = answered(self.view.calls[ticket.call_id], ticket, decision, self.identity, self.now)
         self.draft.put_decision(change.call.decisions[-1])
         if change.call.state == "finished" and not self.quiet("after_tool"):
-            change = Change(replace(change.call, hooks_due=True), change.log, change.ticket)
+            change = replace(change, call=replace(change.call, hooks_due=True))
         self.change(change)
 
     def reassign(self, ticket: Ticket, decision: Decision) -> None:

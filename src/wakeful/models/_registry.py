@@ -75,6 +75,8 @@ class Line(Struct, frozen=True, eq=False):
     facts: ModelFacts | None
     guard: Guard | None
     prepare: Callable[[], Awaitable[None]] | None
+    # Whether it is waited for something before it is asked.
+    waits: bool
 
 
 class ModelRegistry:
@@ -172,12 +174,17 @@ class ModelRegistry:
     def line(self, model: Model) -> Line:
         """What asking a model takes, looked up once unless the model says something else of itself. Where tests
         forbid real ones, that is refused."""
+        line = self._lines.get(id(model))
+        if _forbidden or line is None or line.model is not model or line.said is not getattr(model, "facts", None):
+            line = self._line_of(model)
+        return line
+
+    def _line_of(self, model: Model) -> Line:
         if _forbidden:
             check_live(model)
-        line, said = self._lines.get(id(model)), getattr(model, "facts", None)
-        if line is None or line.model is not model or line.said is not said:
-            prepare = getattr(model, "prepare", None)
-            line = self._lines[id(model)] = Line(model, said, self.facts_of(model), self.guard(model), prepare)
+        said, prepare, guard = getattr(model, "facts", None), getattr(model, "prepare", None), self.guard(model)
+        waits = prepare is not None or guard is not None
+        line = self._lines[id(model)] = Line(model, said, self.facts_of(model), guard, prepare, waits)
         return line
 
     def facts_of(self, model: Model) -> ModelFacts | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import count, repeat
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -207,12 +208,13 @@ class Committed(Struct, frozen=True, gc=False):
     inbox_head: int
 
 
+_SEQ = repeat("seq")
+
+
 def number(log: Sequence[Message | Event], head: int) -> None:
     """Write their sequence numbers on the entries of a log that ends at `head`."""
-    seq = head - len(log)
-    for entry in log:
-        seq += 1
-        force_setattr(entry, "seq", seq)
+    # Setting gives None, so that `any` goes through all of them: every commit comes here, and a loop costs more.
+    any(map(force_setattr, log, _SEQ, count(head - len(log) + 1)))
 
 
 class ThreadRecord(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):

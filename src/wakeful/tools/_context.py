@@ -51,23 +51,19 @@ class Parked(BaseException):
     timers: tuple[tuple[int, int], ...] = ()
 
 
-class _Over:
+class _Over(Struct, frozen=True, gc=False):
     """What is in the place of a call's services once it has ended: whatever is asked of it is refused."""
 
-    __slots__ = ("call_id", "tool")
-
-    def __init__(self, tool: str, call_id: str) -> None:
-        self.tool = tool
-        self.call_id = call_id
+    call: Call
 
     def __getattr__(self, name: str) -> Any:
         raise self.refusal()
 
     def refusal(self) -> UsageError:
         return UsageError(
-            f"the call {self.call_id} of {self.tool} has ended, and its context with it: nothing can be changed, "
-            "shown or begun by it any more; do so before the tool returns, or let ctx.spawn(...) begin what is to "
-            "go on"
+            f"the call {self.call.id} of {self.call.name} has ended, and its context with it: nothing can be "
+            "changed, shown or begun by it any more; do so before the tool returns, or let ctx.spawn(...) begin "
+            "what is to go on"
         )
 
 
@@ -437,7 +433,8 @@ class ToolContext(Struct, eq=False):
 
     def end(self) -> None:
         """The call is over; used by the loop."""
-        self._services = cast(Services, _Over(self.name, self.call_id))
+        over: Any = _Over(self._call)
+        self._services = over
 
     def _check_open(self) -> None:
         if isinstance(self._services, _Over):

@@ -3,45 +3,50 @@
 from __future__ import annotations
 
 import os
-import time
+from collections.abc import Iterator
+from itertools import repeat
+from time import time_ns
 
 __all__ = ["digest_of", "new_id", "now_ms"]
 
 _DIGITS = "0123456789abcdef"
-# Looking up is several times faster than formatting, and ids are made for every message and call.
+# 12 bits count up inside a millisecond. Looking up is several times faster than formatting, and ids are made for
+# every message and call.
 _HEX = [a + b for a in [c + d for c in _DIGITS for d in _DIGITS] for b in _DIGITS]
 _ms = 0
 # When the present millisecond is over, in nanoseconds: comparing is cheaper than dividing.
 _over = 0
-_count = 0
-_head = ""
-_tail = ""
+# The ids that the present millisecond still has. Taking the next one is a single operation, whichever thread does.
+_left: Iterator[str] = iter(())
 
 
 def now_ms() -> int:
     """Milliseconds since the epoch, UTC."""
-    return time.time_ns() // 1_000_000
+    return time_ns() // 1_000_000
 
 
 def new_id() -> str:
     """A UUIDv7 that sorts after every one this process made before."""
-    global _count
-    if (now := time.time_ns()) >= _over or _count == 0xFFF:
-        _begin(now // 1_000_000)
-    else:
-        # 12 bits count up inside a millisecond; a clock that stands still or goes back keeps the order too.
-        _count += 1
-    return f"{_head}{_HEX[_count]}{_tail}"
+    # A clock that stands still or goes back keeps the order too.
+    if time_ns() < _over and (made := next(_left, None)) is not None:
+        return made
+    return _begin()
 
 
-def _begin(ms: int) -> None:
-    global _ms, _over, _count, _head, _tail
-    # Drawn first: a call lets other threads in, and what follows must not be torn apart.
-    bits = os.urandom(8).hex()
-    tail = f"-8{bits[:3]}-{bits[4:]}"
-    _ms, _count, _tail = (ms if ms > _ms else _ms + 1), 0, tail
-    _over = (_ms + 1) * 1_000_000
-    _head = "%08x-%04x-7" % (_ms >> 16, _ms & 0xFFFF)
+def _begin() -> str:
+    """The first id of another millisecond. A thread that comes here while another does has one of its own."""
+    global _ms, _over, _left
+    ms, tail = time_ns() // 1_000_000, f"-8{os.urandom(8).hex('-', 6)[1:]}"
+    # Only a call lets other threads in, and there is none up to where the millisecond is taken.
+    if ms <= _ms:
+        ms = _ms + 1
+    _ms = ms
+    head = "%08x-%04x-7" % (ms >> 16, ms & 0xFFFF)
+    left = map("".join, zip(repeat(head), _HEX, repeat(tail)))
+    made = next(left)
+    if ms == _ms:
+        _over, _left = (ms + 1) * 1_000_000, left
+    return made
 
 
 def digest_of(data: bytes) -> str:
