@@ -138,8 +138,9 @@ async def _attend(
 ) -> ChildResult | None:
     """Run the child here, as far as it goes; what it came to, if it is done."""
     act.attached = True
-    children = parent.executor.children
-    parent.executor.below.add(act)
+    executor = parent.executor
+    children = executor.children
+    executor.below.add(act)
     children[context.call_id] = children.get(context.call_id, 0) + 1
     try:
         if context.one_child:
@@ -148,7 +149,7 @@ async def _attend(
             await _beside(dispatch, act, context, task)
     finally:
         children[context.call_id] -= 1
-        parent.executor.below.discard(act)
+        executor.below.discard(act)
         if act.stopping == "now" and parent.stopping != "now":
             dispatch.hand_back(act)  # Its caller was lost, and nobody here goes on with it.
         done = act.left and act.view.run.status == "done"

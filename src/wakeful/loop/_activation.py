@@ -201,7 +201,8 @@ class Activation(Writer):
                 self.fitting.cancel()
             if self._cancels:
                 self._uncancel()
-            self.task = None
+            # Without the ring through the services of its calls, all of it is freed here and now.
+            self.task = self.tools = None
             self._over = True
             for watcher in self._watchers:
                 if not watcher.done():
