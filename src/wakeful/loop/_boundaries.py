@@ -251,7 +251,7 @@ async def _leave(
             return
     if act.draft.notices:
         await act.flush()  # So that one which fails is noted while the log is still open.
-    before, tasks, aside, now = act.view.run, act.view.tasks, act.draft.aside(), act.now
+    before, tasks, more, now = act.view.run, act.view.tasks, act.draft.more, act.now
     if status == "done" and termination is not None:
         outcome = Outcome(termination, act.output)
         run = replace(before, status=status, outcome=outcome, finished_at=now, ending=None, updated_at=now)
@@ -267,7 +267,7 @@ async def _leave(
         await act.flush(release=True, inbox_head=act.inbox_head)
     except BaseException as error:
         act.draft.log.remove(finish)
-        act.draft.go_back(aside)
+        act.draft.go_back(more)
         act.view.tasks = tasks
         act.put_run(before)
         if not isinstance(error, InboxMoved):
