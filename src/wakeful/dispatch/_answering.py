@@ -152,9 +152,10 @@ async def _resume(dispatch: Dispatcher, run_id: str, decisions: Sequence[Decisio
         for item in items:
             act.answer(item)
         try:
-            return await dispatch.drive(act, run.thread_id)
+            await dispatch.drive(act, run.thread_id)
         except (Conflict, StaleFence):
             continue
+        return dispatch.result(act)
 
 
 async def _after(
@@ -305,7 +306,8 @@ async def retry(dispatch: Dispatcher, run_id: str) -> RunResult:
         act = await dispatch.opener.reopen(stored, fresh, "retry")
         act.view.answer = await dispatch.env.store.answer(run_id)
         try:
-            return await dispatch.whole(await dispatch.drive(act, run.thread_id))
+            await dispatch.drive(act, run.thread_id)
+            return await dispatch.whole(dispatch.result(act))
         except (Conflict, StaleFence):
             continue
 

@@ -157,7 +157,8 @@ async def _run_input(
     act = opener.new(new, stored, history, fence)
     if new.lineage is not None:
         await opener.join_tree(act)
-    return await dispatch.drive(first(act), new.thread_id)
+    await dispatch.drive(first(act), new.thread_id)
+    return dispatch.result(act)
 
 
 async def _reopened(dispatch: Dispatcher, stored: ThreadView, fence: Fence) -> Activation | None:

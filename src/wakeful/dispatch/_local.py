@@ -124,7 +124,8 @@ class Dispatcher:
                     opened(new.run_id if act is None else act.identity.root_run_id)
                 if act is None:
                     return await self.turns.wait(new, begun)
-                result = await self.drive(act, new.thread_id)
+                await self.drive(act, new.thread_id)
+                result = self.result(act)
                 return result if result.status == "done" else await self.whole(result, act)
             except Conflict:
                 stored = await self.env.store.load(new.thread_id)
@@ -283,7 +284,10 @@ class Dispatcher:
 
         async def work() -> RunResult | None:
             act = await open_for(self, new_run_of(item), stored)
-            return None if act is None else await self.drive(act, item.thread_id)
+            if act is None:
+                return None
+            await self.drive(act, item.thread_id)
+            return self.result(act)
 
         heard = item.id in self.turns
         try:
@@ -301,7 +305,7 @@ class Dispatcher:
 
     # -- activations -----------------------------------------------------------------------------------------
 
-    async def drive(self, act: Activation, thread_id: str) -> RunResult:
+    async def drive(self, act: Activation, thread_id: str) -> None:
         """Run an activation to its end here, in the caller's task."""
         if thread_id in self.active:
             self.bus.release(thread_id)
@@ -340,8 +344,6 @@ class Dispatcher:
                 self.keeper.look()
         if act.stopping is not None and act.view.run.status == "running":
             raise _stopped(act)
-        view = act.view
-        return result_of(self.env.registry, view.run, view.answer, tuple(view.tickets.values()))
 
     def hand_back(self, act: Activation, error: str | None = None) -> None:
         """Give a thread back whose run was given up here: whoever comes next goes on from the last commit."""
@@ -364,7 +366,8 @@ class Dispatcher:
 
     def result(self, act: Activation) -> RunResult:
         """What an activation came to."""
-        return result_of(self.env.registry, act.view.run, act.view.answer, tuple(act.view.tickets.values()))
+        view = act.view
+        return result_of(self.env.registry, view.run, view.answer, tuple(view.tickets.values()))
 
     async def whole(self, result: RunResult, act: Activation | None = None) -> RunResult:
         """What a run came to once nothing works for it any more; at once, if nothing does."""
