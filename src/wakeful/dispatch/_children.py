@@ -152,7 +152,7 @@ async def _attend(
     act.attached = True
     executor = parent.executor
     children = executor.children
-    executor.below.add(act)
+    executor.below[task.target] = act
     children[context.call_id] = children.get(context.call_id, 0) + 1
     try:
         if context.one_child:
@@ -161,7 +161,7 @@ async def _attend(
             await _beside(dispatch, act, context, task)
     finally:
         children[context.call_id] -= 1
-        executor.below.discard(act)
+        del executor.below[task.target]
         if act.stopping == "now" and parent.stopping != "now":
             dispatch.hand_back(act)  # Its caller was lost, and nobody here goes on with it.
         done = act.left and act.view.run.status == "done"
@@ -264,7 +264,7 @@ async def _collect(dispatch: Dispatcher, parent: Activation, task: TaskRecord, r
     if _is_open(parent, task):
         end_task(parent, task, outcome)
     stored = await store.load(run.thread_id)
-    state = State(dispatch.env.registry.catalog.keys, {} if stored is None else stored.state)
+    state = State.of(dispatch.env.registry.catalog.keys, {} if stored is None else stored.state)
     return _result(dispatch, task, run, outcome, state.snapshot())
 
 

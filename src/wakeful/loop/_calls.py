@@ -25,7 +25,7 @@ from ..tools import (
 from ..types.runs import Blocked, Call, CallOutcome, TaskOutcome, TaskRecord
 from ._executor import Arrival, Starting
 from ._ledger import Change, closed, finished, interrupted_reply, suspended
-from ._moves import IDLE, NOBODY
+from ._moves import NOBODY
 from ._tasks import hear_of_tasks
 
 if TYPE_CHECKING:
@@ -186,8 +186,6 @@ async def _start(act: Activation, ready: list[Ready]) -> None:
             if act.view.run.ending is not None or act.view.run.cancel is not None:
                 return
     view, draft, now = act.view, act.draft, act.now
-    if view.live is IDLE:
-        view.live = set[str]()
     started: list[Ready] = []
     for call, tool, arguments in ready:
         row = replace(
@@ -202,7 +200,7 @@ async def _start(act: Activation, ready: list[Ready]) -> None:
         if tool.one_child and call.attempt == 0 and _delegated(act, row, tool, arguments):
             continue
         view.calls[row.id] = draft.calls[row.id] = row
-        view.live.add(row.id)
+        view.live[row.id] = None
         started.append((row, tool, arguments))
     if not started:
         return
@@ -210,7 +208,7 @@ async def _start(act: Activation, ready: list[Ready]) -> None:
         await act.flush()
     except BaseException:
         for call, _, _ in ready:
-            view.live.discard(call.id)
+            view.live.pop(call.id, None)
             view.calls[call.id] = draft.calls[call.id] = call
         raise
     run, snapshot, executor = view.run, act.state.snapshot(), act.tools or act.executor
@@ -287,7 +285,7 @@ def settle_arrivals(act: Activation) -> None:
 
 def _settle(act: Activation, arrival: Arrival) -> None:
     view = act.view
-    view.live.discard(arrival.call_id)
+    view.live.pop(arrival.call_id, None)
     call, reply, ended = view.calls[arrival.call_id], arrival.reply, arrival.ended
     if reply is not None and (ended == "ok" or ended == "error"):
         outcome: CallOutcome = ended

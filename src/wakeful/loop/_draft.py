@@ -54,46 +54,28 @@ class More(Struct, frozen=True, gc=False):
 _NOTHING = More()
 
 
-class Draft:
+class Draft(Struct, eq=False, gc=False):
     """The next commit in the making: `run` is the run's record, `calls` the rows of the ledger that changed.
 
     After a refusal all of it is still there. `more` is what few steps have, if there is any of it.
     """
 
-    __slots__ = (
-        "_written",
-        "begun",
-        "calls",
-        "claim",
-        "fence",
-        "identity",
-        "inbox_head",
-        "log",
-        "more",
-        "notices",
-        "request",
-        "run",
-        "state",
-        "version",
-    )
-
-    def __init__(self, identity: Identity, state: State) -> None:
-        self.identity = identity
-        self.state = state
-        self.log: list[Message | Event] = []
-        self.run: RunRecord | None = None
-        self.calls: dict[str, Call] = {}
-        self.fence: Fence | None = None
-        self.version: int | None = None
-        self.claim: str | None = None
-        self.request: str | None = None
-        # Which head of the inbox a claim depends on, if it does.
-        self.inbox_head: int | None = None
-        self.begun: Future[None] | None = None
-        self.more: More | None = None
-        # What there was of it when it was last written.
-        self._written: More | None = None
-        self.notices: tuple[SentNotice, ...] = ()
+    identity: Identity
+    state: State
+    log: list[Message | Event] = []
+    run: RunRecord | None = None
+    calls: dict[str, Call] = {}
+    fence: Fence | None = None
+    version: int | None = None
+    claim: str | None = None
+    request: str | None = None
+    # Which head of the inbox a claim depends on, if it does.
+    inbox_head: int | None = None
+    begun: Future[None] | None = None
+    more: More | None = None
+    # What there was of it when it was last written.
+    _written: More | None = None
+    notices: tuple[SentNotice, ...] = ()
 
     def _put(self, **more: Any) -> None:
         self.more = replace(self.more or _NOTHING, **more)

@@ -106,8 +106,8 @@ class Executor:
         self.passed_on = False
         # How many runs each call has below it.
         self.children: dict[str, int] = {}
-        # Those of them that run here.
-        self.below: set[Activation] = set()
+        # Those of them that run here, by their ids.
+        self.below: dict[str, Activation] = {}
 
     def start(self, task: asyncio.Task[Any] | None, calls: list[Starting]) -> None:
         """Run calls side by side; the end of each is an arrival. Async ones are begun right here, and what doesn't
@@ -182,7 +182,7 @@ class Executor:
 
     def give_up(self) -> None:
         """The run was lost: stop its calls; what runs below them writes nothing more, as nobody cancelled it."""
-        for act in self.below:
+        for act in self.below.values():
             act.cut_off(interrupt=False)
         self.interrupt()
 
