@@ -72,6 +72,7 @@ class Dispatcher:
         self.tenant = tenant
         self.bus = bus
         self.keeper = keeper
+        self._metrics = keeper.metrics
         self.execute = execute
         self.active: dict[str, Activation] = {}
         self.tasks: set[asyncio.Task[Any]] = set()
@@ -103,19 +104,20 @@ class Dispatcher:
         """
         if self.closed:
             self.check_open()
-        if new.thread_id in _inside.get() and new.thread_id in self.active:
+        thread_id = new.thread_id
+        if thread_id in self.active and thread_id in _inside.get():
             raise UsageError(
-                f"thread {new.thread_id!r} is running this very call, which would wait for itself; use another "
+                f"thread {thread_id!r} is running this very call, which would wait for itself; use another "
                 "thread, ctx.run_agent(...), or send(...) to leave the thread a message"
             )
         if new.request_id is not None and (first := await self._taker(new.request_id)) is not None:
             return await self._again(first, opened, begun)
-        stored = await self.env.store.load(new.thread_id) if self.execute and not fresh else None
+        stored = await self.env.store.load(thread_id) if self.execute and not fresh else None
         run_id = new.run_id
         while True:
             try:
                 act: Activation | None = None
-                if self.execute and new.thread_id not in self.active:
+                if self.execute and thread_id not in self.active:
                     act = self.opener.new(new, None, []) if stored is None else await open_for(self, new, stored)
                 if act is not None:
                     run_id = act.identity.run_id
@@ -124,11 +126,11 @@ class Dispatcher:
                     opened(new.run_id if act is None else act.identity.root_run_id)
                 if act is None:
                     return await self.turns.wait(new, begun)
-                await self.drive(act, new.thread_id)
+                await self.drive(act, thread_id)
                 result = self.result(act)
                 return result if result.status == "done" else await self.whole(result, act)
             except Conflict:
-                stored = await self.env.store.load(new.thread_id)
+                stored = await self.env.store.load(thread_id)
             except Repeated as repeated:
                 if repeated.run_id is None:
                     return await self.turns.wait(new, begun)
@@ -313,9 +315,10 @@ class Dispatcher:
         self.active[thread_id] = act
         if self.closed and self.env.store.durable:
             act.hand_over()  # It was being opened when the runtime was told to stop.
-        self.waking.discard(thread_id)
+        if self.waking:
+            self.waking.discard(thread_id)
         self.keeper.hold()
-        self.keeper.metrics.began()
+        self._metrics.began()
         if self.put_off:
             self.put_off.pop(thread_id, None)
         inside = _inside.get()
@@ -333,16 +336,16 @@ class Dispatcher:
             raise _stopped(act) from None
         finally:
             _inside.set(inside)
+            run = act.view.run
             self.keeper.rest()
-            self.keeper.metrics.ended(act.view.run)
+            self._metrics.ended(run)
             del self.active[thread_id]
             self.bus.release(thread_id)
             if act.view.inbox:
                 self.wake(thread_id)
-            waiting = act.view.run.waiting
-            if waiting is not None and waiting.until is not None:
+            if (waiting := run.waiting) is not None and waiting.until is not None:
                 self.keeper.look()
-        if act.stopping is not None and act.view.run.status == "running":
+        if act.stopping is not None and run.status == "running":
             raise _stopped(act)
 
     def hand_back(self, act: Activation, error: str | None = None) -> None:
@@ -367,7 +370,8 @@ class Dispatcher:
     def result(self, act: Activation) -> RunResult:
         """What an activation came to."""
         view = act.view
-        return result_of(self.env.registry, view.run, view.answer, tuple(view.tickets.values()))
+        tickets = tuple(view.tickets.values()) if view.tickets else ()
+        return result_of(self.env.registry, view.run, view.answer, tickets)
 
     async def whole(self, result: RunResult, act: Activation | None = None) -> RunResult:
         """What a run came to once nothing works for it any more; at once, if nothing does."""

@@ -434,7 +434,7 @@ class Activation(Writer):
 
     def use_agent(self, run: RunRecord) -> None:
         """Go on as the agent that the run has now."""
-        registry, own = self.env.registry, run.task is None and run.options is None
+        registry, own = self.env.registry, run.options is None and (run.task is None or not run.task.background)
         agent = self.agent = registry.resolve(run.agent_id) if own else agent_of(registry, run)
         rules = self.env.rules.get(run.agent_id) or rules_of(self.env, agent)
         self.rules = rules if self._above is None else rules.under(self._above)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct, field
@@ -26,7 +26,9 @@ __all__ = ["Children", "Environment", "rules_of"]
 class Children(Protocol):
     """What runs have below them, as dispatch provides it."""
 
-    async def run(self, act: Activation, context: ToolContext, request: ChildRequest) -> ChildResult:
+    def run(
+        self, act: Activation, context: ToolContext, request: ChildRequest
+    ) -> Coroutine[Any, Any, ChildResult]:
         """Run an agent below a call."""
         ...
 
