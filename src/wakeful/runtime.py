@@ -356,8 +356,10 @@ class Runtime(Running):
             shared.process = _process
 
     def _bind(self) -> None:
-        self._check_open()
         loop, shared = asyncio.get_running_loop(), self._shared
+        if shared.loop is loop and not shared.closed and shared.process is _process:
+            return
+        self._check_open()
         if shared.loop is loop:
             return
         if shared.loop is not None and not shared.loop.is_closed():

@@ -139,13 +139,12 @@ def _checked(prompt: str) -> str:
 
 
 def _shown(child: ChildResult) -> ToolResult:
-    data: dict[str, Any] = {"agent_id": child.agent_id, "status": child.status}
-    if child.status == "running":
-        data["task_id"] = child.task_id
-        text = f"{child.agent_id} works on it in the background as task {child.task_id}; you will be told."
+    agent_id, status, text = child.agent_id, child.status, child.text
+    if status == "running":
+        data: dict[str, Any] = {"agent_id": agent_id, "status": status, "task_id": child.task_id}
+        text = f"{agent_id} works on it in the background as task {child.task_id}; you will be told."
     else:
-        data |= {"response": child.text, "steps": child.steps}
+        data = {"agent_id": agent_id, "status": status, "response": text, "steps": child.steps}
         if child.output is not None:
             data["output"] = msgspec.to_builtins(child.output, enc_hook=lambda v: v.model_dump(mode="json"))
-        text = child.text
     return ToolResult(data=data, message=text, metadata={"child_run_id": child.run_id})

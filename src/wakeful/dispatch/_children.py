@@ -150,25 +150,23 @@ async def _attend(
 ) -> ChildResult | None:
     """Run the child here, as far as it goes; what it came to, if it is done."""
     act.attached = True
-    executor = parent.executor
-    children = executor.children
-    executor.below[task.target] = act
-    children[context.call_id] = children.get(context.call_id, 0) + 1
+    below = parent.executor.below
+    below[act] = context.call_id
     try:
         if context.one_child:
             await dispatch.drive(act, task.target_thread)
         else:
             await _beside(dispatch, act, context, task)
     finally:
-        children[context.call_id] -= 1
-        del executor.below[task.target]
+        del below[act]
         if act.stopping == "now" and parent.stopping != "now":
             dispatch.hand_back(act)  # Its caller was lost, and nobody here goes on with it.
-        done = act.left and act.view.run.status == "done"
-        outcome = outcome_of(act.view.run, act.view.answer) if done else None
-        if outcome is not None and _is_open(parent, task):  # Though its end may be told besides.
-            end_task(parent, task, outcome)
-    return None if outcome is None else _result(dispatch, task, act.view.run, outcome, act.state.snapshot())
+        run, outcome = act.view.run, None
+        if act.left and run.status == "done":
+            outcome = outcome_of(run, act.view.answer)
+            if _is_open(parent, task):  # Though its end may be told besides.
+                end_task(parent, task, outcome)
+    return None if outcome is None else _result(dispatch, task, run, outcome, act.state.snapshot())
 
 
 async def _beside(dispatch: Dispatcher, act: Activation, context: ToolContext, task: TaskRecord) -> None:
