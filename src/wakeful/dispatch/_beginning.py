@@ -331,7 +331,7 @@ async def keep_here(
         finally:
             if not begun:
                 act.set_run(cancel="it could not be written down")
-            driving = asyncio.get_running_loop().create_task(dispatch.drive(act, task.target_thread))
+            driving = asyncio.get_running_loop().create_task(act.drive(dispatch))
             dispatch.track(driving)
         return task
     finally:

@@ -154,7 +154,7 @@ async def _attend(
     below[act] = context.call_id
     try:
         if context.one_child:
-            await dispatch.drive(act, task.target_thread)
+            await act.drive(dispatch)
         else:
             await _beside(dispatch, act, context, task)
     finally:
@@ -171,7 +171,7 @@ async def _attend(
 
 async def _beside(dispatch: Dispatcher, act: Activation, context: ToolContext, task: TaskRecord) -> None:
     """Run the child beside the tool: a tool that is unwound because it waits for another child leaves this one."""
-    running = asyncio.get_running_loop().create_task(dispatch.drive(act, task.target_thread))
+    running = asyncio.get_running_loop().create_task(act.drive(dispatch))
     dispatch.track(running, heard=True)
     try:
         await asyncio.shield(running)

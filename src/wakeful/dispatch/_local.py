@@ -119,14 +119,14 @@ class Dispatcher:
                 act: Activation | None = None
                 if self.execute and thread_id not in self.active:
                     act = self.opener.new(new, None, []) if stored is None else await open_for(self, new, stored)
-                if act is not None:
-                    run_id = act.identity.run_id
-                    act.draft.begun = begun
                 if opened is not None:
                     opened(new.run_id if act is None else act.identity.root_run_id)
                 if act is None:
                     return await self.turns.wait(new, begun)
-                await self.drive(act, thread_id)
+                run_id = act.identity.run_id
+                if begun is not None:
+                    act.draft.begun = begun
+                await act.drive(self)
                 result = self.result(act)
                 return result if result.status == "done" else await self.whole(result, act)
             except Conflict:
@@ -288,7 +288,7 @@ class Dispatcher:
             act = await open_for(self, new_run_of(item), stored)
             if act is None:
                 return None
-            await self.drive(act, item.thread_id)
+            await act.drive(self)
             return self.result(act)
 
         heard = item.id in self.turns
@@ -303,12 +303,13 @@ class Dispatcher:
     async def _wake(self, stored: ThreadView, run: RunRecord, trigger: str) -> None:
         with suppress(Conflict, StaleFence, RuntimeClosed):
             act = await self.opener.reopen(stored, run, trigger)
-            await self.drive(act, run.thread_id)
+            await act.drive(self)
 
     # -- activations -----------------------------------------------------------------------------------------
 
-    async def drive(self, act: Activation, thread_id: str) -> None:
-        """Run an activation to its end here, in the caller's task."""
+    def began(self, act: Activation) -> None:
+        """An activation begins here, in the caller's task."""
+        thread_id = act.identity.thread_id
         if thread_id in self.active:
             self.bus.release(thread_id)
             raise Conflict(f"thread {thread_id!r} was taken by another run of this process")
@@ -321,32 +322,26 @@ class Dispatcher:
         self._metrics.began()
         if self.put_off:
             self.put_off.pop(thread_id, None)
-        inside = _inside.get()
-        _inside.set((*inside, thread_id))
-        try:
-            await act.drive()
-        except (Conflict, StaleFence):
-            raise  # Somebody else has it.
-        except Exception as error:
+        _inside.set((*_inside.get(), thread_id))
+
+    def lost(self, act: Activation, error: BaseException) -> None:
+        """An activation is given up; its thread is given back, unless somebody else has it."""
+        if isinstance(error, Exception) and not isinstance(error, Conflict | StaleFence):
             self.hand_back(act, explain(error))
-            raise
-        except asyncio.CancelledError:
-            if act.stopping != "now" or act.attached:
-                raise
-            raise _stopped(act) from None
-        finally:
-            _inside.set(inside)
-            run = act.view.run
-            self.keeper.rest()
-            self._metrics.ended(run)
-            del self.active[thread_id]
-            self.bus.release(thread_id)
-            if act.view.inbox:
-                self.wake(thread_id)
-            if (waiting := run.waiting) is not None and waiting.until is not None:
-                self.keeper.look()
-        if act.stopping is not None and run.status == "running":
-            raise _stopped(act)
+
+    def ended(self, act: Activation) -> None:
+        """An activation is over: others may have its thread."""
+        thread_id, run = act.identity.thread_id, act.view.run
+        if (inside := _inside.get()) and inside[-1] == thread_id:
+            _inside.set(inside[:-1])
+        self.keeper.rest()
+        self._metrics.ended(run)
+        del self.active[thread_id]
+        self.bus.release(thread_id)
+        if act.view.inbox:
+            self.wake(thread_id)
+        if (waiting := run.waiting) is not None and waiting.until is not None:
+            self.keeper.look()
 
     def hand_back(self, act: Activation, error: str | None = None) -> None:
         """Give a thread back whose run was given up here: whoever comes next goes on from the last commit."""
@@ -433,9 +428,3 @@ class Dispatcher:
                 else:
                     act.cancel("the runtime was closed")
             await asyncio.wait({*self.tasks, *ends})
-
-
-def _stopped(act: Activation) -> RuntimeClosed:
-    return RuntimeClosed(
-        f"the runtime was closed before run {act.identity.run_id} ended; it goes on where the store is served"
-    )

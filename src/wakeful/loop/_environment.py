@@ -20,7 +20,23 @@ from ._watch import Watches
 if TYPE_CHECKING:
     from ._activation import Activation
 
-__all__ = ["Children", "Environment", "rules_of"]
+__all__ = ["Children", "Environment", "Host", "rules_of"]
+
+
+class Host(Protocol):
+    """Where activations run."""
+
+    def began(self, act: Activation) -> None:
+        """An activation begins; refused with `Conflict` if its thread has another one."""
+        ...
+
+    def lost(self, act: Activation, error: BaseException) -> None:
+        """An activation is given up, because of this."""
+        ...
+
+    def ended(self, act: Activation) -> None:
+        """An activation is over, whatever way it ended."""
+        ...
 
 
 class Children(Protocol):
