@@ -201,10 +201,11 @@ class Opener:
 
 def _begin(act: Activation, run: RunRecord, history: tuple[Message, ...], message: Message | None) -> None:
     """Let a run begin: with what came before it, and with what is said."""
-    act.draft.run = run
+    draft = act.draft
+    draft.run = run
     if history:
         act.log(*history)
-    act.draft.log.append(RunStart(run.identity, 0, act.now, "new"))
+    draft.log.append(RunStart(run.identity, 0, act.now, "new"))
     if message is not None:
-        act.draft.log.append(message)
+        draft.log.append(message)
         act.history.append(message)

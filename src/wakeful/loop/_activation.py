@@ -447,13 +447,14 @@ class Activation(Writer):
 
     def use_agent(self, run: RunRecord) -> None:
         """Go on as the agent that the run has now."""
-        registry, own = self.env.registry, run.options is None and (run.task is None or not run.task.background)
-        agent = self.agent = registry.resolve(run.agent_id) if own else agent_of(registry, run)
-        rules = self.env.rules.get(run.agent_id) or rules_of(self.env, agent)
+        env, agent_id, task = self.env, run.agent_id, run.task
+        own = run.options is None and (task is None or not task.background)
+        agent = self.agent = env.registry.resolve(agent_id) if own else agent_of(env.registry, run)
+        rules = env.rules.get(agent_id) or rules_of(env, agent)
         self.rules = rules if self._above is None else rules.under(self._above)
         self.still = not agent.hooked and ACTIONS not in self.state.values
-        if self.identity.agent_id != run.agent_id:
-            self.identity = self.draft.identity = replace(self.identity, agent_id=run.agent_id)
+        if self.identity.agent_id != agent_id:
+            self.identity = self.draft.identity = replace(self.identity, agent_id=agent_id)
 
     async def catch_up(self) -> None:
         """Read what others put into the thread's inbox."""

@@ -265,26 +265,27 @@ async def _leave(
             return  # What came in meanwhile is for this run: it doesn't end yet.
         if waiting is not None and waiting.reason == "manual_pause" and not act.view.run.paused:
             return
-    if act.draft.notices:
+    view, draft = act.view, act.draft
+    if draft.notices:
         await act.flush()  # So that one which fails is noted while the log is still open.
-    before, tasks, more, now = act.view.run, act.view.tasks, act.draft.more, act.now
+    before, tasks, more, now = view.run, view.tasks, draft.more, act.now
     if status == "done" and termination is not None:
         outcome = Outcome(termination, act.output)
         run = replace(before, status=status, outcome=outcome, finished_at=now, ending=None, updated_at=now)
         if tasks or run.task is not None:
             end_with_run(act, run)
     else:
-        needs = needs_of(act.agent, act.view.calls.values(), act.state.export())
+        needs = needs_of(act.agent, view.calls.values(), act.state.export())
         run = replace(before, status=status, waiting=waiting, needs=needs, updated_at=now)
-    act.view.run = act.draft.run = run
+    view.run = draft.run = run
     finish = RunFinish(act.identity, 0, now, status, termination, waiting, run.usage, run.steps, run.backend)
-    act.draft.log.append(finish)
+    draft.log.append(finish)
     try:
         await act.flush(release=True, inbox_head=act.inbox_head)
     except BaseException as error:
-        act.draft.log.remove(finish)
-        act.draft.go_back(more)
-        act.view.tasks = tasks
+        draft.log.remove(finish)
+        draft.go_back(more)
+        view.tasks = tasks
         act.put_run(before)
         if not isinstance(error, InboxMoved):
             raise

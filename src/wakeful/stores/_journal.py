@@ -177,7 +177,7 @@ def _writer(message: Message, identity: Identity, runs: Iterable[RunRecord]) -> 
 
 class Thread(Struct, eq=False, gc=False):
     """One thread. What commits are checked against is kept as it stands; the rest lies in the journal, each commit
-    followed by the time it was made (in nanoseconds), until somebody reads."""
+    by the time it was made (in nanoseconds), until somebody reads."""
 
     no: int
     tenant: str
@@ -198,7 +198,7 @@ class Thread(Struct, eq=False, gc=False):
     metadata: bytes = b"{}"
     base: Thread | None = None
     base_seq: int = 0
-    journal: list[Any] = []
+    journal: dict[int, Commit] = {}
     _index: Index | None = None
 
     def index(self) -> Index:
@@ -208,8 +208,7 @@ class Thread(Struct, eq=False, gc=False):
             index = self._index = Index(0)
         if self.journal:
             self.touched = self.updated_at
-            entries = iter(self.journal)
-            for commit, at in zip(entries, entries, strict=True):
+            for at, commit in self.journal.items():
                 index.add(commit, at // 1_000_000)
             self.journal.clear()
         return index
@@ -217,7 +216,7 @@ class Thread(Struct, eq=False, gc=False):
     @property
     def updated_at(self) -> int:
         """When the thread was last written to."""
-        return max(self.touched, self.journal[-1] // 1_000_000) if self.journal else self.touched
+        return max(self.touched, next(reversed(self.journal)) // 1_000_000) if self.journal else self.touched
 
     def fork(self, new: Thread, at: int) -> None:
         """Let a new thread begin with this one's log up to `at`."""

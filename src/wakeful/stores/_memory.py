@@ -115,7 +115,10 @@ class MemoryStore(MemoryReading):
         """Put a commit into its thread's journal, and what others are checked against where it is looked up."""
         thread.version += 1
         thread.head += len(commit.log)
-        thread.journal += (commit, time_ns())
+        at, journal = time_ns(), thread.journal
+        while at in journal:
+            at += 1  # The clock stood still, or was put back.
+        journal[at] = commit
         for record in commit.runs:
             known = thread.open
             if known is not None and record.identity is known.identity and record.status != "done":
