@@ -103,7 +103,7 @@ class Opener:
         _begin(act, run, new.history, new.message)
         if new.item_id is not None:
             act.take(new.item_id, new.item_revision)
-        else:
+        elif new.request_id is not None:
             act.draft.request = new.request_id
         return act
 

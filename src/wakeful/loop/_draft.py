@@ -66,10 +66,11 @@ class Draft(Struct, eq=False, gc=False):
     run: RunRecord | None = None
     calls: dict[str, Call] = {}
     fence: Fence | None = None
-    version: int | None = None
+    # The worker that the next commit claims the thread for, if it does; at which version, by which request, and
+    # which head of the inbox that depends on.
     claim: str | None = None
+    version: int | None = None
     request: str | None = None
-    # Which head of the inbox a claim depends on, if it does.
     inbox_head: int | None = None
     begun: Future[None] | None = None
     more: More | None = None
@@ -197,7 +198,7 @@ class Draft(Struct, eq=False, gc=False):
     def _clear_more(self, commit: Commit, committed: Committed) -> None:
         if self.claim is not None:
             self.fence = Fence(committed.epoch, self.claim)
-            self.claim = self.version = self.request = self.inbox_head = None
+            self.claim = None
         if self.state.changes:
             self.state.changes = {}
         if (more := self.more) is not None:
