@@ -183,7 +183,7 @@ class Reading:
         stored = await self._store.load(id_of(thread, "thread"))
         if stored is None:
             return {}
-        return State(self._env.registry.catalog.keys, {**stored.state, **stored.run_state}).export()
+        return State.of(self._env.registry.catalog.keys, {**stored.state, **stored.run_state}).export()
 
     async def get_run(self, run_id: str) -> RunRecord:
         """A run's record."""

@@ -45,6 +45,18 @@ RETENTION = Retention()
 RETRY = Retry()
 
 
+# Stands for this process: a fork has another one. Asking the system each time takes longer than all the rest.
+_process = object()
+
+
+def _forked() -> None:
+    global _process
+    _process = object()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
 class _Shared(Struct, eq=False):
     """What a runtime's handles for all its tenants have in common."""
 
@@ -60,7 +72,7 @@ class _Shared(Struct, eq=False):
     loop: asyncio.AbstractEventLoop | None = None
     closed: bool = False
     # The process that its threads and connections are in, once it has any: a fork of that has only its memory.
-    pid: int = 0
+    process: object | None = None
 
 
 class Runtime(Running):
@@ -189,10 +201,10 @@ class Runtime(Running):
             (*agents, *EVERYWHERE),
             capacity,
         )
-        pid = 0
+        process = None
         if env.store.durable:
-            env, pid = replace(env, timed=keeper.metrics.committed), os.getpid()
-        shared = _Shared(env, keeper, courier, signals, owner, execute, retention, book, pid=pid)
+            env, process = replace(env, timed=keeper.metrics.committed), _process
+        shared = _Shared(env, keeper, courier, signals, owner, execute, retention, book, process=process)
         self._join(shared, env.store, "default")
 
     def as_worker(
@@ -332,20 +344,22 @@ class Runtime(Running):
         await shared.env.store.close()
 
     def _check_open(self) -> None:
-        shared, pid = self._shared, os.getpid()
+        shared = self._shared
         if shared.closed:
             raise RuntimeClosed
-        if shared.pid != pid:
-            if shared.pid:
+        if shared.process is not _process:
+            if shared.process is not None:
                 raise UsageError(
                     "this runtime is of the process that this one was forked from, and its threads and "
                     "connections stayed there; make a runtime in each process, after the fork"
                 )
-            shared.pid = pid
+            shared.process = _process
 
     def _bind(self) -> None:
-        self._check_open()
         loop, shared = asyncio.get_running_loop(), self._shared
+        if shared.loop is loop and not shared.closed and shared.process is _process:
+            return
+        self._check_open()
         if shared.loop is loop:
             return
         if shared.loop is not None and not shared.loop.is_closed():

@@ -178,7 +178,7 @@ async def test_a_save_that_cant_be_written_ends_it_whatever_the_backend_makes_of
     act = runtime._dispatch.opener.new(runtime._new("far", "hi", "t", None, None, (), None, None), None, [])
     # The run belongs to another process by now, and is not this one's to end.
     with pytest.raises(StaleFence):
-        await runtime._dispatch.drive(act, "t")
+        await act.drive(runtime._dispatch)
 
 
 async def test_nothing_is_taken_from_a_request_that_is_over() -> None:

@@ -308,4 +308,5 @@ async def recover(runtime: Runtime, thread: str = "t") -> RunResult:
     assert stored is not None
     assert stored.run is not None
     act = await dispatch.opener.reopen(stored, stored.run, "recover")
-    return await dispatch.drive(act, thread)
+    await act.drive(dispatch)
+    return dispatch.result(act)

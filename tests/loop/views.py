@@ -47,15 +47,15 @@ def acting(*, live: str = "", deferred: str = "", inbox: tuple[InboxItem, ...] =
     calls = ledger(**states)
     waiting = [ticket(c.id) for c in calls.values() if c.state == "suspended"]
     run = record(stage="acting", steps=1)
-    view = RunView(run, Tree(), calls=calls.values(), tickets=waiting, inbox=inbox)
-    view.live, view.deferred = set(live.split()), frozenset(deferred.split())
+    view = RunView(run, Tree(), calls, {t.id: t for t in waiting}, inbox={i.id: i for i in inbox})
+    view.live, view.deferred = dict.fromkeys(live.split()), frozenset(deferred.split())
     return view
 
 
 def between(*items: InboxItem, tasks: int = 0, **fields: Any) -> RunView:
     """A view of a run between two steps."""
     running = tuple(TaskRecord(f"task-{n}", "t", "r") for n in range(tasks))
-    return RunView(record(**fields), Tree(), tasks=running, inbox=items)
+    return RunView(record(**fields), Tree(), tasks=running, inbox={i.id: i for i in items})
 
 
 def given(policy: Any = "queue", item_id: str = "item") -> InboxItem:

@@ -58,7 +58,7 @@ KEYS = (Calls, Trail, Mood, Fussy, Cache)
 
 
 def fresh(**stored: bytes) -> State:
-    return State(KeyRegistry(KEYS), stored)
+    return State.of(KeyRegistry(KEYS), stored or {})
 
 
 def changes(state: State) -> dict[str, bytes | None]:

@@ -55,6 +55,19 @@ class LocalBackend(ExecutionBackend):
         return await _drive(request)
 
 
+class _Anywhere:
+    """Where an activation runs whose caller sees to all else."""
+
+    def began(self, act: Activation) -> None:
+        """An activation begins."""
+
+    def lost(self, act: Activation, error: BaseException) -> None:
+        """An activation is given up."""
+
+    def ended(self, act: Activation) -> None:
+        """An activation is over."""
+
+
 async def _drive(request: RootRequest | DelegateRequest) -> BackendResult:
     act = cast("Activation", request.local)
     if isinstance(request, RootRequest):
@@ -63,7 +76,7 @@ async def _drive(request: RootRequest | DelegateRequest) -> BackendResult:
             act.decide(decision)
     watchers = _watch(act, request.control)
     try:
-        await act.drive()
+        await act.drive(_Anywhere())
     finally:
         for watcher in watchers:
             watcher.cancel()

@@ -6,6 +6,8 @@ import asyncio
 from collections import deque
 from typing import Protocol
 
+from msgspec import Struct
+
 from ..types.events import Event
 from ._protocol import News
 
@@ -82,19 +84,17 @@ def _wake(waiter: asyncio.Future[None]) -> None:
         waiter.set_result(None)
 
 
-class Channel:
+class Channel(Struct, eq=False, gc=False):
     """The readers of one thread. What is published reaches the readers of the threads `above` it too, whoever they
-    are by then: those threads may wait, and their readers come and go."""
+    are by then: those threads may wait, and their readers come and go. Its bus lets go of it when nobody publishes
+    to it or reads any more, so that the garbage collector needn't."""
 
-    __slots__ = ("_bus", "_thread_id", "above", "holders", "readers")
-
-    def __init__(self, bus: LocalBus, thread_id: str, above: tuple[str, ...] = ()) -> None:
-        self._bus = bus
-        self._thread_id = thread_id
-        self.above = above
-        self.readers: tuple[Reader, ...] = ()
-        # How many runs publish to it.
-        self.holders = 0
+    _bus: LocalBus
+    _thread_id: str
+    above: tuple[str, ...] = ()
+    readers: tuple[Reader, ...] = ()
+    # How many runs publish to it.
+    holders: int = 0
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -103,7 +103,9 @@ class Channel:
 
     def watched(self) -> bool:
         """Whether anybody listens."""
-        return bool(self.readers) or (bool(self.above) and bool(self._bus.readers_of(self.above)))
+        if self.readers:
+            return True
+        return self._bus.listeners > 0 and bool(self._bus.readers_of(self.above))
 
     def publish(self, event: Event) -> None:
         """Give the event to every reader."""
@@ -122,10 +124,13 @@ class Channel:
     def join(self, reader: Reader) -> None:
         """Give a reader what comes from now on, until it leaves."""
         self.readers = (*self.readers, reader)
+        self._bus.listeners += 1
 
     def leave(self, leaving: Reader) -> None:
         """Stop listening."""
-        self.readers = tuple([reader for reader in self.readers if reader is not leaving])
+        left = tuple([reader for reader in self.readers if reader is not leaving])
+        self._bus.listeners -= len(self.readers) - len(left)
+        self.readers = left
         self._bus.drop_if_unused(self._thread_id)
 
 
@@ -134,14 +139,17 @@ class LocalBus:
 
     def __init__(self) -> None:
         self._channels: dict[str, Channel] = {}
+        # How many readers all channels have together.
+        self.listeners = 0
 
     def hold(self, thread_id: str, above: tuple[str, ...] = ()) -> Channel:
         """The thread's channel, kept until `release`: what a running run publishes to. `above` are the threads of
         the runs above it, the nearest first."""
         channel = self._channels.get(thread_id)
         if channel is None:
-            channel = self._channels[thread_id] = Channel(self, thread_id, above)
-        elif above:
+            channel = self._channels[thread_id] = Channel(self, thread_id, above, holders=1)
+            return channel
+        if above:
             channel.above = above
         channel.holders += 1
         return channel

@@ -48,6 +48,8 @@ class DelegateTool(Tool):
         self._how = how
         self._shape = None if agent.input in (None, str) else Shape(agent.input)
         self._options = ["background", "name"] * how.background + ["fork_context"] * how.fork
+        self._field = "prompt" if self._shape is None else "input"
+        self._fields = frozenset([self._field, *self._options])
 
     @cached_property
     def spec(self) -> ToolSpec:
@@ -66,22 +68,24 @@ class DelegateTool(Tool):
 
     def bind(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments, checked; raises `InvalidArguments`."""
-        if unknown := [name for name in arguments if name not in self.spec.parameters["properties"]]:
+        if not arguments.keys() <= self._fields:
+            unknown = [name for name in arguments if name not in self._fields]
             raise InvalidArguments(f"unknown field {unknown[0]!r}")
-        for name, kind in (("background", bool), ("fork_context", bool), ("name", str)):
+        for name in self._options:
+            kind = str if name == "name" else bool
             if name in arguments and not isinstance(arguments[name], kind):
                 raise InvalidArguments(f"{name} must be a {'string' if kind is str else 'boolean'}")
-        try:
-            check_task_name(arguments.get("name"))
-        except InvalidInput as error:
-            raise InvalidArguments(str(error)) from None
+        if "name" in arguments:
+            try:
+                check_task_name(arguments["name"])
+            except InvalidInput as error:
+                raise InvalidArguments(str(error)) from None
         return {**arguments, "prompt": self._prompt(arguments)}
 
     def _prompt(self, arguments: dict[str, Any]) -> str:
-        field = "prompt" if self._shape is None else "input"
-        if field not in arguments:
-            raise InvalidArguments(f'missing required field "{field}"')
-        value = arguments[field]
+        if self._field not in arguments:
+            raise InvalidArguments(f'missing required field "{self._field}"')
+        value = arguments[self._field]
         if self._shape is not None:
             self._shape.convert(value)
             return _checked(msgspec.json.encode(value).decode())
@@ -110,7 +114,8 @@ class DelegateTool(Tool):
         return self._delegate(context, arguments)
 
     async def _delegate(self, ctx: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-        return self.shown(await ctx.begin(self.request(arguments, ctx.now)))
+        request = arguments.get("request") or self.request(arguments, ctx.now)
+        return self.shown(await ctx.begin(request))
 
     def shown(self, child: ChildResult) -> ToolResult:
         """What the model is told: the answer, or why there is none."""
@@ -134,13 +139,12 @@ def _checked(prompt: str) -> str:
 
 
 def _shown(child: ChildResult) -> ToolResult:
-    data: dict[str, Any] = {"agent_id": child.agent_id, "status": child.status}
-    if child.status == "running":
-        data["task_id"] = child.task_id
-        text = f"{child.agent_id} works on it in the background as task {child.task_id}; you will be told."
+    agent_id, status, text = child.agent_id, child.status, child.text
+    if status == "running":
+        data: dict[str, Any] = {"agent_id": agent_id, "status": status, "task_id": child.task_id}
+        text = f"{agent_id} works on it in the background as task {child.task_id}; you will be told."
     else:
-        data |= {"response": child.text, "steps": child.steps}
+        data = {"agent_id": agent_id, "status": status, "response": text, "steps": child.steps}
         if child.output is not None:
             data["output"] = msgspec.to_builtins(child.output, enc_hook=lambda v: v.model_dump(mode="json"))
-        text = child.text
     return ToolResult(data=data, message=text, metadata={"child_run_id": child.run_id})

@@ -131,7 +131,8 @@ async def _resume(dispatch: Dispatcher, run_id: str, decisions: Sequence[Decisio
         if free and dispatch.execute and stored.run is run and is_answered(dispatch, stored, run):
             # An answer was left for whoever runs it: that one counts first.
             with suppress(Conflict, StaleFence):
-                await dispatch.drive(await dispatch.opener.reopen(stored, run, "wake"), run.thread_id)
+                act = await dispatch.opener.reopen(stored, run, "wake")
+                await act.drive(dispatch)
             continue
         try:
             new = await _match(dispatch, run, stored, decisions)
@@ -152,9 +153,10 @@ async def _resume(dispatch: Dispatcher, run_id: str, decisions: Sequence[Decisio
         for item in items:
             act.answer(item)
         try:
-            return await dispatch.drive(act, run.thread_id)
+            await act.drive(dispatch)
         except (Conflict, StaleFence):
             continue
+        return dispatch.result(act)
 
 
 async def _after(
@@ -189,7 +191,7 @@ async def _after_that(
         check_resumable(dispatch.env.registry, stored, open_run, [i.decision for i in stored.inbox if i.decision])
         act = await dispatch.opener.reopen(stored, open_run, "wake")
         try:
-            await dispatch.drive(act, run.thread_id)
+            await act.drive(dispatch)
         except (Conflict, StaleFence):
             act = dispatch.active.get(run.thread_id)
 
@@ -277,7 +279,7 @@ async def _cancel(dispatch: Dispatcher, run_id: str, reason: str, watch: Watch) 
         act = await dispatch.opener.reopen(stored, run, "wake")
         act.set_run(cancel=reason)
         try:
-            await dispatch.drive(act, run.thread_id)
+            await act.drive(dispatch)
         except (Conflict, StaleFence):
             continue
         await until_quiet(dispatch, run)
@@ -305,7 +307,8 @@ async def retry(dispatch: Dispatcher, run_id: str) -> RunResult:
         act = await dispatch.opener.reopen(stored, fresh, "retry")
         act.view.answer = await dispatch.env.store.answer(run_id)
         try:
-            return await dispatch.whole(await dispatch.drive(act, run.thread_id))
+            await act.drive(dispatch)
+            return await dispatch.whole(dispatch.result(act))
         except (Conflict, StaleFence):
             continue
 

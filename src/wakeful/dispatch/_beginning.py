@@ -30,6 +30,7 @@ __all__ = [
     "item_of_task",
     "keep_here",
     "new_task",
+    "open_task",
     "recorded",
     "resume",
     "seed_of",
@@ -37,16 +38,27 @@ __all__ = [
 ]
 
 
+def open_task(parent: Activation, context: ToolContext, place: int) -> TaskRecord | None:
+    """The open task that the commit which started the call began here, or an earlier attempt at it."""
+    view = parent.view
+    return _of_call((*view.tasks, *view.detached) if view.detached else view.tasks, context.call_id, place)
+
+
 async def recorded(
     dispatch: Dispatcher, parent: Activation, context: ToolContext, place: int
 ) -> TaskRecord | None:
-    """The task that the commit which started the call began here, or an earlier attempt at it."""
-    known = (*parent.view.tasks, *parent.view.detached)
-    open_one = next((t for t in known if t.call_id == context.call_id and t.place == place), None)
-    if open_one is not None or context.attempt == 1:
-        return open_one
-    tasks = await dispatch.env.store.tasks(parent.identity.thread_id)
-    return next((t for t in tasks if t.call_id == context.call_id and t.place == place), None)
+    """The same, also if it is over by now."""
+    found = open_task(parent, context, place)
+    if found is not None or context.attempt == 1:
+        return found
+    return _of_call(await dispatch.env.store.tasks(parent.identity.thread_id), context.call_id, place)
+
+
+def _of_call(tasks: Iterable[TaskRecord], call_id: str, place: int) -> TaskRecord | None:
+    for task in tasks:
+        if task.call_id == call_id and task.place == place:
+            return task
+    return None
 
 
 async def begin(
@@ -69,7 +81,8 @@ def new_task(
         raise InvalidArguments("remote agents do not support seeded local state")
     if remote and request.fork:
         raise InvalidArguments("fork_context is only supported for hosted local agents")
-    _check_name(parent, request)
+    if request.name is not None:
+        _check_name(parent, request)
     return _record(parent, call_id, place, request, remote=remote)
 
 
@@ -93,7 +106,9 @@ def _record(
     parent: Activation, call_id: str, place: int, request: ChildRequest, *, remote: bool = False
 ) -> TaskRecord:
     run_id, above, durable = new_id(), parent.identity, request.durable or request.background
-    apart = f"task-{run_id}" if request.agent_id.startswith(FUNCTION) else thread_for(run_id)
+    thread_id = run_id
+    if durable or remote:
+        thread_id = f"task-{run_id}" if request.agent_id.startswith(FUNCTION) else thread_for(run_id)
     return TaskRecord(
         id=run_id,
         thread_id=above.thread_id,
@@ -101,7 +116,7 @@ def _record(
         name=request.name,
         agent_id=request.agent_id,
         target=run_id,
-        target_thread=apart if durable or remote else run_id,
+        target_thread=thread_id,
         call_id=call_id,
         place=place,
         background=request.background,
@@ -316,7 +331,7 @@ async def keep_here(
         finally:
             if not begun:
                 act.set_run(cancel="it could not be written down")
-            driving = asyncio.get_running_loop().create_task(dispatch.drive(act, task.target_thread))
+            driving = asyncio.get_running_loop().create_task(act.drive(dispatch))
             dispatch.track(driving)
         return task
     finally:

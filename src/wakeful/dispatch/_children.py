@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from inspect import iscoroutine
+from typing import Any
+
+from msgspec import UNSET
 
 from ..errors import Conflict, RemoteError, StaleFence, StoreError, WakefulError
 from ..loop import Activation, end_task, outcome_of, tell_item
 from ..state import Snapshot, State
-from ..stores import Commit, InboxItem, Store
+from ..stores import Commit, InboxItem, Store, ThreadView
 from ..tasks import TaskBook
 from ..tools import ChildRequest, ChildResult, SpawnRequest, ToolContext
 from ..types.runs import Failed, RunRecord, TaskOutcome, TaskRecord, TaskRef
@@ -21,6 +24,7 @@ from ._beginning import (
     item_of_task,
     keep_here,
     new_task,
+    open_task,
     recorded,
     resume,
     seed_of,
@@ -36,6 +40,8 @@ __all__ = ["ChildRuns"]
 # The place of a call's first child.
 FIRST = 1
 
+_REMOTE = RemoteError.__name__
+
 
 class ChildRuns:
     """What the runs of one tenant have below them."""
@@ -44,9 +50,11 @@ class ChildRuns:
         self._dispatcher = dispatcher
         self._book = book
 
-    async def run(self, act: Activation, context: ToolContext, request: ChildRequest) -> ChildResult:
+    def run(
+        self, act: Activation, context: ToolContext, request: ChildRequest
+    ) -> Coroutine[Any, Any, ChildResult]:
         """Run an agent below a call."""
-        return await _run(self._dispatcher(), act, context, request)
+        return _run(self._dispatcher(), act, context, request)
 
     def begin(self, act: Activation, call_id: str, request: ChildRequest) -> TaskRecord | None:
         """Begin a call's only child by the run's next commit; None where the call itself will be refused it."""
@@ -100,15 +108,19 @@ async def _run(
     dispatch: Dispatcher, parent: Activation, context: ToolContext, request: ChildRequest
 ) -> ChildResult:
     """Run an agent below a tool call. A call that is made again finds the child that it began before."""
-    place = context.next_place()
-    task = await recorded(dispatch, parent, context, place)
-    fresh = task is None or context.attempt == 1
+    place, first = context.next_place(), context.attempt == 1
+    task = open_task(parent, context, place) if first else await recorded(dispatch, parent, context, place)
+    fresh = first or task is None
     if task is None:
         task = await begin(dispatch, parent, context, place, request)
     if request.background:
         return ChildResult(task.target, task.agent_id, "running", "", 0, task_id=task.id)
     if task.status == "running" and not task.durable:
-        act = await _activation(dispatch, parent, context, task, request, fresh=fresh)
+        stored = None if fresh else await dispatch.env.store.load(task.target_thread)
+        if stored is None:  # Or the process died before the child's first commit.
+            act = _new(dispatch, parent, task, request)
+        else:
+            act = await _reopened(dispatch, parent, task, stored)
         try:
             result = None if act is None else await _attend(dispatch, parent, context, task, act)
         except (Conflict, StaleFence):
@@ -138,29 +150,28 @@ async def _attend(
 ) -> ChildResult | None:
     """Run the child here, as far as it goes; what it came to, if it is done."""
     act.attached = True
-    children = parent.executor.children
-    parent.executor.below.add(act)
-    children[context.call_id] = children.get(context.call_id, 0) + 1
+    below = parent.executor.below
+    below[act] = context.call_id
     try:
         if context.one_child:
-            await dispatch.drive(act, task.target_thread)
+            await act.drive(dispatch)
         else:
             await _beside(dispatch, act, context, task)
     finally:
-        children[context.call_id] -= 1
-        parent.executor.below.discard(act)
+        del below[act]
         if act.stopping == "now" and parent.stopping != "now":
             dispatch.hand_back(act)  # Its caller was lost, and nobody here goes on with it.
-        done = act.left and act.view.run.status == "done"
-        outcome = outcome_of(act.view.run, act.view.answer) if done else None
-        if outcome is not None and _is_open(parent, task):  # Though its end may be told besides.
-            end_task(parent, task, outcome)
-    return None if outcome is None else _result(dispatch, task, act.view.run, outcome, act.state.snapshot())
+        run, outcome = act.view.run, None
+        if act.left and run.status == "done":
+            outcome = outcome_of(run, act.view.answer)
+            if _is_open(parent, task):  # Though its end may be told besides.
+                end_task(parent, task, outcome)
+    return None if outcome is None else _result(dispatch, task, run, outcome, act.state.snapshot())
 
 
 async def _beside(dispatch: Dispatcher, act: Activation, context: ToolContext, task: TaskRecord) -> None:
     """Run the child beside the tool: a tool that is unwound because it waits for another child leaves this one."""
-    running = asyncio.get_running_loop().create_task(dispatch.drive(act, task.target_thread))
+    running = asyncio.get_running_loop().create_task(act.drive(dispatch))
     dispatch.track(running, heard=True)
     try:
         await asyncio.shield(running)
@@ -175,22 +186,17 @@ async def _beside(dispatch: Dispatcher, act: Activation, context: ToolContext, t
         raise
 
 
-async def _activation(
-    dispatch: Dispatcher,
-    parent: Activation,
-    context: ToolContext,
-    task: TaskRecord,
-    request: ChildRequest,
-    *,
-    fresh: bool,
+def _new(dispatch: Dispatcher, parent: Activation, task: TaskRecord, request: ChildRequest) -> Activation:
+    """What begins the child here."""
+    ref, history = TaskRef(task.id, task.epoch), visible_to(parent) if request.fork else ()
+    seed = seed_of(parent, request)
+    return dispatch.opener.child(parent, identity_of(parent, task), ref, request.message, seed, history)
+
+
+async def _reopened(
+    dispatch: Dispatcher, parent: Activation, task: TaskRecord, stored: ThreadView
 ) -> Activation | None:
-    """What runs the child here; None if it runs already, is done, or waits for somebody."""
-    stored = None if fresh else await dispatch.env.store.load(task.target_thread)
-    if stored is None:  # Or the process died before the child's first commit.
-        ref = TaskRef(task.id, task.epoch)
-        history = visible_to(parent) if request.fork else ()
-        seed = seed_of(parent, request)
-        return dispatch.opener.child(parent, identity_of(parent, task), ref, request.message, seed, history)
+    """What goes on with the child here; None if it runs already, is done, or waits for somebody."""
     run = stored.run
     busy = task.target_thread in dispatch.active or stored.thread.claimed
     if busy or run is None or run.waiting is not None:
@@ -246,7 +252,7 @@ async def _look(dispatch: Dispatcher, task: TaskRecord) -> None:
 
 
 def _is_open(parent: Activation, task: TaskRecord) -> bool:
-    return any(t.id == task.id for t in parent.view.tasks)
+    return task.id in [t.id for t in parent.view.tasks]
 
 
 async def _collect(dispatch: Dispatcher, parent: Activation, task: TaskRecord, run: RunRecord) -> ChildResult:
@@ -256,16 +262,16 @@ async def _collect(dispatch: Dispatcher, parent: Activation, task: TaskRecord, r
     if _is_open(parent, task):
         end_task(parent, task, outcome)
     stored = await store.load(run.thread_id)
-    state = State(dispatch.env.registry.catalog.keys, {} if stored is None else stored.state)
+    state = State.of(dispatch.env.registry.catalog.keys, {} if stored is None else stored.state)
     return _result(dispatch, task, run, outcome, state.snapshot())
 
 
 def _result(
     dispatch: Dispatcher, task: TaskRecord, run: RunRecord, outcome: TaskOutcome, state: Snapshot
 ) -> ChildResult:
-    output = output_of(dispatch.env.registry, run)
-    ending = None if run.outcome is None else run.outcome.termination
-    remote = isinstance(ending, Failed) and ending.error == RemoteError.__name__
+    done = run.outcome
+    output = None if done is None or done.output is UNSET else output_of(dispatch.env.registry, run)
+    remote = done is not None and isinstance(done.termination, Failed) and done.termination.error == _REMOTE
     return ChildResult(
         run.id,
         task.agent_id,

@@ -64,7 +64,7 @@ async def go_on(dispatch: Dispatcher, claimed: Claimed, fence: Fence) -> None:
         elif run is not None and run.agent_id == SCHEDULE and is_due(stored, run, now):
             await fire(dispatch, stored, run, fence)
         elif (act := await _reopened(dispatch, stored, fence)) is not None:
-            await dispatch.drive(first(act), thread_id)
+            await first(act).drive(dispatch)
         else:
             await _release(dispatch, thread_id, fence, later=_later(dispatch, stored))
     except (Conflict, StaleFence, RuntimeClosed):
@@ -91,7 +91,7 @@ async def begin(dispatch: Dispatcher, item: InboxItem, begun: asyncio.Future[boo
         try:
             act = _counted(dispatch, since, dispatch.opener.new(new, None, []), begun)
             act.draft.inbox_head = 0
-            await dispatch.drive(act, thread_id)
+            await act.drive(dispatch)
         except (Conflict, InboxMoved):
             if _fence(act) is not None:
                 raise
@@ -101,7 +101,7 @@ async def begin(dispatch: Dispatcher, item: InboxItem, begun: asyncio.Future[boo
             history = await dispatch.opener.history(stored, new.agent_id) if stored.thread.head else []
             act = _counted(dispatch, since, dispatch.opener.new(new, stored, history), begun)
             act.draft.inbox_head = stored.thread.inbox_head
-            await dispatch.drive(act, thread_id)
+            await act.drive(dispatch)
     except Exception as error:
         if (fence := _fence(act)) is None:
             if isinstance(error, StoreUnavailable):
@@ -157,7 +157,8 @@ async def _run_input(
     act = opener.new(new, stored, history, fence)
     if new.lineage is not None:
         await opener.join_tree(act)
-    return await dispatch.drive(first(act), new.thread_id)
+    await first(act).drive(dispatch)
+    return dispatch.result(act)
 
 
 async def _reopened(dispatch: Dispatcher, stored: ThreadView, fence: Fence) -> Activation | None:

@@ -72,6 +72,7 @@ class Dispatcher:
         self.tenant = tenant
         self.bus = bus
         self.keeper = keeper
+        self._metrics = keeper.metrics
         self.execute = execute
         self.active: dict[str, Activation] = {}
         self.tasks: set[asyncio.Task[Any]] = set()
@@ -103,31 +104,33 @@ class Dispatcher:
         """
         if self.closed:
             self.check_open()
-        if new.thread_id in _inside.get() and new.thread_id in self.active:
+        thread_id = new.thread_id
+        if thread_id in self.active and thread_id in _inside.get():
             raise UsageError(
-                f"thread {new.thread_id!r} is running this very call, which would wait for itself; use another "
+                f"thread {thread_id!r} is running this very call, which would wait for itself; use another "
                 "thread, ctx.run_agent(...), or send(...) to leave the thread a message"
             )
         if new.request_id is not None and (first := await self._taker(new.request_id)) is not None:
             return await self._again(first, opened, begun)
-        stored = await self.env.store.load(new.thread_id) if self.execute and not fresh else None
+        stored = await self.env.store.load(thread_id) if self.execute and not fresh else None
         run_id = new.run_id
         while True:
             try:
                 act: Activation | None = None
-                if self.execute and new.thread_id not in self.active:
+                if self.execute and thread_id not in self.active:
                     act = self.opener.new(new, None, []) if stored is None else await open_for(self, new, stored)
-                if act is not None:
-                    run_id = act.identity.run_id
-                    act.draft.begun = begun
                 if opened is not None:
                     opened(new.run_id if act is None else act.identity.root_run_id)
                 if act is None:
                     return await self.turns.wait(new, begun)
-                result = await self.drive(act, new.thread_id)
+                run_id = act.identity.run_id
+                if begun is not None:
+                    act.draft.begun = begun
+                await act.drive(self)
+                result = self.result(act)
                 return result if result.status == "done" else await self.whole(result, act)
             except Conflict:
-                stored = await self.env.store.load(new.thread_id)
+                stored = await self.env.store.load(thread_id)
             except Repeated as repeated:
                 if repeated.run_id is None:
                     return await self.turns.wait(new, begun)
@@ -283,7 +286,10 @@ class Dispatcher:
 
         async def work() -> RunResult | None:
             act = await open_for(self, new_run_of(item), stored)
-            return None if act is None else await self.drive(act, item.thread_id)
+            if act is None:
+                return None
+            await act.drive(self)
+            return self.result(act)
 
         heard = item.id in self.turns
         try:
@@ -297,51 +303,45 @@ class Dispatcher:
     async def _wake(self, stored: ThreadView, run: RunRecord, trigger: str) -> None:
         with suppress(Conflict, StaleFence, RuntimeClosed):
             act = await self.opener.reopen(stored, run, trigger)
-            await self.drive(act, run.thread_id)
+            await act.drive(self)
 
     # -- activations -----------------------------------------------------------------------------------------
 
-    async def drive(self, act: Activation, thread_id: str) -> RunResult:
-        """Run an activation to its end here, in the caller's task."""
+    def began(self, act: Activation) -> None:
+        """An activation begins here, in the caller's task."""
+        thread_id = act.identity.thread_id
         if thread_id in self.active:
             self.bus.release(thread_id)
             raise Conflict(f"thread {thread_id!r} was taken by another run of this process")
         self.active[thread_id] = act
         if self.closed and self.env.store.durable:
             act.hand_over()  # It was being opened when the runtime was told to stop.
-        self.waking.discard(thread_id)
+        if self.waking:
+            self.waking.discard(thread_id)
         self.keeper.hold()
-        self.keeper.metrics.began()
+        self._metrics.began()
         if self.put_off:
             self.put_off.pop(thread_id, None)
-        inside = _inside.get()
-        _inside.set((*inside, thread_id))
-        try:
-            await act.drive()
-        except (Conflict, StaleFence):
-            raise  # Somebody else has it.
-        except Exception as error:
+        _inside.set((*_inside.get(), thread_id))
+
+    def lost(self, act: Activation, error: BaseException) -> None:
+        """An activation is given up; its thread is given back, unless somebody else has it."""
+        if isinstance(error, Exception) and not isinstance(error, Conflict | StaleFence):
             self.hand_back(act, explain(error))
-            raise
-        except asyncio.CancelledError:
-            if act.stopping != "now" or act.attached:
-                raise
-            raise _stopped(act) from None
-        finally:
-            _inside.set(inside)
-            self.keeper.rest()
-            self.keeper.metrics.ended(act.view.run)
-            del self.active[thread_id]
-            self.bus.release(thread_id)
-            if act.view.inbox:
-                self.wake(thread_id)
-            waiting = act.view.run.waiting
-            if waiting is not None and waiting.until is not None:
-                self.keeper.look()
-        if act.stopping is not None and act.view.run.status == "running":
-            raise _stopped(act)
-        view = act.view
-        return result_of(self.env.registry, view.run, view.answer, tuple(view.tickets.values()))
+
+    def ended(self, act: Activation) -> None:
+        """An activation is over: others may have its thread."""
+        thread_id, run = act.identity.thread_id, act.view.run
+        if (inside := _inside.get()) and inside[-1] == thread_id:
+            _inside.set(inside[:-1])
+        self.keeper.rest()
+        self._metrics.ended(run)
+        del self.active[thread_id]
+        self.bus.release(thread_id)
+        if act.view.inbox:
+            self.wake(thread_id)
+        if (waiting := run.waiting) is not None and waiting.until is not None:
+            self.keeper.look()
 
     def hand_back(self, act: Activation, error: str | None = None) -> None:
         """Give a thread back whose run was given up here: whoever comes next goes on from the last commit."""
@@ -364,7 +364,9 @@ class Dispatcher:
 
     def result(self, act: Activation) -> RunResult:
         """What an activation came to."""
-        return result_of(self.env.registry, act.view.run, act.view.answer, tuple(act.view.tickets.values()))
+        view = act.view
+        tickets = tuple(view.tickets.values()) if view.tickets else ()
+        return result_of(self.env.registry, view.run, view.answer, tickets)
 
     async def whole(self, result: RunResult, act: Activation | None = None) -> RunResult:
         """What a run came to once nothing works for it any more; at once, if nothing does."""
@@ -426,9 +428,3 @@ class Dispatcher:
                 else:
                     act.cancel("the runtime was closed")
             await asyncio.wait({*self.tasks, *ends})
-
-
-def _stopped(act: Activation) -> RuntimeClosed:
-    return RuntimeClosed(
-        f"the runtime was closed before run {act.identity.run_id} ended; it goes on where the store is served"
-    )

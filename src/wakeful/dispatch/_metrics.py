@@ -71,6 +71,15 @@ INSTRUMENTS: dict[str, Instrument] = {
 
 _STARTED = ("wakeful_runs_started_total", "")
 
+# By what a run is, or how it ended: what is counted then.
+_FINISHED: dict[str | type, tuple[str, str]] = {}
+
+
+def _finished(ended: str | type) -> tuple[str, str]:
+    status = ended if isinstance(ended, str) else ended.__name__.lower()
+    counted = _FINISHED[ended] = ("wakeful_runs_finished_total", status)
+    return counted
+
 
 class Sample(Struct, frozen=True):
     """A value that was looked up; the label's value is empty where there is none."""
@@ -133,9 +142,11 @@ class Metrics:
 
     def ended(self, run: RunRecord) -> None:
         """An activation ended; what the run is now, or how it ended if it is done."""
-        outcome = run.outcome
-        status = run.status if outcome is None else type(outcome.termination).__name__.lower()
-        self._count("wakeful_runs_finished_total", status)
+        ended = run.status if run.outcome is None else type(run.outcome.termination)
+        counted = _FINISHED.get(ended) or _finished(ended)
+        self.counts[counted] += 1
+        if self.listener is not None:
+            self.listener(counted[0], 1, {"status": counted[1]})
 
     def committed(self, seconds: float, error: BaseException | None) -> None:
         """A run's commit took so long, or was refused."""

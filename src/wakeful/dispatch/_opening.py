@@ -39,6 +39,7 @@ class Opener:
         self.env = env
         self.bus = bus
         self._owner = owner
+        self._keys = env.registry.catalog.keys
 
     async def history(self, stored: ThreadView, agent_id: str) -> list[Message]:
         """What the model will be shown of a thread: all of it, or its last turns where the agent has a limit; with
@@ -84,18 +85,14 @@ class Opener:
             hops=0 if new.message is None or new.message.producer is None else new.message.producer.hops,
             priority=new.priority,
         )
-        keys = self.env.registry.catalog.keys
-        state = State(keys, stored.state if stored else None)
+        state = State(self._keys) if stored is None else State.of(self._keys, stored.state)
         if new.seed:
             state.seed(new.seed)
         view = RunView(run, Tree(started_at=now))
         above = identity.parent_thread_id
         channel = self.bus.hold(identity.thread_id, () if above is None else (above,))
         act = Activation(self.env, view, state, history, channel, now)
-        if fence is None and stored is None:
-            act.draft.claim, act.draft.version = self._owner, 0
-        else:
-            self._claim(act, stored, fence)
+        self._claim(act, stored, fence)
         if stored is not None:
             view.inbox = {i.id: i for i in stored.inbox if i.id != new.item_id}
             view.detached = detached_of(stored)
@@ -103,27 +100,22 @@ class Opener:
                 for entry in supersede(act.draft, stored, stored.run, now):
                     act.log(entry)
             act.heed()
-        act.draft.run = run
-        if new.history:
-            act.log(*new.history)
-        act.draft.log.append(RunStart(identity, 0, now, "new"))
-        if new.message is not None:
-            act.log(new.message)
+        _begin(act, run, new.history, new.message)
         if new.item_id is not None:
             act.take(new.item_id, new.item_revision)
-        else:
+        elif new.request_id is not None:
             act.draft.request = new.request_id
         return act
 
     def _claim(self, act: Activation, stored: ThreadView | None, fence: Fence | None = None) -> None:
         # With the epoch, which grows with every claim, the owner's id is a token nobody else can have.
+        draft = act.draft
         if fence is not None:
-            act.draft.fence = fence
+            draft.fence = fence
         else:
-            act.draft.claim = self._owner
-            act.draft.version = stored.thread.version if stored else 0
-        act.inbox_head = stored.thread.inbox_head if stored else 0
-        act.head = stored.thread.head if stored else 0
+            draft.claim, draft.version = self._owner, 0 if stored is None else stored.thread.version
+        if stored is not None:
+            act.inbox_head, act.head = stored.thread.inbox_head, stored.thread.head
 
     async def reopen(
         self,
@@ -137,7 +129,7 @@ class Opener:
         it. With a fence the thread is claimed already."""
         history = await self.history(stored, run.agent_id)
         view = RunView.of(stored, replace(run, status="running", waiting=None))
-        state = State(self.env.registry.catalog.keys, {**stored.state, **stored.run_state})
+        state = State.of(self._keys, {**stored.state, **stored.run_state})
         now = self.env.clock.now()
         above = run.identity.parent_thread_id
         channel = self.bus.hold(run.identity.thread_id, () if above is None else (above,))
@@ -167,32 +159,27 @@ class Opener:
         history: tuple[Message, ...],
     ) -> Activation:
         """An activation for a child of a tool call: a thread and a state of its own, the parent's budget."""
-        now, thread_id = self.env.clock.now(), identity.thread_id
+        now, above = self.env.clock.now(), parent.view
         run = RunRecord(
             identity=identity,
             status="running",
             agent_id=identity.agent_id,
-            principal=parent.view.run.principal,
+            principal=above.run.principal,
             created_at=now,
             started_at=now,
             updated_at=now,
             first_seq=1,
             task=task,
-            hops=parent.view.run.hops,
+            hops=above.run.hops,
         )
-        view = RunView(run, parent.view.tree)
-        channel = self.bus.hold(thread_id, parent.channel.path)
-        state = State(self.env.registry.catalog.keys)
+        state = State(self._keys)
         if seed:
             state.seed(seed)
-        act = Activation(self.env, view, state, [], channel, now)
+        channel = self.bus.hold(identity.thread_id, parent.channel.path)
+        act = Activation(self.env, RunView(run, above.tree), state, [], channel, now)
         act.keep_under(parent.rules)
         self._claim(act, None)
-        act.draft.run = run
-        if history:
-            act.log(*history)
-        act.draft.log.append(RunStart(identity, 0, now, "new"))
-        act.log(message)
+        _begin(act, run, history, message)
         return act
 
     async def join_tree(self, act: Activation) -> None:
@@ -210,3 +197,15 @@ class Opener:
             act.keep_under(allowed)
         act.channel.above = tuple(threads)
         act.apart = True
+
+
+def _begin(act: Activation, run: RunRecord, history: tuple[Message, ...], message: Message | None) -> None:
+    """Let a run begin: with what came before it, and with what is said."""
+    draft = act.draft
+    draft.run = run
+    if history:
+        act.log(*history)
+    draft.log.append(RunStart(run.identity, 0, act.now, "new"))
+    if message is not None:
+        draft.log.append(message)
+        act.history.append(message)

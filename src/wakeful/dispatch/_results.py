@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from msgspec import UNSET, Raw, Struct, field
+from msgspec.structs import replace
 
 from ..agents import Registry
 from ..errors import RunFailed
@@ -101,8 +102,8 @@ def result_of(
     registry: Registry, run: RunRecord, answer: Message | None, tickets: tuple[Ticket, ...]
 ) -> RunResult:
     """What a run came to so far."""
-    identity, outcome, end, below = run.identity, run.outcome, run.backend, run.descendants
-    return RunResult(
+    identity, outcome, end = run.identity, run.outcome, run.backend
+    result = RunResult(
         run_id=identity.run_id,
         thread_id=identity.thread_id,
         agent_id=run.agent_id,
@@ -111,13 +112,13 @@ def result_of(
         output=None if outcome is None or outcome.output is UNSET else output_of(registry, run),
         termination=outcome.termination if outcome is not None else None,
         tickets=tickets,
-        usage=run.usage + below if below.input_tokens or below.output_tokens else run.usage,
+        usage=run.usage + run.descendants,
         steps=run.steps,
         tasks=() if run.waiting is None else run.waiting.tasks,
-        artifacts=() if end is None else end.artifacts,
-        raw=None if end is None else end.raw,
-        status_reason="" if end is None else end.reason,
     )
+    if end is None:
+        return result
+    return replace(result, artifacts=end.artifacts, raw=end.raw, status_reason=end.reason)
 
 
 def output_of(registry: Registry, run: RunRecord) -> Any:

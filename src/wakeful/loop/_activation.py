@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from ..agents import Hook
 from ..bus import Channel
-from ..errors import InboxFull, StoreError, explain
+from ..errors import InboxFull, RuntimeClosed, StoreError, explain
 from ..plugins import HookContext, Step
 from ..state import SentNotice, State
 from ..stores import Commit, Committed, InboxItem, number
@@ -32,7 +32,7 @@ from . import _boundaries, _calls, _inference
 from ._asking import Asking
 from ._context import Fitting
 from ._draft import Draft
-from ._environment import Environment, rules_of
+from ._environment import Environment, Host, rules_of
 from ._executor import Executor
 from ._moves import (
     AfterCalls,
@@ -164,8 +164,10 @@ class Activation(Writer):
 
     # -- driving ---------------------------------------------------------------------------------------------
 
-    async def drive(self) -> None:
-        """Run until the run waits or is done. Errors end the run; only losing the thread is raised."""
+    async def drive(self, host: Host) -> None:
+        """Run until the run waits or is done. Errors end the run; only losing the thread is raised, and that the
+        run goes on elsewhere."""
+        host.began(self)
         self.task = asyncio.current_task()
         self._pending = 0 if self.task is None else self.task.cancelling()
         try:
@@ -188,24 +190,36 @@ class Activation(Writer):
                     self.now = self.clock.now()
             if self.env.store.durable and self.being_cancelled():
                 await self._too_late()
-        except BaseException:
+            if self._raises is not None:
+                raise self._raises
+            if self._caller_cancelled:
+                raise asyncio.CancelledError
+        except BaseException as error:
             if self.view.live:
                 self.executor.give_up()
+            host.lost(self, error)
+            if self.stopping == "now" and not self.attached and isinstance(error, asyncio.CancelledError):
+                raise self._stopped() from None
             raise
         finally:
             if self.fitting is not None:
                 self.fitting.cancel()
             if self._cancels:
                 self._uncancel()
-            self.task = None
+            # Without the ring through the services of its calls, all of it is freed here and now.
+            self.task = self.tools = None
             self._over = True
             for watcher in self._watchers:
                 if not watcher.done():
                     watcher.set_result(None)
-        if self._raises is not None:
-            raise self._raises
-        if self._caller_cancelled:
-            raise asyncio.CancelledError
+            host.ended(self)
+        if self.stopping is not None and self.view.run.status == "running":
+            raise self._stopped()
+
+    def _stopped(self) -> RuntimeClosed:
+        return RuntimeClosed(
+            f"the runtime was closed before run {self.identity.run_id} ended; it goes on where the store is served"
+        )
 
     def _judged(self) -> bool:
         """Whether the next move asks what the tree used."""
@@ -438,13 +452,14 @@ class Activation(Writer):
 
     def use_agent(self, run: RunRecord) -> None:
         """Go on as the agent that the run has now."""
-        registry, own = self.env.registry, run.task is None and run.options is None
-        agent = self.agent = registry.resolve(run.agent_id) if own else agent_of(registry, run)
-        rules = self.env.rules.get(run.agent_id) or rules_of(self.env, agent)
+        env, agent_id, task = self.env, run.agent_id, run.task
+        own = run.options is None and (task is None or not task.background)
+        agent = self.agent = env.registry.resolve(agent_id) if own else agent_of(env.registry, run)
+        rules = env.rules.get(agent_id) or rules_of(env, agent)
         self.rules = rules if self._above is None else rules.under(self._above)
         self.still = not agent.hooked and ACTIONS not in self.state.values
-        if self.identity.agent_id != run.agent_id:
-            self.identity = self.draft.identity = replace(self.identity, agent_id=run.agent_id)
+        if self.identity.agent_id != agent_id:
+            self.identity = self.draft.identity = replace(self.identity, agent_id=agent_id)
 
     async def catch_up(self) -> None:
         """Read what others put into the thread's inbox."""

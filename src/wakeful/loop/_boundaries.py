@@ -214,21 +214,37 @@ async def pause(act: Activation, move: Pause) -> None:
     await _leave(act, "waiting", None, Waiting("manual_pause", act.now, ("unpause",)))
 
 
-async def finish(act: Activation, move: Finish) -> None:
+def finish(act: Activation, move: Finish) -> Awaitable[None]:
     """The run is over."""
+    if act.agent.backend is not None or act.fitting is not None:
+        return _wind_up(act, move.termination)
+    _settle(act, move.termination)
+    return _leave(act, "done", move.termination, None)
+
+
+async def _wind_up(act: Activation, termination: Termination) -> None:
+    """End what goes on elsewhere for the run first."""
     if act.agent.backend is not None and act.view.run.cancel is not None and not act.aborted:
         act.aborted = True
         await act.env.abort_remote(act)
     if act.view.run.stage != "between":
         _close_step(act)
     if act.fitting is not None:
-        await (drop_summary if type(move.termination) in CLOSING else wait_for_summary)(act)
-    if act.view.tickets:
-        act.give_up(act.view.tickets.values())
-    if act.agent.shape is not None and act.output is UNSET and type(move.termination) is NaturalEnd:
+        await (drop_summary if type(termination) in CLOSING else wait_for_summary)(act)
+    _settle(act, termination)
+    await _leave(act, "done", termination, None)
+
+
+def _settle(act: Activation, termination: Termination) -> None:
+    """Close what is open of a run that ends, and see to its output."""
+    view, shape = act.view, act.agent.shape
+    if view.run.stage != "between":
+        _close_step(act)
+    if view.tickets:
+        act.give_up(view.tickets.values())
+    if shape is not None and act.output is UNSET and type(termination) is NaturalEnd:
         # An activation before this one judged the answer.
-        act.output = output_of(act.view.answer, act.agent.shape) if act.view.answer else UNSET
-    await _leave(act, "done", move.termination, None)
+        act.output = output_of(view.answer, shape) if view.answer else UNSET
 
 
 async def _leave(
@@ -249,26 +265,27 @@ async def _leave(
             return  # What came in meanwhile is for this run: it doesn't end yet.
         if waiting is not None and waiting.reason == "manual_pause" and not act.view.run.paused:
             return
-    if act.draft.notices:
+    view, draft = act.view, act.draft
+    if draft.notices:
         await act.flush()  # So that one which fails is noted while the log is still open.
-    before, tasks, aside, now = act.view.run, act.view.tasks, act.draft.aside(), act.now
+    before, tasks, more, now = view.run, view.tasks, draft.more, act.now
     if status == "done" and termination is not None:
         outcome = Outcome(termination, act.output)
         run = replace(before, status=status, outcome=outcome, finished_at=now, ending=None, updated_at=now)
         if tasks or run.task is not None:
             end_with_run(act, run)
     else:
-        needs = needs_of(act.agent, act.view.calls.values(), act.state.export())
+        needs = needs_of(act.agent, view.calls.values(), act.state.export())
         run = replace(before, status=status, waiting=waiting, needs=needs, updated_at=now)
-    act.view.run = act.draft.run = run
+    view.run = draft.run = run
     finish = RunFinish(act.identity, 0, now, status, termination, waiting, run.usage, run.steps, run.backend)
-    act.draft.log.append(finish)
+    draft.log.append(finish)
     try:
         await act.flush(release=True, inbox_head=act.inbox_head)
     except BaseException as error:
-        act.draft.log.remove(finish)
-        act.draft.go_back(aside)
-        act.view.tasks = tasks
+        draft.log.remove(finish)
+        draft.go_back(more)
+        view.tasks = tasks
         act.put_run(before)
         if not isinstance(error, InboxMoved):
             raise

@@ -25,7 +25,7 @@ from ..tools import (
 from ..types.runs import Blocked, Call, CallOutcome, TaskOutcome, TaskRecord
 from ._executor import Arrival, Starting
 from ._ledger import Change, closed, finished, interrupted_reply, suspended
-from ._moves import IDLE, NOBODY
+from ._moves import NOBODY
 from ._tasks import hear_of_tasks
 
 if TYPE_CHECKING:
@@ -192,8 +192,6 @@ async def _start(act: Activation, ready: list[Ready]) -> None:
                 return
     view, draft, now = act.view, act.draft, act.now
     calls, live, executor = view.calls, view.live, act.tools or act.executor
-    if live is IDLE:
-        live = view.live = set[str]()
     identity, snapshot, principal = act.identity, act.state.snapshot(), view.run.principal
     fence, services = draft.fence, executor.services
     epoch = 0 if fence is None else fence.epoch
@@ -212,7 +210,7 @@ async def _start(act: Activation, ready: list[Ready]) -> None:
         if attempt == 0 and tool.one_child and _delegated(act, row, tool, arguments):
             continue
         calls[call_id] = draft.calls[call_id] = row
-        live.add(call_id)
+        live[call_id] = None
         context = ToolContext(identity, row, snapshot, principal, epoch, services, tool)
         starting.append((row, tool, arguments, context))
     if not starting:
@@ -221,7 +219,7 @@ async def _start(act: Activation, ready: list[Ready]) -> None:
         await act.flush()
     except BaseException:
         for call, _, _ in ready:
-            live.discard(call.id)
+            live.pop(call.id, None)
             calls[call.id] = draft.calls[call.id] = call
         raise
     if fence is None:  # The first commit took the thread.
@@ -295,7 +293,7 @@ def settle_arrivals(act: Activation) -> None:
 
 def _settle(act: Activation, arrival: Arrival) -> None:
     view, call_id = act.view, arrival.call_id
-    view.live.discard(call_id)
+    view.live.pop(call_id, None)
     call, reply, ended = view.calls[call_id], arrival.reply, arrival.ended
     if reply is not None and (ended == "ok" or ended == "error"):
         outcome: CallOutcome = ended

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct, field
@@ -20,13 +20,31 @@ from ._watch import Watches
 if TYPE_CHECKING:
     from ._activation import Activation
 
-__all__ = ["Children", "Environment", "rules_of"]
+__all__ = ["Children", "Environment", "Host", "rules_of"]
+
+
+class Host(Protocol):
+    """Where activations run."""
+
+    def began(self, act: Activation) -> None:
+        """An activation begins; refused with `Conflict` if its thread has another one."""
+        ...
+
+    def lost(self, act: Activation, error: BaseException) -> None:
+        """An activation is given up, because of this."""
+        ...
+
+    def ended(self, act: Activation) -> None:
+        """An activation is over, whatever way it ended."""
+        ...
 
 
 class Children(Protocol):
     """What runs have below them, as dispatch provides it."""
 
-    async def run(self, act: Activation, context: ToolContext, request: ChildRequest) -> ChildResult:
+    def run(
+        self, act: Activation, context: ToolContext, request: ChildRequest
+    ) -> Coroutine[Any, Any, ChildResult]:
         """Run an agent below a call."""
         ...
 

@@ -84,7 +84,6 @@ class Executor:
         "_waiter",
         "arrivals",
         "below",
-        "children",
         "loop",
         "passed_on",
         "services",
@@ -104,10 +103,8 @@ class Executor:
         self._waiter: asyncio.Future[None] | None = None
         self.arrivals: list[Arrival] = []
         self.passed_on = False
-        # How many runs each call has below it.
-        self.children: dict[str, int] = {}
-        # Those of them that run here.
-        self.below: set[Activation] = set()
+        # The runs below the calls that run here, each with its call.
+        self.below: dict[Activation, str] = {}
 
     def start(self, task: asyncio.Task[Any] | None, calls: list[Starting]) -> None:
         """Run calls side by side; the end of each is an arrival. Async ones are begun right here, and what doesn't
@@ -333,7 +330,7 @@ class Executor:
     def _let_go(self, running: Running) -> None:
         if running.call.id not in self._running:
             return
-        if self.children.get(running.call.id):
+        if running.call.id in self.below.values():
             # The runs below it have a grace of their own, and end before it does.
             running.timer = self._clock.call_later(self._grace, self._let_go, running)
             return

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import cast
-
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -44,9 +41,6 @@ __all__ = [
 
 NOBODY: frozenset[str] = frozenset()
 
-# What a view has for `live` before its first call: most have none when they are made.
-IDLE = cast(set[str], NOBODY)
-
 
 class Rules(Struct, frozen=True, gc=False):
     """What the present agent allows."""
@@ -66,7 +60,7 @@ class Rules(Struct, frozen=True, gc=False):
         return replace(self, limits=limits, stop=(*self.stop, *budgets))
 
 
-class RunView:
+class RunView(Struct, eq=False, gc=False):
     """Where a run stands: its record, the open step's calls and tickets, live tasks and pending inbox items.
 
     `live` are the calls that run in this process now; `deferred` those whose gate will be asked again when an
@@ -74,41 +68,17 @@ class RunView:
     `detached` are tasks of the thread that end with no run.
     """
 
-    __slots__ = (
-        "answer",
-        "calls",
-        "deferred",
-        "detached",
-        "inbox",
-        "live",
-        "run",
-        "tasks",
-        "tickets",
-        "tree",
-    )
-
-    def __init__(
-        self,
-        run: RunRecord,
-        tree: Tree,
-        *,
-        calls: Iterable[Call] = (),
-        tickets: Iterable[Ticket] = (),
-        tasks: tuple[TaskRecord, ...] = (),
-        inbox: Iterable[InboxItem] = (),
-        answer: Message | None = None,
-        detached: tuple[TaskRecord, ...] = (),
-    ) -> None:
-        self.run = run
-        self.tree = tree
-        self.calls = {call.id: call for call in calls} if calls else {}
-        self.tickets = {ticket.id: ticket for ticket in tickets} if tickets else {}
-        self.tasks = tasks
-        self.inbox = {item.id: item for item in inbox} if inbox else {}
-        self.answer = answer
-        self.live = IDLE
-        self.deferred = NOBODY
-        self.detached = detached
+    run: RunRecord
+    tree: Tree
+    calls: dict[str, Call] = {}
+    tickets: dict[str, Ticket] = {}
+    tasks: tuple[TaskRecord, ...] = ()
+    inbox: dict[str, InboxItem] = {}
+    answer: Message | None = None
+    detached: tuple[TaskRecord, ...] = ()
+    # Not a set, which the garbage collector would look at.
+    live: dict[str, None] = {}
+    deferred: frozenset[str] = NOBODY
 
     @classmethod
     def of(cls, stored: ThreadView, run: RunRecord) -> RunView:
@@ -117,10 +87,10 @@ class RunView:
         return cls(
             run,
             Tree(run.usage + run.descendants, run.tree_calls, run.started_at or run.created_at),
-            calls=stored.calls,
-            tickets=stored.tickets,
+            calls={call.id: call for call in stored.calls},
+            tickets={ticket.id: ticket for ticket in stored.tickets},
             tasks=mine,
-            inbox=stored.inbox,
+            inbox={item.id: item for item in stored.inbox},
             answer=stored.answer,
             detached=detached_of(stored),
         )

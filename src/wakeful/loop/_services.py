@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..state import AnyKey, Command
@@ -66,9 +66,9 @@ class CallServices:
         """Put an action into the command."""
         self._act.env.registry.catalog.schedule(command, name, payload, phase)
 
-    async def run_agent(self, context: ToolContext, request: ChildRequest) -> ChildResult:
+    def run_agent(self, context: ToolContext, request: ChildRequest) -> Coroutine[Any, Any, ChildResult]:
         """Run another agent as a child of this call."""
-        return await self._act.env.children.run(self._act, context, request)
+        return self._act.env.children.run(self._act, context, request)
 
     async def result_of(self, call_id: str) -> tuple[str, int] | None:
         """The text of a call's result, and how many characters of it the model is shown at once."""
@@ -108,7 +108,7 @@ class CallServices:
     async def tasks(self) -> Sequence[TaskRecord]:
         """The tasks of the run's thread, oldest first."""
         stored = await self._act.env.store.tasks(self._act.identity.thread_id)
-        return [self._act.draft.tasks.get(task.id, task) for task in stored]
+        return [self._act.draft.task(task) for task in stored]
 
     async def refresh_task(self, task: TaskRecord) -> TaskRecord:
         """How a task stands; one of a backend that nobody follows any more is followed from here on."""

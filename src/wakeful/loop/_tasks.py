@@ -44,18 +44,21 @@ __all__ = [
 ]
 
 
-class Ended(Struct, frozen=True):
+class Ended(Struct, frozen=True, gc=False):
     """How a run ended, as its owner is told."""
 
     status: TaskStatus
     error: str | None = None
 
 
+_COMPLETED = Ended("completed")
+
+
 def ended_as(termination: Termination | None) -> Ended:
     """How a run that is done ended, in the words that its owner is told."""
     match termination:
         case NaturalEnd() | BehaviourRequested():
-            return Ended("completed")
+            return _COMPLETED
         case Cancelled(reason):
             return Ended("cancelled", f"cancelled: {reason}" if reason else "cancelled")
         case Stopped(policy, detail):
@@ -70,10 +73,11 @@ def ended_as(termination: Termination | None) -> Ended:
 
 def outcome_of(run: RunRecord, answer: Message | None) -> TaskOutcome:
     """What a run that is done came to, as its owner is told."""
-    ended = ended_as(None if run.outcome is None else run.outcome.termination)
+    task, outcome = run.task, run.outcome
+    ended = ended_as(None if outcome is None else outcome.termination)
     text = answer.text if answer is not None else ""
-    epoch = 1 if run.task is None else run.task.epoch
-    steps = run.steps if run.outcome is not None and run.outcome.output is UNSET else None
+    epoch = 1 if task is None else task.epoch
+    steps = run.steps if outcome is not None and outcome.output is UNSET else None
     return TaskOutcome(epoch, ended.status, text, ended.error, run.usage + run.descendants, steps)
 
 
@@ -184,8 +188,10 @@ def end_task(act: Activation, task: TaskRecord, outcome: TaskOutcome) -> None:
 
 
 def _forget(act: Writer, task: TaskRecord) -> None:
-    act.view.tasks = tuple([t for t in act.view.tasks if t.id != task.id])
-    act.view.detached = tuple([t for t in act.view.detached if t.id != task.id])
+    view = act.view
+    view.tasks = tuple([t for t in view.tasks if t.id != task.id])
+    if view.detached:
+        view.detached = tuple([t for t in view.detached if t.id != task.id])
 
 
 def stop_task(act: Writer, task: TaskRecord, reason: str) -> None:

@@ -87,25 +87,31 @@ def conflicts(command: Command, written: set[AnyKey]) -> bool:
     return any(key in written for key, _ in command.updates if key.merge == "exclusive")
 
 
-class State:
+_EMPTY = Snapshot({})
+
+
+class State(Struct, eq=False, gc=False):
     """A run's state in memory: the present `values` by name, and the `changes` that the next commit writes."""
 
-    __slots__ = ("_keys", "_snapshot", "changes", "values")
+    _keys: KeyRegistry
+    values: dict[str, Any] = {}
+    changes: dict[AnyKey, bytes | None] = {}
+    _snapshot: Snapshot = _EMPTY
 
-    def __init__(self, keys: KeyRegistry, stored: Mapping[str, bytes] | None = None) -> None:
-        self._keys = keys
-        self.values: dict[str, Any] = {}
-        self._snapshot: Snapshot | None = None
-        self.changes: dict[AnyKey, bytes | None] = {}
-        if stored:
-            # A key that no code knows any more stays in the store, untouched.
-            known = ((keys.find(name), data) for name, data in stored.items())
-            self.values.update({key.name: key.decode(data) for key, data in known if key is not None})
+    @classmethod
+    def of(cls, keys: KeyRegistry, stored: Mapping[str, bytes]) -> State:
+        """The state that a store has. A key that no code knows any more stays there, untouched."""
+        known = [(keys.find(name), data) for name, data in stored.items()]
+        state = cls(keys)
+        state._replace({key.name: key.decode(data) for key, data in known if key is not None})
+        return state
+
+    def _replace(self, values: dict[str, Any]) -> None:
+        self.values = values
+        self._snapshot = Snapshot(values)
 
     def snapshot(self) -> Snapshot:
         """The state as it stands, frozen."""
-        if self._snapshot is None:
-            self._snapshot = Snapshot(self.values)
         return self._snapshot
 
     def apply(self, updates: Sequence[tuple[AnyKey, Any]]) -> None:
@@ -119,8 +125,7 @@ class State:
             before = values[key.name] if key.name in values else key.initial()
             values[key.name] = key().apply(before, update)
         encoded = {key: key.encode(values[key.name]) if key.persistent else None for key, _ in updates}
-        self.values = values
-        self._snapshot = None
+        self._replace(values)
         self.changes.update(encoded)
 
     def seed(self, values: Mapping[str, bytes]) -> None:
@@ -133,8 +138,7 @@ class State:
             if key is None:
                 raise UnknownStateKey(f"state key {name!r} isn't registered with the runtime")
             decoded[key] = (key.decode(data), data)
-        self.values = {**self.values, **{key.name: value for key, (value, _) in decoded.items()}}
-        self._snapshot = None
+        self._replace({**self.values, **{key.name: value for key, (value, _) in decoded.items()}})
         self.changes.update({key: data if key.persistent else None for key, (_, data) in decoded.items()})
 
     def copied(self) -> dict[str, bytes]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from operator import attrgetter
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
 from ..types.codec import decode
@@ -174,55 +175,31 @@ def _writer(message: Message, identity: Identity, runs: Iterable[RunRecord]) -> 
     return found if found.agent_id == identity.agent_id else replace(found, agent_id=identity.agent_id)
 
 
-class Thread:
+class Thread(Struct, eq=False, gc=False):
     """One thread. What commits are checked against is kept as it stands; the rest lies in the journal, each commit
-    followed by the time it was made (in nanoseconds), until somebody reads."""
+    by the time it was made (in nanoseconds), until somebody reads."""
 
-    __slots__ = (
-        "_index",
-        "base",
-        "base_seq",
-        "claim",
-        "created_at",
-        "epoch",
-        "head",
-        "id",
-        "inbox",
-        "inbox_head",
-        "journal",
-        "last_run_id",
-        "metadata",
-        "no",
-        "open",
-        "parent",
-        "tenant",
-        "title",
-        "touched",
-        "version",
-    )
-
-    def __init__(self, no: int, tenant: str, thread_id: str, parent: str | None, now: int) -> None:
-        self.no = no
-        self.tenant = tenant
-        self.id = thread_id
-        self.parent = parent
-        self.created_at = now
-        self.version = 0
-        self.epoch = 0
-        self.head = 0
-        self.claim: str | None = None
-        self.open: RunRecord | None = None
-        self.last_run_id: str | None = None
-        self.inbox: dict[str, InboxItem] = {}
-        self.inbox_head = 0
-        self.title: str | None = None
-        self.metadata = b"{}"
-        self.base: Thread | None = None
-        self.base_seq = 0
-        self.journal: list[Any] = []
-        # When it was last written to, with an entry of the journal or without.
-        self.touched = now
-        self._index: Index | None = None
+    no: int
+    tenant: str
+    id: str
+    parent: str | None
+    created_at: int
+    # When it was last written to, with an entry of the journal or without.
+    touched: int
+    version: int = 0
+    epoch: int = 0
+    head: int = 0
+    claim: str | None = None
+    open: RunRecord | None = None
+    last_run_id: str | None = None
+    inbox: dict[str, InboxItem] = {}
+    inbox_head: int = 0
+    title: str | None = None
+    metadata: bytes = b"{}"
+    base: Thread | None = None
+    base_seq: int = 0
+    journal: dict[int, Commit] = {}
+    _index: Index | None = None
 
     def index(self) -> Index:
         """The journal, sorted out."""
@@ -231,8 +208,7 @@ class Thread:
             index = self._index = Index(0)
         if self.journal:
             self.touched = self.updated_at
-            entries = iter(self.journal)
-            for commit, at in zip(entries, entries, strict=True):
+            for at, commit in self.journal.items():
                 index.add(commit, at // 1_000_000)
             self.journal.clear()
         return index
@@ -240,7 +216,7 @@ class Thread:
     @property
     def updated_at(self) -> int:
         """When the thread was last written to."""
-        return max(self.touched, self.journal[-1] // 1_000_000) if self.journal else self.touched
+        return max(self.touched, next(reversed(self.journal)) // 1_000_000) if self.journal else self.touched
 
     def fork(self, new: Thread, at: int) -> None:
         """Let a new thread begin with this one's log up to `at`."""

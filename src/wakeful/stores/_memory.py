@@ -75,9 +75,10 @@ class MemoryStore(MemoryReading):
 
     def _commit_any(self, commit: Commit, thread: Thread | None) -> Committed:
         """Write a commit that may have anything in it."""
-        fence, changes = commit.fence, writes(commit)
+        fence, changes = commit.fence, bool(commit.log) or writes(commit)
         if fence is None:
-            self._check_free(commit, thread, changes)
+            if changes or commit.claim is not None or commit.release:
+                self._check_free(commit, thread)
         elif thread is None or thread.claim != fence.token or thread.epoch != fence.epoch:
             raise _stale(commit, thread)
         if commit.inbox_head is not None and commit.inbox_head != (thread.inbox_head if thread else 0):
@@ -90,10 +91,11 @@ class MemoryStore(MemoryReading):
         # From here on nothing can fail.
         now = now_ms()
         if thread is None:
-            thread = self._make_for(commit, changes, now)
-            if thread is None:
+            if not changes and not _begins(commit):
                 self._deliver(commit.inbox)
                 return Committed(0, 0, 0, 0)
+            parent = commit.identity.parent_thread_id if commit.identity is not None else None
+            thread = self._all.new_thread(self._mine, commit.thread_id, parent, now)
         if commit.claim is not None:
             self._claim(thread, commit.claim, commit, now)
         if changes:
@@ -113,8 +115,10 @@ class MemoryStore(MemoryReading):
         """Put a commit into its thread's journal, and what others are checked against where it is looked up."""
         thread.version += 1
         thread.head += len(commit.log)
-        thread.journal += (commit, time_ns())
-        known = thread.open
+        at, journal, known = time_ns(), thread.journal, thread.open
+        while at in journal:
+            at += 1  # The clock stood still, or was put back.
+        journal[at] = commit
         for record in commit.runs:
             if known is not None and record.identity is known.identity and record.status != "done":
                 known = thread.open = record
@@ -144,9 +148,7 @@ class MemoryStore(MemoryReading):
         if commit.pending:
             self._change_pending(commit, thread)
 
-    def _check_free(self, commit: Commit, thread: Thread | None, changes: bool) -> None:
-        if not (changes or commit.claim is not None or commit.release):
-            return
+    def _check_free(self, commit: Commit, thread: Thread | None) -> None:
         claim, version = (None, 0) if thread is None else (thread.claim, thread.version)
         if claim is not None and (commit.claim is None or self._all.alive(claim)):
             raise Conflict(f"thread {commit.thread_id!r} is owned by another writer")
@@ -172,14 +174,6 @@ class MemoryStore(MemoryReading):
                 raise InboxFull(
                     f"the inbox of thread {item.thread_id!r} has {MAX_PENDING:,} pending items; try again later"
                 )
-
-    def _make_for(self, commit: Commit, changes: bool, now: int) -> Thread | None:
-        """The thread that the commit begins, unless it is about others only."""
-        own = changes or commit.claim is not None or commit.about is not None or commit.relays
-        if not own and all(item.thread_id != commit.thread_id for item in commit.inbox):
-            return None
-        parent = commit.identity.parent_thread_id if commit.identity is not None else None
-        return self._all.new_thread(self._mine, commit.thread_id, parent, now)
 
     def _claim(self, thread: Thread, worker: str, commit: Commit, now: int) -> None:
         thread.touched = now
@@ -357,6 +351,12 @@ class MemoryLease:
     async def close(self) -> None:
         """Give the lease up: claims of this worker count no more."""
         self._workers.pop(self._worker_id, None)
+
+
+def _begins(commit: Commit) -> bool:
+    """Whether a commit without changes begins its thread, and isn't about others only."""
+    own = commit.claim is not None or commit.about is not None or bool(commit.relays)
+    return own or any(item.thread_id == commit.thread_id for item in commit.inbox)
 
 
 def _stale(commit: Commit, thread: Thread | None) -> StaleFence:

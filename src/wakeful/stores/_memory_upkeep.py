@@ -61,7 +61,7 @@ class Everything:
     def new_thread(self, tenant: Tenant, thread_id: str, parent: str | None, now: int) -> Thread:
         """A thread that is the newest of all."""
         self._last_no += 1
-        thread = tenant.threads[thread_id] = Thread(self._last_no, tenant.name, thread_id, parent, now)
+        thread = tenant.threads[thread_id] = Thread(self._last_no, tenant.name, thread_id, parent, now, now)
         return thread
 
 

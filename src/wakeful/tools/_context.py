@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
 from inspect import iscoroutine
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
@@ -358,9 +358,9 @@ class ToolContext(Struct, eq=False):
         """The messages of this thread that were given up, to be sent again or dropped."""
         return self._services.mail
 
-    async def begin(self, request: ChildRequest) -> ChildResult:
+    def begin(self, request: ChildRequest) -> Coroutine[Any, Any, ChildResult]:
         """Run another agent as a child of this call."""
-        return await self._services.run_agent(self, request)
+        return self._services.run_agent(self, request)
 
     @property
     def now(self) -> int:

@@ -51,16 +51,19 @@ def reply_of(value: Any, call_id: str, name: str, limit: int = MAX_RESULT_BYTES)
             return ToolReply(call_id, name, (Text(value),))
         return ToolReply(call_id, name, (Text(_cut(clean_text(value), limit)),))
     if isinstance(value, ToolResult):
+        message: Any = value.message
         data = None if value.data is None else _json(value.data)
-        if not isinstance(cast(Any, value.message), str | None):
-            raise ToolError(f"the message of a ToolResult is a text, not {value.message!r:.80}; give data=...")
+        if message is not None and not isinstance(message, str):
+            raise ToolError(f"the message of a ToolResult is a text, not {message!r:.80}; give data=...")
         if not isinstance(cast(Any, value.metadata), dict):
             raise ToolError(f"the metadata of a ToolResult is a dict, not {value.metadata!r:.80}")
-        text = clean_text(value.message) if value.message is not None else (data or b"").decode()
+        text = clean_text(message) if message is not None else (data or b"").decode()
         parts = (Text(_cut(text, limit)),)
         kept = UNSET if data is None or len(data) > limit else Raw(data)
         metadata = _settled(value.metadata) if value.metadata else value.metadata
-        artifacts = tuple([replace(a, content=_settled(a.content)) for a in value.artifacts])
+        artifacts = ()
+        if value.artifacts:
+            artifacts = tuple([replace(a, content=_settled(a.content)) for a in value.artifacts])
         return ToolReply(call_id, name, parts, None, kept, metadata, artifacts)
     return ToolReply(call_id, name, _parts_of(value, limit))
 

@@ -102,7 +102,7 @@ class Services(Protocol):
         """Put an action into the command."""
         ...
 
-    async def run_agent(self, context: ToolContext, request: ChildRequest) -> ChildResult:
+    def run_agent(self, context: ToolContext, request: ChildRequest) -> Coroutine[Any, Any, ChildResult]:
         """Run another agent as a child of this call."""
         ...
 

@@ -98,6 +98,10 @@ class Usage(Struct, frozen=True, gc=False, omit_defaults=True):
         return self.input_tokens + self.output_tokens
 
     def __add__(self, other: Usage) -> Usage:
+        if other is _NO_USAGE:
+            return self
+        if self is _NO_USAGE:
+            return other
         return Usage(
             self.input_tokens + other.input_tokens,
             self.output_tokens + other.output_tokens,
@@ -106,6 +110,10 @@ class Usage(Struct, frozen=True, gc=False, omit_defaults=True):
             self.reasoning_tokens + other.reasoning_tokens,
             self.cost + other.cost,
         )
+
+
+# What every record of a run begins with.
+_NO_USAGE = Usage()
 
 
 class NaturalEnd(Struct, frozen=True, gc=False, omit_defaults=True, tag="natural_end"):
@@ -295,7 +303,7 @@ class TaskOutcome(Struct, frozen=True, gc=False, omit_defaults=True):
     status: TaskStatus
     text: str = ""
     error: str | None = None
-    usage: Usage = Usage()
+    usage: Usage = _NO_USAGE
     steps: int | None = None
 
 
@@ -336,8 +344,8 @@ class RunRecord(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True)
     answer_id: str | None = None
     calls: int = 0
     tree_calls: int = 0
-    usage: Usage = Usage()
-    descendants: Usage = Usage()
+    usage: Usage = _NO_USAGE
+    descendants: Usage = _NO_USAGE
     signatures: tuple[str, ...] = ()
     failures: int = 0
     handoffs: int = 0
