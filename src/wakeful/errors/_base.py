@@ -18,9 +18,9 @@ __all__ = [
 
 
 def explain(error: BaseException) -> str:
-    """The error in words that can be kept, whatever its own `__str__` does."""
+    """The error in words, whatever its own `__str__` does."""
     try:
-        return f"{type(error).__name__}: {error}".encode(errors="replace").decode()
+        return f"{type(error).__name__}: {error}"
     except Exception:
         return type(error).__name__
 
