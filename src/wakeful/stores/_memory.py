@@ -114,13 +114,12 @@ class MemoryStore(MemoryReading):
         thread.version += 1
         thread.head += len(commit.log)
         thread.journal += (commit, time_ns())
-        known = thread.open
         for record in commit.runs:
+            known = thread.open
             if known is not None and record.identity is known.identity and record.status != "done":
-                known = thread.open = record
+                thread.open = record
             else:
                 self._put_run(thread, record)
-                known = thread.open
 
     def _check_others(self, commit: Commit) -> None:
         """Refuse what few commits have: a request that was made, and changes besides the thread's own."""
