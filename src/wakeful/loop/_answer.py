@@ -44,7 +44,7 @@ NO_USAGE = Usage()
 
 _FINE: Mapping[str, str] = MappingProxyType({})
 
-_decode = msgspec.json.Decoder[Any]().decode
+_object_of = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class _OpenCall(Struct, eq=False, gc=False):
@@ -281,21 +281,28 @@ class Answer(Struct, eq=False, gc=False):
 
     def _whole(self, call: _OpenCall) -> ToolCall | None:
         text = call.text if call.half else "".join(call.pieces)
-        arguments: Any = {}
+        arguments: dict[str, Any] = {}
         if text and not text.isspace():
             try:
-                arguments = _decode(text)
-            except (msgspec.DecodeError, RecursionError) as error:
-                if self.stop == "max_tokens":
-                    self.truncated = True
-                    self._cancel(call, "cut off at the output limit")
+                arguments = _object_of(text)
+            except (msgspec.DecodeError, RecursionError):
+                if not self._told_wrong(call, text):
                     return None
-                self._blame(call.id, f"arguments are not valid JSON ({error}): {text:.200}")
-        kind: type[Any] = type(arguments)
-        if kind is not dict:
-            self._blame(call.id, f"arguments must be an object, not {text:.200}")
-            arguments = {}
         return ToolCall(call.id, call.name, arguments, call.vendor_id)
+
+    def _told_wrong(self, call: _OpenCall, text: str) -> bool:
+        """Note what is wrong with a call's arguments; False if the call was cut off, and is none."""
+        try:
+            msgspec.json.decode(text)
+        except (msgspec.DecodeError, RecursionError) as error:
+            if self.stop == "max_tokens":
+                self.truncated = True
+                self._cancel(call, "cut off at the output limit")
+                return False
+            self._blame(call.id, f"arguments are not valid JSON ({error}): {text:.200}")
+        else:
+            self._blame(call.id, f"arguments must be an object, not {text:.200}")
+        return True
 
     # -- an answer that broke off ------------------------------------------------------------------------------
 

@@ -291,7 +291,7 @@ def _accept(act: Activation, asking: Asking, message: Message) -> None:
             view.calls[call_id] = draft.calls[call_id] = call
             log.append(ToolCallReady(identity, 0, now, call_id, name, arguments))
     if ending is None:
-        _judge(act, message, calls, answer)
+        _judge(act, message, answer)
 
 
 def _unoffered(answer: Answer, calls: Sequence[ToolCall], offered: Sequence[ToolSpec]) -> Mapping[str, str]:
@@ -301,8 +301,9 @@ def _unoffered(answer: Answer, calls: Sequence[ToolCall], offered: Sequence[Tool
     return {**unknown, **answer.problems}
 
 
-def _judge(act: Activation, message: Message, calls: Sequence[ToolCall], answer: Answer) -> None:
-    run, agent, rules, tree = act.view.run, act.agent, act.rules, act.view.tree
+def _judge(act: Activation, message: Message, answer: Answer) -> None:
+    view, agent, rules = act.view, act.agent, act.rules
+    run, tree, calls = view.run, view.tree, answer.calls
     if calls and not rules.stop:
         # There are no policies but the limits.
         if stopped := limit_reached(run, rules.limits, (), tree, act.now):

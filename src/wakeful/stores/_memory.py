@@ -115,16 +115,16 @@ class MemoryStore(MemoryReading):
         """Put a commit into its thread's journal, and what others are checked against where it is looked up."""
         thread.version += 1
         thread.head += len(commit.log)
-        at, journal, known = time_ns(), thread.journal, thread.open
+        at, journal = time_ns(), thread.journal
         while at in journal:
             at += 1  # The clock stood still, or was put back.
         journal[at] = commit
         for record in commit.runs:
+            known = thread.open
             if known is not None and record.identity is known.identity and record.status != "done":
-                known = thread.open = record
+                thread.open = record
             else:
                 self._put_run(thread, record)
-                known = thread.open
 
     def _check_others(self, commit: Commit) -> None:
         """Refuse what few commits have: a request that was made, and changes besides the thread's own."""
