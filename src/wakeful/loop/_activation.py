@@ -512,8 +512,8 @@ def _timely(perform: Callable[[Activation, Any], Awaitable[None]]) -> Perform:
     return performed
 
 
-# What needn't be waited for is done once its function returns. Where the clock isn't looked at afterwards, the move
-# takes no time, or looks itself when it is over.
+# What needn't be waited for is done once its function returns. Where the clock isn't looked at afterwards, the
+# move takes no time, or looks itself when it is over.
 _PERFORM: dict[type[Move], Perform] = {
     Infer: _inference.infer,
     Execute: _calls.execute,
