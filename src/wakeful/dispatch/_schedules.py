@@ -64,6 +64,9 @@ async def put_schedule(dispatch: Dispatcher, schedule: Schedule) -> Schedule:
         except Conflict:
             continue
         dispatch.keeper.look()
+        if not dispatch.execute:
+            # Whoever hears of it looks when it will be due.
+            dispatch.signals.wake(dispatch.tenant, thread_id, SCHEDULE)
         return replace(schedule, next_at=first)
 
 
