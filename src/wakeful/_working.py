@@ -151,7 +151,8 @@ class Working(Deciding):
         another one of the same name takes its place."""
         with closing(target):
             self._bind()
-            one_of(missed, get_args(Missed), "missed")
+            if missed not in get_args(Missed):
+                raise UsageError(f"missed is one of {', '.join(get_args(Missed))}, not {missed!r:.80}")
             instance_of(principal, Principal, "principal")
             if not isinstance(cast(Any, name), str) or not name.replace("-", "").replace("_", "").isalnum():
                 raise UsageError(f"a schedule's name is a word, not {name!r:.80}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from itertools import takewhile
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -29,6 +29,8 @@ from .conftest import Place
 from .helpers import eventually
 
 MONDAY = datetime(2026, 1, 5, 8, 30, tzinfo=UTC)
+# In UTC it is in the year 0, which no datetime can be in.
+BEFORE_ALL = datetime.min.replace(tzinfo=timezone(timedelta(hours=14)))
 
 ran: list[str] = []
 
@@ -209,6 +211,8 @@ async def test_a_tenants_schedules_are_its_own(place: Place) -> None:
         ({"cron": "* * * * *", "delay": 1}, UsageError, "one of cron"),
         ({"at": datetime(2026, 1, 1)}, UsageError, "has no time zone"),
         ({"delay": 1, "missed": "perhaps"}, UsageError, "missed is one of"),
+        ({"delay": 1, "missed": None}, UsageError, "missed is one of once, skip, all, not None"),
+        ({"at": BEFORE_ALL}, UsageError, "a time is not before the year 1 in UTC"),
     ],
 )
 async def test_what_can_t_be_scheduled_is_refused(options: Any, error: type[Exception], said: str) -> None:
@@ -223,6 +227,12 @@ async def test_what_can_t_be_scheduled_is_refused(options: Any, error: type[Exce
         await runtime.schedule("x", report, delay=1)
     assert await soon(runtime.schedules()) == []
     await runtime.close()
+
+
+async def test_the_first_time_there_is_begins_at_once(place: Place) -> None:
+    async with office(place, at(MONDAY)) as runtime:
+        await runtime.schedule("old", "agent", "Hi", at=datetime.min.replace(tzinfo=UTC))
+        await eventually(lambda: has_runs(runtime, 1))
 
 
 @pytest.mark.parametrize(("missed", "made_up"), [("once", 1), ("all", 100), ("skip", 0)])
