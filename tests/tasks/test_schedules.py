@@ -171,6 +171,25 @@ async def test_once_at_a_time_or_after_a_delay(place: Place) -> None:
         await eventually(lambda: has_runs(runtime, 2))
 
 
+async def test_the_same_delay_again_does_not_put_it_off(place: Place) -> None:
+    time = at(MONDAY)
+    async with office(place, time) as runtime:
+        first = await runtime.schedule("later", "agent", "Hi", delay=3600)
+    await time.advance(1800)
+    async with office(place, time) as runtime:
+        assert await runtime.schedule("later", "agent", "Hi", delay=timedelta(hours=1)) == first
+        await time.advance(1800)
+        await eventually(lambda: has_runs(runtime, 1))
+        # It has happened: the next one is another.
+        again = await runtime.schedule("later", "agent", "Hi", delay=3600)
+        assert again.next_at == time.now() + 3600_000
+        other = await runtime.schedule("later", "agent", "Hi", delay=1800)
+        assert other.next_at == time.now() + 1800_000
+        fixed = await runtime.schedule("later", "agent", "Hi", at=MONDAY + timedelta(days=1))
+        assert fixed.next_at == round((MONDAY + timedelta(days=1)).timestamp() * 1000)
+        assert await runtime.schedules() == [fixed]
+
+
 async def test_what_is_unscheduled_happens_no_more(place: Place) -> None:
     time = at(MONDAY)
     async with office(place, time) as runtime:

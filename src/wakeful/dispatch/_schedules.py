@@ -42,7 +42,8 @@ def _read(stored: ThreadView, run: RunRecord) -> Schedule:
 
 
 async def put_schedule(dispatch: Dispatcher, schedule: Schedule) -> Schedule:
-    """Keep a schedule. One of the same name is replaced, unless it is the same; then nothing changes."""
+    """Keep a schedule. One of the same name is replaced, unless it is the same; then nothing changes: after a delay
+    it happens when it would have."""
     store, thread_id = dispatch.env.store, _thread_of(schedule.name)
     while True:
         now = dispatch.env.clock.now()
@@ -73,7 +74,8 @@ async def put_schedule(dispatch: Dispatcher, schedule: Schedule) -> Schedule:
 def _same(one: Schedule, other: Schedule) -> bool:
     def said(schedule: Schedule) -> Schedule:
         message = replace(schedule.message, id="", created_at=0)
-        return replace(schedule, message=message, last_at=None, next_at=None)
+        at = schedule.at if schedule.delay is None else None
+        return replace(schedule, message=message, at=at, last_at=None, next_at=None)
 
     return encode(said(one)) == encode(said(other))
 
