@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime, timedelta, timezone
 from itertools import takewhile
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -200,6 +201,19 @@ async def test_what_is_unscheduled_happens_no_more(place: Place) -> None:
         await runtime._dispatch.pump("schedule-morning")
         assert await runtime.schedules() == []
         assert await runs(runtime) == []
+
+
+@pytest.mark.parametrize("execute", [True, False])
+async def test_cancelling_the_run_that_a_schedule_is_ends_it_and_begins_nothing(
+    tmp_path: Path, execute: bool
+) -> None:
+    store, agent = tmp_path / "store.db", Agent("agent", model=ScriptedModel([]))
+    async with Runtime([agent], store=store), Runtime([agent], store=store, execute=execute) as runtime:
+        await runtime.schedule("morning", "agent", "Wake up!", delay=24 * 3600)
+        (run,) = await runtime.list_runs(agent="(schedule)", status="waiting")
+        assert await soon(runtime.cancel(run.id))
+        assert await runtime.schedules() == []
+        assert await runtime.list_runs(agent="agent") == []
 
 
 async def test_schedules_are_no_threads_or_agents_of_the_application(place: Place) -> None:

@@ -22,7 +22,7 @@ from ..types.runs import Identity, NaturalEnd, Outcome, RunRecord, Waiting
 if TYPE_CHECKING:
     from ._local import Dispatcher
 
-__all__ = ["fire", "put_schedule", "remove_schedule", "schedules"]
+__all__ = ["fire", "is_time", "put_schedule", "remove_schedule", "schedules"]
 
 _log = logging.getLogger("wakeful")
 
@@ -42,8 +42,8 @@ def _read(stored: ThreadView, run: RunRecord) -> Schedule:
 
 
 async def put_schedule(dispatch: Dispatcher, schedule: Schedule) -> Schedule:
-    """Keep a schedule. One of the same name is replaced, unless it is the same; then nothing changes: after a delay
-    it happens when it would have."""
+    """Keep a schedule. One of the same name is replaced, unless it is the same: then nothing changes, nor when it
+    happens after a delay."""
     store, thread_id = dispatch.env.store, _thread_of(schedule.name)
     while True:
         now = dispatch.env.clock.now()
@@ -96,6 +96,12 @@ async def schedules(store: Store) -> list[Schedule]:
 async def remove_schedule(store: Store, name: str) -> bool:
     """Forget a schedule; False if there is none of that name."""
     return bool(await store.delete(_thread_of(name)))
+
+
+def is_time(run: RunRecord, now: int) -> bool:
+    """Whether a run is a schedule's, and the time that it waits for has come."""
+    waiting = run.waiting
+    return run.agent_id == SCHEDULE and waiting is not None and waiting.until is not None and waiting.until <= now
 
 
 async def fire(dispatch: Dispatcher, stored: ThreadView, run: RunRecord, fence: Fence | None = None) -> None:
