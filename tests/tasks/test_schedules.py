@@ -22,9 +22,13 @@ from wakeful import (
     UsageError,
     task,
 )
+from wakeful.stores import Commit, StateWrite
 from wakeful.tasks import Cron
 from wakeful.testing import FakeClock
+from wakeful.types.codec import encode
+from wakeful.types.ids import new_id
 from wakeful.types.messages import user_message
+from wakeful.types.runs import Identity, RunRecord, Waiting
 
 from .conftest import Place
 from .helpers import eventually
@@ -150,7 +154,7 @@ async def test_two_processes_begin_each_occurrence_once(place: Place) -> None:
     async with office(place, time) as one, office(place, time) as two:
         await one.schedule("tick", "agent", "tick", cron="*/10 * * * *", missed="all")
         await time.advance(3600)
-        await asyncio.gather(*[runtime._dispatch.pump("schedule-tick") for runtime in (one, two, one, two)])
+        await asyncio.gather(*[runtime._dispatch.pump("(schedule)tick") for runtime in (one, two, one, two)])
         await eventually(lambda: has_runs(one, 6))
         assert len(await one.list_runs(agent="agent")) == 6
 
@@ -198,7 +202,7 @@ async def test_what_is_unscheduled_happens_no_more(place: Place) -> None:
         assert await runtime.unschedule("morning")
         assert not await runtime.unschedule("morning")
         await time.advance(24 * 3600)
-        await runtime._dispatch.pump("schedule-morning")
+        await runtime._dispatch.pump("(schedule)morning")
         assert await runtime.schedules() == []
         assert await runs(runtime) == []
 
@@ -222,6 +226,71 @@ async def test_schedules_are_no_threads_or_agents_of_the_application(place: Plac
         assert await runtime.threads() == []
         assert await runtime.parked_problems() == []
         assert list(runtime.agents) == ["agent"]
+
+
+async def test_a_thread_called_after_its_schedule_is_like_any_other(place: Place) -> None:
+    time = at(MONDAY)
+    async with office(place, time) as runtime:
+        await runtime.schedule("tick", "agent", "tick", cron="0 * * * *", thread="schedule-tick")
+        assert (await soon(runtime.run("agent", "Hi", thread="schedule-tick"))).text == "good morning"
+        await time.advance(3600)
+        await eventually(lambda: has_runs(runtime, 2))
+        assert [m.text for m in await runtime.messages("schedule-tick") if m.role == "user"] == ["Hi", "tick"]
+
+
+async def test_a_schedules_own_thread_is_nobody_elses(place: Place) -> None:
+    async with office(place, at(MONDAY)) as runtime:
+        await runtime.schedule("tick", "agent", "tick", cron="0 * * * *")
+        (run,) = await runtime.list_runs()
+        assert (run.agent_id, run.thread_id) == ("(schedule)", "(schedule)tick")
+        for name in (run.thread_id, "(schedule)other"):
+            for given in (
+                runtime.run("agent", "Hi", thread=name),
+                runtime.start("agent", "Hi", thread=name),
+                runtime.send(name, "Hi", agent="agent"),
+                runtime.spawn(report, thread=name, about="it"),
+                runtime.schedule("x", "agent", "Hi", delay=1, thread=name),
+            ):
+                with pytest.raises(UsageError, match=rf"thread '\(schedule\){name[10:]}'.*take an id that"):
+                    await soon(given)
+        assert [schedule.name for schedule in await runtime.schedules()] == ["tick"]
+
+
+async def kept_of_old(runtime: Runtime, name: str, cron: str, now: int) -> None:
+    """Keep a schedule as it was kept once: on a thread with an id that an application's could have."""
+    thread_id, run_id = f"schedule-{name}", new_id()
+    schedule = Schedule(name, "agent", user_message("Hi"), cron)
+    identity = Identity(run_id, thread_id, "(schedule)", run_id, parent_thread_id="(schedules)", origin="schedule")
+    waiting = Waiting("timer", now, until=schedule.first(now))
+    run = RunRecord(
+        identity=identity, agent_id="(schedule)", created_at=now, started_at=now, status="waiting", waiting=waiting
+    )
+    state = [StateWrite("__schedule", encode(schedule))]
+    await runtime._store.commit(Commit(thread_id, identity, version=0, runs=[run], state=state))
+
+
+async def test_a_schedule_that_was_kept_under_an_id_of_old_goes_on(place: Place) -> None:
+    time = at(MONDAY)
+    async with office(place, time) as runtime:
+        await kept_of_old(runtime, "hourly", "0 * * * *", time.now())
+        await runtime.schedule("hourly", "agent", "Hi", cron="0 * * * *")
+        assert [schedule.name for schedule in await runtime.schedules()] == ["hourly"]
+        await time.advance(1800)
+        await eventually(lambda: has_runs(runtime, 1))
+        changed = await runtime.schedule("hourly", "agent", "Hi", cron="30 * * * *")
+        assert await runtime.schedules() == [changed]
+        assert await runtime.unschedule("hourly")
+        assert await runtime.schedules() == []
+        assert not await runtime.unschedule("hourly")
+
+
+async def test_what_has_happened_is_not_there_to_be_unscheduled(place: Place) -> None:
+    time = at(MONDAY)
+    async with office(place, time) as runtime:
+        await runtime.schedule("once", "agent", "Hi", delay=60)
+        await time.advance(60)
+        await eventually(lambda: has_runs(runtime, 1))
+        assert not await runtime.unschedule("once")
 
 
 async def test_a_tenants_schedules_are_its_own(place: Place) -> None:

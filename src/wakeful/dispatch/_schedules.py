@@ -32,8 +32,16 @@ _ABOVE = "(schedules)"
 _PAGE = 100
 
 
-def _thread_of(name: str) -> str:
-    return f"schedule-{name}"
+async def _find(store: Store, name: str) -> tuple[str, ThreadView | None]:
+    """Where a schedule of that name is, or will be. One that is open under an id of old, which threads of
+    applications could have, too, stays there."""
+    thread_id, before = f"{SCHEDULE}{name}", f"schedule-{name}"
+    stored = await store.load(thread_id)
+    if stored is None or stored.run is None:
+        old = await store.load(before)
+        if old is not None and old.run is not None and old.run.agent_id == SCHEDULE:
+            return before, old
+    return thread_id, stored
 
 
 def _read(stored: ThreadView, run: RunRecord) -> Schedule:
@@ -44,10 +52,10 @@ def _read(stored: ThreadView, run: RunRecord) -> Schedule:
 async def put_schedule(dispatch: Dispatcher, schedule: Schedule) -> Schedule:
     """Keep a schedule. One of the same name is replaced, unless it is the same: then nothing changes, nor when it
     happens after a delay."""
-    store, thread_id = dispatch.env.store, _thread_of(schedule.name)
+    store = dispatch.env.store
     while True:
         now = dispatch.env.clock.now()
-        stored = await store.load(thread_id)
+        thread_id, stored = await _find(store, schedule.name)
         run = None if stored is None else stored.run
         if stored is not None and run is not None and _same(known := _read(stored, run), schedule):
             return known
@@ -95,7 +103,8 @@ async def schedules(store: Store) -> list[Schedule]:
 
 async def remove_schedule(store: Store, name: str) -> bool:
     """Forget a schedule; False if there is none of that name."""
-    return bool(await store.delete(_thread_of(name)))
+    thread_id, stored = await _find(store, name)
+    return bool(await store.delete(thread_id)) and stored is not None and stored.run is not None
 
 
 def is_time(run: RunRecord, now: int) -> bool:
