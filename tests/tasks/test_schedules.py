@@ -22,7 +22,8 @@ from wakeful import (
     UsageError,
     task,
 )
-from wakeful.stores import Commit, StateWrite
+from wakeful.stores import Commit, InboxItem, StateWrite
+from wakeful.stores._rules import MAX_PENDING
 from wakeful.tasks import Cron
 from wakeful.testing import FakeClock
 from wakeful.types.codec import encode
@@ -205,6 +206,37 @@ async def test_what_is_unscheduled_happens_no_more(place: Place) -> None:
         await runtime._dispatch.pump("(schedule)morning")
         assert await runtime.schedules() == []
         assert await runs(runtime) == []
+
+
+@pytest.mark.parametrize(("missed", "made_up"), [("once", 1), ("all", 2), ("skip", 0)])
+async def test_an_occurrence_for_a_thread_without_room_is_made_up_for_as_if_missed(
+    place: Place, missed: Any, made_up: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def has_tried() -> bool:
+        return any("tried again in a while" in record.message for record in caplog.records)
+
+    time, store = at(MONDAY), place()
+    async with office(lambda: store, time) as runtime:
+        far = round((MONDAY + timedelta(days=365)).timestamp() * 1000)
+        items = [
+            InboxItem(id=f"i{n}", thread_id="t", kind="input", message=user_message("x"), agent_id="agent", at=far)
+            for n in range(MAX_PENDING)
+        ]
+        await runtime._store.commit(Commit("t", inbox=items))
+        await runtime.schedule("hourly", "agent", "tick", cron="0 * * * *", thread="t", missed=missed)
+        await time.advance(1800)
+        await eventually(has_tried)
+        assert await next_is(runtime, MONDAY.replace(hour=9, minute=0))
+        caplog.clear()
+        await time.advance(3900)
+        if missed != "skip":
+            await eventually(has_tried)
+        for item in items[:2]:
+            await runtime.retract(item.id)
+        await time.advance(30)
+        await eventually(lambda: next_is(runtime, MONDAY.replace(hour=11, minute=0)))
+        await eventually(lambda: has_runs(runtime, made_up))
+        assert [m.text for m in await runtime.messages("t") if m.role == "user"] == ["tick"] * made_up
 
 
 @pytest.mark.parametrize("execute", [True, False])

@@ -31,6 +31,9 @@ _STATE = "__schedule"
 _ABOVE = "(schedules)"
 _PAGE = 100
 
+# How long a schedule is left alone whose thread has no room for it, in milliseconds.
+ROOM_PAUSE = 30_000
+
 
 async def _find(store: Store, name: str) -> tuple[str, ThreadView | None]:
     """Where a schedule of that name is, or will be. One that is open under an id of old, which threads of
@@ -114,8 +117,8 @@ def is_time(run: RunRecord, now: int) -> bool:
 
 
 async def fire(dispatch: Dispatcher, stored: ThreadView, run: RunRecord, fence: Fence | None = None) -> None:
-    """Begin what is due by a schedule, and let it wait for its next time: one commit, or nothing. A claim is given
-    back with it."""
+    """Begin what is due by a schedule, and let it wait for its next time: one commit, or nothing, as where the
+    thread that it is for has no room. A claim is given back with it."""
     waiting = run.waiting
     if waiting is None or waiting.until is None:
         return
@@ -142,9 +145,12 @@ async def fire(dispatch: Dispatcher, stored: ThreadView, run: RunRecord, fence: 
     except Conflict:
         return  # Somebody else did it, or the schedule was changed.
     except InboxFull as error:
-        _log.warning("schedule %r: an occurrence is left out: %s", schedule.name, error)
-        commit.inbox = ()
-        await dispatch.env.store.commit(commit)
+        _log.warning("schedule %r is due, and tried again in a while: %s", schedule.name, error)
+        if fence is not None:  # Without a claim it is due as before: whoever claims it puts it off.
+            later = Commit(run.thread_id, fence=fence, release=True, later=now + ROOM_PAUSE)
+            await dispatch.env.store.commit(later)
+        dispatch.keeper.look()
+        return
     for item in commit.inbox:
         dispatch.wake(item.thread_id)
     dispatch.keeper.look()
