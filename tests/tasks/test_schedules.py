@@ -22,7 +22,7 @@ from wakeful import (
     UsageError,
     task,
 )
-from wakeful.stores import Commit, InboxItem, StateWrite
+from wakeful.stores import Commit, Fence, InboxItem, StateWrite
 from wakeful.stores._rules import MAX_PENDING
 from wakeful.tasks import Cron
 from wakeful.testing import FakeClock
@@ -323,6 +323,26 @@ async def test_what_has_happened_is_not_there_to_be_unscheduled(place: Place) ->
         await time.advance(60)
         await eventually(lambda: has_runs(runtime, 1))
         assert not await runtime.unschedule("once")
+
+
+async def test_a_schedule_that_is_being_fired_is_changed_or_unscheduled_after_that(place: Place) -> None:
+    async with office(place, at(MONDAY)) as runtime:
+        await runtime.schedule("hourly", "agent", "Hi", cron="0 * * * *")
+        store, thread_id = runtime._store, "(schedule)hourly"
+        for change in (
+            lambda: runtime.schedule("hourly", "agent", "Hi", cron="30 * * * *"),
+            lambda: runtime.unschedule("hourly"),
+        ):
+            stored = await store.load(thread_id)
+            assert stored is not None
+            claim = Commit(thread_id, version=stored.thread.version, claim="another")
+            fence = Fence((await store.commit(claim)).epoch, "another")
+            changing = asyncio.create_task(change())
+            await asyncio.wait({changing}, timeout=0.05)
+            assert not changing.done()
+            await store.commit(Commit(thread_id, fence=fence, release=True))
+            assert await soon(changing)
+        assert await runtime.schedules() == []
 
 
 async def test_a_tenants_schedules_are_its_own(place: Place) -> None:

@@ -6,13 +6,14 @@ after. A crash before that commit changes nothing, and two processes can't both 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from ..errors import Conflict, InboxFull
+from ..errors import Conflict, InboxFull, ThreadBusy
 from ..stores import Commit, Fence, InboxItem, StateWrite, Store, ThreadView
 from ..tasks import SCHEDULE, Schedule
 from ..types.codec import decode, encode
@@ -33,6 +34,9 @@ _PAGE = 100
 
 # How long a schedule is left alone whose thread has no room for it, in milliseconds.
 ROOM_PAUSE = 30_000
+
+# How long to wait for whoever fires a schedule in this very moment, in seconds.
+FIRED_PAUSE = 0.01
 
 
 async def _find(store: Store, name: str) -> tuple[str, ThreadView | None]:
@@ -74,6 +78,7 @@ async def put_schedule(dispatch: Dispatcher, schedule: Schedule) -> Schedule:
         try:
             await store.commit(Commit(thread_id, run.identity, version=version, runs=[run], state=written))
         except Conflict:
+            await asyncio.sleep(FIRED_PAUSE)
             continue
         dispatch.keeper.look()
         if not dispatch.execute:
@@ -106,8 +111,12 @@ async def schedules(store: Store) -> list[Schedule]:
 
 async def remove_schedule(store: Store, name: str) -> bool:
     """Forget a schedule; False if there is none of that name."""
-    thread_id, stored = await _find(store, name)
-    return bool(await store.delete(thread_id)) and stored is not None and stored.run is not None
+    while True:
+        thread_id, stored = await _find(store, name)
+        try:
+            return bool(await store.delete(thread_id)) and stored is not None and stored.run is not None
+        except ThreadBusy:
+            await asyncio.sleep(FIRED_PAUSE)
 
 
 def is_time(run: RunRecord, now: int) -> bool:
