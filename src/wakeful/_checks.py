@@ -20,7 +20,7 @@ from .types.limits import CostBudget, Limits
 from .types.mail import Messages
 from .types.messages import Message, Producer, input_of, user_message
 from .types.requests import ModelSettings, settings_problems
-from .types.runs import Principal
+from .types.runs import SCHEDULE, Principal
 from .types.tickets import SYSTEM, Decision, Verdict
 
 __all__ = [
@@ -272,6 +272,11 @@ def thread_of(thread: Any) -> str:
         ) from None
     if not 1 <= size <= MAX_THREAD_ID_BYTES:
         raise InvalidInput(f"a thread id has 1 to {MAX_THREAD_ID_BYTES} bytes, not {size}: {thread!r:.60}")
+    if thread.startswith(SCHEDULE):
+        raise InvalidInput(
+            f"thread {thread!r} would be a schedule's own, where nothing else runs; take an id that doesn't begin "
+            f"with {SCHEDULE!r}"
+        )
     return thread
 
 

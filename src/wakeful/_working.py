@@ -28,7 +28,7 @@ from .errors import InvalidArguments, UsageError
 from .tasks import Cron, Schedule, TaskBook
 from .tasks._schedule import Missed
 from .tools import SpawnRequest
-from .tools._begun import arguments_of, check_task, closing
+from .tools._begun import arguments_of, check_task, closing, seconds_of
 from .types.content import Content, given_text
 from .types.runs import Principal, TaskRecord, TaskStatus, TaskWake
 
@@ -148,16 +148,18 @@ class Working(Deciding):
     ) -> Schedule:
         """Begin an agent's run, or a function, at the times of a `cron` expression, once `at` a time, or after a
         `delay`; see `Schedule`. It is kept until it is unscheduled. Scheduling the same again changes nothing, and
-        another one of the same name takes its place."""
+        another one of the same name takes its place. The same `delay` again doesn't put it off."""
         with closing(target):
             self._bind()
-            one_of(missed, get_args(Missed), "missed")
+            if missed not in get_args(Missed):
+                raise UsageError(f"missed is one of {', '.join(get_args(Missed))}, not {missed!r:.80}")
             instance_of(principal, Principal, "principal")
             if not isinstance(cast(Any, name), str) or not name.replace("-", "").replace("_", "").isalnum():
                 raise UsageError(f"a schedule's name is a word, not {name!r:.80}")
             if len(name.encode()) > 64:
                 raise UsageError(f"a schedule's name has up to 64 bytes: {name!r:.80}")
             moment = self._moment(cron, tz, at, delay)
+            later = None if delay is None else round(seconds_of(delay, "a delay") * 1000)
             message = None if input is None else message_of(input, principal)
             where = target.id if isinstance(target, Agent) else target
             given = arguments_of(arguments, {})
@@ -176,6 +178,7 @@ class Working(Deciding):
                 None if thread is None else thread_of(thread),
                 moment,
                 principal,
+                delay=later,
             )
         return await put_schedule(self._dispatch, found)
 

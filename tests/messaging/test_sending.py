@@ -133,6 +133,18 @@ async def test_strangers_write_where_both_sides_allow_it(
     assert await refusal(Messages(to=to), Messages(accept=accept), scripted) == error
 
 
+async def test_a_schedules_own_thread_takes_no_messages(scripted: Scripted) -> None:
+    model = scripted(send(to_agent("(schedule)tick", "reader")), "ok")
+    async with Runtime([Agent("a", model=model, messages=STRANGERS), reader()]) as runtime:
+        await runtime.schedule("tick", "reader", "tick", cron="@daily")
+        await runtime.run("a", "go", thread="t")
+        (receipt,) = await receipts(runtime, "t")
+        assert (receipt["status"], receipt["error"]) == ("failed", "recipient_unavailable")
+        stored = await runtime._store.load("(schedule)tick")
+        assert stored is not None
+        assert stored.inbox == ()
+
+
 async def test_family_is_family_however_it_is_addressed(scripted: Scripted) -> None:
     agents = [
         lead(ScriptedModel([call("agent_run_child", prompt="work", background=True), *["ok"] * 9])),

@@ -18,7 +18,7 @@ from nats_server import server as nats
 from postgres_server import fresh_store
 from postgres_server import server as postgres
 from stores.postgres_suite import beside
-from wakeful import Agent, FunctionModel, ModelRequest, Runtime, SqliteStore, ToolContext, call, tool
+from wakeful import Agent, FunctionModel, ModelRequest, Runtime, SqliteStore, ToolContext, call, task, tool
 from wakeful import _following as following
 from wakeful.bus import Bus, MemoryBus, NatsBus, PostgresBus
 from wakeful.dispatch import _keeper as keeper
@@ -143,6 +143,52 @@ async def test_what_one_enqueues_another_runs_at_once(place: str, tmp_path: Path
         for text in ("one", "two"):
             assert (await soon(front.run("agent", "go", thread="t"))).text == text
         assert (await soon(front.tenant("acme").run("agent", "go"))).text == "three"
+
+
+@task(effect="pure")
+async def greet() -> str:
+    return "hello"
+
+
+@pytest.mark.usefixtures("nobody_looks")
+async def test_a_task_that_a_thread_owns_begins_elsewhere_at_once(
+    place: str, tmp_path: Path, scripted: Scripted
+) -> None:
+    async with cluster(place, tmp_path) as places:
+        agent = Agent("agent", model=scripted("one", "two"))
+        await places.runtime(agent, tasks=[greet])
+        front = await places.runtime(agent, tasks=[greet], execute=False)
+        assert await soon((await front.spawn(greet, thread="new")).value()) == "hello"
+        assert await soon((await front.spawn("agent", "go", thread="new")).value()) == "one"
+        # An owner that is known, and a request: the task's input and what the owner is told have ids of their own.
+        again = await front.spawn("agent", "go", thread="new", request_id="r")
+        assert await soon(again.value()) == "two"
+
+
+@pytest.mark.usefixtures("nobody_looks")
+async def test_a_task_of_a_thread_that_runs_elsewhere_begins_at_once(place: str, tmp_path: Path) -> None:
+    async with cluster(place, tmp_path) as places:
+        hold = Hold()
+        agent = Agent("agent", model=reading("a", "b", hold=hold))
+        await places.runtime(agent, tasks=[greet])
+        front = await places.runtime(agent, tasks=[greet], execute=False)
+        run = await front.start("agent", "go", thread="t")
+        await soon(hold.reached.wait())
+        assert await soon((await front.spawn(greet, thread="t")).value()) == "hello"
+        hold.released.set()
+        await soon(run.result())
+
+
+@pytest.mark.usefixtures("nobody_looks")
+async def test_what_one_schedules_another_begins_in_time(place: str, tmp_path: Path) -> None:
+    async with cluster(place, tmp_path) as places:
+        hold = Hold()
+        agent = Agent("agent", model=reading("hello", hold=hold, hold_at=0))
+        await places.runtime(agent)
+        front = await places.runtime(agent, execute=False)
+        await front.schedule("soon", "agent", "go", delay=0.2)
+        await soon(hold.reached.wait())
+        hold.released.set()
 
 
 @pytest.mark.usefixtures("nobody_looks")

@@ -24,10 +24,9 @@ from ..errors import (
 )
 from ..loop import Activation
 from ..stores import Claimed, Commit, Fence, InboxItem, ThreadView
-from ..tasks import SCHEDULE
 from ..types.runs import RunRecord
 from ._results import RunResult, begins_run, new_run_of
-from ._schedules import fire
+from ._schedules import fire, is_time
 
 if TYPE_CHECKING:
     from ._local import Dispatcher
@@ -61,7 +60,7 @@ async def go_on(dispatch: Dispatcher, claimed: Claimed, fence: Fence) -> None:
         if item is not None:
             heard = item.id in dispatch.turns
             await dispatch.turns.take(item, lambda: _run_input(dispatch, stored, item, fence, first))
-        elif run is not None and run.agent_id == SCHEDULE and is_due(stored, run, now):
+        elif run is not None and is_time(run, now):
             await fire(dispatch, stored, run, fence)
         elif (act := await _reopened(dispatch, stored, fence)) is not None:
             await first(act).drive(dispatch)

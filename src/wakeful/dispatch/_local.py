@@ -28,7 +28,6 @@ from ..errors import (
 )
 from ..loop import Activation, Environment
 from ..stores import Commit, Fence, InboxItem, ThreadView
-from ..tasks import SCHEDULE
 from ..types.runs import RunRecord
 from ._claimed import is_due, next_input
 from ._intake import open_for
@@ -36,7 +35,7 @@ from ._keeper import Keeper
 from ._opening import Opener
 from ._parked import check_resumable
 from ._results import NewRun, RunResult, new_run_of, result_of
-from ._schedules import fire
+from ._schedules import fire, is_time
 from ._signals import Signals
 from ._trees import follow, settle, tickets_below, waits_for_tasks
 from ._turns import Turns
@@ -243,8 +242,7 @@ class Dispatcher:
         elif run.waiting is None:
             work = self._wake(stored, run, "recover")
         elif is_due(stored, run, now) and not self.is_stuck(stored, run):
-            scheduled = run.agent_id == SCHEDULE
-            work = fire(self, stored, run) if scheduled else self._wake(stored, run, "wake")
+            work = fire(self, stored, run) if is_time(run, now) else self._wake(stored, run, "wake")
         else:
             work = None
         if work is None:

@@ -6,13 +6,14 @@ after. A crash before that commit changes nothing, and two processes can't both 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from ..errors import Conflict, InboxFull
+from ..errors import Conflict, InboxFull, ThreadBusy
 from ..stores import Commit, Fence, InboxItem, StateWrite, Store, ThreadView
 from ..tasks import SCHEDULE, Schedule
 from ..types.codec import decode, encode
@@ -22,7 +23,7 @@ from ..types.runs import Identity, NaturalEnd, Outcome, RunRecord, Waiting
 if TYPE_CHECKING:
     from ._local import Dispatcher
 
-__all__ = ["fire", "put_schedule", "remove_schedule", "schedules"]
+__all__ = ["fire", "is_time", "put_schedule", "remove_schedule", "schedules"]
 
 _log = logging.getLogger("wakeful")
 
@@ -31,9 +32,23 @@ _STATE = "__schedule"
 _ABOVE = "(schedules)"
 _PAGE = 100
 
+# How long a schedule is left alone whose thread has no room for it, in milliseconds.
+ROOM_PAUSE = 30_000
 
-def _thread_of(name: str) -> str:
-    return f"schedule-{name}"
+# How long to wait for whoever fires a schedule in this very moment, in seconds.
+FIRED_PAUSE = 0.01
+
+
+async def _find(store: Store, name: str) -> tuple[str, ThreadView | None]:
+    """Where a schedule of that name is, or will be. One that is open under an id of old, which threads of
+    applications could have, too, stays there."""
+    thread_id, before = f"{SCHEDULE}{name}", f"schedule-{name}"
+    stored = await store.load(thread_id)
+    if stored is None or stored.run is None:
+        old = await store.load(before)
+        if old is not None and old.run is not None and old.run.agent_id == SCHEDULE:
+            return before, old
+    return thread_id, stored
 
 
 def _read(stored: ThreadView, run: RunRecord) -> Schedule:
@@ -42,11 +57,12 @@ def _read(stored: ThreadView, run: RunRecord) -> Schedule:
 
 
 async def put_schedule(dispatch: Dispatcher, schedule: Schedule) -> Schedule:
-    """Keep a schedule. One of the same name is replaced, unless it is the same; then nothing changes."""
-    store, thread_id = dispatch.env.store, _thread_of(schedule.name)
+    """Keep a schedule. One of the same name is replaced, unless it is the same: then nothing changes, nor when it
+    happens after a delay."""
+    store = dispatch.env.store
     while True:
         now = dispatch.env.clock.now()
-        stored = await store.load(thread_id)
+        thread_id, stored = await _find(store, schedule.name)
         run = None if stored is None else stored.run
         if stored is not None and run is not None and _same(known := _read(stored, run), schedule):
             return known
@@ -62,15 +78,20 @@ async def put_schedule(dispatch: Dispatcher, schedule: Schedule) -> Schedule:
         try:
             await store.commit(Commit(thread_id, run.identity, version=version, runs=[run], state=written))
         except Conflict:
+            await asyncio.sleep(FIRED_PAUSE)
             continue
         dispatch.keeper.look()
+        if not dispatch.execute:
+            # Whoever hears of it looks when it will be due.
+            dispatch.signals.wake(dispatch.tenant, thread_id, SCHEDULE)
         return replace(schedule, next_at=first)
 
 
 def _same(one: Schedule, other: Schedule) -> bool:
     def said(schedule: Schedule) -> Schedule:
         message = replace(schedule.message, id="", created_at=0)
-        return replace(schedule, message=message, last_at=None, next_at=None)
+        at = schedule.at if schedule.delay is None else None
+        return replace(schedule, message=message, at=at, last_at=None, next_at=None)
 
     return encode(said(one)) == encode(said(other))
 
@@ -90,12 +111,23 @@ async def schedules(store: Store) -> list[Schedule]:
 
 async def remove_schedule(store: Store, name: str) -> bool:
     """Forget a schedule; False if there is none of that name."""
-    return bool(await store.delete(_thread_of(name)))
+    while True:
+        thread_id, stored = await _find(store, name)
+        try:
+            return bool(await store.delete(thread_id)) and stored is not None and stored.run is not None
+        except ThreadBusy:
+            await asyncio.sleep(FIRED_PAUSE)
+
+
+def is_time(run: RunRecord, now: int) -> bool:
+    """Whether a run is a schedule's, and the time that it waits for has come."""
+    waiting = run.waiting
+    return run.agent_id == SCHEDULE and waiting is not None and waiting.until is not None and waiting.until <= now
 
 
 async def fire(dispatch: Dispatcher, stored: ThreadView, run: RunRecord, fence: Fence | None = None) -> None:
-    """Begin what is due by a schedule, and let it wait for its next time: one commit, or nothing. A claim is given
-    back with it."""
+    """Begin what is due by a schedule, and let it wait for its next time: one commit, or nothing, as where the
+    thread that it is for has no room. A claim is given back with it."""
     waiting = run.waiting
     if waiting is None or waiting.until is None:
         return
@@ -122,9 +154,12 @@ async def fire(dispatch: Dispatcher, stored: ThreadView, run: RunRecord, fence: 
     except Conflict:
         return  # Somebody else did it, or the schedule was changed.
     except InboxFull as error:
-        _log.warning("schedule %r: an occurrence is left out: %s", schedule.name, error)
-        commit.inbox = ()
-        await dispatch.env.store.commit(commit)
+        _log.warning("schedule %r is due, and tried again in a while: %s", schedule.name, error)
+        if fence is not None:  # Without a claim it is due as before: whoever claims it puts it off.
+            later = Commit(run.thread_id, fence=fence, release=True, later=now + ROOM_PAUSE)
+            await dispatch.env.store.commit(later)
+        dispatch.keeper.look()
+        return
     for item in commit.inbox:
         dispatch.wake(item.thread_id)
     dispatch.keeper.look()

@@ -24,7 +24,7 @@ from ..types.mail import (
     Relation,
 )
 from ..types.messages import Producer
-from ..types.runs import Identity, TaskRecord
+from ..types.runs import SCHEDULE, Identity, TaskRecord
 from ._letters import letter
 from ._outbox import Parcel, Transport, dead_letters, drop, relay_of, replay, transport_of
 from ._policy import accepts, arrival, may_write
@@ -160,6 +160,8 @@ class ThreadMail:
             return _Place(task.target_thread, "child", task)
         if len(to.thread_id.encode()) > MAX_THREAD_ID_BYTES:
             raise ToolError(f"a thread id has at most {MAX_THREAD_ID_BYTES} bytes")
+        if to.thread_id.startswith(SCHEDULE):
+            raise _Refused("recipient_unavailable", f"thread {to.thread_id!r} is a schedule's: no agent is there")
         # Who somebody is doesn't depend on how they are addressed.
         if to.thread_id == above:
             return _Place(to.thread_id, "parent", None, to.agent_id)

@@ -10,7 +10,7 @@ from ..agents import Agent
 from ..clock import Clock
 from ..errors import UsageError
 from ..tools import ToolThreads
-from ..types.runs import FUNCTION
+from ..types.runs import FUNCTION, SCHEDULE
 from ._function import FunctionTask
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["COROUTINE", "EVERYWHERE", "SCHEDULE", "TaskBook"]
 
 COROUTINE = f"{FUNCTION}(coroutine)"
-SCHEDULE = "(schedule)"
 # What every process looks after, whichever agents it is for: schedules, and coroutines whose process is gone.
 EVERYWHERE = (COROUTINE, SCHEDULE)
 

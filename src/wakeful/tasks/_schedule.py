@@ -26,7 +26,7 @@ MAX_AT_ONCE = 100
 
 class Schedule(Struct, metaclass=Checked, frozen=True, omit_defaults=True):
     """Runs of an agent, or tasks of a function, that begin at times of a `cron` expression in the time zone `tz`,
-    or once at the time `at`.
+    or once at the time `at`; where that was given as a `delay` it is kept beside it, both in milliseconds.
 
     `missed` says what becomes of occurrences that no process was there for: `once` makes up for the last of them,
     `all` for each, `skip` for none. Each begins a thread of its own, unless they all are for one `thread`.
@@ -43,6 +43,7 @@ class Schedule(Struct, metaclass=Checked, frozen=True, omit_defaults=True):
     principal: Principal | None = None
     last_at: int | None = None
     next_at: int | None = None
+    delay: int | None = None
 
     @property
     def target(self) -> str:

@@ -14,8 +14,8 @@ from ..types.runs import TaskWake
 __all__ = ["arguments_of", "check_task", "check_task_name", "closing", "moment_of", "seconds_of"]
 
 MAX_TASK_NAME_BYTES = 128
-# The end of the year 9999 in milliseconds: no datetime is later, and nothing could show such a time.
-LATEST = 253_402_300_799_999
+# The beginning of the year 1 and the end of the year 9999 in milliseconds: nothing could show a time beyond them.
+EARLIEST, LATEST = -62_135_596_800_000, 253_402_300_799_999
 
 
 def check_task_name(name: Any) -> None:
@@ -77,4 +77,7 @@ def moment_of(time: Any, what: str) -> int:
         raise InvalidInput(f"{what} is a datetime with its time zone, such as datetime.now(UTC), not {time!r:.80}")
     if time.tzinfo is None:
         raise InvalidInput(f"{what} has no time zone: {time}; use datetime(..., tzinfo=UTC)")
-    return min(round(time.timestamp() * 1000), LATEST)
+    moment = round(time.timestamp() * 1000)
+    if moment < EARLIEST:
+        raise InvalidInput(f"{what} is not before the year 1 in UTC, as {time} is; give a later one")
+    return min(moment, LATEST)

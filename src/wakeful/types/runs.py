@@ -14,6 +14,7 @@ from .tickets import Decision
 __all__ = [
     "FUNCTION",
     "PRIORITY",
+    "SCHEDULE",
     "BackendEnd",
     "BehaviourRequested",
     "Blocked",
@@ -55,6 +56,8 @@ TaskWake = Literal["inbox", "run"]
 
 # What the ids of the agents begin with that carry out functions; no agent of an application can have such an id.
 FUNCTION = "task:"
+# The agent that schedules are runs of, and what the ids of their threads begin with; no application's thread does.
+SCHEDULE = "(schedule)"
 
 PRIORITY = 128
 
