@@ -355,11 +355,8 @@ class Activation(Writer):
             commit.unsynced = not (shown or draft.more or draft.claim is not None)
         try:
             committed = await (env.store.commit(commit) if env.timed is None else self._timed_commit(commit))
-        except InboxFull:
-            if not draft.divert(lambda item: env.post.divert(self, item)):
-                raise
-            commit = draft.commit(self.now, release, inbox_head)
-            committed = await env.store.commit(commit)
+        except InboxFull as full:
+            commit, committed = await self._divert(full, release, inbox_head)
         draft.clear(commit, committed)
         self.head = committed.head
         if commit.more and (commit.inbox or commit.relays):
@@ -373,6 +370,18 @@ class Activation(Writer):
             await self._deliver(notice)
         if not release and env.store.durable and self.being_cancelled():
             await asyncio.sleep(0)  # A commit can't be interrupted: what came meanwhile is heard of now.
+
+    async def _divert(self, full: InboxFull, release: bool, inbox_head: int | None) -> tuple[Commit, Committed]:
+        """Commit the draft with relays instead of the items that inboxes have no room for: what the run did is
+        written once, and what it has to tell goes on its way when there is room."""
+        while True:
+            if not self.draft.divert(full.thread_id, lambda item: self.env.post.divert(self, item)):
+                raise full
+            commit = self.draft.commit(self.now, release, inbox_head)
+            try:
+                return commit, await self.env.store.commit(commit)
+            except InboxFull as another:
+                full = another
 
     def _send(self, commit: Commit) -> None:
         """Tell those whom a commit has something for."""
