@@ -109,7 +109,7 @@ class Working(Deciding):
             child = child_of(self._dispatch, self._book, request)
         owner = None if thread is None else thread_of(thread)
         task = await spawn(self._dispatch, child, owner, principal, request_of(request_id))
-        return TaskHandle(task.id, owner, self._dispatch, self._bind)
+        return TaskHandle(task.id, task.thread_id or None, self._dispatch, self._bind)
 
     async def task(self, task_id: str) -> TaskHandle:
         """A task by its id, whoever began it."""
