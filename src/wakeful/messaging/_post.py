@@ -160,8 +160,8 @@ class ThreadMail:
                     "recipient_unavailable", f"task {to.name!r:.80} has no inbox: it isn't an agent here"
                 )
             return _Place(task.target_thread, "child", task)
-        if len(to.thread_id.encode()) > MAX_THREAD_ID_BYTES:
-            raise ToolError(f"a thread id has at most {MAX_THREAD_ID_BYTES} bytes")
+        if not 1 <= (size := len(to.thread_id.encode())) <= MAX_THREAD_ID_BYTES:
+            raise ToolError(f"a thread id has 1 to {MAX_THREAD_ID_BYTES} bytes, not {size}: {to.thread_id!r:.60}")
         # Who somebody is doesn't depend on how they are addressed.
         if to.thread_id == above:
             return _Place(to.thread_id, "parent", None, to.agent_id)
