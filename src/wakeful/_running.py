@@ -31,13 +31,12 @@ from .bus import News
 from .dispatch import Dispatcher, NewRun, RunResult, cancel, item_of, resume, retry, send
 from .errors import ConfigurationError, UsageError
 from .state import AnyKey
-from .stores import InputPolicy
+from .stores import InboxItem, InputPolicy
 from .tools import ClientTool
 from .types.content import Content, given_text
 from .types.events import AnyEvent, Event
 from .types.ids import new_id
 from .types.mail import Receipt
-from .types.messages import Message
 from .types.requests import ModelSettings
 from .types.runs import PRIORITY, Principal, RunOptions
 from .types.tickets import Decision
@@ -121,25 +120,42 @@ class Running(Mailing, Working):
         new = self._new(agent, input, thread, principal, settings, client_tools, state, request_id)
         if delay is not None or at is not None or priority != PRIORITY:
             new = replace(new, at=time_of(delay, at, self._env.clock.now()), priority=priority_of(priority))
-        if new.at is not None:
+        first = None if new.request_id is None else await self._store.item(new.request_id)
+        if first is not None and first.status != "pending":
+            return self._handle(new, first)
+        run_id = new.run_id
+        if new.at is None:
+            run_id = await self._begin(new, fresh=thread is None)
+        elif first is None:
             self._dispatch.check_open()
             await self._dispatch.check_room()
             await self._dispatch.deliver(item_of(new, "queue"))
             self._dispatch.keeper.look()
-            return RunHandle(new.run_id, new.thread_id, self, self._dispatch, self._bind)
+        if new.request_id is not None:  # Another may have been faster.
+            first = await self._store.item(new.request_id)
+        return self._handle(replace(new, run_id=run_id), first)
+
+    async def _begin(self, new: NewRun, *, fresh: bool) -> str:
+        """Begin a run that goes on in the background; its id, once it is in the store."""
         ids = [new.run_id]
         loop = asyncio.get_running_loop()
         begun: asyncio.Future[None] = loop.create_future()
-        work = self._dispatch.run(new, fresh=thread is None, opened=ids.append, begun=begun)
+        work = self._dispatch.run(new, fresh=fresh, opened=ids.append, begun=begun)
         task = loop.create_task(work)
         self._dispatch.track(task, heard=True)
         try:
             await asyncio.wait({task, begun}, return_when=asyncio.FIRST_COMPLETED)
-            run_id = task.result().run_id if task.done() else ids[-1]
+            return task.result().run_id if task.done() else ids[-1]
         finally:
             if not task.done():
                 self._dispatch.track(task)  # From here on nobody is told what it raises.
-        return RunHandle(run_id, new.thread_id, self, self._dispatch, self._bind)
+
+    def _handle(self, new: NewRun, first: InboxItem | None) -> RunHandle:
+        """The handle of a run, or of the one that its request began when it was made first."""
+        run_id, thread_id = new.run_id, new.thread_id
+        if first is not None:
+            run_id, thread_id = first.taken_by or first.run_id or run_id, first.thread_id
+        return RunHandle(run_id, thread_id, self, self._dispatch, self._bind)
 
     async def wait(self, run_id: str) -> RunResult:
         """Wait until a run waits or is done, whichever process runs it."""
@@ -269,10 +285,10 @@ class Running(Mailing, Working):
                 raise UsageError(f"thread {thread!r} has had no run; say which agent: send(..., agent=...)")
         new = self._new(agent, input, thread, principal, None, (), None, request_id)
         new = replace(new, at=time_of(None, at, self._env.clock.now()), priority=priority_of(priority))
-        await send(self._dispatch, new, policy)
+        receipt = await send(self._dispatch, new, policy)
         if new.at is not None:
             self._dispatch.keeper.look()
-        return Receipt(cast(Message, new.message).id, thread)
+        return receipt
 
     def run_sync(self, agent: str | Agent, input: Input, **options: Any) -> RunResult:
         """`run` for programs without an event loop; takes the same options."""

@@ -95,7 +95,7 @@ class Working(Deciding):
         of `Runtime(tasks=...)` with its arguments.
 
         The `thread` that owns it is told when it is done: a run there at its next step, else the next one, or with
-        `wake="run"` one that begins for it. Repeating a `request_id` begins nothing, and finds the task. Arguments
+        `wake="run"` one that begins for it; the `name` is for that thread. Repeating a `request_id` begins nothing, and finds the task. Arguments
         whose names are options here go into `arguments`.
         """
         with closing(target):
@@ -108,8 +108,13 @@ class Working(Deciding):
             request = SpawnRequest(where, message, given, name, {}, True, wake)
             child = child_of(self._dispatch, self._book, request)
         owner = None if thread is None else thread_of(thread)
+        if owner is None and name is not None:
+            raise InvalidArguments(
+                f"{name!r:.80} would name nothing: a task's name is for the thread that owns it, and this one has "
+                "none; give a thread, or keep the handle's id"
+            )
         task = await spawn(self._dispatch, child, owner, principal, request_of(request_id))
-        return TaskHandle(task.id, owner, self._dispatch, self._bind)
+        return TaskHandle(task.id, task.thread_id or None, self._dispatch, self._bind)
 
     async def task(self, task_id: str) -> TaskHandle:
         """A task by its id, whoever began it."""

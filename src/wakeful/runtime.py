@@ -43,6 +43,7 @@ CANCEL_GRACE = 5.0
 DRAIN_GRACE = 5.0
 RETENTION = Retention()
 RETRY = Retry()
+_OWN_TENANT = "default"
 
 
 # Stands for this process: a fork has another one. Asking the system each time takes longer than all the rest.
@@ -71,6 +72,8 @@ class _Shared(Struct, eq=False):
     tenants: dict[str, Runtime] = {}
     loop: asyncio.AbstractEventLoop | None = None
     closed: bool = False
+    # How many `async with` blocks are open, of all its handles.
+    inside: int = 0
     # The process that its threads and connections are in, once it has any: a fork of that has only its memory.
     process: object | None = None
 
@@ -205,7 +208,7 @@ class Runtime(Running):
         if env.store.durable:
             env, process = replace(env, timed=keeper.metrics.committed), _process
         shared = _Shared(env, keeper, courier, signals, owner, execute, retention, book, process=process)
-        self._join(shared, env.store, "default")
+        self._join(shared, env.store, _OWN_TENANT)
 
     def as_worker(
         self,
@@ -285,7 +288,8 @@ class Runtime(Running):
         return tuple([agent for agent in self._shared.keeper.agents if agent not in EVERYWHERE])
 
     def tenant(self, name: str) -> Runtime:
-        """The same runtime for another tenant: its threads, runs and tickets, and nothing of others'."""
+        """The same runtime for another tenant: its threads, runs and tickets, and nothing of others'. It is the
+        runtime that is closed, not this."""
         if not isinstance(cast(Any, name), str) or not name:
             raise UsageError(f"a tenant is named by a text, not {name!r:.80}")
         check_ids(tenant=name)
@@ -302,10 +306,19 @@ class Runtime(Running):
         if self._shared.execute:
             self._shared.keeper.serve(self._shared.retention)
             self._shared.courier.serve()
+        self._shared.inside += 1
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.close()
+        """Leaving closes the runtime; leaving a tenant's handle does once nobody else is inside."""
+        self._shared.inside -= 1
+        if not (self._is_tenants and self._shared.inside):
+            await self._close(DRAIN_GRACE)
+
+    @property
+    def _is_tenants(self) -> bool:
+        """Whether this is a handle that `tenant` gave, and not the runtime."""
+        return self._dispatch.tenant != _OWN_TENANT
 
     async def drain(self, grace: float = DRAIN_GRACE) -> int:
         """Claim and begin nothing more, and hand over what runs, of all tenants: each run goes on to the end of
@@ -326,7 +339,12 @@ class Runtime(Running):
         return sum(len(dispatch.active) for dispatch in dispatchers)
 
     async def close(self, grace: float = DRAIN_GRACE) -> None:
-        """Drain, wait until all is quiet, and close the store. What runs on a store in memory is cancelled."""
+        """Drain, wait until all is quiet, and close the store. What runs on a store in memory is cancelled. On a
+        tenant's handle this does nothing: others share the runtime."""
+        if not self._is_tenants:
+            await self._close(grace)
+
+    async def _close(self, grace: float) -> None:
         shared = self._shared
         await shared.keeper.stop()
         if shared.env.store.durable:

@@ -54,6 +54,19 @@ async def test_an_inbox_takes_a_thousand_items(open_store: StoreFactory) -> None
         assert await everything(store) == before
 
 
+async def test_what_is_no_input_has_a_reserve(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        await fill(store)
+        others = [item(f"task-{n}", kind="task", message=None) for n in range(100)]
+        await store.commit(Commit(thread_id="t1", inbox=others))
+        before = await everything(store)
+        for more in (item("more"), item("more", kind="task", message=None), item("more", kind="cancel")):
+            with pytest.raises(InboxFull) as full:
+                await store.commit(Commit(thread_id="other", inbox=[more]))
+            assert full.value.thread_id == "t1"
+        assert await everything(store) == before
+
+
 async def test_a_commit_whose_item_finds_no_room_writes_nothing(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await fill(store, "full", 999)

@@ -22,7 +22,7 @@ from wakeful.state import MAX_VALUE_BYTES
 from wakeful.stores import LEASE_MS, MAX_ATTEMPTS
 from wakeful.stores._claiming import FIRST_PAUSE, LONGEST_PAUSE
 from wakeful.stores._rows import BLOB_BYTES
-from wakeful.stores._rules import MAX_PENDING
+from wakeful.stores._rules import MAX_PENDING, RESERVE
 from wakeful.tasks import MAX_EVENT_BYTES, MAX_EVENTS
 from wakeful.tasks._schedule import GRACE_MS, MAX_AT_ONCE
 from wakeful.tools import ToolThreads
@@ -106,6 +106,7 @@ CODE = {
     "finished runs and other threads are kept": days(RETENTION.runs),
     "lease of a process on its claims": f"{LEASE_MS / 1000:g} s",
     "pending items in an inbox": f"{MAX_PENDING:,}",
+    "pending items besides, of what isn't input": f"{RESERVE:,}",
     "pending items in an inbox that takes messages": f"{MAX_PENDING_MAIL:,}",
     "attempts to deliver a message outside the store": str(RETRY.attempts),
     "first pause after a delivery that failed": f"{RETRY.pause:g} s",

@@ -91,6 +91,18 @@ async def test_an_odd_recipient_is_a_tool_error(to: Any, scripted: Scripted) -> 
     assert "Recipient.child(name)" in reply_text(reply)
 
 
+@pytest.mark.parametrize("thread", ["", "é" * 65], ids=["empty", "long"])
+async def test_a_message_for_a_thread_that_no_id_names_is_a_tool_error(thread: str, scripted: Scripted) -> None:
+    tools = [sender(Recipient.agent(thread, "reader"))]
+    model = scripted(call("write"), send(to_agent(thread, "reader")), "ok")
+    async with Runtime([Agent("a", model=model, tools=tools, messages=STRANGERS), reader()]) as runtime:
+        await runtime.run("a", "go", thread="t")
+        by_tool, by_model = await replies_on(runtime, "t")
+        assert "a thread id has 1 to 128 bytes" in reply_text(by_tool)
+        assert (by_tool.error, by_model.error is None) == ("failed", False)
+        assert [found.id for found in await runtime.threads()] == ["t"]
+
+
 async def test_a_message_has_at_most_a_mebibyte(scripted: Scripted) -> None:
     tools = [sender("parent", "x" * (1024 * 1024 + 1))]
     model = scripted(call("write"), send(PARENT, "x" * (1024 * 1024 + 1)), "ok")

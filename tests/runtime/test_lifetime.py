@@ -133,6 +133,29 @@ def test_a_closed_runtime_says_so_to_sync_callers(scripted: Scripted) -> None:
         runtime.resume_sync("r", answers={"x": 1})
 
 
+async def test_a_tenants_handle_that_is_closed_or_left_leaves_the_runtime_open(scripted: Scripted) -> None:
+    async with Runtime([Agent("agent", model=scripted(*["ok"] * 4))]) as runtime:
+        async with runtime.tenant("acme") as acme:
+            await acme.run("agent", "go", thread="t")
+        await acme.close()
+        for handle in (acme, runtime.tenant("other"), runtime):
+            assert (await handle.run("agent", "go")).text == "ok"
+        assert len(await acme.messages("t")) == 2
+    with pytest.raises(RuntimeClosed):
+        await acme.run("agent", "go")
+
+
+async def test_tenants_handles_that_nobody_else_serves_are_closed_with_the_last(scripted: Scripted) -> None:
+    runtime = Runtime([Agent("agent", model=scripted(*["ok"] * 3))])
+    async with runtime.tenant("acme") as acme:
+        async with runtime.tenant("other") as other:
+            await other.run("agent", "go")
+        assert (await other.run("agent", "go")).text == "ok"
+        assert (await acme.run("agent", "go")).text == "ok"
+    with pytest.raises(RuntimeClosed):
+        await runtime.run("agent", "go")
+
+
 async def test_closing_twice_is_fine(scripted: Scripted) -> None:
     runtime = Runtime([Agent("agent", model=scripted())])
     await runtime.close()

@@ -22,7 +22,7 @@ from wakeful import (
     task,
     tool,
 )
-from wakeful.errors import InvalidArguments, InvalidInput, UsageError
+from wakeful.errors import InvalidArguments, InvalidInput, UnknownStateKey, UsageError
 from wakeful.models import FunctionModel
 
 
@@ -111,6 +111,32 @@ async def test_a_tool_that_spawns_wrongly_is_told(
     async with Runtime([agent], tasks=[add], store=SqliteStore(tmp_path / "a.db")) as runtime:
         await runtime.run("agent", "go", thread="t")
         assert reply_text((await replies_on(runtime, "t"))[0]) == "refused"
+
+
+@pytest.mark.parametrize("method", ["spawn", "run_agent"])
+async def test_a_tool_that_seeds_what_is_no_state_key_is_told(scripted: Scripted, method: str) -> None:
+    @tool
+    async def begin(ctx: ToolContext) -> str:
+        """Begin it."""
+        for key in ("k", 5):
+            with pytest.raises(UnknownStateKey):
+                await getattr(ctx, method)("agent", "go", state={key: 1})
+        return "refused"
+
+    lead = Agent("lead", model=scripted(call("begin"), "ok"), tools=[begin])
+    async with Runtime([lead, echo()]) as runtime:
+        await runtime.run("lead", "go", thread="t")
+        assert reply_text((await replies_on(runtime, "t"))[0]) == "refused"
+        assert await runtime.tasks("t") == []
+
+
+@pytest.mark.parametrize("name", ["survey", "parent"])
+async def test_a_name_for_a_task_that_no_thread_owns_is_refused(name: str) -> None:
+    async with Runtime([echo()], tasks=[add]) as runtime:
+        with pytest.raises(InvalidArguments, match=f"'{name}' would name nothing"):
+            await runtime.spawn(add, name=name, n=1)
+        assert await runtime.list_runs() == []
+        assert await (await runtime.spawn(add, n=1)).value() == 2
 
 
 @pytest.mark.parametrize("wrong", [{"id": 5}, {"kind": 5}, {"claims": 5}, {"claims": {"x": object()}}])

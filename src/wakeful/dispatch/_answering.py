@@ -22,8 +22,9 @@ from ..errors import (
 )
 from ..loop import Activation, agent_of, check_value, match_decision, unknown_ticket
 from ..messaging import retract
-from ..stores import InboxItem, InputPolicy, ThreadView
+from ..stores import InboxItem, InputPolicy, Store, ThreadView
 from ..types.ids import new_id
+from ..types.mail import Receipt
 from ..types.runs import Failed, RunRecord, Stopped
 from ..types.tickets import Decision, Ticket
 from ._intake import is_answered
@@ -37,22 +38,38 @@ from ._waiting import Watch
 __all__ = ["answer", "cancel", "resume", "retry", "send"]
 
 
-async def send(dispatch: Dispatcher, new: NewRun, policy: InputPolicy | None) -> None:
-    """Put input into the thread's inbox, or start a run in the background if the thread is free."""
+async def send(dispatch: Dispatcher, new: NewRun, policy: InputPolicy | None) -> Receipt:
+    """Put input into the thread's inbox, or start a run in the background if the thread is free. The receipt of a
+    request that was made before is the first one's."""
     dispatch.check_open()
     await dispatch.check_room()
     # Whoever is asked may begin and not be able to say so: its run is none to be rejected for, or to interrupt.
     ask = policy not in ("reject", "interrupt")
+    first: InboxItem | None = None
     if not await dispatch.offer(item_of(new, policy or "queue"), ask=ask):
         await _send_to_busy(dispatch, new, policy)
+        first = None if new.request_id is None else await dispatch.env.store.item(new.request_id)
+    thread_id = new.thread_id if first is None else first.thread_id
     if dispatch.execute:
-        await dispatch.pump(new.thread_id)
+        await dispatch.pump(thread_id)
+    return Receipt(await _message_id(dispatch.env.store, new, first), thread_id)
+
+
+async def _message_id(store: Store, new: NewRun, first: InboxItem | None) -> str:
+    """The id of the message that input is, as it was given first. A run that took it in at once began with it."""
+    message = new.message if first is None else first.message
+    if message is None and first is not None and first.taken_by is not None:
+        run = await store.run(first.taken_by)
+        begun = [] if run is None else await store.messages(run.thread_id, after=run.first_seq - 1, limit=1)
+        message = begun[0] if begun else None
+    return "" if message is None else message.id
 
 
 async def _send_to_busy(dispatch: Dispatcher, new: NewRun, policy: InputPolicy | None) -> None:
     item = item_of(new, policy or "queue")
-    if await dispatch.env.store.item(item.id) is not None:
-        await dispatch.deliver(item)  # It is there once; whoever may run it is told again.
+    if (known := await dispatch.env.store.item(item.id)) is not None:
+        # It is there once, perhaps on another thread; whoever may run it is told again.
+        await dispatch.deliver(replace(item, thread_id=known.thread_id))
         return
     thread = await dispatch.env.store.thread(new.thread_id)
     # What waits there is read only if something does.

@@ -43,6 +43,7 @@ async def open_for(dispatch: Dispatcher, new: NewRun, stored: ThreadView) -> Act
         )
     check_resumable(dispatch.env.registry, stored, open_run)
     act = await dispatch.opener.reopen(stored, open_run, "wake")
+    act.draft.request = new.request_id
     if new.message is not None:
         act.log(new.message)
     act.set_run(ending=None)

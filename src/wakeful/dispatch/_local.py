@@ -10,6 +10,8 @@ from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any
 
+from msgspec.structs import replace
+
 from ..bus import LocalBus
 from ..errors import (
     CannotResume,
@@ -38,7 +40,7 @@ from ._results import NewRun, RunResult, new_run_of, result_of
 from ._schedules import fire, is_time
 from ._signals import Signals
 from ._trees import follow, settle, tickets_below, waits_for_tasks
-from ._turns import Turns
+from ._turns import Turns, retracted
 
 __all__ = ["Dispatcher"]
 
@@ -103,14 +105,15 @@ class Dispatcher:
         """
         if self.closed:
             self.check_open()
-        thread_id = new.thread_id
+        first = None if new.request_id is None else await self.env.store.item(new.request_id)
+        thread_id = new.thread_id if first is None else first.thread_id
         if thread_id in self.active and thread_id in _inside.get():
             raise UsageError(
                 f"thread {thread_id!r} is running this very call, which would wait for itself; use another "
                 "thread, ctx.run_agent(...), or send(...) to leave the thread a message"
             )
-        if new.request_id is not None and (first := await self._taker(new.request_id)) is not None:
-            return await self._again(first, opened, begun)
+        if first is not None:
+            return await self._again(new, first, opened, begun)
         stored = await self.env.store.load(thread_id) if self.execute and not fresh else None
         run_id = new.run_id
         while True:
@@ -130,27 +133,28 @@ class Dispatcher:
                 return result if result.status == "done" else await self.whole(result, act)
             except Conflict:
                 stored = await self.env.store.load(thread_id)
-            except Repeated as repeated:
-                if repeated.run_id is None:
-                    return await self.turns.wait(new, begun)
-                return await self._again(repeated.run_id, opened, begun)
+            except Repeated:  # Somebody made the request in this very moment.
+                return await self.run(new, fresh=fresh, opened=opened, begun=begun)
             except StaleFence:
                 return await self.wait(run_id)  # Another process took the thread over, and goes on with the run.
 
-    async def _taker(self, item_id: str) -> str | None:
-        """The run that took an item or a request in."""
-        item = await self.env.store.item(item_id)
-        return None if item is None else item.taken_by
-
     async def _again(
-        self, run_id: str, opened: Callable[[str], None] | None, begun: asyncio.Future[None] | None
+        self,
+        new: NewRun,
+        first: InboxItem,
+        opened: Callable[[str], None] | None,
+        begun: asyncio.Future[None] | None,
     ) -> RunResult:
-        """What became of the run that a request began when it was made first."""
+        """What became of a request when it was made first: of the run that took it in, or will, wherever it is."""
+        if first.status == "retracted":
+            raise retracted(first)
         if opened is not None:
-            opened(run_id)
+            opened(first.taken_by or first.run_id or new.run_id)
         if begun is not None and not begun.done():
             begun.set_result(None)
-        return await self.wait(run_id)
+        if first.taken_by is not None:
+            return await self.wait(first.taken_by)
+        return await self.turns.wait(replace(new, thread_id=first.thread_id), None)
 
     async def deliver(self, item: InboxItem) -> None:
         """Put an item into its thread's inbox, and tell the run if it runs here; else whoever has the thread or

@@ -16,7 +16,7 @@ from ._waiting import Watch
 if TYPE_CHECKING:
     from ._local import Dispatcher
 
-__all__ = ["Turns"]
+__all__ = ["Turns", "retracted"]
 
 
 class Turns:
@@ -89,7 +89,7 @@ class Turns:
         for."""
         stored = await self._dispatch.env.store.item(item.id)
         if stored is not None and stored.status == "retracted":
-            raise _retracted(item.thread_id, item.id)
+            raise retracted(stored)
         return None if stored is None else stored.taken_by
 
     def withdrawn(self, thread_id: str, item_id: str) -> None:
@@ -147,6 +147,11 @@ def _heard(turn: asyncio.Future[RunResult]) -> None:
     """What went wrong in a turn is raised where it was waited for, and need not be reported again."""
     if not turn.cancelled():
         turn.exception()
+
+
+def retracted(item: InboxItem) -> InputRetracted:
+    """What is said to those who wait for input that was taken back."""
+    return _retracted(item.thread_id, item.id)
 
 
 def _retracted(thread_id: str, item_id: str) -> InputRetracted:

@@ -35,7 +35,11 @@ class InboxMoved(StoreError):
 
 
 class InboxFull(StoreError):
-    """Too many items are pending in the thread's inbox; nothing was written."""
+    """Too many items are pending in the inbox of a thread, which `thread_id` names; nothing was written."""
+
+    def __init__(self, message: str, thread_id: str | None = None) -> None:
+        super().__init__(message)
+        self.thread_id = thread_id
 
 
 class Repeated(StoreError):

@@ -351,7 +351,7 @@ class Activation(Writer):
             committed = await (self._write(commit, unsynced) if store.durable else store.commit(commit))
         except BaseException as error:
             draft.put_back(commit)
-            if isinstance(error, InboxFull) and draft.divert(lambda item: self.env.post.divert(self, item)):
+            if isinstance(error, InboxFull) and self._divert(error):
                 await self.flush(release=release, inbox_head=inbox_head, unsynced=unsynced)
                 return
             raise
@@ -372,6 +372,11 @@ class Activation(Writer):
             await self._deliver(notice)
         if store.durable and not release and self.being_cancelled():
             await asyncio.sleep(0)  # A commit can't be interrupted: what came meanwhile is heard of now.
+
+    def _divert(self, full: InboxFull) -> bool:
+        """Have relays take what an inbox has no room for: what the run did is written once, and what it has to tell
+        goes on its way when there is room. False if there is no such thing."""
+        return self.draft.divert(full.thread_id, lambda item: self.env.post.divert(self, item))
 
     def _send(self, commit: Commit) -> None:
         """Tell those whom a commit has something for."""

@@ -117,14 +117,15 @@ class Draft(Struct, eq=False, gc=False):
         self.notices = (*self.notices, *notices)
         self._put()
 
-    def divert(self, relay_of: Callable[[InboxItem], Relay]) -> bool:
-        """Let messages go by relays which the inboxes they are for have no room for; whether there are any."""
+    def divert(self, thread_id: str | None, relay_of: Callable[[InboxItem], Relay]) -> bool:
+        """Let items go by relays which the inbox of this thread has no room for, or all of them, if the store
+        doesn't say which it is; whether there are any."""
         more = self.more or _NOTHING
-        mail = [item for item in more.items if item.lineage is not None and item.lineage.origin == "message"]
-        if mail:
-            items = tuple([item for item in more.items if item not in mail])
-            self._put(items=items, relays=(*more.relays, *[relay_of(item) for item in mail]))
-        return bool(mail)
+        full = [item for item in more.items if thread_id in (None, item.thread_id)]
+        if full:
+            items = tuple([item for item in more.items if item not in full])
+            self._put(items=items, relays=(*more.relays, *[relay_of(item) for item in full]))
+        return bool(full)
 
     def go_back(self, before: More | None) -> None:
         """Take back what was said about tasks and to other threads since there was no more than this."""

@@ -89,7 +89,7 @@ class Post(Protocol):
         ...
 
     def divert(self, act: Activation, item: InboxItem) -> Relay:
-        """The relay by which a message goes that an inbox has no room for."""
+        """The relay by which an item goes that an inbox has no room for."""
         ...
 
     def look(self) -> None:

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..clock import Clock, Timer
-from ..errors import ConfigurationError, Conflict, StoreError, WakefulError, explain
+from ..errors import ConfigurationError, Conflict, InboxFull, StoreError, WakefulError, explain
 from ..errors._arguments import Checked
 from ..stores import Commit, Relay, Store
 from ._outbox import KIND, Transport, parcel_of, transport_of
@@ -51,16 +51,16 @@ class Retry(Struct, metaclass=Checked, frozen=True, kw_only=True):
         if wrong:
             raise ConfigurationError(wrong)
 
-    def after(self, relay: Relay, why: str, now: int) -> Relay:
-        """The relay after one more attempt that failed."""
+    def after(self, relay: Relay, why: str, now: int, *, final: bool = True) -> Relay:
+        """The relay after one more attempt that failed; unless such attempts are `final`, it isn't given up."""
         attempts = relay.attempts + 1
-        pause = min(self.pause * 2 ** (attempts - 1), self.longest_pause)
+        pause = min(self.pause * 2 ** min(attempts - 1, 60), self.longest_pause)
         return replace(
             relay,
             attempts=attempts,
             due_at=now + round(pause * 1000),
             last_error=why[:2000],
-            status="dead" if attempts >= self.attempts else "live",
+            status="dead" if final and attempts >= self.attempts else "live",
             owner=None,
             until=0,
         )
@@ -88,7 +88,8 @@ async def attempt(
                 await send(relay)
         except Exception as error:
             why = "it took too long" if isinstance(error, TimeoutError) else _why(error)
-            after = retry.after(relay, why, clock.now())
+            # An inbox that is full is no recipient that can't be reached: there will be room.
+            after = retry.after(relay, why, clock.now(), final=not isinstance(error, InboxFull))
             if after.status == "dead":
                 _log.warning("message %s is given up after %d attempts: %s", relay.id, after.attempts, why)
             return await put_relay(store, after)

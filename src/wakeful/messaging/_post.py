@@ -31,7 +31,7 @@ from ._policy import accepts, arrival, may_write
 
 __all__ = ["MAX_PENDING_MAIL", "Post"]
 
-# Of the 1,000 items that an inbox holds; the rest is left for answers and for what comes of tasks.
+# Of the 1,000 items that an inbox holds; the rest is left for what people send.
 MAX_PENDING_MAIL = 900
 
 MAX_THREAD_ID_BYTES = 128
@@ -66,8 +66,10 @@ class Post:
         return ThreadMail(self, act)
 
     def divert(self, act: Activation, item: InboxItem) -> Relay:
-        """The relay by which a message goes that an inbox has no room for."""
-        return relay_of(Parcel(item=item), "", act.identity.thread_id, act.identity.run_id, act.now)
+        """The relay by which an item goes that an inbox has no room for. A message's has its id, by which it is
+        known if it is given up; others may be told again under theirs."""
+        relay = relay_of(Parcel(item=item), "", act.identity.thread_id, act.identity.run_id, act.now)
+        return relay if item.kind == "input" else replace(relay, id=new_id())
 
     def policy_of(self, agent_id: str | None) -> Messages:
         """What an agent allows; one of another process is taken to allow what agents do by default."""
@@ -158,8 +160,8 @@ class ThreadMail:
                     "recipient_unavailable", f"task {to.name!r:.80} has no inbox: it isn't an agent here"
                 )
             return _Place(task.target_thread, "child", task)
-        if len(to.thread_id.encode()) > MAX_THREAD_ID_BYTES:
-            raise ToolError(f"a thread id has at most {MAX_THREAD_ID_BYTES} bytes")
+        if not 1 <= (size := len(to.thread_id.encode())) <= MAX_THREAD_ID_BYTES:
+            raise ToolError(f"a thread id has 1 to {MAX_THREAD_ID_BYTES} bytes, not {size}: {to.thread_id!r:.60}")
         if to.thread_id.startswith(SCHEDULE):
             raise _Refused("recipient_unavailable", f"thread {to.thread_id!r} is a schedule's: no agent is there")
         # Who somebody is doesn't depend on how they are addressed.

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from ..errors import Conflict, InboxFull, InboxMoved, Repeated, StaleFence
+from ..errors import Conflict, InboxMoved, Repeated, StaleFence
 from ..types.codec import encode
 from ..types.ids import now_ms
 from ..types.runs import PRIORITY, RunRecord
@@ -19,7 +19,7 @@ from ._plain import PUT_LOG, Known, log_row, write_plain
 from ._protocol import Commit, Committed, InboxItem
 from ._relays import Relay, check_revision
 from ._rows import Packer, call_body, entries_of
-from ._rules import IDLE_WAKES, MAX_PENDING, answers, due_time, not_idle, root_of, wakes_of, woken, writes
+from ._rules import IDLE_WAKES, answers, due_time, no_room, not_idle, room_for, root_of, wakes_of, woken, writes
 
 __all__ = ["apply"]
 
@@ -381,10 +381,8 @@ def _deliver(write: _Write, item: InboxItem, own: _Thread) -> None:
     parent = item.lineage.parent_thread_id if item.lineage is not None else None
     thread = own if at_home else _find(write, item.thread_id) or _create(write, item.thread_id, parent)
     sql = "SELECT count(*) FROM inbox WHERE thread = ? AND status = 'pending'"
-    if write.run(sql, (thread.no,)).fetchone()[0] >= MAX_PENDING:
-        raise InboxFull(
-            f"the inbox of thread {item.thread_id!r} has {MAX_PENDING:,} pending items; try again later"
-        )
+    if write.run(sql, (thread.no,)).fetchone()[0] >= room_for(item):
+        raise no_room(item.thread_id)
     thread.inbox_head += 1
     force_setattr(item, "position", thread.inbox_head)
     blobs: dict[str, bytes] = {}

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from msgspec.structs import force_setattr, replace
 
-from ..errors import Conflict, InboxFull, InboxMoved, Repeated, StaleFence
+from ..errors import Conflict, InboxMoved, Repeated, StaleFence
 from ..types.codec import cleaned, encode
 from ..types.ids import now_ms
 from ..types.runs import RunRecord
@@ -39,7 +39,7 @@ from ._protocol import (
     ThreadRecord,
 )
 from ._relays import check_revision
-from ._rules import MAX_PENDING, not_idle, writes
+from ._rules import no_room, not_idle, room_for, writes
 
 __all__ = ["MemoryLease", "MemoryStore"]
 
@@ -170,10 +170,8 @@ class MemoryStore(MemoryReading):
             if item.thread_id == commit.thread_id:
                 waiting.difference_update(commit.taken)
             waiting.add(item.id)
-            if len(waiting) > MAX_PENDING:
-                raise InboxFull(
-                    f"the inbox of thread {item.thread_id!r} has {MAX_PENDING:,} pending items; try again later"
-                )
+            if len(waiting) > room_for(item):
+                raise no_room(item.thread_id)
 
     def _claim(self, thread: Thread, worker: str, commit: Commit, now: int) -> None:
         thread.touched = now

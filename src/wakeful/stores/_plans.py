@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import force_setattr
 
-from ..errors import Conflict, InboxFull, InboxMoved, Repeated, StaleFence, StoreUnavailable
+from ..errors import Conflict, InboxMoved, Repeated, StaleFence, StoreUnavailable
 from ..types.codec import cleaned, encode
 from ..types.ids import new_id
 from ..types.runs import PRIORITY, RunRecord
@@ -20,7 +20,7 @@ from ._pending import moved
 from ._protocol import Commit, Committed
 from ._relays import Relay
 from ._rows import Packer, call_body, entries_of
-from ._rules import MAX_PENDING, answers, not_idle, root_of, wakes_of, writes
+from ._rules import answers, no_room, not_idle, root_of, wakes_of, writes
 
 __all__ = ["ESCAPE", "Plan", "arguments_of", "escaped", "outcome", "plan_of", "unescaped"]
 
@@ -456,8 +456,6 @@ def outcome(plan: Plan, verdict: list[Any]) -> Committed:
             found = None if run_id is None else unescaped(run_id)
             raise Repeated(f"request {commit.request!r} was made before", found)
         case ["inbox_full", thread_id]:
-            raise InboxFull(
-                f"the inbox of thread {unescaped(thread_id)!r} has {MAX_PENDING:,} pending items; try again later"
-            )
+            raise no_room(unescaped(thread_id))
         case _:
             raise plan.problem or ValueError(f"a verdict of an unknown kind: {verdict!r:.80}")

@@ -13,9 +13,9 @@ from ._pending import PENDING_ROUTINES
 from ._plain_routines import PLAIN_ROUTINES
 from ._rare_routines import RARE_ROUTINES
 from ._relay_routines import RELAY_ROUTINES
-from ._rules import IDLE_WAKES, MAX_PENDING
+from ._rules import IDLE_WAKES, MAX_PENDING, RESERVE
 
-__all__ = ["ROUTINES_3", "ROUTINES_4"]
+__all__ = ["ROUTINES_3", "ROUTINES_4", "ROUTINES_5"]
 
 # Row locks serialise writers of threads that are there. One that isn't is locked by its name, and all names are
 # locked before any row, so that two batches never wait for each other.
@@ -27,7 +27,7 @@ $wakeful$
 
 # What a commit delivers, other threads' inboxes included. The recipients' rows are locked.
 _DELIVER = f"""
-CREATE FUNCTION deliver_v3(c jsonb, p bytea[], v_first int, v_now bigint) RETURNS jsonb
+CREATE OR REPLACE FUNCTION deliver_v3(c jsonb, p bytea[], v_first int, v_now bigint) RETURNS jsonb
 LANGUAGE plpgsql AS $wakeful$
 DECLARE
     v_tenant text := c->>'tenant';
@@ -53,7 +53,9 @@ BEGIN
             INSERT INTO threads (tenant, id, parent, created_at, updated_at)
                 VALUES (v_tenant, e.thread, e.parent, v_now, v_now) RETURNING * INTO t;
         END IF;
-        IF (SELECT count(*) FROM inbox WHERE thread = t.no AND status = 'pending') >= {MAX_PENDING} THEN
+        IF (SELECT count(*) FROM inbox WHERE thread = t.no AND status = 'pending')
+            >= (CASE e.kind WHEN 'input' THEN {MAX_PENDING} ELSE {MAX_PENDING + RESERVE} END)
+        THEN
             RAISE EXCEPTION USING ERRCODE = 'WK001', MESSAGE = jsonb_build_array('inbox_full', e.thread)::text;
         END IF;
         INSERT INTO inbox (tenant, id, thread, kind, wake, position, run, status, priority, at, agent, payload)
@@ -385,3 +387,6 @@ ROUTINES_3 = (
 
 # These take more than they did, and serve clients of version 3 as before.
 ROUTINES_4 = (_COMMIT_ONE, *PLAIN_ROUTINES)
+
+# An inbox has a reserve.
+ROUTINES_5 = (_DELIVER,)

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..errors import Conflict
+from ..errors import Conflict, InboxFull
 from ..types.events import MessageAdded
 from ..types.messages import Message
 from ..types.runs import RunRecord
-from ._protocol import Commit
+from ._protocol import Commit, InboxItem
 
 __all__ = [
     "IDLE_WAKES",
     "MAX_PENDING",
+    "RESERVE",
     "answers",
     "due_time",
+    "no_room",
     "not_idle",
+    "room_for",
     "root_of",
     "wakes_of",
     "woken",
@@ -23,6 +26,8 @@ __all__ = [
 ]
 
 MAX_PENDING = 1000
+# How much more an inbox holds of what isn't input: answers, what comes of tasks, to stop. No sender can use it up.
+RESERVE = 100
 IDLE_WAKES = "queue steer"
 
 
@@ -45,6 +50,18 @@ def writes(commit: Commit) -> bool:
 def not_idle(commit: Commit) -> Conflict:
     """What a commit is told that was for an idle thread."""
     return Conflict(f"thread {commit.thread_id!r} has an owner or an open run, or was given this before")
+
+
+def room_for(item: InboxItem) -> int:
+    """How many items may be pending in an inbox that takes this one too, with it."""
+    return MAX_PENDING if item.kind == "input" else MAX_PENDING + RESERVE
+
+
+def no_room(thread_id: str) -> InboxFull:
+    """What a commit is told whose item finds no room."""
+    return InboxFull(
+        f"the inbox of thread {thread_id!r} has {MAX_PENDING:,} pending items or more; try again later", thread_id
+    )
 
 
 def answers(commit: Commit) -> bool:

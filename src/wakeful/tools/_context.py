@@ -338,8 +338,11 @@ class ToolContext(Struct, eq=False):
     def _seed(self, state: Any) -> dict[str, bytes]:
         if state is not None and not isinstance(state, Mapping):
             raise InvalidInput(f"state is a dict of state keys and values, not {state!r:.80}")
-        given = cast(Mapping[AnyKey, Any], state or {})
-        return {key.name: self._seeded(key, value) for key, value in given.items()}
+        seed: dict[str, bytes] = {}
+        for key, value in cast(Mapping[AnyKey, Any], state or {}).items():
+            encoded = self._seeded(key, value)  # What isn't a key has no name either, and is refused here.
+            seed[key.name] = encoded
+        return seed
 
     async def send(self, to: Addressee, text: str) -> Receipt:
         """Write to another agent: `"parent"`, a task that works for this thread, or a `Recipient`.
