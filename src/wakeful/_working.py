@@ -95,8 +95,8 @@ class Working(Deciding):
         of `Runtime(tasks=...)` with its arguments.
 
         The `thread` that owns it is told when it is done: a run there at its next step, else the next one, or with
-        `wake="run"` one that begins for it; the `name` is for that thread. Repeating a `request_id` begins nothing, and finds the task. Arguments
-        whose names are options here go into `arguments`.
+        `wake="run"` one that begins for it; the `name` is for that thread. Repeating a `request_id` begins
+        nothing, and finds the task. Arguments whose names are options here go into `arguments`.
         """
         with closing(target):
             self._bind()

@@ -10,19 +10,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from time import monotonic
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, TypeVar
 
 from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import replace
 
-from ..agents import Hook
 from ..bus import Channel
-from ..errors import InboxFull, RuntimeClosed, StoreError, explain
+from ..errors import RuntimeClosed, StoreError, explain
 from ..plugins import HookContext, Step
-from ..state import SentNotice, State
-from ..stores import Commit, Committed, InboxItem, number
-from ..types.events import Event, MessageAdded
+from ..state import State
+from ..stores import InboxItem
 from ..types.messages import Message
 from ..types.runs import (
     Failed,
@@ -30,6 +27,7 @@ from ..types.runs import (
 )
 from . import _boundaries, _calls, _inference
 from ._asking import Asking
+from ._committing import Committer
 from ._context import Fitting
 from ._draft import Draft
 from ._environment import Environment, Host, rules_of
@@ -57,9 +55,8 @@ from ._moves import (
     next_move,
 )
 from ._needs import agent_of
-from ._phases import run_actions, run_hooks
 from ._watch import Watch
-from ._writer import ACTIONS, Writer
+from ._writer import ACTIONS
 
 __all__ = ["Activation"]
 
@@ -70,7 +67,7 @@ H = TypeVar("H", bound=HookContext)
 MAX_TROUBLES = 8
 
 
-class Activation(Writer):
+class Activation(Committer):
     """A run while it runs: owns its tool calls, its draft and its place in the thread."""
 
     # Every step reads these a hundred times: slots are several times faster than a dict.
@@ -87,12 +84,7 @@ class Activation(Writer):
         "apart",
         "asking",
         "attached",
-        "channel",
-        "clock",
-        "env",
         "fitting",
-        "head",
-        "inbox_head",
         "interrupted",
         "left",
         "ordered",
@@ -336,117 +328,6 @@ class Activation(Writer):
         if hooks := [h for h in self.agent.hooks["activate"] if not self.view.run.steps]:
             await self.phase("activate", hooks, Step)
         await self.phase("run_start", self.agent.hooks["run_start"], Step)
-
-    # -- committing ------------------------------------------------------------------------------------------
-
-    async def flush(self, *, release: bool = False, inbox_head: int | None = None, unsynced: bool = False) -> None:
-        """Commit the draft, then show its events and deliver its notices. With `unsynced` the run goes on before
-        the commit is safe from a loss of power, if nobody is shown or sent anything of it."""
-        draft = self.draft
-        if not (draft.log or release or draft):
-            return
-        store, notices = self.env.store, draft.notices
-        commit = draft.commit(self.now, release, inbox_head)
-        try:
-            committed = await (self._write(commit, unsynced) if store.durable else store.commit(commit))
-        except BaseException as error:
-            draft.put_back(commit)
-            if isinstance(error, InboxFull) and self._divert(error):
-                await self.flush(release=release, inbox_head=inbox_head, unsynced=unsynced)
-                return
-            raise
-        self.head = committed.head
-        number(commit.log, committed.head)
-        if commit.more:
-            draft.clear(commit, committed)
-            if commit.inbox or commit.relays:
-                self._send(commit)
-        if draft.begun is not None:
-            draft.tell_begun()
-        if committed.inbox_head > self.inbox_head and not release:
-            await self.catch_up()
-        channel = self.channel
-        if (channel.readers or channel.above) and channel.watched():
-            self._publish(commit.log)
-        for notice in notices:
-            await self._deliver(notice)
-        if store.durable and not release and self.being_cancelled():
-            await asyncio.sleep(0)  # A commit can't be interrupted: what came meanwhile is heard of now.
-
-    def _divert(self, full: InboxFull) -> bool:
-        """Have relays take what an inbox has no room for: what the run did is written once, and what it has to tell
-        goes on its way when there is room. False if there is no such thing."""
-        return self.draft.divert(full.thread_id, lambda item: self.env.post.divert(self, item))
-
-    def _send(self, commit: Commit) -> None:
-        """Tell those whom a commit has something for."""
-        for item in commit.inbox:
-            self.env.children.wake(item.thread_id)
-        if commit.relays:
-            self.env.post.look()
-
-    async def _write(self, commit: Commit, unsynced: bool) -> Committed:
-        """Give a commit to a store that takes its time for it."""
-        env, draft = self.env, self.draft
-        if unsynced:
-            shown = self.channel.readers or self.channel.above
-            commit.unsynced = not (shown or draft.more or draft.claim is not None)
-        if (timed := env.timed) is None:
-            return await env.store.commit(commit)
-        began = monotonic()
-        try:
-            committed = await env.store.commit(commit)
-        except Exception as error:
-            timed(monotonic() - began, error)
-            raise
-        timed(monotonic() - began, None)
-        return committed
-
-    def _publish(self, logged: Sequence[Message | Event]) -> None:
-        for entry in logged:
-            if type(entry) is Message:
-                entry = MessageAdded(self.identity, entry.seq, entry.created_at, entry)
-            self.channel.publish(cast(Event, entry))
-
-    async def _deliver(self, notice: SentNotice) -> None:
-        handler = self.env.registry.catalog.notices[notice.name]
-        try:
-            await handler.function(handler.payload.decode(notice.payload))
-        except Exception as error:
-            self.note(error, f"notice {notice.name!r}")
-
-    # -- hooks -----------------------------------------------------------------------------------------------
-
-    async def phase(
-        self,
-        name: str,
-        hooks: tuple[Hook, ...] | list[Hook],
-        kind: type[H],
-        prepare: Callable[[H], None] | None = None,
-    ) -> list[H]:
-        """Run a phase's hooks and actions. What came before is committed first."""
-        if not hooks and ACTIONS not in self.state.values:
-            return []
-        await self.flush()
-        contexts: list[H] = []
-
-        def context(hook: Hook) -> H:
-            snapshot, run = self.state.snapshot(), self.view.run
-            ctx = kind(self.identity, run.steps, snapshot, run.principal, self.env.registry.catalog, hook.config)
-            if prepare is not None:
-                prepare(ctx)
-            return ctx
-
-        if hooks:
-            contexts = await run_hooks(name, hooks, context, self.apply)
-            self.now = self.clock.now()
-        if ACTIONS in self.state.values:
-            catalog, configs = self.env.registry.catalog, self.agent.configs
-            done, problems = await run_actions(name, catalog, configs, self.state, context, self.apply)
-            contexts += done
-            for problem in problems:
-                self.note(problem, name)
-        return contexts
 
     # -- the inbox and the agent ------------------------------------------------------------------------------
 

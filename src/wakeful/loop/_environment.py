@@ -13,7 +13,7 @@ from ..context import Gauges
 from ..models import Patience
 from ..stores import InboxItem, Relay, Store
 from ..tools import ChildRequest, ChildResult, Mail, SpawnRequest, ToolContext, ToolThreads
-from ..types.runs import TaskRecord
+from ..types.runs import Identity, TaskRecord
 from ._moves import Rules
 from ._watch import Watches
 
@@ -88,7 +88,7 @@ class Post(Protocol):
         """The mail of one run."""
         ...
 
-    def divert(self, act: Activation, item: InboxItem) -> Relay:
+    def divert(self, run: Identity, item: InboxItem, now: int) -> Relay:
         """The relay by which an item goes that an inbox has no room for."""
         ...
 

@@ -65,10 +65,10 @@ class Post:
         """The mail of one run."""
         return ThreadMail(self, act)
 
-    def divert(self, act: Activation, item: InboxItem) -> Relay:
+    def divert(self, run: Identity, item: InboxItem, now: int) -> Relay:
         """The relay by which an item goes that an inbox has no room for. A message's has its id, by which it is
         known if it is given up; others may be told again under theirs."""
-        relay = relay_of(Parcel(item=item), "", act.identity.thread_id, act.identity.run_id, act.now)
+        relay = relay_of(Parcel(item=item), "", run.thread_id, run.run_id, now)
         return relay if item.kind == "input" else replace(relay, id=new_id())
 
     def policy_of(self, agent_id: str | None) -> Messages:
