@@ -374,7 +374,9 @@ class Reading:
         return self.metrics.text()
 
     async def readiness(self) -> str | None:
-        """Why the store can't be used at present; None if it can."""
+        """Why it can't be given work at present: it drains, or the store can't be used; None if it can."""
+        if self._dispatch.closed:
+            return "it was told to stop, and claims and begins nothing more"
         try:
             async with asyncio.timeout(READY_SECONDS):
                 await self._store.head("")

@@ -70,6 +70,7 @@ class _Shared(Struct, eq=False):
     book: TaskBook
     tenants: dict[str, Runtime] = {}
     loop: asyncio.AbstractEventLoop | None = None
+    draining: bool = False
     closed: bool = False
     # The process that its threads and connections are in, once it has any: a fork of that has only its memory.
     process: object | None = None
@@ -261,6 +262,8 @@ class Runtime(Running):
             tenant=tenant,
             execute=shared.execute,
         )
+        if shared.draining:
+            self._dispatch.stop()
         shared.signals.add(tenant, self._dispatch)
         shared.tenants[tenant] = self
 
@@ -314,12 +317,13 @@ class Runtime(Running):
         other process: there it is waited for, and `close` cancels the rest.
         """
         shared = self._shared
-        await shared.keeper.stop()
+        shared.draining = True
         dispatchers = [runtime._dispatch for runtime in shared.tenants.values()]
-        if shared.env.store.durable:
-            return await drain(dispatchers, grace)
         for dispatch in dispatchers:
             dispatch.stop()
+        await shared.keeper.stop()
+        if shared.env.store.durable:
+            return await drain(dispatchers, grace)
         ends = [act.ended() for dispatch in dispatchers for act in dispatch.active.values()]
         if ends:
             await asyncio.wait(ends, timeout=grace)
