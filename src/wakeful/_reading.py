@@ -375,8 +375,6 @@ class Reading:
 
     async def readiness(self) -> str | None:
         """Why it can't be given work at present: it drains, or the store can't be used; None if it can."""
-        if self._dispatch.closed:
-            return "it was told to stop, and claims and begins nothing more"
         try:
             async with asyncio.timeout(READY_SECONDS):
                 await self._store.head("")
@@ -384,7 +382,7 @@ class Reading:
             return str(error)
         except (StoreError, TimeoutError) as error:
             return f"the store doesn't answer: {explain(error)}"
-        return None
+        return "it was told to stop, and claims and begins nothing more" if self._dispatch.closed else None
 
     @property
     def metrics(self) -> Metrics:

@@ -190,7 +190,7 @@ class Runtime(Running):
             env.clock,
             self._carried,
             self._retry,
-            lambda tenant, thread: self.tenant(tenant)._dispatch.wake(thread),
+            lambda tenant, item: self.tenant(tenant)._dispatch.wake(item.thread_id, item.agent_id),
         )
         signals = Signals(open_bus(self._bus_given), owner, lambda: self._shared.keeper)
         keeper = Keeper(
@@ -201,6 +201,7 @@ class Runtime(Running):
             lambda tenant: self.tenant(tenant)._dispatch,
             (*agents, *EVERYWHERE),
             capacity,
+            {*env.registry.agents, *book.agent_ids}.difference(agents),
         )
         process = None
         if env.store.durable:

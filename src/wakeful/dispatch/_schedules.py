@@ -126,7 +126,7 @@ async def fire(dispatch: Dispatcher, stored: ThreadView, run: RunRecord, fence: 
         commit.inbox = ()
         await dispatch.env.store.commit(commit)
     for item in commit.inbox:
-        dispatch.wake(item.thread_id)
+        dispatch.wake(item.thread_id, item.agent_id)
     dispatch.keeper.look()
 
 
