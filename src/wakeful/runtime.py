@@ -218,8 +218,9 @@ class Runtime(Running):
         capacity: Capacity | None = None,
         execute: bool = True,
     ) -> Runtime:
-        """A runtime with the same agents, models and tools that claims only what these agents are for, within this
-        capacity, and perhaps on another store and bus. Take it instead of this one, before anything has run."""
+        """A runtime with the same agents, models and tools that runs only these agents, or tasks (`task:NAME`),
+        within this capacity, and perhaps on another store and bus; others are left to other processes. Take it
+        instead of this one, before anything has run."""
         self._check_open()
         shared = self._shared
         if shared.loop is not None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from loop.helpers import soon, until
@@ -26,6 +27,7 @@ from wakeful import (
 )
 from wakeful.bus import MemoryBus
 from wakeful.dispatch import _keeper
+from wakeful.server import app, lifespan
 from wakeful.stores import Store
 
 LIMITS = [Capacity(running=2), Capacity(per_tenant=2), Capacity(per_agent={"agent": 2})]
@@ -83,6 +85,26 @@ async def test_what_is_run_started_and_sent_beyond_a_limit_waits_its_turn(
         await all_done(runtime, 9)
         assert (gauge.most, gauge.asked) == (2, 9)
         assert runtime.metrics.active == 0
+
+
+async def test_a_server_has_no_more_at_once_than_there_is_room_for(store: Store | None) -> None:
+    gauge = Gauge()
+    runtime = Runtime([gauge.agent()], store=store, capacity=Capacity(running=1))
+    served = app(runtime)
+    transport = httpx.ASGITransport(served)
+
+    async def ask(client: httpx.AsyncClient, number: int) -> str:
+        message = {"messageId": f"m{number}", "role": "ROLE_USER", "parts": [{"text": "go"}]}
+        asked = {"jsonrpc": "2.0", "id": number, "method": "SendMessage", "params": {"message": message}}
+        answer = await client.post("/a2a/agent", headers={"A2A-Version": "1.0"}, json=asked)
+        return answer.json()["result"]["task"]["status"]["state"]
+
+    async with lifespan(served), httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        asking = [asyncio.create_task(ask(client, number)) for number in range(4)]
+        await until(lambda: gauge.now == 1)
+        gauge.free.set()
+        assert await asyncio.wait_for(asyncio.gather(*asking), 10) == ["TASK_STATE_COMPLETED"] * 4
+    assert (gauge.most, gauge.asked) == (1, 4)
 
 
 async def test_while_there_is_room_nothing_is_left_to_be_claimed(store: Store | None) -> None:
@@ -307,11 +329,9 @@ async def test_a_worker_of_some_agents_leaves_to_others_what_its_runs_write_spaw
     assert gauge.asked == 8
 
 
-@pytest.mark.parametrize(
-    "capacity", [Capacity(per_agent={"agent": 1}), Capacity(running=8, per_agent={"agent": 1})]
-)
-async def test_an_agent_s_limit_holds_for_messages_and_schedules(store: Store | None, capacity: Capacity) -> None:
-    gauge = Gauge()
+@pytest.mark.parametrize("running", [None, 8])
+async def test_an_agent_s_limit_holds_for_messages_and_schedules(store: Store | None, running: int | None) -> None:
+    gauge, capacity = Gauge(), Capacity(running=running, per_agent={"agent": 1})
     made = office(gauge)
     async with Runtime(**made, store=store, capacity=capacity) as runtime:
         await soon(runtime.run("writer", "write"))

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from loop.helpers import Hold, Scripted, assert_settled, holding, soon, until
-from wakeful import Agent, Capacity, MemoryStore, Overloaded, Runtime, call
+from wakeful import Agent, Capacity, FunctionModel, MemoryStore, Overloaded, Runtime, call
 from wakeful.errors import RunGivenUp, RuntimeClosed, UsageError
 from wakeful.server import app, lifespan
 from wakeful.stores import MAX_ATTEMPTS, Commit, Fence
@@ -105,10 +105,11 @@ async def test_a_run_that_is_about_to_end_ends_here(scripted: Scripted, tmp_path
 
 @pytest.mark.parametrize("durable", [True, False])
 async def test_from_the_moment_it_drains_it_is_not_ready_and_takes_nothing_on_for_any_tenant(
-    scripted: Scripted, tmp_path: Path, durable: bool
+    tmp_path: Path, durable: bool
 ) -> None:
     hold = Hold()
-    made = agent(scripted, call("wait"), "done", tools=(holding(hold),))
+    model = FunctionModel(lambda request: call("wait") if request.messages[-1].role == "user" else "done")
+    made = Agent("agent", model=model, tools=[holding(hold)])
     runtime = Runtime([made], store=tmp_path / "store.db" if durable else None)
     served = app(runtime)
     transport = httpx.ASGITransport(served)
