@@ -381,7 +381,7 @@ class Reading:
         return self.metrics.text()
 
     async def readiness(self) -> str | None:
-        """Why the store can't be used at present; None if it can."""
+        """Why it can't be given work at present: it drains, or the store can't be used; None if it can."""
         try:
             async with asyncio.timeout(READY_SECONDS):
                 await self._store.head("")
@@ -389,7 +389,7 @@ class Reading:
             return str(error)
         except (StoreError, TimeoutError) as error:
             return f"the store doesn't answer: {explain(error)}"
-        return None
+        return "it was told to stop, and claims and begins nothing more" if self._dispatch.closed else None
 
     @property
     def metrics(self) -> Metrics:

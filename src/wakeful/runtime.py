@@ -71,6 +71,7 @@ class _Shared(Struct, eq=False):
     book: TaskBook
     tenants: dict[str, Runtime] = {}
     loop: asyncio.AbstractEventLoop | None = None
+    draining: bool = False
     closed: bool = False
     # How many `async with` blocks are open, of all its handles.
     inside: int = 0
@@ -192,7 +193,7 @@ class Runtime(Running):
             env.clock,
             self._carried,
             self._retry,
-            lambda tenant, thread: self.tenant(tenant)._dispatch.wake(thread),
+            lambda tenant, item: self.tenant(tenant)._dispatch.wake(item.thread_id, item.agent_id),
         )
         signals = Signals(open_bus(self._bus_given), owner, lambda: self._shared.keeper)
         keeper = Keeper(
@@ -203,6 +204,7 @@ class Runtime(Running):
             lambda tenant: self.tenant(tenant)._dispatch,
             (*agents, *EVERYWHERE),
             capacity,
+            {*env.registry.agents, *book.agent_ids}.difference(agents),
         )
         process = None
         if env.store.durable:
@@ -219,8 +221,9 @@ class Runtime(Running):
         capacity: Capacity | None = None,
         execute: bool = True,
     ) -> Runtime:
-        """A runtime with the same agents, models and tools that claims only what these agents are for, within this
-        capacity, and perhaps on another store and bus. Take it instead of this one, before anything has run."""
+        """A runtime with the same agents, models and tools that runs only these agents, or tasks (`task:NAME`),
+        within this capacity, and perhaps on another store and bus; others are left to other processes. Take it
+        instead of this one, before anything has run."""
         self._check_open()
         shared = self._shared
         if shared.loop is not None:
@@ -264,6 +267,8 @@ class Runtime(Running):
             tenant=tenant,
             execute=shared.execute,
         )
+        if shared.draining:
+            self._dispatch.stop()
         shared.signals.add(tenant, self._dispatch)
         shared.tenants[tenant] = self
 
@@ -327,12 +332,13 @@ class Runtime(Running):
         other process: there it is waited for, and `close` cancels the rest.
         """
         shared = self._shared
-        await shared.keeper.stop()
+        shared.draining = True
         dispatchers = [runtime._dispatch for runtime in shared.tenants.values()]
-        if shared.env.store.durable:
-            return await drain(dispatchers, grace)
         for dispatch in dispatchers:
             dispatch.stop()
+        await shared.keeper.stop()
+        if shared.env.store.durable:
+            return await drain(dispatchers, grace)
         ends = [act.ended() for dispatch in dispatchers for act in dispatch.active.values()]
         if ends:
             await asyncio.wait(ends, timeout=grace)

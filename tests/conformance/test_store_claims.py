@@ -83,6 +83,21 @@ async def test_only_agents_that_the_worker_knows_are_claimed_and_others_wait_to_
         assert await claimed(store, "w2", agents=["strange"]) == ["b1"]
 
 
+async def test_what_a_run_s_commit_puts_into_another_inbox_is_due_for_whom_that_names(
+    open_store: StoreFactory,
+) -> None:
+    async with open_store() as store:
+        await enqueue(store, "t1", priority=7)
+        (one,) = (await claim(store)).claimed
+        told = [item("i-t2", "t2", agent_id="other", priority=9), item("i-t3", "t3", agent_id="other")]
+        run = record(thread_id="t1", priority=7)
+        await store.commit(Commit("t1", identity(), fence(one), [message()], [run], inbox=told))
+        seen = {due.thread_id: due for due in await store.dispatches()}
+        assert (seen["t2"].agent_id, seen["t2"].priority) == ("other", 9)
+        assert await claimed(store) == []
+        assert await claimed(store, agents=["other"], per_agent={"other": 1}) == ["t2"]
+
+
 async def test_a_lower_priority_comes_first_then_who_waits_longest(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await enqueue(store, "slow", priority=200)

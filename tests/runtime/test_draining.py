@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import httpx
 import pytest
 
 from loop.helpers import Hold, Scripted, assert_settled, holding, soon, until
-from wakeful import Agent, Capacity, MemoryStore, Overloaded, Runtime, call
+from wakeful import Agent, Capacity, FunctionModel, MemoryStore, Overloaded, Runtime, call
 from wakeful.errors import RunGivenUp, RuntimeClosed, UsageError
+from wakeful.server import app, lifespan
 from wakeful.stores import MAX_ATTEMPTS, Commit, Fence
 from wakeful.types.events import RunStart
 
@@ -99,6 +101,32 @@ async def test_a_run_that_is_about_to_end_ends_here(scripted: Scripted, tmp_path
     await soon(asyncio.gather(run, stopping, return_exceptions=True))
     assert (await runtime.get_run(record.id)).status == "done"
     await runtime.close()
+
+
+@pytest.mark.parametrize("durable", [True, False])
+async def test_from_the_moment_it_drains_it_is_not_ready_and_takes_nothing_on_for_any_tenant(
+    tmp_path: Path, durable: bool
+) -> None:
+    hold = Hold()
+    model = FunctionModel(lambda request: call("wait") if request.messages[-1].role == "user" else "done")
+    made = Agent("agent", model=model, tools=[holding(hold)])
+    runtime = Runtime([made], store=tmp_path / "store.db" if durable else None)
+    served = app(runtime)
+    transport = httpx.ASGITransport(served)
+    async with lifespan(served), httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        assert (await client.get("/readyz")).status_code == 200
+        await runtime.start("agent", "go", thread="t")
+        await soon(hold.reached.wait())
+        draining = asyncio.create_task(runtime.drain(30))
+        await asyncio.sleep(0)
+        said = await client.get("/readyz")
+        assert (said.status_code, "begins nothing more" in said.text) == (503, True)
+        with pytest.raises(RuntimeClosed):
+            await runtime.tenant("new").run("agent", "more")
+        hold.released.set()
+        await soon(draining)
+        assert (await client.get("/readyz")).status_code == 503
+        assert (await client.get("/healthz")).status_code == 200
 
 
 # -- capacity ------------------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ def serve(
     ] = False,
     no_auth: Annotated[bool, typer.Option("--no-auth", help="Let everybody in who reaches the address.")] = False,
     concurrency: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="How many runs it claims at once; all that is due.")
+        int | None, typer.Option(min=1, metavar="N", help="How many runs it has at once; others wait.")
     ] = None,
     workers: Annotated[
         bool, typer.Option("--workers/--no-workers", help="Run agents here, or leave that to other processes.")

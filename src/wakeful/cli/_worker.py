@@ -41,7 +41,10 @@ def worker(
     concurrency: Concurrency = CONCURRENCY,
     store: StoreUrl = None,
     bus: BusUrl = None,
-    agents: Annotated[str | None, typer.Option(metavar="A,B", help="The agents it runs; all by default.")] = None,
+    agents: Annotated[
+        str | None,
+        typer.Option(metavar="A,B", help="The agents it runs, and tasks as task:NAME; all by default."),
+    ] = None,
     grace: Grace = GRACE,
     health: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Answer /healthz, /readyz and /metrics there.")

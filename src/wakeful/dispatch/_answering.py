@@ -42,7 +42,8 @@ async def send(dispatch: Dispatcher, new: NewRun, policy: InputPolicy | None) ->
     """Put input into the thread's inbox, or start a run in the background if the thread is free. The receipt of a
     request that was made before is the first one's."""
     dispatch.check_open()
-    await dispatch.check_room()
+    if new.at is not None or dispatch.keeper.claims_only or dispatch.leaves(new.agent_id):
+        await dispatch.check_room()
     # Whoever is asked may begin and not be able to say so: its run is none to be rejected for, or to interrupt.
     ask = policy not in ("reject", "interrupt")
     first: InboxItem | None = None
@@ -145,7 +146,7 @@ async def _resume(dispatch: Dispatcher, run_id: str, decisions: Sequence[Decisio
     while True:
         run, stored = await _find(dispatch, run_id)
         free = not stored.thread.claimed and run.thread_id not in dispatch.active
-        if free and dispatch.execute and stored.run is run and is_answered(dispatch, stored, run):
+        if free and dispatch.runs(run.agent_id) and stored.run is run and is_answered(dispatch, stored, run):
             # An answer was left for whoever runs it: that one counts first.
             with suppress(Conflict, StaleFence):
                 act = await dispatch.opener.reopen(stored, run, "wake")
@@ -161,7 +162,7 @@ async def _resume(dispatch: Dispatcher, run_id: str, decisions: Sequence[Decisio
             return await dispatch.wait(run_id)
         items = [item_for(run.thread_id, decision) for decision in new]
         act = dispatch.active.get(run.thread_id)
-        if act is not None or stored.thread.claimed or not dispatch.execute:
+        if act is not None or stored.thread.claimed or not dispatch.runs(run.agent_id):
             for item in items:
                 await dispatch.deliver(item)
             return await _after(dispatch, act, run, items)
@@ -203,7 +204,7 @@ async def _after_that(
             return await dispatch.recall(run.id)
         if all(pending.id != item.id for item in items for pending in stored.inbox):
             return await dispatch.recall(run.id)
-        if not dispatch.execute:
+        if not dispatch.runs(run.agent_id):
             continue
         check_resumable(dispatch.env.registry, stored, open_run, [i.decision for i in stored.inbox if i.decision])
         act = await dispatch.opener.reopen(stored, open_run, "wake")
@@ -267,7 +268,7 @@ async def _cancel_unbegun(dispatch: Dispatcher, run_id: str, item: InboxItem, re
         return True
     told = InboxItem(id=new_id(), thread_id=item.thread_id, kind="cancel", run_id=run_id, reason=reason)
     await dispatch.deliver(told)
-    await dispatch.pump(item.thread_id)
+    await dispatch.pump(item.thread_id, at_once=True)  # It only stops.
     await dispatch.wait(run_id)
     return True
 
@@ -308,6 +309,7 @@ async def retry(dispatch: Dispatcher, run_id: str) -> RunResult:
     while True:
         run, stored = await _find(dispatch, run_id)
         if run.status != "done" and await dispatch.env.store.revive(run.thread_id):
+            dispatch.keeper.look()
             return await settle(dispatch, run_id)
         ending = run.outcome.termination if run.outcome is not None else None
         failed = isinstance(ending, Failed) or (

@@ -63,8 +63,7 @@ async def spawn(
             await dispatch.deliver(item)
     else:
         await _own(dispatch, record, item, child)
-        if not dispatch.execute:
-            dispatch.signals.wake(dispatch.tenant, thread_id, child.agent_id)
+        dispatch.left(item)
     if request_id is not None and (first := await store.item(request_id)) is not None and first.run_id != run_id:
         return await find_task(store, first.run_id or "")  # Somebody else made it in the same moment.
     await dispatch.pump(thread_id)

@@ -139,7 +139,7 @@ async def _write(dispatch: Dispatcher, parent: Activation, task: TaskRecord, inb
     if task.durable:
         parent.apart = True
         parent.set_run(apart=True)
-        dispatch.wake(task.target_thread)
+        dispatch.wake(task.target_thread, task.agent_id)
 
 
 async def resume(

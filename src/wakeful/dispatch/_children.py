@@ -99,9 +99,9 @@ class ChildRuns:
         """Read what the run's whole tree used."""
         await measure(self._dispatcher().env.store, act)
 
-    def wake(self, thread_id: str) -> None:
+    def wake(self, thread_id: str, agent_id: str | None = None) -> None:
         """Something was put into a thread's inbox."""
-        self._dispatcher().wake(thread_id)
+        self._dispatcher().wake(thread_id, agent_id)
 
 
 async def _run(
@@ -240,7 +240,7 @@ async def _asked_to_tell(store: Store, item: InboxItem) -> bool:
 async def _look(dispatch: Dispatcher, task: TaskRecord) -> None:
     """Wait a while for a child that this process doesn't attend to."""
     dispatch.check_open()
-    await dispatch.pump(task.target_thread)
+    await dispatch.pump(task.target_thread, at_once=True)
     act = dispatch.active.get(task.target_thread)
     if act is None:
         await asyncio.sleep(POLL)

@@ -17,11 +17,10 @@ LET_GO = 1.0
 
 
 async def drain(dispatchers: Sequence[Dispatcher], grace: float) -> int:
-    """Bring everything that runs to a step boundary and hand it over; returns how many had to be cut off."""
+    """Bring everything that runs to a step boundary and hand it over, where nothing more begins; returns how many
+    had to be cut off."""
     loop = asyncio.get_running_loop()
     until = loop.time() + grace
-    for dispatch in dispatchers:
-        dispatch.stop()
     while running := [act for dispatch in dispatchers for act in dispatch.active.values()]:
         for act in running:
             if act.stopping is None:

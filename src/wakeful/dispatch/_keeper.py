@@ -48,6 +48,7 @@ class Keeper:
         dispatcher: Callable[[str], Dispatcher],
         agents: Collection[str],
         capacity: Capacity,
+        left: Collection[str] = (),
     ) -> None:
         self.store = store
         self._signals = signals
@@ -55,7 +56,12 @@ class Keeper:
         self._clock = clock
         self._dispatcher = dispatcher
         self.agents = agents
+        # The agents that this process knows and leaves to others.
+        self.left = frozenset(left)
         self.capacity = capacity
+        # What is limited for all workers together is counted in the store, when it is claimed.
+        self._counted = capacity.per_tenant is not None or bool(capacity.per_agent)
+        self._limited = self._counted or capacity.running is not None
         self.metrics = Metrics()
         self.metrics.renewals = lambda: None if self._lease is None else self._lease.renewals
         self.metrics.bus = lambda: signals.healthy if signals.joined else None
@@ -71,8 +77,34 @@ class Keeper:
 
     @property
     def claims_only(self) -> bool:
-        """Whether all that is begun here is claimed first: where it is counted how much runs at once."""
-        return self.capacity.running is not None and self._service is not None
+        """Whether there is a limit, by which what is due is claimed before it is begun here."""
+        return self._limited and self._service is not None
+
+    @property
+    def _full(self) -> bool:
+        return self.capacity.running is not None and self.metrics.active >= self.capacity.running
+
+    def takes(self, agent_id: str) -> bool:
+        """Whether an agent's runs are begun here, and there is room for one as far as is known here."""
+        return agent_id not in self.left and not self._full
+
+    async def enter(self) -> bool:
+        """Take the place of one that is claimed, for a run that begins here with new input; False if there is none
+        that nothing else waits for."""
+        if self._counted or not await self._has_room():
+            return False
+        self.metrics.active += 1
+        return True
+
+    def leave(self) -> None:
+        """Give the place to whoever is next."""
+        self.metrics.active -= 1
+        self._looks.set()
+
+    async def _has_room(self) -> bool:
+        if self._service is not None:
+            await self._looked.wait()  # It won't be long, and then it is known what waits.
+        return self._service is not None and self._empty and not self._unsure and not self._full
 
     # -- while runs are active -------------------------------------------------------------------------------
 
@@ -90,6 +122,8 @@ class Keeper:
         if self._active == 0 and self._pulse is not None:
             self._pulse.cancel()
             self._pulse = None
+        if self._counted:
+            self._looks.set()  # Perhaps it was in the way of another.
 
     async def _beat(self) -> None:
         """Show that the event loop is alive, and bring runs what others put into their inboxes."""
@@ -179,22 +213,15 @@ class Keeper:
 
     def woken(self, wake: Wake) -> bool:
         """Another process says that a thread is due; False if it isn't one for this process."""
-        full = self.capacity.running is not None and self.metrics.active >= self.capacity.running
-        if self._service is None or full or (wake.agent_id and wake.agent_id not in self.agents):
+        if self._service is None or self._full or (wake.agent_id and wake.agent_id not in self.agents):
             return False
         self._looks.set()
         return True
 
     async def asked(self, begins: Begins) -> bool:
         """Begin a run that another process has input for, if there is room that nothing else waits for; True once
-        it is committed. What is limited for all workers together is counted in the store, when it is claimed."""
-        if self._service is not None:
-            await self._looked.wait()  # It won't be long, and then it is known what waits.
-        if not begins.fresh(now_ms()):
-            return False
-        limited = self.capacity.per_tenant is not None or bool(self.capacity.per_agent)
-        full = self.capacity.running is not None and self.metrics.active >= self.capacity.running
-        if self._service is None or not self._empty or self._unsure or limited or full:
+        it is committed."""
+        if self._counted or not await self._has_room() or not begins.fresh(now_ms()):
             return False
         item, dispatch = begins.item, self._dispatcher(begins.tenant)
         known = item.agent_id in self.agents and item.kind == "input" and item.message is not None
@@ -230,9 +257,8 @@ class Keeper:
 
     def _end(self, dispatch: Dispatcher, thread_id: str) -> None:
         dispatch.waking.discard(thread_id)
-        self.metrics.active -= 1
         self.rest()
-        self._looks.set()
+        self.leave()
 
     def suspect(self) -> None:
         """Something may have been claimed of which this process doesn't know."""

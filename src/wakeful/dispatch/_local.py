@@ -49,7 +49,8 @@ _log = logging.getLogger("wakeful")
 # How long a run that the present code can't go on with is left alone, in seconds.
 PUT_OFF = 30.0
 
-# The threads whose runs the present code is part of: a tool, a hook, or what they started.
+# The threads whose runs the present code is part of: a tool, a hook, or what they started. An empty name stands
+# before what was started, and isn't waited for.
 _inside: ContextVar[tuple[str, ...]] = ContextVar("wakeful_threads", default=())
 
 
@@ -112,23 +113,36 @@ class Dispatcher:
                 f"thread {thread_id!r} is running this very call, which would wait for itself; use another "
                 "thread, ctx.run_agent(...), or send(...) to leave the thread a message"
             )
+        if begun is not None and (inside := _inside.get()):
+            _inside.set((*inside, ""))  # In a task of its own.
         if first is not None:
             return await self._again(new, first, opened, begun)
         stored = await self.env.store.load(thread_id) if self.execute and not fresh else None
         run_id = new.run_id
         while True:
             try:
-                act: Activation | None = None
-                if self.execute and thread_id not in self.active:
-                    act = self.opener.new(new, None, []) if stored is None else await open_for(self, new, stored)
-                if opened is not None:
-                    opened(new.run_id if act is None else act.identity.root_run_id)
+                act, place = None, None
+                try:
+                    if self.execute and thread_id not in self.active and new.agent_id not in self.keeper.left:
+                        place = await self._place(stored) if self.keeper.claims_only else None
+                        if place is False:
+                            pass  # It has its turn among all that is due.
+                        elif stored is None:
+                            act = self.opener.new(new, None, [])
+                        else:
+                            act = await open_for(self, new, stored)
+                    if opened is not None:
+                        opened(new.run_id if act is None else act.identity.root_run_id)
+                    if act is not None:
+                        run_id = act.identity.run_id
+                        if begun is not None:
+                            act.draft.begun = begun
+                        await act.drive(self)
+                finally:
+                    if place:
+                        self.keeper.leave()
                 if act is None:
                     return await self.turns.wait(new, begun)
-                run_id = act.identity.run_id
-                if begun is not None:
-                    act.draft.begun = begun
-                await act.drive(self)
                 result = self.result(act)
                 return result if result.status == "done" else await self.whole(result, act)
             except Conflict:
@@ -137,6 +151,19 @@ class Dispatcher:
                 return await self.run(new, fresh=fresh, opened=opened, begun=begun)
             except StaleFence:
                 return await self.wait(run_id)  # Another process took the thread over, and goes on with the run.
+
+    async def _place(self, stored: ThreadView | None) -> bool | None:
+        """Whether there is a place for what new input begins. None if it needs none: it goes on with a run that is
+        open, or takes its place; or a run of this process waits for it, which has one."""
+        if (stored is not None and stored.run is not None) or self.within():
+            return None
+        return await self.keeper.enter()
+
+    @staticmethod
+    def within() -> bool:
+        """Whether the present code is part of a run in this process, which waits for it."""
+        inside = _inside.get()
+        return bool(inside) and bool(inside[-1])
 
     async def _again(
         self,
@@ -163,7 +190,10 @@ class Dispatcher:
         # Not the item itself: one of that id may have been taken in long ago, and then there is nothing to hear.
         if item.thread_id in self.active:
             await self.hear(item.thread_id, committed.inbox_head)
-        elif self.signals.joined:
+            return
+        if self.keeper.claims_only:
+            self.keeper.look()
+        if self.signals.joined:
             self._spawn(self.signals.tell(self, item.thread_id, item.agent_id))
 
     async def offer(self, item: InboxItem, *, ask: bool = False) -> bool:
@@ -178,9 +208,24 @@ class Dispatcher:
             await self.env.store.commit(Commit(thread_id=item.thread_id, inbox=[item], idle=True))
         except Conflict:
             return False  # Perhaps because one who was asked began with it, and couldn't say so.
-        if not self.execute:
-            self.signals.wake(self.tenant, item.thread_id, item.agent_id or "")
+        self.left(item)
         return True
+
+    def left(self, item: InboxItem) -> None:
+        """Input was put into the inbox of a thread that nobody runs: whoever may claim it hears of it, unless that
+        is begun here."""
+        if self.keeper.claims_only:
+            self.keeper.look()
+        if self.leaves(item.agent_id or ""):
+            self.signals.wake(self.tenant, item.thread_id, item.agent_id or "")
+
+    def runs(self, agent_id: str) -> bool:
+        """Whether an agent's runs are run here, and not left to other processes."""
+        return self.execute and agent_id not in self.keeper.left
+
+    def leaves(self, agent_id: str) -> bool:
+        """Whether what is due for an agent is left to other processes, now or always."""
+        return not self.execute or not self.keeper.takes(agent_id)
 
     async def check_room(self) -> None:
         """Refuse input where as much waits for a worker as may."""
@@ -200,24 +245,27 @@ class Dispatcher:
         if stored is not None and self.active.get(thread_id) is act:
             act.deliver(stored.inbox, stored.thread.inbox_head)
 
-    def wake(self, thread_id: str) -> None:
-        """Something was put into a thread's inbox: whoever runs it here hears of it, or it is gone on with."""
+    def wake(self, thread_id: str, agent_id: str | None = None) -> None:
+        """Something was put into a thread's inbox, for an agent's run if it names one: whoever runs it here hears
+        of it, or it is gone on with."""
         if self.closed:
             return
         if self.keeper.claims_only and thread_id not in self.active:
             self.keeper.look()  # It has its turn among all that is due.
+            if self.signals.joined:
+                self._spawn(self.signals.tell(self, thread_id, agent_id))
         else:
             self.nudged.add(thread_id)
-            self._spawn(self._nudge(thread_id))
+            self._spawn(self._nudge(thread_id, agent_id))
 
-    async def _nudge(self, thread_id: str) -> None:
+    async def _nudge(self, thread_id: str, agent_id: str | None) -> None:
         try:
             if thread_id in self.active:
                 await self.hear(thread_id, sys.maxsize)
             else:
                 await self.pump(thread_id)
                 if thread_id not in self.active and thread_id not in self.waking:
-                    await self.signals.tell(self, thread_id, None)
+                    await self.signals.tell(self, thread_id, agent_id)
         except StoreError as error:
             _log.warning("thread %r could not be looked at, and will be later: %s", thread_id, error)
         finally:
@@ -227,9 +275,10 @@ class Dispatcher:
         """Whether something goes on on a thread in this process, or is about to."""
         return thread_id in self.active or thread_id in self.waking or thread_id in self.nudged
 
-    async def pump(self, thread_id: str) -> bool:
+    async def pump(self, thread_id: str, *, at_once: bool = False) -> bool:
         """Go on with a thread that nobody runs: what waits in its inbox, a run whose owner died, a timer. True if
-        something goes on there, or will."""
+        something goes on there, or will: what has to be claimed first goes on where there is room. What is to
+        go on `at_once` hasn't: a run of this process waits for it."""
         if thread_id in self.active or thread_id in self.waking:
             return True
         stored = await self.env.store.load(thread_id)
@@ -237,12 +286,13 @@ class Dispatcher:
             return False
         if stored.thread.claimed or thread_id in self.active or thread_id in self.waking:
             return True
-        run, now = stored.run, self.env.clock.now()
+        run, now, agent_id = stored.run, self.env.clock.now(), "" if stored.run is None else stored.run.agent_id
         if stored.thread.dead:
             work = None
         elif run is None:
             item = next_input(stored, now)
             work = None if item is None or not self._knows(item) else self._turn(item, stored)
+            agent_id = agent_id if item is None else item.agent_id or ""
         elif run.waiting is None:
             work = self._wake(stored, run, "recover")
         elif is_due(stored, run, now) and not self.is_stuck(stored, run):
@@ -251,7 +301,8 @@ class Dispatcher:
             work = None
         if work is None:
             return False
-        if not self.execute:
+        left = self.keeper.claims_only or agent_id in self.keeper.left
+        if not self.execute or (left and not at_once):
             work.close()
             return True
         self.waking.add(thread_id)

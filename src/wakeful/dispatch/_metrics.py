@@ -51,7 +51,7 @@ INSTRUMENTS: dict[str, Instrument] = {
         "status",
         True,
     ),
-    "wakeful_active": Instrument("gauge", "Claimed activations that run now.", seen=True),
+    "wakeful_active": Instrument("gauge", "Activations that run now, claimed or counted as such.", seen=True),
     "wakeful_bus_up": Instrument("gauge", "1 while the bus can be used, 0 while it can't.", seen=True),
     "wakeful_queue_depth": Instrument(
         "gauge", "Dispatches of the whole store that are due and unclaimed.", "tenant", True

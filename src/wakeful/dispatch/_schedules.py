@@ -161,7 +161,7 @@ async def fire(dispatch: Dispatcher, stored: ThreadView, run: RunRecord, fence: 
         dispatch.keeper.look()
         return
     for item in commit.inbox:
-        dispatch.wake(item.thread_id)
+        dispatch.wake(item.thread_id, item.agent_id)
     dispatch.keeper.look()
 
 

@@ -138,8 +138,8 @@ class Signals:
             return
         if thread.owner is not None:
             await link.tell(thread.owner, dispatch.tenant, thread_id)
-        elif not dispatch.execute:
-            self.wake(dispatch.tenant, thread_id, agent_id or thread.last_agent_id or "")
+        elif dispatch.leaves(agent_id := agent_id or thread.last_agent_id or ""):
+            self.wake(dispatch.tenant, thread_id, agent_id)
 
     def wake(self, tenant: str, thread_id: str, agent_id: str = "") -> None:
         """A thread is due that isn't run here: one of those that serve hears of it."""

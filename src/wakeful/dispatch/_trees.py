@@ -123,6 +123,8 @@ async def _settle(dispatch: Dispatcher, run_id: str, watch: Watch) -> RunResult:
                 raise InputRetracted(
                     f"input {item.id!r} of thread {item.thread_id!r} was retracted before run {run_id} began"
                 )
+            if item is not None and dispatch.within():
+                await dispatch.pump(item.thread_id, at_once=True)
             await watch.news()
             continue
         if run.status == "done":
@@ -174,7 +176,8 @@ async def _busy(
 ) -> bool:
     """Whether something goes on on one of these threads, or may; if so, wait for a while, or until one or all of
     those that run here have ended."""
-    busy = [thread for thread in threads if thread and await dispatch.pump(thread)]
+    at_once = dispatch.within()
+    busy = [thread for thread in threads if thread and await dispatch.pump(thread, at_once=at_once)]
     if not busy:
         return False
     ends = [act.ended() for thread in busy if (act := dispatch.active.get(thread)) is not None]

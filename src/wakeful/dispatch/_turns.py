@@ -69,7 +69,7 @@ class Turns:
         if begun is not None and not begun.done():
             begun.set_result(None)
         if dispatch.execute:
-            await dispatch.pump(new.thread_id)
+            await dispatch.pump(new.thread_id, at_once=dispatch.within())
         with Watch(dispatch, new.thread_id) as watch:
             while not turn.done():
                 if new.thread_id in dispatch.active:
@@ -81,7 +81,7 @@ class Turns:
                     if run_id is not None:
                         return await settle(dispatch, run_id, watch)
                     if dispatch.execute:
-                        await dispatch.pump(new.thread_id)
+                        await dispatch.pump(new.thread_id, at_once=dispatch.within())
         return turn.result()
 
     async def _begun(self, item: InboxItem) -> str | None:

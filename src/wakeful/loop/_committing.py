@@ -89,7 +89,7 @@ class Committer(Writer):
     def _send(self, commit: Commit) -> None:
         """Tell those whom a commit has something for."""
         for item in commit.inbox:
-            self.env.children.wake(item.thread_id)
+            self.env.children.wake(item.thread_id, item.agent_id)
         if commit.relays:
             self.env.post.look()
 

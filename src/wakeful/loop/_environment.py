@@ -76,8 +76,8 @@ class Children(Protocol):
         """Read what the run's whole tree used."""
         ...
 
-    def wake(self, thread_id: str) -> None:
-        """Something was put into a thread's inbox."""
+    def wake(self, thread_id: str, agent_id: str | None = None) -> None:
+        """Something was put into a thread's inbox, for an agent's run if it names one."""
         ...
 
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from ..clock import Clock, Timer
 from ..errors import ConfigurationError, Conflict, InboxFull, StoreError, WakefulError, explain
 from ..errors._arguments import Checked
-from ..stores import Commit, Relay, Store
+from ..stores import Commit, InboxItem, Relay, Store
 from ._outbox import KIND, Transport, parcel_of, transport_of
 
 __all__ = ["Courier", "Retry", "attempt", "put_relay"]
@@ -113,7 +113,7 @@ class Courier:
         clock: Clock,
         transports: Mapping[str, Transport],
         retry: Retry,
-        wake: Callable[[str, str], None],
+        wake: Callable[[str, InboxItem], None],
     ) -> None:
         self._store = store
         self._owner = owner
@@ -189,7 +189,7 @@ class Courier:
         parcel = parcel_of(relay)
         if parcel.item is not None:
             await store.commit(Commit(parcel.item.thread_id, inbox=[parcel.item]))
-            self._wake(tenant, parcel.item.thread_id)
+            self._wake(tenant, parcel.item)
         elif parcel.message is not None:
             name = transport_of(self._transports, parcel.message.to)
             await self._transports[name or ""].deliver(parcel.message)

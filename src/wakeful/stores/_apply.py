@@ -419,10 +419,10 @@ def _deliver(write: _Write, item: InboxItem, own: _Thread) -> None:
 
 def _of_run(write: _Write, thread: _Thread) -> tuple[str, int] | None:
     """The agent and the priority of a thread's open run, which its dispatch has too."""
-    if write.open is not None:
-        return write.open.agent_id, write.open.priority
     if thread.open_run is None:
         return None
+    if write.open is not None and write.run_numbers.get(write.open.id) == thread.open_run:
+        return write.open.agent_id, write.open.priority
     return write.run("SELECT agent, priority FROM runs WHERE no = ?", (thread.open_run,)).fetchone()
 
 

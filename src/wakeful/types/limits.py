@@ -46,10 +46,10 @@ class Limits(Struct, metaclass=Checked, frozen=True, gc=False, omit_defaults=Tru
 class Capacity(Struct, metaclass=Checked, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """How much a runtime takes on. By default nothing is limited.
 
-    `running` is how many activations this process claims at once. `per_tenant` and `per_agent` are how many
-    threads of a tenant and of an agent are claimed at once by all processes on the store; it is for those who
-    claim to keep to it, so give all workers the same. `queued` is how many dispatches of a tenant may wait for a
-    worker: input beyond that is refused with `Overloaded`.
+    `running` is how many activations this process has at once. `per_tenant` and `per_agent` are how many threads
+    of a tenant and of an agent are claimed at once by all processes on the store; it is for those who claim to
+    keep to it, so give all workers the same. What exceeds them waits its turn. `queued` is how many dispatches of
+    a tenant may wait for a worker: input that would have to wait beyond that is refused with `Overloaded`.
     """
 
     running: int | None = None

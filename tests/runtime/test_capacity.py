@@ -1,0 +1,359 @@
+"""What a process takes on: its agents and no others, within its limits, and nothing that it waits for in vain."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from loop.helpers import soon, until
+from wakeful import (
+    Agent,
+    Capacity,
+    FunctionModel,
+    Messages,
+    ModelRequest,
+    Overloaded,
+    Runtime,
+    SqliteStore,
+    ToolContext,
+    call,
+    task,
+    tool,
+)
+from wakeful.bus import MemoryBus
+from wakeful.dispatch import _keeper
+from wakeful.server import app, lifespan
+from wakeful.stores import Store
+
+LIMITS = [Capacity(running=2), Capacity(per_tenant=2), Capacity(per_agent={"agent": 2})]
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store | None:
+    return None if request.param == "memory" else SqliteStore(tmp_path / "store.db", synchronous="NORMAL")
+
+
+class Gauge:
+    """A model that says how many are asked at once, and keeps them until the test lets them go."""
+
+    def __init__(self, *, held: bool = True) -> None:
+        self.now = self.most = self.asked = 0
+        self.free = asyncio.Event()
+        if not held:
+            self.free.set()
+
+    async def __call__(self, _: ModelRequest) -> str:
+        self.now, self.asked = self.now + 1, self.asked + 1
+        self.most = max(self.most, self.now)
+        await self.free.wait()
+        await asyncio.sleep(0)  # Whoever is begun too early is seen.
+        self.now -= 1
+        return "done"
+
+    def agent(self, name: str = "agent", **options: Any) -> Agent:
+        return Agent(name, model=FunctionModel(self), **options)
+
+
+async def all_done(runtime: Runtime, count: int, agent: str = "agent") -> None:
+    async with asyncio.timeout(10):
+        while len([r for r in await runtime.list_runs(agent=agent) if r.status == "done"]) < count:
+            await asyncio.sleep(0.01)
+
+
+# -- how much ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("capacity", LIMITS, ids=["running", "per_tenant", "per_agent"])
+async def test_what_is_run_started_and_sent_beyond_a_limit_waits_its_turn(
+    store: Store | None, capacity: Capacity
+) -> None:
+    gauge = Gauge()
+    async with Runtime([gauge.agent()], store=store, capacity=capacity) as runtime:
+        runs = [asyncio.create_task(runtime.run("agent", "go")) for _ in range(3)]
+        started = [await soon(runtime.start("agent", "go")) for _ in range(3)]  # None waits for its turn.
+        for number in range(3):
+            await soon(runtime.send(f"t{number}", "go", agent="agent"))
+        await until(lambda: gauge.now == 2)
+        gauge.free.set()
+        assert [result.text for result in await soon(asyncio.gather(*runs))] == ["done"] * 3
+        assert [(await soon(handle.result())).text for handle in started] == ["done"] * 3
+        await all_done(runtime, 9)
+        assert (gauge.most, gauge.asked) == (2, 9)
+        assert runtime.metrics.active == 0
+
+
+async def test_a_server_has_no_more_at_once_than_there_is_room_for(store: Store | None) -> None:
+    gauge = Gauge()
+    runtime = Runtime([gauge.agent()], store=store, capacity=Capacity(running=1))
+    served = app(runtime)
+    transport = httpx.ASGITransport(served)
+
+    async def ask(client: httpx.AsyncClient, number: int) -> str:
+        message = {"messageId": f"m{number}", "role": "ROLE_USER", "parts": [{"text": "go"}]}
+        asked = {"jsonrpc": "2.0", "id": number, "method": "SendMessage", "params": {"message": message}}
+        answer = await client.post("/a2a/agent", headers={"A2A-Version": "1.0"}, json=asked)
+        return answer.json()["result"]["task"]["status"]["state"]
+
+    async with lifespan(served), httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        asking = [asyncio.create_task(ask(client, number)) for number in range(4)]
+        await until(lambda: gauge.now == 1)
+        gauge.free.set()
+        assert await asyncio.wait_for(asyncio.gather(*asking), 10) == ["TASK_STATE_COMPLETED"] * 4
+    assert (gauge.most, gauge.asked) == (1, 4)
+
+
+async def test_while_there_is_room_nothing_is_left_to_be_claimed(store: Store | None) -> None:
+    gauge = Gauge(held=False)
+    async with Runtime([gauge.agent()], store=store, capacity=Capacity(running=2, queued=0)) as runtime:
+        for _ in range(3):
+            assert (await soon(runtime.run("agent", "go"))).text == "done"
+        assert runtime.metrics.counts["wakeful_claims_total", ""] == 0
+
+
+async def test_what_would_wait_beyond_the_queue_s_depth_is_refused_and_nothing_else(store: Store | None) -> None:
+    gauge = Gauge()
+    async with Runtime([gauge.agent()], store=store, capacity=Capacity(running=1, queued=1)) as runtime:
+        await soon(runtime.start("agent", "go"))
+        await until(lambda: gauge.now == 1)
+        await soon(runtime.start("agent", "go"))
+        for refused in (
+            lambda: runtime.start("agent", "go"),
+            lambda: runtime.run("agent", "go"),
+            lambda: runtime.send("t", "go", agent="agent"),
+        ):
+            with pytest.raises(Overloaded):
+                await soon(refused())
+        gauge.free.set()
+        await all_done(runtime, 2)
+
+
+async def test_without_another_limit_nothing_waits_and_nothing_is_refused(store: Store | None) -> None:
+    gauge = Gauge()
+    async with Runtime([gauge.agent()], store=store, capacity=Capacity(queued=1)) as runtime:
+        await soon(asyncio.gather(*[runtime.send(f"t{n}", "go", agent="agent") for n in range(4)]))
+        await until(lambda: gauge.now == 4)
+        gauge.free.set()
+        await all_done(runtime, 4)
+
+
+async def test_who_leaves_while_his_input_waits_takes_it_back(store: Store | None) -> None:
+    gauge = Gauge()
+    async with Runtime([gauge.agent()], store=store, capacity=Capacity(running=1)) as runtime:
+        first = asyncio.create_task(runtime.run("agent", "go"))
+        await until(lambda: gauge.now == 1)
+        second = asyncio.create_task(runtime.run("agent", "go", thread="second"))
+        async with asyncio.timeout(5):
+            while not await runtime.pending("second"):
+                await asyncio.sleep(0.01)
+        second.cancel()
+        await soon(asyncio.gather(second, return_exceptions=True))
+        async with asyncio.timeout(5):
+            while await runtime.pending("second"):
+                await asyncio.sleep(0.01)
+        gauge.free.set()
+        await soon(first)
+        assert (await soon(runtime.run("agent", "go"))).text == "done"
+        assert gauge.asked == 2
+
+
+# -- what is waited for --------------------------------------------------------------------------------------
+
+
+def asks(tool_name: str) -> FunctionModel:
+    """A model that calls a tool, and says what came of it."""
+
+    def reply(request: ModelRequest) -> Any:
+        last = request.messages[-1]
+        return call(tool_name) if last.role == "user" else last.reply.content[0].text  # type: ignore[union-attr]
+
+    return FunctionModel(reply)
+
+
+async def _in_a_child(runtime: Runtime, ctx: ToolContext) -> str:
+    return (await ctx.run_agent("helper", "help")).text
+
+
+async def _in_a_task(runtime: Runtime, ctx: ToolContext) -> str:
+    handle = await runtime.spawn("helper", "help")
+    return (await handle.result()).text
+
+
+async def _in_a_run(runtime: Runtime, ctx: ToolContext) -> str:
+    return (await runtime.run("helper", "help")).text
+
+
+async def _in_a_run_that_was_started(runtime: Runtime, ctx: ToolContext) -> str:
+    return (await (await runtime.start("helper", "help")).result()).text
+
+
+async def _in_a_stream(runtime: Runtime, ctx: ToolContext) -> str:
+    return str(len([event async for event in runtime.stream("helper", "help")]) and "helped")
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [_in_a_child, _in_a_task, _in_a_run, _in_a_run_that_was_started, _in_a_stream],
+    ids=lambda one: one.__name__.strip("_"),
+)
+@pytest.mark.parametrize("capacity", [Capacity(running=1), Capacity(per_tenant=1)], ids=["running", "per_tenant"])
+async def test_a_run_never_waits_for_a_place_for_what_it_waits_for_itself(
+    store: Store | None, capacity: Capacity, waits: Callable[[Runtime, ToolContext], Any]
+) -> None:
+    @tool
+    async def wait(ctx: ToolContext) -> str:
+        """Wait for somebody else's work."""
+        return await waits(runtime, ctx)
+
+    boss = Agent("boss", model=asks("wait"), tools=[wait], delegates=["helper"])
+    helper = Agent("helper", model=FunctionModel(lambda _: "helped"))
+    async with Runtime([boss, helper], store=store, capacity=capacity) as runtime:
+        assert (await soon(runtime.run("boss", "go"))).text == "helped"
+
+
+async def test_what_a_run_starts_without_waiting_for_it_has_its_turn_too(store: Store | None) -> None:
+    gauge = Gauge()
+
+    @tool
+    async def begin(ctx: ToolContext) -> str:
+        """Begin work."""
+        for _ in range(3):
+            await runtime.start("agent", "go")
+        return "begun"
+
+    boss = Agent("boss", model=asks("begin"), tools=[begin])
+    async with Runtime([boss, gauge.agent()], store=store, capacity=Capacity(running=1)) as runtime:
+        assert (await soon(runtime.run("boss", "go"))).text == "begun"
+        await until(lambda: gauge.now == 1)
+        gauge.free.set()
+        await all_done(runtime, 3)
+        assert gauge.most == 1
+
+
+async def test_an_answer_and_new_input_go_on_with_a_run_that_waits_though_all_places_are_taken(
+    store: Store | None,
+) -> None:
+    gauge = Gauge()
+
+    @tool(approval=True)
+    def act() -> str:
+        """Do it."""
+        return "acted"
+
+    asking = Agent("asking", model=asks("act"), tools=[act])
+    async with Runtime([asking, gauge.agent()], store=store, capacity=Capacity(running=1)) as runtime:
+        waiting = [await soon(runtime.run("asking", "go", thread=f"t{n}")) for n in range(2)]
+        first = asyncio.create_task(runtime.run("agent", "go"))
+        await until(lambda: gauge.now == 1)
+        (ticket,) = waiting[0].tickets
+        done = await soon(runtime.resume(waiting[0].run_id, answers={ticket.id: True}))
+        assert done.text == "acted"
+        again = await soon(runtime.run("asking", "again", thread="t1"))
+        assert (again.status, (await runtime.get_run(waiting[1].run_id)).status) == ("waiting", "done")
+        gauge.free.set()
+        await soon(first)
+
+
+async def test_a_task_that_waits_for_a_place_can_be_cancelled_before_it_has_one(store: Store | None) -> None:
+    gauge = Gauge()
+    async with Runtime([gauge.agent()], store=store, capacity=Capacity(running=1)) as runtime:
+        first = asyncio.create_task(runtime.run("agent", "go"))
+        await until(lambda: gauge.now == 1)
+        spawned = await soon(runtime.spawn("agent", "more"))
+        started = await soon(runtime.start("agent", "more"))
+        assert await soon(spawned.cancel())
+        assert await soon(started.cancel())
+        gauge.free.set()
+        await soon(first)
+        assert gauge.asked == 1
+
+
+# -- for whom ------------------------------------------------------------------------------------------------
+
+
+def office(gauge: Gauge) -> dict[str, Any]:
+    """An agent that writes to another one, spawns it, and begins a function."""
+
+    @task
+    async def work() -> None:
+        gauge.asked += 1
+
+    @tool
+    async def begin(ctx: ToolContext) -> str:
+        """Begin work."""
+        await ctx.spawn(work, detached=True)
+        await ctx.spawn("agent", "go", detached=True)
+        return "begun"
+
+    def reply(request: ModelRequest) -> Any:
+        last = request.messages[-1]
+        if last.role != "user":
+            return "done"
+        if last.text == "begin":
+            return call("begin")
+        to = [{"relation": "agent", "thread_id": f"b{n}", "agent_id": "agent"} for n in range(4)]
+        return [call("send_message", to=one, message="hi") for one in to]
+
+    writer = Agent("writer", model=FunctionModel(reply), tools=[begin], messages=Messages(to=("agent:agent",)))
+    reader = gauge.agent(messages=Messages(accept=("agent:writer",)))
+    return {"agents": [writer, reader], "tasks": [work]}
+
+
+@pytest.mark.parametrize("capacity", [Capacity(), Capacity(running=8)], ids=["unlimited", "limited"])
+async def test_a_worker_of_some_agents_leaves_to_others_what_its_runs_write_spawn_and_schedule_for_more(
+    tmp_path: Path, capacity: Capacity
+) -> None:
+    gauge, path = Gauge(held=False), tmp_path / "store.db"
+    made = office(gauge)
+    async with Runtime(**made, store=path).as_worker(agents=["writer"], capacity=capacity) as worker:
+        await soon(worker.run("writer", "write"))
+        await soon(worker.run("writer", "begin"))
+        await worker.schedule("soon", "agent", "go", delay=0)
+        async with asyncio.timeout(10):
+            while len(await worker.dispatches()) < 7 or any(
+                one.agent_id == "(schedule)" for one in await worker.dispatches()
+            ):
+                await asyncio.sleep(0.01)
+        waiting = [(one.agent_id, one.claimed_by) for one in await worker.dispatches()]
+        assert sorted(waiting, key=str) == [("agent", None)] * 6 + [("task:work", None)]
+        asked = await soon(worker.start("agent", "go"))
+        assert (gauge.asked, worker._dispatch.active) == (0, {})
+        async with Runtime(**made, store=path).as_worker(agents=["agent", "task:work"]):
+            assert (await soon(asked.result())).text == "done"
+            await all_done(worker, 7)
+            await all_done(worker, 1, "task:work")
+    assert gauge.asked == 8
+
+
+@pytest.mark.parametrize("running", [None, 8])
+async def test_an_agent_s_limit_holds_for_messages_and_schedules(store: Store | None, running: int | None) -> None:
+    gauge, capacity = Gauge(), Capacity(running=running, per_agent={"agent": 1})
+    made = office(gauge)
+    async with Runtime(**made, store=store, capacity=capacity) as runtime:
+        await soon(runtime.run("writer", "write"))
+        for number in range(2):
+            await runtime.schedule(f"s{number}", "agent", "go", delay=0)
+        await until(lambda: gauge.now == 1)
+        gauge.free.set()
+        await all_done(runtime, 6)
+        assert gauge.most == 1
+
+
+async def test_others_hear_at_once_of_what_a_worker_leaves_to_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_keeper, "IDLE_WITH_BUS", 60.0)
+    gauge, path, bus = Gauge(held=False), tmp_path / "store.db", MemoryBus()
+    made = office(gauge)
+    async with (
+        Runtime(**made, store=path, bus=bus).as_worker(agents=["agent"]) as other,
+        Runtime(**made, store=path, bus=bus).as_worker(agents=["writer"], capacity=Capacity(running=8)) as worker,
+    ):
+        await until(lambda: worker._signals.healthy and other._signals.healthy)
+        await soon(worker.run("writer", "write"))
+        await all_done(worker, 4)
+    assert gauge.asked == 4
