@@ -62,10 +62,10 @@ async def test_input_that_nobody_took_in_version_2_is_claimed_and_run() -> None:
     async with version_2("version_two_input") as store:
         (one,) = (await store.claim("w", agents=["shop"], limit=5)).claimed
         assert (one.thread_id, one.attempts, one.taken_over) == ("t2", 0, False)
+        (run_id,) = [item.run_id for item in (await store.load("t2")).inbox]  # type: ignore[union-attr]
+        assert run_id is not None
         await store.keep("w").close()  # It is due again.
         async with Runtime([shop("Yes.")], store=store) as runtime:
-            (run_id,) = [item.run_id for item in (await store.load("t2")).inbox]  # type: ignore[union-attr]
-            assert run_id is not None
             async with asyncio.timeout(20):
                 while await store.run(run_id) is None:
                     await asyncio.sleep(0.01)
