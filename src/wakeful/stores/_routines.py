@@ -15,7 +15,7 @@ from ._rare_routines import RARE_ROUTINES
 from ._relay_routines import RELAY_ROUTINES
 from ._rules import IDLE_WAKES, MAX_PENDING, RESERVE
 
-__all__ = ["ROUTINES_3", "ROUTINES_4", "ROUTINES_5"]
+__all__ = ["ROUTINES_3", "ROUTINES_4"]
 
 # Row locks serialise writers of threads that are there. One that isn't is locked by its name, and all names are
 # locked before any row, so that two batches never wait for each other.
@@ -385,8 +385,5 @@ ROUTINES_3 = (
     *CLAIM_ROUTINES,
 )
 
-# These take more than they did, and serve clients of version 3 as before.
-ROUTINES_4 = (_COMMIT_ONE, *PLAIN_ROUTINES)
-
-# An inbox has a reserve.
-ROUTINES_5 = (_DELIVER,)
+# These take more than they did, and serve clients of version 3 as before; and an inbox has a reserve.
+ROUTINES_4 = (_COMMIT_ONE, *PLAIN_ROUTINES, _DELIVER)

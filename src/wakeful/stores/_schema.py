@@ -9,7 +9,7 @@ never taken away in the version that stops needing it; `min_reader` says from wh
 from __future__ import annotations
 
 from ._beginnings import BEGIN_ROUTINES
-from ._routines import ROUTINES_3, ROUTINES_4, ROUTINES_5
+from ._routines import ROUTINES_3, ROUTINES_4
 
 __all__ = ["APPLICATION_ID", "MIGRATIONS", "MIN_READER", "VERSION", "statements"]
 
@@ -260,9 +260,9 @@ ALTER TABLE log ADD COLUMN more {bytes};
 """
 
 # The tables stay as they are.
-_FOURTH = _FIFTH = ""
+_FOURTH = ""
 
-MIGRATIONS: tuple[str, ...] = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH)
+MIGRATIONS: tuple[str, ...] = (_FIRST, _SECOND, _THIRD, _FOURTH)
 VERSION = len(MIGRATIONS)
 
 _DIALECTS = {
@@ -286,7 +286,6 @@ _DIALECTS = {
 _OWN: dict[tuple[str, int], tuple[str, ...]] = {
     ("postgres", 3): ROUTINES_3,
     ("postgres", 4): (*ROUTINES_4, *BEGIN_ROUTINES),
-    ("postgres", 5): ROUTINES_5,
 }
 
 
