@@ -33,7 +33,9 @@ async def delegation(store: Any, plan: Plan, tally: Tally) -> AsyncIterator[Dele
     async with AsyncExitStack() as stack:
 
         async def run_of(agents: list[Agent]) -> Run:
-            runtime = await stack.enter_async_context(Runtime(agents, store=store))
+            # Not served: each would claim what is due for the others' agents, which have the same names.
+            runtime = Runtime(agents, store=store)
+            stack.push_async_callback(runtime.close)
 
             async def once() -> str:
                 return (await runtime.run("bench", PROMPT)).text
