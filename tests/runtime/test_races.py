@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
 
 from loop.helpers import (
     Hold,
@@ -19,6 +22,7 @@ from wakeful import (
     Plugin,
     RunEnd,
     Runtime,
+    SqliteStore,
     call,
 )
 from wakeful.stores import Commit, Committed
@@ -89,3 +93,30 @@ async def test_input_that_a_run_found_before_its_sender_was_told_is_taken_once()
     await until_idle(runtime)
     assert await said(runtime) == ["one", "psst"]
     await assert_settled(runtime, "t")
+
+
+class Overtaken(SqliteStore):
+    """Somebody else does something in the moment in which tickets are read for the first time."""
+
+    meanwhile: Callable[[], Awaitable[Any]] | None = None
+
+    async def tickets(self, *args: Any, **options: Any) -> Any:
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            await meanwhile()
+        return await super().tickets(*args, **options)
+
+
+async def test_no_result_that_waits_has_lost_its_tickets_to_an_answer_from_elsewhere(
+    tmp_path: Path, scripted: Scripted
+) -> None:
+    agent = Agent("agent", model=scripted(call("act"), "done"), tools=[spying(Spy(), "act", approval=True)])
+    here = Runtime([agent], store=tmp_path / "app.db")
+    asked = await here.run("agent", "go", thread="t")
+    store = Overtaken(tmp_path / "app.db")
+    store.meanwhile = lambda: here.resume(asked.run_id, asked.tickets[0].approve())
+    there = Runtime([agent], store=store)
+    result = await there.wait(asked.run_id)
+    assert (result.status, result.text, store.meanwhile) == ("done", "done", None)
+    await there.close()
+    await here.close()

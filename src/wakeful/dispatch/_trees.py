@@ -146,10 +146,12 @@ async def _settle(dispatch: Dispatcher, run_id: str, watch: Watch) -> RunResult:
         busy = await _busy(dispatch, threads, watch)
         if not busy and run.status == "waiting":
             # While it was looked at, one may have begun another and stood still again: nothing goes on only if the
-            # same was seen twice, and nobody ran in between.
+            # same was seen twice, and nobody ran in between, nor while it was read what it came to.
             seen = (run, below, epochs)
-            if seen == still and await _epochs(store, threads) == epochs:
-                return await dispatch.recall(run_id)
+            if seen == still:
+                result = await dispatch.recall(run_id)
+                if await _epochs(store, threads) == epochs:
+                    return result
             still = seen
             continue
         still = None
