@@ -1,4 +1,5 @@
-"""What the store in memory keeps of a thread: a journal of commits, and the index that its first reader makes.
+"""What the store in memory keeps of a thread: what was committed as it came, and the index that its first reader
+makes of it.
 
 A fork has the entries before it from its base, as in the other stores: what its base loses, it loses too.
 """
@@ -6,7 +7,7 @@ A fork has the entries before it from its base, as in the other stores: what its
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from operator import attrgetter
 from typing import Any
 
@@ -15,14 +16,19 @@ from msgspec.structs import force_setattr, replace
 
 from ..types.codec import decode
 from ..types.events import Event, MessageAdded
+from ..types.ids import now_ms
 from ..types.messages import Message
 from ..types.runs import Call, Identity, RunRecord, TaskRecord
 from ..types.tickets import Decision, Ticket
-from ._protocol import Chunk, Commit, InboxItem, ThreadRecord, number
+from ._protocol import Chunk, Commit, InboxItem, ThreadRecord
 
 __all__ = ["Index", "RunIndex", "Thread", "behind"]
 
 _seq = attrgetter("seq")
+
+
+# Entries of a log in their order; before those of another writer stands who that is.
+Journal = list[Message | Event | Identity]
 
 
 class RunIndex:
@@ -38,7 +44,7 @@ class RunIndex:
 
 
 class Index:
-    """A thread's journal, sorted out up to some commit."""
+    """What was committed to a thread, sorted out up to some commit."""
 
     __slots__ = (
         "_head",
@@ -68,14 +74,32 @@ class Index:
         # By key: the number of the log's last entry at the time, the time, the value.
         self.state_log: dict[str, list[tuple[int, int, bytes]]] = {}
 
-    def add(self, commit: Commit, at: int) -> None:
-        """Sort out one more commit, which was made at this time."""
-        for record in commit.runs:
-            self._put_run(record)
-        if commit.log:
-            self._put_log(commit)
-        for call in commit.calls:
-            self._put_call(call)
+    def add(self, log: Journal, rows: Mapping[str, RunRecord | Call]) -> None:
+        """Sort out entries of the log, and the newest rows of runs and calls."""
+        for row in rows.values():
+            if type(row) is RunRecord:
+                self._put_run(row)
+        writer: Identity | None = None
+        for entry in log:
+            if type(entry) is Identity:
+                writer = entry
+                continue
+            self._head = number = self._head + 1
+            force_setattr(entry, "seq", number)
+            if type(entry) is Message:
+                if writer is not None:
+                    self._put_message(MessageAdded(writer, number, entry.created_at, entry))
+            elif type(entry) is MessageAdded:
+                force_setattr(entry.message, "seq", number)
+                self._put_message(entry)
+            elif isinstance(entry, Event):
+                self.log.append(entry)
+        for row in rows.values():
+            if type(row) is Call:
+                self._put_call(row)
+
+    def add_rare(self, commit: Commit, at: int) -> None:
+        """Sort out what few commits have; this one was made at this time."""
         for ticket in commit.tickets:
             self.tickets[ticket.id] = ticket
         for decision in commit.decisions:
@@ -103,29 +127,15 @@ class Index:
             self._open_run_id = None
             self.chunks.clear()
 
-    def _put_log(self, commit: Commit) -> None:
-        identity = commit.identity
-        self._head += len(commit.log)
-        number(commit.log, self._head)
-        for entry in commit.log:
-            if type(entry) is Message and identity is not None:
-                writer = _writer(entry, identity, commit.runs)
-                self._put_message(MessageAdded(writer, entry.seq, entry.created_at, entry), commit.runs)
-            elif type(entry) is MessageAdded:
-                force_setattr(entry.message, "seq", entry.seq)
-                self._put_message(entry, commit.runs)
-            elif isinstance(entry, Event):
-                self.log.append(entry)
-
-    def _put_message(self, added: MessageAdded, runs: Iterable[RunRecord]) -> None:
+    def _put_message(self, added: MessageAdded) -> None:
         message = added.message
         self.messages.append(message)
         self.log.append(added)
         if message.role == "assistant":
             self.chunks.clear()
-        for record in runs:
-            if record.answer_id == message.id:
-                self.runs[record.identity.run_id].answer = message
+        run = self.runs.get(added.run.run_id)
+        if run is not None and run.record.answer_id == message.id:
+            run.answer = message
 
     def _put_call(self, call: Call) -> None:
         calls = self.runs[call.run_id].calls
@@ -166,25 +176,16 @@ class Index:
         return index
 
 
-def _writer(message: Message, identity: Identity, runs: Iterable[RunRecord]) -> Identity:
-    """The run that wrote a message: a run that supersedes another writes that one's last words too."""
-    run_id = message.producer.run_id if message.producer is not None else None
-    if run_id is None or run_id == identity.run_id:
-        return identity
-    found = next((record.identity for record in runs if record.identity.run_id == run_id), identity)
-    return found if found.agent_id == identity.agent_id else replace(found, agent_id=identity.agent_id)
-
-
 class Thread(Struct, eq=False, gc=False):
-    """One thread. What commits are checked against is kept as it stands; the rest lies in the journal, each commit
-    by the time it was made (in nanoseconds), until somebody reads."""
+    """One thread. What commits are checked against is kept as it stands; the rest lies there as it came until
+    somebody reads."""
 
     no: int
     tenant: str
     id: str
     parent: str | None
     created_at: int
-    # When it was last written to, with an entry of the journal or without.
+    # When it was last written to.
     touched: int
     version: int = 0
     epoch: int = 0
@@ -198,25 +199,43 @@ class Thread(Struct, eq=False, gc=False):
     metadata: bytes = b"{}"
     base: Thread | None = None
     base_seq: int = 0
-    journal: dict[int, Commit] = {}
+    # What isn't sorted out yet: the log's entries, and of runs and calls the newest rows by their ids.
+    _log: Journal = []
+    _rows: dict[str, RunRecord | Call] = {}
+    _writer: Identity | None = None
     _index: Index | None = None
 
+    def append(self, commit: Commit) -> None:
+        """Take in what a commit adds to the log and to the rows of runs and calls; whoever reads sorts it out."""
+        self.version += 1
+        self.touched = now_ms()
+        log, runs, rows = commit.log, commit.runs, self._rows
+        if log:
+            writer = commit.identity
+            if writer is not self._writer and writer is not None:
+                self._writer = writer
+                self._log.append(writer)
+            self.head += len(log)
+            self._log += log if len(runs) < 2 else _attributed(commit)
+        for record in runs:
+            rows[record.identity.run_id] = record
+        for call in commit.calls:
+            known = rows.get(call.id)
+            if known is not None and type(known) is Call and known.arguments is not call.arguments:
+                call = replace(call, arguments=known.arguments)
+            rows[call.id] = call
+        if commit.more and (commit.tickets or commit.decisions or commit.tasks or commit.chunks or commit.state):
+            self.index().add_rare(commit, self.touched)
+
     def index(self) -> Index:
-        """The journal, sorted out."""
+        """What was committed, sorted out."""
         index = self._index
         if index is None:
             index = self._index = Index(0)
-        if self.journal:
-            self.touched = self.updated_at
-            for at, commit in self.journal.items():
-                index.add(commit, at // 1_000_000)
-            self.journal.clear()
+        if self._log or self._rows:
+            index.add(self._log, self._rows)
+            self._log, self._rows, self._writer = [], {}, None
         return index
-
-    @property
-    def updated_at(self) -> int:
-        """When the thread was last written to."""
-        return max(self.touched, next(reversed(self.journal)) // 1_000_000) if self.journal else self.touched
 
     def fork(self, new: Thread, at: int) -> None:
         """Let a new thread begin with this one's log up to `at`."""
@@ -262,8 +281,23 @@ class Thread(Struct, eq=False, gc=False):
             title=self.title,
             metadata=decode(self.metadata, dict[str, Any]),
             created_at=self.created_at,
-            updated_at=self.updated_at,
+            updated_at=self.touched,
         )
+
+
+def _attributed(commit: Commit) -> list[Message | Event]:
+    """The log of a run that supersedes another and so writes that one's last words too: each message with the run
+    that wrote it."""
+    identity, others = commit.identity, {record.identity.run_id: record.identity for record in commit.runs}
+
+    def attributed(entry: Message | Event) -> Message | Event:
+        if type(entry) is not Message or identity is None or entry.producer is None:
+            return entry
+        writer = others.get(entry.producer.run_id or "", identity)
+        writer = writer if writer.agent_id == identity.agent_id else replace(writer, agent_id=identity.agent_id)
+        return MessageAdded(writer, 0, entry.created_at, entry)
+
+    return [attributed(entry) for entry in commit.log]
 
 
 def behind(entries: list[Any], low: int, high: int) -> list[Any]:

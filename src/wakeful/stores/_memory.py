@@ -1,13 +1,12 @@
 """A store in memory: the same commit and the same rules, for tests and for programs that need no more.
 
-It is log-structured: a commit is checked and appended to its thread's journal, and whoever reads first pays for
-sorting the journal into messages, events, runs and calls. A run that nobody looks at costs an append.
+It is log-structured: a commit is checked and appended to its thread, and whoever reads first pays for sorting that
+into messages, events, runs and calls. A run that nobody looks at costs an append.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from time import time_ns
 from typing import Any, cast
 
 from msgspec.structs import force_setattr, replace
@@ -112,13 +111,8 @@ class MemoryStore(MemoryReading):
         return Committed(thread.version, thread.head, thread.epoch, thread.inbox_head)
 
     def _append(self, commit: Commit, thread: Thread) -> None:
-        """Put a commit into its thread's journal, and what others are checked against where it is looked up."""
-        thread.version += 1
-        thread.head += len(commit.log)
-        at, journal = time_ns(), thread.journal
-        while at in journal:
-            at += 1  # The clock stood still, or was put back.
-        journal[at] = commit
+        """Give a commit to its thread, and put what others are checked against where it is looked up."""
+        thread.append(commit)
         for record in commit.runs:
             known = thread.open
             if known is not None and record.identity is known.identity and record.status != "done":

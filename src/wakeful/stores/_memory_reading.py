@@ -1,4 +1,4 @@
-"""Reading a store in memory: whoever reads first pays for sorting the journal."""
+"""Reading a store in memory: whoever reads first pays for sorting it out."""
 
 from __future__ import annotations
 

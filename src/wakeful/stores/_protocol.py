@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import count, repeat
+from types import MappingProxyType
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -58,6 +59,9 @@ MAX_ATTEMPTS = 5
 InboxKind = Literal["input", "decision", "task", "cancel", "pause", "unpause", "tell", "request"]
 InputPolicy = Literal["queue", "steer", "interrupt", "reject"]
 ChildPolicy = Literal["reject", "detach", "cascade"]
+
+
+_NONE: Mapping[str, int] = MappingProxyType({})
 
 
 class Fence(Struct, frozen=True, gc=False):
@@ -189,7 +193,7 @@ class Commit(Struct, gc=False):
     lease: int = LEASE_MS
     relays: Sequence[Relay] = ()
     pending: Sequence[InboxItem] = ()
-    seen: Mapping[str, int] = {}
+    seen: Mapping[str, int] = _NONE
     later: int | None = None
     failed: str | None = None
     unsynced: bool = False
