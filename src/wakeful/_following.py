@@ -35,7 +35,8 @@ class Follower:
         self._thread = thread
         self._roots = roots
         self._below: dict[str, int] = {}
-        self._partials: dict[str, PartialAnswer] = {thread: PartialAnswer()}
+        self._own = PartialAnswer()
+        self._partials: dict[str, PartialAnswer] = {thread: self._own}
         self._known: set[str] = set()
         self._streams_until = 0.0
         self._seen_at = 0.0
@@ -54,7 +55,7 @@ class Follower:
         if event.durable:
             self.last = event.seq
         elif isinstance(event, Delta):
-            self._partials[self._thread].seen(event)
+            self._own.seen(event)
 
     async def look(self) -> AsyncIterator[AnyEvent]:
         """What others wrote to the thread's log, and what they have streamed of the next answer."""
@@ -134,7 +135,7 @@ class Follower:
 
     async def log(self, until: int | None = None) -> AsyncIterator[AnyEvent]:
         """What the thread's log has that wasn't shown: all of it, or up to where live events come next."""
-        store, partial = self._env.store, self._partials[self._thread]
+        store, partial = self._env.store, self._own
         after = self.last
         if self._roots is not None:
             runs = [run for run in [await store.run(root) for root in self._roots] if run is not None]

@@ -32,6 +32,8 @@ class PartialAnswer:
         self._shown: dict[tuple[str, str | None], int] = {}
         self._early: list[_Piece] = []
         self._withdrawn = False
+        # The last text that the reader was shown by its own process, if it isn't taken note of yet.
+        self._newest: TextDelta | None = None
 
     @property
     def waits(self) -> bool:
@@ -40,12 +42,14 @@ class PartialAnswer:
 
     def committed(self, event: AnyEvent) -> None:
         """Take note of what the log shows: an answer that is in there is no longer streamed."""
+        self._catch_up()
         self.run = event.run
         if isinstance(event, MessageAdded) and self._answer is not None and event.message.id == self._answer[0]:
             self._answer = None
 
     def grown(self, chunks: Sequence[Chunk], seq: int, now: int) -> Iterator[AnyEvent]:
         """What the checkpoints have that wasn't shown, and a reset if the answer was begun anew."""
+        self._catch_up()
         run = self.run
         if run is None or not chunks:
             return
@@ -58,6 +62,7 @@ class PartialAnswer:
 
     def take(self, piece: Delta) -> Iterator[AnyEvent]:
         """What can be shown of the answer now that this piece came."""
+        self._catch_up()
         answer = (piece.message_id, piece.attempt)
         newer = self._answer is None or (piece.seq, *answer) > (self._seq, *self._answer)
         yield from self._turn_to(answer, newer, piece.run, piece.seq, piece.at)
@@ -67,6 +72,7 @@ class PartialAnswer:
 
     def withdraw(self, reset: StreamReset) -> Iterator[AnyEvent]:
         """Hear that what was shown of an attempt counts no more."""
+        self._catch_up()
         answer = (reset.message_id, reset.attempt)
         if self._answer is None or (answer >= self._answer and not self._withdrawn):
             self._begin(answer)
@@ -74,11 +80,26 @@ class PartialAnswer:
             yield reset
 
     def seen(self, piece: Delta) -> None:
-        """Take note of what the reader was shown by its own process."""
+        """Take note of what the reader was shown by its own process; of text, which comes in many pieces, once
+        somebody asks or something else comes."""
+        if type(piece) is not TextDelta:
+            self._catch_up()
+            self._note(cast(_Piece, piece))
+            return
+        newest, self._newest = self._newest, piece
+        if newest is not None and (newest.message_id, newest.attempt) != (piece.message_id, piece.attempt):
+            self._note(newest)
+
+    def _catch_up(self) -> None:
+        piece, self._newest = self._newest, None
+        if piece is not None:
+            self._note(piece)
+
+    def _note(self, piece: _Piece) -> None:
         if (piece.message_id, piece.attempt) != self._answer:
             self._begin((piece.message_id, piece.attempt))
         self._seq = piece.seq
-        self._shown[_place(cast(_Piece, piece))] = piece.offset + len(cast(_Piece, piece).delta)
+        self._shown[_place(piece)] = piece.offset + len(piece.delta)
 
     def _turn_to(
         self, answer: tuple[str, int], newer: bool, run: Identity, seq: int, at: int

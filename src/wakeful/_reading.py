@@ -14,7 +14,7 @@ from ._checks import check_ids, count_of, cursor_of, id_of, instance_of, one_of,
 from ._following import Follower
 from ._transfer import Lines, export_lines, import_lines
 from .agents import Agent
-from .bus import LocalBus, News, Subscription
+from .bus import LocalBus, Subscription
 from .clock import Clock
 from .dispatch import (
     Dispatcher,
@@ -53,7 +53,7 @@ from .stores import (
 )
 from .types.codec import encode
 from .types.content import clean_text
-from .types.events import AnyEvent, MessagesSnapshot, StateSnapshot
+from .types.events import AnyEvent, Event, MessagesSnapshot, StateSnapshot
 from .types.ids import new_id
 from .types.messages import Message
 from .types.requests import ToolSpec
@@ -121,7 +121,7 @@ class Reading:
                             yield event
                         continue
                     event = subscription.events.popleft()
-                    if isinstance(event, News):
+                    if not isinstance(event, Event):
                         async for shown in follower.heard(event):
                             yield shown
                         continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, cast, get_args
@@ -38,7 +39,7 @@ from .types.events import AnyEvent, Event
 from .types.ids import new_id
 from .types.mail import Receipt
 from .types.requests import ModelSettings
-from .types.runs import PRIORITY, Principal, RunOptions
+from .types.runs import PRIORITY, Identity, Principal, RunOptions
 from .types.tickets import Decision
 
 __all__ = ["RunHandle", "Running"]
@@ -192,9 +193,10 @@ class Running(Mailing, Working):
         self._dispatch.track(task, heard=True)  # The stream raises what it raises.
         end = cast(Event, None)
         task.add_done_callback(lambda _: subscription.push(end))
-        queue = subscription.events
+        queue = cast("deque[AnyEvent | News]", subscription.events)
         follower = Follower(self._env, new.thread_id, roots=roots)
         reread = 0
+        here: Identity | None = None  # Whose events came last that are of this thread, and asked for.
         if not self._dispatch.execute:
             self._follow(new.thread_id, subscription)
         try:
@@ -213,18 +215,22 @@ class Running(Mailing, Working):
                             async for event in follower.log():
                                 yield event
                         return
-                    if isinstance(event, News):
+                    if not isinstance(event, Event):
                         async for shown in follower.heard(event):
                             yield shown
                         reread = follower.last
                         continue
-                    if event.run.root_run_id not in roots:
-                        continue
-                    if event.run.thread_id == new.thread_id:
-                        if event.seq <= follower.last if event.durable else event.seq < reread:
+                    if (run := event.run) is not here:
+                        if run.root_run_id not in roots:
                             continue
-                        follower.seen(event)
-                    yield cast(AnyEvent, event)
+                        if run.thread_id != new.thread_id:
+                            yield event
+                            continue
+                        here = run
+                    if event.seq <= follower.last if event.durable else event.seq < reread:
+                        continue
+                    follower.seen(event)
+                    yield event
                 if not await self._news(new.thread_id, subscription, follower):
                     async for event in follower.look():
                         yield event

@@ -44,10 +44,11 @@ class Subscription:
 
     def push(self, event: Event | News) -> None:
         """Take an event in; never blocks."""
-        if len(self.events) >= MAX_BACKLOG:
-            self.events.clear()
+        events = self.events
+        if len(events) >= MAX_BACKLOG:
+            events.clear()
             self.lagged = True
-        self.events.append(event)
+        events.append(event)
         waiter = self._waiter
         if waiter is not None:
             self._waiter = None

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from ..bus import Channel
 from ..errors import RuntimeClosed, StoreError, explain
+from ..models import Model, ModelRequest
 from ..plugins import HookContext, Step
 from ..state import State
 from ..stores import InboxItem
@@ -89,6 +90,7 @@ class Activation(Committer):
         "left",
         "ordered",
         "output",
+        "plain",
         "rules",
         "run_end_due",
         "stopping",
@@ -121,6 +123,8 @@ class Activation(Committer):
         self._above: Rules | None = None
         self.use_agent(run)
         self.fitting: Fitting | None = None
+        # Whom the agent asks, and what with, where no plugin has a say in it.
+        self.plain: tuple[Model, ModelRequest] | None = None
         # The history, once it was found to be in order: it stays so while it only grows.
         self.ordered: Sequence[Message] | None = None
         self.output: Raw | UnsetType = UNSET
@@ -198,6 +202,8 @@ class Activation(Committer):
                 self.fitting.cancel()
             if self._cancels:
                 self._uncancel()
+            if self.watch is not None:
+                self.watch.close()
             # Without the ring through the services of its calls, all of it is freed here and now.
             self.task = self.tools = None
             self._over = True
@@ -340,6 +346,7 @@ class Activation(Committer):
         """Go on as the agent that the run has now."""
         env, agent_id, task = self.env, run.agent_id, run.task
         own = run.options is None and (task is None or not task.background)
+        self.plain = None
         agent = self.agent = env.registry.resolve(agent_id) if own else agent_of(env.registry, run)
         rules = env.rules.get(agent_id) or rules_of(env, agent)
         self.rules = rules if self._above is None else rules.under(self._above)

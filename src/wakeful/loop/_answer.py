@@ -148,13 +148,11 @@ class Answer(Struct, eq=False, gc=False):
         raise ModelError(f"the model streamed something that is no chunk: {chunk!r:.200}")
 
     def _show_text(self, text: str) -> None:
-        channel = self._channel
-        if channel.watched():
-            delta = TextDelta(
-                self.run, self._seq, self._clock.now(), self.message_id, self.attempt, self._size, text
-            )
-            channel.publish(delta)
-        self._size += len(text)
+        channel, size = self._channel, self._size
+        if channel.readers or channel.watched():
+            at = self._clock.now()
+            channel.publish(TextDelta(self.run, self._seq, at, self.message_id, self.attempt, size, text))
+        self._size = size + len(text)
 
     def add_reasoning(self, chunk: ReasoningChunk) -> None:
         """Take in a piece of reasoning."""

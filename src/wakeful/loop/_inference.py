@@ -178,11 +178,15 @@ def _settings(act: Activation) -> ModelSettings:
 
 
 def _plain_request(act: Activation) -> tuple[Model, ModelRequest]:
-    """The model and its request where no plugin has a say in it."""
+    """The model and its request where no plugin has a say in it. Each step has the same, as its messages are the
+    history, unless what is sent is fitted into a window."""
+    if (plain := act.plain) is not None and plain[1].messages is act.history and act.fitting is None:
+        return plain
     agent, own = act.agent, act.agent.agent
-    settings = own.settings if act.view.run.options is None else _settings(act)
     model = act.env.registry.models.resolve(own.model)
-    return model, ModelRequest(own.instructions, act.history, agent.specs, settings, agent.output)
+    request = ModelRequest(own.instructions, act.history, agent.specs, _settings(act), agent.output)
+    plain = act.plain = model, request
+    return plain
 
 
 async def _prepare(act: Activation) -> tuple[Model, ModelRequest, Book | None]:

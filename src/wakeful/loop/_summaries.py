@@ -78,6 +78,8 @@ async def _written(act: Activation, writer: Model, request: ModelRequest) -> tup
         if (late := watch.end(raised)) is not None:
             raise late from raised
         raise
+    finally:
+        watch.close()
     return "".join(pieces), usage
 
 

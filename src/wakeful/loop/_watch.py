@@ -35,7 +35,7 @@ class Limits(Struct, frozen=True, gc=False):
 
 
 class Watches:
-    """The streams that are open."""
+    """Those who read streams, or will do so again."""
 
     __slots__ = ("_limits", "_settings", "_timer", "_with", "clock", "open", "pace")
 
@@ -79,8 +79,8 @@ class Watches:
 
 
 class Watch:
-    """Watches one stream after the other, each from its `begin` to its `end`. The reader sets `fresh` with each
-    chunk, and `held` while it waits for something else."""
+    """Watches one stream after the other, each from its `begin` to its `end`, until it is closed. The reader sets
+    `fresh` with each chunk, and `held` while it waits for something else."""
 
     __slots__ = (
         "_all",
@@ -89,6 +89,7 @@ class Watch:
         "_late",
         "_model",
         "_patience",
+        "_reading",
         "_settings",
         "_started",
         "_task",
@@ -103,27 +104,36 @@ class Watch:
         self._late: ModelTimeout | None = None
         self._patience: Patience | None = None
         self._settings: ModelSettings | None = None
-        self.held = False
+        self._reading = self.held = False
 
     def begin(self, model: Model, settings: ModelSettings, patience: Patience, now: int) -> None:
         """Watch a stream that the task reads."""
-        watches, task = self._all, self._task
         if patience is not self._patience or settings is not self._settings:
-            self._patience, self._settings = patience, settings
-            self.limits = watches.limits_of(settings, patience)
+            self._enlist(settings, patience)
+        task = self._task
         self._before = 0 if task is None else task.cancelling()
         self._model = model
         self._started = self._heard = now
-        self.fresh = False
+        self._reading, self.fresh = True, False
+
+    def _enlist(self, settings: ModelSettings, patience: Patience) -> None:
+        """Be looked after from now on, as these want it."""
+        watches = self._all
+        self._patience, self._settings = patience, settings
+        self.limits = watches.limits_of(settings, patience)
         every = self.limits.every
         if every is not None:
             watches.open.add(self)
             if watches.pace is None or every < watches.pace:
                 watches.look_every(every)
 
+    def close(self) -> None:
+        """Nothing will be watched any more."""
+        self._all.open.discard(self)
+
     def end(self, raised: BaseException | None = None) -> ModelTimeout | None:
         """It is over; what to raise in place of what was raised, if that came of being late."""
-        self._all.open.discard(self)
+        self._reading = False
         if self._late is None or self._task is None:
             return None
         late, self._late = self._late, None
@@ -135,7 +145,7 @@ class Watch:
         """Interrupt whoever reads the stream if it is late."""
         if self.fresh or self.held:
             self.fresh, self._heard = False, now
-        if self._late is not None or self.held or self._task is None:
+        if not self._reading or self._late is not None or self.held or self._task is None:
             return
         idle, whole = self.limits.idle, self.limits.whole
         if idle is not None and now - self._heard >= idle * 1000:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from operator import attrgetter
+from time import time_ns
 from typing import Any
 
 from msgspec import Struct
@@ -16,7 +17,6 @@ from msgspec.structs import force_setattr, replace
 
 from ..types.codec import decode
 from ..types.events import Event, MessageAdded
-from ..types.ids import now_ms
 from ..types.messages import Message
 from ..types.runs import Call, Identity, RunRecord, TaskRecord
 from ..types.tickets import Decision, Ticket
@@ -74,11 +74,10 @@ class Index:
         # By key: the number of the log's last entry at the time, the time, the value.
         self.state_log: dict[str, list[tuple[int, int, bytes]]] = {}
 
-    def add(self, log: Journal, rows: Mapping[str, RunRecord | Call]) -> None:
+    def add(self, log: Journal, runs: Mapping[str, RunRecord], calls: Mapping[str, Call]) -> None:
         """Sort out entries of the log, and the newest rows of runs and calls."""
-        for row in rows.values():
-            if type(row) is RunRecord:
-                self._put_run(row)
+        for record in runs.values():
+            self._put_run(record)
         writer: Identity | None = None
         for entry in log:
             if type(entry) is Identity:
@@ -94,9 +93,8 @@ class Index:
                 self._put_message(entry)
             elif isinstance(entry, Event):
                 self.log.append(entry)
-        for row in rows.values():
-            if type(row) is Call:
-                self._put_call(row)
+        for call in calls.values():
+            self._put_call(call)
 
     def add_rare(self, commit: Commit, at: int) -> None:
         """Sort out what few commits have; this one was made at this time."""
@@ -185,7 +183,7 @@ class Thread(Struct, eq=False, gc=False):
     id: str
     parent: str | None
     created_at: int
-    # When it was last written to.
+    # When it was last claimed, released or described.
     touched: int
     version: int = 0
     epoch: int = 0
@@ -201,41 +199,48 @@ class Thread(Struct, eq=False, gc=False):
     base_seq: int = 0
     # What isn't sorted out yet: the log's entries, and of runs and calls the newest rows by their ids.
     _log: Journal = []
-    _rows: dict[str, RunRecord | Call] = {}
+    _runs: dict[str, RunRecord] = {}
+    _calls: dict[str, Call] = {}
     _writer: Identity | None = None
+    # When that was, in nanoseconds.
+    _at: int = 0
     _index: Index | None = None
 
     def append(self, commit: Commit) -> None:
         """Take in what a commit adds to the log and to the rows of runs and calls; whoever reads sorts it out."""
         self.version += 1
-        self.touched = now_ms()
-        log, runs, rows = commit.log, commit.runs, self._rows
-        if log:
+        self._at = time_ns()
+        if log := commit.log:
             writer = commit.identity
             if writer is not self._writer and writer is not None:
                 self._writer = writer
                 self._log.append(writer)
             self.head += len(log)
-            self._log += log if len(runs) < 2 else _attributed(commit)
-        for record in runs:
-            rows[record.identity.run_id] = record
+            self._log += log if len(commit.runs) < 2 else _attributed(commit)
+        for record in commit.runs:
+            self._runs[record.identity.run_id] = record
         for call in commit.calls:
-            known = rows.get(call.id)
-            if known is not None and type(known) is Call and known.arguments is not call.arguments:
+            known = self._calls.get(call.id)
+            if known is not None and known.arguments is not call.arguments:
                 call = replace(call, arguments=known.arguments)
-            rows[call.id] = call
+            self._calls[call.id] = call
         if commit.more and (commit.tickets or commit.decisions or commit.tasks or commit.chunks or commit.state):
-            self.index().add_rare(commit, self.touched)
+            self.index().add_rare(commit, self.updated_at)
 
     def index(self) -> Index:
         """What was committed, sorted out."""
         index = self._index
         if index is None:
             index = self._index = Index(0)
-        if self._log or self._rows:
-            index.add(self._log, self._rows)
-            self._log, self._rows, self._writer = [], {}, None
+        if self._log or self._runs or self._calls:
+            index.add(self._log, self._runs, self._calls)
+            self._log, self._runs, self._calls, self._writer = [], {}, {}, None
         return index
+
+    @property
+    def updated_at(self) -> int:
+        """When the thread was last written to."""
+        return max(self.touched, self._at // 1_000_000)
 
     def fork(self, new: Thread, at: int) -> None:
         """Let a new thread begin with this one's log up to `at`."""
@@ -281,7 +286,7 @@ class Thread(Struct, eq=False, gc=False):
             title=self.title,
             metadata=decode(self.metadata, dict[str, Any]),
             created_at=self.created_at,
-            updated_at=self.touched,
+            updated_at=self.updated_at,
         )
 
 

@@ -138,11 +138,11 @@ def prune(everything: Everything, tenant: Tenant, retention: Retention) -> Prune
         runs += _prune_runs(tenant, thread, retention, now)
     if retention.children is not None:
         cut = now - retention.children
-        kids = [t for t in tenant.threads.values() if t.parent is not None and t.touched < cut]
+        kids = [t for t in tenant.threads.values() if t.parent is not None and t.updated_at < cut]
         threads += _prune_threads(everything, tenant, kids)
     if retention.threads is not None:
         cut = now - retention.threads
-        threads += _prune_threads(everything, tenant, [t for t in tenant.threads.values() if t.touched < cut])
+        threads += _prune_threads(everything, tenant, [t for t in tenant.threads.values() if t.updated_at < cut])
     if retention.threads_kept is not None:
         roots = [thread for thread in tenant.threads.values() if thread.parent is None]
         kept = max(len(roots) - retention.threads_kept, 0)

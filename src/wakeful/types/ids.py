@@ -18,6 +18,9 @@ _ms = 0
 _over = 0
 # The ids that the present millisecond still has. Taking the next one is a single operation, whichever thread does.
 _left: Iterator[str] = iter(())
+# For so many milliseconds randomness is drawn at once.
+DRAWN = 64
+_tails: Iterator[str] = iter(())
 
 
 def now_ms() -> int:
@@ -36,7 +39,7 @@ def new_id() -> str:
 def _begin() -> str:
     """The first id of another millisecond. A thread that comes here while another does has one of its own."""
     global _ms, _over, _left
-    ms, tail = time_ns() // 1_000_000, f"-8{os.urandom(8).hex('-', 6)[1:]}"
+    ms, tail = time_ns() // 1_000_000, next(_tails, None) or _draw()
     # Only a call lets other threads in, and there is none up to where the millisecond is taken.
     if ms <= _ms:
         ms = _ms + 1
@@ -49,6 +52,15 @@ def _begin() -> str:
     return made
 
 
+def _draw() -> str:
+    """What the ids of a millisecond end with, which is random; for the next ones too, as asking the system takes
+    longer than making hundreds of ids."""
+    global _tails
+    drawn = os.urandom(8 * DRAWN).hex()
+    _tails = iter([f"-8{drawn[at : at + 3]}-{drawn[at + 4 : at + 16]}" for at in range(0, 16 * DRAWN, 16)])
+    return next(_tails)
+
+
 def digest_of(data: bytes) -> str:
     """A short digest, equal for equal data in every process."""
     from hashlib import blake2b  # Few runs need one, and OpenSSL is slow to import.
@@ -57,8 +69,8 @@ def digest_of(data: bytes) -> str:
 
 
 def _after_fork() -> None:
-    global _over
-    _over = 0  # So that the next id draws anew.
+    global _over, _tails
+    _over, _tails = 0, iter(())  # So that the next id draws anew.
 
 
 os.register_at_fork(after_in_child=_after_fork)
