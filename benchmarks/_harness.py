@@ -49,21 +49,30 @@ def peak_rss_mb() -> float:
     return round(kib / 1024, 1)
 
 
+def _imported(statement: str) -> tuple[float, list[float]]:
+    """The seconds of a process that imports something, and what it says: those of the statement, and its peak."""
+    command = [sys.executable, "-c", _CHILD.format(statement=statement)]
+    start = time.perf_counter()
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return time.perf_counter() - start, [float(word) for word in done.stdout.split()[-2:]]
+
+
 def measure_import(statement: str, rounds: int) -> dict[str, Any]:
-    """Times fresh processes that do nothing but the import an application would write."""
-    code = _CHILD.format(statement=statement)
-    walls, imports, peaks, paces = [], [], [], []
+    """Times fresh processes that do nothing but the import an application would write, and others that import the
+    package alone, which may load its names when they are used."""
+    package = "import " + statement.split()[1].rstrip(",")
+    walls, packages, imports, peaks, paces = [], [], [], [], []
     for index in range(rounds + 1):
-        start = time.perf_counter()
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        wall = time.perf_counter() - start
-        if index:  # the first one fills the disk cache
-            spent, peak = done.stdout.split()[-2:]
+        alone, _ = _imported(package)
+        wall, (spent, peak) = _imported(statement)
+        if index:  # the first ones fill the disk cache
             walls.append(wall)
-            imports.append(float(spent))
-            peaks.append(int(peak) / 1024)
+            packages.append(alone)
+            imports.append(spent)
+            peaks.append(peak / 1024)
             paces.append(pace())
     row = summary(walls)
+    row["package_us"] = summary(packages)["median_us"]
     row["import_us"] = round(statistics.median(imports) * 1e6, 3)
     row["rss_mb"] = round(statistics.median(peaks), 1)
     row["pace_us"] = round(statistics.median(paces) * 1e6, 1)

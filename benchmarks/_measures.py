@@ -131,9 +131,14 @@ MEASURES: tuple[Measure, ...] = (
         "fresh process that imports the library",
         "µs/process",
         entry="IMPORT",
-        rounds=7,
+        rounds=11,
         turns=1,
-        targets=(Target("median_us", 1 / 3, "peer"), Target("rss_mb", 40)),
+        columns={"package_us": "package alone"},
+        targets=(
+            Target("median_us", 1 / 3, "peer"),
+            Target("package_us", 1 / 3, "peer"),
+            Target("rss_mb", 40),
+        ),
     ),
     Measure("single", "prompt to text, no tools", "µs/run", targets=(Target("median_us", 0.5, "peer"),)),
     Measure(

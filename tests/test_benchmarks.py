@@ -10,7 +10,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from benchmarks import _delegation, _models
+from benchmarks import _delegation, _envs, _models
+from benchmarks._harness import measure_import
 from benchmarks._measures import MEASURES, Measure
 from benchmarks.contenders import wakeful, wakeful_models, wakeful_sqlite
 from benchmarks.workers import _profile
@@ -24,6 +25,16 @@ from benchmarks.workers._setup import STEPS
 
 def short(name: str) -> Measure:
     return replace(next(m for m in MEASURES if m.name == name), rounds=2, budget_s=0)
+
+
+def test_every_measure_has_contenders() -> None:
+    defined = set[str]().union(*[_envs.entries(name) for name in _envs.contenders()])
+    assert [measure.name for measure in MEASURES if measure.entry not in defined] == []
+
+
+def test_an_import_is_measured_with_its_names_and_without() -> None:
+    row = measure_import("from wakeful import Agent, Runtime, tool", 1)
+    assert row["package_us"] > 0
 
 
 async def test_the_call_of_another_agent_is_measured() -> None:
