@@ -96,14 +96,18 @@ class Index:
         for call in calls.values():
             self._put_call(call)
 
-    def add_rare(self, commit: Commit, at: int) -> None:
-        """Sort out what few commits have; this one was made at this time."""
-        for ticket in commit.tickets:
-            self.tickets[ticket.id] = ticket
-        for decision in commit.decisions:
-            self.decisions.setdefault(decision.id, decision)
-        for task in commit.tasks:
-            self.tasks[task.id] = task
+    def add_rare(self, commits: Iterable[Commit]) -> None:
+        """Sort out tickets, decisions and tasks, which few commits have."""
+        for commit in commits:
+            for ticket in commit.tickets:
+                self.tickets[ticket.id] = ticket
+            for decision in commit.decisions:
+                self.decisions.setdefault(decision.id, decision)
+            for task in commit.tasks:
+                self.tasks[task.id] = task
+
+    def add_values(self, commit: Commit, at: int) -> None:
+        """Sort out chunks and state of a commit that was made at this time."""
         for chunk in commit.chunks:
             self.chunks = [kept for kept in self.chunks if kept[1].attempt >= chunk.attempt]
             self.chunks.append((at, chunk))
@@ -197,10 +201,12 @@ class Thread(Struct, eq=False, gc=False):
     metadata: bytes = b"{}"
     base: Thread | None = None
     base_seq: int = 0
-    # What isn't sorted out yet: the log's entries, and of runs and calls the newest rows by their ids.
+    # What isn't sorted out yet: the log's entries, of runs and calls the newest rows by their ids, and commits that
+    # have what few do.
     _log: Journal = []
     _runs: dict[str, RunRecord] = {}
     _calls: dict[str, Call] = {}
+    _rare: tuple[Commit, ...] = ()
     _writer: Identity | None = None
     # When that was, in nanoseconds.
     _at: int = 0
@@ -224,8 +230,11 @@ class Thread(Struct, eq=False, gc=False):
             if known is not None and known.arguments is not call.arguments:
                 call = replace(call, arguments=known.arguments)
             self._calls[call.id] = call
-        if commit.more and (commit.tickets or commit.decisions or commit.tasks or commit.chunks or commit.state):
-            self.index().add_rare(commit, self.updated_at)
+        if commit.more:
+            if commit.tickets or commit.decisions or commit.tasks:
+                self._rare = (*self._rare, commit)
+            if commit.chunks or commit.state:  # What these come to depends on what the log has by now.
+                self.index().add_values(commit, self.updated_at)
 
     def index(self) -> Index:
         """What was committed, sorted out."""
@@ -235,6 +244,9 @@ class Thread(Struct, eq=False, gc=False):
         if self._log or self._runs or self._calls:
             index.add(self._log, self._runs, self._calls)
             self._log, self._runs, self._calls, self._writer = [], {}, {}, None
+        if self._rare:
+            index.add_rare(self._rare)
+            self._rare = ()
         return index
 
     @property
