@@ -204,7 +204,8 @@ async def test_chunks_go_with_their_answer_also_after_an_answer_without_any(path
     await store.close()
 
 
-async def test_what_writes_nothing_does_not_count_as_a_sync(path: Path) -> None:
+async def test_what_writes_nothing_does_not_count_as_a_sync(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wakeful.stores._unsynced.UNSYNCED_SECONDS", 60)
     store = SqliteStore(path)
     fence = await owned(store)
     at_once(goes_on(store, fence, "unsynced", unsynced=True))

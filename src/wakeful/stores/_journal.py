@@ -201,10 +201,10 @@ class Thread(Struct, eq=False, gc=False):
     metadata: bytes = b"{}"
     base: Thread | None = None
     base_seq: int = 0
-    # What isn't sorted out yet: the log's entries, of runs and calls the newest rows by their ids, and commits that
-    # have what few do.
+    # What isn't sorted out yet: the newest rows of runs, but for the open one's, and of calls; the log's entries;
+    # and commits that have what few do.
+    runs: dict[str, RunRecord] = {}
     _log: Journal = []
-    _runs: dict[str, RunRecord] = {}
     _calls: dict[str, Call] = {}
     _rare: tuple[Commit, ...] = ()
     _writer: Identity | None = None
@@ -213,7 +213,7 @@ class Thread(Struct, eq=False, gc=False):
     _index: Index | None = None
 
     def append(self, commit: Commit) -> None:
-        """Take in what a commit adds to the log and to the rows of runs and calls; whoever reads sorts it out."""
+        """Take in what a commit adds to the log and the ledger; whoever reads first sorts it out."""
         self.version += 1
         self._at = time_ns()
         if log := commit.log:
@@ -223,8 +223,6 @@ class Thread(Struct, eq=False, gc=False):
                 self._log.append(writer)
             self.head += len(log)
             self._log += log if len(commit.runs) < 2 else _attributed(commit)
-        for record in commit.runs:
-            self._runs[record.identity.run_id] = record
         for call in commit.calls:
             known = self._calls.get(call.id)
             if known is not None and known.arguments is not call.arguments:
@@ -241,9 +239,11 @@ class Thread(Struct, eq=False, gc=False):
         index = self._index
         if index is None:
             index = self._index = Index(0)
-        if self._log or self._runs or self._calls:
-            index.add(self._log, self._runs, self._calls)
-            self._log, self._runs, self._calls, self._writer = [], {}, {}, None
+        if self.open is not None:
+            self.runs[self.open.identity.run_id] = self.open
+        if self._log or self.runs or self._calls:
+            index.add(self._log, self.runs, self._calls)
+            self._log, self.runs, self._calls, self._writer = [], {}, {}, None
         if self._rare:
             index.add_rare(self._rare)
             self._rare = ()

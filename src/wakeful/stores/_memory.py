@@ -112,13 +112,13 @@ class MemoryStore(MemoryReading):
 
     def _append(self, commit: Commit, thread: Thread) -> None:
         """Give a commit to its thread, and put what others are checked against where it is looked up."""
-        thread.append(commit)
         for record in commit.runs:
             known = thread.open
             if known is not None and record.identity is known.identity and record.status != "done":
                 thread.open = record
             else:
                 self._put_run(thread, record)
+        thread.append(commit)
 
     def _check_others(self, commit: Commit) -> None:
         """Refuse what few commits have: a request that was made, and changes besides the thread's own."""
@@ -193,6 +193,7 @@ class MemoryStore(MemoryReading):
 
     def _put_run(self, thread: Thread, record: RunRecord) -> None:
         run_id = record.identity.run_id
+        thread.runs[run_id] = record
         if run_id not in self._thread_of:
             self._thread_of[run_id] = thread
             thread.last_run_id = run_id
