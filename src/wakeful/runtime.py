@@ -205,6 +205,7 @@ class Runtime(Running):
             capacity,
             {*env.registry.agents, *book.agent_ids}.difference(agents),
         )
+        keeper.metrics.abandoned = lambda: self.abandoned
         process = None
         if env.store.durable:
             env, process = replace(env, timed=keeper.metrics.committed), _process
