@@ -298,7 +298,7 @@ async def _cancel(dispatch: Dispatcher, run_id: str, reason: str, watch: Watch) 
                 await dispatch.deliver(item)
             await watch.news()
             continue
-        act = await dispatch.opener.reopen(stored, run, "wake")
+        act = await dispatch.opener.reopen(stored, run, "wake", ends=True)
         act.set_run(cancel=reason)
         try:
             await act.drive(dispatch)

@@ -294,6 +294,8 @@ class Dispatcher:
             work = None if item is None or not self._knows(item) else self._turn(item, stored)
             agent_id = agent_id if item is None else item.agent_id or ""
         elif run.waiting is None:
+            if not self.env.registry.knows(run.agent_id):
+                return True  # It is left to those who know its agent.
             work = self._wake(stored, run, "recover")
         elif is_due(stored, run, now) and not self.is_stuck(stored, run):
             work = fire(self, stored, run) if is_time(run, now) else self._wake(stored, run, "wake")
