@@ -119,3 +119,21 @@ async def test_a_run_that_waits_is_resumed_by_whoever_is_first_and_only_once(scr
     assert spy.ran == ["ask"]
     assert sum(not isinstance(outcome, Exception) for outcome in outcomes) == 1
     await assert_settled(here, "t")
+
+
+async def test_input_whose_caller_went_away_is_taken_back_from_a_thread_that_another_runtime_runs() -> None:
+    hold = Hold()
+    here, there = two(hold)
+    task = await running(here, hold)
+    left = asyncio.create_task(there.run("agent", "two", thread="t"))
+    while not await there.pending("t"):
+        await asyncio.sleep(0)
+    left.cancel()
+    await asyncio.wait([left])
+    await until_idle(there)
+    assert await there.pending("t") == []
+    hold.released.set()
+    await soon(task)
+    await until_idle(here)
+    assert await said(here) == ["one"]
+    await assert_settled(here, "t")
