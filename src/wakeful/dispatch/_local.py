@@ -312,9 +312,8 @@ class Dispatcher:
         return True
 
     def _knows(self, item: InboxItem) -> bool:
-        """Whether the agent that a message is for is one of this process; if not, it waits for another."""
-        mail = item.lineage is not None and item.lineage.origin == "message"
-        return not mail or item.agent_id in self.env.registry.agents
+        """Whether the agent that input is for is one of this process; if not, it waits for another."""
+        return item.agent_id is None or self.env.registry.knows(item.agent_id)
 
     async def _go_on(self, thread_id: str, work: Coroutine[Any, Any, None]) -> None:
         try:
