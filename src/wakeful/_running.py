@@ -288,7 +288,9 @@ class Running(Mailing, Working):
             stored = await self._store.load(thread)
             agent = stored.thread.last_agent_id if stored is not None else None
             if agent is None:
-                raise UsageError(f"thread {thread!r} has had no run; say which agent: send(..., agent=...)")
+                raise UsageError(
+                    f"thread {thread!r} has had no run, or none is left; say which agent: send(..., agent=...)"
+                )
         new = self._new(agent, input, thread, principal, None, (), None, request_id)
         new = replace(new, at=time_of(None, at, self._env.clock.now()), priority=priority_of(priority))
         receipt = await send(self._dispatch, new, policy)

@@ -43,7 +43,6 @@ CANCEL_GRACE = 5.0
 DRAIN_GRACE = 5.0
 RETENTION = Retention()
 RETRY = Retry()
-_OWN_TENANT = "default"
 
 
 # Stands for this process: a fork has another one. Asking the system each time takes longer than all the rest.
@@ -206,11 +205,12 @@ class Runtime(Running):
             capacity,
             {*env.registry.agents, *book.agent_ids}.difference(agents),
         )
+        keeper.metrics.abandoned = lambda: self.abandoned
         process = None
         if env.store.durable:
             env, process = replace(env, timed=keeper.metrics.committed), _process
         shared = _Shared(env, keeper, courier, signals, owner, execute, retention, book, process=process)
-        self._join(shared, env.store, _OWN_TENANT)
+        self._join(shared, env.store, env.store.tenant_name)
 
     def as_worker(
         self,
@@ -323,7 +323,7 @@ class Runtime(Running):
     @property
     def _is_tenants(self) -> bool:
         """Whether this is a handle that `tenant` gave, and not the runtime."""
-        return self._dispatch.tenant != _OWN_TENANT
+        return self._dispatch.tenant != self._shared.env.store.tenant_name
 
     async def drain(self, grace: float = DRAIN_GRACE) -> int:
         """Claim and begin nothing more, and hand over what runs, of all tenants: each run goes on to the end of

@@ -532,8 +532,10 @@ ADDRESS = "openai-compatible:qwen3@http://ada:hunter2@gpu:8000/v1?token=sesame"
         Agent("a", model=Pool([ADDRESS, Member(ADDRESS, weight=2)])),
         Agent("a", context=Context(compaction=Compaction(model=ADDRESS))),
         Agent.remote("a", a2a="https://ada:hunter2@there.example/agent?token=sesame"),
+        Agent.remote("a", a2a="https://there.example/agent", auth={"type": "bearer", "token": "hunter2"}),
+        Agent.remote("a", a2a="https://there.example/agent", auth="hunter2"),
     ],
-    ids=["its model", "a pool's member", "who summarises", "where it is"],
+    ids=["its model", "a pool's member", "who summarises", "where it is", "its credentials", "no credentials"],
 )
 def test_an_agent_as_it_is_shown_has_no_password_in_it_and_says_what_is_not_a_default(made: Agent) -> None:
     shown = repr(made)

@@ -113,7 +113,14 @@ async def test_a_state_that_is_no_json_is_not_saved() -> None:
         ({"a2a": "ftp://x"}, "isn't an https or http URL"),
         ({"auth": "token"}, "auth must be a Bearer, an ApiKey or an OAuth2"),
         ({"auth": Bearer(5)}, "auth: Bearer's token is a text, an Env or a function, not a int"),  # type: ignore[arg-type]
-        ({"auth": ApiKey("", "k")}, "auth: ApiKey's header is a text, not a str"),
+        (
+            {"auth": ApiKey("", "k")},
+            "auth: ApiKey's header is a header's name, such as X-API-Key, not what it holds",
+        ),
+        (
+            {"auth": ApiKey("X\r\nY", "k")},
+            "auth: ApiKey's header is a header's name, such as X-API-Key, not what it holds",
+        ),
         ({"auth": OAuth2("nowhere", "me", "s")}, "the token's address isn't an https or http URL"),
         ({"auth": OAuth2("https://x", "me", "s", 5)}, "OAuth2's scopes is a list of texts"),  # type: ignore[arg-type]
         ({"effect": "twice"}, "effect='twice' can't be kept"),

@@ -266,6 +266,27 @@ def test_parked_runs_are_held_against_the_code(
         assert lines(result) == ["all is well"]
 
 
+def test_parked_runs_of_all_tenants_are_held_against_the_code(wakeful: Wakeful, here: Path) -> None:
+    """Whoever asks before a deployment is told of every tenant's, or of the one that is named."""
+
+    async def park() -> None:
+        runtime = application("app.db")
+        await runtime.tenant("acme").run("clerk", "refund A7", thread="parked")
+        await runtime.close()
+
+    asyncio.run(park())
+    (here / "app.py").write_text(APP.format(tool="repay"))
+    sys.modules.pop("app", None)
+    result = wakeful("store", "check", "app:make")
+    assert result.exit_code == 1
+    (line,) = lines(result)
+    assert line.startswith("tenant 'acme', thread 'parked': run ")
+    (parked,) = msgspec.json.decode(wakeful("store", "check", "app:make", "--json").stdout)["parked"]
+    assert parked["tenant"] == "acme"
+    assert wakeful("store", "check", "app:make", "--tenant", "acme").exit_code == 1
+    assert wakeful("store", "check", "app:make", "--tenant", "default").exit_code == 0
+
+
 def test_check_needs_a_store(wakeful: Wakeful) -> None:
     assert "say which store to check" in refused(wakeful("store", "check"), 2)
 

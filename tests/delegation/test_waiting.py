@@ -176,6 +176,28 @@ async def test_answering_by_the_tickets_id_goes_on_up_to_the_root(place: Place, 
     await runtime.close()
 
 
+@pytest.mark.parametrize("gone", ["top", "parent"])
+@pytest.mark.parametrize("how", HOW, ids=["ephemeral", "durable"])
+async def test_a_child_whose_parent_was_deleted_is_answered_without_it(
+    how: Delegate, gone: str, place: Place, scripted: Scripted
+) -> None:
+    """The answer comes back with what the topmost run came to that is still there."""
+    spy = Spy()
+    agents = [
+        Agent("top", model=scripted(ask("parent")), delegates=["parent"]),
+        Agent("parent", model=scripted(ask(), *(["done"] if gone == "top" else [])), delegates=[how]),
+        Agent("child", model=scripted(call("pay"), "paid"), tools=[spying(spy, "pay", approval=True)]),
+    ]
+    async with family(*agents, store=place()) as runtime:
+        (ticket,) = (await soon(runtime.run("top", "go", thread="t"))).tickets
+        (run,) = await runtime.list_runs(agent=gone)
+        assert await runtime.delete(run.thread_id, children="detach") == 1
+        decision = ticket.approve()
+        for _ in range(2):
+            result = await soon(runtime.answer(ticket.id, decision))
+            assert (result.text, spy.ran) == ("done" if gone == "top" else "paid", ["pay"])
+
+
 async def test_new_input_takes_the_place_of_a_run_whose_child_waits_for_a_person(
     place: Place, scripted: Scripted
 ) -> None:

@@ -98,6 +98,7 @@ CODE = {
     "a thread's id": f"{_checks.MAX_THREAD_ID_BYTES} bytes",
     "a state value, encoded": kib(MAX_VALUE_BYTES),
     "sync tools at once in a runtime": str(default_of(ToolThreads.__init__, "limit")),
+    "sync tools besides that were let go of and still run": str(default_of(ToolThreads.__init__, "abandoned")),
     "rounds of actions in a phase": str(MAX_ACTION_ROUNDS),
     "events that a reader may lag behind": f"{_local.MAX_BACKLOG:,}",
     "events of finished runs are kept": days(RETENTION.events),

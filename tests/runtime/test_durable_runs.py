@@ -450,6 +450,22 @@ async def test_what_is_due_for_a_tenant_is_taken_over_too(opens: Opens) -> None:
     await sender.close()
 
 
+async def test_a_runtime_on_a_tenants_store_is_that_tenants(tmp_path: Path, scripted: Scripted) -> None:
+    """It is told what happens on its threads, and its other handles see what they say."""
+    hold = Hold()
+    agent = Agent("agent", model=scripted([call("wait")]), tools=[holding(hold)])
+    here, there = [Runtime([agent], store=SqliteStore(tmp_path / "app.db", tenant="acme")) for _ in range(2)]
+    work = asyncio.create_task(here.run("agent", "go", thread="t"))
+    await soon(hold.reached.wait())
+    assert here.tenant("acme") is here
+    assert await here.tenant("default").threads() == []
+    (run,) = await there.list_runs()
+    assert await soon(there.cancel(run.id, "enough"))
+    assert (await soon(work)).termination == Cancelled("enough")
+    await there.close()
+    await here.close()
+
+
 # -- history -------------------------------------------------------------------------------------------------
 
 

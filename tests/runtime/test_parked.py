@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from loop.helpers import events_of, replies_on, reply_text, soon
+from loop.helpers import Hold, events_of, holding, replies_on, reply_text, soon
 from wakeful import (
     Agent,
     ClientTool,
@@ -29,6 +29,7 @@ from wakeful import (
 from wakeful.dispatch import leave_decision, parked_problems
 from wakeful.errors import CannotResume
 from wakeful.types.events import RunStart
+from wakeful.types.runs import Cancelled
 
 Make = Callable[..., Runtime]
 
@@ -272,6 +273,42 @@ async def test_a_run_that_can_not_go_on_can_be_cancelled_or_superseded(make: Mak
         await runtime.run("agent", "go", thread="u")
     async with make(other, model=FunctionModel(lambda r: "hello")) as runtime:
         assert (await runtime.run("agent", "Something else", thread="u")).text == "hello"
+
+
+async def test_a_run_whose_agent_is_gone_can_be_cancelled(make: Make) -> None:
+    ticket = await parked(make(refund))
+    async with make(refund, name="another") as runtime:
+        assert await runtime.cancel(ticket.run_id, "out of date")
+        assert (await runtime.result(ticket.run_id)).termination == Cancelled("out of date")
+        assert [row.outcome for row in await runtime.calls(ticket.run_id)] == ["cancelled"]
+        assert (await runtime.tickets(ticket.run_id))[0].status == "cancelled"
+
+
+async def test_a_lost_run_whose_agent_is_gone_is_left_to_others_and_can_be_cancelled(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Input for its thread waits its turn, nobody tries again and again to go on with it, and cancelling says what
+    is known of its calls."""
+    hold = Hold()
+    dead = make(holding(hold), model=FunctionModel(lambda r: call("wait")))
+    work = asyncio.create_task(dead.run("agent", "go", thread="t"))
+    await soon(hold.reached.wait())
+    await dead._shared.keeper._lease.close()
+    async with make(name="another", model=FunctionModel(lambda r: "hello")) as runtime:
+        (run,) = await runtime.list_runs()
+        waiting = [
+            asyncio.create_task(w) for w in (runtime.wait(run.id), runtime.run("another", "hi", thread="t"))
+        ]
+        await asyncio.sleep(0.3)
+        assert not any(task.done() for task in waiting)
+        assert await soon(runtime.cancel(run.id))
+        results = await soon(asyncio.gather(*waiting))
+        assert (results[0].termination, results[1].text) == (Cancelled("cancelled by request"), "hello")
+        assert [row.outcome for row in await runtime.calls(run.id)] == ["unknown"]
+        assert not caplog.records
+    hold.released.set()
+    await asyncio.wait([work])
+    await dead.close()
 
 
 # -- in the background ---------------------------------------------------------------------------------------

@@ -12,8 +12,8 @@ import pytest
 from delegation.conftest import Place
 from delegation.conftest import place as place
 from loop.helpers import Hold, soon
-from wakeful import Agent, FunctionModel, Runtime, ScriptedModel, ToolContext, call, task, tool
-from wakeful.errors import InputRetracted
+from wakeful import Agent, FunctionModel, Retention, Runtime, ScriptedModel, ToolContext, call, task, tool
+from wakeful.errors import InputRetracted, UnknownRun
 
 LATER = datetime.now(UTC) + timedelta(days=1)
 
@@ -141,3 +141,28 @@ async def test_a_spawn_that_is_repeated_has_the_first_ones_owner(place: Place) -
         again = await runtime.spawn("agent", "hello", thread="new", request_id="q")
         assert (again.id, again.thread_id) == (first.id, "t")
         assert await soon(again.value()) == "ok"
+
+
+async def test_a_request_whose_run_was_pruned_is_not_made_again_and_not_waited_for(place: Place) -> None:
+    async with answering(place) as runtime:
+        await runtime.run("agent", "hello", thread="t", request_id="q1")
+        first = await runtime.start("agent", "hello", thread="t", request_id="q2")
+        await soon(first.result())
+        assert (await runtime.prune(Retention(runs_kept=0))).runs == 2
+        with pytest.raises(UnknownRun, match="deleted, or pruned"):
+            await soon(runtime.run("agent", "hello", thread="t", request_id="q1"))
+        again = await soon(runtime.start("agent", "hello", thread="t", request_id="q2"))
+        assert again.run_id == first.run_id
+        with pytest.raises(UnknownRun, match="deleted, or pruned"):
+            await soon(again.result())
+        assert await said(runtime, "t") == ["hello", "hello"]
+
+
+async def test_who_waits_for_a_run_of_a_thread_that_is_deleted_hears_of_it(place: Place) -> None:
+    async with answering(place) as runtime:
+        handle = await runtime.start("agent", "hello", thread="t", at=LATER)
+        waiting = asyncio.create_task(handle.result())
+        await asyncio.sleep(0.05)
+        await runtime.delete("t")
+        with pytest.raises(UnknownRun, match="deleted, or pruned"):
+            await soon(waiting)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from loop.helpers import Hold, Scripted, Spy, assert_settled, holding, soon, spying, until_idle
 from wakeful import Agent, MemoryStore, Runtime, call
 from wakeful.types.runs import Cancelled
@@ -119,3 +121,36 @@ async def test_a_run_that_waits_is_resumed_by_whoever_is_first_and_only_once(scr
     assert spy.ran == ["ask"]
     assert sum(not isinstance(outcome, Exception) for outcome in outcomes) == 1
     await assert_settled(here, "t")
+
+
+async def test_input_whose_caller_went_away_is_taken_back_from_a_thread_that_another_runtime_runs() -> None:
+    hold = Hold()
+    here, there = two(hold)
+    task = await running(here, hold)
+    left = asyncio.create_task(there.run("agent", "two", thread="t"))
+    while not await there.pending("t"):
+        await asyncio.sleep(0)
+    left.cancel()
+    await asyncio.wait([left])
+    await until_idle(there)
+    assert await there.pending("t") == []
+    hold.released.set()
+    await soon(task)
+    await until_idle(here)
+    assert await said(here) == ["one"]
+    await assert_settled(here, "t")
+
+
+async def test_input_for_an_agent_of_another_runtime_is_left_to_that(caplog: pytest.LogCaptureFixture) -> None:
+    hold, store = Hold(), MemoryStore()
+    here = Runtime([Agent("agent", model=echo(hold))], store=store)
+    there = Runtime([Agent("other", model=echo())], store=store)
+    task = await running(here, hold)
+    next_one = asyncio.create_task(there.run("other", "two", thread="t"))
+    while not await there.pending("t"):
+        await asyncio.sleep(0)
+    hold.released.set()
+    assert (await soon(task)).text == "you said one"
+    await until_idle(here)
+    assert (await soon(next_one)).text == "you said two"
+    assert not caplog.records

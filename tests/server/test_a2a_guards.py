@@ -216,6 +216,14 @@ async def test_what_is_not_a_request_is_told_so() -> None:
         assert await code({"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {}}) == -32602
 
 
+@pytest.mark.parametrize("path", ["", "/message:send", "/v1/message:send"])
+async def test_a_body_that_is_no_text_is_told_so(path: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with serve(assistant()) as url, httpx.AsyncClient(headers={"A2A-Version": "1.0"}) as http:
+        answer = await http.post(f"{url}{path}", content=b'{"message": "\xff"}')
+        assert (answer.status_code, "is no UTF-8" in answer.json()["error"]["message"]) == (400, True)
+        assert not caplog.records
+
+
 async def test_an_error_inside_shows_nothing_of_the_inside(caplog: pytest.LogCaptureFixture) -> None:
     runtime = assistant()
 

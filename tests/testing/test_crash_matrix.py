@@ -93,6 +93,12 @@ def test_what_is_no_scenario_is_refused() -> None:
         crash_matrix(crash_samples.good, store="app.db")
 
 
+@pytest.mark.parametrize("points", [["aftr"], "after", [], ["between"]])
+def test_points_where_nothing_would_be_killed_are_refused(points: Any) -> None:
+    with pytest.raises(UsageError, match="before, inside"):
+        crash_matrix(crash_samples.good, points=points)
+
+
 async def test_it_can_be_called_where_a_loop_runs() -> None:
     assert crash_matrix(crash_samples.good, points=["inside"]).kills == 4
 

@@ -173,6 +173,25 @@ async def test_an_abandoned_thread_is_counted_until_it_ends_and_takes_no_place(t
     assert threads.abandoned == 0
 
 
+async def test_only_so_many_abandoned_threads_are_replaced() -> None:
+    """A tool that never comes back takes places one by one, and not all the threads there are."""
+    threads = ToolThreads(limit=1, abandoned=2)
+    stuck = [Busy() for _ in range(3)]
+    futures = []
+    for job in stuck:
+        futures.append(threads.submit(job))
+        await begun(job)
+        threads.abandon(futures[-1])
+    waits = threads.submit(lambda: "room")
+    assert (threads.alive, threads.abandoned, waits.done()) == (3, 3, False)
+    stuck[0].released.set()
+    assert await waits == "room"
+    for job in stuck:
+        job.released.set()
+    await asyncio.gather(*futures)
+    threads.close()
+
+
 async def test_an_abandoned_functions_error_is_nobodys_trouble(threads: ToolThreads) -> None:
     busy = Busy()
 
@@ -274,6 +293,7 @@ async def test_a_sync_tool_that_ignores_its_timeout_is_let_go_and_visible(
         await fake_clock.advance(0.2)
         assert (await run).text == "gave up"
         assert runtime.abandoned == 1
+        assert "\nwakeful_abandoned 1\n" in await runtime.metrics_text()
         (reply,) = [m.reply for m in await runtime.messages("t1") if m.reply is not None]
         assert reply.error == "interrupted"
         busy.released.set()

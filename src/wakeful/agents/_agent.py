@@ -33,6 +33,14 @@ class Delegate(Struct, metaclass=Checked, frozen=True):
     fork: bool = False
 
 
+class _Hidden:
+    def __repr__(self) -> str:
+        return "***"
+
+
+_HIDDEN = _Hidden()
+
+
 class BackendConfig(Struct, metaclass=Checked, frozen=True, repr_omit_defaults=True):
     """A backend as data: the name of its factory, and the endpoint that the factory builds it for."""
 
@@ -40,6 +48,10 @@ class BackendConfig(Struct, metaclass=Checked, frozen=True, repr_omit_defaults=T
     endpoint: Mapping[str, Any] = {}
 
     def __repr__(self) -> str:
+        endpoint: Any = self.endpoint
+        if isinstance(endpoint, Mapping) and isinstance(self.endpoint.get("auth"), str | Mapping):
+            # Credentials as data don't hide themselves.
+            return repr(BackendConfig(self.name, {**self.endpoint, "auth": _HIDDEN}))
         return veiled(Struct.__repr__(self))
 
 

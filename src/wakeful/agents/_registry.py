@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from fnmatch import fnmatchcase
 from typing import Any, cast
 
@@ -43,6 +44,12 @@ __all__ = ["Registry"]
 _READ_RESULT = ReadResult()
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,48}\Z")
+
+
+def _bare(agent: Agent) -> ResolvedAgent:
+    """An agent that no tool or plugin has to do with."""
+    none: dict[str, tuple[Hook, ...]] = dict.fromkeys((*PHASES, "activate", "deactivate"), ())
+    return ResolvedAgent(agent, (), none, {}, backend=agent.backend)
 
 
 class Registry:
@@ -105,13 +112,16 @@ class Registry:
         except TypeError:  # What can't be a key is no agent's id.
             raise self._unknown(agent_id) from None
         if found is None and agent_id in self._internal:
-            # No plugin has to do with these.
-            none: dict[str, tuple[Hook, ...]] = dict.fromkeys((*PHASES, "activate", "deactivate"), ())
-            agent = self._internal[agent_id]
-            found = self._resolved[agent_id] = ResolvedAgent(agent, (), none, {}, backend=agent.backend)
+            found = self._resolved[agent_id] = _bare(self._internal[agent_id])
         if found is None:
             raise self._unknown(agent_id)
         return found
+
+    def without(self, agent_id: str) -> Registry:
+        """The same with nothing but a name in the place of an agent that is gone: enough to end its run."""
+        other = copy(self)
+        other._resolved = {**self._resolved, agent_id: _bare(Agent(agent_id))}
+        return other
 
     def _unknown(self, agent_id: object) -> UnknownAgent:
         known = ", ".join(sorted(self._agents))

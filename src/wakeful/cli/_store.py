@@ -58,11 +58,13 @@ def check(
     target: Annotated[
         str | None, typer.Option(metavar="MODULE:RUNTIME", help="Whose code parked runs are held against.")
     ] = None,
-    tenant: Tenant = None,
+    tenant: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Whose parked runs; all tenants' by default.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Look for damage, for records that contradict each other, and, given a runtime, for parked runs
-    that its code can't resume.
+    that its code can't resume: those of all tenants, or of one.
 
     The exit code is 1 if anything is wrong.
     """
@@ -73,22 +75,26 @@ def check(
             target = place
         runtime = runtime_of(cast(str, place or target))
         judge = runtime if target in (place, None) or place is None else runtime_of(target)
-        found = with_runtime(runtime, tenant, lambda opened: _check(opened, judge if target else None))
+        found = with_runtime(runtime, tenant, lambda opened: _check(opened, judge if target else None, tenant))
     lines: list[str] = [*found["problems"]]
     for one in found["parked"]:
         run = f"run {one.run_id} of agent {one.agent_id!r}"
-        lines.append(f"thread {one.thread_id!r}: {run} can't go on: {'; '.join(one.reasons)}")
+        whose = "" if one.tenant == runtime.store.tenant_name else f"tenant {one.tenant!r}, "
+        lines.append(f"{whose}thread {one.thread_id!r}: {run} can't go on: {'; '.join(one.reasons)}")
     show(json, found, "\n".join(lines) or "all is well")
     if lines:
         raise typer.Exit(ExitCode.ERROR)
 
 
-async def _check(runtime: Runtime, judge: Runtime | None) -> dict[str, list[Any]]:
+async def _check(runtime: Runtime, judge: Runtime | None, tenant: str | None) -> dict[str, list[Any]]:
     store = cast(Any, runtime.store)
     problems: list[str] = await store.check() if hasattr(store, "check") else []
     if judge is None or problems:  # What may be damaged can't be judged.
         return {"problems": problems, "parked": []}
-    return {"problems": problems, "parked": list(await judge.parked_problems(runtime.store))}
+    # A deployment is for all tenants.
+    names: list[str] = await store.tenants() if tenant is None else [tenant]
+    parked = [one for name in names for one in await judge.parked_problems(store.tenant(name))]
+    return {"problems": problems, "parked": parked}
 
 
 @store_app.command()

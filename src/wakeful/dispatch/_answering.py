@@ -107,8 +107,12 @@ async def answer(dispatch: Dispatcher, decision: Decision) -> RunResult:
 
 
 async def _root_of(dispatch: Dispatcher, run_id: str) -> str:
+    """The run at the top, as far up as runs are still there: those above a detached child were deleted."""
     run = await dispatch.env.store.run(run_id)
-    return run_id if run is None else run.identity.root_run_id
+    while run is not None:
+        run_id, above = run.id, run.identity.parent_run_id
+        run = None if above is None else await dispatch.env.store.run(above)
+    return run_id
 
 
 async def resume(dispatch: Dispatcher, run_id: str, decisions: Sequence[Decision]) -> RunResult:
@@ -294,7 +298,7 @@ async def _cancel(dispatch: Dispatcher, run_id: str, reason: str, watch: Watch) 
                 await dispatch.deliver(item)
             await watch.news()
             continue
-        act = await dispatch.opener.reopen(stored, run, "wake")
+        act = await dispatch.opener.reopen(stored, run, "wake", ends=True)
         act.set_run(cancel=reason)
         try:
             await act.drive(dispatch)

@@ -36,6 +36,8 @@ async def open_for(dispatch: Dispatcher, new: NewRun, stored: ThreadView) -> Act
             await dispatch.opener.join_tree(act)
         return act
     if open_run.waiting is None:
+        if not dispatch.env.registry.knows(open_run.agent_id):
+            return None  # It is left to those who know its agent.
         # Nobody runs it: it goes on from where it stood, and takes the input when its step is closed.
         await dispatch.deliver(item_of(new, "steer"))
         return await dispatch.opener.reopen(

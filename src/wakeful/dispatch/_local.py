@@ -294,6 +294,8 @@ class Dispatcher:
             work = None if item is None or not self._knows(item) else self._turn(item, stored)
             agent_id = agent_id if item is None else item.agent_id or ""
         elif run.waiting is None:
+            if not self.env.registry.knows(run.agent_id):
+                return True  # It is left to those who know its agent.
             work = self._wake(stored, run, "recover")
         elif is_due(stored, run, now) and not self.is_stuck(stored, run):
             work = fire(self, stored, run) if is_time(run, now) else self._wake(stored, run, "wake")
@@ -310,9 +312,8 @@ class Dispatcher:
         return True
 
     def _knows(self, item: InboxItem) -> bool:
-        """Whether the agent that a message is for is one of this process; if not, it waits for another."""
-        mail = item.lineage is not None and item.lineage.origin == "message"
-        return not mail or item.agent_id in self.env.registry.agents
+        """Whether the agent that input is for is one of this process; if not, it waits for another."""
+        return item.agent_id is None or self.env.registry.knows(item.agent_id)
 
     async def _go_on(self, thread_id: str, work: Coroutine[Any, Any, None]) -> None:
         try:

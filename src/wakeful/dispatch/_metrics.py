@@ -52,6 +52,7 @@ INSTRUMENTS: dict[str, Instrument] = {
         True,
     ),
     "wakeful_active": Instrument("gauge", "Activations that run now, claimed or counted as such.", seen=True),
+    "wakeful_abandoned": Instrument("gauge", "Calls that were let go of and still run.", seen=True),
     "wakeful_bus_up": Instrument("gauge", "1 while the bus can be used, 0 while it can't.", seen=True),
     "wakeful_queue_depth": Instrument(
         "gauge", "Dispatches of the whole store that are due and unclaimed.", "tenant", True
@@ -108,7 +109,8 @@ class _Histogram:
 
 class Metrics:
     """Counters of one runtime. `listener` is told of every change: the metric's name, by how much, its labels.
-    `renewals` and `bus` are asked for what only others know, `backlog` is what was last read from the store."""
+    `renewals`, `bus` and `abandoned` are asked for what only others know, `backlog` is what was last read from the
+    store."""
 
     def __init__(self) -> None:
         self.counts: Counter[tuple[str, str]] = Counter()
@@ -117,6 +119,7 @@ class Metrics:
         self.read_at = float("-inf")
         self.renewals: Callable[[], Renewals | None] = lambda: None
         self.bus: Callable[[], bool | None] = lambda: None
+        self.abandoned: Callable[[], int] = lambda: 0
         self.listener: Callable[[str, float, dict[str, Any]], None] | None = None
         self._histograms = {name: _Histogram() for name, one in INSTRUMENTS.items() if one.kind == "histogram"}
         self._labelled: dict[str, None] = {}
@@ -177,7 +180,7 @@ class Metrics:
 
     def samples(self) -> list[Sample]:
         """The values of what is looked up when somebody asks; what isn't known is left out."""
-        found = [Sample("wakeful_active", self.active)]
+        found = [Sample("wakeful_active", self.active), Sample("wakeful_abandoned", self.abandoned())]
         if (renewals := self.renewals()) is not None:
             each = [(status, getattr(renewals, status)) for status in Renewals.__struct_fields__]
             found += [Sample("wakeful_lease_renewals_total", count, status) for status, count in each]

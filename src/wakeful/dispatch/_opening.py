@@ -124,16 +124,22 @@ class Opener:
         trigger: Any,
         parent: Activation | None = None,
         fence: Fence | None = None,
+        *,
+        ends: bool = False,
     ) -> Activation:
         """An activation that goes on with a run that the store holds; below `parent`, if a call of that attends to
-        it. With a fence the thread is claimed already."""
-        history = await self.history(stored, run.agent_id)
+        it. With a fence the thread is claimed already. One that only `ends` the run needs no agent for it."""
+        env = self.env
+        if ends and not env.registry.knows(run.agent_id):
+            env, history = replace(env, registry=env.registry.without(run.agent_id)), []
+        else:
+            history = await self.history(stored, run.agent_id)
         view = RunView.of(stored, replace(run, status="running", waiting=None))
         state = State.of(self._keys, {**stored.state, **stored.run_state})
         now = self.env.clock.now()
         above = run.identity.parent_thread_id
         channel = self.bus.hold(run.identity.thread_id, () if above is None else (above,))
-        act = Activation(self.env, view, state, history, channel, now)
+        act = Activation(env, view, state, history, channel, now)
         if parent is not None:
             view.tree = parent.view.tree
             act.channel.above = parent.channel.path

@@ -25,6 +25,7 @@ class ParkedProblem(Struct, frozen=True):
     run_id: str
     agent_id: str
     reasons: tuple[str, ...]
+    tenant: str = "default"
 
 
 async def parked_problems(registry: Registry, store: Store) -> list[ParkedProblem]:
@@ -37,7 +38,7 @@ async def parked_problems(registry: Registry, store: Store) -> list[ParkedProble
             if stored is None or stored.run is None or stored.run.id != run.id or stored.run.waiting is None:
                 continue  # It went on meanwhile.
             if reasons := resume_problems(registry, stored, stored.run):
-                found.append(ParkedProblem(run.thread_id, run.id, run.agent_id, tuple(reasons)))
+                found.append(ParkedProblem(run.thread_id, run.id, run.agent_id, tuple(reasons), store.tenant_name))
         before = page[-1].id
     return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from ..errors import InputRetracted, RunGivenUp
+from ..errors import InputRetracted, RunGivenUp, UnknownRun
 from ..stores import Store
 from ..types.runs import RunRecord, TaskRecord, Usage
 from ..types.tickets import Ticket
@@ -113,7 +113,7 @@ async def settle(dispatch: Dispatcher, run_id: str, watch: Watch | None = None) 
 
 
 async def _settle(dispatch: Dispatcher, run_id: str, watch: Watch) -> RunResult:
-    store, still = dispatch.env.store, None
+    store, still, gone = dispatch.env.store, None, False
     while True:
         dispatch.check_open()
         run = await store.run(run_id)
@@ -123,7 +123,11 @@ async def _settle(dispatch: Dispatcher, run_id: str, watch: Watch) -> RunResult:
                 raise InputRetracted(
                     f"input {item.id!r} of thread {item.thread_id!r} was retracted before run {run_id} began"
                 )
-            if item is not None and dispatch.within():
+            if item is None or item.status == "taken":
+                if gone:  # Seen twice: it didn't begin while it was looked for.
+                    raise UnknownRun(f"run {run_id!r} isn't in this store any more: it was deleted, or pruned")
+                gone = True
+            elif dispatch.within():
                 await dispatch.pump(item.thread_id, at_once=True)
             await watch.news()
             continue

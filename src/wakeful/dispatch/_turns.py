@@ -7,8 +7,9 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from ..errors import Conflict, InputRetracted, RuntimeClosed, StaleFence
-from ..stores import Commit, InboxItem
+from ..errors import Conflict, InputRetracted, RuntimeClosed, StaleFence, UnknownInput
+from ..messaging import retract
+from ..stores import InboxItem
 from ._results import NewRun, RunResult, item_of
 from ._trees import settle
 from ._waiting import Watch
@@ -115,11 +116,8 @@ class Turns:
             act.take(item.id)
 
     async def _take_back(self, item: InboxItem) -> None:
-        stored = await self._dispatch.env.store.load(item.thread_id)
-        if stored is not None and not stored.thread.claimed and any(i.id == item.id for i in stored.inbox):
-            commit = Commit(item.thread_id, version=stored.thread.version, taken=[item.id])
-            with suppress(Conflict):
-                await self._dispatch.env.store.commit(commit)
+        with suppress(UnknownInput):  # A run has it.
+            await retract(self._dispatch.env.store, item.id, None)
 
     async def take(self, item: InboxItem, work: Callable[[], Coroutine[Any, Any, RunResult | None]]) -> None:
         """Do the work that an input waits for, and tell who waits here for what comes of it. What goes wrong is

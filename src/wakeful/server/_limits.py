@@ -1,4 +1,4 @@
-"""What a server takes at most, and the guard that counts a request's bytes."""
+"""What a server takes at most, and the guard that looks at a request's bytes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ServerLimits(Struct, metaclass=Checked, frozen=True, kw_only=True):
 
 
 class BodyLimit:
-    """Reads a request's body for what is behind it, and refuses one that is too large."""
+    """Reads a request's body for what is behind it, and refuses one that is too large or no text."""
 
     def __init__(self, app: ASGIApp, body_bytes: int) -> None:
         self._app = app
@@ -37,15 +37,20 @@ class BodyLimit:
             return
         size = Headers(scope=scope).get("content-length", "0")
         if not size.isdecimal() or int(size) > self._most:
-            await self._refused()(scope, receive, send)
+            await self._too_large()(scope, receive, send)
             return
-        body, messages = 0, list[Message]()
+        body, messages = bytearray(), list[Message]()
         while not messages or messages[-1].get("more_body", False):
             messages.append(await receive())
-            body += len(messages[-1].get("body", b""))
-            if body > self._most:
-                await self._refused()(scope, receive, send)
+            body += messages[-1].get("body", b"")
+            if len(body) > self._most:
+                await self._too_large()(scope, receive, send)
                 return
+        try:
+            body.decode()
+        except UnicodeDecodeError as error:  # The SDK would take it for a fault of the server's.
+            await _refused(400, f"the request's body is no UTF-8: {error}")(scope, receive, send)
+            return
         messages.reverse()
 
         async def again() -> Message:
@@ -53,6 +58,10 @@ class BodyLimit:
 
         await self._app(scope, again, send)
 
-    def _refused(self) -> JSONResponse:
+    def _too_large(self) -> JSONResponse:
         why = f"the request's body has more than {self._most:,} bytes, which is the limit; send less at once"
-        return JSONResponse({"error": {"code": 413, "status": "INVALID_ARGUMENT", "message": why}}, 413)
+        return _refused(413, why)
+
+
+def _refused(code: int, why: str) -> JSONResponse:
+    return JSONResponse({"error": {"code": code, "status": "INVALID_ARGUMENT", "message": why}}, code)

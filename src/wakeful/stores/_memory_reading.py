@@ -28,6 +28,11 @@ class MemoryReading:
         self._threads = self._mine.threads
         self._thread_of = self._mine.thread_of_run
 
+    @property
+    def tenant_name(self) -> str:
+        """Whose rows the handle sees."""
+        return self._mine.name
+
     # -- the view --------------------------------------------------------------------------------------------
 
     async def load(self, thread_id: str) -> ThreadView | None:

@@ -96,6 +96,11 @@ class SqlStore(SqlDispatches, SqlRelays, SqlOverview):
         self._packer = packer
         self._identities: dict[int, Identity] = {}
 
+    @property
+    def tenant_name(self) -> str:
+        """Whose rows the handle sees."""
+        return self._tenant
+
     async def _query(self, sql: str, *args: Any) -> list[Row]:
         """The rows of one query."""
         raise NotImplementedError

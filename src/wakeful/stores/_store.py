@@ -60,6 +60,11 @@ class Store(Protocol):
 
     durable: bool
 
+    @property
+    def tenant_name(self) -> str:
+        """Whose rows the handle sees."""
+        ...
+
     async def commit(self, commit: Commit) -> Committed:
         """Write the commit, or nothing of it."""
         ...

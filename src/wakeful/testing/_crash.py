@@ -111,9 +111,9 @@ def crash_matrix(
     """
     name = _name_of(scenario)
     with open_sites(store) as sites, Launchers() as launchers, ThreadPoolExecutor(processes) as pool:
+        wanted = _wanted(sites.points, points)
         matrix = _Matrix(name, sites, launchers, check, timeout)
         commits = pool.submit(matrix.undisturbed).result()
-        wanted: list[KillPoint] = [point for point in sites.points if point in points]
         kills: list[tuple[Kill, ...]] = [(kill,) for kill in _boundaries(len(commits), wanted)]
         cases = list(pool.map(matrix.case, kills))
         if twice:
@@ -141,6 +141,17 @@ def crash_matrix(
         raise CrashFailed(str(report), report)
     print(report)
     return report
+
+
+def _wanted(there: Sequence[KillPoint], points: Sequence[KillPoint]) -> list[KillPoint]:
+    """The boundaries of this store to kill at. Without any, the test would hold whatever the scenario does."""
+    known = get_args(KillPoint)
+    if isinstance(points, str) or any(point not in known for point in points):
+        raise UsageError(f"points is a list of {', '.join(known)}, not {points!r:.80}")
+    wanted: list[KillPoint] = [point for point in there if point in points]
+    if not wanted:
+        raise UsageError(f"with points={points!r:.80} nothing is killed here; this store has {', '.join(there)}")
+    return wanted
 
 
 def _boundaries(commits: int, points: Sequence[KillPoint]) -> list[Kill]:

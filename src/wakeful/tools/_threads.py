@@ -19,10 +19,12 @@ IDLE_SECONDS = 10.0
 
 
 class ToolThreads:
-    """Daemon threads, made when needed and ended when idle. An abandoned one no longer counts as busy."""
+    """Daemon threads, made when needed and ended when idle. An abandoned one no longer counts as busy, up to so
+    many of them: a tool that never comes back can't take the process's threads one by one."""
 
-    def __init__(self, limit: int = 64) -> None:
+    def __init__(self, limit: int = 64, abandoned: int = 256) -> None:
         self._limit = limit
+        self._replaced = abandoned
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._waiting: set[asyncio.Future[Any]] = set()
@@ -37,7 +39,8 @@ class ToolThreads:
         with self._lock:
             self._waiting.add(future)
             self._jobs.put((contextvars.copy_context(), function, loop, future))
-            if self._idle < len(self._waiting) and self._threads - self.abandoned < self._limit:
+            busy = self._threads - min(self.abandoned, self._replaced)
+            if self._idle < len(self._waiting) and busy < self._limit:
                 self._threads += 1
                 threading.Thread(target=self._work, name="wakeful-tool", daemon=True).start()
         return future

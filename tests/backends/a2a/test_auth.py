@@ -68,6 +68,8 @@ async def test_a_missing_secret_is_a_clear_error(monkeypatch: pytest.MonkeyPatch
             await thread(remote.url, auth=Bearer(Env("ANALYST_TOKEN"))).ask("hi")
         with pytest.raises(ConfigurationError, match="secret is empty"):
             await thread(remote.url, auth=Bearer(lambda: "a\r\nb")).ask("hi")
+        with pytest.raises(ConfigurationError, match="gave a NoneType, not a text"):
+            await thread(remote.url, auth=Bearer(lambda: None)).ask("hi")  # type: ignore[arg-type, return-value]
 
 
 async def test_oauth2_tokens_are_fetched_once_and_shared() -> None:

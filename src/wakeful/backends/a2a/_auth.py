@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 from msgspec import Struct
 
@@ -72,8 +73,13 @@ async def reveal(secret: Secret) -> str:
         if not value:
             raise ConfigurationError(f"the environment variable {secret.name!r} holds no secret: set it")
     else:
-        found = secret()
+        found: Any = secret()
         value = await found if inspect.isawaitable(found) else found
+        if not isinstance(value, str):
+            given = type(value).__name__
+            raise ConfigurationError(
+                f"the function that a remote agent's secret comes from gave a {given}, not a text"
+            )
     # What a file or a shell adds at the end is no part of a secret, and no header can carry it.
     value = value.strip()
     if not value or not value.isascii() or not value.isprintable():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any, Literal, cast, get_args
@@ -59,6 +60,9 @@ def settings_of(endpoint: Mapping[str, Any]) -> Settings:
 _AUTH: dict[str, type[Auth]] = {"bearer": Bearer, "api_key": ApiKey, "oauth2": OAuth2}
 
 
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+
+
 def _auth_of(given: Any) -> Auth | None:
     """The auth itself, or the one that data describes: `{"type": "bearer", "token": {"env": "NAME"}}`."""
     if given is None:
@@ -86,11 +90,16 @@ def _checked(auth: Auth) -> Auth:
         elif name == "scopes":
             scopes = cast(list[Any], value) if isinstance(value, list | tuple) else [None]
             fits, should = all(isinstance(scope, str) for scope in scopes), "a list of texts"
+        elif name == "header":
+            fits, should = (
+                isinstance(value, str) and _HEADER.fullmatch(value),
+                "a header's name, such as X-API-Key",
+            )
         else:
-            fits, should = isinstance(value, str) and bool(value), "a text"
+            fits, should = isinstance(value, str) and bool(value), "a text that isn't empty"
         if not fits:
-            given = type(cast(Any, value)).__name__
-            raise InvalidConfig(f"auth: {type(auth).__name__}'s {name} is {should}, not a {given}")
+            given = "what it holds" if isinstance(value, str) else f"a {type(cast(Any, value)).__name__}"
+            raise InvalidConfig(f"auth: {type(auth).__name__}'s {name} is {should}, not {given}")
     if isinstance(auth, OAuth2):
         try:
             check_url(auth.token_url, "the token's address")
