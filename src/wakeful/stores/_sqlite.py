@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..errors import StoreRefused, StoreUnavailable
+from msgspec.structs import replace
+
+from ..errors import StoreError, StoreRefused, StoreUnavailable
 from ..types.codec import cleaned
 from ..types.ids import now_ms
 from . import _apply, _dispatching
@@ -81,7 +83,20 @@ class SqliteStore(SqlStore):
         known, alive = database.known, database.alive
 
         def write(db: sqlite3.Connection) -> Committed:
-            return _apply.apply(db, tenant, packer, commit, alive, known)
+            written = _apply.apply(db, tenant, packer, commit, alive, known)
+            if commit.then:
+                written = replace(written, then=tuple([attempt(db, one) for one in commit.then]))
+            return written
+
+        def attempt(db: sqlite3.Connection, one: Commit) -> Committed | None:
+            db.execute("SAVEPOINT next")
+            try:
+                written = _apply.apply(db, tenant, packer, one, alive, known)
+            except StoreError:
+                db.execute("ROLLBACK TO next")
+                written = None
+            db.execute("RELEASE next")
+            return written
 
         if commit.fence is None and commit.claim is None:
             return await database.write(write)
