@@ -34,18 +34,21 @@ class Resting:
         """The activation that left a run which rests."""
         return self._acts.get(thread_id)
 
-    def forget(self, thread_id: str) -> None:
-        """Somebody goes on with the thread."""
-        if self._acts:
-            self._acts.pop(thread_id, None)
+    def began(self, act: Activation) -> None:
+        """Somebody goes on with a thread: with what rests here, or with what the store has."""
+        if self._acts and (rested := self._acts.pop(act.identity.thread_id, None)) is not None:
+            rested.view.tree.apart |= rested.view.tree is not act.view.tree
 
     def ended(self, act: Activation) -> None:
-        """An activation is over: keep it if it waits, and let go of one that waited for nobody but it."""
-        if act.left and act.view.run.waiting is not None and self._works_for(act):
+        """An activation is over: keep it if it waits, and let go of one that waited for nobody but it. Who goes on
+        with what isn't kept has a count of its own of what the tree used."""
+        run, above = act.view.run, act.identity.parent_thread_id
+        if act.left and run.waiting is not None and self._works_for(act):
             self._acts[act.identity.thread_id] = act
-        above = act.identity.parent_thread_id
+        elif run.status != "done":
+            act.view.tree.apart = True
         if self._acts and above in self._acts and not self._works_for(self._acts[above]):
-            del self._acts[above]
+            self._acts.pop(above).view.tree.apart = True
 
     def _works_for(self, act: Activation) -> bool:
         return any(task.target_thread in self._active for task in act.view.tasks)
@@ -112,12 +115,8 @@ async def _drive(dispatch: Dispatcher, act: Activation) -> None:
     try:
         await act.drive(dispatch)
     except (Conflict, StaleFence):
-        dispatch.keeper.suspect()  # A connection may have broken, and the claim be there.
         dispatch.wake(act.identity.thread_id)
     except Exception:
         if act.draft.fence is not None:
             raise
         # It didn't begin: whoever finds it in the store says why.
-    finally:
-        if act.view.run.status != "done":
-            act.view.tree.apart = True  # Who goes on with it has a count of its own.

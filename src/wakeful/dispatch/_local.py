@@ -376,7 +376,7 @@ class Dispatcher:
             act.hand_over()  # It was being opened when the runtime was told to stop.
         if self.waking:
             self.waking.discard(thread_id)
-        self.resting.forget(thread_id)
+        self.resting.began(act)
         self.keeper.hold()
         self._metrics.began()
         if self.put_off:
@@ -406,7 +406,7 @@ class Dispatcher:
             self.keeper.look()
 
     def after(self, thread_id: str) -> asyncio.Future[Activation]:
-        """The activation that is the next to end on a thread, once it has; `forget` it if that isn't waited for."""
+        """The activation that is the next to end on a thread, once it has; `forget` it if nobody waits."""
         if thread_id not in self._after:
             self._after[thread_id] = asyncio.get_running_loop().create_future()
         return self._after[thread_id]
