@@ -1,4 +1,4 @@
-"""Durable children and their callers in one process: what they need of the store, and what others change meanwhile."""
+"""Durable children and their callers in one process: what they need of the store, and what others do meanwhile."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ READS = ("load", "messages", "run", "runs", "answer", "item", "tasks", "tickets"
 
 
 class Watched(SqliteStore):
-    """A store that remembers what was committed and what was read; one that is `plain` writes one commit at a time."""
+    """A store that remembers what was committed and read; one that is `plain` writes each commit by itself."""
 
     def __init__(self, path: Path, *, plain: bool = False) -> None:
         super().__init__(path)

@@ -157,7 +157,7 @@ class Commit(Struct, gc=False):
     fail with `Repeated` if a commit or an item had that id before. `chunks` are dropped with their answer.
     `relays` need neither fence nor version: one whose revision isn't the next is refused with `Conflict`. So are
     changes to `pending` items of the thread: a new message, a new position, or the status `retracted`. `seen` are
-    revisions of items that are taken: one that was changed or retracted since is refused with `Conflict` too.
+    revisions of items: one that was changed, taken or retracted since is refused with `Conflict` too.
     What is released is due as its run says, or at the time `later`; `failed` says why its owner gave up, which
     counts as an attempt: it is due after a pause that grows, and after the last attempt it is a dead letter.
     An `unsynced` commit is safe from the end of its process when it returns; it may be safe from a loss of power
