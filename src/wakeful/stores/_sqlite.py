@@ -89,13 +89,17 @@ class SqliteStore(SqlStore):
             return written
 
         def attempt(db: sqlite3.Connection, one: Commit) -> Committed | None:
-            db.execute("SAVEPOINT next")
+            late = bool(one.inbox)  # Only for want of room in an inbox is it refused when something is written.
+            if late:
+                db.execute("SAVEPOINT next")
             try:
                 written = _apply.apply(db, tenant, packer, one, alive, known)
             except StoreError:
-                db.execute("ROLLBACK TO next")
                 written = None
-            db.execute("RELEASE next")
+                if late:
+                    db.execute("ROLLBACK TO next")
+            if late:
+                db.execute("RELEASE next")
             return written
 
         if commit.fence is None and commit.claim is None:
