@@ -106,8 +106,10 @@ def write_plain(tenant: str, packer: Packer, commit: Commit, known: Known) -> Co
         return None
     blobs: dict[str, bytes] = {}
     entries, places = entries_of(commit, packer, blobs)
-    if {run.id}.union([entry.run_id for entry in entries], [call.run_id for call in commit.calls]) != {run.id}:
-        return None
+    run_id = place.run_id
+    for one in (*entries, *commit.calls):
+        if one.run_id != run_id:
+            return None
     payload = bytearray(packer.pack(encode(run), blobs))
     calls = _calls(commit, place.run, packer, places, blobs)
     if blobs:

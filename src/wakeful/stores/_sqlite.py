@@ -6,7 +6,7 @@ import asyncio
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -78,7 +78,7 @@ class SqliteStore(SqlStore):
         except UnicodeEncodeError:
             return await self._commit(cleaned(commit))
 
-    async def _commit(self, commit: Commit) -> Committed:
+    def _commit(self, commit: Commit) -> Awaitable[Committed]:
         database, tenant, packer = self._database, self._tenant, self._packer
         known, alive = database.known, database.alive
 
@@ -103,9 +103,9 @@ class SqliteStore(SqlStore):
             return written
 
         if commit.fence is None and commit.claim is None:
-            return await database.write(write)
+            return database.write(write)
         # The owner of a thread wrote to the same few pages a moment ago; what others write to may not be at hand.
-        return await database.write_soon(write, (tenant, commit.thread_id), unsynced=commit.unsynced)
+        return database.write_soon(write, (tenant, commit.thread_id), unsynced=commit.unsynced)
 
     async def _query(self, sql: str, *args: Any) -> list[Row]:
         text = _sql(sql)
