@@ -46,7 +46,7 @@ async def test_the_call_of_another_agent_is_measured() -> None:
 async def test_the_call_of_a_durable_agent_is_measured(tmp_path: Path) -> None:
     place = SimpleNamespace(address=str(tmp_path / "bench.db"))
     row = await _delegation.durable_delegation(wakeful_sqlite, short("delegation-durable"), place)
-    assert row["transactions_child"] > row["transactions_direct"]
+    assert row["transactions_child"] < 3  # Of its own and of its caller, together.
 
 
 async def test_a_cancelled_tree_leaves_nothing_in_memory() -> None:

@@ -50,7 +50,7 @@ async def test_a_call_of_a_durable_agent_waits_from_the_outset(tmp_path: Path, s
     assert reply_text(reply) == "hi"
     (begun,) = [c for c in store.commits if c.inbox and c.inbox[0].kind == "input"]
     assert ([c.state for c in begun.calls], begun.release) == (["suspended"], True)
-    assert len(store.commits) == 6
+    assert len(store.commits) == 4
 
 
 @dataclasses.dataclass

@@ -137,7 +137,7 @@ async def _write(dispatch: Dispatcher, parent: Activation, task: TaskRecord, inb
         setattr(view, where, tuple([t for t in getattr(view, where) if t is not task]))
         raise
     if task.durable:
-        parent.apart = True
+        parent.view.tree.apart = True
         parent.set_run(apart=True)
         dispatch.wake(task.target_thread, task.agent_id)
 

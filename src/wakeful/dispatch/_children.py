@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from inspect import iscoroutine
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import UNSET
 
 from ..errors import Conflict, RemoteError, StaleFence, StoreError, WakefulError
-from ..loop import Activation, end_task, outcome_of, tell_item
+from ..loop import Activation, Ride, end_task, outcome_of, tell_item
 from ..state import Snapshot, State
 from ..stores import Commit, InboxItem, Store, ThreadView
 from ..tasks import TaskBook
@@ -30,6 +30,7 @@ from ._beginning import (
     seed_of,
     visible_to,
 )
+from ._boarding import board
 from ._local import Dispatcher
 from ._remote_tasks import NotStored, check_stoppable, refresh
 from ._results import output_of
@@ -65,7 +66,6 @@ class ChildRuns:
         act.draft.put_task(task)
         if task.durable:
             act.draft.put_item(item_of_task(act, task, request))
-            act.apart = True
             act.set_run(apart=True)
         act.view.tasks = (*act.view.tasks, task)
         return task
@@ -102,6 +102,10 @@ class ChildRuns:
     def wake(self, thread_id: str, agent_id: str | None = None) -> None:
         """Something was put into a thread's inbox."""
         self._dispatcher().wake(thread_id, agent_id)
+
+    async def board(self, act: Activation, items: Sequence[InboxItem]) -> Sequence[Ride]:
+        """Begin here with what a run is about to put into the inboxes of others."""
+        return await board(self._dispatcher(), act, items)
 
 
 async def _run(

@@ -31,6 +31,7 @@ from ..errors import (
 from ..loop import Activation, Environment
 from ..stores import Commit, Fence, InboxItem, ThreadView
 from ..types.runs import RunRecord
+from ._boarding import Resting
 from ._claimed import is_due, next_input
 from ._intake import open_for
 from ._keeper import Keeper
@@ -86,6 +87,10 @@ class Dispatcher:
         self.waking: set[str] = set()
         # Threads that are about to be looked at, because something was put into their inbox.
         self.nudged: set[str] = set()
+        # Runs that wait for others which run here, by their threads.
+        self.resting = Resting(self.active)
+        # What tells of the next end of an activation on a thread.
+        self._after: dict[str, asyncio.Future[Activation]] = {}
         self.closed = False
         self.opener = Opener(env, bus, owner)
 
@@ -372,6 +377,7 @@ class Dispatcher:
             act.hand_over()  # It was being opened when the runtime was told to stop.
         if self.waking:
             self.waking.discard(thread_id)
+        self.resting.began(act)
         self.keeper.hold()
         self._metrics.began()
         if self.put_off:
@@ -391,11 +397,25 @@ class Dispatcher:
         self.keeper.rest()
         self._metrics.ended(run)
         del self.active[thread_id]
+        if self._after and (after := self._after.pop(thread_id, None)) is not None:
+            after.set_result(act)
+        self.resting.ended(act)
         self.bus.release(thread_id)
         if act.view.inbox:
             self.wake(thread_id)
         if (waiting := run.waiting) is not None and waiting.until is not None:
             self.keeper.look()
+
+    def after(self, thread_id: str) -> asyncio.Future[Activation]:
+        """The activation that is the next to end on a thread, once it has; `forget` it if nobody waits."""
+        if thread_id not in self._after:
+            self._after[thread_id] = asyncio.get_running_loop().create_future()
+        return self._after[thread_id]
+
+    def forget(self, thread_id: str, after: asyncio.Future[Activation]) -> None:
+        """Nobody waits any more for the next end of an activation on a thread."""
+        if self._after.get(thread_id) is after:
+            del self._after[thread_id]
 
     def hand_back(self, act: Activation, error: str | None = None) -> None:
         """Give a thread back whose run was given up here: whoever comes next goes on from the last commit."""

@@ -71,6 +71,7 @@ INSTRUMENTS: dict[str, Instrument] = {
 
 
 _STARTED = ("wakeful_runs_started_total", "")
+_COMMITTED = ("wakeful_commits_total", "ok")
 
 # By what a run is, or how it ended: what is counted then.
 _FINISHED: dict[str | type, tuple[str, str]] = {}
@@ -122,6 +123,7 @@ class Metrics:
         self.abandoned: Callable[[], int] = lambda: 0
         self.listener: Callable[[str, float, dict[str, Any]], None] | None = None
         self._histograms = {name: _Histogram() for name, one in INSTRUMENTS.items() if one.kind == "histogram"}
+        self._commit_seconds = self._histograms["wakeful_commit_seconds"]
         self._labelled: dict[str, None] = {}
 
     # -- what happens ----------------------------------------------------------------------------------------
@@ -153,6 +155,10 @@ class Metrics:
 
     def committed(self, seconds: float, error: BaseException | None) -> None:
         """A run's commit took so long, or was refused."""
+        if error is None and self.listener is None:  # As most are.
+            self._commit_seconds.take(seconds)
+            self.counts[_COMMITTED] += 1
+            return
         if error is None:
             self._took("wakeful_commit_seconds", seconds)
         match error:

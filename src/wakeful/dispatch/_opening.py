@@ -11,6 +11,7 @@ from ..bus import LocalBus
 from ..context import Folded, Mark, fold
 from ..errors import UnknownAgent
 from ..loop import (
+    NOBODY,
     Activation,
     Environment,
     Rules,
@@ -22,14 +23,14 @@ from ..loop import (
     supersede,
 )
 from ..state import State
-from ..stores import Fence, ThreadView
+from ..stores import Fence, InboxItem, ThreadView
 from ..types.codec import decode
 from ..types.events import RunStart
 from ..types.messages import Message
 from ..types.runs import Identity, RunRecord, TaskRef
 from ._results import NewRun
 
-__all__ = ["Opener"]
+__all__ = ["Opener", "join"]
 
 
 class Opener:
@@ -141,19 +142,28 @@ class Opener:
         channel = self.bus.hold(run.identity.thread_id, () if above is None else (above,))
         act = Activation(env, view, state, history, channel, now)
         if parent is not None:
-            view.tree = parent.view.tree
-            act.channel.above = parent.channel.path
-            act.keep_under(parent.rules)
+            join(act, parent)
         elif run.identity.parent_run_id is not None:
             await self.join_tree(act)
         else:
-            act.apart = run.apart or bool(view.tasks)
+            view.tree.apart = run.apart or bool(view.tasks)
         self._claim(act, stored, fence)
-        act.set_run(apart=act.apart)
-        changed = changes_since(run.needs, act.agent)
-        act.log(RunStart(act.identity, 0, now, trigger, changed))
-        act.heed()
-        return act
+        return _reopened(act, run, trigger)
+
+    def wake(self, rested: Activation, item: InboxItem) -> Activation:
+        """An activation that goes on with a run as its last one left it, which nobody wrote to since but by this
+        item: that is what its first commit depends on."""
+        before, run = rested.view, rested.view.run
+        going = replace(run, status="running", waiting=None)
+        view = replace(before, run=going, inbox={**before.inbox, item.id: item}, deferred=NOBODY)
+        channel = self.bus.hold(item.thread_id, rested.channel.above)
+        act = Activation(self.env, view, rested.state, rested.history, channel, self.env.clock.now())
+        if rested.above is not None:
+            act.keep_under(rested.above)
+        act.draft.claim, act.draft.version = self._owner, rested.version
+        act.draft.expect(item)
+        act.inbox_head, act.head = rested.inbox_head + 1, rested.head
+        return _reopened(act, run, "wake")
 
     def child(
         self,
@@ -202,7 +212,22 @@ class Opener:
                 allowed = rules.pop().under(allowed)
             act.keep_under(allowed)
         act.channel.above = tuple(threads)
-        act.apart = True
+        act.view.tree.apart = True
+
+
+def join(act: Activation, parent: Activation) -> None:
+    """Let a run share what its parent, which runs in this process too, counts and allows."""
+    act.view.tree = parent.view.tree
+    act.channel.above = parent.channel.path
+    act.keep_under(parent.rules)
+
+
+def _reopened(act: Activation, run: RunRecord, trigger: Any) -> Activation:
+    """Let a run go on that the store has this record of."""
+    act.set_run(apart=run.apart or act.view.tree.apart)
+    act.log(RunStart(act.identity, 0, act.now, trigger, changes_since(run.needs, act.agent)))
+    act.heed()
+    return act
 
 
 def _begin(act: Activation, run: RunRecord, history: tuple[Message, ...], message: Message | None) -> None:

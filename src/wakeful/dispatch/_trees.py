@@ -88,19 +88,23 @@ def waits_for_tasks(run: RunRecord) -> bool:
 async def follow(dispatch: Dispatcher, parked: Activation) -> RunResult | None:
     """What a run that waits for its tasks comes to, as long as it and they go on in this process: no need to look
     into the store then."""
-    own = parked.identity.thread_id
-    threads = [own, *[task.target_thread for task in parked.view.tasks]]
-    while here := [thread for thread in threads if dispatch.goes_on(thread)]:
-        act = dispatch.active.get(own)
-        if act is not None:
-            await act.ended()
-            done = act.left and act.view.run.status == "done" and act.view.run.id == parked.view.run.id
-            return dispatch.result(act) if done else None
-        ends = [act.ended() for thread in here if (act := dispatch.active.get(thread)) is not None]
-        if ends:
-            await asyncio.wait(ends, timeout=POLL, return_when=asyncio.FIRST_COMPLETED)
-        else:
-            await asyncio.sleep(BRIEF)
+    own, act = parked.identity.thread_id, parked
+    while act.left and act.view.run.id == parked.view.run.id:
+        if act.view.run.status == "done":
+            return dispatch.result(act)
+        threads = [own, *[task.target_thread for task in act.view.tasks]]
+        after = dispatch.after(own)
+        try:
+            # Its next activation may begin and end before this is heard of.
+            while not after.done() and (here := [one for one in threads if dispatch.goes_on(one)]):
+                ends = [one.ended() for thread in here if (one := dispatch.active.get(thread)) is not None]
+                timeout = POLL if ends else BRIEF
+                await asyncio.wait([after, *ends], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            dispatch.forget(own, after)
+        if not after.done():
+            return None
+        act = after.result()
     return None
 
 

@@ -11,6 +11,7 @@ from ._ledger import reassigned as reassigned
 from ._ledger import supersede as supersede
 from ._ledger import suspended as suspended
 from ._ledger import unknown_ticket as unknown_ticket
+from ._moves import NOBODY as NOBODY
 from ._moves import Rules as Rules
 from ._moves import RunView as RunView
 from ._moves import detached_of as detached_of
@@ -19,6 +20,7 @@ from ._needs import agent_of as agent_of
 from ._needs import changes_since as changes_since
 from ._policies import Tree as Tree
 from ._policies import judge as judge
+from ._rides import Ride as Ride
 from ._tasks import end_task as end_task
 from ._tasks import ended_as as ended_as
 from ._tasks import outcome_of as outcome_of

@@ -56,6 +56,7 @@ from ._moves import (
     next_move,
 )
 from ._needs import agent_of
+from ._rides import Ride
 from ._watch import Watch
 from ._writer import ACTIONS
 
@@ -73,7 +74,6 @@ class Activation(Committer):
 
     # Every step reads these a hundred times: slots are several times faster than a dict.
     __slots__ = (
-        "_above",
         "_caller_cancelled",
         "_cancels",
         "_over",
@@ -82,7 +82,7 @@ class Activation(Committer):
         "_troubles",
         "_watchers",
         "aborted",
-        "apart",
+        "above",
         "asking",
         "attached",
         "fitting",
@@ -118,9 +118,10 @@ class Activation(Committer):
         self.now = now
         self.identity = run.identity
         self.draft = Draft(run.identity, state)
-        self.head = self.inbox_head = 0
+        self.head = self.inbox_head = self.version = 0
         self.rules: Rules
-        self._above: Rules | None = None
+        # What the runs above allow their whole tree.
+        self.above: Rules | None = None
         self.use_agent(run)
         self.fitting: Fitting | None = None
         # Whom the agent asks, and what with, where no plugin has a say in it.
@@ -134,8 +135,6 @@ class Activation(Committer):
         self.asking: Asking | None = None
         # Whether a call of another run waits for this one in this process, and so will see what it comes to.
         self.attached = False
-        # Whether runs of the tree may run elsewhere: what the tree used is read from the store then.
-        self.apart = False
         # The task that runs it, and how often that was cancelled: by this, and before it.
         self.task: asyncio.Task[Any] | None = None
         self._cancels = self._pending = 0
@@ -175,7 +174,7 @@ class Activation(Committer):
             while not self.left:
                 if self.stopping is not None and await self._hand_over():
                     break
-                if self.apart and self._judged():
+                if self.view.tree.apart and self._judged():
                     await self.env.children.measure(self)
                 move = next_move(self.view, self.rules, self.now)
                 try:
@@ -339,7 +338,7 @@ class Activation(Committer):
 
     def keep_under(self, above: Rules) -> None:
         """Keep to what the run above allows its whole tree."""
-        self._above = above
+        self.above = above
         self.rules = self.rules.under(above)
 
     def use_agent(self, run: RunRecord) -> None:
@@ -349,7 +348,7 @@ class Activation(Committer):
         self.plain = None
         agent = self.agent = env.registry.resolve(agent_id) if own else agent_of(env.registry, run)
         rules = env.rules.get(agent_id) or rules_of(env, agent)
-        self.rules = rules if self._above is None else rules.under(self._above)
+        self.rules = rules if self.above is None else rules.under(self.above)
         self.still = not agent.hooked and ACTIONS not in self.state.values
         if self.identity.agent_id != agent_id:
             self.identity = self.draft.identity = replace(self.identity, agent_id=agent_id)
@@ -360,6 +359,10 @@ class Activation(Committer):
         self.now = self.clock.now()
         if stored is not None:
             self.deliver(stored.inbox, stored.thread.inbox_head)
+
+    def board(self, items: Sequence[InboxItem]) -> Awaitable[Sequence[Ride]]:
+        """Begin here with what is about to be put into the inboxes of others."""
+        return self.env.children.board(self, items)
 
     def deliver(self, items: Sequence[InboxItem], inbox_head: int) -> None:
         """Take note of what the thread's inbox holds, unless something newer was read before."""

@@ -4,7 +4,8 @@ phases, before whose hooks all is committed."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import zip_longest
 from time import monotonic
 from typing import TypeVar, cast
 
@@ -14,11 +15,12 @@ from ..clock import Clock
 from ..errors import InboxFull
 from ..plugins import HookContext
 from ..state import SentNotice
-from ..stores import Commit, Committed, number
+from ..stores import Commit, Committed, InboxItem, number
 from ..types.events import Event, MessageAdded
 from ..types.messages import Message
 from ._environment import Environment
 from ._phases import run_actions, run_hooks
+from ._rides import Ride
 from ._writer import ACTIONS, Writer
 
 __all__ = ["Committer"]
@@ -29,17 +31,22 @@ H = TypeVar("H", bound=HookContext)
 class Committer(Writer):
     """The committing half of an activation, which gives all of this its values."""
 
-    __slots__ = ("channel", "clock", "env", "head", "inbox_head")
+    __slots__ = ("channel", "clock", "env", "head", "inbox_head", "version")
 
     channel: Channel
     clock: Clock
     env: Environment
-    # Where the thread's log and its inbox end, as far as is known here.
+    # Where the thread's log and its inbox end, and its version, as far as is known here.
     head: int
     inbox_head: int
+    version: int
 
     async def catch_up(self) -> None:
         """Read what others put into the thread's inbox."""
+        raise NotImplementedError
+
+    def board(self, items: Sequence[InboxItem]) -> Awaitable[Sequence[Ride]]:
+        """Begin here with what is about to be put into the inboxes of others."""
         raise NotImplementedError
 
     def being_cancelled(self) -> bool:
@@ -55,14 +62,17 @@ class Committer(Writer):
         store, notices = self.env.store, draft.notices
         commit = draft.commit(self.now, release, inbox_head)
         try:
-            committed = await (self._write(commit, unsynced) if store.durable else store.commit(commit))
+            if commit.more and (commit.inbox or draft.ride is not None):
+                committed = await self._write_along(commit)
+            else:
+                committed = await (self._write(commit, unsynced) if store.durable else store.commit(commit))
         except BaseException as error:
             draft.put_back(commit)
             if isinstance(error, InboxFull) and self._divert(error):
                 await self.flush(release=release, inbox_head=inbox_head, unsynced=unsynced)
                 return
             raise
-        self.head = committed.head
+        self.head, self.version = committed.head, committed.version
         number(commit.log, committed.head)
         if commit.more:
             draft.clear(commit, committed)
@@ -87,11 +97,33 @@ class Committer(Writer):
         return self.draft.divert(full.thread_id, lambda item: divert(run, item, self.now))
 
     def _send(self, commit: Commit) -> None:
-        """Tell those whom a commit has something for."""
+        """Tell those whom a commit has something for, and who didn't begin with it."""
+        begun = [one.thread_id for one in commit.then]
         for item in commit.inbox:
+            if item.thread_id in begun:
+                continue
+            if item.task is not None:
+                self.view.tree.apart = True  # Whoever begins with it has a count of its own.
             self.env.children.wake(item.thread_id, item.agent_id)
         if commit.relays:
             self.env.post.look()
+
+    async def _write_along(self, commit: Commit) -> Committed:
+        """Write a commit together with the first ones of what it begins or wakes in this process; or as one of
+        those."""
+        ride, self.draft.ride = self.draft.ride, None
+        if ride is not None:
+            return await ride.take(commit)
+        rides = await self.board(commit.inbox)
+        commit.then = [ride.commit for ride in rides if ride.commit is not None]
+        then: tuple[Committed | None, ...] = ()
+        try:
+            committed = await self._write(commit, False)
+            then = committed.then
+        finally:
+            for ride, one in zip_longest(rides, then):
+                ride.end(one)
+        return committed
 
     async def _write(self, commit: Commit, unsynced: bool) -> Committed:
         """Give a commit to a store that takes its time for it."""

@@ -16,6 +16,7 @@ from ..types.events import Event, StateDelta
 from ..types.messages import Message
 from ..types.runs import Call, Identity, RunRecord, TaskRecord
 from ..types.tickets import Decision, Ticket
+from ._rides import Ride
 
 __all__ = ["Draft"]
 
@@ -73,6 +74,8 @@ class Draft(Struct, eq=False, gc=False):
     request: str | None = None
     inbox_head: int | None = None
     begun: Future[None] | None = None
+    # What the first commit goes along with, if it does.
+    ride: Ride | None = None
     more: More | None = None
     # What there was of it when it was last written.
     _written: More | None = None
@@ -137,6 +140,10 @@ class Draft(Struct, eq=False, gc=False):
         more = self.more or _NOTHING
         seen = more.seen if revision is None else {**more.seen, item_id: revision}
         self._put(taken=(*more.taken, item_id), seen=seen)
+
+    def expect(self, item: InboxItem) -> None:
+        """Write only if an item of the inbox is as it was seen."""
+        self._put(seen={**(self.more or _NOTHING).seen, item.id: item.revision})
 
     def leave(self, item_ids: set[str], messages: list[Message]) -> None:
         """Take back that these items were taken in, with what they became."""

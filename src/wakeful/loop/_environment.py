@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct, field
@@ -15,6 +15,7 @@ from ..stores import InboxItem, Relay, Store
 from ..tools import ChildRequest, ChildResult, Mail, SpawnRequest, ToolContext, ToolThreads
 from ..types.runs import Identity, TaskRecord
 from ._moves import Rules
+from ._rides import Ride
 from ._watch import Watches
 
 if TYPE_CHECKING:
@@ -78,6 +79,11 @@ class Children(Protocol):
 
     def wake(self, thread_id: str, agent_id: str | None = None) -> None:
         """Something was put into a thread's inbox, for an agent's run if it names one."""
+        ...
+
+    async def board(self, act: Activation, items: Sequence[InboxItem]) -> Sequence[Ride]:
+        """Begin here with what a run is about to put into the inboxes of others, as far as that can be: up to the
+        first commits of these, which go along with the run's own."""
         ...
 
 

@@ -30,11 +30,13 @@ __all__ = ["Tree", "Verdict", "budget_spent", "judge", "limit_reached", "output_
 
 
 class Tree(Struct, eq=False, gc=False):
-    """What a whole tree of runs used so far; a root shares its own with all below it."""
+    """What a whole tree of runs used so far; a root shares its own with those below it that run in its process.
+    Where one may run `apart` from the others, what the tree used is read from the store."""
 
     usage: Usage = Usage()
     calls: int = 0
     started_at: int = 0
+    apart: bool = False
 
 
 class Verdict(Struct, frozen=True, gc=False):

@@ -37,3 +37,5 @@ from ._relays import Relay as Relay
 from ._relays import RelayStatus as RelayStatus
 from ._store import Lease as Lease
 from ._store import Store as Store
+from ._threads import Promise as Promise
+from ._threads import settled as settled

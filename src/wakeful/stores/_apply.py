@@ -15,7 +15,7 @@ from ..types.ids import now_ms
 from ..types.runs import PRIORITY, RunRecord
 from . import _dispatching
 from ._pending import change_rows, check_pending
-from ._plain import PUT_LOG, Known, log_row, write_plain
+from ._plain import PUT_CALL, PUT_LOG, Known, log_row, write_plain
 from ._protocol import Commit, Committed, InboxItem
 from ._relays import Relay, check_revision
 from ._rows import Packer, call_body, entries_of
@@ -34,22 +34,27 @@ class _Thread(Struct):
     wakes: str
     open_run: int | None
     last_run: int | None
+    # Whether this commit made it: nothing hangs off it yet.
+    new: bool = False
 
 
 class _Write:
     """One commit on its way into the tables."""
 
-    def __init__(self, db: sqlite3.Connection, tenant: str, packer: Packer, commit: Commit) -> None:
+    def __init__(self, db: sqlite3.Connection, tenant: str, packer: Packer, commit: Commit, known: Known) -> None:
         self.db = db
-        self.run = db.execute
-        self.many = db.executemany
+        self.run = known.cursor.execute
+        self.many = known.cursor.executemany
         self.tenant = tenant
         self.packer = packer
         self.commit = commit
+        # What its owner left of the thread, which holds as long as it is the owner.
+        self.left = None if commit.fence is None else known.find(tenant, commit.thread_id)
         self.now = now_ms()
         self.blobs: dict[str, bytes] = {}
         self.run_numbers: dict[str, int] = {}
         self.open: RunRecord | None = None
+        self.ended = False
 
 
 def apply(
@@ -63,7 +68,7 @@ def apply(
     """Write the commit, or raise and leave the transaction to be rolled back."""
     if (written := write_plain(tenant, packer, commit, known)) is not None:
         return written
-    write = _Write(db, tenant, packer, commit)
+    write = _Write(db, tenant, packer, commit, known)
     changes = writes(commit)
     thread = _find(write, commit.thread_id)
     _check(write, thread, changes, alive)
@@ -99,10 +104,10 @@ def apply(
     for digest, payload in write.blobs.items():
         sql = "INSERT INTO blobs (thread, digest, payload) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
         write.run(sql, (thread.no, digest, payload))
-    if thread.claim is None:
+    if thread.claim is None or write.ended:
         known.forget(tenant, commit.thread_id)
     elif write.open is not None and thread.open_run is not None:
-        known.keep(tenant, commit.thread_id, thread.no, thread.open_run, write.open.id)
+        known.keep(tenant, commit.thread_id, thread.no, thread.open_run, write.open)
     return Committed(thread.version, thread.head, thread.epoch, thread.inbox_head)
 
 
@@ -158,9 +163,9 @@ def _create(write: _Write, thread_id: str, parent: str | None = None) -> _Thread
     identity = write.commit.identity
     if identity is not None and thread_id == write.commit.thread_id:
         parent = identity.parent_thread_id
-    sql = "INSERT INTO threads (tenant, id, parent, created_at, updated_at) VALUES (?, ?, ?, ?, ?) RETURNING no"
-    (no,) = write.run(sql, (write.tenant, thread_id, parent, write.now, write.now)).fetchone()
-    return _Thread(no, 0, 0, 0, None, 0, IDLE_WAKES, None, None)
+    sql = "INSERT INTO threads (tenant, id, parent, created_at, updated_at) VALUES (?, ?, ?, ?, ?)"
+    no = write.run(sql, (write.tenant, thread_id, parent, write.now, write.now)).lastrowid or 0
+    return _Thread(no, 0, 0, 0, None, 0, IDLE_WAKES, None, None, new=True)
 
 
 def _claim(write: _Write, thread: _Thread, worker: str) -> None:
@@ -183,8 +188,8 @@ def _append(write: _Write, thread: _Thread) -> None:
     if entries:
         write.many(PUT_LOG, [log_row(thread.no, base, _number(write, entry.run_id), entry) for entry in entries])
         thread.head += len(commit.log)
-        if answers(commit):
-            write.run("DELETE FROM chunks WHERE thread = ?", (thread.no,))
+    if not thread.new and (write.ended or answers(commit)):
+        write.run("DELETE FROM chunks WHERE thread = ?", (thread.no,))
     if commit.calls:
         _put_calls(write, base, places)
     if commit.tickets or commit.decisions or commit.tasks or commit.chunks or commit.request:
@@ -198,47 +203,52 @@ def _append(write: _Write, thread: _Thread) -> None:
         _put_state(write, thread)
 
 
+# The driver takes long to find out how to store what isn't a number, a string or a bytearray.
+_NEW_RUN = """INSERT INTO runs
+    (step, acting, answer, finished_at, payload, tenant, id, thread, agent, status, root, priority)
+    VALUES (?, ?, nullif(?, 0), nullif(?, 0), ?, ?, ?, ?, ?, ?, ?, ?)"""
+_PUT_RUN = """UPDATE runs SET step = ?, acting = ?, answer = coalesce(nullif(?, 0), answer),
+    finished_at = nullif(?, 0), payload = ? WHERE no = ?"""
+# What has an index, which a step needn't write.
+_PUT_STATUS = _PUT_RUN.replace("SET", "SET status = ?,")
+_PUT_AGENT = "UPDATE runs SET agent = ? WHERE no = ?"
+
+
 def _put_run(write: _Write, thread: _Thread, record: RunRecord, places: dict[str, int]) -> None:
-    run_id, done = record.identity.run_id, record.status == "done"
+    run_id, status = record.identity.run_id, record.status
     answer = places.get(record.answer_id or "")
-    answer = None if answer is None else thread.head + answer
-    payload = write.packer.pack(encode(record), write.blobs)
-    acting = int(record.stage == "acting")
-    values = (record.steps, acting, answer, record.finished_at, payload)
-    sql = "SELECT no, agent, status FROM runs WHERE tenant = ? AND id = ?"
-    row = write.run(sql, (write.tenant, run_id)).fetchone()
+    answer = 0 if answer is None else thread.head + answer
+    payload = bytearray(write.packer.pack(encode(record), write.blobs))
+    values = (record.steps, int(record.stage == "acting"), answer, record.finished_at or 0, payload)
+    row = _known_run(write, thread, run_id)
     if row is None:
-        row = write.run(
-            """INSERT INTO runs
-               (step, acting, answer, finished_at, payload, tenant, id, thread, agent, status, root, priority)
-               VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING no""",
-            (
-                *values,
-                write.tenant,
-                run_id,
-                thread.no,
-                record.agent_id,
-                record.status,
-                root_of(record),
-                record.priority,
-            ),
-        ).fetchone()
-        thread.last_run = row[0]
+        own = (write.tenant, run_id, thread.no, record.agent_id, status, root_of(record), record.priority)
+        number = thread.last_run = write.run(_NEW_RUN, (*values, *own)).lastrowid or 0
     else:
-        write.run(
-            """UPDATE runs SET step = ?, acting = ?, answer = coalesce(?, answer), finished_at = ?, payload = ?
-               WHERE no = ?""",
-            (*values, row[0]),
-        )
-        if row[1:] != (record.agent_id, record.status):  # They have indexes, which a step needn't write.
-            sql = "UPDATE runs SET agent = ?, status = ? WHERE no = ?"
-            write.run(sql, (record.agent_id, record.status, row[0]))
-    number = write.run_numbers[run_id] = row[0]
-    if not done:
+        number = row[0]
+        if row[2] == status:
+            write.run(_PUT_RUN, (*values, number))
+        else:
+            write.run(_PUT_STATUS, (status, *values, number))
+        if row[1] != record.agent_id:
+            write.run(_PUT_AGENT, (record.agent_id, number))
+    write.run_numbers[run_id] = number
+    if status != "done":
         thread.open_run, thread.wakes, write.open = number, wakes_of(record), record
     elif thread.open_run == number:
         thread.open_run, thread.wakes, write.open = None, IDLE_WAKES, None
-        write.run("DELETE FROM chunks WHERE thread = ?", (thread.no,))
+        write.ended = True
+
+
+def _known_run(write: _Write, thread: _Thread, run_id: str) -> tuple[int, str, str] | None:
+    """A run's number, agent and status; None if it has no row yet."""
+    if thread.new:
+        return None
+    left = write.left
+    if left is not None and left.run_id == run_id:
+        return left.run, left.agent, left.status
+    sql = "SELECT no, agent, status FROM runs WHERE tenant = ? AND id = ?"
+    return write.run(sql, (write.tenant, run_id)).fetchone()
 
 
 def _number(write: _Write, run_id: str) -> int:
@@ -256,16 +266,12 @@ def _put_calls(write: _Write, base: int, places: dict[str, int]) -> None:
     for call in write.commit.calls:
         ref = places.get(call.id)
         # Once a row is there, its arguments stay as they are, wherever they lie.
-        arguments = None if ref is not None else pack(encode(call.arguments), blobs)
+        arguments = b"" if ref is not None else pack(encode(call.arguments), blobs)
         run = _number(write, call.run_id)
-        body = pack(call_body(call), blobs)
-        ref = None if ref is None else base + ref
-        rows.append((run, call.step, call.index, call.id, call.name, ref, arguments, body))
-    write.many(
-        """INSERT INTO calls (run, step, place, id, name, ref, arguments, payload) VALUES (?,?,?,?,?,?,?,?)
-           ON CONFLICT (run, step, place) DO UPDATE SET payload = excluded.payload""",
-        rows,
-    )
+        body = bytearray(pack(call_body(call), blobs))
+        ref = 0 if ref is None else base + ref
+        rows.append((run, call.step, call.index, call.id, call.name, ref, bytearray(arguments), body))
+    write.many(PUT_CALL, rows)
 
 
 def _put_rare(write: _Write, thread: _Thread) -> None:
@@ -282,7 +288,7 @@ def _put_rare(write: _Write, thread: _Thread) -> None:
                 _number(write, ticket.run_id),
                 ticket.status,
                 ticket.assignee,
-                pack(encode(ticket), write.blobs),
+                bytearray(pack(encode(ticket), write.blobs)),
             ),
         )
     for decision in commit.decisions:
@@ -295,7 +301,7 @@ def _put_rare(write: _Write, thread: _Thread) -> None:
         write.run(
             """INSERT INTO tasks (tenant, id, thread, run, status, payload) VALUES (?, ?, ?, ?, ?, ?)
                ON CONFLICT (tenant, id) DO UPDATE SET status = excluded.status, payload = excluded.payload""",
-            (tenant, task.id, thread.no, task.run_id, task.status, pack(encode(task), write.blobs)),
+            (tenant, task.id, thread.no, task.run_id, task.status, bytearray(pack(encode(task), write.blobs))),
         )
     for chunk in commit.chunks:
         payload = pack(encode(chunk), write.blobs)
@@ -330,15 +336,18 @@ def _put_state(write: _Write, thread: _Thread) -> None:
             )
 
 
+_UPDATE = """UPDATE threads SET version = ?, head = ?, wakes = ?, open_run = nullif(?, 0), last_run = nullif(?, 0),
+    updated_at = ? WHERE no = ?"""
+# The claim has an index, which a step needn't write.
+_CHANGE_HANDS = _UPDATE.replace("WHERE", ", epoch = ?, claim = nullif(?, '') WHERE")
+
+
 def _update(write: _Write, thread: _Thread) -> None:
-    write.run(
-        """UPDATE threads SET version = ?, head = ?, wakes = ?, open_run = ?, last_run = ?, updated_at = ?
-           WHERE no = ?""",
-        (thread.version, thread.head, thread.wakes, thread.open_run, thread.last_run, write.now, thread.no),
-    )
+    own = (thread.version, thread.head, thread.wakes, thread.open_run or 0, thread.last_run or 0, write.now)
     if write.commit.claim is not None or write.commit.release:
-        sql = "UPDATE threads SET epoch = ?, claim = ? WHERE no = ?"
-        write.run(sql, (thread.epoch, thread.claim, thread.no))
+        write.run(_CHANGE_HANDS, (*own, thread.epoch, thread.claim or "", thread.no))
+    else:
+        write.run(_UPDATE, (*own, thread.no))
 
 
 def _describe(write: _Write, thread: _Thread) -> None:
@@ -381,7 +390,7 @@ def _deliver(write: _Write, item: InboxItem, own: _Thread) -> None:
     parent = item.lineage.parent_thread_id if item.lineage is not None else None
     thread = own if at_home else _find(write, item.thread_id) or _create(write, item.thread_id, parent)
     sql = "SELECT count(*) FROM inbox WHERE thread = ? AND status = 'pending'"
-    if write.run(sql, (thread.no,)).fetchone()[0] >= room_for(item):
+    if not thread.new and write.run(sql, (thread.no,)).fetchone()[0] >= room_for(item):
         raise no_room(item.thread_id)
     thread.inbox_head += 1
     force_setattr(item, "position", thread.inbox_head)
@@ -400,7 +409,7 @@ def _deliver(write: _Write, item: InboxItem, own: _Thread) -> None:
             item.priority,
             item.at,
             item.agent_id,
-            write.packer.pack(encode(item), blobs),
+            bytearray(write.packer.pack(encode(item), blobs)),
         ),
     )
     for digest, payload in blobs.items():

@@ -107,7 +107,7 @@ class Database:
                 if self._begun():
                     self._loops_left -= 1
                     self._count(1)
-                    return self._written_here(Job(lambda: work(self._writing)), synced)
+                    return self._written_here(work, synced)
             finally:
                 self._free.release()
         return await self.write(work)
@@ -118,17 +118,20 @@ class Database:
         again, self._last_owner = owner == self._last_owner, owner
         return (again or not self.known.others(owner)) and self._sync_seconds < FAST_SYNC_SECONDS
 
-    def _written_here(self, job: Job, synced: bool) -> Any:
+    def _written_here(self, work: Callable[[sqlite3.Connection], T], synced: bool) -> T:
         try:
-            self._attempt_all([job])
+            result = work(self._writing)
             self._commit(synced)
         except sqlite3.Error as error:
-            self._undo([job], error)
-        if job.error is not None:
-            raise job.error
+            self._roll_back()
+            self.known.clear()
+            raise _explained(error, self.path) from error
+        except BaseException:
+            self._roll_back()
+            raise
         if self._full and not synced:
             self._unsynced.left()
-        return job.result
+        return result
 
     def _commit(self, synced: bool) -> None:
         began, changes = time.perf_counter(), self._writing.total_changes
@@ -206,11 +209,15 @@ class Database:
 
     def _undo(self, batch: list[Job], error: sqlite3.Error) -> None:
         """Nothing of a batch was written."""
-        if self._writing.in_transaction:
-            self._writing.execute("ROLLBACK")
+        self._roll_back()
         self.known.clear()
         for job in batch:
             job.error = job.error or _explained(error, self.path)
+
+    def _roll_back(self) -> None:
+        if self._writing.in_transaction:
+            self._writing.execute("ROLLBACK")
+        self._changes = self._writing.total_changes  # They are undone.
 
     def _attempt(self, db: sqlite3.Connection, job: Job, *, alone: bool) -> None:
         if not alone:
@@ -222,9 +229,8 @@ class Database:
         except Exception as error:
             job.error = _explained(error, self.path) if isinstance(error, sqlite3.Error) else error
             if alone:
-                db.execute("ROLLBACK")
+                self._roll_back()
                 db.execute("BEGIN")
-                self._changes = db.total_changes  # They are undone.
             else:
                 db.execute("ROLLBACK TO one")
         if not alone:

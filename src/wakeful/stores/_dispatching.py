@@ -20,6 +20,15 @@ _SUSPECT = f"attempts >= {SUSPECT} AND error IS NULL"  # One that failed has sai
 # -- what a commit does to its thread's dispatch ---------------------------------------------------------------
 
 
+_DISPATCH = """INSERT INTO dispatches (thread, tenant, agent, priority, due_at) VALUES (?, ?, ?, ?, ?)
+    ON CONFLICT (thread) DO UPDATE SET tenant = excluded.tenant, held = 0, dead_at = NULL, error = NULL, """
+_SOONER = f"""{_DISPATCH} priority = min(priority, excluded.priority),
+    due_at = CASE WHEN dead_at IS NULL THEN min(due_at, excluded.due_at) ELSE excluded.due_at END,
+    agent = CASE agent WHEN '' THEN excluded.agent ELSE agent END"""
+_ANEW = f"""{_DISPATCH} priority = excluded.priority, due_at = excluded.due_at, attempts = 0,
+    agent = CASE excluded.agent WHEN '' THEN agent ELSE excluded.agent END"""
+
+
 def dispatch(
     db: sqlite3.Connection,
     tenant: str,
@@ -32,22 +41,7 @@ def dispatch(
 ) -> None:
     """The thread is due at that time. With `sooner` something more came for it: it isn't due later than it was,
     and who was first comes first. Otherwise it begins anew, with all its attempts."""
-    if sooner:
-        rank = "min(priority, excluded.priority)"
-        when, attempts = (
-            "CASE WHEN dead_at IS NULL THEN min(due_at, excluded.due_at) ELSE excluded.due_at END",
-            "attempts",
-        )
-        whose = "CASE agent WHEN '' THEN excluded.agent ELSE agent END"
-    else:
-        rank, when, attempts = "excluded.priority", "excluded.due_at", "0"
-        whose = "CASE excluded.agent WHEN '' THEN agent ELSE excluded.agent END"
-    db.execute(
-        f"""INSERT INTO dispatches (thread, tenant, agent, priority, due_at) VALUES (?, ?, ?, ?, ?)
-            ON CONFLICT (thread) DO UPDATE SET tenant = excluded.tenant, held = 0, dead_at = NULL, error = NULL,
-            due_at = {when}, attempts = {attempts}, priority = {rank}, agent = {whose}""",
-        (thread, tenant, agent, priority, due_at),
-    )
+    db.execute(_SOONER if sooner else _ANEW, (thread, tenant, agent, priority, due_at))
 
 
 def hold(

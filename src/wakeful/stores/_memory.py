@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from msgspec.structs import force_setattr, replace
 
-from ..errors import Conflict, InboxMoved, Repeated, StaleFence
+from ..errors import Conflict, InboxMoved, Repeated, StaleFence, StoreError
 from ..types.codec import cleaned, encode
 from ..types.ids import now_ms
 from ..types.runs import RunRecord
@@ -58,7 +58,8 @@ class MemoryStore(MemoryReading):
         """Write the commit, or nothing of it."""
         thread, fence = self._threads.get(commit.thread_id), commit.fence
         if fence is None or thread is None or commit.more:
-            return self._commit_any(commit, thread)
+            written = self._commit_any(commit, thread)
+            return replace(written, then=self._then(commit.then)) if commit.then else written
         if thread.claim != fence.token or thread.epoch != fence.epoch:
             raise _stale(commit, thread)
         if commit.inbox_head is not None and commit.inbox_head != thread.inbox_head:
@@ -71,6 +72,16 @@ class MemoryStore(MemoryReading):
             thread.claim = None
             dispatches.settle(self._all.dispatches, thread, commit)
         return Committed(thread.version, thread.head, thread.epoch, thread.inbox_head)
+
+    def _then(self, commits: Iterable[Commit]) -> tuple[Committed | None, ...]:
+        """Write what comes with a commit, as far as it isn't refused."""
+        found: list[Committed | None] = []
+        for commit in commits:
+            try:
+                found.append(self._commit_any(commit, self._threads.get(commit.thread_id)))
+            except StoreError:
+                found.append(None)
+        return tuple(found)
 
     def _commit_any(self, commit: Commit, thread: Thread | None) -> Committed:
         """Write a commit that may have anything in it."""

@@ -18,17 +18,19 @@ from ._protocol import Commit, Committed, Fence
 from ._rows import Entry, Packer, call_body, entries_of
 from ._rules import answers, wakes_of
 
-__all__ = ["PUT_LOG", "Known", "going_on", "log_row", "write_plain"]
+__all__ = ["PUT_CALL", "PUT_LOG", "Known", "Place", "going_on", "log_row", "write_plain"]
 
 MAX_KNOWN = 10_000
 
 
-class _Place(Struct):
+class Place(Struct):
     """Where a claimed thread and its open run are, and how the thread was left."""
 
     thread: int
     run: int
     run_id: str
+    agent: str
+    status: str
     version: int = -1
     head: int = -1
     inbox_head: int = -1
@@ -42,20 +44,20 @@ class Known:
 
     def __init__(self, cursor: sqlite3.Cursor) -> None:
         self.cursor = cursor
-        self._places: dict[tuple[str, str], _Place] = {}
+        self._places: dict[tuple[str, str], Place] = {}
 
     def others(self, owner: tuple[str, str]) -> bool:
         """Whether threads are claimed besides this one."""
         return len(self._places) > (owner in self._places)
 
-    def find(self, tenant: str, thread_id: str) -> _Place | None:
+    def find(self, tenant: str, thread_id: str) -> Place | None:
         return self._places.get((tenant, thread_id))
 
-    def keep(self, tenant: str, thread_id: str, thread: int, run: int, run_id: str) -> None:
+    def keep(self, tenant: str, thread_id: str, thread: int, number: int, run: RunRecord) -> None:
         """A thread's owner wrote to it."""
         if len(self._places) >= MAX_KNOWN:
             self._places.clear()
-        self._places[tenant, thread_id] = _Place(thread, run, run_id)
+        self._places[tenant, thread_id] = Place(thread, number, run.id, run.agent_id, run.status)
 
     def forget(self, tenant: str, thread_id: str) -> None:
         """A thread was given back."""
@@ -88,11 +90,11 @@ _FIND = """SELECT version, head, inbox_head FROM threads
 # The driver asks around for how to store what isn't a number, a string or a bytearray, which takes longer than the
 # statement: payloads come as bytearrays, and what isn't there as 0 or empty.
 _PUT_RUN = """UPDATE runs SET step = ?, acting = ?, answer = coalesce(nullif(?, 0), answer), payload = ?
-              WHERE no = ? AND agent = ? AND status = ?"""
+              WHERE no = ?"""
 _PUT_INDEXED = "UPDATE runs SET agent = ?, status = ? WHERE no = ?"
 PUT_LOG = """INSERT INTO log (thread, seq, kind, run, agent, at, ref, payload, size, more)
              VALUES (?, ?, ?, ?, ?, ?, nullif(?, 0), ?, ?, nullif(?, x''))"""
-_PUT_CALL = """INSERT INTO calls (run, step, place, id, name, ref, arguments, payload)
+PUT_CALL = """INSERT INTO calls (run, step, place, id, name, ref, arguments, payload)
                VALUES (?, ?, ?, ?, ?, nullif(?, 0), nullif(?, x''), ?)
                ON CONFLICT (run, step, place) DO UPDATE SET payload = excluded.payload"""
 
@@ -104,8 +106,10 @@ def write_plain(tenant: str, packer: Packer, commit: Commit, known: Known) -> Co
         return None
     blobs: dict[str, bytes] = {}
     entries, places = entries_of(commit, packer, blobs)
-    if {run.id}.union([entry.run_id for entry in entries], [call.run_id for call in commit.calls]) != {run.id}:
-        return None
+    run_id = place.run_id
+    for one in (*entries, *commit.calls):
+        if one.run_id != run_id:
+            return None
     payload = bytearray(packer.pack(encode(run), blobs))
     calls = _calls(commit, place.run, packer, places, blobs)
     if blobs:
@@ -116,24 +120,25 @@ def write_plain(tenant: str, packer: Packer, commit: Commit, known: Known) -> Co
     base = place.head
     answer = places.get(run.answer_id or "")
     values = (run.steps, int(run.stage == "acting"), 0 if answer is None else base + answer)
-    if not db.execute(_PUT_RUN, (*values, payload, place.run, run.agent_id, run.status)).rowcount:
+    if (place.agent, place.status) != (run.agent_id, run.status):
         db.execute(_PUT_INDEXED, (run.agent_id, run.status, place.run))
-        db.execute(_PUT_RUN, (*values, payload, place.run, run.agent_id, run.status))
+    db.execute(_PUT_RUN, (*values, payload, place.run))
     thread, number = place.thread, place.run
     db.executemany(PUT_LOG, [log_row(thread, base, number, entry) for entry in entries])
     for call in calls:
         if call[5]:
             call[5] += base
     if calls:
-        db.executemany(_PUT_CALL, calls)
+        db.executemany(PUT_CALL, calls)
     if place.chunks and answers(commit):
         db.execute("DELETE FROM chunks WHERE thread = ?", (thread,))
         place.chunks = False
     place.version, place.head = place.version + 1, base + len(commit.log)
+    place.agent, place.status = run.agent_id, run.status
     return Committed(place.version, place.head, fence.epoch, place.inbox_head)
 
 
-def _gone_on(db: sqlite3.Cursor, place: _Place, commit: Commit, fence: Fence, run: RunRecord) -> bool:
+def _gone_on(db: sqlite3.Cursor, place: Place, commit: Commit, fence: Fence, run: RunRecord) -> bool:
     """Whether the thread is still its owner's, and has its new version and head now."""
     own = (place.thread, fence.token, fence.epoch, place.run)
     values = (len(commit.log), wakes_of(run), now_ms(), *own)

@@ -121,7 +121,16 @@ class PostgresStore(SqlStore):
 
     async def commit(self, commit: Commit) -> Committed:
         """Write the commit, or nothing of it."""
-        return await settled(self._database.groups.submit(plan_of(self._tenant, self._packer, commit)))
+        plans = [plan_of(self._tenant, self._packer, one) for one in (commit, *commit.then)]
+        # Those of one turn of the loop go into one batch, in their order.
+        first, *then = [self._database.groups.submit(plan) for plan in plans]
+        if not then:
+            return await settled(first)
+        found = await settled(asyncio.gather(first, *then, return_exceptions=True))
+        if isinstance(found[0], BaseException):
+            raise found[0]
+        written = [None if isinstance(one, BaseException) else one for one in found[1:]]
+        return replace(found[0], then=tuple(written))
 
     async def _view(self, thread_id: str) -> list[Row]:
         return await self._database.views.rows(self._tenant, thread_id)

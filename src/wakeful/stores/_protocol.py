@@ -161,11 +161,13 @@ class Commit(Struct, gc=False):
     fail with `Repeated` if a commit or an item had that id before. `chunks` are dropped with their answer.
     `relays` need neither fence nor version: one whose revision isn't the next is refused with `Conflict`. So are
     changes to `pending` items of the thread: a new message, a new position, or the status `retracted`. `seen` are
-    revisions of items that are taken: one that was changed or retracted since is refused with `Conflict` too.
+    revisions of items: one that was changed, taken or retracted since is refused with `Conflict` too.
     What is released is due as its run says, or at the time `later`; `failed` says why its owner gave up, which
     counts as an attempt: it is due after a pause that grows, and after the last attempt it is a dead letter.
     An `unsynced` commit is safe from the end of its process when it returns; it may be safe from a loss of power
     with its owner's next commit only, or some milliseconds later.
+    What comes in `then` is tried once the commit is written, in the same transaction wherever that can be: commits
+    of other threads, which may need it. One that is refused is left out, alone; its writer can do without.
     Without `more` there is nothing in it but what stands before that, as in most commits of a run: a store may be
     quicker then.
     """
@@ -198,18 +200,21 @@ class Commit(Struct, gc=False):
     failed: str | None = None
     unsynced: bool = False
     idle: bool = False
+    then: Sequence[Commit] = ()
 
 
 class Committed(Struct, frozen=True, gc=False):
     """What a commit made of the thread: its version, the last number of its log, and its epoch.
 
-    The commit's own entries have the numbers up to `head`, in their order.
+    The commit's own entries have the numbers up to `head`, in their order. `then` has the same of each commit that
+    was to come with it, or None where that wasn't written.
     """
 
     version: int
     head: int
     epoch: int
     inbox_head: int
+    then: tuple[Committed | None, ...] = ()
 
 
 _SEQ = repeat("seq")

@@ -6,11 +6,13 @@ import asyncio
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..errors import StoreRefused, StoreUnavailable
+from msgspec.structs import replace
+
+from ..errors import StoreError, StoreRefused, StoreUnavailable
 from ..types.codec import cleaned
 from ..types.ids import now_ms
 from . import _apply, _dispatching
@@ -76,17 +78,34 @@ class SqliteStore(SqlStore):
         except UnicodeEncodeError:
             return await self._commit(cleaned(commit))
 
-    async def _commit(self, commit: Commit) -> Committed:
+    def _commit(self, commit: Commit) -> Awaitable[Committed]:
         database, tenant, packer = self._database, self._tenant, self._packer
         known, alive = database.known, database.alive
 
         def write(db: sqlite3.Connection) -> Committed:
-            return _apply.apply(db, tenant, packer, commit, alive, known)
+            written = _apply.apply(db, tenant, packer, commit, alive, known)
+            if commit.then:
+                written = replace(written, then=tuple([attempt(db, one) for one in commit.then]))
+            return written
+
+        def attempt(db: sqlite3.Connection, one: Commit) -> Committed | None:
+            late = bool(one.inbox)  # Only for want of room in an inbox is it refused when something is written.
+            if late:
+                db.execute("SAVEPOINT next")
+            try:
+                written = _apply.apply(db, tenant, packer, one, alive, known)
+            except StoreError:
+                written = None
+                if late:
+                    db.execute("ROLLBACK TO next")
+            if late:
+                db.execute("RELEASE next")
+            return written
 
         if commit.fence is None and commit.claim is None:
-            return await database.write(write)
+            return database.write(write)
         # The owner of a thread wrote to the same few pages a moment ago; what others write to may not be at hand.
-        return await database.write_soon(write, (tenant, commit.thread_id), unsynced=commit.unsynced)
+        return database.write_soon(write, (tenant, commit.thread_id), unsynced=commit.unsynced)
 
     async def _query(self, sql: str, *args: Any) -> list[Row]:
         text = _sql(sql)
