@@ -21,7 +21,7 @@ from ._connections import Connections
 from ._driver import Address
 from ._groups import Groups
 from ._install import checked_schema
-from ._plans import ESCAPE, escaped, plan_of, unescaped
+from ._plans import ESCAPE, escaped, unescaped
 from ._protocol import LEASE_MS, Claimed, Claims, Commit, Committed, ThreadView
 from ._renewal import PostgresLease
 from ._rows import Codec, Packer
@@ -121,7 +121,7 @@ class PostgresStore(SqlStore):
 
     async def commit(self, commit: Commit) -> Committed:
         """Write the commit, or nothing of it."""
-        return await settled(self._database.groups.submit(plan_of(self._tenant, self._packer, commit)))
+        return await settled(self._database.groups.submit(self._tenant, self._packer, commit))
 
     async def _view(self, thread_id: str) -> list[Row]:
         return await self._database.views.rows(self._tenant, thread_id)
