@@ -12,8 +12,10 @@ from msgspec import Struct
 from ..errors import StoreError, StoreUnavailable
 from ._beginnings import beginning_of, delivery_of
 from ._connections import Connections
-from ._plans import Plan, arguments_of, escaped, outcome
-from ._protocol import Committed, Fence
+from ._plans import Plan, escaped, outcome, plan_of
+from ._protocol import Commit, Committed
+from ._rows import Packer
+from ._steps import IS_IN, Held, Step, left_by, step_of
 from ._threads import Promise
 from ._unsynced import Unsynced
 
@@ -27,7 +29,6 @@ MAX_BATCH_BYTES = 4 * 1024 * 1024
 FIRST_ALONE = 4
 
 _COMMIT = "SELECT commit_v3($1, $2, $3, $4, $5)"
-_GO_ON = r"SELECT go_on_v3(string_to_array($1, E'\x1f'), string_to_array($2, ',', '')::bigint[], $3)"
 _BEGIN = "SELECT begin_v3($1, $2, $3)"
 _PUT = "SELECT put_v3($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
 # The smallest transaction that is synced, and all before it.
@@ -37,8 +38,28 @@ Key = tuple[str, str]
 
 
 class _Waiting(Struct, eq=False):
-    plan: Plan
+    """A commit on its way. One that may go by a step of its own is planned only if it has to go the long way."""
+
+    tenant: str
+    packer: Packer
+    commit: Commit
+    thread: Key
+    threads: frozenset[Key]
     future: asyncio.Future[Committed]
+    step: Step | None = None
+    plan: Plan | None = None
+
+    @property
+    def owned(self) -> bool:
+        """Whether the thread's owner writes, or who becomes its owner."""
+        return self.commit.fence is not None or self.commit.claim is not None
+
+    def planned(self, held: Held | None) -> Plan:
+        self.step = None
+        plan = self.plan = self.plan or plan_of(self.tenant, self.packer, self.commit)
+        if held is not None and held.unsynced and held.fence == self.commit.fence:
+            plan.told.version = held.version
+        return plan
 
 
 class Groups:
@@ -51,23 +72,30 @@ class Groups:
         self._lanes: set[asyncio.Task[None]] = set()
         self._starting = False
         self._alone = 0
-        # Threads whose last commit isn't synced, with its fence and the version it made: a server that crashed may
-        # have lost it, and nothing may be written behind that.
-        self._ahead: dict[Key, tuple[Fence | None, int]] = {}
+        # How its owner's last commit left each thread. If that wasn't synced, a server that crashed may have lost
+        # it, and nothing may be written behind that.
+        self._held: dict[Key, Held] = {}
         self._unsynced = Unsynced(self._sync_soon)
         self._syncing: asyncio.Task[None] | None = None
         self.batches = [0, 0]
 
-    def submit(self, plan: Plan) -> asyncio.Future[Committed]:
+    def submit(self, tenant: str, packer: Packer, commit: Commit) -> asyncio.Future[Committed]:
         """Queue a commit; the future has what came of it."""
         loop = asyncio.get_running_loop()
-        future = Promise[Committed](loop=loop)
-        self._waiting.append(_Waiting(plan, future))
+        home = (tenant, commit.thread_id)
+        threads = frozenset([home, *[(tenant, item.thread_id) for item in commit.inbox]])
+        waiting = _Waiting(tenant, packer, commit, home, threads, Promise[Committed](loop=loop))
+        held = None if self._waiting or home in self._busy else self._held.get(home)
+        if held is not None and self._alone >= FIRST_ALONE:
+            waiting.step = step_of(tenant, packer, commit, held)
+        if waiting.step is None:
+            waiting.plan = plan_of(tenant, packer, commit)
+        self._waiting.append(waiting)
         # A lane begins in the next turn of the loop: others that commit in this turn come along.
         if not self._starting and len(self._lanes) < MAX_IN_FLIGHT:
             self._starting = True
             self._lanes.add(loop.create_task(self._serve(), name="wakeful-postgres-commits"))
-        return future
+        return waiting.future
 
     async def _serve(self) -> None:
         """Send one batch after the other, as long as there is something to send."""
@@ -86,58 +114,59 @@ class Groups:
         batch, later, size = list[_Waiting](), list[_Waiting](), 0
         own, held = set[Key](), set(self._busy)
         for waiting in self._waiting:
-            plan = waiting.plan
-            full = len(batch) == MAX_BATCH or (batch and size + plan.size > MAX_BATCH_BYTES)
-            if full or plan.thread in own or not held.isdisjoint(plan.threads):
+            more = 0 if waiting.plan is None else waiting.plan.size
+            full = len(batch) == MAX_BATCH or (batch and size + more > MAX_BATCH_BYTES)
+            if full or waiting.thread in own or not held.isdisjoint(waiting.threads):
                 later.append(waiting)
-                held |= plan.threads
+                held |= waiting.threads
                 continue
             batch.append(waiting)
-            size += plan.size
-            own.add(plan.thread)
+            size += more
+            own.add(waiting.thread)
         self._waiting = later
         for waiting in batch:
-            plan = waiting.plan
-            self._busy |= plan.threads
-            ahead, fence = self._ahead.get(plan.thread), plan.commit.fence
-            if ahead is not None and fence is not None:  # Whoever has no fence writes behind nothing.
-                del self._ahead[plan.thread]
-                if ahead[0] == fence:
-                    plan.told.version = ahead[1]
+            self._busy |= waiting.threads
         return batch
 
     async def _send(self, batch: list[_Waiting]) -> None:
+        # Until it is known how this went, nothing is known of these threads.
+        held = [self._held.pop(waiting.thread, None) if waiting.owned else None for waiting in batch]
         try:
-            verdicts = await self._verdicts(batch)
+            verdicts = await self._verdicts(batch, held)
         except Exception as error:
             if len(batch) > 1 and not isinstance(error, StoreUnavailable):
-                for waiting in batch:  # One of them can't be written; the others can.
+                for waiting, before in zip(batch, held, strict=True):  # One can't be written; the others can.
+                    if before is not None:
+                        self._held[waiting.thread] = before
                     await self._send([waiting])
                 return
             for waiting in batch:
                 if not waiting.future.done():
                     waiting.future.set_exception(error)
         else:
-            for waiting, verdict in zip(batch, verdicts, strict=True):
-                _resolve(waiting, verdict)
+            for waiting, verdict, before in zip(batch, verdicts, held, strict=True):
+                self._resolve(waiting, verdict, before)
         finally:
             for waiting in batch:
-                self._busy -= waiting.plan.threads
+                self._busy -= waiting.threads
 
-    async def _verdicts(self, batch: list[_Waiting]) -> list[list[Any]]:
-        plans = [waiting.plan for waiting in batch]
-        if len(plans) == 1 and plans[0].plain:
-            self._alone += 1
-            if self._alone > FIRST_ALONE and (found := await self._go_on(plans[0])) is not None:
+    async def _verdicts(self, batch: list[_Waiting], held: list[Held | None]) -> list[list[Any]]:
+        if len(batch) == 1:
+            waiting = batch[0]
+            if waiting.step is not None and (found := await self._go_on(waiting.commit, waiting.step)) is not None:
                 return [found]
-        elif len(plans) == 1 and (found := await self._begin(plans[0])) is not None:
-            return [found]
+            plan = waiting.planned(held[0])
+            if plan.plain:
+                self._alone += 1
+            elif (found := await self._begin(plan)) is not None:
+                return [found]
+        plans = [waiting.planned(before) for waiting, before in zip(batch, held, strict=True)]
         payloads: list[bytes] = []
         firsts: list[int] = []
         for plan in plans:
             firsts.append(len(payloads))
             payloads += plan.payloads
-        keys = sorted(set[Key]().union(*[plan.threads for plan in plans]))
+        keys = sorted(set[Key]().union(*[waiting.threads for waiting in batch]))
         # One that writes to its own thread only locks it by itself.
         tenants = [escaped(tenant) for tenant, _ in keys] if len(keys) > 1 else []
         ids = [escaped(thread_id) for _, thread_id in keys] if len(keys) > 1 else []
@@ -152,21 +181,26 @@ class Groups:
             self._unsynced.synced(began)
         return verdicts
 
-    async def _go_on(self, plan: Plan) -> list[Any] | None:
+    async def _go_on(self, commit: Commit, step: Step) -> list[Any] | None:
         """The verdict on a commit that only goes on with a run; None if it has to go the long way."""
-        if (args := arguments_of(plan)) is None:
-            return None
-        began = asyncio.get_running_loop().time()
-        found = await self._connections.run(lambda connection: connection.fetchval(_GO_ON, *args))
+        began, tries = asyncio.get_running_loop().time(), 0
+
+        async def go_on(connection: Any) -> Any:
+            nonlocal tries
+            tries += 1
+            found = await connection.fetchrow(step.sql, *step.args)
+            if found is None and tries > 1:
+                return await connection.fetchrow(IS_IN, *step.args[:5])
+            return found
+
+        found = await self._connections.run(go_on)
         if found is None:
             return None
-        version, head, inbox_head = found
-        if plan.commit.unsynced:
-            self._ahead[plan.thread] = (plan.commit.fence, version)
+        if commit.unsynced:
             self._unsynced.left()
         else:
             self._unsynced.synced(began)
-        return ["ok", version, head, plan.told.fence and plan.told.fence[0], inbox_head, []]
+        return ["ok", found[0], found[1], step.args[3], found[2], []]
 
     async def _begin(self, plan: Plan) -> list[Any] | None:
         """The verdict on a commit that gives an idle thread input, or begins a run with it; None if it goes the
@@ -180,6 +214,17 @@ class Groups:
             return found and ["conflict", *found]
         self._unsynced.synced(began)
         return ["ok", *found, found[-1:] if plan.commit.inbox else []]
+
+    def _resolve(self, waiting: _Waiting, verdict: list[Any], held: Held | None) -> None:
+        """Tell the writer, and keep how its thread was left."""
+        try:
+            done = outcome(waiting.commit, verdict, waiting.plan and waiting.plan.problem)
+        except Exception as error:
+            waiting.future.set_exception(error)
+            return
+        waiting.future.set_result(done)
+        if waiting.owned and (held := left_by(waiting.commit, done, waiting.step, held)) is not None:
+            self._held[waiting.thread] = held
 
     def _sync_soon(self) -> None:
         if self._syncing is None or self._syncing.done():
@@ -195,12 +240,3 @@ class Groups:
             await asyncio.gather(*self._lanes, return_exceptions=True)
         if self._syncing is not None:
             await asyncio.wait([self._syncing])
-
-
-def _resolve(waiting: _Waiting, verdict: list[Any]) -> None:
-    if waiting.future.done():
-        return
-    try:
-        waiting.future.set_result(outcome(waiting.plan, verdict))
-    except Exception as error:
-        waiting.future.set_exception(error)

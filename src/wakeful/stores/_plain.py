@@ -16,9 +16,9 @@ from ..types.ids import now_ms
 from ..types.runs import RunRecord
 from ._protocol import Commit, Committed, Fence
 from ._rows import Entry, Packer, call_body, entries_of
-from ._rules import answers, wakes_of
+from ._rules import answers, going_on, wakes_of
 
-__all__ = ["PUT_CALL", "PUT_LOG", "Known", "Place", "going_on", "log_row", "write_plain"]
+__all__ = ["PUT_CALL", "PUT_LOG", "Known", "Place", "log_row", "write_plain"]
 
 MAX_KNOWN = 10_000
 
@@ -66,20 +66,6 @@ class Known:
     def clear(self) -> None:
         """What was written last may not be there."""
         self._places.clear()
-
-
-def going_on(commit: Commit) -> RunRecord | None:
-    """The run that the commit's owner goes on with, if the commit does nothing else."""
-    if commit.fence is None or commit.release or commit.claim is not None or len(commit.runs) != 1:
-        return None
-    run = commit.runs[0]
-    if run.status == "done" or not commit.log or commit.identity is None or commit.identity.run_id != run.id:
-        return None
-    if not commit.more:
-        return run
-    rare = commit.tickets or commit.decisions or commit.state or commit.tasks or commit.inbox or commit.taken
-    more = commit.chunks or commit.relays or commit.pending or commit.seen or commit.request or commit.about
-    return None if rare or more else run
 
 
 _GO_ON = """UPDATE threads SET version = version + 1, head = head + ?, wakes = ?, updated_at = ?

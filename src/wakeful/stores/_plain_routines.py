@@ -1,7 +1,5 @@
-"""Postgres's way of writing the commits that only go on with their thread's run, which most do.
-
-One that comes alone comes in three arrays, which takes the server and the driver a fraction of what JSON or many
-arguments do. Many at once are written by one statement.
+"""Postgres's way of writing the commits that only go on with their thread's run, which most do: many at once are
+written by one statement. One that comes alone goes by a step, see `_steps`.
 """
 
 from __future__ import annotations
@@ -60,10 +58,11 @@ END
 $wakeful$
 """
 
-# `w` has words, `i` integers, `p` payloads, in the order of `arguments_of`: the commit's and the run's, then those
-# of each row of the log and of each call; last the version that the thread must have, and whether the commit may
-# be synced with a later one. Gives the thread's version, head and inbox head. If something isn't as it was thought
-# to be, nothing is given and nothing was written: the first statement has all the conditions.
+# What earlier clients have for one that comes alone.
+# `w` has words, `i` integers, `p` payloads: the commit's and the run's, then those of each row of the log and of
+# each call; last the version that the thread must have, and whether the commit may be synced with a later one.
+# Gives the thread's version, head and inbox head. If something isn't as it was thought to be, nothing is given and
+# nothing was written: the first statement has all the conditions.
 _GO_ON = """
 CREATE OR REPLACE FUNCTION go_on_v3(w text[], i bigint[], p bytea[]) RETURNS bigint[] LANGUAGE plpgsql AS $wakeful$
 DECLARE

@@ -22,7 +22,7 @@ from ._relays import Relay
 from ._rows import Packer, call_body, entries_of
 from ._rules import answers, no_room, not_idle, root_of, wakes_of, writes
 
-__all__ = ["ESCAPE", "Plan", "arguments_of", "escaped", "outcome", "plan_of", "unescaped"]
+__all__ = ["ESCAPE", "Plan", "escaped", "even", "outcome", "plan_of", "unescaped"]
 
 # -- text ----------------------------------------------------------------------------------------------------
 
@@ -144,10 +144,6 @@ class Plan(Struct, eq=False):
     """One commit, ready to be sent."""
 
     commit: Commit
-    thread: tuple[str, str]
-    """The commit's own thread, with its tenant."""
-    threads: frozenset[tuple[str, str]]
-    """All that it writes to: its own and those that it delivers to."""
     told: _Control
     payloads: list[bytes]
     size: int
@@ -188,14 +184,13 @@ class _Planner:
         self._names: dict[str, int] = {}
 
     def plan(self) -> Plan:
-        commit, home = self._commit, (self._tenant, self._commit.thread_id)
-        control = self._conditions()
+        commit, control = self._commit, self._conditions()
         if control.changes:
             try:
                 self._append(control)
             except ValueError as problem:
                 control.invalid = True
-                return Plan(commit, home, frozenset([home]), control, [], 0, problem)
+                return Plan(commit, control, [], 0, problem)
         own = commit.claim is not None or commit.about is not None or commit.relays
         control.creates = bool(control.changes or own)
         if (about := commit.about) is not None:
@@ -214,14 +209,13 @@ class _Planner:
             for item in commit.pending
         ]
         control.seen = [{"id": item_id, "revision": revision} for item_id, revision in commit.seen.items()]
-        threads = {home}
         if commit.inbox:
-            self._deliver(control, threads)
+            self._deliver(control)
         control.blobs = self._stored(self._blobs)
         control.names = list(self._names)
         control.plain = _is_plain(control)
         size = sum(map(len, self._payloads))
-        return Plan(commit, home, frozenset(threads), control, self._payloads, size)
+        return Plan(commit, control, self._payloads, size)
 
     def _conditions(self) -> _Control:
         """What the commit depends on, and what it does to the thread's claim."""
@@ -298,7 +292,7 @@ class _Planner:
                     record.status,
                     record.steps,
                     int(record.stage == "acting"),
-                    self._pack(_even(encode(record))),
+                    self._pack(even(encode(record))),
                     wakes_of(record),
                     places.get(record.answer_id or ""),
                     record.finished_at,
@@ -354,9 +348,8 @@ class _Planner:
             "i": self._pack(encode(relay)),
         }
 
-    def _deliver(self, control: _Control, threads: set[tuple[str, str]]) -> None:
+    def _deliver(self, control: _Control) -> None:
         for item in self._commit.inbox:
-            threads.add((self._tenant, item.thread_id))
             control.creates |= item.thread_id == self._commit.thread_id
             blobs: dict[str, bytes] = {}
             row: dict[str, Any] = {
@@ -377,7 +370,7 @@ class _Planner:
             control.inbox.append(row)
 
 
-def _even(data: bytes) -> bytes:
+def even(data: bytes) -> bytes:
     """The same JSON, in whole words: its end and what lies behind it stay as they are when the row is updated, and
     Postgres logs only what comes before."""
     return b" " * (-len(data) % 8) + data
@@ -394,39 +387,12 @@ def _is_plain(control: _Control) -> bool:
     return not rare and not more
 
 
-_BREAK = "\x1f"
-
-
-def arguments_of(plan: Plan) -> tuple[str, str, list[bytes | None]] | None:
-    """What `go_on` is told of a plain commit: words, integers, payloads. Words and integers come as one text each,
-    which takes the driver a fraction of an array; None, if that can't be taken apart again."""
-    told, payloads = plan.told, [None, *plan.payloads]
-    run, (epoch, claim) = told.runs[0], told.fence or (0, "")
-    words = [told.tenant, told.thread, claim, told.id, run.wakes, run.id, run.agent, run.status]
-    integers = [epoch, told.inbox_head, told.entries, int(told.answered), run.step, run.acting, run.answer]
-    integers += [run.finished_at, len(told.log), len(told.calls)]
-    bodies = [payloads[run.i]]
-    for entry in told.log:
-        words += (entry.kind, entry.agent)
-        integers += (entry.n, entry.at, entry.ref, entry.size)
-        bodies += (payloads[entry.i], payloads[entry.more or 0])
-    for call in told.calls:
-        words += (call.id, call.name)
-        integers += (call.step, call.place, call.ref)
-        bodies += (payloads[call.arguments or 0], payloads[call.i])
-    integers += (told.version, int(plan.commit.unsynced))
-    text = _BREAK.join(words)
-    if text.count(_BREAK) >= len(words):
-        return None
-    return escaped(text), ",".join(["" if n is None else str(n) for n in integers]), bodies
-
-
 # -- what it answers -----------------------------------------------------------------------------------------
 
 
-def outcome(plan: Plan, verdict: list[Any]) -> Committed:
+def outcome(commit: Commit, verdict: list[Any], problem: Exception | None) -> Committed:
     """What came of a commit; raises what was wrong with it."""
-    commit, name = plan.commit, plan.commit.thread_id
+    name = commit.thread_id
     match verdict:
         case ["ok", version, head, epoch, inbox_head, positions]:
             for item, position in zip(commit.inbox, positions, strict=False):
@@ -458,4 +424,4 @@ def outcome(plan: Plan, verdict: list[Any]) -> Committed:
         case ["inbox_full", thread_id]:
             raise no_room(unescaped(thread_id))
         case _:
-            raise plan.problem or ValueError(f"a verdict of an unknown kind: {verdict!r:.80}")
+            raise problem or ValueError(f"a verdict of an unknown kind: {verdict!r:.80}")

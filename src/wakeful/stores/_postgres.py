@@ -21,7 +21,7 @@ from ._connections import Connections
 from ._driver import Address
 from ._groups import Groups
 from ._install import checked_schema
-from ._plans import ESCAPE, escaped, plan_of, unescaped
+from ._plans import ESCAPE, escaped, unescaped
 from ._protocol import LEASE_MS, Claimed, Claims, Commit, Committed, ThreadView
 from ._renewal import PostgresLease
 from ._rows import Codec, Packer
@@ -121,9 +121,9 @@ class PostgresStore(SqlStore):
 
     async def commit(self, commit: Commit) -> Committed:
         """Write the commit, or nothing of it."""
-        plans = [plan_of(self._tenant, self._packer, one) for one in (commit, *commit.then)]
+        submit, tenant, packer = self._database.groups.submit, self._tenant, self._packer
         # Those of one turn of the loop go into one batch, in their order.
-        first, *then = [self._database.groups.submit(plan) for plan in plans]
+        first, *then = [submit(tenant, packer, one) for one in (commit, *commit.then)]
         if not then:
             return await settled(first)
         found = await settled(asyncio.gather(first, *then, return_exceptions=True))

@@ -229,7 +229,8 @@ def number(log: Sequence[Message | Event], head: int) -> None:
 class ThreadRecord(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """A thread as the store keeps it. `claimed` says whether somebody alive owns it, and `owner` who that is;
     the claim of a worker that died counts no more. `dead` says that its dispatch is a dead letter. A fork has its
-    first `base_seq` entries from the thread `base_id`."""
+    first `base_seq` entries from the thread `base_id`. While a run goes on, `updated_at` may be up to a minute
+    old."""
 
     id: str
     version: int = 0

@@ -16,6 +16,7 @@ __all__ = [
     "RESERVE",
     "answers",
     "due_time",
+    "going_on",
     "no_room",
     "not_idle",
     "room_for",
@@ -45,6 +46,20 @@ def writes(commit: Commit) -> bool:
         or commit.chunks
         or commit.request
     )
+
+
+def going_on(commit: Commit) -> RunRecord | None:
+    """The run that the commit's owner goes on with, if the commit does nothing else."""
+    if commit.fence is None or commit.release or commit.claim is not None or len(commit.runs) != 1:
+        return None
+    run = commit.runs[0]
+    if run.status == "done" or not commit.log or commit.identity is None or commit.identity.run_id != run.id:
+        return None
+    if not commit.more:
+        return run
+    rare = commit.tickets or commit.decisions or commit.state or commit.tasks or commit.inbox or commit.taken
+    more = commit.chunks or commit.relays or commit.pending or commit.seen or commit.request or commit.about
+    return None if rare or more else run
 
 
 def not_idle(commit: Commit) -> Conflict:

@@ -185,21 +185,20 @@ def _watch_sqlite(reaper: _Reaper) -> None:
 def _watch_postgres(reaper: _Reaper) -> None:
     from ..stores import _groups, _postgres
 
-    plan_of, verdicts = _postgres.plan_of, _groups.Groups._verdicts  # pyright: ignore[reportPrivateUsage]
-    doomed: list[Any] = []
+    submit, verdicts = _groups.Groups.submit, _groups.Groups._verdicts  # pyright: ignore[reportPrivateUsage]
+    doomed: list[Commit] = []
 
-    def watched(tenant: str, packer: Any, commit: Commit) -> Any:
-        plan = plan_of(tenant, packer, commit)
+    def watched(groups: Any, tenant: str, packer: Any, commit: Commit) -> Any:
         if reaper.dooms(commit):
-            doomed.append(plan)
-        return plan
+            doomed.append(commit)
+        return submit(groups, tenant, packer, commit)
 
-    async def sent(groups: Any, batch: list[Any]) -> Any:
-        if any(waiting.plan is plan for waiting in batch for plan in doomed):
+    async def sent(groups: Any, batch: list[Any], held: list[Any]) -> Any:
+        if any(waiting.commit is commit for waiting in batch for commit in doomed):
             groups._connections = _LastWords(groups._connections, reaper)
-        return await verdicts(groups, batch)
+        return await verdicts(groups, batch, held)
 
-    _postgres.plan_of = watched
+    _groups.Groups.submit = watched  # type: ignore[method-assign]
     _groups.Groups._verdicts = sent  # type: ignore[method-assign] # pyright: ignore[reportPrivateUsage]
     _postgres.PostgresStore.commit = reaper.around(_postgres.PostgresStore.commit)  # type: ignore[method-assign]
 

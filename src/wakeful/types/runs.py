@@ -223,22 +223,23 @@ class Call(Struct, frozen=True, gc=False, omit_defaults=True):
     index: int
     name: str
     arguments: dict[str, Any]
+    # What a result changes comes first, what the start wrote last: Postgres's log has the bytes in between.
     state: CallState = "requested"
-    attempt: int = 0
-    effect: Effect = "once"
     outcome: CallOutcome | None = None
+    message_id: str | None = None
+    finished_at: int | None = None
     ticket_id: str | None = None
     decisions: tuple[Decision, ...] = ()
     edited: dict[str, Any] | None = None
     problem: str | None = None
-    message_id: str | None = None
     hooks_due: bool = False
-    started_at: int | None = None
-    finished_at: int | None = None
-    unknown: UnknownPolicy = "tell"
     task_id: str | None = None
     until: int | None = None
     timers: tuple[tuple[int, int], ...] = ()
+    attempt: int = 0
+    effect: Effect = "once"
+    unknown: UnknownPolicy = "tell"
+    started_at: int | None = None
 
     @property
     def effective_arguments(self) -> dict[str, Any]:
