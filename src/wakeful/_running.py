@@ -277,9 +277,10 @@ class Running(Mailing, Working):
         """Give a thread input without waiting for what comes of it.
 
         On a thread with an open run the policy decides: `queue` runs it afterwards, `steer` shows it to the
-        running run at its next step, `interrupt` cancels that run first, `reject` raises `ThreadBusy`. By default
-        it is queued, or steers a run that waits for tasks. A free thread starts a run in the background. `agent`
-        is by default the one that ran last. With a time `at`, nobody is shown it before.
+        running run at its next step, `interrupt` cancels that run first, but for its work in the background, which
+        is the new run's then, `reject` raises `ThreadBusy`. By default it is queued, or steers a run that waits
+        for tasks. A free thread starts a run in the background. `agent` is by default the one that ran last. With
+        a time `at`, nobody is shown it before.
         """
         self._bind()
         thread_of(thread)

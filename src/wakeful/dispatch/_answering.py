@@ -32,7 +32,7 @@ from ._local import Dispatcher
 from ._parked import check_resumable
 from ._results import NewRun, RunResult, item_of
 from ._tickets import check_pending, closed_error, find_ticket, item_for
-from ._trees import is_below, settle, tickets_below, until_quiet, waits_for_tasks
+from ._trees import is_below, owner_of, settle, tickets_below, until_quiet, waits_for_tasks
 from ._waiting import Watch
 
 __all__ = ["answer", "cancel", "resume", "retry", "send"]
@@ -85,7 +85,7 @@ async def _send_to_busy(dispatch: Dispatcher, new: NewRun, policy: InputPolicy |
         policy = "steer" if steers else "queue"
     await dispatch.deliver(item_of(new, policy))
     if busy and policy == "interrupt" and stored is not None and stored.run is not None:
-        await cancel(dispatch, stored.run.id, "interrupted by new input")
+        await cancel(dispatch, stored.run.id, "interrupted by new input", leave_tasks=True)
 
 
 async def answer(dispatch: Dispatcher, decision: Decision) -> RunResult:
@@ -110,7 +110,7 @@ async def _root_of(dispatch: Dispatcher, run_id: str) -> str:
     """The run at the top, as far up as runs are still there: those above a detached child were deleted."""
     run = await dispatch.env.store.run(run_id)
     while run is not None:
-        run_id, above = run.id, run.identity.parent_run_id
+        run_id, above = run.id, await owner_of(dispatch.env.store, run)
         run = None if above is None else await dispatch.env.store.run(above)
     return run_id
 
@@ -244,12 +244,13 @@ async def _match(
     return matched
 
 
-async def cancel(dispatch: Dispatcher, run_id: str, reason: str) -> bool:
-    """Cancel a run and wait until it is quiet; False if it was done before."""
+async def cancel(dispatch: Dispatcher, run_id: str, reason: str, *, leave_tasks: bool = False) -> bool:
+    """Cancel a run and wait until it is quiet; False if it was done before. With `leave_tasks` what works for it
+    in the background goes on, for the next run."""
     while True:
         try:
             with Watch(dispatch, None) as watch:
-                return await _cancel(dispatch, run_id, reason, watch)
+                return await _cancel(dispatch, run_id, reason, watch, leave_tasks=leave_tasks)
         except UnknownRun:
             item = await dispatch.env.store.item_of_run(run_id)
             if item is None or (item.status == "taken" and await dispatch.env.store.run(run_id) is None):
@@ -277,7 +278,7 @@ async def _cancel_unbegun(dispatch: Dispatcher, run_id: str, item: InboxItem, re
     return True
 
 
-async def _cancel(dispatch: Dispatcher, run_id: str, reason: str, watch: Watch) -> bool:
+async def _cancel(dispatch: Dispatcher, run_id: str, reason: str, watch: Watch, *, leave_tasks: bool) -> bool:
     told = False
     while True:
         run, stored = await _find(dispatch, run_id)
@@ -286,20 +287,27 @@ async def _cancel(dispatch: Dispatcher, run_id: str, reason: str, watch: Watch) 
             return told
         act = dispatch.active.get(run.thread_id)
         if act is not None and act.view.run.id == run_id:
-            act.cancel(reason)
+            act.cancel(reason, leave_tasks=leave_tasks)
             await act.ended()
             await until_quiet(dispatch, run)
             return True
         if stored.thread.claimed or act is not None or not dispatch.execute:
             if not told:
                 told = True
-                item = InboxItem(id=new_id(), thread_id=run.thread_id, kind="cancel", run_id=run_id, reason=reason)
+                item = InboxItem(
+                    id=new_id(),
+                    thread_id=run.thread_id,
+                    kind="cancel",
+                    policy="interrupt" if leave_tasks else "queue",
+                    run_id=run_id,
+                    reason=reason,
+                )
                 watch.on(run.thread_id)
                 await dispatch.deliver(item)
             await watch.news()
             continue
         act = await dispatch.opener.reopen(stored, run, "wake", ends=True)
-        act.set_run(cancel=reason)
+        act.cancel(reason, leave_tasks=leave_tasks)
         try:
             await act.drive(dispatch)
         except (Conflict, StaleFence):

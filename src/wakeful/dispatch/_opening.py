@@ -19,6 +19,7 @@ from ..loop import (
     Tree,
     changes_since,
     detached_of,
+    inherit_tasks,
     rules_of,
     supersede,
 )
@@ -97,6 +98,8 @@ class Opener:
         if stored is not None:
             view.inbox = {i.id: i for i in stored.inbox if i.id != new.item_id}
             view.detached = detached_of(stored)
+            if stored.tasks:
+                inherit_tasks(act, stored)
             if stored.run is not None:
                 for entry in supersede(act.draft, stored, stored.run, now):
                     act.log(entry)

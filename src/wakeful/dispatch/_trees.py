@@ -22,6 +22,7 @@ __all__ = [
     "is_below",
     "measure",
     "open_below",
+    "owner_of",
     "settle",
     "threads_below",
     "tickets_below",
@@ -73,11 +74,19 @@ async def threads_below(store: Store, thread_id: str, run_id: str | None = None)
 async def is_below(store: Store, run_id: str, root_id: str) -> bool:
     """Whether a run is below another one."""
     run = await store.run(run_id)
-    while run is not None and run.identity.parent_run_id is not None:
-        if run.identity.parent_run_id == root_id:
+    while run is not None and (above := await owner_of(store, run)) is not None:
+        if above == root_id:
             return True
-        run = await store.run(run.identity.parent_run_id)
+        run = await store.run(above)
     return False
+
+
+async def owner_of(store: Store, run: RunRecord) -> str | None:
+    """The run that has another one below it: the one that began it, or the one that it was left to since."""
+    above, thread = run.identity.parent_run_id, run.identity.parent_thread_id
+    if above is None or thread is None or run.task is None or not run.task.background:
+        return above
+    return next((task.run_id for task in await store.tasks(thread) if task.target == run.id), above)
 
 
 def waits_for_tasks(run: RunRecord) -> bool:
@@ -207,20 +216,28 @@ async def until_quiet(dispatch: Dispatcher, run: RunRecord) -> None:
 
 
 async def _until_quiet(dispatch: Dispatcher, run: RunRecord, watch: Watch) -> None:
-    store = dispatch.env.store
-    while True:
-        below = await store.runs(root_run_id=run.identity.root_run_id, limit=MAX_TREE)
-        by_id = {one.id: one for one in below}
-        left = [one for one in below if one.status != "done" and _under(one, run.id, by_id)]
-        threads = [one.thread_id for one in left]
-        if not left or not await _busy(dispatch, threads, watch, until=asyncio.ALL_COMPLETED):
+    while threads := await _left_below(dispatch.env.store, run):
+        if not await _busy(dispatch, threads, watch, until=asyncio.ALL_COMPLETED):
             return
 
 
-def _under(run: RunRecord, root_id: str, runs: dict[str, RunRecord]) -> bool:
+async def _left_below(store: Store, run: RunRecord) -> list[str]:
+    """The threads of what hasn't ended below a run that has."""
+    tasks = await store.tasks(run.thread_id)
+    # What is still to go on was left to the next run, whichever began it.
+    owners = {task.target: None if task.status == "running" else task.run_id for task in tasks}
+    runs = {one.id: one for one in await store.runs(root_run_id=run.identity.root_run_id, limit=MAX_TREE)}
+    for task in tasks:  # What a run before this one began is of another tree.
+        if task.run_id == run.id and task.target not in runs and (one := await store.run(task.target)) is not None:
+            tree = await store.runs(root_run_id=one.identity.root_run_id, limit=MAX_TREE)
+            runs |= {one.id: one for one in tree}
+    return [one.thread_id for one in runs.values() if one.status != "done" and _under(one, run.id, runs, owners)]
+
+
+def _under(run: RunRecord, root_id: str, runs: dict[str, RunRecord], owners: dict[str, str | None]) -> bool:
     one: RunRecord | None = run
     while one is not None:
-        parent = one.identity.parent_run_id
+        parent = owners.get(one.id, one.identity.parent_run_id)
         if parent == root_id:
             return True
         one = None if parent is None else runs.get(parent)

@@ -271,11 +271,15 @@ class Activation(Committer):
             if self.task is not None:
                 self.task.uncancel()
 
-    def cancel(self, reason: str, *, interrupt: bool = True) -> None:
-        """Cancel the run: it stops what it does, by an interruption or at its next move, and ends with that."""
-        if self.left or self.view.run.cancel is not None:
+    def cancel(self, reason: str, *, interrupt: bool = True, leave_tasks: bool = False) -> None:
+        """Cancel the run: it stops what it does, by an interruption or at its next move, and ends with that. What
+        works for it in the background is stopped too, or is left to the next run, if nobody wants it stopped."""
+        run = self.view.run
+        if self.left or run.cancel is not None:
+            if not self.left and run.leaves_tasks and not leave_tasks:
+                self.set_run(leaves_tasks=False)
             return
-        self.set_run(cancel=reason)
+        self.set_run(cancel=reason, leaves_tasks=leave_tasks)
         if self.view.live:
             self.executor.interrupt()
         if self.task is not None and interrupt:
@@ -383,7 +387,8 @@ class Activation(Committer):
             match item.kind:
                 case "cancel":
                     self.attached |= item.task_id is not None  # Its owner knows.
-                    self.cancel(item.reason, interrupt=asyncio.current_task() is not self.task)
+                    inside, leave = asyncio.current_task() is self.task, item.policy == "interrupt"
+                    self.cancel(item.reason, interrupt=not inside, leave_tasks=leave)
                 case "tell":
                     self.attached = False
                 case _:

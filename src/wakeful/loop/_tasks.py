@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from ..stores import InboxItem
+from ..stores import InboxItem, ThreadView
 from ..types.codec import encode
 from ..types.ids import new_id
 from ..types.messages import Message
@@ -36,6 +36,7 @@ __all__ = [
     "end_with_run",
     "ended_as",
     "hear_of_tasks",
+    "inherit_tasks",
     "outcome_of",
     "report_of",
     "stop_task",
@@ -203,11 +204,22 @@ def stop_task(act: Writer, task: TaskRecord, reason: str) -> None:
 
 
 def end_with_run(act: Activation, run: RunRecord) -> None:
-    """What belongs to a run ends with it; and if it is a task that nobody here waits for, its owner is told."""
+    """What belongs to a run ends with it, unless it was interrupted: then what works in the background stays for
+    the next run. If the run is a task that nobody here waits for, its owner is told."""
     for task in act.view.tasks:
-        stop_task(act, task, f"run {run.id} ended")
+        if not (run.leaves_tasks and task.background):
+            stop_task(act, task, f"run {run.id} ended")
     if not act.attached and (told := report_of(run, act.view.answer)) is not None:
         act.draft.put_item(told)
+
+
+def inherit_tasks(act: Activation, stored: ThreadView) -> None:
+    """Have a new run own, from its first commit on, what a run before it left. As long as none has begun, it is
+    that run's: nothing is lost if the process ends in between."""
+    open_id = None if stored.run is None else stored.run.id
+    for task in stored.tasks:
+        if task.background and task.run_id not in (None, open_id):
+            act.adopt(replace(task, run_id=act.identity.run_id))
 
 
 def report_of(run: RunRecord, answer: Message | None) -> InboxItem | None:

@@ -250,7 +250,14 @@ class ThreadMail:
         if policy != "interrupt" or run is None:
             return [item]
         reason = f"interrupted by a message from agent {identity.agent_id}"
-        stop = InboxItem(id=new_id(), thread_id=place.thread_id, kind="cancel", run_id=run.id, reason=reason)
+        stop = InboxItem(
+            id=new_id(),
+            thread_id=place.thread_id,
+            kind="cancel",
+            policy="interrupt",
+            run_id=run.id,
+            reason=reason,
+        )
         return [stop, item]
 
     def _reply_to(self, place: _Place) -> Recipient:

@@ -77,7 +77,8 @@ class InboxItem(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True)
     `lineage` of the run that it begins, the `task` that this run is, and the `history` that it begins with. Of a
     task an item has the `outcome`, an `event`, or its record, if it was `adopted` while somebody else owned the
     thread; nothing waits for the end of one in the `background`. While input is pending it can be changed: each
-    change has the next `revision`. One with a time `at` wakes nobody before it; the lower its `priority`, the
+    change has the next `revision`. A cancellation with the policy `interrupt` leaves the run's tasks
+    in the background to the next run. One with a time `at` wakes nobody before it; the lower its `priority`, the
     sooner its run is claimed."""
 
     id: str

@@ -338,7 +338,8 @@ class RunRecord(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True)
     a backend came back. A run that another one waits for, or that works in the background for one, is its `task`.
     `news` is what the model is to be told once the open step is closed; `apart` says that runs below it may run
     elsewhere, so that what they use has to be read. `hops` is over how many messages in a row from agent to agent
-    it came about. The lower its `priority`, the sooner it is claimed. One that is `paused` begins no step.
+    it came about. The lower its `priority`, the sooner it is claimed. One that is `paused` begins no step. One
+    that `leaves_tasks` was interrupted: what works for it in the background is the next run's.
     """
 
     # What every step changes comes first, and what never changes last: Postgres's log has the bytes in between.
@@ -363,6 +364,7 @@ class RunRecord(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True)
     waiting: Waiting | None = None
     outcome: Outcome | None = None
     cancel: str | None = None
+    leaves_tasks: bool = False
     paused: bool = False
     finished_at: int | None = None
     needs: Needs | None = None

@@ -1,0 +1,344 @@
+"""Input that interrupts a run: what the run itself does is stopped, and what works for it in the background is the
+next run's, as if that had begun it."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from delegation.helpers import ask, told, until_true
+from loop.helpers import Hold, Scripted, Spy, holding, outcomes, soon, spying, until
+from messaging.helpers import send, to_agent
+from postgres_server import fresh_database
+from wakeful import Agent, Delegate, FunctionModel, Messages, ModelRequest, RunHandle, Runtime, call, tool
+from wakeful.stores import Commit
+from wakeful.types.runs import Cancelled, NaturalEnd, RunRecord
+
+from .conftest import Place
+from .helpers import assert_quiet, task_of
+
+WHY = "interrupted by new input"
+
+
+class Office:
+    """A lead with a worker in the background, who is at work, and something that keeps the lead itself busy."""
+
+    def __init__(self, *then: Any, busy: Any = None, **options: Any) -> None:
+        self.work, self.hold, self.asked = Hold(), Hold(), list[ModelRequest]()
+        self._turns = [ask(background=True), busy or call("wait"), *then]
+        self._options = options
+
+    def lead(self, request: ModelRequest) -> Any:
+        """What the lead says, turn by turn."""
+        self.asked.append(request)
+        return self._turns[len(self.asked) - 1]
+
+    def agents(self) -> list[Agent]:
+        """Those who are there."""
+        busy = [holding(self.hold, effect="pure")]
+        return [
+            Agent(
+                "lead",
+                FunctionModel(self.lead),
+                tools=busy,
+                delegates=[Delegate("worker", background=True), Delegate("aide")],
+                **self._options,
+            ),
+            Agent("worker", FunctionModel(_worker), tools=[holding(self.work, "work", effect="pure")]),
+            Agent("aide", FunctionModel(lambda _: call("wait")), tools=[holding(self.hold, effect="pure")]),
+        ]
+
+    async def begin(self, runtime: Runtime) -> RunHandle:
+        """Let the lead begin, until it and the worker are busy."""
+        handle = await runtime.start("lead", "go", thread="t")
+        await soon(self.work.reached.wait())
+        await soon(self.hold.reached.wait())
+        return handle
+
+
+def _worker(request: ModelRequest) -> Any:
+    return "worked" if request.messages[-1].role == "tool" else call("work")
+
+
+async def newest(runtime: Runtime) -> RunRecord:
+    """The run that a thread began last."""
+    return (await runtime.list_runs(thread="t"))[0]
+
+
+async def handed_over(runtime: Runtime, first: str) -> RunRecord:
+    """The run after the first, once it has its task."""
+    async with asyncio.timeout(5):
+        while (run := await newest(runtime)).id == first:
+            await asyncio.sleep(0.002)
+    task = await task_of(runtime)
+    assert (task.status, task.run_id) == ("running", run.id)
+    return run
+
+
+async def assert_heard(runtime: Runtime, run: RunRecord) -> None:
+    """The run heard of the worker, and ended after that by itself."""
+    await soon(runtime.wait(run.id))
+    done = await runtime.get_run(run.id)
+    assert done.outcome is not None
+    assert done.outcome.termination == NaturalEnd()
+    (said,) = await told(runtime)
+    assert 'kind="completed"' in said
+    assert "worked" in said
+    assert (await task_of(runtime)).status == "completed"
+    await assert_quiet(runtime)
+
+
+async def test_what_works_in_the_background_is_the_next_runs(place: Place) -> None:
+    office = Office("waiting for it", "all done")
+    async with Runtime(office.agents(), store=place()) as runtime:
+        first = await office.begin(runtime)
+        await soon(runtime.send("t", "new", policy="interrupt"))
+        assert (await soon(first.result())).termination == Cancelled(WHY)
+        assert await outcomes(runtime, first.run_id) == {"agent_run_worker": "ok", "wait": "cancelled"}
+        second = await handed_over(runtime, first.run_id)
+        # It doesn't end before what it was handed has.
+        await until_true(lambda: _waits(runtime, second.id))
+        office.work.released.set()
+        await assert_heard(runtime, second)
+        assert office.work.times == 1
+
+
+async def _waits(runtime: Runtime, run_id: str) -> bool:
+    waiting = (await runtime.get_run(run_id)).waiting
+    return waiting is not None and waiting.reason == "awaiting_tasks"
+
+
+async def test_what_a_call_waits_for_is_stopped(place: Place) -> None:
+    office = Office("waiting for it", "all done", busy=ask("aide"))
+    async with Runtime(office.agents(), store=place()) as runtime:
+        first = await office.begin(runtime)
+        await soon(runtime.send("t", "new", policy="interrupt"))
+        tasks = {task.agent_id: task for task in await runtime.tasks("t")}
+        assert tasks["aide"].status == "cancelled"
+        assert tasks["worker"].status == "running"
+        (aide,) = await runtime.list_runs(agent="aide")
+        assert aide.status == "done"
+        second = (await soon(_successor(runtime, first.run_id))).id
+        office.work.released.set()
+        assert (await soon(runtime.wait(second))).text == "all done"
+        await assert_quiet(runtime)
+
+
+async def _successor(runtime: Runtime, first: str) -> RunRecord:
+    while (run := await newest(runtime)).id == first:
+        await asyncio.sleep(0.002)
+    return run
+
+
+async def test_a_run_that_only_waits_for_its_tasks_hands_them_over(place: Place) -> None:
+    office = Office("waiting for it", "all done", busy="done but for that")
+    async with Runtime(office.agents(), store=place()) as runtime:
+        first = await runtime.start("lead", "go", thread="t")
+        await soon(office.work.reached.wait())
+        await until_true(lambda: _waits(runtime, first.run_id))
+        await soon(runtime.send("t", "new", policy="interrupt"))
+        assert (await soon(runtime.wait(first.run_id))).termination == Cancelled(WHY)
+        second = await handed_over(runtime, first.run_id)
+        office.work.released.set()
+        await assert_heard(runtime, second)
+
+
+async def test_to_cancel_the_next_run_takes_what_it_was_handed(place: Place) -> None:
+    office = Office("waiting for it")
+    async with Runtime(office.agents(), store=place()) as runtime:
+        first = await office.begin(runtime)
+        await soon(runtime.send("t", "new", policy="interrupt"))
+        second = await handed_over(runtime, first.run_id)
+        assert not await soon(runtime.cancel(first.run_id))
+        assert (await task_of(runtime)).status == "running"
+        assert await soon(runtime.cancel(second.id))
+        (worker,) = await runtime.list_runs(agent="worker")
+        assert worker.status == "done"  # It was waited for.
+        assert (await task_of(runtime)).status == "cancelled"
+        await assert_quiet(runtime)
+
+
+async def test_a_run_that_is_interrupted_again_and_again_hands_over_all_it_has(place: Place) -> None:
+    office = Office(ask(background=True), call("wait"), "waiting for both", "one is done", "all done")
+    async with Runtime(office.agents(), store=place()) as runtime:
+        first = await office.begin(runtime)
+        await soon(runtime.send("t", "second", policy="interrupt"))
+        await until(lambda: office.hold.times == 2 and office.work.times == 2)
+        await soon(runtime.send("t", "third", policy="interrupt"))
+        await until_true(lambda: _is_third(runtime))
+        third = await newest(runtime)
+        assert third.id != first.run_id
+        assert [(task.status, task.run_id) for task in await runtime.tasks("t")] == [("running", third.id)] * 2
+        office.work.released.set()
+        await soon(runtime.wait(third.id))
+        assert [task.status for task in await runtime.tasks("t")] == ["completed"] * 2
+        await assert_quiet(runtime)
+
+
+async def _is_third(runtime: Runtime) -> bool:
+    return len(await runtime.list_runs(thread="t")) == 3
+
+
+async def test_to_cancel_a_run_that_is_being_interrupted_takes_all(place: Place) -> None:
+    office = Office("next")
+    stubborn = Hold()
+
+    async def linger() -> str:
+        """Take its time to stop."""
+        try:
+            await office.hold.here()
+        except asyncio.CancelledError:
+            await stubborn.here()
+            raise
+        return "never"
+
+    lead, *others = office.agents()
+    lead = replace(lead, tools=[tool(name="wait", effect="pure")(linger)])
+    async with Runtime([lead, *others], store=place()) as runtime:
+        first = await office.begin(runtime)
+        sent = asyncio.create_task(runtime.send("t", "new", policy="interrupt"))
+        await soon(stubborn.reached.wait())
+        cancelled = asyncio.create_task(runtime.cancel(first.run_id))
+        await until(lambda: not runtime._dispatch.active["t"].view.run.leaves_tasks)
+        stubborn.released.set()
+        await soon(asyncio.gather(sent, cancelled))
+        assert (await task_of(runtime)).status == "cancelled"
+        await soon(runtime.wait((await _successor(runtime, first.run_id)).id))
+        await assert_quiet(runtime)
+
+
+async def test_what_ended_before_the_next_run_began_is_told_to_that(place: Place) -> None:
+    office = Office("heard it")
+    async with Runtime(office.agents(), store=place()) as runtime:
+        first = await office.begin(runtime)
+        later = datetime.now(UTC) + timedelta(hours=1)
+        await soon(runtime.send("t", "later", policy="interrupt", at=later))
+        assert (await task_of(runtime)).run_id == first.run_id
+        office.work.released.set()
+        (worker,) = await runtime.list_runs(agent="worker")
+        await soon(runtime.wait(worker.id))
+        assert await told(runtime) == []
+        assert (await soon(runtime.run("lead", "now", thread="t"))).text == "heard it"
+        (said,) = await told(runtime)
+        assert "worked" in said
+        (item,) = await runtime.pending("t")
+        await runtime.retract(item.id)
+        await assert_quiet(runtime)
+
+
+async def test_a_message_that_interrupts_leaves_the_tasks_too(place: Place, scripted: Scripted) -> None:
+    accepts = Messages(accept=("agent:*",), arriving="interrupt")
+    office = Office("waiting for it", "all done", messages=accepts)
+    writer = Agent("writer", scripted(send(to_agent("t")), "sent"), messages=Messages(to=("agent:*",)))
+    async with Runtime([*office.agents(), writer], store=place()) as runtime:
+        first = await office.begin(runtime)
+        await soon(runtime.run("writer", "write"))
+        second = await handed_over(runtime, first.run_id)
+        office.work.released.set()
+        await assert_heard(runtime, second)
+
+
+async def test_a_question_of_what_was_handed_over_is_one_of_the_next_run(place: Place, scripted: Scripted) -> None:
+    spy, office = Spy(), Office("waiting for it", "all done")
+    lead, _, aide = office.agents()
+    asks = Agent("worker", scripted(call("pay"), "worked"), tools=[spying(spy, "pay", approval=True)])
+    async with Runtime([lead, asks, aide], store=place()) as runtime:
+        first = await runtime.start("lead", "go", thread="t")
+        await soon(office.hold.reached.wait())
+        await until_true(runtime.tickets)
+        await soon(runtime.send("t", "new", policy="interrupt"))
+        second = await handed_over(runtime, first.run_id)
+        result = await soon(runtime.wait(second.id))
+        (ticket,) = result.tickets
+        assert (await soon(runtime.resume(second.id, ticket.approve()))).run_id == second.id
+        await assert_heard(runtime, second)
+        assert spy.ran == ["pay"]
+
+
+async def test_an_answer_to_such_a_question_comes_to_what_the_next_run_does(
+    place: Place, scripted: Scripted
+) -> None:
+    spy, office = Spy(), Office("waiting for it", "all done")
+    lead, _, aide = office.agents()
+    asks = Agent("worker", scripted(call("pay"), "worked"), tools=[spying(spy, "pay", approval=True)])
+    async with Runtime([lead, asks, aide], store=place()) as runtime:
+        first = await runtime.start("lead", "go", thread="t")
+        await soon(office.hold.reached.wait())
+        await until_true(runtime.tickets)
+        await soon(runtime.send("t", "new", policy="interrupt"))
+        second = await handed_over(runtime, first.run_id)
+        await soon(runtime.wait(second.id))
+        (ticket,) = await runtime.tickets()
+        result = await soon(runtime.answer(ticket.id, True))
+        assert (result.run_id, result.text) == (second.id, "all done")
+
+
+# -- restarts ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def durable(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where a store is that outlives those who open it."""
+    return str(tmp_path / "store.db") if request.param == "sqlite" else fresh_database()
+
+
+async def test_a_restart_between_the_two_runs_loses_nothing(durable: str) -> None:
+    office = Office("waiting for it", "all done")
+    later = datetime.now(UTC) + timedelta(hours=1)
+    runtime = Runtime(office.agents(), store=durable)
+    first = await office.begin(runtime)
+    await soon(runtime.send("t", "later", policy="interrupt", at=later))
+    assert (await soon(first.result())).termination == Cancelled(WHY)
+    await runtime.close(grace=0)
+    async with Runtime(office.agents(), store=durable) as second:
+        task = await task_of(second)
+        assert (task.status, task.run_id) == ("running", first.run_id)
+        await until(lambda: office.work.times == 2)  # The worker goes on by itself.
+        handle = await second.start("lead", "now", thread="t")
+        successor = await handed_over(second, first.run_id)
+        assert successor.id == handle.run_id
+        office.work.released.set()
+        (item,) = await second.pending("t")
+        await second.retract(item.id)
+        await assert_heard(second, successor)
+
+
+async def test_a_run_that_was_lost_while_it_was_interrupted_leaves_its_tasks_all_the_same(durable: str) -> None:
+    office = Office("waiting for it", "all done")
+    runtime = Runtime(office.agents(), store=durable)
+    first = await office.begin(runtime)
+    await runtime.close(grace=0)
+    async with Runtime(office.agents(), store=durable, execute=False) as front:
+        store = front.store
+        view = await store.load("t")
+        assert view is not None
+        assert view.run is not None
+        lost = replace(view.run, cancel=WHY, leaves_tasks=True)
+        await store.commit(Commit("t", lost.identity, version=view.thread.version, runs=[lost]))
+        async with Runtime(office.agents(), store=durable) as second:
+            assert (await soon(second.wait(first.run_id))).termination == Cancelled(WHY)
+            assert (await task_of(second)).status == "running"
+            handle = await second.start("lead", "now", thread="t")
+            successor = await handed_over(second, first.run_id)
+            assert successor.id == handle.run_id
+            office.work.released.set()
+            await assert_heard(second, successor)
+
+
+async def test_a_run_of_another_process_is_told_that_it_leaves_its_tasks(durable: str) -> None:
+    office = Office("waiting for it", "all done")
+    async with (
+        Runtime(office.agents(), store=durable) as worker,
+        Runtime(office.agents(), store=durable, execute=False) as front,
+    ):
+        first = await office.begin(worker)
+        await soon(front.send("t", "new", policy="interrupt"))
+        second = await handed_over(front, first.run_id)
+        office.work.released.set()
+        await soon(front.wait(second.id))
+        await assert_heard(worker, second)
