@@ -72,3 +72,24 @@ async def test_a_run_that_waits_is_woken_to_be_cancelled(open_store: StoreFactor
         assert await store.due() == []
         await store.commit(Commit("t1", inbox=[replace(item("i1"), kind="cancel", message=None)]))
         assert [due.thread_id for due in await store.due()] == ["t1"]
+
+
+async def test_nobody_is_told_of_a_task_whose_owner_is_gone(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        await Writer(store, "t2").begin("r2")
+        told = replace(item("i1", "t1"), kind="task", message=None, task_id="k1")
+        event = replace(told, id="i2")
+        # At the end of its run, and while that runs.
+        await Writer(store, "t3").begin("r3", inbox=[told, item("i3", "t2")])
+        done = await store.commit(Commit("t1", inbox=[event]))
+        assert (done.version, done.head, done.inbox_head) == (0, 0, 0)
+        assert await store.thread("t1") is None
+        assert sorted([thread.id for thread in await store.threads()]) == ["t2", "t3"]
+        assert [await store.item(one) is not None for one in ("i1", "i2", "i3")] == [False, False, True]
+        # Whoever begins the thread anew hears nothing of that either.
+        await Writer(store).begin()
+        view = await store.load("t1")
+        assert view is not None
+        assert view.inbox == ()
+        await store.commit(Commit("t1", inbox=[event]))
+        assert await store.item("i2") is not None

@@ -205,10 +205,7 @@ async def test_a_message_for_an_agent_of_another_process_waits_for_it(place: Pla
 
 async def test_messages_leave_room_for_answers_in_a_crowded_inbox(scripted: Scripted) -> None:
     runtime = Runtime([writer(), reader(ScriptedModel([]))])
-    crowd = [
-        InboxItem(id=f"i{n}", thread_id="there", kind="task", task_id="none", agent_id="reader")
-        for n in range(900)
-    ]
+    crowd = [InboxItem(id=f"i{n}", thread_id="there", kind="decision", agent_id="reader") for n in range(900)]
     await runtime.store.commit(Commit("there", inbox=crowd))
     agents = [writer(send(to_agent("there", "reader")), "sent"), reader(ScriptedModel([]))]
     runtime = Runtime(agents, store=runtime.store)

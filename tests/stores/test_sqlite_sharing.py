@@ -66,9 +66,9 @@ async def test_what_queues_up_while_the_writer_is_busy_is_one_transaction(path: 
 async def test_in_a_group_what_is_refused_fails_alone(path: Path) -> None:
     store = SqliteStore(path)
     await append(store, "t0", "x")
-    full = [InboxItem(id=f"i{n}", thread_id="full", kind="task") for n in range(1100)]
+    full = [InboxItem(id=f"i{n}", thread_id="full", kind="decision") for n in range(1100)]
     await store.commit(Commit(thread_id="full", inbox=full))
-    more = [InboxItem(id="more", thread_id="full", kind="task")]
+    more = [InboxItem(id="more", thread_id="full", kind="decision")]
     stale = Commit(thread_id="t0", fence=Fence(9, "nobody"), identity=run_of("t0").identity, log=[_message()])
     async with held_back(store):
         before = store.batches[0]

@@ -19,7 +19,19 @@ from ._plain import PUT_CALL, PUT_LOG, Known, log_row, write_plain
 from ._protocol import Commit, Committed, InboxItem
 from ._relays import Relay, check_revision
 from ._rows import Packer, call_body, entries_of
-from ._rules import IDLE_WAKES, answers, due_time, no_room, not_idle, room_for, root_of, wakes_of, woken, writes
+from ._rules import (
+    IDLE_WAKES,
+    answers,
+    due_time,
+    makes_thread,
+    no_room,
+    not_idle,
+    room_for,
+    root_of,
+    wakes_of,
+    woken,
+    writes,
+)
 
 __all__ = ["apply"]
 
@@ -76,7 +88,7 @@ def apply(
         if not (changes or commit.claim or commit.inbox or commit.about or commit.relays):
             return Committed(0, 0, 0, 0)
         if not (changes or commit.claim or commit.about or commit.relays) and all(
-            i.thread_id != commit.thread_id for i in commit.inbox
+            i.thread_id != commit.thread_id or not makes_thread(i) for i in commit.inbox
         ):
             thread = _Thread(0, 0, 0, 0, None, 0, IDLE_WAKES, None, None)
         else:
@@ -388,7 +400,10 @@ def _deliver(write: _Write, item: InboxItem, own: _Thread) -> None:
         return
     at_home = item.thread_id == write.commit.thread_id
     parent = item.lineage.parent_thread_id if item.lineage is not None else None
-    thread = own if at_home else _find(write, item.thread_id) or _create(write, item.thread_id, parent)
+    thread = own if at_home else _find(write, item.thread_id)
+    if not makes_thread(item) and (thread is None or not thread.no):
+        return
+    thread = thread or _create(write, item.thread_id, parent)
     sql = "SELECT count(*) FROM inbox WHERE thread = ? AND status = 'pending'"
     if not thread.new and write.run(sql, (thread.no,)).fetchone()[0] >= room_for(item):
         raise no_room(item.thread_id)

@@ -38,7 +38,7 @@ from ._protocol import (
     ThreadRecord,
 )
 from ._relays import check_revision
-from ._rules import no_room, not_idle, room_for, writes
+from ._rules import makes_thread, no_room, not_idle, room_for, writes
 
 __all__ = ["MemoryLease", "MemoryStore"]
 
@@ -229,6 +229,8 @@ class MemoryStore(MemoryReading):
                 continue
             thread = self._threads.get(item.thread_id)
             if thread is None:
+                if not makes_thread(item):
+                    continue
                 parent = item.lineage.parent_thread_id if item.lineage is not None else None
                 thread = self._all.new_thread(self._mine, item.thread_id, parent, now_ms())
             thread.inbox_head += 1
@@ -360,7 +362,7 @@ class MemoryLease:
 def _begins(commit: Commit) -> bool:
     """Whether a commit without changes begins its thread, and isn't about others only."""
     own = commit.claim is not None or commit.about is not None or bool(commit.relays)
-    return own or any(item.thread_id == commit.thread_id for item in commit.inbox)
+    return own or any(item.thread_id == commit.thread_id and makes_thread(item) for item in commit.inbox)
 
 
 def _stale(commit: Commit, thread: Thread | None) -> StaleFence:

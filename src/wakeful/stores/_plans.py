@@ -20,7 +20,7 @@ from ._pending import moved
 from ._protocol import Commit, Committed
 from ._relays import Relay
 from ._rows import Packer, call_body, entries_of
-from ._rules import answers, no_room, not_idle, root_of, wakes_of, writes
+from ._rules import answers, makes_thread, no_room, not_idle, root_of, wakes_of, writes
 
 __all__ = ["ESCAPE", "Plan", "escaped", "even", "outcome", "plan_of", "unescaped"]
 
@@ -350,7 +350,7 @@ class _Planner:
 
     def _deliver(self, control: _Control) -> None:
         for item in self._commit.inbox:
-            control.creates |= item.thread_id == self._commit.thread_id
+            control.creates |= item.thread_id == self._commit.thread_id and makes_thread(item)
             blobs: dict[str, bytes] = {}
             row: dict[str, Any] = {
                 "id": item.id,

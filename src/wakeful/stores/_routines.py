@@ -49,7 +49,10 @@ BEGIN
             CONTINUE;
         END IF;
         SELECT * INTO t FROM threads WHERE tenant = v_tenant AND id = e.thread FOR UPDATE;
-        IF NOT FOUND THEN
+        IF NOT FOUND AND e.kind = 'task' THEN -- Its owner is gone: nobody is told.
+            v_positions := v_positions || '[null]';
+            CONTINUE;
+        ELSIF NOT FOUND THEN
             INSERT INTO threads (tenant, id, parent, created_at, updated_at)
                 VALUES (v_tenant, e.thread, e.parent, v_now, v_now) RETURNING * INTO t;
         END IF;

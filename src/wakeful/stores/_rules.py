@@ -17,6 +17,7 @@ __all__ = [
     "answers",
     "due_time",
     "going_on",
+    "makes_thread",
     "no_room",
     "not_idle",
     "room_for",
@@ -65,6 +66,12 @@ def going_on(commit: Commit) -> RunRecord | None:
 def not_idle(commit: Commit) -> Conflict:
     """What a commit is told that was for an idle thread."""
     return Conflict(f"thread {commit.thread_id!r} has an owner or an open run, or was given this before")
+
+
+def makes_thread(item: InboxItem) -> bool:
+    """Whether a thread comes about that is given this and isn't there. What is said of a task is for its owner: if
+    that is gone, nobody is told."""
+    return item.kind != "task"
 
 
 def room_for(item: InboxItem) -> int:
