@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from wakeful import (
     Agent,
+    ClientTool,
     Compaction,
     ConfigurationError,
     ConsecutiveErrors,
@@ -35,6 +36,7 @@ from wakeful import (
     tool,
 )
 from wakeful.errors import UnknownAgent
+from wakeful.types.runs import Stopped
 
 MODEL = ScriptedModel([])
 
@@ -489,6 +491,19 @@ def test_good_limits_and_policies_are_accepted() -> None:
         LoopDetection(2),
     ]
     Runtime([agent(stop=stop, limits=Limits(steps=1, parallel=1, handoffs=0, repairs=0, continuations=0))])
+
+
+@pytest.mark.parametrize("name", ["", "two words", "search()", "x" * 65])
+def test_a_policy_for_a_tool_that_nobody_can_bring_is_refused(name: str) -> None:
+    with pytest.raises(ConfigurationError, match="stop policy stop_on_tool: no tool can be named"):
+        Runtime([agent(stop=[StopOnTool(name)])])
+
+
+async def test_a_policy_may_be_for_a_tool_that_a_client_brings(scripted: Any) -> None:
+    stops = agent(model=scripted(call("pick")), stop=[StopOnTool("pick")])
+    async with Runtime([stops]) as runtime:
+        result = await runtime.run("a", "go", client_tools=[ClientTool("pick", "Pick one.")])
+    assert result.termination == Stopped("stop_on_tool", "pick")
 
 
 def test_an_agent_that_was_not_given_is_unknown() -> None:

@@ -23,9 +23,9 @@ from ..plugins import (
     plugin_problems,
 )
 from ..state import AnyKey
-from ..tools import Shape, Tool
+from ..tools import Shape, Tool, valid_name
 from ..tools import tool as as_tool
-from ..types.limits import ContentMatch, LoopDetection
+from ..types.limits import ContentMatch, LoopDetection, StopOnTool
 from ..types.tickets import ASKERS
 from ._agent import Agent, BackendConfig, Delegate, Toolish
 from ._backend import (
@@ -369,6 +369,12 @@ class Registry:
                     re.compile(policy.pattern)
                 except re.error as error:
                     self._problems.append(f"{where}: stop policy {kind}: bad pattern: {error}")
+            # What the agent doesn't have a client may still bring, as long as a tool can have the name.
+            if isinstance(policy, StopOnTool) and not valid_name(policy.tool):
+                self._problems.append(
+                    f"{where}: stop policy {kind}: no tool can be named {policy.tool!r:.80}: a name has 1 to 64 "
+                    "letters, digits, '_' or '-'"
+                )
             lowest = 2 if isinstance(policy, LoopDetection) else 0
             first = getattr(policy, policy.__struct_fields__[0])
             if isinstance(first, int | float) and (first <= 0 or first < lowest):

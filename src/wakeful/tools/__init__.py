@@ -29,3 +29,4 @@ from ._tool import NotDone as NotDone
 from ._tool import Tool as Tool
 from ._tool import UnknownOutcome as UnknownOutcome
 from ._tool import tool as tool
+from ._tool import valid_name as valid_name

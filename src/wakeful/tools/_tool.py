@@ -21,7 +21,17 @@ from ._schema import Parameters, description_of, parameters_of
 from ._services import ChildRequest, ChildResult
 from ._terms import Terms, terms_of, terms_problems
 
-__all__ = ["Approval", "ClientTool", "Done", "FunctionTool", "NotDone", "Tool", "UnknownOutcome", "tool"]
+__all__ = [
+    "Approval",
+    "ClientTool",
+    "Done",
+    "FunctionTool",
+    "NotDone",
+    "Tool",
+    "UnknownOutcome",
+    "tool",
+    "valid_name",
+]
 
 Approval = bool | Callable[[dict[str, Any]], bool]
 
@@ -186,7 +196,7 @@ class Tool:
             found.append(f"{label}: approval is True, False or a function of the arguments, not {self.approval!r}")
         elif inspect.iscoroutinefunction(self.approval):
             found.append(f"{label}: an approval rule can't be async; decide in a plugin's gate_tool instead")
-        if not _valid_name(self.spec.name):
+        if not valid_name(self.spec.name):
             found.append(f"{label}: a name has 1 to 64 letters, digits, '_' or '-'")
         if not _sendable(self.spec):
             found.append(f"{label}: {_HALF}")
@@ -270,7 +280,7 @@ class ClientTool(Tool):
 
     def problems(self) -> list[str]:
         """What is wrong with the tool's definition."""
-        if not _valid_name(self.name):
+        if not valid_name(self.name):
             return [f"tool {self.name!r}: not a valid name"]
         return [] if _sendable(self.spec) else [f"tool {self.name!r}: {_HALF}"]
 
@@ -350,5 +360,6 @@ def _sendable(spec: ToolSpec) -> bool:
     return True
 
 
-def _valid_name(name: str) -> bool:
+def valid_name(name: str) -> bool:
+    """Whether a tool can have this name."""
     return 0 < len(name) <= 64 and name.replace("_", "").replace("-", "").isalnum() and name.isascii()
