@@ -306,12 +306,19 @@ def message_of(input: Any, principal: Principal | None) -> Message:
     return user_message(input_of(input), producer=producer)
 
 
+# A place in the log, or one in the answer that is being streamed behind it: how often that was begun, and how far
+# it came.
+_CURSOR = re.compile(r"[0-9]{1,18}(\.[0-9]{1,18}\.[0-9]{1,18})?")
+
+
 def cursor_of(after: Any) -> int:
     """The sequence number in a cursor."""
-    number = str(after).partition(".")[0]
-    if not number.isdecimal():
-        raise UsageError(f"after is a cursor, such as event.cursor or 0 for the beginning, not {after!r:.80}")
-    return int(number)
+    if not _CURSOR.fullmatch(str(after)):
+        raise UsageError(
+            "after is a cursor, such as event.cursor or 0 for the beginning: a number like 12, or within an "
+            f"answer 12.1.340; not {after!r:.80}"
+        )
+    return int(str(after).partition(".")[0])
 
 
 def count_of(value: Any, name: str) -> int | None:

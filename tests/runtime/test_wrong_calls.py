@@ -251,8 +251,8 @@ async def test_a_fork_is_made_at_an_entry(at: Any) -> None:
 
 async def test_reading_is_checked_too() -> None:
     runtime = Runtime([echo()])
-    for after in (-1, "zz", None):
-        with pytest.raises(UsageError, match="cursor"):
+    for after in (-1, "zz", None, "3.x", "3.", "3.1", "3.1.x", "3.1.2.4", 3.5, "٣", "9" * 30):
+        with pytest.raises(UsageError, match=r"cursor.* a number like 12, or within an answer 12\.1\.340"):
             await anext(runtime.events("t", after=after, follow=False), None)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="limit"):
         await runtime.list_runs(limit=0)
