@@ -60,7 +60,7 @@ async def test_what_runs_in_one_process_is_written_together_and_never_read_again
     # The input; twice the call with the child's beginning, and its end with the caller's going on; the end.
     assert [len(commit.then) for commit in store.commits] == [0, 1, 1, 1, 1, 0]
     assert [reply_text(reply) for reply in await replies_on(runtime, result.thread_id)] == ["one", "two"]
-    assert not runtime._dispatch.resting._acts
+    assert not runtime._dispatch.resting.acts
     await runtime.close()
 
 
@@ -72,7 +72,7 @@ async def test_children_of_one_step_begin_together(path: Path, scripted: Scripte
         replies = [reply_text(reply) for reply in await replies_on(runtime, result.thread_id)]
         assert (result.text, sorted(replies)) == ("done", ["a", "b", "c"])
         assert {run.status for run in await runtime.list_runs()} == {"done"}
-        assert not runtime._dispatch.resting._acts
+        assert not runtime._dispatch.resting.acts
     assert 3 in [len(commit.then) for commit in store.commits]
 
 
@@ -134,7 +134,7 @@ async def test_nothing_is_kept_of_a_caller_whose_child_waits_too(path: Path, scr
     async with Runtime([parent(scripted(ask(), "done")), child], store=path) as runtime:
         result = await soon(runtime.run("parent", "go"))
         assert (result.status, len(result.tickets)) == ("waiting", 1)
-        assert not runtime._dispatch.resting._acts
+        assert not runtime._dispatch.resting.acts
         result = await soon(runtime.resume(result.run_id, result.tickets[0].approve()))
         assert result.text == "done"
 

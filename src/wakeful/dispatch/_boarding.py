@@ -28,15 +28,15 @@ class Resting:
 
     def __init__(self, active: Mapping[str, Activation]) -> None:
         self._active = active
-        self._acts: dict[str, Activation] = {}
+        self.acts: dict[str, Activation] = {}
 
     def find(self, thread_id: str) -> Activation | None:
         """The activation that left a run which rests."""
-        return self._acts.get(thread_id)
+        return self.acts.get(thread_id)
 
     def began(self, act: Activation) -> None:
         """Somebody goes on with a thread: with what rests here, or with what the store has."""
-        if self._acts and (rested := self._acts.pop(act.identity.thread_id, None)) is not None:
+        if (rested := self.acts.pop(act.identity.thread_id, None)) is not None:
             rested.view.tree.apart |= rested.view.tree is not act.view.tree
 
     def ended(self, act: Activation) -> None:
@@ -44,11 +44,11 @@ class Resting:
         with what isn't kept has a count of its own of what the tree used."""
         run, above = act.view.run, act.identity.parent_thread_id
         if act.left and run.waiting is not None and self._works_for(act):
-            self._acts[act.identity.thread_id] = act
+            self.acts[act.identity.thread_id] = act
         elif run.status != "done":
             act.view.tree.apart = True
-        if self._acts and above in self._acts and not self._works_for(self._acts[above]):
-            self._acts.pop(above).view.tree.apart = True
+        if self.acts and above in self.acts and not self._works_for(self.acts[above]):
+            self.acts.pop(above).view.tree.apart = True
 
     def _works_for(self, act: Activation) -> bool:
         return any(task.target_thread in self._active for task in act.view.tasks)

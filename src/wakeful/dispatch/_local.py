@@ -377,7 +377,8 @@ class Dispatcher:
             act.hand_over()  # It was being opened when the runtime was told to stop.
         if self.waking:
             self.waking.discard(thread_id)
-        self.resting.began(act)
+        if self.resting.acts:
+            self.resting.began(act)
         self.keeper.hold()
         self._metrics.began()
         if self.put_off:
@@ -399,7 +400,8 @@ class Dispatcher:
         del self.active[thread_id]
         if self._after and (after := self._after.pop(thread_id, None)) is not None:
             after.set_result(act)
-        self.resting.ended(act)
+        if self.resting.acts or run.status != "done":
+            self.resting.ended(act)
         self.bus.release(thread_id)
         if act.view.inbox:
             self.wake(thread_id)
