@@ -4,6 +4,8 @@ next run's, as if that had begun it."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -243,8 +245,10 @@ async def test_a_message_that_interrupts_leaves_the_tasks_too(place: Place, scri
         await assert_heard(runtime, second)
 
 
-async def test_a_question_of_what_was_handed_over_is_one_of_the_next_run(place: Place, scripted: Scripted) -> None:
-    spy, office = Spy(), Office("waiting for it", "all done")
+@asynccontextmanager
+async def asking_behind(place: Place, scripted: Scripted, spy: Spy) -> AsyncIterator[tuple[Runtime, RunRecord]]:
+    """A run that was interrupted while its task asks something, and the run that has the task now."""
+    office = Office("waiting for it", "all done")
     lead, _, aide = office.agents()
     asks = Agent("worker", scripted(call("pay"), "worked"), tools=[spying(spy, "pay", approval=True)])
     async with Runtime([lead, asks, aide], store=place()) as runtime:
@@ -252,7 +256,12 @@ async def test_a_question_of_what_was_handed_over_is_one_of_the_next_run(place: 
         await soon(office.hold.reached.wait())
         await until_true(runtime.tickets)
         await soon(runtime.send("t", "new", policy="interrupt"))
-        second = await handed_over(runtime, first.run_id)
+        yield runtime, await handed_over(runtime, first.run_id)
+
+
+async def test_a_question_of_what_was_handed_over_is_one_of_the_next_run(place: Place, scripted: Scripted) -> None:
+    spy = Spy()
+    async with asking_behind(place, scripted, spy) as (runtime, second):
         result = await soon(runtime.wait(second.id))
         (ticket,) = result.tickets
         assert (await soon(runtime.resume(second.id, ticket.approve()))).run_id == second.id
@@ -263,15 +272,8 @@ async def test_a_question_of_what_was_handed_over_is_one_of_the_next_run(place: 
 async def test_an_answer_to_such_a_question_comes_to_what_the_next_run_does(
     place: Place, scripted: Scripted
 ) -> None:
-    spy, office = Spy(), Office("waiting for it", "all done")
-    lead, _, aide = office.agents()
-    asks = Agent("worker", scripted(call("pay"), "worked"), tools=[spying(spy, "pay", approval=True)])
-    async with Runtime([lead, asks, aide], store=place()) as runtime:
-        first = await runtime.start("lead", "go", thread="t")
-        await soon(office.hold.reached.wait())
-        await until_true(runtime.tickets)
-        await soon(runtime.send("t", "new", policy="interrupt"))
-        second = await handed_over(runtime, first.run_id)
+    spy = Spy()
+    async with asking_behind(place, scripted, spy) as (runtime, second):
         await soon(runtime.wait(second.id))
         (ticket,) = await runtime.tickets()
         result = await soon(runtime.answer(ticket.id, True))
