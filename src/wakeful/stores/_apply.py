@@ -7,15 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import force_setattr
+from msgspec.structs import force_setattr, replace
 
-from ..errors import Conflict, InboxMoved, Repeated, StaleFence
+from ..errors import Conflict, InboxMoved, Repeated, StaleFence, StoreError
 from ..types.codec import encode
 from ..types.ids import now_ms
 from ..types.runs import PRIORITY, RunRecord
 from . import _dispatching
 from ._pending import change_rows, check_pending
-from ._plain import PUT_CALL, PUT_LOG, Known, log_row, write_plain
+from ._plain import PUT_CALL, PUT_LOG, Known, Plain, log_row, plain_of, write_plain
 from ._protocol import Commit, Committed, InboxItem
 from ._relays import Relay, check_revision
 from ._rows import Packer, call_body, entries_of
@@ -33,7 +33,7 @@ from ._rules import (
     writes,
 )
 
-__all__ = ["apply"]
+__all__ = ["Writing"]
 
 
 class _Thread(Struct):
@@ -69,7 +69,58 @@ class _Write:
         self.ended = False
 
 
-def apply(
+class Writing(Struct, eq=False, gc=False):
+    """A commit to be written, with what comes along with it."""
+
+    db: sqlite3.Connection
+    tenant: str
+    packer: Packer
+    commit: Commit
+    alive: Callable[[str], bool]
+    known: Known
+
+    @property
+    def owner(self) -> tuple[str, str]:
+        """Whose thread it is about."""
+        return self.tenant, self.commit.thread_id
+
+    def plain(self) -> Plain | None:
+        """The same, ready to be written together with others, if its thread is as it was left and it can be."""
+        commit = self.commit
+        place = None if commit.then else self.known.find(self.tenant, commit.thread_id)
+        if place is None or place.version < 0:
+            return None
+        try:
+            return plain_of(self.tenant, self.packer, commit, self.known)
+        except UnicodeEncodeError:
+            return None
+
+    def __call__(self) -> Committed:
+        """Write it, or raise and leave the transaction to be rolled back."""
+        written = self._write(self.commit)
+        if self.commit.then:
+            written = replace(written, then=tuple([self._attempt(one) for one in self.commit.then]))
+        return written
+
+    def _write(self, commit: Commit) -> Committed:
+        return _apply(self.db, self.tenant, self.packer, commit, self.alive, self.known)
+
+    def _attempt(self, commit: Commit) -> Committed | None:
+        late = bool(commit.inbox)  # Only for want of room in an inbox is it refused when something is written.
+        if late:
+            self.db.execute("SAVEPOINT next")
+        try:
+            written = self._write(commit)
+        except StoreError:
+            written = None
+            if late:
+                self.db.execute("ROLLBACK TO next")
+        if late:
+            self.db.execute("RELEASE next")
+        return written
+
+
+def _apply(
     db: sqlite3.Connection,
     tenant: str,
     packer: Packer,
@@ -78,7 +129,8 @@ def apply(
     known: Known,
 ) -> Committed:
     """Write the commit, or raise and leave the transaction to be rolled back."""
-    if (written := write_plain(tenant, packer, commit, known)) is not None:
+    plain = plain_of(tenant, packer, commit, known)
+    if plain is not None and (written := write_plain(known.cursor, plain)) is not None:
         return written
     write = _Write(db, tenant, packer, commit, known)
     changes = writes(commit)

@@ -1,26 +1,34 @@
 """One SQLite file, open: one thread that writes, in groups, and one that reads.
 
-Whatever queued up while the last transaction was syncing goes into the next one, each job under a savepoint of its
-own, so that one which is refused fails alone. What takes less than going to the thread and back, the event loop
-writes itself: what needn't be synced yet, and what a run writes that is alone, as long as the disk is fast.
+Whatever queued up while the last transaction was syncing goes into the next one: what owners add to their threads
+in the same few statements, the rest each under a savepoint of its own, so that one which is refused fails alone.
+What takes less than going to the thread and back, the event loop writes itself: what needn't be synced yet, and
+what a run writes that is alone, as long as the disk is fast. What many runs have it puts into one transaction too,
+but leaves the commit to the thread, and goes on meanwhile.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from ..errors import StoreError, StoreFull, StoreRefused, StoreUnavailable, WakefulError
 from ..types.ids import now_ms
+from ._apply import Writing
 from ._files import CHECKPOINT_PAGES, open_database
 from ._owners import Owners
-from ._plain import Known
-from ._threads import Job, JobThread, settled
+from ._plain import Known, Plain, write_together
+from ._protocol import Commit, Committed
+from ._rows import Packer
+from ._threads import Job, JobThread, Promise, hand_back, settled
 from ._unsynced import Unsynced
 
 __all__ = ["Database", "Synchronous"]
@@ -36,6 +44,9 @@ LOOP_TRANSACTIONS = 64
 # An event loop syncs what it writes while syncs take less than this. A slow one is remembered for a while.
 FAST_SYNC_SECONDS = 0.001
 _REMEMBERED = 0.8
+
+# So many commits an event loop puts into one transaction: whatever else it has to do waits meanwhile.
+MAX_GATHERED = 64
 
 
 class Database:
@@ -63,6 +74,11 @@ class Database:
         self._sync_seconds = 0.0
         self._changes = self._writing.total_changes
         self._last_owner: tuple[str, str] | None = None
+        # What runs have for the next transaction, and the event loop that makes it; and what is in a transaction
+        # that the thread has yet to commit.
+        self._gathered: deque[Job] = deque()
+        self._gathers: asyncio.AbstractEventLoop | None = None
+        self._begun_here: list[Job] = []
         self._unsynced = Unsynced(lambda: self.post(self._sync))
         self._pragmas: dict[str, int | str] = {}
         self._set("busy_timeout", 0)
@@ -88,29 +104,50 @@ class Database:
 
     # -- writing ---------------------------------------------------------------------------------------------
 
+    def writing(self, tenant: str, packer: Packer, commit: Commit) -> Writing:
+        """A commit to be written to this file."""
+        return Writing(self._writing, tenant, packer, commit, self.alive, self.known)
+
     async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run work inside a transaction, with whatever else is waiting; it is synced when this returns."""
         self._check_open()
         return await settled(self._writer.promise(lambda: work(self._writing)))
 
-    async def write_soon(
-        self, work: Callable[[sqlite3.Connection], T], owner: tuple[str, str], *, unsynced: bool = False
-    ) -> T:
-        """The same for work that takes a moment, on what `owner` just read or wrote: if nobody else is writing,
-        and a sync is fast or needn't be waited for, it is done here and now."""
-        synced = self._full and not unsynced
-        here = self._loops_left and not self.closed and (not synced or self._alone(owner))
-        if here and self._free.acquire(blocking=False):
+    async def write_soon(self, writing: Writing) -> Committed:
+        """Write what a thread's owner has. If nobody else is writing, and a sync is fast or needn't be waited for,
+        it is done here and now; else together with what others have."""
+        synced = self._full and not writing.commit.unsynced
+        here = self._alone(writing.owner) if synced else self._gathers is None
+        if here and self._loops_left and not self.closed and self._take():
             try:
                 self._set("wal_autocheckpoint", 0)
                 self._set("synchronous", "FULL" if synced else "NORMAL")
                 if self._begun():
                     self._loops_left -= 1
                     self._count(1)
-                    return self._written_here(work, synced)
+                    return self._written_here(writing, synced)
             finally:
                 self._free.release()
-        return await self.write(work)
+        self._check_open()
+        loop = asyncio.get_running_loop()
+        gathers = self._gathers
+        if gathers is not None and gathers is not loop and not gathers.is_closed():
+            return await settled(self._writer.promise(writing))
+        future: Promise[Committed] = Promise(loop=loop)
+        self._gathered.append(Job(writing, future))
+        if gathers is not loop:
+            self._gathers = loop
+            loop.call_soon(self._write_gathered, loop)  # What others have in this turn of the loop comes along.
+        return await settled(future)
+
+    def _take(self) -> bool:
+        """Keep others from beginning a transaction, if there is none."""
+        if not self._free.acquire(blocking=False):
+            return False
+        if self._begun_here:
+            self._free.release()
+            return False
+        return True
 
     def _alone(self, owner: tuple[str, str]) -> bool:
         """Whether no other thread is claimed here, or nobody else wrote since this owner did, and a sync takes a
@@ -118,9 +155,9 @@ class Database:
         again, self._last_owner = owner == self._last_owner, owner
         return (again or not self.known.others(owner)) and self._sync_seconds < FAST_SYNC_SECONDS
 
-    def _written_here(self, work: Callable[[sqlite3.Connection], T], synced: bool) -> T:
+    def _written_here(self, writing: Writing, synced: bool) -> Committed:
         try:
-            result = work(self._writing)
+            written = writing()
             self._commit(synced)
         except sqlite3.Error as error:
             self._roll_back()
@@ -131,7 +168,41 @@ class Database:
             raise
         if self._full and not synced:
             self._unsynced.left()
-        return result
+        return written
+
+    def _write_gathered(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Write what was gathered, but for the commit. When the thread has made that, it goes on with what was
+        gathered meanwhile."""
+        gathered = self._gathered
+        batch = [gathered.popleft() for _ in range(min(len(gathered), MAX_GATHERED))]
+        if not batch:
+            self._gathers = None
+            return
+        if self.closed:
+            for job in batch:
+                job.error = self._was_closed()
+            hand_back(batch)
+            return
+        left = [] if self._left_begun(batch) else batch
+        self._writer.put(*left, Job(_nothing, then=lambda _: _soon(loop, self._write_gathered, loop)))
+
+    def _left_begun(self, batch: list[Job]) -> bool:
+        """Put a batch into a transaction that the thread commits; False if it has to do all of it."""
+        if not self._take():
+            return False
+        try:
+            self._set("wal_autocheckpoint", CHECKPOINT_PAGES)
+            self._set("synchronous", "FULL" if self._full else "NORMAL")
+            if not self._begun() or (rest := self._together(batch)) is None:
+                return False
+            self._attempt_all(rest, alone=len(batch) == 1)
+            self._begun_here = batch
+        except sqlite3.Error as error:
+            self._undo(batch, error)
+            hand_back(batch)
+        finally:
+            self._free.release()
+        return True
 
     def _commit(self, synced: bool) -> None:
         began, changes = time.perf_counter(), self._writing.total_changes
@@ -161,13 +232,52 @@ class Database:
 
     def _write_batch(self, batch: list[Job]) -> None:
         with self._free:
-            self._count(len(batch))
+            begun, self._begun_here = self._begun_here, []
+            jobs = [job for job in batch if job.work is not _nothing]
+            if not (begun or jobs):
+                return
+            self._count(len(begun) + len(jobs))
+            batch += begun
             try:
-                self._begin()
-                self._attempt_all(batch)
+                if not begun:
+                    self._begin()
+                    if (rest := self._together(jobs)) is None:
+                        self._begin()
+                    else:
+                        jobs = rest
+                self._attempt_all(jobs, alone=len(batch) == 1)
                 self._end()
             except sqlite3.Error as error:
                 self._undo(batch, error)
+
+    def _together(self, batch: list[Job]) -> list[Job] | None:
+        """Write what owners add to their threads, in a few statements: what has yet to be done. None, and no
+        transaction, if that isn't how the threads are any more, or one can't be written: it has to be found out
+        which."""
+        ready: list[Job] = []
+        plains: list[Plain] = []
+        rest: list[Job] = []
+        for job in batch if len(batch) > 1 else ():
+            plain = job.work.plain() if isinstance(job.work, Writing) else None
+            if plain is None:
+                rest.append(job)
+            else:
+                ready.append(job)
+                plains.append(plain)
+        if len(ready) < 2:
+            return batch
+        try:
+            written = write_together(self._cursor, plains)
+        except sqlite3.OperationalError:
+            raise
+        except (sqlite3.Error, UnicodeEncodeError):
+            written = None
+        if written is None:
+            self._roll_back()
+            return None
+        for job, done in zip(ready, written, strict=True):
+            job.result = done
+        return rest
 
     def _count(self, commits: int) -> None:
         self.batches[0] += 1
@@ -193,9 +303,9 @@ class Database:
             return False
         return True
 
-    def _attempt_all(self, batch: list[Job]) -> None:
-        for job in batch:
-            self._attempt(self._writing, job, alone=len(batch) == 1)
+    def _attempt_all(self, jobs: list[Job], *, alone: bool) -> None:
+        for job in jobs:
+            self._attempt(job, alone=alone)
 
     def _end(self) -> None:
         """Commit the transaction with what was done, and bring the log home if it has grown."""
@@ -219,9 +329,10 @@ class Database:
             self._writing.execute("ROLLBACK")
         self._changes = self._writing.total_changes  # They are undone.
 
-    def _attempt(self, db: sqlite3.Connection, job: Job, *, alone: bool) -> None:
+    def _attempt(self, job: Job, *, alone: bool) -> None:
+        execute = self._cursor.execute
         if not alone:
-            db.execute("SAVEPOINT one")
+            execute("SAVEPOINT one")
         try:
             job.result = job.work()
         except sqlite3.OperationalError:
@@ -230,11 +341,11 @@ class Database:
             job.error = _explained(error, self.path) if isinstance(error, sqlite3.Error) else error
             if alone:
                 self._roll_back()
-                db.execute("BEGIN")
+                execute("BEGIN")
             else:
-                db.execute("ROLLBACK TO one")
+                execute("ROLLBACK TO one")
         if not alone:
-            db.execute("RELEASE one")
+            execute("RELEASE one")
 
     # -- who is alive ----------------------------------------------------------------------------------------
 
@@ -256,18 +367,33 @@ class Database:
 
     def _check_open(self) -> None:
         if self.closed:
-            raise StoreUnavailable(f"the store {self.path} was closed; open it again")
+            raise self._was_closed()
+
+    def _was_closed(self) -> StoreUnavailable:
+        return StoreUnavailable(f"the store {self.path} was closed; open it again")
 
     def close(self) -> None:
         if self.closed:
             return
         self.closed = True
         self._writer.close()
+        left: list[Job] = []
+        self._write_batch(left)  # An event loop may have begun something in the last moment.
+        hand_back(left)
         self._reader.close()
         self._reading.close()
         self._cursor.close()
         self._writing.close()
         self.owners.close()
+
+
+def _nothing() -> None:
+    """No work: that the thread comes to it is all that is wanted."""
+
+
+def _soon(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *args: Any) -> None:
+    with suppress(RuntimeError):  # It is closed: nobody waits any more.
+        loop.call_soon_threadsafe(function, *args)
 
 
 def _explained(error: BaseException, path: Path) -> BaseException:

@@ -18,9 +18,21 @@ from ._protocol import Commit, Committed, Fence
 from ._rows import Entry, Packer, call_body, entries_of
 from ._rules import answers, going_on, wakes_of
 
-__all__ = ["PUT_CALL", "PUT_LOG", "Known", "Place", "log_row", "write_plain"]
+__all__ = [
+    "PUT_CALL",
+    "PUT_LOG",
+    "Known",
+    "Place",
+    "Plain",
+    "log_row",
+    "plain_of",
+    "write_plain",
+    "write_together",
+]
 
 MAX_KNOWN = 10_000
+
+_Row = tuple[Any, ...]
 
 
 class Place(Struct):
@@ -85,8 +97,22 @@ PUT_CALL = """INSERT INTO calls (run, step, place, id, name, ref, arguments, pay
                ON CONFLICT (run, step, place) DO UPDATE SET payload = excluded.payload"""
 
 
-def write_plain(tenant: str, packer: Packer, commit: Commit, known: Known) -> Committed | None:
-    """Write a commit that goes on with a run which is known; None, and nothing is written, if it isn't such."""
+class Plain(Struct, eq=False, gc=False):
+    """A commit that goes on with a run which is known, ready to be written. What its calls refer to is counted
+    from the thread's head."""
+
+    commit: Commit
+    fence: Fence
+    run: RunRecord
+    place: Place
+    entries: list[Entry]
+    places: dict[str, int]
+    payload: bytearray
+    calls: list[_Row]
+
+
+def plain_of(tenant: str, packer: Packer, commit: Commit, known: Known) -> Plain | None:
+    """The commit, ready to be written; None if there is more to it, or its thread isn't known."""
     run, place, fence = going_on(commit), known.find(tenant, commit.thread_id), commit.fence
     if run is None or place is None or fence is None or run.id != place.run_id:
         return None
@@ -97,48 +123,74 @@ def write_plain(tenant: str, packer: Packer, commit: Commit, known: Known) -> Co
         if one.run_id != run_id:
             return None
     payload = bytearray(packer.pack(encode(run), blobs))
-    calls = _calls(commit, place.run, packer, places, blobs)
-    if blobs:
+    calls = _calls(commit, packer, places, blobs)
+    return None if blobs else Plain(commit, fence, run, place, entries, places, payload, calls)
+
+
+def write_plain(db: sqlite3.Cursor, plain: Plain) -> Committed | None:
+    """Write one of them; None, and nothing is written, if its thread isn't its owner's any more."""
+    if (written := write_together(db, [plain])) is None and _found(db, plain):
+        written = write_together(db, [plain])
+    return None if written is None else written[0]
+
+
+def write_together(db: sqlite3.Cursor, plains: list[Plain]) -> list[Committed] | None:
+    """Write commits of several threads, in as many statements as one takes. None, if some of the threads aren't
+    as they were left: what was written then has to be rolled back, unless it was to be one only."""
+    now = now_ms()
+    goes: list[_Row] = []
+    runs: list[_Row] = []
+    logs: list[_Row] = []
+    calls: list[_Row] = []
+    indexed: list[_Row] = []
+    dropped: list[_Row] = []
+    for plain in plains:
+        commit, run, place = plain.commit, plain.run, plain.place
+        fence, base, number = plain.fence, place.head, place.run
+        if commit.inbox_head is not None and commit.inbox_head != place.inbox_head:
+            return None
+        own = (place.thread, fence.token, fence.epoch, number, place.version, base, place.inbox_head)
+        goes.append((len(commit.log), wakes_of(run), now, *own))
+        answer = plain.places.get(run.answer_id or "")
+        at = 0 if answer is None else base + answer
+        runs.append((run.steps, int(run.stage == "acting"), at, plain.payload, number))
+        if (place.agent, place.status) != (run.agent_id, run.status):
+            indexed.append((run.agent_id, run.status, number))
+        logs += [log_row(place.thread, base, number, entry) for entry in plain.entries]
+        calls += [(number, *call[:4], call[4] and base + call[4], *call[5:]) for call in plain.calls]
+        if place.chunks and answers(commit):
+            dropped.append((place.thread,))
+    if db.executemany(_GO_ON, goes).rowcount < len(goes):
         return None
-    db = known.cursor
-    if not _gone_on(db, place, commit, fence, run):
-        return None
-    base = place.head
-    answer = places.get(run.answer_id or "")
-    values = (run.steps, int(run.stage == "acting"), 0 if answer is None else base + answer)
-    if (place.agent, place.status) != (run.agent_id, run.status):
-        db.execute(_PUT_INDEXED, (run.agent_id, run.status, place.run))
-    db.execute(_PUT_RUN, (*values, payload, place.run))
-    thread, number = place.thread, place.run
-    db.executemany(PUT_LOG, [log_row(thread, base, number, entry) for entry in entries])
-    for call in calls:
-        if call[5]:
-            call[5] += base
+    if indexed:
+        db.executemany(_PUT_INDEXED, indexed)
+    db.executemany(_PUT_RUN, runs)
+    db.executemany(PUT_LOG, logs)
     if calls:
         db.executemany(PUT_CALL, calls)
-    if place.chunks and answers(commit):
-        db.execute("DELETE FROM chunks WHERE thread = ?", (thread,))
-        place.chunks = False
-    place.version, place.head = place.version + 1, base + len(commit.log)
+    if dropped:
+        db.executemany("DELETE FROM chunks WHERE thread = ?", dropped)
+    return [_left(plain) for plain in plains]
+
+
+def _left(plain: Plain) -> Committed:
+    """Keep how a commit left its thread."""
+    place, commit, run = plain.place, plain.commit, plain.run
+    place.version, place.head = place.version + 1, place.head + len(commit.log)
     place.agent, place.status = run.agent_id, run.status
-    return Committed(place.version, place.head, fence.epoch, place.inbox_head)
+    place.chunks = place.chunks and not answers(commit)
+    return Committed(place.version, place.head, plain.fence.epoch, place.inbox_head)
 
 
-def _gone_on(db: sqlite3.Cursor, place: Place, commit: Commit, fence: Fence, run: RunRecord) -> bool:
-    """Whether the thread is still its owner's, and has its new version and head now."""
-    own = (place.thread, fence.token, fence.epoch, place.run)
-    values = (len(commit.log), wakes_of(run), now_ms(), *own)
-    expected = commit.inbox_head is None or commit.inbox_head == place.inbox_head
-    seen = (place.version, place.head, place.inbox_head)
-    if expected and place.version >= 0 and db.execute(_GO_ON, (*values, *seen)).rowcount:
-        return True
-    # Something came into its inbox, or this is the first time.
-    found = db.execute(_FIND, (*own, commit.inbox_head)).fetchall()
+def _found(db: sqlite3.Cursor, plain: Plain) -> bool:
+    """Whether the thread is still its owner's. Something came into its inbox, or this is the first time."""
+    place, fence, head = plain.place, plain.fence, plain.commit.inbox_head
+    found = db.execute(_FIND, (place.thread, fence.token, fence.epoch, place.run, head)).fetchall()
     if not found:
         return False
     place.version, place.head, place.inbox_head = found[0]
     place.chunks = True  # What was written to it meanwhile may be chunks.
-    return bool(db.execute(_GO_ON, (*values, *found[0])).rowcount)
+    return True
 
 
 def log_row(thread: int, base: int, run: int, entry: Entry) -> tuple[Any, ...]:
@@ -148,15 +200,13 @@ def log_row(thread: int, base: int, run: int, entry: Entry) -> tuple[Any, ...]:
     return thread, base + entry.number, entry.kind, run, entry.agent, entry.at, *rest
 
 
-def _calls(
-    commit: Commit, run: int, packer: Packer, places: dict[str, int], blobs: dict[str, bytes]
-) -> list[list[Any]]:
-    """The rows of the ledger; a call's answer is counted from the thread's head."""
-    rows: list[list[Any]] = []
+def _calls(commit: Commit, packer: Packer, places: dict[str, int], blobs: dict[str, bytes]) -> list[_Row]:
+    """The rows of the ledger, but for the run's number; a call's answer is counted from the thread's head."""
+    rows: list[_Row] = []
     for call in commit.calls:
         ref = places.get(call.id, 0)
         # Once a row is there, its arguments stay as they are, wherever they lie.
         arguments = bytearray(b"" if ref else packer.pack(encode(call.arguments), blobs))
         body = bytearray(packer.pack(call_body(call), blobs))
-        rows.append([run, call.step, call.index, call.id, call.name, ref, arguments, body])
+        rows.append((call.step, call.index, call.id, call.name, ref, arguments, body))
     return rows

@@ -10,12 +10,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from msgspec.structs import replace
-
-from ..errors import StoreError, StoreRefused, StoreUnavailable
+from ..errors import StoreRefused, StoreUnavailable
 from ..types.codec import cleaned
 from ..types.ids import now_ms
-from . import _apply, _dispatching
+from . import _dispatching
 from ._checkup import checkup
 from ._claiming import Asked
 from ._database import Database, Synchronous
@@ -79,33 +77,11 @@ class SqliteStore(SqlStore):
             return await self._commit(cleaned(commit))
 
     def _commit(self, commit: Commit) -> Awaitable[Committed]:
-        database, tenant, packer = self._database, self._tenant, self._packer
-        known, alive = database.known, database.alive
-
-        def write(db: sqlite3.Connection) -> Committed:
-            written = _apply.apply(db, tenant, packer, commit, alive, known)
-            if commit.then:
-                written = replace(written, then=tuple([attempt(db, one) for one in commit.then]))
-            return written
-
-        def attempt(db: sqlite3.Connection, one: Commit) -> Committed | None:
-            late = bool(one.inbox)  # Only for want of room in an inbox is it refused when something is written.
-            if late:
-                db.execute("SAVEPOINT next")
-            try:
-                written = _apply.apply(db, tenant, packer, one, alive, known)
-            except StoreError:
-                written = None
-                if late:
-                    db.execute("ROLLBACK TO next")
-            if late:
-                db.execute("RELEASE next")
-            return written
-
+        writing = self._database.writing(self._tenant, self._packer, commit)
         if commit.fence is None and commit.claim is None:
-            return database.write(write)
+            return self._database.write(lambda _: writing())
         # The owner of a thread wrote to the same few pages a moment ago; what others write to may not be at hand.
-        return database.write_soon(write, (tenant, commit.thread_id), unsynced=commit.unsynced)
+        return self._database.write_soon(writing)
 
     async def _query(self, sql: str, *args: Any) -> list[Row]:
         text = _sql(sql)

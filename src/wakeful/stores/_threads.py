@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-__all__ = ["Job", "JobThread", "Promise", "settled"]
+__all__ = ["Job", "JobThread", "Promise", "hand_back", "settled"]
 
 T = TypeVar("T")
 
@@ -52,13 +52,18 @@ class JobThread:
 
     def promise(self, work: Callable[[], T]) -> Promise[T]:
         """The same for work that is waited for whatever happens."""
-        future = Promise[T](loop=asyncio.get_running_loop())
+        future: Promise[T] = Promise(loop=asyncio.get_running_loop())
         self._jobs.put(Job(work, future))
         return future
 
     def post(self, work: Callable[[], Any], then: Callable[[BaseException | None], None] | None = None) -> None:
         """Queue work that nobody waits for, from any thread; `then` hears what went wrong, if anything did."""
-        self._jobs.put(Job(work, then=then))
+        self.put(Job(work, then=then))
+
+    def put(self, *jobs: Job) -> None:
+        """Queue jobs, from any thread."""
+        for job in jobs:
+            self._jobs.put(job)
 
     def close(self) -> None:
         """End the thread once everything that was queued is done."""
@@ -78,12 +83,12 @@ class JobThread:
             except Empty:
                 pass
             self._run_batch(batch)
-            _hand_back(batch)
+            hand_back(batch)
             if last:
                 return
 
 
-def _hand_back(batch: list[Job]) -> None:
+def hand_back(batch: list[Job]) -> None:
     """Tell the loops; jobs of one loop wake it once."""
     loops: dict[asyncio.AbstractEventLoop, list[Job]] = {}
     for job in batch:

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
 import msgspec
 from msgspec import Struct
@@ -28,9 +28,6 @@ from ..stores import Commit, Committed
 from ..types.events import RunFinish, RunStart, ToolCallSuspended
 from ..types.messages import Message
 from ..types.runs import Call
-
-if TYPE_CHECKING:
-    import sqlite3
 
 __all__ = [
     "Asked",
@@ -167,18 +164,20 @@ class _Reaper:
 
 
 def _watch_sqlite(reaper: _Reaper) -> None:
-    from ..stores import _apply
+    from ..stores._apply import Writing
     from ..stores._sqlite import SqliteStore
 
-    apply = _apply.apply
+    def watched(write: Callable[[Writing], Any]) -> Callable[[Writing], Any]:
+        def written(writing: Writing) -> Any:
+            if reaper.dooms(writing.commit):
+                # The whole group is written by then, and its transaction is about to be committed.
+                writing.db.set_trace_callback(lambda sql: reaper.die_at("inside") if sql == "COMMIT" else None)
+            return write(writing)
 
-    def watched(db: sqlite3.Connection, tenant: str, packer: Any, commit: Commit, *rest: Any) -> Committed:
-        if reaper.dooms(commit):
-            # The whole group is written by then, and its transaction is about to be committed.
-            db.set_trace_callback(lambda sql: reaper.die_at("inside") if sql == "COMMIT" else None)
-        return apply(db, tenant, packer, commit, *rest)
+        return written
 
-    _apply.apply = watched
+    Writing.plain = watched(Writing.plain)  # type: ignore[method-assign]
+    Writing.__call__ = watched(Writing.__call__)  # type: ignore[method-assign]
     SqliteStore.commit = reaper.around(SqliteStore.commit)  # type: ignore[method-assign]
 
 
