@@ -113,10 +113,11 @@ class Measure:
     at_once: int = 1
     # The name on the command line, where several measures answer to one.
     group: str = ""
-    rounds: int = 50
-    budget_s: float = 3.0
-    # How often the contenders take turns: a machine that is busy for a while is so for all of them.
-    turns: int = 3
+    rounds: int = 20
+    budget_s: float = 1.5
+    # How often the contenders take turns: a machine that is busy for a while is so for all of them, and each has
+    # turns while it isn't.
+    turns: int = 7
     # What a row has besides its times: the columns' heads by the row's keys.
     columns: dict[str, str] = field(default_factory=dict)
     targets: tuple[Target, ...] = ()
@@ -180,8 +181,8 @@ MEASURES: tuple[Measure, ...] = (
         "µs/batch",
         plan=Plan(turns=3, latency=0.01),
         at_once=1000,
-        rounds=5,
-        budget_s=15.0,
+        rounds=3,
+        budget_s=10.0,
         targets=(Target("median_us", 0.25, "peer"), Target("rss_mb", 1, "peer")),
     ),
     Measure(
@@ -190,7 +191,7 @@ MEASURES: tuple[Measure, ...] = (
         "µs/call",
         entry="delegation",
         plan=Plan(turns=1, tool="researcher", argument="task"),
-        budget_s=6.0,
+        budget_s=3.0,
         columns={"direct_us": "plain run", "delegated_us": "run with it", "cpu_us": "processor"},
         targets=(Target("median_us", 0.2, "peer"), Target("cpu_us", 0.2, "peer")),
     ),
@@ -243,6 +244,7 @@ MEASURES: tuple[Measure, ...] = (
         plan=Plan(turns=1, tool="researcher", argument="task"),
         rounds=200,
         budget_s=8.0,
+        turns=3,
         columns={
             "direct_us": "plain run",
             "ratio": "x plain run",
@@ -261,7 +263,8 @@ MEASURES: tuple[Measure, ...] = (
         entry="durable",
         plan=Plan(turns=20),
         per=20,
-        budget_s=8.0,
+        budget_s=6.0,
+        turns=5,
         columns={"bytes_per_step": "bytes/step", "transactions_per_step": "tx/step"},
         targets=(
             Target("median_us", 2.5, "floor"),
@@ -276,7 +279,8 @@ MEASURES: tuple[Measure, ...] = (
         entry="relaxed",
         plan=Plan(turns=20),
         per=20,
-        budget_s=8.0,
+        budget_s=6.0,
+        turns=5,
         columns={"bytes_per_step": "bytes/step", "transactions_per_step": "tx/step"},
         targets=(Target("median_us", 4, "floor"),),
     ),
@@ -290,6 +294,7 @@ MEASURES: tuple[Measure, ...] = (
         at_once=100,
         rounds=15,
         budget_s=12.0,
+        turns=3,
         columns={
             "alone_us": "one at a time",
             "speedup": "x faster",
@@ -327,6 +332,7 @@ MEASURES: tuple[Measure, ...] = (
         "µs/answer",
         entry="answer",
         rounds=11,
+        turns=3,
         columns={"view_us": "its view", "ratio": "x view", "ratio_opening": "with opening the store"},
         targets=(Target("ratio", 3),),
     ),
