@@ -58,21 +58,21 @@ def _imported(statement: str) -> tuple[float, list[float]]:
 
 
 def measure_import(statement: str, rounds: int) -> dict[str, Any]:
-    """Times fresh processes that do nothing but the import an application would write, and others that import the
-    package alone, which may load its names when they are used."""
+    """Times fresh processes that do nothing but import the package, and others with the statement that an
+    application would write, as a package may load its names when they are used."""
     package = "import " + statement.split()[1].rstrip(",")
-    walls, packages, imports, peaks, paces = [], [], [], [], []
+    walls, named, imports, peaks, paces = [], [], [], [], []
     for index in range(rounds + 1):
         alone, _ = _imported(package)
         wall, (spent, peak) = _imported(statement)
         if index:  # the first ones fill the disk cache
-            walls.append(wall)
-            packages.append(alone)
+            walls.append(alone)
+            named.append(wall)
             imports.append(spent)
             peaks.append(peak / 1024)
             paces.append(pace())
     row = summary(walls)
-    row["package_us"] = summary(packages)["median_us"]
+    row["names_us"] = summary(named)["median_us"]
     row["import_us"] = round(statistics.median(imports) * 1e6, 3)
     row["rss_mb"] = round(statistics.median(peaks), 1)
     row["pace_us"] = round(statistics.median(paces) * 1e6, 1)

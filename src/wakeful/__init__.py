@@ -6,9 +6,11 @@ A name is loaded when it is first used, so that a module of tools doesn't load t
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # As checkers take it; typing itself takes longer to load than all of this.
 if TYPE_CHECKING:
+    from typing import Any
+
     from ._reading import Ledger as Ledger
     from ._working import TaskHandle as TaskHandle
     from .agents import Agent as Agent
