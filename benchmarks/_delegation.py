@@ -108,7 +108,8 @@ async def cancel_tree(module: ModuleType, measure: Measure, database: Any = None
     left = {"tasks": 0, "threads": 0, "sockets": 0, "runs": 0}
     address = None if database is None else database.address
     async with module.cancel_tree(address, CHILDREN) as tree:
-        await tree.cancel(await tree.plant())  # the first one opens what is opened lazily
+        for _ in range(5):  # the first ones open what is opened lazily, such as a pool's connections
+            await tree.cancel(await tree.plant())
         await _clear(None)
         before = _present()
         begin = time.perf_counter()

@@ -129,7 +129,7 @@ class _Exchange:
         self.capabilities = cast(Capabilities, self._backend.capabilities)
         self._answer = self._fresh(*(cut_off or (None, 0)))
         self._cancelled = asyncio.Event()
-        self._checkpoints = Checkpoints(act) if act.env.store.durable else None
+        self._checkpoints = Checkpoints(act, lambda: self._answer.unsaved()) if act.env.store.durable else None
         self._writer: asyncio.Task[None] | None = None
         self._saving = asyncio.Lock()
         self._pieces: list[str] = []
@@ -228,8 +228,6 @@ class _Exchange:
         if self._saving.locked():
             async with self._saving:
                 pass
-        if self._checkpoints is not None:
-            self._checkpoints.close()
         if self._writer is not None:
             await asyncio.wait({self._writer})
             self._writer.result()

@@ -23,6 +23,8 @@ from ..models import (
     TextChunk,
     UsageChunk,
 )
+from ..stores import Chunk as Kept
+from ..types.codec import encode
 from ..types.content import Content, Text, Thinking, ToolCall, clean_text
 from ..types.events import (
     ReasoningDelta,
@@ -36,6 +38,7 @@ from ..types.events import (
 )
 from ..types.ids import new_id
 from ..types.runs import Identity, Usage
+from ._pieces import OpenCall, cleaned, object_of, paired, unfit
 
 __all__ = ["NO_USAGE", "TAKE", "Answer"]
 
@@ -43,30 +46,6 @@ __all__ = ["NO_USAGE", "TAKE", "Answer"]
 NO_USAGE = Usage()
 
 _FINE: Mapping[str, str] = MappingProxyType({})
-
-_object_of = msgspec.json.Decoder(dict[str, Any]).decode
-
-
-class _OpenCall(Struct, eq=False, gc=False):
-    name: str
-    vendor_id: str | None
-    id: str = field(default_factory=new_id)
-    pieces: list[str] = []
-    size: int = 0
-    half: str = ""
-
-    @property
-    def text(self) -> str:
-        """All that came of the arguments."""
-        return "".join([*self.pieces, clean_text(self.half)])
-
-    def arguments(self) -> dict[str, Any] | None:
-        """The arguments, if they are whole: an object that is closed can't grow any more."""
-        try:
-            found = msgspec.json.decode(self.text)
-        except (msgspec.DecodeError, RecursionError, TypeError):
-            return None
-        return cast(dict[str, Any], found) if isinstance(found, dict) else None
 
 
 class Answer(Struct, eq=False, gc=False):
@@ -84,7 +63,7 @@ class Answer(Struct, eq=False, gc=False):
     problems: Mapping[str, str] = _FINE
     calls: Sequence[ToolCall] = ()
     truncated: bool = False
-    _parts: list[Content | _OpenCall] = []
+    _parts: list[Content | OpenCall] = []
     # Words and thoughts that aren't closed yet, if there are any.
     _text: list[str] | None = None
     _size: int = 0
@@ -92,11 +71,13 @@ class Answer(Struct, eq=False, gc=False):
     _reasoning: list[str] | None = None
     _reasoning_size: int = 0
     _reasoning_half: str = ""
-    _calls: dict[int, _OpenCall] = {}
+    _calls: dict[int, OpenCall] = {}
     # What earlier requests for it cost, whose answer broke off.
     spent: Usage = NO_USAGE
-    # How many of the parts are in the checkpoints.
-    saved: int = 0
+    # What of it is in the checkpoints: so many parts, so much text and so much reasoning.
+    _saved: int = 0
+    _saved_text: int = 0
+    _saved_reasoning: int = 0
     # Where the text broke off, if it did; and whether readers must be shown again what was kept of it.
     _broke_at: int = -1
     _unshown: bool = False
@@ -116,7 +97,7 @@ class Answer(Struct, eq=False, gc=False):
         if self._reasoning or self._reasoning_half:
             self._close_reasoning(None, None)
         if self._half or not text.isascii():
-            text, self._half = _paired(self._half, text)
+            text, self._half = paired(self._half, text)
             if not text:
                 return
         if self._text is None:
@@ -159,13 +140,13 @@ class Answer(Struct, eq=False, gc=False):
         if self._size != self._broke_at:
             # Text that broke off stays open: a model that thinks before it goes on doesn't make two texts of it.
             self._close_words()
-        text, self._reasoning_half = _paired(self._reasoning_half, chunk.text)
+        text, self._reasoning_half = paired(self._reasoning_half, chunk.text)
         if text:
             if self._reasoning is None:
                 self._reasoning = []
             self._reasoning.append(text)
             self._show_reasoning(text)
-        signature, encrypted = _clean(chunk.signature), _clean(chunk.encrypted)
+        signature, encrypted = cleaned(chunk.signature), cleaned(chunk.encrypted)
         if encrypted is not None and self._channel.watched():
             at = self._clock.now()
             self._channel.publish(ReasoningEncrypted(self.run, self._seq, at, self.message_id, encrypted))
@@ -188,8 +169,8 @@ class Answer(Struct, eq=False, gc=False):
         if index in self._calls:
             raise ModelError(f"the model streamed two tool calls under the index {index}")
         if not (name.isascii() and (vendor_id is None or vendor_id.isascii())):
-            name, vendor_id = clean_text(name), _clean(vendor_id)
-        call = self._calls[index] = _OpenCall(name, vendor_id)
+            name, vendor_id = clean_text(name), cleaned(vendor_id)
+        call = self._calls[index] = OpenCall(name, vendor_id)
         self._parts.append(call)
         channel = self._channel
         if channel.readers or channel.above:
@@ -201,7 +182,7 @@ class Answer(Struct, eq=False, gc=False):
         if call is None:
             raise ModelError(f"the model streamed arguments for a tool call it never began ({chunk.index})")
         if call.half or not piece.isascii():
-            piece, call.half = _paired(call.half, piece)
+            piece, call.half = paired(call.half, piece)
             if not piece:
                 return
         call.pieces.append(piece)
@@ -217,10 +198,10 @@ class Answer(Struct, eq=False, gc=False):
         """Take in a whole call."""
         self._close_text()
         arguments, call_id = chunk.arguments, new_id()
-        if (problem := _unfit(arguments)) is not None:
+        if (problem := unfit(arguments)) is not None:
             self._blame(call_id, problem)
             arguments = {}
-        name, vendor_id, signature = clean_text(chunk.name), _clean(chunk.vendor_id), _clean(chunk.signature)
+        name, vendor_id, signature = clean_text(chunk.name), cleaned(chunk.vendor_id), cleaned(chunk.signature)
         call = ToolCall(call_id, name, arguments, vendor_id, signature)
         self._parts.append(call)
         self._announce(call.id, call.name)
@@ -264,7 +245,7 @@ class Answer(Struct, eq=False, gc=False):
         parts: list[Any] = []
         calls: list[ToolCall] = []
         for part in self._parts:
-            if type(part) is _OpenCall:
+            if type(part) is OpenCall:
                 call = self._whole(part) if keep_calls else None
             elif type(part) is ToolCall:
                 call = part if keep_calls else None
@@ -277,18 +258,18 @@ class Answer(Struct, eq=False, gc=False):
         self.calls = calls
         return tuple(parts)
 
-    def _whole(self, call: _OpenCall) -> ToolCall | None:
+    def _whole(self, call: OpenCall) -> ToolCall | None:
         text = call.text if call.half else "".join(call.pieces)
         arguments: dict[str, Any] = {}
         if text and not text.isspace():
             try:
-                arguments = _object_of(text)
+                arguments = object_of(text)
             except (msgspec.DecodeError, RecursionError):
                 if not self._told_wrong(call, text):
                     return None
         return ToolCall(call.id, call.name, arguments, call.vendor_id)
 
-    def _told_wrong(self, call: _OpenCall, text: str) -> bool:
+    def _told_wrong(self, call: OpenCall, text: str) -> bool:
         """Note what is wrong with a call's arguments; False if the call was cut off, and is none."""
         try:
             msgspec.json.decode(text)
@@ -317,7 +298,7 @@ class Answer(Struct, eq=False, gc=False):
                 self._parts.append(Text(text[place:at]))
                 place = at
             if streamed is not None and type(part) is ToolCall:
-                self._parts.append(_OpenCall(part.name, part.vendor_id, part.id, [streamed], len(streamed)))
+                self._parts.append(OpenCall(part.name, part.vendor_id, part.id, [streamed], len(streamed)))
             else:
                 self._parts.append(part)
         self._text = [text[place:]] if place < len(text) else None
@@ -329,7 +310,7 @@ class Answer(Struct, eq=False, gc=False):
     def has_calls(self) -> bool:
         """Whether a call is complete."""
         for part in self._parts:
-            if type(part) is ToolCall or (type(part) is _OpenCall and part.arguments() is not None):
+            if type(part) is ToolCall or (type(part) is OpenCall and part.arguments() is not None):
                 return True
         return False
 
@@ -355,7 +336,7 @@ class Answer(Struct, eq=False, gc=False):
             self._parts.pop()
             self._text = [last.text]  # What had closed it is gone.
         if kept and not lost and not reshow:
-            self._broke_at, self.saved = self._size, len(self._parts)
+            self._broke_at, self._saved = self._size, len(self._parts)
             return
         if shown:
             self._reset(reason)
@@ -363,7 +344,8 @@ class Answer(Struct, eq=False, gc=False):
         if not kept:
             self._parts, self._text = [], None
             self.problems = _FINE
-        self._size, self._reasoning_size, self._broke_at, self.saved = 0, 0, -1, 0
+        self._size, self._reasoning_size, self._broke_at = 0, 0, -1
+        self._saved = self._saved_text = self._saved_reasoning = 0
         self._unshown = kept
 
     def go_on(self, seq: int) -> None:
@@ -386,30 +368,46 @@ class Answer(Struct, eq=False, gc=False):
         text = "".join(self._text or ())
         return (*cast(list[Content], self._parts), *([Text(text)] if text else []))
 
-    def unsaved(self) -> list[tuple[int, Content, str | None]]:
-        """The parts that the checkpoints don't have yet, with how much text comes before each; calls whose
-        arguments are streamed with their id."""
-        found: list[tuple[int, Content, str | None]] = []
-        if self.saved == len(self._parts):
-            return found
+    def unsaved(self) -> list[Kept]:
+        """What the checkpoints don't have yet; from now on they do."""
+        kept: list[Kept] = []
+        place, text, thought = (self.message_id, self.attempt), self._so_far(), self._thought_so_far()
+        if len(thought) > self._saved_reasoning:
+            start, self._saved_reasoning = self._saved_reasoning, len(thought)
+            kept.append(Kept(*place, start, "reasoning", thought[start:]))
+        if len(text) > self._saved_text:
+            start, self._saved_text = self._saved_text, len(text)
+            kept.append(Kept(*place, start, "text", text[start:]))
         at = 0
-        for place, part in enumerate(self._parts):
+        for number, part in enumerate(self._parts):
             if type(part) is Text:
                 at += len(part.text)
-            elif place >= self.saved:
-                if type(part) is _OpenCall:
-                    found.append((at, ToolCall(part.id, part.name, {}, part.vendor_id), part.id))
-                elif getattr(part, "id", None) not in self.problems:
-                    found.append((at, cast(Content, part), None))
-        self.saved = len(self._parts)
-        return found
+                continue
+            if number >= self._saved and (whole := self._kept_part(part)) is not None:
+                streamed = part.id if type(part) is OpenCall else None
+                kept.append(Kept(*place, at, "part", encode(whole).decode(), streamed))
+            if type(part) is OpenCall and part.size > part.saved:
+                start, part.saved = part.saved, part.size
+                kept.append(Kept(*place, start, "call", "".join(part.pieces)[start:], part.id))
+        self._saved = len(self._parts)
+        return kept
+
+    def _kept_part(self, part: Content | OpenCall) -> Content | None:
+        """A part as the checkpoints have it: of a call whose arguments are streamed, all but these; nothing of one
+        that is wrong."""
+        if type(part) is OpenCall:
+            return ToolCall(part.id, part.name, {}, part.vendor_id)
+        return None if getattr(part, "id", None) in self.problems else cast(Content, part)
+
+    def _thought_so_far(self) -> str:
+        return "".join([*[part.text for part in self._parts if type(part) is Thinking], *(self._reasoning or ())])
 
     def _so_far(self) -> str:
         return "".join([*[part.text for part in self._parts if type(part) is Text], *(self._text or ())])
 
     def _drop_calls(self, reason: str) -> list[str]:
         """Withdraw the calls that the model hadn't written to their end."""
-        dropped = [part for part in self._parts if type(part) is _OpenCall and part.arguments() is None]
+        dropped = [part for part in self._parts if type(part) is OpenCall and part.arguments() is None]
         for call in dropped:
             self._cancel(call, reason)
         self._parts = [part for part in self._parts if all(part is not call for call in dropped)]
@@ -426,7 +424,7 @@ class Answer(Struct, eq=False, gc=False):
             at = self._clock.now()
             self._channel.publish(StreamReset(self.run, self._seq, at, self.message_id, self.attempt, reason))
 
-    def _cancel(self, call: _OpenCall, reason: str) -> None:
+    def _cancel(self, call: OpenCall, reason: str) -> None:
         if self._channel.watched():
             at = self._clock.now()
             self._channel.publish(ToolCallCancel(self.run, self._seq, at, call.id, call.name, reason))
@@ -450,26 +448,3 @@ TAKE: Mapping[type[Any], Callable[[Answer, Any], None]] = _Take(
         StopChunk: Answer.add_stop,
     }
 )
-
-
-def _paired(half: str, text: str) -> tuple[str, str]:
-    """What can be shown of a text that goes on from `half`, and the half of a surrogate pair that its end may be:
-    whoever counts in UTF-16 may cut a character in two."""
-    text = half + text
-    cut = len(text) - 1 if "\ud800" <= text[-1:] <= "\udbff" else len(text)
-    return clean_text(text[:cut]), text[cut:]
-
-
-def _clean(text: str | None) -> str | None:
-    return None if text is None else clean_text(text)
-
-
-def _unfit(arguments: Any) -> str | None:
-    """What is wrong with the arguments of a whole call: they must be an object that a store can keep."""
-    if not isinstance(arguments, dict):
-        return f"arguments must be an object, not {arguments!r:.200}"
-    try:
-        msgspec.json.encode(arguments)
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        return f"arguments are not valid JSON ({error})"
-    return None

@@ -106,7 +106,7 @@ async def stream(act: Activation, asking: Asking) -> None:
         if line.guard is not None:
             granted = await line.guard.enter(request, patience.longest_retry_after)
         if env.store.durable:
-            checkpoints = Checkpoints(act, answer)
+            checkpoints = Checkpoints(act, answer.unsaved)
         now = act.clock.now()
     watch = act.watch
     if watch is None:
@@ -147,8 +147,6 @@ async def stream(act: Activation, asking: Asking) -> None:
     finally:
         if answer.usage is not NO_USAGE:
             answer.usage = models.priced(model, answer.usage)
-        if checkpoints is not None:
-            checkpoints.close()
     if granted is not None:
         granted.succeeded(answer.usage)
 

@@ -5,13 +5,14 @@ They show readers in other processes what is being written, and a process that t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
-from ..bus import Channel, Subscription
+from ..bus import Channel
 from ..stores import Chunk, Commit
-from ..types.codec import decode, encode
+from ..types.codec import decode
 from ..types.content import Content
-from ..types.events import Delta, ReasoningDelta, StreamReset, TextDelta, ToolCallDelta
+from ..types.events import StreamReset
 
 if TYPE_CHECKING:
     from ._activation import Activation
@@ -23,12 +24,11 @@ INTERVAL_MS = 250
 
 
 class Checkpoints:
-    """Listens to an answer's deltas like any other reader, and writes them down together."""
+    """Writes down what came of an answer since the last time: what `unsaved` gives it."""
 
-    def __init__(self, act: Activation, answer: Answer | None = None) -> None:
+    def __init__(self, act: Activation, unsaved: Callable[[], list[Chunk]]) -> None:
         self._act = act
-        self._answer = answer
-        self._reader: Subscription = act.channel.watch()
+        self._unsaved = unsaved
         self._last = act.clock.now()
 
     def due(self) -> bool:
@@ -44,46 +44,9 @@ class Checkpoints:
 
     async def write(self) -> None:
         """Write down what came."""
-        events = self._reader.events
-        deltas = [e for e in events if isinstance(e, Delta) and e.run.thread_id == self._act.identity.thread_id]
-        events.clear()
-        self._reader.lagged = False
-        chunks = _joined(deltas)
-        if (answer := self._answer) is not None:
-            place = (answer.message_id, answer.attempt)
-            chunks += [
-                Chunk(*place, at, "part", encode(part).decode(), call) for at, part, call in answer.unsaved()
-            ]
-        if chunks:
-            act = self._act
-            await act.env.store.commit(
-                Commit(act.identity.thread_id, act.identity, act.draft.fence, chunks=chunks)
-            )
-
-    def close(self) -> None:
-        """Stop listening."""
-        self._reader.close()
-
-
-def _joined(deltas: list[Delta]) -> list[Chunk]:
-    """Deltas that follow each other as one chunk."""
-    chunks: list[Chunk] = []
-    for delta in deltas:
-        match delta:
-            case TextDelta(delta=text):
-                kind, call_id = "text", None
-            case ReasoningDelta(delta=text):
-                kind, call_id = "reasoning", None
-            case ToolCallDelta(delta=text, call_id=call_id):
-                kind = "call"
-            case _:
-                continue
-        last = chunks[-1] if chunks else None
-        if last is not None and (last.message_id, last.kind, last.call_id) == (delta.message_id, kind, call_id):
-            chunks[-1] = Chunk(last.message_id, last.attempt, last.offset, kind, last.delta + text, call_id)
-        else:
-            chunks.append(Chunk(delta.message_id, delta.attempt, delta.offset, kind, text, call_id))
-    return chunks
+        if chunks := self._unsaved():
+            act, identity = self._act, self._act.identity
+            await act.env.store.commit(Commit(identity.thread_id, identity, act.draft.fence, chunks=chunks))
 
 
 async def resumed_stream(act: Activation, channel: Channel) -> tuple[str, int] | None:
