@@ -15,7 +15,7 @@ from ..types.ids import now_ms
 from ..types.runs import PRIORITY, RunRecord
 from . import _dispatching
 from ._pending import change_rows, check_pending
-from ._plain import PUT_CALL, PUT_LOG, Known, Plain, log_row, plain_of, write_plain
+from ._plain import PUT_CALL, PUT_LOG, Known, Place, Plain, log_row, plain_of, write_plain
 from ._protocol import Commit, Committed, InboxItem
 from ._relays import Relay, check_revision
 from ._rows import Packer, call_body, entries_of
@@ -86,12 +86,10 @@ class Writing(Struct, eq=False, gc=False):
 
     def plain(self) -> Plain | None:
         """The same, ready to be written together with others, if its thread is as it was left and it can be."""
-        commit = self.commit
-        place = None if commit.then else self.known.find(self.tenant, commit.thread_id)
-        if place is None or place.version < 0:
+        if self.commit.then:
             return None
         try:
-            return plain_of(self.tenant, self.packer, commit, self.known)
+            return plain_of(self.tenant, self.packer, self.commit, self.known)
         except UnicodeEncodeError:
             return None
 
@@ -171,7 +169,12 @@ def _apply(
     if thread.claim is None or write.ended:
         known.forget(tenant, commit.thread_id)
     elif write.open is not None and thread.open_run is not None:
-        known.keep(tenant, commit.thread_id, thread.no, thread.open_run, write.open)
+        run, at = write.open, (thread.version, thread.head, thread.inbox_head)
+        chunks = bool(commit.chunks) or not thread.new
+        place = Place(thread.no, thread.open_run, run.id, run.agent_id, run.status, *at, chunks)
+        known.keep(tenant, commit.thread_id, place)
+    elif write.left is not None:
+        write.left.move(thread.version, thread.head, thread.inbox_head, chunks=bool(commit.chunks))
     return Committed(thread.version, thread.head, thread.epoch, thread.inbox_head)
 
 

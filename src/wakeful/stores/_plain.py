@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from ..types.codec import encode
 from ..types.ids import now_ms
-from ..types.runs import RunRecord
+from ..types.runs import Call, RunRecord
 from ._protocol import Commit, Committed, Fence
 from ._rows import Entry, Packer, call_body, entries_of
 from ._rules import answers, going_on, wakes_of
@@ -43,11 +43,16 @@ class Place(Struct):
     run_id: str
     agent: str
     status: str
-    version: int = -1
-    head: int = -1
-    inbox_head: int = -1
+    version: int
+    head: int
+    inbox_head: int
     # Whether the thread may have chunks of an answer.
     chunks: bool = True
+
+    def move(self, version: int, head: int, inbox_head: int, *, chunks: bool) -> None:
+        """Its owner wrote something to the thread that isn't about its run."""
+        self.version, self.head, self.inbox_head = version, head, inbox_head
+        self.chunks = self.chunks or chunks
 
 
 class Known:
@@ -65,11 +70,11 @@ class Known:
     def find(self, tenant: str, thread_id: str) -> Place | None:
         return self._places.get((tenant, thread_id))
 
-    def keep(self, tenant: str, thread_id: str, thread: int, number: int, run: RunRecord) -> None:
+    def keep(self, tenant: str, thread_id: str, place: Place) -> None:
         """A thread's owner wrote to it."""
         if len(self._places) >= MAX_KNOWN:
             self._places.clear()
-        self._places[tenant, thread_id] = Place(thread, number, run.id, run.agent_id, run.status)
+        self._places[tenant, thread_id] = place
 
     def forget(self, tenant: str, thread_id: str) -> None:
         """A thread was given back."""
@@ -83,8 +88,9 @@ class Known:
 _GO_ON = """UPDATE threads SET version = version + 1, head = head + ?, wakes = ?, updated_at = ?
             WHERE no = ? AND claim = ? AND epoch = ? AND open_run = ?
                 AND version = ? AND head = ? AND inbox_head = ?"""
-_FIND = """SELECT version, head, inbox_head FROM threads
-           WHERE no = ? AND claim = ? AND epoch = ? AND open_run = ? AND inbox_head = coalesce(?, inbox_head)"""
+_FIND = """SELECT version, inbox_head FROM threads
+           WHERE no = ? AND claim = ? AND epoch = ? AND open_run = ? AND head = ?
+               AND inbox_head = coalesce(?, inbox_head)"""
 # The driver asks around for how to store what isn't a number, a string or a bytearray, which takes longer than the
 # statement: payloads come as bytearrays, and what isn't there as 0 or empty.
 _PUT_RUN = """UPDATE runs SET step = ?, acting = ?, answer = coalesce(nullif(?, 0), answer), payload = ?
@@ -98,17 +104,17 @@ PUT_CALL = """INSERT INTO calls (run, step, place, id, name, ref, arguments, pay
 
 
 class Plain(Struct, eq=False, gc=False):
-    """A commit that goes on with a run which is known, ready to be written. What its calls refer to is counted
-    from the thread's head."""
+    """A commit that goes on with a run which is known, ready to be written: the rows of its run, log and calls."""
 
     commit: Commit
     fence: Fence
     run: RunRecord
     place: Place
-    entries: list[Entry]
-    places: dict[str, int]
-    payload: bytearray
+    row: _Row
+    log: list[_Row]
     calls: list[_Row]
+    # Whether there may be chunks of the answer that it has.
+    drops: bool
 
 
 def plain_of(tenant: str, packer: Packer, commit: Commit, known: Known) -> Plain | None:
@@ -118,13 +124,23 @@ def plain_of(tenant: str, packer: Packer, commit: Commit, known: Known) -> Plain
         return None
     blobs: dict[str, bytes] = {}
     entries, places = entries_of(commit, packer, blobs)
-    run_id = place.run_id
-    for one in (*entries, *commit.calls):
-        if one.run_id != run_id:
+    run_id, thread, number, base = place.run_id, place.thread, place.run, place.head
+    log: list[_Row] = []
+    for entry in entries:
+        if entry.run_id != run_id:
             return None
+        log.append(log_row(thread, base, number, entry))
+    calls: list[_Row] = []
+    for call in commit.calls:
+        if call.run_id != run_id:
+            return None
+        calls.append(_call_row(call, number, base, packer, places, blobs))
+    answer = places.get(run.answer_id or "")
     payload = bytearray(packer.pack(encode(run), blobs))
-    calls = _calls(commit, packer, places, blobs)
-    return None if blobs else Plain(commit, fence, run, place, entries, places, payload, calls)
+    if blobs:
+        return None
+    row = (run.steps, int(run.stage == "acting"), 0 if answer is None else base + answer, payload, number)
+    return Plain(commit, fence, run, place, row, log, calls, place.chunks and answers(commit))
 
 
 def write_plain(db: sqlite3.Cursor, plain: Plain) -> Committed | None:
@@ -139,74 +155,67 @@ def write_together(db: sqlite3.Cursor, plains: list[Plain]) -> list[Committed] |
     as they were left: what was written then has to be rolled back, unless it was to be one only."""
     now = now_ms()
     goes: list[_Row] = []
-    runs: list[_Row] = []
-    logs: list[_Row] = []
+    log: list[_Row] = []
     calls: list[_Row] = []
-    indexed: list[_Row] = []
-    dropped: list[_Row] = []
     for plain in plains:
-        commit, run, place = plain.commit, plain.run, plain.place
-        fence, base, number = plain.fence, place.head, place.run
+        commit, place, fence = plain.commit, plain.place, plain.fence
         if commit.inbox_head is not None and commit.inbox_head != place.inbox_head:
             return None
-        own = (place.thread, fence.token, fence.epoch, number, place.version, base, place.inbox_head)
-        goes.append((len(commit.log), wakes_of(run), now, *own))
-        answer = plain.places.get(run.answer_id or "")
-        at = 0 if answer is None else base + answer
-        runs.append((run.steps, int(run.stage == "acting"), at, plain.payload, number))
-        if (place.agent, place.status) != (run.agent_id, run.status):
-            indexed.append((run.agent_id, run.status, number))
-        logs += [log_row(place.thread, base, number, entry) for entry in plain.entries]
-        calls += [(number, *call[:4], call[4] and base + call[4], *call[5:]) for call in plain.calls]
-        if place.chunks and answers(commit):
-            dropped.append((place.thread,))
+        own = (place.thread, fence.token, fence.epoch, place.run, place.version, place.head, place.inbox_head)
+        goes.append((len(commit.log), wakes_of(plain.run), now, *own))
+        log += plain.log
+        calls += plain.calls
     if db.executemany(_GO_ON, goes).rowcount < len(goes):
         return None
-    if indexed:
-        db.executemany(_PUT_INDEXED, indexed)
-    db.executemany(_PUT_RUN, runs)
-    db.executemany(PUT_LOG, logs)
+    db.executemany(_PUT_RUN, [plain.row for plain in plains])
+    db.executemany(PUT_LOG, log)
     if calls:
         db.executemany(PUT_CALL, calls)
-    if dropped:
-        db.executemany("DELETE FROM chunks WHERE thread = ?", dropped)
-    return [_left(plain) for plain in plains]
+    return [_left(db, plain) for plain in plains]
 
 
-def _left(plain: Plain) -> Committed:
-    """Keep how a commit left its thread."""
-    place, commit, run = plain.place, plain.commit, plain.run
-    place.version, place.head = place.version + 1, place.head + len(commit.log)
-    place.agent, place.status = run.agent_id, run.status
-    place.chunks = place.chunks and not answers(commit)
-    return Committed(place.version, place.head, plain.fence.epoch, place.inbox_head)
+def _left(db: sqlite3.Cursor, plain: Plain) -> Committed:
+    """Write what few of them have, and keep how each left its thread."""
+    place, run = plain.place, plain.run
+    if place.agent != run.agent_id or place.status != run.status:
+        db.execute(_PUT_INDEXED, (run.agent_id, run.status, place.run))
+        place.agent, place.status = run.agent_id, run.status
+    if plain.drops:
+        db.execute("DELETE FROM chunks WHERE thread = ?", (place.thread,))
+        place.chunks = False
+    version = place.version = place.version + 1
+    head = place.head = place.head + len(plain.commit.log)
+    return Committed(version, head, plain.fence.epoch, place.inbox_head)
 
 
 def _found(db: sqlite3.Cursor, plain: Plain) -> bool:
-    """Whether the thread is still its owner's. Something came into its inbox, or this is the first time."""
+    """Whether the thread is still its owner's, only that something came into its inbox, or was written beside."""
     place, fence, head = plain.place, plain.fence, plain.commit.inbox_head
-    found = db.execute(_FIND, (place.thread, fence.token, fence.epoch, place.run, head)).fetchall()
-    if not found:
+    own = (place.thread, fence.token, fence.epoch, place.run, place.head)
+    found = db.execute(_FIND, (*own, head)).fetchone()
+    if found is None:
         return False
-    place.version, place.head, place.inbox_head = found[0]
+    place.version, place.inbox_head = found
     place.chunks = True  # What was written to it meanwhile may be chunks.
+    plain.drops = answers(plain.commit)
     return True
 
 
-def log_row(thread: int, base: int, run: int, entry: Entry) -> tuple[Any, ...]:
+def log_row(thread: int, base: int, run: int, entry: Entry) -> _Row:
     """What PUT_LOG is given for an entry behind the number `base`."""
     ref = 0 if entry.ref is None else base + entry.ref
     rest = (ref, bytearray(entry.payload), entry.size, bytearray(entry.more or b""))
     return thread, base + entry.number, entry.kind, run, entry.agent, entry.at, *rest
 
 
-def _calls(commit: Commit, packer: Packer, places: dict[str, int], blobs: dict[str, bytes]) -> list[_Row]:
-    """The rows of the ledger, but for the run's number; a call's answer is counted from the thread's head."""
-    rows: list[_Row] = []
-    for call in commit.calls:
-        ref = places.get(call.id, 0)
-        # Once a row is there, its arguments stay as they are, wherever they lie.
-        arguments = bytearray(b"" if ref else packer.pack(encode(call.arguments), blobs))
-        body = bytearray(packer.pack(call_body(call), blobs))
-        rows.append((call.step, call.index, call.id, call.name, ref, arguments, body))
-    return rows
+def _call_row(
+    call: Call, run: int, base: int, packer: Packer, places: dict[str, int], blobs: dict[str, bytes]
+) -> _Row:
+    """What PUT_CALL is given."""
+    ref = places.get(call.id)
+    body = bytearray(packer.pack(call_body(call), blobs))
+    if ref is not None:
+        return run, call.step, call.index, call.id, call.name, base + ref, bytearray(), body
+    # Once a row is there, its arguments stay as they are, wherever they lie.
+    arguments = bytearray(packer.pack(encode(call.arguments), blobs))
+    return run, call.step, call.index, call.id, call.name, 0, arguments, body
