@@ -101,7 +101,48 @@ class Writing(Struct, eq=False, gc=False):
         return written
 
     def _write(self, commit: Commit) -> Committed:
-        return _apply(self.db, self.tenant, self.packer, commit, self.alive, self.known)
+        tenant, packer, known = self.tenant, self.packer, self.known
+        plain = plain_of(tenant, packer, commit, known)
+        if plain is not None and (written := write_plain(known.cursor, plain)) is not None:
+            return written
+        write = _Write(self.db, tenant, packer, commit, known)
+        changes = writes(commit)
+        thread = _find(write, commit.thread_id)
+        _check(write, thread, changes, self.alive)
+        if thread is None:
+            if not (changes or commit.claim or commit.inbox or commit.about or commit.relays):
+                return Committed(0, 0, 0, 0)
+            if not (changes or commit.claim or commit.about or commit.relays) and all(
+                i.thread_id != commit.thread_id or not makes_thread(i) for i in commit.inbox
+            ):
+                thread = _Thread(0, 0, 0, 0, None, 0, IDLE_WAKES, None, None)
+            else:
+                thread = _create(write, commit.thread_id)
+        if commit.claim is not None:
+            _claim(write, thread, commit.claim)
+        if changes:
+            _append(write, thread)
+        if commit.release:
+            thread.claim = None
+        if changes or commit.claim is not None or commit.release:
+            _update(write, thread)
+        if commit.about is not None:
+            _describe(write, thread)
+        for relay in commit.relays:
+            _put_relay(write, thread, relay)
+        for item in commit.inbox:
+            _deliver(write, item, thread)
+        if commit.pending:
+            change_rows(write.run, tenant, packer, write.blobs, {item.id: item for item in commit.pending})
+            thread.inbox_head += 1
+            write.run("UPDATE threads SET inbox_head = ? WHERE no = ?", (thread.inbox_head, thread.no))
+        if (changes or commit.release or commit.pending) and thread.claim is None and thread.no:
+            _settle_dispatch(write, thread)
+        for digest, payload in write.blobs.items():
+            sql = "INSERT INTO blobs (thread, digest, payload) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+            write.run(sql, (thread.no, digest, payload))
+        _remember(write, thread, known)
+        return Committed(thread.version, thread.head, thread.epoch, thread.inbox_head)
 
     def _attempt(self, commit: Commit) -> Committed | None:
         late = bool(commit.inbox)  # Only for want of room in an inbox is it refused when something is written.
@@ -118,64 +159,17 @@ class Writing(Struct, eq=False, gc=False):
         return written
 
 
-def _apply(
-    db: sqlite3.Connection,
-    tenant: str,
-    packer: Packer,
-    commit: Commit,
-    alive: Callable[[str], bool],
-    known: Known,
-) -> Committed:
-    """Write the commit, or raise and leave the transaction to be rolled back."""
-    plain = plain_of(tenant, packer, commit, known)
-    if plain is not None and (written := write_plain(known.cursor, plain)) is not None:
-        return written
-    write = _Write(db, tenant, packer, commit, known)
-    changes = writes(commit)
-    thread = _find(write, commit.thread_id)
-    _check(write, thread, changes, alive)
-    if thread is None:
-        if not (changes or commit.claim or commit.inbox or commit.about or commit.relays):
-            return Committed(0, 0, 0, 0)
-        if not (changes or commit.claim or commit.about or commit.relays) and all(
-            i.thread_id != commit.thread_id or not makes_thread(i) for i in commit.inbox
-        ):
-            thread = _Thread(0, 0, 0, 0, None, 0, IDLE_WAKES, None, None)
-        else:
-            thread = _create(write, commit.thread_id)
-    if commit.claim is not None:
-        _claim(write, thread, commit.claim)
-    if changes:
-        _append(write, thread)
-    if commit.release:
-        thread.claim = None
-    if changes or commit.claim is not None or commit.release:
-        _update(write, thread)
-    if commit.about is not None:
-        _describe(write, thread)
-    for relay in commit.relays:
-        _put_relay(write, thread, relay)
-    for item in commit.inbox:
-        _deliver(write, item, thread)
-    if commit.pending:
-        change_rows(write.run, tenant, packer, write.blobs, {item.id: item for item in commit.pending})
-        thread.inbox_head += 1
-        write.run("UPDATE threads SET inbox_head = ? WHERE no = ?", (thread.inbox_head, thread.no))
-    if (changes or commit.release or commit.pending) and thread.claim is None and thread.no:
-        _settle_dispatch(write, thread)
-    for digest, payload in write.blobs.items():
-        sql = "INSERT INTO blobs (thread, digest, payload) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
-        write.run(sql, (thread.no, digest, payload))
+def _remember(write: _Write, thread: _Thread, known: Known) -> None:
+    """Keep how the commit left its thread, if somebody owns that."""
+    commit, at = write.commit, (thread.version, thread.head, thread.inbox_head)
     if thread.claim is None or write.ended:
-        known.forget(tenant, commit.thread_id)
+        known.forget(write.tenant, commit.thread_id)
     elif write.open is not None and thread.open_run is not None:
-        run, at = write.open, (thread.version, thread.head, thread.inbox_head)
-        chunks = bool(commit.chunks) or not thread.new
+        run, chunks = write.open, bool(commit.chunks) or not thread.new
         place = Place(thread.no, thread.open_run, run.id, run.agent_id, run.status, *at, chunks)
-        known.keep(tenant, commit.thread_id, place)
+        known.keep(write.tenant, commit.thread_id, place)
     elif write.left is not None:
-        write.left.move(thread.version, thread.head, thread.inbox_head, chunks=bool(commit.chunks))
-    return Committed(thread.version, thread.head, thread.epoch, thread.inbox_head)
+        write.left.move(*at, chunks=bool(commit.chunks))
 
 
 _THREAD = """SELECT no, version, head, epoch, claim, inbox_head, wakes, open_run, last_run

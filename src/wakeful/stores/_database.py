@@ -80,8 +80,8 @@ class Database:
         self._gathers: asyncio.AbstractEventLoop | None = None
         self._begun_here: list[Job] = []
         self._unsynced = Unsynced(lambda: self.post(self._sync))
-        self._pragmas: dict[str, int | str] = {}
-        self._set("busy_timeout", 0)
+        self._tuned: tuple[int | None, bool | None] = None, None
+        self._wait_for_others(0)
         self._writer = JobThread("wakeful-sqlite-writer", self._write_batch)
         self._reader = JobThread("wakeful-sqlite-reader", self._read_batch)
         self.closed = False
@@ -120,8 +120,7 @@ class Database:
         here = self._alone(writing.owner) if synced else self._gathers is None
         if here and self._loops_left and not self.closed and self._take():
             try:
-                self._set("wal_autocheckpoint", 0)
-                self._set("synchronous", "FULL" if synced else "NORMAL")
+                self._tune(0, synced)
                 if self._begun():
                     self._loops_left -= 1
                     self._count(1)
@@ -191,8 +190,7 @@ class Database:
         if not self._take():
             return False
         try:
-            self._set("wal_autocheckpoint", CHECKPOINT_PAGES)
-            self._set("synchronous", "FULL" if self._full else "NORMAL")
+            self._tune(CHECKPOINT_PAGES, self._full)
             if not self._begun() or (rest := self._together(batch)) is None:
                 return False
             self._attempt_all(rest, alone=len(batch) == 1)
@@ -285,15 +283,14 @@ class Database:
 
     def _begin(self) -> None:
         """Begin a transaction; waits for another process that is in the middle of one."""
-        self._set("wal_autocheckpoint", CHECKPOINT_PAGES)
-        self._set("synchronous", "FULL" if self._full else "NORMAL")
+        self._tune(CHECKPOINT_PAGES, self._full)
         if self._begun():
             return
-        self._set("busy_timeout", int(self._busy_seconds * 1000))
+        self._wait_for_others(self._busy_seconds)
         try:
             self._cursor.execute("BEGIN IMMEDIATE")
         finally:
-            self._set("busy_timeout", 0)
+            self._wait_for_others(0)
 
     def _begun(self) -> bool:
         """Begin a transaction, unless another process is in the middle of one, or something is wrong."""
@@ -312,10 +309,20 @@ class Database:
         self._loops_left = LOOP_TRANSACTIONS
         self._commit(self._full)
 
-    def _set(self, pragma: str, value: int | str) -> None:
-        if self._pragmas.get(pragma) != value:
-            self._cursor.execute(f"PRAGMA {pragma} = {value}")
-            self._pragmas[pragma] = value
+    def _tune(self, checkpoint: int, synced: bool) -> None:
+        """Say how the next transaction is committed: from how many pages on it brings the log home, and whether
+        it is synced."""
+        if self._tuned == (checkpoint, synced):
+            return
+        before, self._tuned = self._tuned, (checkpoint, synced)
+        if checkpoint != before[0]:
+            self._cursor.execute(f"PRAGMA wal_autocheckpoint = {checkpoint}")
+        if synced != before[1]:
+            self._cursor.execute(f"PRAGMA synchronous = {'FULL' if synced else 'NORMAL'}")
+
+    def _wait_for_others(self, seconds: float) -> None:
+        """Say how long a transaction waits for another process that is in the middle of one."""
+        self._cursor.execute(f"PRAGMA busy_timeout = {int(seconds * 1000)}")
 
     def _undo(self, batch: list[Job], error: sqlite3.Error) -> None:
         """Nothing of a batch was written."""
