@@ -94,8 +94,11 @@ class Groups:
         """Queue a commit; the future has what came of it."""
         loop = asyncio.get_running_loop()
         home = (tenant, commit.thread_id)
-        threads = frozenset([home, *[(tenant, item.thread_id) for item in commit.inbox]])
-        waiting = _Waiting(tenant, packer, commit, home, threads, Promise[Committed](loop=loop))
+        threads = frozenset(
+            (home, *[(tenant, item.thread_id) for item in commit.inbox]) if commit.inbox else (home,)
+        )
+        future: Promise[Committed] = Promise(loop=loop)
+        waiting = _Waiting(tenant, packer, commit, home, threads, future)
         held = None if home in self._queued or home in self._busy else self._held.get(home)
         if held is not None and self._plain >= FIRST_STEPS:
             waiting.step = step_of(tenant, packer, commit, held)
