@@ -89,6 +89,7 @@ async def growth(module: ModuleType, measure: Measure, database: Database) -> Ro
     prompts = [words(MESSAGE_BYTES, seed) for seed in range(1, 101)]
     begin = time.perf_counter()
     async with module.growth(measure.plan, tally, database.address) as turn:
+        empty = database.stored()
         for number in range(1, measure.rounds + 1):
             times.append(await _turn(turn, prompts[number % 100], measure))
             if number % 100 == 0:
@@ -97,10 +98,10 @@ async def growth(module: ModuleType, measure: Measure, database: Database) -> Ro
                     break
             if number in MARKS:
                 payload = number * (MESSAGE_BYTES + len(measure.plan.text))
-                row[f"payload_ratio_{number}"] = round(database.stored() / payload, 2)
+                row[f"payload_ratio_{number}"] = round((database.stored() - empty) / payload, 2)
     if tally.models != len(times):
         raise AssertionError(f"{tally.models} model calls in {len(times)} turns")
-    row = {**summary(times[-WINDOW:]), **row, "turns": len(times)}
+    row = {**summary(times[-WINDOW:]), **row, "turns": len(times), "empty_bytes": empty}
     if len(times) == measure.rounds:
         early = statistics.median(times[100 - WINDOW // 2 : 100 + WINDOW // 2])
         row["turn_ratio"] = round(statistics.median(times[-WINDOW:]) / early, 2)

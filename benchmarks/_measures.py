@@ -310,6 +310,7 @@ MEASURES: tuple[Measure, ...] = (
         turns=1,
         columns={
             "turns": "turns",
+            "empty_bytes": "empty",
             "payload_ratio_50": "x payload at 50",
             "payload_ratio_400": "at 400",
             "payload_ratio_2000": "at 2,000",

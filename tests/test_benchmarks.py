@@ -10,10 +10,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from benchmarks import _delegation, _envs, _models
+from benchmarks import _delegation, _durable, _envs, _models
+from benchmarks._databases import database
 from benchmarks._harness import measure_import
 from benchmarks._measures import MEASURES, Measure
-from benchmarks.contenders import wakeful, wakeful_models, wakeful_sqlite
+from benchmarks.contenders import floor_sqlite, wakeful, wakeful_models, wakeful_sqlite
 from benchmarks.workers import _profile
 from benchmarks.workers._contenders import CONTENDERS
 from benchmarks.workers._echo import round_trips
@@ -47,6 +48,18 @@ async def test_the_call_of_a_durable_agent_is_measured(tmp_path: Path) -> None:
     place = SimpleNamespace(address=str(tmp_path / "bench.db"))
     row = await _delegation.durable_delegation(wakeful_sqlite, short("delegation-durable"), place)
     assert row["transactions_child"] < 3  # Of its own and of its caller, together.
+
+
+@pytest.mark.parametrize("module", [wakeful_sqlite, floor_sqlite])
+async def test_a_conversation_is_measured_by_what_its_turns_add_to_an_empty_store(module: Any) -> None:
+    measure = replace(short("growth"), rounds=100, budget_s=60)
+    with database("sqlite") as place:
+        row = await _durable.growth(module, measure, place)
+        payload = 50 * (_durable.MESSAGE_BYTES + len(measure.plan.text))
+        assert row["empty_bytes"] > 0
+        # The second fifty turns add as much as the first.
+        added = (place.stored() - row["empty_bytes"]) / 2
+        assert row["payload_ratio_50"] == pytest.approx(added / payload, rel=0.05)
 
 
 async def test_a_cancelled_tree_leaves_nothing_in_memory() -> None:

@@ -50,6 +50,7 @@ async def delegation(store: Any, plan: Plan, tally: Tally) -> AsyncIterator[Dele
 async def growth(store: Store, plan: Plan, tally: Tally) -> AsyncIterator[Turn]:
     agent = Agent("bench", model=Scripted(plan, tally), limits=Limits(history=HISTORY))
     async with Runtime([agent], store=store) as runtime:
+        await store.head(THREAD)  # A store makes its tables when it is first asked something.
 
         async def turn(prompt: str) -> str:
             return (await runtime.run("bench", prompt, thread=THREAD)).text

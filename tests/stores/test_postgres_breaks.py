@@ -18,7 +18,7 @@ from conformance.store_suite import Writer, identity, item, message, record
 from postgres_server import fresh_store, server
 from wakeful.errors import Conflict, StaleFence, StoreUnavailable
 from wakeful.stores import Commit, Committed, Fence
-from wakeful.stores._groups import FIRST_ALONE
+from wakeful.stores._groups import FIRST_STEPS
 from wakeful.stores._postgres import PostgresStore
 
 Lost = Literal["request", "reply"]
@@ -251,7 +251,7 @@ async def going_on(*thread_ids: str) -> AsyncIterator[tuple[PostgresStore, list[
         writers = [Writer(store, thread_id) for thread_id in thread_ids]
         for writer in writers:
             await writer.begin(f"r{writer.thread_id}")
-            for _ in range(FIRST_ALONE):
+            for _ in range(FIRST_STEPS):
                 await writer.write(message("old"), runs=[record(f"r{writer.thread_id}", writer.thread_id)])
         yield store, writers
 

@@ -22,7 +22,7 @@ from wakeful.types.messages import Message
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first commit that could go by a step does."""
-    monkeypatch.setattr("wakeful.stores._groups.FIRST_ALONE", 0)
+    monkeypatch.setattr("wakeful.stores._groups.FIRST_STEPS", 0)
 
 
 async def mark(store: PostgresStore, thread_id: str = "t1") -> str:
@@ -86,7 +86,7 @@ async def all_of(store: PostgresStore) -> list[Any]:
 async def test_a_step_writes_what_the_long_way_writes(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
     for first_alone in (1000, 0):
-        monkeypatch.setattr("wakeful.stores._groups.FIRST_ALONE", first_alone)
+        monkeypatch.setattr("wakeful.stores._groups.FIRST_STEPS", first_alone)
         async with fresh_store() as store:
             writer = await begun(store)
             await writer.write(identity=identity(), chunks=[Chunk("answer", 0, 0, "text", "an")])

@@ -15,7 +15,7 @@ from ._connections import Connections
 from ._plans import Plan, escaped, outcome, plan_of
 from ._protocol import Commit, Committed
 from ._rows import Packer
-from ._steps import IS_IN, Held, Step, left_by, step_of
+from ._steps import Held, Step, go_on, left_by, step_of
 from ._threads import Promise
 from ._unsynced import Unsynced
 
@@ -24,9 +24,11 @@ __all__ = ["Groups"]
 MAX_IN_FLIGHT = 2
 MAX_BATCH = 128
 MAX_BATCH_BYTES = 4 * 1024 * 1024
+# So many don't all go at once: while the server writes one half, the owners of the other half go on.
+MANY = 16
 # A function that a connection hasn't called yet takes its time to be read and planned. Who goes on with a run for
 # a moment only is faster with the one that it needed to claim it.
-FIRST_ALONE = 4
+FIRST_STEPS = 4
 
 _COMMIT = "SELECT commit_v3($1, $2, $3, $4, $5)"
 _BEGIN = "SELECT begin_v3($1, $2, $3)"
@@ -48,30 +50,39 @@ class _Waiting(Struct, eq=False):
     future: asyncio.Future[Committed]
     step: Step | None = None
     plan: Plan | None = None
+    held: Held | None = None
+    """How the thread was left before this was sent."""
 
     @property
     def owned(self) -> bool:
         """Whether the thread's owner writes, or who becomes its owner."""
         return self.commit.fence is not None or self.commit.claim is not None
 
-    def planned(self, held: Held | None) -> Plan:
+    @property
+    def size(self) -> int:
+        return self.step.size if self.step is not None else self.plan.size if self.plan is not None else 0
+
+    def planned(self) -> Plan:
+        """What it is the long way."""
         self.step = None
         plan = self.plan = self.plan or plan_of(self.tenant, self.packer, self.commit)
-        if held is not None and held.unsynced and held.fence == self.commit.fence:
+        if (held := self.held) is not None and held.unsynced and held.fence == self.commit.fence:
             plan.told.version = held.version
         return plan
 
 
 class Groups:
-    """Sends commits in batches: at most one commit for a thread in each, and no thread in two at once."""
+    """Sends commits in batches: at most one commit for a thread in each, and no thread in two at once. A batch has
+    commits that only go on with their runs, or others."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
         self._waiting: list[_Waiting] = []
+        self._queued: set[Key] = set()
         self._busy: set[Key] = set()
         self._lanes: set[asyncio.Task[None]] = set()
         self._starting = False
-        self._alone = 0
+        self._plain = 0
         # How its owner's last commit left each thread. If that wasn't synced, a server that crashed may have lost
         # it, and nothing may be written behind that.
         self._held: dict[Key, Held] = {}
@@ -83,25 +94,34 @@ class Groups:
         """Queue a commit; the future has what came of it."""
         loop = asyncio.get_running_loop()
         home = (tenant, commit.thread_id)
-        threads = frozenset([home, *[(tenant, item.thread_id) for item in commit.inbox]])
-        waiting = _Waiting(tenant, packer, commit, home, threads, Promise[Committed](loop=loop))
-        held = None if self._waiting or home in self._busy else self._held.get(home)
-        if held is not None and self._alone >= FIRST_ALONE:
+        threads = frozenset(
+            (home, *[(tenant, item.thread_id) for item in commit.inbox]) if commit.inbox else (home,)
+        )
+        future: Promise[Committed] = Promise(loop=loop)
+        waiting = _Waiting(tenant, packer, commit, home, threads, future)
+        held = None if home in self._queued or home in self._busy else self._held.get(home)
+        if held is not None and self._plain >= FIRST_STEPS:
             waiting.step = step_of(tenant, packer, commit, held)
         if waiting.step is None:
             waiting.plan = plan_of(tenant, packer, commit)
         self._waiting.append(waiting)
+        self._queued.add(home)
+        self._start(loop)
+        return waiting.future
+
+    def _start(self, loop: asyncio.AbstractEventLoop) -> None:
         # A lane begins in the next turn of the loop: others that commit in this turn come along.
         if not self._starting and len(self._lanes) < MAX_IN_FLIGHT:
             self._starting = True
-            self._lanes.add(loop.create_task(self._serve(), name="wakeful-postgres-commits"))
-        return waiting.future
+            self._lanes.add(loop.create_task(self._serve(loop), name="wakeful-postgres-commits"))
 
-    async def _serve(self) -> None:
+    async def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
         """Send one batch after the other, as long as there is something to send."""
         self._starting = False
         try:
             while batch := self._next():
+                if self._waiting:
+                    self._start(loop)
                 self.batches[0] += 1
                 self.batches[1] += len(batch)
                 await self._send(batch)
@@ -113,54 +133,86 @@ class Groups:
         """The next batch, oldest first. What can't go yet holds back what comes after it on its threads."""
         batch, later, size = list[_Waiting](), list[_Waiting](), 0
         own, held = set[Key](), set(self._busy)
+        most = len(self._waiting) // 2 if len(self._waiting) >= MANY and not self._busy else MAX_BATCH
         for waiting in self._waiting:
-            more = 0 if waiting.plan is None else waiting.plan.size
-            full = len(batch) == MAX_BATCH or (batch and size + more > MAX_BATCH_BYTES)
-            if full or waiting.thread in own or not held.isdisjoint(waiting.threads):
+            other = batch and (batch[0].step is None) != (waiting.step is None)
+            full = len(batch) >= min(most, MAX_BATCH) or (batch and size + waiting.size > MAX_BATCH_BYTES)
+            if full or other or waiting.thread in own or not held.isdisjoint(waiting.threads):
                 later.append(waiting)
                 held |= waiting.threads
                 continue
             batch.append(waiting)
-            size += more
+            size += waiting.size
             own.add(waiting.thread)
         self._waiting = later
+        self._queued = {waiting.thread for waiting in later}
         for waiting in batch:
             self._busy |= waiting.threads
         return batch
 
     async def _send(self, batch: list[_Waiting]) -> None:
-        # Until it is known how this went, nothing is known of these threads.
-        held = [self._held.pop(waiting.thread, None) if waiting.owned else None for waiting in batch]
         try:
-            verdicts = await self._verdicts(batch, held)
-        except Exception as error:
-            if len(batch) > 1 and not isinstance(error, StoreUnavailable):
-                for waiting, before in zip(batch, held, strict=True):  # One can't be written; the others can.
-                    if before is not None:
-                        self._held[waiting.thread] = before
-                    await self._send([waiting])
-                return
-            for waiting in batch:
-                if not waiting.future.done():
-                    waiting.future.set_exception(error)
-        else:
-            for waiting, verdict, before in zip(batch, verdicts, held, strict=True):
-                self._resolve(waiting, verdict, before)
+            await self._write(batch)
         finally:
             for waiting in batch:
                 self._busy -= waiting.threads
 
-    async def _verdicts(self, batch: list[_Waiting], held: list[Held | None]) -> list[list[Any]]:
-        if len(batch) == 1:
-            waiting = batch[0]
-            if waiting.step is not None and (found := await self._go_on(waiting.commit, waiting.step)) is not None:
-                return [found]
-            plan = waiting.planned(held[0])
-            if plan.plain:
-                self._alone += 1
-            elif (found := await self._begin(plan)) is not None:
-                return [found]
-        plans = [waiting.planned(before) for waiting, before in zip(batch, held, strict=True)]
+    async def _write(self, batch: list[_Waiting]) -> None:
+        # Until it is known how this went, nothing is known of these threads.
+        for waiting in batch:
+            waiting.held = self._held.pop(waiting.thread, None) if waiting.owned else None
+        try:
+            if batch[0].step is not None:
+                await self._go_on(batch)
+            if others := [waiting for waiting in batch if not waiting.future.done()]:
+                await self._take_the_long_way(others)
+        except Exception as error:
+            await self._fail([waiting for waiting in batch if not waiting.future.done()], error)
+
+    async def _fail(self, batch: list[_Waiting], error: Exception) -> None:
+        if len(batch) == 1 or isinstance(error, StoreUnavailable):
+            for waiting in batch:
+                waiting.future.set_exception(error)
+            return
+        for waiting in batch:  # One can't be written; the others can.
+            if waiting.held is not None:
+                self._held[waiting.thread] = waiting.held
+            await self._write([waiting])
+
+    async def _go_on(self, batch: list[_Waiting]) -> None:
+        """Write commits that only go on with their runs. Those whose threads aren't as they were left stay as they
+        are: they have to go the long way."""
+        pairs = [(waiting.step, waiting) for waiting in batch if waiting.step is not None]
+        pairs.sort(key=lambda pair: pair[0].head[:2])
+        steps = [step for step, _ in pairs]
+        unsynced = all(waiting.commit.unsynced for waiting in batch)
+        began = asyncio.get_running_loop().time()
+        found = await self._connections.run(lambda connection: go_on(connection, steps, unsynced))
+        for number, version, head, inbox_head in found:
+            step, waiting = pairs[number - 1]
+            step.unsynced = unsynced
+            self._resolve(waiting, Committed(version, head, step.epoch, inbox_head))
+        if found and unsynced:
+            self._unsynced.left()
+        elif found:
+            self._unsynced.synced(began)
+
+    async def _take_the_long_way(self, batch: list[_Waiting]) -> None:
+        plans = [waiting.planned() for waiting in batch]
+        self._plain += sum([plan.plain for plan in plans])
+        if len(plans) > 1 or plans[0].plain or (verdict := await self._begin(plans[0])) is None:
+            verdicts = await self._commit(batch, plans)
+        else:
+            verdicts = [verdict]
+        for waiting, plan, verdict in zip(batch, plans, verdicts, strict=True):
+            try:
+                done = outcome(waiting.commit, verdict, plan.problem)
+            except Exception as error:
+                waiting.future.set_exception(error)
+            else:
+                self._resolve(waiting, done)
+
+    async def _commit(self, batch: list[_Waiting], plans: list[Plan]) -> list[list[Any]]:
         payloads: list[bytes] = []
         firsts: list[int] = []
         for plan in plans:
@@ -181,27 +233,6 @@ class Groups:
             self._unsynced.synced(began)
         return verdicts
 
-    async def _go_on(self, commit: Commit, step: Step) -> list[Any] | None:
-        """The verdict on a commit that only goes on with a run; None if it has to go the long way."""
-        began, tries = asyncio.get_running_loop().time(), 0
-
-        async def go_on(connection: Any) -> Any:
-            nonlocal tries
-            tries += 1
-            found = await connection.fetchrow(step.sql, *step.args)
-            if found is None and tries > 1:
-                return await connection.fetchrow(IS_IN, *step.args[:5])
-            return found
-
-        found = await self._connections.run(go_on)
-        if found is None:
-            return None
-        if commit.unsynced:
-            self._unsynced.left()
-        else:
-            self._unsynced.synced(began)
-        return ["ok", found[0], found[1], step.args[3], found[2], []]
-
     async def _begin(self, plan: Plan) -> list[Any] | None:
         """The verdict on a commit that gives an idle thread input, or begins a run with it; None if it goes the
         long way."""
@@ -215,15 +246,10 @@ class Groups:
         self._unsynced.synced(began)
         return ["ok", *found, found[-1:] if plan.commit.inbox else []]
 
-    def _resolve(self, waiting: _Waiting, verdict: list[Any], held: Held | None) -> None:
+    def _resolve(self, waiting: _Waiting, done: Committed) -> None:
         """Tell the writer, and keep how its thread was left."""
-        try:
-            done = outcome(waiting.commit, verdict, waiting.plan and waiting.plan.problem)
-        except Exception as error:
-            waiting.future.set_exception(error)
-            return
         waiting.future.set_result(done)
-        if waiting.owned and (held := left_by(waiting.commit, done, waiting.step, held)) is not None:
+        if waiting.owned and (held := left_by(waiting.commit, done, waiting.step, waiting.held)) is not None:
             self._held[waiting.thread] = held
 
     def _sync_soon(self) -> None:

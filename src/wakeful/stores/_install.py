@@ -37,7 +37,8 @@ async def install(connection: Any, schema: str, place: str) -> None:
         if not version and not await connection.fetch("SELECT 1 FROM pg_namespace WHERE nspname = $1", schema):
             await connection.execute(f'CREATE SCHEMA "{schema}"')
         for step in range(version + 1, VERSION + 1):
-            await connection.execute(";\n".join(statements(step, "postgres")))
+            if script := ";\n".join(statements(step, "postgres")):
+                await connection.execute(script)
         for name, value in (("application", _APPLICATION), ("version", VERSION), ("min_reader", MIN_READER)):
             await connection.execute(
                 """INSERT INTO meta (name, value) VALUES ($1, $2)

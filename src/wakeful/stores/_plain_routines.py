@@ -1,5 +1,5 @@
-"""Postgres's way of writing the commits that only go on with their thread's run, which most do: many at once are
-written by one statement. One that comes alone goes by a step, see `_steps`.
+"""Postgres's way of writing many commits at once that only go on with their threads' runs, where nobody knows how
+these were left. Most go by a step, see `_steps`.
 """
 
 from __future__ import annotations

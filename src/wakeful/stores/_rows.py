@@ -1,8 +1,9 @@
 """Rows: what the tables hold of messages, events, runs and calls, and how these are read back from them.
 
 Events that come right after an entry, in the same commit and of the same run, lie in its row. An event leaves out
-what stands in columns, and what another row holds: the run's identity, a message's content, a call's arguments.
-What is over 32 KiB lies in a blob of its own; the row holds its digest.
+what stands in columns, and what another row holds: the run's identity, a message's id and content, a call. Those
+of every step are written in few words, see `_words`. What is over 32 KiB lies in a blob of its own; the row holds
+its digest.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from msgspec.structs import astuple, replace
 
 from ..errors import CorruptRow
 from ..types.codec import decode, encode
-from ..types.content import ToolCall
+from ..types.content import ToolCall, ToolReply
 from ..types.events import AnyEvent, Event, MessageAdded, ToolCallReady, UnknownEvent
 from ..types.messages import Message
 from ..types.runs import Call, Identity
 from ._protocol import Commit
+from ._words import NUMBERS, SPOKEN, Said, kind_of, whole
 
 __all__ = [
     "BLOB_BYTES",
@@ -165,8 +167,9 @@ class Entry(Struct, gc=False):
     more: bytes | None = None
 
 
-# An event of the same run that follows in a row: its kind, how much later it was, its answer's distance, its body.
-_Follower = tuple[str, int, int | None, Raw]
+# An event of the same run that follows in a row: its kind, how much later it was, the distance of the message that
+# it refers to, its body. A kind that has a number is written as that.
+_Follower = tuple[str | int, int, int | None, Raw]
 
 # How far a row reaches. A reader that begins behind an entry looks so far back for the row which has the next one.
 MAX_ENTRIES = 64
@@ -195,7 +198,7 @@ def entries_of(commit: Commit, packer: Packer, blobs: dict[str, bytes]) -> tuple
     """The commit's log as rows, and the numbers of the messages in it and of the calls in these."""
     entries: list[Entry] = []
     followers: list[_Follower] = []
-    places: dict[str, int] = {}
+    said = Said(places := {}, {}, {})
     first, room, number = None, 0, 0
     for entry in commit.log:
         number += 1
@@ -204,19 +207,22 @@ def entries_of(commit: Commit, packer: Packer, blobs: dict[str, bytes]) -> tuple
             message = cast(Message, entry) if kind is Message else cast(MessageAdded, entry).message
             run_id, agent = _writer(commit, entry)
             places[message.id] = number
-            for part in message.content:
+            for place, part in enumerate(message.content):
                 if type(part) is ToolCall:
                     places[part.id] = number
+                    said.calls[part.id] = (number, place, part.name)
+                elif type(part) is ToolReply:
+                    said.replies[message.id] = (number, part)
             payload = packer.pack_message(message, blobs)
             row = Entry(number, "message", run_id, agent, message.created_at, None, payload)
         else:
             event = cast(Event, entry)
             run = event.run
-            name, ref, body = _event_row(event, places)
+            name, ref, body = _event_row(event, said)
             follows = first is not None and first.run_id == run.run_id and first.agent == run.agent_id
             if first is not None and follows and len(body) <= room and len(followers) < MAX_ENTRIES - 1:
                 distance = None if ref is None else ref - first.number
-                followers.append((name, event.at - first.at, distance, Raw(body)))
+                followers.append((NUMBERS.get(name, name), event.at - first.at, distance, Raw(body)))
                 room -= len(body)
                 continue
             row = Entry(number, name, run.run_id, run.agent_id, event.at, ref, packer.pack(body, blobs))
@@ -230,17 +236,20 @@ def entries_of(commit: Commit, packer: Packer, blobs: dict[str, bytes]) -> tuple
     return entries, places
 
 
-def _event_row(event: Event, places: dict[str, int]) -> tuple[str, int | None, bytes]:
-    """An event's kind, the answer it refers to, and what it has of its own."""
+def _event_row(event: Event, said: Said) -> tuple[str, int | None, bytes]:
+    """An event's kind, the message it refers to, and what it has of its own."""
     kind = type(event)
     if kind is UnknownEvent:
         unknown = cast(UnknownEvent, event)
         return unknown.kind, None, encode(unknown.raw)
+    words = SPOKEN.get(kind)
+    if words is not None and (found := words(event, said)) is not None:
+        return found
     name, body = _body_of(kind)
     if kind is ToolCallReady:
         ready = cast(ToolCallReady, event)
-        if (ref := places.get(ready.call_id)) is not None:
-            return name, ref, encode(body(ready.call_id, ready.name, None))
+        if (call := said.calls.get(ready.call_id)) is not None:
+            return name, call[0], encode(body(ready.call_id, ready.name, None))
     return name, None, encode(body(*astuple(event)[3:]))
 
 
@@ -256,7 +265,7 @@ _followers = msgspec.json.Decoder(list[_Follower])
 def followers_of(seq: int, at: int, more: bytes) -> list[tuple[int, str, int, int | None, bytes]]:
     """The events that a row has besides its first entry: number, kind, time, the answer's number, body."""
     return [
-        (number, kind, at + later, None if distance is None else seq + distance, bytes(body))
+        (number, kind_of(kind), at + later, None if distance is None else seq + distance, bytes(body))
         for number, (kind, later, distance, body) in enumerate(_followers.decode(more), seq + 1)
     ]
 
@@ -282,6 +291,8 @@ def event_of(kind: str, run: Identity, seq: int, at: int, payload: bytes, answer
     cls = _KINDS.get(kind)
     if cls is None:
         return UnknownEvent(run, seq, at, kind, msgspec.json.decode(payload))
+    if payload[:1] != b"{":
+        payload = whole(kind, payload, answer)
     values = astuple(decode(payload, _body_of(cls)[1]))
     if cls is ToolCallReady and answer is not None:
         values = (*values[:2], _arguments(values[0], decode(answer, Message)))

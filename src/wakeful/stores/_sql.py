@@ -219,7 +219,13 @@ class SqlStore(SqlDispatches, SqlRelays, SqlOverview):
             for entry in read.entries(row)
             if after < entry[0] <= high
         ][:limit]
-        answers = await self._answers({(no, entry[3]) for no, _, _, entry in entries if entry[3] is not None})
+        answers = {
+            (no, row[0]): read.payload(row[6], f"message {row[0]}")
+            for no, row, read, entry in entries
+            if entry[3] == row[0]
+        }
+        places = {(no, entry[3]) for no, _, _, entry in entries if entry[3] is not None}
+        answers |= await self._answers(places - answers.keys())
         events: list[Event] = []
         for no, row, read, (seq, kind, at, ref, payload) in entries:
             agent = row[3]

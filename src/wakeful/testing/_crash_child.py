@@ -184,7 +184,7 @@ def _watch_sqlite(reaper: _Reaper) -> None:
 def _watch_postgres(reaper: _Reaper) -> None:
     from ..stores import _groups, _postgres
 
-    submit, verdicts = _groups.Groups.submit, _groups.Groups._verdicts  # pyright: ignore[reportPrivateUsage]
+    submit, write = _groups.Groups.submit, _groups.Groups._write  # pyright: ignore[reportPrivateUsage]
     doomed: list[Commit] = []
 
     def watched(groups: Any, tenant: str, packer: Any, commit: Commit) -> Any:
@@ -192,13 +192,13 @@ def _watch_postgres(reaper: _Reaper) -> None:
             doomed.append(commit)
         return submit(groups, tenant, packer, commit)
 
-    async def sent(groups: Any, batch: list[Any], held: list[Any]) -> Any:
+    async def sent(groups: Any, batch: list[Any]) -> None:
         if any(waiting.commit is commit for waiting in batch for commit in doomed):
             groups._connections = _LastWords(groups._connections, reaper)
-        return await verdicts(groups, batch, held)
+        await write(groups, batch)
 
     _groups.Groups.submit = watched  # type: ignore[method-assign]
-    _groups.Groups._verdicts = sent  # type: ignore[method-assign] # pyright: ignore[reportPrivateUsage]
+    _groups.Groups._write = sent  # type: ignore[method-assign] # pyright: ignore[reportPrivateUsage]
     _postgres.PostgresStore.commit = reaper.around(_postgres.PostgresStore.commit)  # type: ignore[method-assign]
 
 
