@@ -56,7 +56,8 @@ class Resting:
 
 async def board(dispatch: Dispatcher, act: Activation, items: Sequence[InboxItem]) -> Sequence[Ride]:
     """Let what these items begin or wake here come as far as its first commit, if it gets there at once."""
-    loop, rides = asyncio.get_running_loop(), list[Ride]()
+    loop = asyncio.get_running_loop()
+    rides: list[Ride] = []
     threads = [item.thread_id for item in items]
     for item in items:
         rider = _rider(dispatch, act, item) if threads.count(item.thread_id) == 1 else None

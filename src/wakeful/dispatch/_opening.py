@@ -203,7 +203,9 @@ class Opener:
 
     async def join_tree(self, act: Activation) -> None:
         """Keep a run to what the runs above it allow their tree, where none of them runs it here."""
-        rules, above, threads = list[Rules](), act.identity.parent_run_id, list[str]()
+        above = act.identity.parent_run_id
+        rules: list[Rules] = []
+        threads: list[str] = []
         while above is not None and (run := await self.env.store.run(above)) is not None:
             threads.append(run.thread_id)
             with suppress(UnknownAgent):  # Another process knows it, and what it allows.

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import Any, cast
+from itertools import count
+from time import monotonic
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -80,7 +82,8 @@ class Groups:
         self._waiting: list[_Waiting] = []
         self._queued: set[Key] = set()
         self._busy: set[Key] = set()
-        self._lanes: set[asyncio.Task[None]] = set()
+        self._lanes: dict[int, asyncio.Task[None]] = {}
+        self._numbers = count()
         self._starting = False
         self._plain = 0
         # How its owner's last commit left each thread. If that wasn't synced, a server that crashed may have lost
@@ -112,10 +115,10 @@ class Groups:
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
         # A lane begins in the next turn of the loop: others that commit in this turn come along.
         if not self._starting and len(self._lanes) < MAX_IN_FLIGHT:
-            self._starting = True
-            self._lanes.add(loop.create_task(self._serve(loop), name="wakeful-postgres-commits"))
+            self._starting, number = True, next(self._numbers)
+            self._lanes[number] = loop.create_task(self._serve(loop, number), name="wakeful-postgres-commits")
 
-    async def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
+    async def _serve(self, loop: asyncio.AbstractEventLoop, number: int) -> None:
         """Send one batch after the other, as long as there is something to send."""
         self._starting = False
         try:
@@ -127,12 +130,14 @@ class Groups:
                 await self._send(batch)
         finally:
             # In the same turn in which it found nothing more: what comes after that begins another lane.
-            self._lanes.discard(cast(asyncio.Task[None], asyncio.current_task()))
+            del self._lanes[number]
 
     def _next(self) -> list[_Waiting]:
         """The next batch, oldest first. What can't go yet holds back what comes after it on its threads."""
-        batch, later, size = list[_Waiting](), list[_Waiting](), 0
-        own, held = set[Key](), set(self._busy)
+        batch: list[_Waiting] = []
+        later: list[_Waiting] = []
+        own: set[Key] = set()
+        held, size = set(self._busy), 0
         most = len(self._waiting) // 2 if len(self._waiting) >= MANY and not self._busy else MAX_BATCH
         for waiting in self._waiting:
             other = batch and (batch[0].step is None) != (waiting.step is None)
@@ -186,7 +191,7 @@ class Groups:
         pairs.sort(key=lambda pair: pair[0].head[:2])
         steps = [step for step, _ in pairs]
         unsynced = all(waiting.commit.unsynced for waiting in batch)
-        began = asyncio.get_running_loop().time()
+        began = monotonic()
         found = await self._connections.run(lambda connection: go_on(connection, steps, unsynced))
         for number, version, head, inbox_head in found:
             step, waiting = pairs[number - 1]
@@ -222,7 +227,7 @@ class Groups:
         # One that writes to its own thread only locks it by itself.
         tenants = [escaped(tenant) for tenant, _ in keys] if len(keys) > 1 else []
         ids = [escaped(thread_id) for _, thread_id in keys] if len(keys) > 1 else []
-        began = asyncio.get_running_loop().time()
+        began = monotonic()
         commits = "[" + ",".join([plan.control for plan in plans]) + "]"
         # The same call again finds the commits that are in by their ids: trying again is safe.
         text = await self._connections.run(
@@ -239,7 +244,7 @@ class Groups:
         sql, args = (_PUT, delivery_of(plan)) if plan.commit.inbox else (_BEGIN, beginning_of(plan))
         if args is None:
             return None
-        began = asyncio.get_running_loop().time()
+        began = monotonic()
         found = await self._connections.run(lambda connection: connection.fetchval(sql, *args))
         if found is None or len(found) == 1:
             return found and ["conflict", *found]
@@ -263,6 +268,6 @@ class Groups:
     async def close(self) -> None:
         """Wait until everything that was queued is written."""
         while self._lanes:
-            await asyncio.gather(*self._lanes, return_exceptions=True)
+            await asyncio.gather(*self._lanes.values(), return_exceptions=True)
         if self._syncing is not None:
             await asyncio.wait([self._syncing])

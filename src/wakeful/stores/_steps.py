@@ -291,7 +291,8 @@ def _calls(
 ) -> _Rows | None:
     """The rows of calls whose answer is in the commit, and of those whose row is there; None, if there are others
     too."""
-    rows, seen = _Rows(), set[int]()
+    rows: _Rows = []
+    seen: set[int] = set()
     for call in calls:
         ref = places.get(call.id)
         known = call.step == held.step and call.index in held.places

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from time import monotonic
 
 __all__ = ["Unsynced"]
 
@@ -20,11 +21,10 @@ class Unsynced:
 
     def left(self) -> None:
         """Something was written and not synced."""
-        loop = asyncio.get_running_loop()
         if self._since is None:
-            self._since = loop.time()
-        if self._loop is not loop:
-            self._loop = loop
+            self._since = monotonic()  # As event loops count.
+        if self._loop is None or self._loop.is_closed():
+            loop = self._loop = asyncio.get_running_loop()
             loop.call_later(UNSYNCED_SECONDS, self._due, loop)
 
     def synced(self, began: float | None = None) -> None:
