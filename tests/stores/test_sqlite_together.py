@@ -179,13 +179,14 @@ async def test_what_has_begun_when_the_store_is_closed_is_written_or_refused(pat
     await again.close()
 
 
-async def test_a_commit_that_comes_last_before_the_store_is_closed_hears_of_it(path: Path) -> None:
-    store, fences = await opened(path)
-    work = [asyncio.ensure_future(says(store, name, fences[name], "second")) for name in NAMES]
+async def test_commits_that_come_last_before_the_store_is_closed_hear_of_it_however_many(path: Path) -> None:
+    names = [f"t{n}" for n in range(MAX_GATHERED + 5)]
+    store, fences = await opened(path, names)
+    work = [asyncio.ensure_future(says(store, name, fences[name], "second")) for name in names]
     await asyncio.sleep(0)
     store._database.closed = True
     done = await asyncio.gather(*work, return_exceptions=True)
-    assert [type(one) for one in done] == [StoreUnavailable] * len(NAMES)
+    assert [type(one) for one in done] == [StoreUnavailable] * len(names)
     store._database.closed = False
     await store.close()
 

@@ -20,10 +20,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from ..errors import StoreError, StoreFull, StoreRefused, StoreUnavailable, WakefulError
+from ..errors import StoreUnavailable
 from ..types.ids import now_ms
 from ._apply import Writing
-from ._files import CHECKPOINT_PAGES, open_database
+from ._files import CHECKPOINT_PAGES, explained, open_database
 from ._owners import Owners
 from ._plain import Known, Plain, write_together
 from ._protocol import Commit, Committed
@@ -47,6 +47,10 @@ _REMEMBERED = 0.8
 
 # So many commits an event loop puts into one transaction: whatever else it has to do waits meanwhile.
 MAX_GATHERED = 64
+
+# With so many the loop waits until the thread commits them: for some microseconds, and so long at most.
+MANY = 8
+HANDING_SECONDS = 0.001
 
 
 class Database:
@@ -79,6 +83,7 @@ class Database:
         self._gathered: deque[Job] = deque()
         self._gathers: asyncio.AbstractEventLoop | None = None
         self._begun_here: list[Job] = []
+        self._handed = threading.Event()
         self._unsynced = Unsynced(lambda: self.post(self._sync))
         self._tuned: tuple[int | None, bool | None] = None, None
         self._wait_for_others(0)
@@ -98,7 +103,7 @@ class Database:
             try:
                 job.result = job.work()
             except sqlite3.Error as error:
-                job.error = _explained(error, self.path)
+                job.error = explained(error, self.path)
             except Exception as error:
                 job.error = error
 
@@ -161,7 +166,7 @@ class Database:
         except sqlite3.Error as error:
             self._roll_back()
             self.known.clear()
-            raise _explained(error, self.path) from error
+            raise explained(error, self.path) from error
         except BaseException:
             self._roll_back()
             raise
@@ -172,18 +177,21 @@ class Database:
     def _write_gathered(self, loop: asyncio.AbstractEventLoop) -> None:
         """Write what was gathered, but for the commit. When the thread has made that, it goes on with what was
         gathered meanwhile."""
-        gathered = self._gathered
-        batch = [gathered.popleft() for _ in range(min(len(gathered), MAX_GATHERED))]
-        if not batch:
+        gathered, most = self._gathered, MAX_GATHERED if not self.closed else len(self._gathered)
+        batch = [gathered.popleft() for _ in range(min(len(gathered), most))]
+        if self.closed or not batch:
             self._gathers = None
-            return
-        if self.closed:
             for job in batch:
                 job.error = self._was_closed()
             hand_back(batch)
             return
-        left = [] if self._left_begun(batch) else batch
-        self._writer.put(*left, Job(_nothing, then=lambda _: _soon(loop, self._write_gathered, loop)))
+        self._handed.clear()
+        begun = self._left_begun(batch)
+        then = Job(_nothing, then=lambda _: _soon(loop, self._write_gathered, loop))
+        self._writer.put(*([] if begun else batch), then)
+        if begun and len(batch) >= MANY:
+            # The thread needs the interpreter to begin, and the loop won't let go of it as long as runs go on.
+            self._handed.wait(HANDING_SECONDS)
 
     def _left_begun(self, batch: list[Job]) -> bool:
         """Put a batch into a transaction that the thread commits; False if it has to do all of it."""
@@ -244,6 +252,7 @@ class Database:
                     else:
                         jobs = rest
                 self._attempt_all(jobs, alone=len(batch) == 1)
+                self._handed.set()
                 self._end()
             except sqlite3.Error as error:
                 self._undo(batch, error)
@@ -329,7 +338,7 @@ class Database:
         self._roll_back()
         self.known.clear()
         for job in batch:
-            job.error = job.error or _explained(error, self.path)
+            job.error = job.error or explained(error, self.path)
 
     def _roll_back(self) -> None:
         if self._writing.in_transaction:
@@ -345,7 +354,7 @@ class Database:
         except sqlite3.OperationalError:
             raise  # The disk or the file, not this job: the whole group fails.
         except Exception as error:
-            job.error = _explained(error, self.path) if isinstance(error, sqlite3.Error) else error
+            job.error = explained(error, self.path) if isinstance(error, sqlite3.Error) else error
             if alone:
                 self._roll_back()
                 execute("BEGIN")
@@ -401,24 +410,3 @@ def _nothing() -> None:
 def _soon(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *args: Any) -> None:
     with suppress(RuntimeError):  # It is closed: nobody waits any more.
         loop.call_soon_threadsafe(function, *args)
-
-
-def _explained(error: BaseException, path: Path) -> BaseException:
-    """A database's error in words that say what to do."""
-    if isinstance(error, WakefulError):
-        return error
-    text = str(error)
-    if "disk is full" in text:
-        found: StoreError = StoreFull(
-            f"no room left for {path}; nothing was written: free some space and try again"
-        )
-    elif "locked" in text or "busy" in text:
-        found = StoreUnavailable(f"{path} was locked by another process for too long; nothing was written")
-    elif "readonly" in text:
-        found = StoreUnavailable(f"{path} is read-only; nothing was written: check its rights and its folder's")
-    elif "malformed" in text or "not a database" in text:
-        found = StoreRefused(f"{path} is damaged ({text}); run `wakeful store check`, or restore a backup")
-    else:
-        found = StoreError(f"{path}: {text}")
-    found.__cause__ = error
-    return found

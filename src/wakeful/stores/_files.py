@@ -7,10 +7,10 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from ..errors import StoreRefused, StoreUnavailable
+from ..errors import StoreError, StoreFull, StoreRefused, StoreUnavailable, WakefulError
 from ._schema import APPLICATION_ID, MIN_READER, VERSION, statements
 
-__all__ = ["open_database"]
+__all__ = ["CHECKPOINT_PAGES", "PAGE_BYTES", "explained", "open_database"]
 
 # A commit touches a few pages and writes each of them whole: small ones keep what a step writes small. The log is
 # brought home after as many bytes as with SQLite's own sizes.
@@ -141,3 +141,24 @@ def _backup(db: sqlite3.Connection, path: Path, version: int) -> None:
         return
     with closing(sqlite3.connect(target)) as into:
         db.backup(into)
+
+
+def explained(error: BaseException, path: Path) -> BaseException:
+    """A database's error in words that say what to do."""
+    if isinstance(error, WakefulError):
+        return error
+    text = str(error)
+    if "disk is full" in text:
+        found: StoreError = StoreFull(
+            f"no room left for {path}; nothing was written: free some space and try again"
+        )
+    elif "locked" in text or "busy" in text:
+        found = StoreUnavailable(f"{path} was locked by another process for too long; nothing was written")
+    elif "readonly" in text:
+        found = StoreUnavailable(f"{path} is read-only; nothing was written: check its rights and its folder's")
+    elif "malformed" in text or "not a database" in text:
+        found = StoreRefused(f"{path} is damaged ({text}); run `wakeful store check`, or restore a backup")
+    else:
+        found = StoreError(f"{path}: {text}")
+    found.__cause__ = error
+    return found
