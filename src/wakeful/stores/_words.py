@@ -116,7 +116,7 @@ def whole(kind: str, words: bytes, message: bytes | None) -> bytes:
 def _rest(kind: str, message: Message, body: dict[str, Any]) -> dict[str, Any] | None:
     """What a message says of the event that refers to it."""
     if kind == "inference_complete":
-        return {"message_id": message.id}
+        return {"message_id": message.id, "usage": body.get("usage", {})}
     if kind == "tool_call_ready":
         call = dict(enumerate(message.content)).get(body.pop("place"))
         return {"call_id": call.id, "name": call.name} if isinstance(call, ToolCall) else None
