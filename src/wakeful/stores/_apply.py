@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
-from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
 from ..errors import Conflict, InboxMoved, Repeated, StaleFence, StoreError
 from ..types.codec import encode
-from ..types.ids import now_ms
 from ..types.runs import PRIORITY, RunRecord
 from . import _dispatching
 from ._pending import change_rows, check_pending
-from ._plain import PUT_CALL, PUT_LOG, Known, Place, Plain, log_row, plain_of, write_plain
+from ._plain import PUT_LOG, Known, Place, Plain, log_row, plain_of, write_plain
 from ._protocol import Commit, Committed, InboxItem
-from ._relays import Relay, check_revision
-from ._rows import Packer, call_body, entries_of
+from ._relays import check_revision
+from ._rows import Packer, entries_of
 from ._rules import (
     IDLE_WAKES,
     answers,
@@ -32,41 +30,9 @@ from ._rules import (
     woken,
     writes,
 )
+from ._writes import ThreadRow, Write, describe, number_of, put_calls, put_rare, put_relay, put_state
 
 __all__ = ["Writing"]
-
-
-class _Thread(Struct):
-    no: int
-    version: int
-    head: int
-    epoch: int
-    claim: str | None
-    inbox_head: int
-    wakes: str
-    open_run: int | None
-    last_run: int | None
-    # Whether this commit made it: nothing hangs off it yet.
-    new: bool = False
-
-
-class _Write:
-    """One commit on its way into the tables."""
-
-    def __init__(self, db: sqlite3.Connection, tenant: str, packer: Packer, commit: Commit, known: Known) -> None:
-        self.db = db
-        self.run = known.cursor.execute
-        self.many = known.cursor.executemany
-        self.tenant = tenant
-        self.packer = packer
-        self.commit = commit
-        # What its owner left of the thread, which holds as long as it is the owner.
-        self.left = None if commit.fence is None else known.find(tenant, commit.thread_id)
-        self.now = now_ms()
-        self.blobs: dict[str, bytes] = {}
-        self.run_numbers: dict[str, int] = {}
-        self.open: RunRecord | None = None
-        self.ended = False
 
 
 class Writing(Struct, eq=False, gc=False):
@@ -105,7 +71,7 @@ class Writing(Struct, eq=False, gc=False):
         plain = plain_of(tenant, packer, commit, known)
         if plain is not None and (written := write_plain(known.cursor, plain)) is not None:
             return written
-        write = _Write(self.db, tenant, packer, commit, known)
+        write = Write(self.db, tenant, packer, commit, known)
         changes = writes(commit)
         thread = _find(write, commit.thread_id)
         _check(write, thread, changes, self.alive)
@@ -115,7 +81,7 @@ class Writing(Struct, eq=False, gc=False):
             if not (changes or commit.claim or commit.about or commit.relays) and all(
                 i.thread_id != commit.thread_id or not makes_thread(i) for i in commit.inbox
             ):
-                thread = _Thread(0, 0, 0, 0, None, 0, IDLE_WAKES, None, None)
+                thread = ThreadRow(0, 0, 0, 0, None, 0, IDLE_WAKES, None, None)
             else:
                 thread = _create(write, commit.thread_id)
         if commit.claim is not None:
@@ -127,9 +93,9 @@ class Writing(Struct, eq=False, gc=False):
         if changes or commit.claim is not None or commit.release:
             _update(write, thread)
         if commit.about is not None:
-            _describe(write, thread)
+            describe(write, thread)
         for relay in commit.relays:
-            _put_relay(write, thread, relay)
+            put_relay(write, thread, relay)
         for item in commit.inbox:
             _deliver(write, item, thread)
         if commit.pending:
@@ -159,7 +125,7 @@ class Writing(Struct, eq=False, gc=False):
         return written
 
 
-def _remember(write: _Write, thread: _Thread, known: Known) -> None:
+def _remember(write: Write, thread: ThreadRow, known: Known) -> None:
     """Keep how the commit left its thread, if somebody owns that."""
     commit, at = write.commit, (thread.version, thread.head, thread.inbox_head)
     if thread.claim is None or write.ended:
@@ -176,12 +142,12 @@ _THREAD = """SELECT no, version, head, epoch, claim, inbox_head, wakes, open_run
              FROM threads WHERE tenant = ? AND id = ?"""
 
 
-def _find(write: _Write, thread_id: str) -> _Thread | None:
+def _find(write: Write, thread_id: str) -> ThreadRow | None:
     row = write.run(_THREAD, (write.tenant, thread_id)).fetchone()
-    return None if row is None else _Thread(*row)
+    return None if row is None else ThreadRow(*row)
 
 
-def _check(write: _Write, thread: _Thread | None, changes: bool, alive: Callable[[str], bool]) -> None:
+def _check(write: Write, thread: ThreadRow | None, changes: bool, alive: Callable[[str], bool]) -> None:
     commit, name = write.commit, write.commit.thread_id
     claim, epoch, version = (None, 0, 0) if thread is None else (thread.claim, thread.epoch, thread.version)
     fence = commit.fence
@@ -213,23 +179,23 @@ def _check(write: _Write, thread: _Thread | None, changes: bool, alive: Callable
         check_pending(commit, lambda item_id: write.run(sql, (write.tenant, item_id)).fetchone())
 
 
-def _check_idle(write: _Write, thread: _Thread | None) -> None:
+def _check_idle(write: Write, thread: ThreadRow | None) -> None:
     busy = thread is not None and (thread.claim is not None or thread.open_run is not None)
     sql = "SELECT 1 FROM inbox WHERE tenant = ? AND id = ?"
     if busy or any(write.run(sql, (write.tenant, item.id)).fetchone() for item in write.commit.inbox):
         raise not_idle(write.commit)
 
 
-def _create(write: _Write, thread_id: str, parent: str | None = None) -> _Thread:
+def _create(write: Write, thread_id: str, parent: str | None = None) -> ThreadRow:
     identity = write.commit.identity
     if identity is not None and thread_id == write.commit.thread_id:
         parent = identity.parent_thread_id
     sql = "INSERT INTO threads (tenant, id, parent, created_at, updated_at) VALUES (?, ?, ?, ?, ?)"
     no = write.run(sql, (write.tenant, thread_id, parent, write.now, write.now)).lastrowid or 0
-    return _Thread(no, 0, 0, 0, None, 0, IDLE_WAKES, None, None, new=True)
+    return ThreadRow(no, 0, 0, 0, None, 0, IDLE_WAKES, None, None, new=True)
 
 
-def _claim(write: _Write, thread: _Thread, worker: str) -> None:
+def _claim(write: Write, thread: ThreadRow, worker: str) -> None:
     commit, lost = write.commit, thread.claim is not None
     thread.claim = worker
     thread.epoch += 1
@@ -239,7 +205,7 @@ def _claim(write: _Write, thread: _Thread, worker: str) -> None:
     _dispatching.hold(write.db, write.tenant, thread.no, agent, write.now, priority, step, lost)
 
 
-def _append(write: _Write, thread: _Thread) -> None:
+def _append(write: Write, thread: ThreadRow) -> None:
     commit = write.commit
     thread.version += 1
     base = thread.head
@@ -247,21 +213,21 @@ def _append(write: _Write, thread: _Thread) -> None:
     for record in commit.runs:
         _put_run(write, thread, record, places)
     if entries:
-        write.many(PUT_LOG, [log_row(thread.no, base, _number(write, entry.run_id), entry) for entry in entries])
+        write.many(PUT_LOG, [log_row(thread.no, base, number_of(write, entry.run_id), entry) for entry in entries])
         thread.head += len(commit.log)
     if not thread.new and (write.ended or answers(commit)):
         write.run("DELETE FROM chunks WHERE thread = ?", (thread.no,))
     if commit.calls:
-        _put_calls(write, base, places)
+        put_calls(write, base, places)
     if commit.tickets or commit.decisions or commit.tasks or commit.chunks or commit.request:
-        _put_rare(write, thread)
+        put_rare(write, thread)
     for item_id in commit.taken:
         write.run(
             "UPDATE inbox SET status = 'taken', taken_by = ? WHERE tenant = ? AND id = ? AND thread = ?",
             (commit.identity.run_id if commit.identity else None, write.tenant, item_id, thread.no),
         )
     if commit.state:
-        _put_state(write, thread)
+        put_state(write, thread)
 
 
 # The driver takes long to find out how to store what isn't a number, a string or a bytearray.
@@ -275,7 +241,7 @@ _PUT_STATUS = _PUT_RUN.replace("SET", "SET status = ?,")
 _PUT_AGENT = "UPDATE runs SET agent = ? WHERE no = ?"
 
 
-def _put_run(write: _Write, thread: _Thread, record: RunRecord, places: dict[str, int]) -> None:
+def _put_run(write: Write, thread: ThreadRow, record: RunRecord, places: dict[str, int]) -> None:
     run_id, status = record.identity.run_id, record.status
     answer = places.get(record.answer_id or "")
     answer = 0 if answer is None else thread.head + answer
@@ -301,7 +267,7 @@ def _put_run(write: _Write, thread: _Thread, record: RunRecord, places: dict[str
         write.ended = True
 
 
-def _known_run(write: _Write, thread: _Thread, run_id: str) -> tuple[int, str, str] | None:
+def _known_run(write: Write, thread: ThreadRow, run_id: str) -> tuple[int, str, str] | None:
     """A run's number, agent and status; None if it has no row yet."""
     if thread.new:
         return None
@@ -312,98 +278,13 @@ def _known_run(write: _Write, thread: _Thread, run_id: str) -> tuple[int, str, s
     return write.run(sql, (write.tenant, run_id)).fetchone()
 
 
-def _number(write: _Write, run_id: str) -> int:
-    """A run's number; 0 for one that has no record."""
-    found = write.run_numbers.get(run_id)
-    if found is None:
-        row = write.run("SELECT no FROM runs WHERE tenant = ? AND id = ?", (write.tenant, run_id)).fetchone()
-        found = write.run_numbers[run_id] = 0 if row is None else row[0]
-    return found
-
-
-def _put_calls(write: _Write, base: int, places: dict[str, int]) -> None:
-    pack, blobs = write.packer.pack, write.blobs
-    rows: list[tuple[Any, ...]] = []
-    for call in write.commit.calls:
-        ref = places.get(call.id)
-        # Once a row is there, its arguments stay as they are, wherever they lie.
-        arguments = b"" if ref is not None else pack(encode(call.arguments), blobs)
-        run = _number(write, call.run_id)
-        body = bytearray(pack(call_body(call), blobs))
-        ref = 0 if ref is None else base + ref
-        rows.append((run, call.step, call.index, call.id, call.name, ref, bytearray(arguments), body))
-    write.many(PUT_CALL, rows)
-
-
-def _put_rare(write: _Write, thread: _Thread) -> None:
-    commit, pack, tenant = write.commit, write.packer.pack, write.tenant
-    for ticket in commit.tickets:
-        write.run(
-            """INSERT INTO tickets (tenant, id, thread, run, status, assignee, payload) VALUES (?,?,?,?,?,?,?)
-               ON CONFLICT (tenant, id) DO UPDATE SET status = excluded.status, assignee = excluded.assignee,
-               payload = excluded.payload""",
-            (
-                tenant,
-                ticket.id,
-                thread.no,
-                _number(write, ticket.run_id),
-                ticket.status,
-                ticket.assignee,
-                bytearray(pack(encode(ticket), write.blobs)),
-            ),
-        )
-    for decision in commit.decisions:
-        write.run(
-            """INSERT INTO decisions (tenant, id, thread, ticket, at, payload) VALUES (?, ?, ?, ?, ?, ?)
-               ON CONFLICT DO NOTHING""",
-            (tenant, decision.id, thread.no, decision.ticket_id, decision.at, pack(encode(decision), write.blobs)),
-        )
-    for task in commit.tasks:
-        write.run(
-            """INSERT INTO tasks (tenant, id, thread, run, status, payload) VALUES (?, ?, ?, ?, ?, ?)
-               ON CONFLICT (tenant, id) DO UPDATE SET status = excluded.status, payload = excluded.payload""",
-            (tenant, task.id, thread.no, task.run_id, task.status, bytearray(pack(encode(task), write.blobs))),
-        )
-    for chunk in commit.chunks:
-        payload = pack(encode(chunk), write.blobs)
-        write.run("DELETE FROM chunks WHERE thread = ? AND attempt < ?", (thread.no, chunk.attempt))
-        write.run(
-            "INSERT INTO chunks (thread, message, attempt, at, payload) VALUES (?, ?, ?, ?, ?)",
-            (thread.no, chunk.message_id, chunk.attempt, write.now, payload),
-        )
-    if commit.request is not None:
-        run_id = commit.identity.run_id if commit.identity else None
-        write.run(
-            """INSERT INTO inbox (tenant, id, thread, kind, wake, position, status, taken_by)
-               VALUES (?, ?, ?, 'request', '', 0, 'taken', ?)""",
-            (tenant, commit.request, thread.no, run_id),
-        )
-
-
-def _put_state(write: _Write, thread: _Thread) -> None:
-    for change in write.commit.state:
-        run = 0 if change.run_id is None else _number(write, change.run_id)
-        payload = write.packer.pack(change.value, write.blobs)
-        write.run(
-            """INSERT INTO state (thread, run, name, seq, payload) VALUES (?, ?, ?, ?, ?)
-               ON CONFLICT (thread, run, name) DO UPDATE SET seq = excluded.seq, payload = excluded.payload""",
-            (thread.no, run, change.name, thread.head, payload),
-        )
-        if not run:
-            write.run(
-                """INSERT INTO state_log (thread, name, seq, at, payload) VALUES (?, ?, ?, ?, ?)
-                   ON CONFLICT (thread, name, seq) DO UPDATE SET payload = excluded.payload""",
-                (thread.no, change.name, thread.head, write.now, payload),
-            )
-
-
 _UPDATE = """UPDATE threads SET version = ?, head = ?, wakes = ?, open_run = nullif(?, 0), last_run = nullif(?, 0),
     updated_at = ? WHERE no = ?"""
 # The claim has an index, which a step needn't write.
 _CHANGE_HANDS = _UPDATE.replace("WHERE", ", epoch = ?, claim = nullif(?, '') WHERE")
 
 
-def _update(write: _Write, thread: _Thread) -> None:
+def _update(write: Write, thread: ThreadRow) -> None:
     own = (thread.version, thread.head, thread.wakes, thread.open_run or 0, thread.last_run or 0, write.now)
     if write.commit.claim is not None or write.commit.release:
         write.run(_CHANGE_HANDS, (*own, thread.epoch, thread.claim or "", thread.no))
@@ -411,39 +292,7 @@ def _update(write: _Write, thread: _Thread) -> None:
         write.run(_UPDATE, (*own, thread.no))
 
 
-def _describe(write: _Write, thread: _Thread) -> None:
-    about = write.commit.about
-    if about is not None and about.title is not None:
-        write.run("UPDATE threads SET title = ? WHERE no = ?", (about.title or None, thread.no))
-    if about is not None and about.metadata is not None:
-        payload = write.packer.pack(encode(about.metadata), write.blobs)
-        write.run("UPDATE threads SET metadata = ? WHERE no = ?", (payload, thread.no))
-
-
-def _put_relay(write: _Write, thread: _Thread, relay: Relay) -> None:
-    write.run(
-        """INSERT INTO relays (tenant, id, thread, run, kind, status, cursor, due_at, until, revision, payload)
-           VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-           ON CONFLICT (tenant, id) DO UPDATE SET status = excluded.status, cursor = excluded.cursor,
-           due_at = excluded.due_at, until = excluded.until, revision = excluded.revision,
-           payload = excluded.payload""",
-        (
-            write.tenant,
-            relay.id,
-            thread.no,
-            relay.run_id,
-            relay.kind,
-            relay.status,
-            relay.cursor,
-            relay.due_at,
-            relay.until,
-            relay.revision,
-            write.packer.pack(encode(relay), write.blobs),
-        ),
-    )
-
-
-def _deliver(write: _Write, item: InboxItem, own: _Thread) -> None:
+def _deliver(write: Write, item: InboxItem, own: ThreadRow) -> None:
     seen = write.run("SELECT 1 FROM inbox WHERE tenant = ? AND id = ?", (write.tenant, item.id)).fetchone()
     if seen is not None:
         return
@@ -490,7 +339,7 @@ def _deliver(write: _Write, item: InboxItem, own: _Thread) -> None:
         _dispatching.revive(write.db, thread.no)  # There is nothing to run any more that could go wrong.
 
 
-def _of_run(write: _Write, thread: _Thread) -> tuple[str, int] | None:
+def _of_run(write: Write, thread: ThreadRow) -> tuple[str, int] | None:
     """The agent and the priority of a thread's open run, which its dispatch has too."""
     if thread.open_run is None:
         return None
@@ -499,7 +348,7 @@ def _of_run(write: _Write, thread: _Thread) -> tuple[str, int] | None:
     return write.run("SELECT agent, priority FROM runs WHERE no = ?", (thread.open_run,)).fetchone()
 
 
-def _settle_dispatch(write: _Write, thread: _Thread) -> None:
+def _settle_dispatch(write: Write, thread: ThreadRow) -> None:
     """A thread that nobody owns is due if something in its inbox may wake it, if its run waits for a time, or if
     its run was left in the middle; else nothing is due."""
     commit, now = write.commit, write.now
