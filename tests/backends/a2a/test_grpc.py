@@ -28,6 +28,14 @@ from .servers import Executor, Remote, Turn, card_for, listening
 grpc = pytest.importorskip("grpc")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def polling() -> Iterator[None]:
+    """gRPC's own thread, which runs as long as anything of it does, is there before and after each test."""
+    grpc.aio.init_grpc_aio()
+    yield
+    grpc.aio.shutdown_grpc_aio()
+
+
 async def answers(turn: Turn) -> None:
     updater = await turn.open()
     if turn.text == "Ask":
