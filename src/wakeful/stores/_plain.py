@@ -24,6 +24,7 @@ __all__ = [
     "Known",
     "Place",
     "Plain",
+    "call_row",
     "log_row",
     "plain_of",
     "write_plain",
@@ -134,7 +135,7 @@ def plain_of(tenant: str, packer: Packer, commit: Commit, known: Known) -> Plain
     for call in commit.calls:
         if call.run_id != run_id:
             return None
-        calls.append(_call_row(call, number, base, packer, places, blobs))
+        calls.append(call_row(call, number, base, packer, places, blobs))
     answer = places.get(run.answer_id or "")
     payload = bytearray(packer.pack(encode(run), blobs))
     if blobs:
@@ -208,7 +209,7 @@ def log_row(thread: int, base: int, run: int, entry: Entry) -> _Row:
     return thread, base + entry.number, entry.kind, run, entry.agent, entry.at, *rest
 
 
-def _call_row(
+def call_row(
     call: Call, run: int, base: int, packer: Packer, places: dict[str, int], blobs: dict[str, bytes]
 ) -> _Row:
     """What PUT_CALL is given."""

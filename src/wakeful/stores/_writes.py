@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import Any
 
 from msgspec import Struct
 
 from ..types.codec import encode
 from ..types.ids import now_ms
 from ..types.runs import RunRecord
-from ._plain import PUT_CALL, Known
+from ._plain import PUT_CALL, Known, call_row
 from ._protocol import Commit
 from ._relays import Relay
-from ._rows import Packer, call_body
+from ._rows import Packer
 
 __all__ = ["ThreadRow", "Write", "describe", "number_of", "put_calls", "put_rare", "put_relay", "put_state"]
 
@@ -64,16 +63,10 @@ def number_of(write: Write, run_id: str) -> int:
 
 def put_calls(write: Write, base: int, places: dict[str, int]) -> None:
     """Write rows of the ledger."""
-    pack, blobs = write.packer.pack, write.blobs
-    rows: list[tuple[Any, ...]] = []
-    for call in write.commit.calls:
-        ref = places.get(call.id)
-        # Once a row is there, its arguments stay as they are, wherever they lie.
-        arguments = b"" if ref is not None else pack(encode(call.arguments), blobs)
-        run = number_of(write, call.run_id)
-        body = bytearray(pack(call_body(call), blobs))
-        ref = 0 if ref is None else base + ref
-        rows.append((run, call.step, call.index, call.id, call.name, ref, bytearray(arguments), body))
+    rows = [
+        call_row(call, number_of(write, call.run_id), base, write.packer, places, write.blobs)
+        for call in write.commit.calls
+    ]
     write.many(PUT_CALL, rows)
 
 
