@@ -9,6 +9,7 @@ from typing import Any
 from loop.helpers import replies_on, reply_text
 from wakeful import Agent, Delegate, Message, Messages, Runtime, ToolContext, call, tool
 from wakeful.types.mail import Recipient
+from wakeful.types.runs import RunStatus
 
 STRANGERS = Messages(to=("parent", "child", "agent:*"), accept=("parent", "child", "agent:*"))
 PARENT = {"relation": "parent"}
@@ -51,11 +52,16 @@ async def receipts(runtime: Runtime, thread: str) -> list[dict[str, Any]]:
     return [json.loads(reply_text(r)) for r in await replies_on(runtime, thread) if r.name == "send_message"]
 
 
-async def done(runtime: Runtime, thread: str, runs: int = 1) -> None:
+async def done(runtime: Runtime, thread: str, runs: int = 1, *, status: RunStatus = "done") -> None:
     """Wait until so many runs of a thread are done."""
     async with asyncio.timeout(10):
-        while len(await runtime.list_runs(thread=thread, status="done")) < runs:
+        while len(await runtime.list_runs(thread=thread, status=status)) < runs:
             await asyncio.sleep(0.005)
+
+
+async def waits(runtime: Runtime, thread: str) -> None:
+    """Wait until a thread's run has said all it has to say before its tasks end."""
+    await done(runtime, thread, status="waiting")
 
 
 def sender(to: Recipient | Any, text: str = "hello", **options: Any) -> Any:
@@ -82,4 +88,5 @@ __all__ = [
     "send",
     "sender",
     "to_agent",
+    "waits",
 ]

@@ -15,7 +15,7 @@ from wakeful.stores import Commit, InboxItem
 from wakeful.types.messages import user_message
 from wakeful.types.runs import Cancelled, Identity, NaturalEnd, TaskRecord
 
-from .helpers import STRANGERS, background, done, lead, read, receipts, send, to_agent
+from .helpers import STRANGERS, background, done, lead, read, receipts, send, to_agent, waits
 
 
 def writer(*turns: Any) -> Agent:
@@ -150,9 +150,8 @@ async def test_a_run_that_waits_for_tasks_is_woken(place: Place, scripted: Scrip
     async with Runtime(agents, store=place()) as runtime:
         running = await runtime.start("reader", "work", thread="there")
         await soon(hold.reached.wait())
+        await waits(runtime, "there")
         async with asyncio.timeout(5):
-            while (await runtime.get_run(running.run_id)).status != "waiting":
-                await asyncio.sleep(0.005)
             await receipt(runtime)
             while "heard" not in [m.text for m in await runtime.messages("there")]:
                 await asyncio.sleep(0.005)

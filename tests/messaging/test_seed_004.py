@@ -33,6 +33,7 @@ from .helpers import (
     receipts,
     send,
     to_agent,
+    waits,
 )
 
 SAMPLES = [
@@ -122,9 +123,8 @@ async def test_seed_4_3_an_empty_message_is_accepted(place: Place, scripted: Scr
     async with family(scripted, send(KID, ""), "sent", "told", hold=hold, store=place())[0] as runtime:
         running = await runtime.start("lead", "go", thread="t")
         await soon(hold.reached.wait())
-        while not (found := await receipts(runtime, "t")):
-            await asyncio.sleep(0.005)
-        assert found[0]["status"] == "accepted"
+        await waits(runtime, "t")
+        assert (await receipts(runtime, "t"))[0]["status"] == "accepted"
         hold.released.set()
         assert (await soon(running.result())).text == "told"
         (task,) = await runtime.store.tasks("t")
@@ -171,6 +171,7 @@ async def test_seed_4_5_a_child_of_the_same_step_is_found(place: Place, scripted
     async with Runtime(agents, store=place()) as runtime:
         running = await runtime.start("lead", "go", thread="t")
         await soon(hold.reached.wait())
+        await waits(runtime, "t")
         hold.released.set()
         assert (await soon(running.result())).text == "told"
         assert [one["status"] for one in await receipts(runtime, "t")] == ["accepted"]
@@ -229,6 +230,7 @@ async def test_seed_4_8_a_child_that_takes_no_messages_denies_permission(scripte
     async with Runtime(agents) as runtime:
         running = await runtime.start("lead", "go", thread="t")
         await soon(hold.reached.wait())
+        await waits(runtime, "t")
         hold.released.set()
         await soon(running.result())
         (receipt,) = await receipts(runtime, "t")
@@ -355,8 +357,7 @@ async def test_seed_4_15_a_child_reads_an_agent_message(place: Place, scripted: 
     async with runtime:
         running = await runtime.start("lead", "go", thread="t")
         await soon(hold.reached.wait())
-        while not await receipts(runtime, "t"):
-            await asyncio.sleep(0.005)
+        await waits(runtime, "t")
         hold.released.set()
         await soon(running.result())
     (shown,) = [m for m in child.requests[-1].messages if m.text.startswith("<agent_message>")]

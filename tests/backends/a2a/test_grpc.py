@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -31,9 +31,14 @@ grpc = pytest.importorskip("grpc")
 @pytest.fixture(autouse=True, scope="module")
 def polling() -> Iterator[None]:
     """gRPC's own thread, which runs as long as anything of it does, is there before and after each test."""
-    grpc.aio.init_grpc_aio()
-    yield
-    grpc.aio.shutdown_grpc_aio()
+
+    async def call(step: Callable[[], None]) -> None:
+        step()
+
+    with asyncio.Runner() as loop:  # It asks for one in either case.
+        loop.run(call(grpc.aio.init_grpc_aio))
+        yield
+        loop.run(call(grpc.aio.shutdown_grpc_aio))
 
 
 async def answers(turn: Turn) -> None:
