@@ -391,9 +391,14 @@ def test_ctrl_c_in_a_sync_program_cancels_the_run() -> None:
         begun.wait()
         os.kill(os.getpid(), signal.SIGINT)
 
-    threading.Thread(target=interrupt).start()
-    with pytest.raises(KeyboardInterrupt):
-        runtime.run_sync("agent", "go", thread="t")
+    # A shell that starts the tests in the background has them ignore it.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        threading.Thread(target=interrupt).start()
+        with pytest.raises(KeyboardInterrupt):
+            runtime.run_sync("agent", "go", thread="t")
+    finally:
+        signal.signal(signal.SIGINT, before)
     (run,) = asyncio.run(runtime.list_runs(thread="t"))
     assert run.status == "done"
 
