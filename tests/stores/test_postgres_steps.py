@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from postgres_suite import beside, texts
+from postgres_suite import beside, connected, schema_of, texts, waits_for_a_lock
 from test_postgres_breaks import Lost, through_a_proxy
 
 from conformance.store_suite import Writer, call, identity, item, message, record, step
@@ -226,3 +226,43 @@ async def test_the_time_of_a_threads_last_change_is_exact_to_the_minute_while_it
         ended = (await writer.view()).thread.updated_at
         assert stepped % 60_000 == 0
         assert 0 <= ended - stepped <= 120_000
+
+
+async def test_one_whose_writer_is_cancelled_is_written_once_and_its_writer_hears_of_it_after_that() -> None:
+    async with fresh_store() as store:
+        writer, heard = await begun(store), list[str]()
+        await goes_on(writer, "known")
+
+        async def write() -> None:
+            await goes_on(writer, "waits")
+            heard.append("written")
+            await asyncio.sleep(0)
+            heard.append("not told")
+
+        async with connected(schema_of(store)) as other:
+            async with other.transaction():
+                await other.execute("SELECT 1 FROM threads FOR UPDATE")
+                task = asyncio.create_task(write())
+                await waits_for_a_lock(other)
+                task.cancel()
+            await asyncio.wait([task])
+        assert (heard, task.cancelled()) == (["written"], True)
+        await goes_on(writer, "after")
+        assert await texts(store) == ["go", "known", "waits", "after"]
+        assert await store.check() == []
+
+
+async def test_a_store_is_closed_once_one_that_is_on_its_way_is_written() -> None:
+    async with fresh_store() as store, beside(store) as later:
+        writer = await begun(store)
+        await goes_on(writer, "known")
+        async with connected(schema_of(store)) as other:
+            async with other.transaction():
+                await other.execute("SELECT 1 FROM threads FOR UPDATE")
+                task = asyncio.create_task(goes_on(writer, "last"))
+                await waits_for_a_lock(other)
+                closing = asyncio.create_task(store.close())
+                await asyncio.sleep(0)
+            await closing
+            assert await texts(later) == ["go", "known", "last"]
+        await task

@@ -38,20 +38,23 @@ class Connections:
     async def run(self, work: Callable[[Any], Awaitable[T]]) -> T:
         """Do work on a connection; from its beginning again if the connection breaks."""
         self._bind()
-        patience = _Patience(self._wait_seconds)
+        patience: _Patience | None = None
         while True:
             try:
                 return await self._once(work)
             except Exception as error:
                 failure = error
+            patience = patience or _Patience(self._wait_seconds)
             pause = patience.after(failure, ever_connected=self._installed)
             if pause is None or self._closed:
                 raise explained(failure, self.address.place)
             await asyncio.sleep(pause)
 
     async def _once(self, work: Callable[[Any], Awaitable[T]]) -> T:
-        async with self._slots:
-            connection = await self._take()
+        slots = self._slots
+        await slots.acquire()
+        try:
+            connection = self._take() or await self.connect()
             try:
                 result = await work(connection)
             except BaseException as error:
@@ -59,14 +62,17 @@ class Connections:
                 raise
             self._give_back(connection)
             return result
+        finally:
+            slots.release()
 
-    async def _take(self) -> Any:
+    def _take(self) -> Any:
+        """One that is idle, if there is one."""
         self._check_open()
         while self._idle:
             connection = self._idle.pop()
             if not connection.is_closed():
                 return connection
-        return await self.connect()
+        return None
 
     def _give_back(self, connection: Any, error: BaseException | None = None) -> None:
         """After an error a connection is kept only if nothing is under way on it."""

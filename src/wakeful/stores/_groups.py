@@ -18,7 +18,7 @@ from ._plans import Plan, escaped, outcome, plan_of
 from ._protocol import Commit, Committed
 from ._rows import Packer
 from ._steps import Held, Step, go_on, left_by, step_of
-from ._threads import Promise
+from ._threads import Promise, cancel_again, settled
 from ._unsynced import Unsynced
 
 __all__ = ["Groups"]
@@ -85,6 +85,7 @@ class Groups:
         self._lanes: dict[int, asyncio.Task[None]] = {}
         self._numbers = count()
         self._starting = False
+        self._alone: asyncio.Future[None] | None = None
         self._plain = 0
         # How its owner's last commit left each thread. If that wasn't synced, a server that crashed may have lost
         # it, and nothing may be written behind that.
@@ -93,24 +94,60 @@ class Groups:
         self._syncing: asyncio.Task[None] | None = None
         self.batches = [0, 0]
 
+    async def write(self, tenant: str, packer: Packer, commit: Commit) -> Committed:
+        """Write a commit: by itself if there is nobody whose commits could come along, else with others."""
+        waiting = self._wait(tenant, packer, commit)
+        if waiting.step is None or len(self._held) > 1 or self._alone is not None or self._lanes:
+            return await settled(self._queue(waiting))
+        return await self._write_alone(waiting)
+
     def submit(self, tenant: str, packer: Packer, commit: Commit) -> asyncio.Future[Committed]:
         """Queue a commit; the future has what came of it."""
-        loop = asyncio.get_running_loop()
+        return self._queue(self._wait(tenant, packer, commit))
+
+    def _wait(self, tenant: str, packer: Packer, commit: Commit) -> _Waiting:
         home = (tenant, commit.thread_id)
         threads = frozenset(
             (home, *[(tenant, item.thread_id) for item in commit.inbox]) if commit.inbox else (home,)
         )
-        future: Promise[Committed] = Promise(loop=loop)
+        future: Promise[Committed] = Promise(loop=asyncio.get_running_loop())
         waiting = _Waiting(tenant, packer, commit, home, threads, future)
         held = None if home in self._queued or home in self._busy else self._held.get(home)
         if held is not None and self._plain >= FIRST_STEPS:
             waiting.step = step_of(tenant, packer, commit, held)
-        if waiting.step is None:
-            waiting.plan = plan_of(tenant, packer, commit)
+        return waiting
+
+    def _queue(self, waiting: _Waiting) -> asyncio.Future[Committed]:
+        if waiting.step is None and waiting.plan is None:
+            waiting.plan = plan_of(waiting.tenant, waiting.packer, waiting.commit)
         self._waiting.append(waiting)
-        self._queued.add(home)
-        self._start(loop)
+        self._queued.add(waiting.thread)
+        self._start(waiting.future.get_loop())
         return waiting.future
+
+    async def _write_alone(self, waiting: _Waiting) -> Committed:
+        """Go on with a run without a task for it, and so in fewer turns of the loop. Who is cancelled meanwhile
+        doesn't know whether it is in, and asks like one whose connection broke."""
+        alone = self._alone = waiting.future.get_loop().create_future()
+        self._busy.add(waiting.thread)
+        waiting.held, cancelled = self._held.pop(waiting.thread), False
+        self._count(1)
+        try:
+            await self._go_on([waiting])
+        except asyncio.CancelledError:
+            cancelled = True
+        finally:
+            self._alone = None
+            alone.set_result(None)
+            self._busy.discard(waiting.thread)
+        if not waiting.future.done():
+            self._held[waiting.thread] = waiting.held
+            self._queue(waiting)
+        try:
+            return await settled(waiting.future)
+        finally:
+            if cancelled:
+                cancel_again()
 
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
         # A lane begins in the next turn of the loop: others that commit in this turn come along.
@@ -125,12 +162,15 @@ class Groups:
             while batch := self._next():
                 if self._waiting:
                     self._start(loop)
-                self.batches[0] += 1
-                self.batches[1] += len(batch)
+                self._count(len(batch))
                 await self._send(batch)
         finally:
             # In the same turn in which it found nothing more: what comes after that begins another lane.
             del self._lanes[number]
+
+    def _count(self, commits: int) -> None:
+        self.batches[0] += 1
+        self.batches[1] += commits
 
     def _next(self) -> list[_Waiting]:
         """The next batch, oldest first. What can't go yet holds back what comes after it on its threads."""
@@ -267,7 +307,8 @@ class Groups:
 
     async def close(self) -> None:
         """Wait until everything that was queued is written."""
-        while self._lanes:
-            await asyncio.gather(*self._lanes.values(), return_exceptions=True)
+        while self._lanes or self._alone is not None:
+            ways = [*self._lanes.values(), *([] if self._alone is None else [self._alone])]
+            await asyncio.gather(*ways, return_exceptions=True)
         if self._syncing is not None:
             await asyncio.wait([self._syncing])

@@ -121,11 +121,11 @@ class PostgresStore(SqlStore):
 
     async def commit(self, commit: Commit) -> Committed:
         """Write the commit, or nothing of it."""
-        submit, tenant, packer = self._database.groups.submit, self._tenant, self._packer
+        groups, tenant, packer = self._database.groups, self._tenant, self._packer
+        if not commit.then:
+            return await groups.write(tenant, packer, commit)
         # Those of one turn of the loop go into one batch, in their order.
-        first, *then = [submit(tenant, packer, one) for one in (commit, *commit.then)]
-        if not then:
-            return await settled(first)
+        first, *then = [groups.submit(tenant, packer, one) for one in (commit, *commit.then)]
         found = await settled(asyncio.gather(first, *then, return_exceptions=True))
         if isinstance(found[0], BaseException):
             raise found[0]

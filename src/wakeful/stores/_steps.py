@@ -60,7 +60,7 @@ class Step(Struct, eq=False, gc=False):
     size: int
     unsynced: bool = False
     unsure: bool = False
-    """Whether it was sent over a connection that broke: it may be in."""
+    """Whether it was sent and no answer was heard: it may be in."""
 
     @property
     def epoch(self) -> int:
@@ -222,8 +222,8 @@ async def go_on(connection: Any, steps: Sequence[Step], unsynced: bool) -> list[
     sql, args = _told(steps, unsynced)
     try:
         rows = await connection.fetch(sql, *args)
-    except Exception as error:
-        if broken(error):
+    except BaseException as error:
+        if broken(error) or not isinstance(error, Exception):
             for step in steps:
                 step.unsure = True
         raise

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-__all__ = ["Job", "JobThread", "Promise", "hand_back", "settled"]
+__all__ = ["Job", "JobThread", "Promise", "cancel_again", "hand_back", "settled"]
 
 T = TypeVar("T")
 
@@ -128,14 +128,15 @@ async def settled(future: asyncio.Future[T]) -> T:
             cancelled = True
         except BaseException:
             if cancelled:
-                _cancel_again()
+                cancel_again()
             raise
     if cancelled:
-        _cancel_again()
+        cancel_again()
     return result
 
 
-def _cancel_again() -> None:
+def cancel_again() -> None:
+    """Let a cancellation that came while something was written reach the task at its next await."""
     task = asyncio.current_task()
     if task is not None:
         task.cancel()
