@@ -311,14 +311,15 @@ def message_of(input: Any, principal: Principal | None) -> Message:
 _CURSOR = re.compile(r"[0-9]{1,18}(\.[0-9]{1,18}\.[0-9]{1,18})?")
 
 
-def cursor_of(after: Any) -> int:
-    """The sequence number in a cursor."""
+def cursor_of(after: Any) -> tuple[int, tuple[int, int] | None]:
+    """What a cursor says: a place in the log, and in the answer behind it the attempt and how far that came."""
     if not _CURSOR.fullmatch(str(after)):
         raise UsageError(
             "after is a cursor, such as event.cursor or 0 for the beginning: a number like 12, or within an "
             f"answer 12.1.340; not {after!r:.80}"
         )
-    return int(str(after).partition(".")[0])
+    seq, *within = map(int, str(after).split("."))
+    return seq, (within[0], within[1]) if within else None
 
 
 def count_of(value: Any, name: str) -> int | None:

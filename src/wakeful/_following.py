@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import cast
 
 from ._partial import PartialAnswer
 from .bus import Grown, Moved, News, Shown
 from .loop import Environment
+from .stores import Chunk
 from .types.events import AnyEvent, Delta, Event, LiveEvent, StreamReset
+from .types.runs import Identity
 
 __all__ = ["Follower"]
 
@@ -23,11 +25,19 @@ POLL_STREAM = 0.25
 class Follower:
     """What other processes show one reader of a thread: in order, each event once, and gaps filled from the store.
 
-    `last` is the place in the thread's log up to which the reader was shown everything. With `roots` it is shown
-    those runs and what is below them only.
+    `last` is the place in the thread's log up to which the reader was shown everything, and `left_at` that in the
+    answer behind it. With `roots` it is shown those runs and what is below them only.
     """
 
-    def __init__(self, env: Environment, thread: str, last: int = 0, roots: set[str] | None = None) -> None:
+    def __init__(
+        self,
+        env: Environment,
+        thread: str,
+        last: int = 0,
+        left_at: tuple[int, int] | None = None,
+        *,
+        roots: set[str] | None = None,
+    ) -> None:
         self.last = last
         # Whether others had to be asked: there may be more in the log than was shown.
         self.elsewhere = False
@@ -35,7 +45,7 @@ class Follower:
         self._thread = thread
         self._roots = roots
         self._below: dict[str, int] = {}
-        self._own = PartialAnswer()
+        self._own = PartialAnswer(left_at)
         self._partials: dict[str, PartialAnswer] = {thread: self._own}
         self._known: set[str] = set()
         self._streams_until = 0.0
@@ -50,12 +60,23 @@ class Follower:
         streams = self._streams_until > asyncio.get_running_loop().time()
         return POLL_STREAM if streams or any(p.waits for p in self._partials.values()) else POLL_WITH_BUS
 
-    def seen(self, event: Event) -> None:
-        """Take note of an event of the thread that the reader is shown by its own process."""
+    def seen(self, event: Event) -> StreamReset | None:
+        """Take note of an event of the thread that the reader is shown by its own process. Gives what it has to be
+        shown before that."""
         if event.durable:
             self.last = event.seq
+            if self._own.left_at is not None:
+                self._own.committed(cast(AnyEvent, event))
         elif isinstance(event, Delta):
-            self._own.seen(event)
+            return self._own.seen(event)
+        elif isinstance(event, StreamReset):
+            self._own.left_at = None
+        return None
+
+    def join(self, run: Identity, chunks: Sequence[Chunk]) -> Iterator[AnyEvent]:
+        """What this process has streamed of an answer and the reader wasn't shown."""
+        self._own.run = run
+        return self._own.grown(chunks, self.last, self._env.clock.now())
 
     async def look(self) -> AsyncIterator[AnyEvent]:
         """What others wrote to the thread's log, and what they have streamed of the next answer."""

@@ -8,7 +8,16 @@ from typing import cast
 from msgspec.structs import replace
 
 from .stores import Chunk
-from .types.events import AnyEvent, Delta, MessageAdded, ReasoningDelta, StreamReset, TextDelta, ToolCallDelta
+from .types.events import (
+    AnyEvent,
+    Delta,
+    MessageAdded,
+    ReasoningDelta,
+    StepStart,
+    StreamReset,
+    TextDelta,
+    ToolCallDelta,
+)
 from .types.runs import Identity
 
 __all__ = ["PartialAnswer"]
@@ -25,7 +34,9 @@ class PartialAnswer:
     checkpoint has what is missing.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, left_at: tuple[int, int] | None = None) -> None:
+        # The attempt and how much of it was shown, if the reader left in the middle of an answer.
+        self.left_at = left_at
         self.run: Identity | None = None
         self._answer: tuple[str, int] | None = None
         self._seq = 0
@@ -44,6 +55,8 @@ class PartialAnswer:
         """Take note of what the log shows: an answer that is in there is no longer streamed."""
         self._catch_up()
         self.run = event.run
+        if isinstance(event, MessageAdded | StepStart):
+            self.left_at = None
         if isinstance(event, MessageAdded) and self._answer is not None and event.message.id == self._answer[0]:
             self._answer = None
 
@@ -54,6 +67,8 @@ class PartialAnswer:
         if run is None or not chunks:
             return
         answer = (chunks[-1].message_id, chunks[-1].attempt)
+        if self.left_at is not None:
+            yield from self._return(answer, chunks, run, seq, now)
         yield from self._turn_to(answer, self._answer is None or answer > self._answer, run, seq, now)
         for chunk in chunks:
             if (chunk.message_id, chunk.attempt) == self._answer and chunk.kind != "part":
@@ -63,6 +78,11 @@ class PartialAnswer:
     def take(self, piece: Delta) -> Iterator[AnyEvent]:
         """What can be shown of the answer now that this piece came."""
         self._catch_up()
+        if self.left_at is not None:
+            if piece.offset:
+                self._early.append(cast(_Piece, piece))
+                return
+            yield self._reset(piece.run, piece.seq, piece.at, piece.message_id)
         answer = (piece.message_id, piece.attempt)
         newer = self._answer is None or (piece.seq, *answer) > (self._seq, *self._answer)
         yield from self._turn_to(answer, newer, piece.run, piece.seq, piece.at)
@@ -73,22 +93,27 @@ class PartialAnswer:
     def withdraw(self, reset: StreamReset) -> Iterator[AnyEvent]:
         """Hear that what was shown of an attempt counts no more."""
         self._catch_up()
+        self.left_at = None
         answer = (reset.message_id, reset.attempt)
         if self._answer is None or (answer >= self._answer and not self._withdrawn):
             self._begin(answer)
             self._withdrawn = True
             yield reset
 
-    def seen(self, piece: Delta) -> None:
+    def seen(self, piece: Delta) -> StreamReset | None:
         """Take note of what the reader was shown by its own process; of text, which comes in many pieces, once
-        somebody asks or something else comes."""
+        somebody asks or something else comes. Gives what it has to be shown before that."""
+        reset = None
+        if self.left_at is not None:
+            reset = self._reset(piece.run, piece.seq, piece.at, piece.message_id)
         if type(piece) is not TextDelta:
             self._catch_up()
             self._note(cast(_Piece, piece))
-            return
+            return reset
         newest, self._newest = self._newest, piece
         if newest is not None and (newest.message_id, newest.attempt) != (piece.message_id, piece.attempt):
             self._note(newest)
+        return reset
 
     def _catch_up(self) -> None:
         piece, self._newest = self._newest, None
@@ -109,6 +134,26 @@ class PartialAnswer:
         if self._answer is not None and not self._withdrawn and self._shown:
             yield StreamReset(run, seq, at, *self._answer, "the answer was begun anew")
         self._begin(answer)
+
+    def _return(
+        self, answer: tuple[str, int], chunks: Sequence[Chunk], run: Identity, seq: int, now: int
+    ) -> Iterator[AnyEvent]:
+        """Go on where the reader left. Of an answer that is more than text, or was begun anew, it can't be said
+        what it saw: all of it is shown again."""
+        attempt, offset = self.left_at or (0, 0)
+        early = self._early
+        self._begin(answer)
+        self._early = early
+        if attempt == answer[1] and all(chunk.kind == "text" for chunk in chunks):
+            self._shown[TextDelta.__name__, None] = offset
+            self.left_at = None
+        else:
+            yield self._reset(run, seq, now, answer[0])
+
+    def _reset(self, run: Identity, seq: int, at: int, message_id: str) -> StreamReset:
+        """Say that what the reader saw before it left doesn't count."""
+        (attempt, _), self.left_at = self.left_at or (0, 0), None
+        return StreamReset(run, seq, at, message_id, attempt, "the answer is shown from its beginning")
 
     def _begin(self, answer: tuple[str, int]) -> None:
         self._answer, self._shown, self._early, self._withdrawn = answer, {}, [], False
@@ -140,4 +185,4 @@ def _piece(chunk: Chunk, run: Identity, seq: int, now: int) -> _Piece:
         return TextDelta(*at, chunk.delta)
     if chunk.kind == "reasoning":
         return ReasoningDelta(*at, chunk.delta)
-    return ToolCallDelta(*at, chunk.call_id or "", chunk.delta)
+    return ToolCallDelta(*at, chunk.delta, chunk.call_id or "")

@@ -102,7 +102,7 @@ class Reading:
         With `snapshot` the conversation and the state as they stand come first, and events from there on.
         """
         self._check_open()
-        follower = Follower(self._env, id_of(thread, "thread"), cursor_of(after))
+        follower = Follower(self._env, id_of(thread, "thread"), *cursor_of(after))
         subscription = self._bus.watch(thread) if follow and not self._dispatch.closed else None
         try:
             if subscription is not None and not self._runs_here(thread):
@@ -113,6 +113,9 @@ class Reading:
                     yield event
             async for event in follower.log():
                 yield event
+            if subscription is not None:
+                async for event in self._catch_up(thread, subscription, follower):
+                    yield event
             while subscription is not None:
                 while subscription.events:
                     if subscription.lagged:
@@ -128,7 +131,8 @@ class Reading:
                     if event.run.thread_id == thread:
                         if event.seq <= follower.last if event.durable else event.seq < follower.last:
                             continue
-                        follower.seen(event)
+                        if (reset := follower.seen(event)) is not None:
+                            yield reset
                     yield cast(AnyEvent, event)
                 if subscription.closed:
                     return
@@ -139,6 +143,23 @@ class Reading:
             if subscription is not None:
                 self._signals.leave(self._dispatch.tenant, thread, subscription)
                 subscription.close()
+
+    async def _catch_up(
+        self, thread: str, subscription: Subscription, follower: Follower
+    ) -> AsyncIterator[AnyEvent]:
+        """Show a reader that comes while this process streams an answer what there is of it."""
+        active, behind = self._dispatch.active, True
+        while (act := active.get(thread)) is not None and (answer := act.streamed) is not None:
+            last = follower.last
+            if behind and last < answer.seq:
+                async for event in follower.log():
+                    yield event
+                behind = follower.last > last  # What comes next may have been pruned.
+                continue
+            subscription.skip(answer.message_id)
+            for event in list(follower.join(act.identity, answer.shown())):
+                yield event
+            return
 
     def _follow(self, thread: str, subscription: Subscription) -> None:
         """Have other processes show what they do on a thread."""
@@ -173,7 +194,7 @@ class Reading:
         """A thread's conversation, oldest first: from behind a cursor, or the newest so many of it."""
         return await self._store.messages(
             id_of(thread, "thread"),
-            after=cursor_of(after),
+            after=cursor_of(after)[0],
             limit=count_of(limit, "limit"),
             newest=count_of(newest, "newest"),
         )

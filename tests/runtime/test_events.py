@@ -146,7 +146,7 @@ async def test_deltas_have_absolute_offsets_and_join_to_the_message(scripted: Sc
         for delta in recorder.of(kind):
             if delta.message_id == answer.id:
                 assert delta.offset == len(joined)
-                assert delta.cursor == f"{delta.seq}.0.{delta.offset}"
+                assert delta.cursor == f"{delta.seq}.0.{delta.offset + len(delta.delta)}"
                 joined += delta.delta
         assert joined == text
     assert answer.text == "Héllo there"

@@ -61,7 +61,7 @@ async def test_leaving_the_stream_leaves_the_run_and_events_pick_it_up(scripted:
     rest: list[Event] = []
 
     async def pick_up() -> None:
-        async with aclosing(runtime.events("t", after=durable[-1].cursor)) as events:  # type: ignore[type-var]
+        async with aclosing(runtime.events("t", after=seen[-1].cursor)) as events:  # type: ignore[type-var]
             async for event in events:
                 rest.append(event)
                 if event.type == "run_finish":

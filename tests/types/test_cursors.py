@@ -9,10 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from type_strategies import values_of
 
-from wakeful.types.events import AnyEvent, Event, ReasoningDelta, TextDelta, ToolCallDelta
+from wakeful.types.events import (
+    AnyEvent,
+    Event,
+    ReasoningDelta,
+    ReasoningEncrypted,
+    TextDelta,
+    ToolCallCancel,
+    ToolCallDelta,
+    ToolCallStart,
+)
 
 EVENTS: tuple[Any, ...] = get_args(AnyEvent)
 DELTAS = (TextDelta, ReasoningDelta, ToolCallDelta)
+BETWEEN = (ReasoningEncrypted, ToolCallStart, ToolCallCancel)
 LIVE = {
     "activity_delta",
     "activity_snapshot",
@@ -33,12 +43,20 @@ LIVE = {
 @pytest.mark.parametrize("type_", DELTAS)
 @settings(max_examples=5)
 @given(data=st.data())
-def test_a_delta_is_found_by_number_attempt_and_offset(type_: Any, data: st.DataObject) -> None:
+def test_a_delta_is_found_by_number_attempt_and_where_it_ends(type_: Any, data: st.DataObject) -> None:
     delta = data.draw(values_of(type_))
-    assert delta.cursor == f"{delta.seq}.{delta.attempt}.{delta.offset}"
+    assert delta.cursor == f"{delta.seq}.{delta.attempt}.{delta.offset + len(delta.delta)}"
 
 
-@pytest.mark.parametrize("type_", [e for e in EVENTS if e not in DELTAS], ids=lambda e: e.__name__)
+@pytest.mark.parametrize("type_", BETWEEN)
+@settings(max_examples=5)
+@given(data=st.data())
+def test_what_comes_between_deltas_is_within_an_answer(type_: Any, data: st.DataObject) -> None:
+    event: Event = data.draw(values_of(type_))
+    assert event.cursor == f"{event.seq}.0.0"
+
+
+@pytest.mark.parametrize("type_", [e for e in EVENTS if e not in DELTAS + BETWEEN], ids=lambda e: e.__name__)
 @settings(max_examples=5)
 @given(data=st.data())
 def test_every_other_event_is_found_by_its_number(type_: Any, data: st.DataObject) -> None:

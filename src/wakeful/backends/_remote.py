@@ -138,7 +138,7 @@ class _Exchange:
 
     def _fresh(self, message_id: str | None, attempt: int) -> Answer:
         act = self._act
-        answer = Answer(act.identity, act.head, act.channel, act.clock)
+        answer = act.remote = Answer(act.identity, act.head, act.channel, act.clock)
         if message_id is not None:
             answer.message_id, answer.attempt = message_id, attempt
         return answer

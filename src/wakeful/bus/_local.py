@@ -8,7 +8,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from ..types.events import Event
+from ..types.events import Delta, Event
 from ._protocol import News
 
 __all__ = ["Channel", "LocalBus", "Reader", "Subscription"]
@@ -54,6 +54,12 @@ class Subscription:
             self._waiter = None
             if not waiter.done():
                 waiter.set_result(None)
+
+    def skip(self, message_id: str) -> None:
+        """Forget the pieces of an answer that wait to be taken: the reader gets them in another way."""
+        kept = [e for e in self.events if not (isinstance(e, Delta) and e.message_id == message_id)]
+        self.events.clear()
+        self.events.extend(kept)
 
     async def wait(self, seconds: float | None = None) -> bool:
         """Wait until there is an event to take, or nothing will come any more; False if that took too long."""

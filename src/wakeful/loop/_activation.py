@@ -27,6 +27,7 @@ from ..types.runs import (
     RunRecord,
 )
 from . import _boundaries, _calls, _inference
+from ._answer import Answer
 from ._asking import Asking
 from ._committing import Committer
 from ._context import Fitting
@@ -91,6 +92,7 @@ class Activation(Committer):
         "ordered",
         "output",
         "plain",
+        "remote",
         "rules",
         "run_end_due",
         "stopping",
@@ -133,6 +135,8 @@ class Activation(Committer):
         self.interrupted: dict[str, str] = {}
         # The answer that the model is being asked for, over all retries.
         self.asking: Asking | None = None
+        # The one that a backend is being asked for.
+        self.remote: Answer | None = None
         # Whether a call of another run waits for this one in this process, and so will see what it comes to.
         self.attached = False
         # The task that runs it, and how often that was cancelled: by this, and before it.
@@ -156,6 +160,11 @@ class Activation(Committer):
         if self.tools is None:
             self.tools = Executor(self)
         return self.tools
+
+    @property
+    def streamed(self) -> Answer | None:
+        """The answer that is being made, if one is."""
+        return self.remote if self.asking is None else self.asking.answer
 
     # -- driving ---------------------------------------------------------------------------------------------
 

@@ -190,7 +190,7 @@ class Answer(Struct, eq=False, gc=False):
         if (channel.readers or channel.above) and channel.watched():
             at = self._clock.now()
             channel.publish(
-                ToolCallDelta(self.run, self._seq, at, self.message_id, self.attempt, call.size, call.id, piece)
+                ToolCallDelta(self.run, self._seq, at, self.message_id, self.attempt, call.size, piece, call.id)
             )
         call.size += len(piece)
 
@@ -368,28 +368,43 @@ class Answer(Struct, eq=False, gc=False):
         text = "".join(self._text or ())
         return (*cast(list[Content], self._parts), *([Text(text)] if text else []))
 
+    @property
+    def seq(self) -> int:
+        """The place in the log behind which it is streamed."""
+        return self._seq
+
+    def shown(self) -> list[Kept]:
+        """What readers were shown of it so far, or would have been."""
+        return [] if self._unshown else self._pieces(0, 0, 0, anew=True)
+
     def unsaved(self) -> list[Kept]:
         """What the checkpoints don't have yet; from now on they do."""
+        kept = self._pieces(self._saved, self._saved_text, self._saved_reasoning)
+        self._saved, self._saved_text = len(self._parts), len(self._so_far())
+        self._saved_reasoning = len(self._thought_so_far())
+        for part in self._parts:
+            if type(part) is OpenCall:
+                part.saved = part.size
+        return kept
+
+    def _pieces(self, parts: int, text_from: int, thought_from: int, *, anew: bool = False) -> list[Kept]:
+        """What it has besides its first so many parts, so much text and so much reasoning."""
         kept: list[Kept] = []
         place, text, thought = (self.message_id, self.attempt), self._so_far(), self._thought_so_far()
-        if len(thought) > self._saved_reasoning:
-            start, self._saved_reasoning = self._saved_reasoning, len(thought)
-            kept.append(Kept(*place, start, "reasoning", thought[start:]))
-        if len(text) > self._saved_text:
-            start, self._saved_text = self._saved_text, len(text)
-            kept.append(Kept(*place, start, "text", text[start:]))
+        if len(thought) > thought_from:
+            kept.append(Kept(*place, thought_from, "reasoning", thought[thought_from:]))
+        if len(text) > text_from:
+            kept.append(Kept(*place, text_from, "text", text[text_from:]))
         at = 0
         for number, part in enumerate(self._parts):
             if type(part) is Text:
                 at += len(part.text)
                 continue
-            if number >= self._saved and (whole := self._kept_part(part)) is not None:
+            if number >= parts and (whole := self._kept_part(part)) is not None:
                 streamed = part.id if type(part) is OpenCall else None
                 kept.append(Kept(*place, at, "part", encode(whole).decode(), streamed))
-            if type(part) is OpenCall and part.size > part.saved:
-                start, part.saved = part.saved, part.size
+            if type(part) is OpenCall and part.size > (start := 0 if anew else part.saved):
                 kept.append(Kept(*place, start, "call", "".join(part.pieces)[start:], part.id))
-        self._saved = len(self._parts)
         return kept
 
     def _kept_part(self, part: Content | OpenCall) -> Content | None:

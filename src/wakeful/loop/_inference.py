@@ -57,7 +57,10 @@ async def infer(act: Activation, move: Infer) -> None:
             await act.phase("step_start", act.agent.hooks["step_start"], Step)
     resumes = not opens and act.asking is None and act.env.store.durable
     if act.agent.backend is not None:
-        await act.env.execute_remote(act, await resumed_stream(act, act.channel) if resumes else None)
+        try:
+            await act.env.execute_remote(act, await resumed_stream(act, act.channel) if resumes else None)
+        finally:
+            act.remote = None
         act.now = act.clock.now()
         return
     book: Book | None = None

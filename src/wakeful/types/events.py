@@ -79,7 +79,8 @@ class Event(Struct, frozen=True, gc=False, tag_field="type"):
 
     @property
     def cursor(self) -> str:
-        """The place in the thread's log: reading on `after` it misses nothing and repeats nothing."""
+        """The place in the thread's log, or in the answer that is being streamed behind that: reading on `after`
+        it misses nothing and repeats nothing."""
         return str(self.seq)
 
 
@@ -95,10 +96,19 @@ class Delta(LiveEvent, frozen=True, gc=False):
     message_id: str
     attempt: int
     offset: int
+    delta: str
 
     @property
     def cursor(self) -> str:
-        return f"{self.seq}.{self.attempt}.{self.offset}"
+        return f"{self.seq}.{self.attempt}.{self.offset + len(self.delta)}"
+
+
+class _Within(LiveEvent, frozen=True, gc=False):
+    """Something between the pieces of an answer."""
+
+    @property
+    def cursor(self) -> str:
+        return f"{self.seq}.0.0"
 
 
 class RunStart(Event, frozen=True, gc=False, omit_defaults=True, tag="run_start"):
@@ -137,23 +147,19 @@ class StepEnd(Event, frozen=True, gc=False, tag="step_end"):
 class TextDelta(Delta, frozen=True, gc=False, tag="text_delta"):
     """A piece of the answer's text."""
 
-    delta: str
-
 
 class ReasoningDelta(Delta, frozen=True, gc=False, tag="reasoning_delta"):
     """A piece of the model's reasoning."""
 
-    delta: str
 
-
-class ReasoningEncrypted(LiveEvent, frozen=True, gc=False, tag="reasoning_encrypted"):
+class ReasoningEncrypted(_Within, frozen=True, gc=False, tag="reasoning_encrypted"):
     """Reasoning that only the vendor can read."""
 
     message_id: str
     value: str
 
 
-class ToolCallStart(LiveEvent, frozen=True, gc=False, tag="tool_call_start"):
+class ToolCallStart(_Within, frozen=True, gc=False, tag="tool_call_start"):
     """The model begins to write a tool call."""
 
     call_id: str
@@ -164,7 +170,6 @@ class ToolCallDelta(Delta, frozen=True, gc=False, tag="tool_call_delta"):
     """A piece of a call's arguments, as JSON text."""
 
     call_id: str
-    delta: str
 
 
 class ToolCallReady(Event, frozen=True, gc=False, tag="tool_call_ready"):
@@ -209,7 +214,7 @@ class ToolCallDone(Event, frozen=True, gc=False, omit_defaults=True, tag="tool_c
     error: str | None = None
 
 
-class ToolCallCancel(LiveEvent, frozen=True, gc=False, tag="tool_call_cancel"):
+class ToolCallCancel(_Within, frozen=True, gc=False, tag="tool_call_cancel"):
     """A call that the model had begun to write is withdrawn."""
 
     call_id: str
