@@ -388,8 +388,9 @@ class Runtime(Running):
             return
         if shared.loop is not None and not shared.loop.is_closed():
             raise UsageError(
-                "this runtime belongs to another event loop; make one runtime for each loop, "
-                "or use run_sync from other threads"
+                "this runtime belongs to another event loop, that of its first call: hand the call to that loop "
+                "with asyncio.run_coroutine_threadsafe(runtime.run(...), loop).result(), or use run_sync for all "
+                "calls from the first on, or make one runtime for each loop"
             )
         shared.loop = loop
         shared.signals.open()
