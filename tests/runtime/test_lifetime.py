@@ -379,6 +379,12 @@ async def test_run_sync_is_refused_inside_an_event_loop(scripted: Scripted) -> N
         runtime.run_sync("agent", "go")
 
 
+def test_run_sync_works_for_several_tenants_of_one_runtime(scripted: Scripted) -> None:
+    runtime = Runtime([Agent("agent", model=scripted("one", "two"))])
+    assert runtime.run_sync("agent", "go").text == "one"
+    assert runtime.tenant("acme").run_sync("agent", "go").text == "two"
+
+
 def test_run_sync_runs_again_and_again_on_one_thread(scripted: Scripted) -> None:
     runtime = Runtime([Agent("agent", model=scripted("one", "two"))])
     assert runtime.run_sync("agent", "go", thread="t").text == "one"
