@@ -17,7 +17,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import force_setattr, replace
 
 from ._checks import thread_of
-from .errors import Conflict, InboxMoved, InvalidExport, ThreadBusy, ThreadExists, UnknownThread
+from .errors import Conflict, InboxMoved, InvalidExport, ThreadBusy, ThreadExists, UnknownThread, UsageError
 from .stores import About, Commit, InboxItem, StateWrite, Store, ThreadView
 from .types.codec import decode, decode_event, encode
 from .types.content import ToolCall
@@ -223,8 +223,7 @@ class _Thread:
 
 async def import_lines(store: Store, lines: Lines, into: str | None) -> str:
     """Write the thread that the lines hold, all of it or nothing; with `into` as a copy of that id."""
-    given = [line async for line in lines] if isinstance(lines, AsyncIterable) else lines
-    thread = _read(given)
+    thread = _read(await _lines_of(lines))
     target = thread_of(thread.header.thread if into is None else into)
     if await store.thread(target) is not None:
         raise ThreadExists(f"thread {target!r} is in this store already; import it as a copy under another id")
@@ -239,12 +238,23 @@ async def import_lines(store: Store, lines: Lines, into: str | None) -> str:
     return target
 
 
-def _read(lines: Iterable[str | bytes]) -> _Thread:
+async def _lines_of(given: Any) -> Iterable[Any]:
+    if isinstance(given, AsyncIterable):
+        return [line async for line in cast(AsyncIterable[Any], given)]
+    if isinstance(given, str | bytes | bytearray) or not isinstance(given, Iterable):
+        raise UsageError(
+            "import_thread takes the lines of an exported thread one by one: what export_thread gives, an open "
+            f"file, or data.split(b'\\n'); not {given!r:.80}"
+        )
+    return cast(Iterable[Any], given)
+
+
+def _read(lines: Iterable[Any]) -> _Thread:
     thread: _Thread | None = None
     digest, end, number = _Digest(), cast("_End | None", None), 0
     for number, given in enumerate(lines, 1):
-        line = (given.encode(errors="replace") if isinstance(given, str) else given).strip()
         try:
+            line = _stripped(given)
             if not line:
                 continue
             if end is not None:
@@ -268,6 +278,12 @@ def _read(lines: Iterable[str | bytes]) -> _Thread:
             f"{digest.lines} now); the file was changed, and nothing was imported"
         )
     return thread
+
+
+def _stripped(line: Any) -> bytes:
+    if not isinstance(line, str | bytes | bytearray):
+        raise ValueError(f"a line is a text or bytes, not {line!r:.80}")
+    return bytes(line.encode(errors="replace") if isinstance(line, str) else line).strip()
 
 
 def _part(line: bytes) -> tuple[str, bytes]:

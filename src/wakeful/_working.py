@@ -106,7 +106,7 @@ class Working(Deciding):
             message = None if prompt is None else message_of(prompt, principal)
             where = target.id if isinstance(target, Agent) else target
             request = SpawnRequest(where, message, given, name, {}, True, wake)
-            child = child_of(self._dispatch, self._book, request)
+            child = child_of(self._dispatch, self._book, request, self.spawn)
         owner = None if thread is None else thread_of(thread)
         if owner is None and name is not None:
             raise InvalidArguments(
@@ -172,7 +172,7 @@ class Working(Deciding):
                 raise InvalidArguments(
                     f"agent {where} takes an input, and no arguments: schedule({name!r}, {where!r}, input)"
                 )
-            child = child_of(self._dispatch, self._book, SpawnRequest(where, message, given))
+            child = child_of(self._dispatch, self._book, SpawnRequest(where, message, given), self.schedule)
             found = Schedule(
                 name,
                 child.agent_id,

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from ._checks import agents_of, backends_of, check_ids, instance_of, options_of, table_of, transports_of
@@ -69,6 +69,7 @@ class _Shared(Struct, eq=False):
     retention: Retention | None
     book: TaskBook
     tenants: dict[str, Runtime] = {}
+    own_loop: OwnLoop = field(default_factory=OwnLoop)
     loop: asyncio.AbstractEventLoop | None = None
     draining: bool = False
     closed: bool = False
@@ -252,7 +253,7 @@ class Runtime(Running):
     def _join(self, shared: _Shared, store: Store, tenant: str) -> None:
         """Be the handle of one tenant."""
         self._shared = shared
-        self._own_loop = OwnLoop()
+        self._own_loop = shared.own_loop
         self._courier = shared.courier
         self._bus = LocalBus()
         self._book = shared.book
@@ -388,8 +389,9 @@ class Runtime(Running):
             return
         if shared.loop is not None and not shared.loop.is_closed():
             raise UsageError(
-                "this runtime belongs to another event loop; make one runtime for each loop, "
-                "or use run_sync from other threads"
+                "this runtime belongs to another event loop, that of its first call: hand the call to that loop "
+                "with asyncio.run_coroutine_threadsafe(runtime.run(...), loop).result(), or use run_sync for all "
+                "calls from the first on, or make one runtime for each loop"
             )
         shared.loop = loop
         shared.signals.open()

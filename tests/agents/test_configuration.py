@@ -226,6 +226,11 @@ WRONG = [
         "effect 'reconcile' needs check",
         tools=[tool(effect="reconcile")(wait.run)],
     ),
+    of(
+        "a check that is never asked",
+        "tool 'wait': check is for effect 'reconcile'",
+        tools=[tool(check=lambda key: None)(wait.run)],
+    ),
     of("a signature without a schema", "tool '<lambda>'", "'*words'", tools=[lambda *words: 1]),
     of(
         "a plugin that is named as others who ask are",

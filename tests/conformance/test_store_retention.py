@@ -366,6 +366,25 @@ async def test_the_newest_threads_stay(open_store: StoreFactory) -> None:
         assert (await store.counts())["threads"] == 4
 
 
+async def test_the_threads_that_were_active_last_stay(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        old, new = Writer(store, "old"), Writer(store, "new")
+        await old.write(message())
+        await new.write(message())
+        while await updated_at(store, "old") <= await updated_at(
+            store, "new"
+        ):  # A clock may stand still that long.
+            await old.write(message())
+        assert await store.prune(keep(threads_kept=1)) == Pruned(threads=1)
+        assert [thread.id for thread in await store.threads()] == ["old"]
+
+
+async def updated_at(store: Store, thread_id: str) -> int:
+    found = await store.thread(thread_id)
+    assert found is not None
+    return found.updated_at
+
+
 @pytest.mark.parametrize("why", ["open run", "pending item", "owner", "a child's run", "a child's owner"])
 async def test_a_thread_that_something_waits_on_stays(open_store: StoreFactory, why: str) -> None:
     async with open_store() as store:

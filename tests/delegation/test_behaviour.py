@@ -90,6 +90,29 @@ async def test_a_forked_child_is_shown_what_a_person_saw(durable: bool, place: P
     await runtime.close()
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            {"promt": "go"},
+            "$: unknown argument 'promt' (expected: prompt); $: missing required argument 'prompt'",
+        ),
+        ({"prompt": "go", "b": 1, "c": 2}, "$: unknown arguments 'b', 'c' (expected: prompt)"),
+        ({}, "$: missing required argument 'prompt'"),
+    ],
+)
+async def test_a_model_reads_what_a_delegate_takes(given: dict[str, Any], said: str, scripted: Scripted) -> None:
+    agents = [
+        Agent("lead", scripted(call("agent_run_worker", **given), "done"), delegates=["worker"]),
+        Agent("worker", scripted()),
+    ]
+    runtime = Runtime(agents)
+    await runtime.run("lead", "go", thread="t")
+    (reply,) = await replies_on(runtime, "t")
+    assert reply_text(reply) == said
+    assert await tasks_of(runtime) == []
+
+
 async def test_typed_input_is_checked_before_the_child_begins(scripted: Scripted) -> None:
     model = scripted("ordered")
     wrong, right = {"item": "tea", "count": "many"}, {"item": "tea", "count": 2}

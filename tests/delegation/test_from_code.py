@@ -9,6 +9,7 @@ import pytest
 
 from loop.helpers import Hold, Scripted, Spy, holding, replies_on, reply_text, soon, spying
 from wakeful import Agent, Delegate, Runtime, ToolContext, call, tool
+from wakeful.errors import InvalidArguments
 from wakeful.types.runs import NaturalEnd
 
 from .conftest import Place
@@ -213,6 +214,28 @@ async def test_nothing_is_begun_for_nobody_or_with_nothing(
     await runtime.run("lead", "go", thread="t")
     (reply,) = await replies_on(runtime, "t")
     assert text in reply_text(reply)
+
+
+@pytest.mark.parametrize(
+    ("option", "hint"),
+    [("nme", "has no argument 'nme'; did you mean 'name'?"), ("city", "it has name, state, detached, wake")],
+)
+async def test_an_unknown_option_of_a_spawned_agent_is_named(option: str, hint: str, scripted: Scripted) -> None:
+    @tool
+    async def begin(ctx: ToolContext) -> str:
+        """Begin a child with it."""
+        await ctx.spawn("worker", "x", **{option: "s"})
+        return "begun"
+
+    agents = [Agent("lead", scripted(call("begin"), "done"), tools=[begin]), Agent("worker", scripted())]
+    async with Runtime(agents) as runtime:
+        await runtime.run("lead", "go", thread="t")
+        (reply,) = await replies_on(runtime, "t")
+        assert f"spawn(...) has no argument {option!r}; " in reply_text(reply)
+        assert hint in reply_text(reply)
+        with pytest.raises(InvalidArguments, match=r"'thred'; did you mean 'thread'\?"):
+            await runtime.spawn("worker", "x", thred="t")
+        assert await tasks_of(runtime) == []
 
 
 async def test_a_models_prompt_is_as_long_as_input_may_be(scripted: Scripted) -> None:

@@ -233,5 +233,6 @@ def test_models_without_a_network_say_so() -> None:
 async def test_an_answer_that_is_none_says_what_a_model_answers_with(turn: Any) -> None:
     for model in (FunctionModel(lambda request: turn), ScriptedModel([turn])):
         result = await Runtime([Agent("agent", model=model)]).run("agent", "Go")
-        assert "ScriptError: a model answers with a text, a call(...), a list of these" in (result.error or "")
+        assert "ScriptError: a model answers with a text, a call(...), a list of calls, " in (result.error or "")
+        assert "Turn(text=..., calls=[...])" in (result.error or "")
         assert repr(turn)[:80] in (result.error or "")

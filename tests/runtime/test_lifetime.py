@@ -358,10 +358,31 @@ def test_a_runtime_belongs_to_its_first_event_loop(scripted: Scripted) -> None:
     asyncio.run(elsewhere())
 
 
+def test_run_sync_beside_an_event_loop_is_told_how_that_loop_is_given_the_call(scripted: Scripted) -> None:
+    runtime = Runtime([Agent("agent", model=scripted("one", "two"))])
+
+    async def application() -> str:
+        await runtime.run("agent", "go")
+        with pytest.raises(UsageError, match=r"another event loop.*run_coroutine_threadsafe") as refused:
+            await asyncio.to_thread(runtime.run_sync, "agent", "go")
+        assert "from other threads" not in str(refused.value)
+        loop = asyncio.get_running_loop()
+        run = runtime.run("agent", "go")
+        return (await asyncio.to_thread(lambda: asyncio.run_coroutine_threadsafe(run, loop).result())).text
+
+    assert asyncio.run(application()) == "two"
+
+
 async def test_run_sync_is_refused_inside_an_event_loop(scripted: Scripted) -> None:
     runtime = Runtime([Agent("agent", model=scripted())])
     with pytest.raises(UsageError, match="inside an event loop"):
         runtime.run_sync("agent", "go")
+
+
+def test_run_sync_works_for_several_tenants_of_one_runtime(scripted: Scripted) -> None:
+    runtime = Runtime([Agent("agent", model=scripted("one", "two"))])
+    assert runtime.run_sync("agent", "go").text == "one"
+    assert runtime.tenant("acme").run_sync("agent", "go").text == "two"
 
 
 def test_run_sync_runs_again_and_again_on_one_thread(scripted: Scripted) -> None:

@@ -30,7 +30,7 @@ from wakeful import (
     call,
     tool,
 )
-from wakeful.errors import InvalidExport, InvalidInput, ThreadBusy, ThreadExists, UnknownThread
+from wakeful.errors import InvalidExport, InvalidInput, ThreadBusy, ThreadExists, UnknownThread, UsageError
 from wakeful.stores import Retention
 from wakeful.stores._sqlite import SqliteStore
 from wakeful.types.codec import encode
@@ -455,6 +455,7 @@ WRONG: dict[str, tuple[Callable[[list[bytes]], list[bytes]], str]] = {
     ),
     "no file of ours": (lambda _: [b"id,name\n", b"1,Ada\n"], "line 1: it isn't a line of an exported thread"),
     "deep nesting": (lambda lines: [lines[0], b'{"item": ' + b"[" * 100_000], "line 2: "),
+    "no text": (lambda lines: [lines[0], {"run": 1}], "line 2: a line is a text or bytes, not "),
     "something at the end": (lambda lines: [*lines, lines[1]], "something follows the last line"),
 }
 
@@ -467,6 +468,16 @@ async def test_a_wrong_line_is_named(what: str) -> None:
     message = await refused(change(await exported(runtime)))
     with pytest.raises(InvalidExport, match=said):
         raise InvalidExport(message)
+
+
+async def test_what_is_not_line_by_line_is_refused_with_how_it_can_be() -> None:
+    here, there = application(), application()
+    await parked(here)
+    whole = b"".join(await exported(here))
+    for lines in (whole, whole.decode(), None, 7):
+        with pytest.raises(UsageError, match=r"takes the lines .* one by one: .*data\.split\(b'\\n'\); not "):
+            await there.import_thread(lines)  # type: ignore[arg-type]
+    assert await there.import_thread(whole.split(b"\n")) == "t1"
 
 
 async def test_a_newer_format_is_refused() -> None:

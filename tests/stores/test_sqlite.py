@@ -3,7 +3,9 @@ tests/conformance."""
 
 from __future__ import annotations
 
+import asyncio
 import os
+import re
 import shutil
 import sqlite3
 from pathlib import Path
@@ -120,6 +122,29 @@ def test_another_program_s_database_is_refused_and_left_as_it_is(path: Path) -> 
 def test_a_damaged_database_is_refused_and_left_as_it_is(path: Path) -> None:
     path.write_bytes(b"SQLite format 3\x00" + bytes(range(200)))
     refuse(path, StoreRefused, "left as it is")
+
+
+def refusal(path: Path) -> str | None:
+    """Why the store is refused, if it is."""
+    try:
+        store = SqliteStore(path)
+    except StoreRefused as error:
+        return str(error)
+    asyncio.run(store.close())
+    return None
+
+
+def test_a_damaged_file_says_what_it_can_be_restored_from(path: Path) -> None:
+    assert refusal(path) is None
+    good, page = path.read_bytes(), files.PAGE_BYTES
+    said: list[str | None] = []
+    for start in range(page, len(good), page):
+        path.write_bytes(good[:start] + b"\xab" * page + good[start + page :])
+        said.append(refusal(path))
+    refused = [text for text in said if text is not None]
+    assert len(refused) > 1
+    for text in refused:
+        assert re.search(r"store.db .*is damaged .*`wakeful store backup`.*\.bak", text)
 
 
 async def test_a_file_whose_log_was_being_brought_home_when_its_process_died_is_opened(path: Path) -> None:
@@ -254,6 +279,12 @@ async def test_a_file_without_the_right_to_write_is_unavailable(path: Path) -> N
             SqliteStore(path)
     finally:
         os.chmod(path.parent, 0o700)
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder in which nobody can make a file")
+def test_a_new_file_that_cannot_be_made_says_to_look_at_its_folder() -> None:
+    with pytest.raises(StoreUnavailable, match=r"/proc/new.db can't be made .*folder.*or give another path"):
+        SqliteStore("/proc/new.db")
 
 
 async def test_a_lock_that_is_held_too_long_says_so(path: Path) -> None:

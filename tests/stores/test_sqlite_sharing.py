@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import shutil
 import signal
 import sqlite3
@@ -19,7 +20,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from sqlite_suite import append, run_of, told
 
-from wakeful.errors import Conflict, InboxFull, StaleFence, StoreFull, StoreUnavailable
+from wakeful.errors import Conflict, InboxFull, StaleFence, StoreError, StoreFull, StoreUnavailable
 from wakeful.stores import Commit, Fence, InboxItem
 from wakeful.stores._schema import APPLICATION_ID
 from wakeful.stores._sqlite import SqliteStore
@@ -349,4 +350,25 @@ async def test_a_backup_writes_over_nothing(path: Path) -> None:
     with pytest.raises(StoreUnavailable, match="there already"):
         await store.backup(path)
     await append(store, "t1", "x")
+    await store.close()
+
+
+async def test_a_backup_that_cannot_be_made_names_the_copy_and_what_to_check(path: Path) -> None:
+    store = SqliteStore(path)
+    with pytest.raises(StoreUnavailable, match=r"no/copy.db can't be made .*check that its folder"):
+        await store.backup(path.with_name("no") / "copy.db")
+    assert await store.check() == []
+    await store.close()
+
+
+async def test_a_backup_that_breaks_off_leaves_no_half_copy(path: Path) -> None:
+    store, copy = SqliteStore(path), path.with_name("copy.db")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    try:
+        with pytest.raises(StoreError, match=r"store.db couldn't be copied into .*copy.db: "):
+            await store.backup(copy)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    await store.backup(copy)
     await store.close()

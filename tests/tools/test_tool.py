@@ -290,6 +290,11 @@ def with_options(**options: Any) -> Tool:
             {"effect": "reconcile"},
             "tool 'act': effect 'reconcile' needs check=..., a function of the idempotency key",
         ),
+        (
+            {"check": lambda key: NotDone()},
+            "tool 'act': check is for effect 'reconcile', and would never be asked with 'once': set "
+            "effect='reconcile', or leave check out",
+        ),
         ({"timeout": 0}, "tool 'act': timeout is in seconds and positive, not 0"),
         ({"timeout": -1.5}, "tool 'act': timeout is in seconds and positive, not -1.5"),
         ({"name": "wet weather"}, "tool 'wet weather': a name has 1 to 64 letters, digits, '_' or '-'"),

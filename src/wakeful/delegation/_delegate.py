@@ -11,6 +11,7 @@ from ..agents import Agent, Delegate
 from ..errors import InvalidArguments, InvalidInput, ToolError
 from ..tools import ChildRequest, ChildResult, Shape, Tool, ToolContext, ToolResult
 from ..tools._begun import check_task_name
+from ..tools._schema._wording import listed, told
 from ..types.messages import input_of, user_message
 from ..types.requests import ToolSpec
 from ..types.runs import Effect
@@ -68,9 +69,7 @@ class DelegateTool(Tool):
 
     def bind(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments, checked; raises `InvalidArguments`."""
-        if not arguments.keys() <= self._fields:
-            unknown = [name for name in arguments if name not in self._fields]
-            raise InvalidArguments(f"unknown field {unknown[0]!r}")
+        self._check_names(arguments)
         for name in self._options:
             kind = str if name == "name" else bool
             if name in arguments and not isinstance(arguments[name], kind):
@@ -82,9 +81,19 @@ class DelegateTool(Tool):
                 raise InvalidArguments(str(error)) from None
         return {**arguments, "prompt": self._prompt(arguments)}
 
-    def _prompt(self, arguments: dict[str, Any]) -> str:
+    def _check_names(self, arguments: dict[str, Any]) -> None:
+        """Say all that is wrong with the names, as tools do whose schema comes from a signature."""
+        if self._field in arguments and arguments.keys() <= self._fields:
+            return
+        problems: list[tuple[str, str]] = []
+        if unknown := [name for name in arguments if name not in self._fields]:
+            expected = ", ".join([self._field, *self._options])
+            problems.append(("$", f"unknown {listed(unknown)} (expected: {expected})"))
         if self._field not in arguments:
-            raise InvalidArguments(f'missing required field "{self._field}"')
+            problems.append(("$", f"missing required {listed([self._field])}"))
+        raise InvalidArguments(told(problems, self.spec.parameters))
+
+    def _prompt(self, arguments: dict[str, Any]) -> str:
         value = arguments[self._field]
         if self._shape is not None:
             self._shape.convert(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from inspect import iscoroutine
 from typing import Any, cast
 
@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from ..agents import child_agent
 from ..errors import InvalidArguments, ToolError, UnknownAgent, UsageError
+from ..errors._arguments import KEYWORD_ONLY, keywords_of, unknown_arguments
 from ..loop import Activation
 from ..stores import Commit, InboxItem
 from ..tasks import COROUTINE, TaskBook
@@ -266,12 +267,18 @@ def visible_to(parent: Activation) -> tuple[Message, ...]:
 # -- functions and coroutines --------------------------------------------------------------------------------
 
 
-def child_of(dispatch: Dispatcher, book: TaskBook, request: SpawnRequest) -> ChildRequest:
-    """The run of an agent that work in the background is; refused if the target is nothing that can be begun."""
+def child_of(
+    dispatch: Dispatcher, book: TaskBook, request: SpawnRequest, asked: Callable[..., Any]
+) -> ChildRequest:
+    """The run of an agent that work in the background is; refused if the target is nothing that can be begun by
+    what was asked for it."""
     target, message = request.target, request.message
     if isinstance(target, str) and target in dispatch.env.registry.agents:
         if message is None or request.arguments:
-            raise InvalidArguments(f"agent {target} takes a prompt, and no arguments: spawn({target!r}, prompt)")
+            # Whatever a function might take comes here, and so does an option with a slip in its name.
+            unknown = unknown_arguments(asked.__name__, request.arguments, keywords_of(asked, KEYWORD_ONLY))
+            wrong = f"agent {target} takes a prompt, and no arguments: spawn({target!r}, prompt)"
+            raise InvalidArguments("; ".join([wrong, *unknown]))
         agent_id = target
     elif iscoroutine(target):
         raise UsageError("a coroutine can be begun in a tool only, with ctx.spawn(...)")

@@ -75,7 +75,7 @@ class ChildRuns:
         dispatch, target = self._dispatcher(), request.target
         if iscoroutine(target):
             return await keep_here(dispatch, self._book, act, context, target, request)
-        found = child_of(dispatch, self._book, request)
+        found = child_of(dispatch, self._book, request, ToolContext.spawn)
         done = await _run(dispatch, act, context, found)
         return next(task for task in await context.tasks() if task.id == done.task_id)
 

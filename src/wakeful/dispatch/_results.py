@@ -64,8 +64,8 @@ class RunResult(Struct, frozen=True, gc=False, kw_only=True):
         match self.termination:
             case None | NaturalEnd() | BehaviourRequested():
                 return None
-            case Failed(error, message):
-                return f"{error}: {message}"
+            case Failed() as failed:
+                return failed.text
             case Stopped(policy, detail):
                 return f"stopped by {policy}: {detail}"
             case other:

@@ -11,7 +11,7 @@ from msgspec import StructMeta
 
 from ._usage import WrongArguments
 
-__all__ = ["Checked", "checked", "unknown_arguments"]
+__all__ = ["Checked", "checked", "keywords_of", "unknown_arguments"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -47,12 +47,12 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
             # Whatever was raised inside has a frame more than a call that couldn't be made.
             if error.__traceback__ is None or error.__traceback__.tb_next is not None:
                 raise
-            name, known = function.__qualname__, _keywords(function)
+            name, known = function.__qualname__, keywords_of(function)
             if function.__name__ == "__init__":
                 kind = type(args[0])
-                name, known = kind.__name__, _keywords(kind)
+                name, known = kind.__name__, keywords_of(kind)
                 for base in kind.__mro__[1:-1]:
-                    known += [keyword for keyword in _keywords(base, KEYWORD_ONLY) if keyword not in known]
+                    known += [keyword for keyword in keywords_of(base, KEYWORD_ONLY) if keyword not in known]
             problems = unknown_arguments(name, given, known)
             raise WrongArguments(problems or f"{name}(...): {error}") from None
 
@@ -72,7 +72,8 @@ def unknown_arguments(name: str, given: Mapping[str, Any], known: Collection[str
     return problems
 
 
-def _keywords(function: Callable[..., Any], *kinds: Any) -> list[str]:
+def keywords_of(function: Callable[..., Any], *kinds: Any) -> list[str]:
+    """The names of its parameters, of all kinds that a keyword may be for, or of these."""
     kinds = kinds or (KEYWORD_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
     found = [p.name for p in signature(function).parameters.values() if p.kind in kinds]
     return found[1:] if found[:1] == ["cls"] else found

@@ -136,8 +136,8 @@ def chunks_of(turn: Script) -> Iterable[Chunk]:
     calls: Any = turn
     if not isinstance(calls, Sequence) or not all(isinstance(each, ScriptedCall) for each in cast(Any, calls)):
         raise ScriptError(
-            "a model answers with a text, a call(...), a list of these, a Turn(...) or an exception to raise, "
-            f"not with {calls!r:.80}"
+            "a model answers with a text, a call(...), a list of calls, an exception to raise, or a Turn(...), "
+            f"which has text and calls together: Turn(text=..., calls=[...]); not with {calls!r:.80}"
         )
     return [*[CallChunk(c.name, c.arguments) for c in turn], StopChunk("tool_use")]
 

@@ -65,10 +65,12 @@ class Database:
         for db in (self._writing, self._reading):
             db.create_function("now_ms", 0, now_ms)
         self.owners = Owners(path)
-        rows = self._writing.execute("SELECT id FROM workers WHERE until > ?", (now_ms(),)).fetchall()
-        ended = [row for row in rows if self.owners.dead(row[0])]
-        self._writing.executemany("UPDATE workers SET until = 0 WHERE id = ?", ended)
-        self.owners.sweep({worker_id for (worker_id,) in rows if (worker_id,) not in ended})
+        try:
+            self._sweep()
+        except sqlite3.Error as error:
+            self._reading.close()
+            self._writing.close()
+            raise explained(error, path) from error
         self.batches: list[int] = [0, 0]
         self._cursor = self._writing.cursor()  # A new one for each statement takes longer than many statements.
         self.known = Known(self._cursor)
@@ -90,6 +92,13 @@ class Database:
         self._writer = JobThread("wakeful-sqlite-writer", self._write_batch)
         self._reader = JobThread("wakeful-sqlite-reader", self._read_batch)
         self.closed = False
+
+    def _sweep(self) -> None:
+        """Take the leases of workers whose processes ended, and remove their owner files."""
+        rows = self._writing.execute("SELECT id FROM workers WHERE until > ?", (now_ms(),)).fetchall()
+        ended = [row for row in rows if self.owners.dead(row[0])]
+        self._writing.executemany("UPDATE workers SET until = 0 WHERE id = ?", ended)
+        self.owners.sweep({worker_id for (worker_id,) in rows if (worker_id,) not in ended})
 
     # -- reading ---------------------------------------------------------------------------------------------
 

@@ -20,6 +20,8 @@ CHECKPOINT_PAGES = 4000
 SMALLEST_FILE = 512
 PAUSE_SECONDS = 0.01
 
+RESTORE = "restore a copy that `wakeful store backup` made, or the .bak that a migration left beside it"
+
 _ID = "PRAGMA application_id"
 _TABLES = "SELECT count(*) FROM sqlite_master"
 
@@ -40,10 +42,8 @@ def open_database(path: Path, synchronous: str, busy_seconds: float) -> sqlite3.
             # Of several that open a new file at once, SQLite turns all but one away without waiting.
             if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY and time.monotonic() < until:
                 time.sleep(PAUSE_SECONDS)
-            elif "readonly" in str(error):
-                raise StoreUnavailable(f"{path} is read-only: check its rights and its folder's") from error
             else:
-                raise StoreUnavailable(f"{path} can't be opened: {error}") from error
+                raise _unopened(error, path) from error
 
 
 def _opened(path: Path, synchronous: str, busy_seconds: float) -> sqlite3.Connection:
@@ -78,7 +78,10 @@ def _look(path: Path) -> None:
     # What was just written may be in the log beside the file, which alone is then half of what the two are.
     found = _ask(path, _ID)
     if found is None:
-        raise StoreRefused(f"{path} isn't a SQLite database, or a damaged one; it was left as it is")
+        raise StoreRefused(
+            f"{path} isn't a SQLite database, or a damaged one; it was left as it is: give another path, or "
+            f"{RESTORE}"
+        )
     if found != APPLICATION_ID and _ask(path, _TABLES):
         raise StoreRefused(f"{path} is another program's database; it was left as it is: give another path")
 
@@ -91,7 +94,9 @@ def _ask(path: Path, sql: str, options: str = "") -> int | None:
     except sqlite3.Error as error:
         if error.sqlite_errorcode in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
             return None
-        raise StoreRefused(f"{path} can't be read ({error}); it was left as it is") from error
+        raise StoreRefused(
+            f"{path} can't be read ({error}); it was left as it is: check its rights and its folder's"
+        ) from error
 
 
 def _prepare(db: sqlite3.Connection, path: Path) -> None:
@@ -156,9 +161,28 @@ def explained(error: BaseException, path: Path) -> BaseException:
         found = StoreUnavailable(f"{path} was locked by another process for too long; nothing was written")
     elif "readonly" in text:
         found = StoreUnavailable(f"{path} is read-only; nothing was written: check its rights and its folder's")
-    elif "malformed" in text or "not a database" in text:
-        found = StoreRefused(f"{path} is damaged ({text}); run `wakeful store check`, or restore a backup")
+    elif "unable to open" in text:
+        found = StoreUnavailable(_no_way_in(path, text))
+    elif _damaged(error):
+        found = StoreRefused(f"{path} is damaged ({text}); see `wakeful store check`, and {RESTORE}")
     else:
         found = StoreError(f"{path}: {text}")
     found.__cause__ = error
     return found
+
+
+def _unopened(error: sqlite3.Error, path: Path) -> BaseException:
+    if _damaged(error):
+        return StoreRefused(f"{path} can't be opened: it is damaged ({error}); {RESTORE}")
+    found = explained(error, path)
+    return StoreUnavailable(f"{path} can't be opened: {error}") if type(found) is StoreError else found
+
+
+def _no_way_in(path: Path, text: str) -> str:
+    if path.exists():
+        return f"{path} can't be opened ({text}): check its rights and its folder's, or give another path"
+    return f"{path} can't be made ({text}): check that its folder is there and writable, or give another path"
+
+
+def _damaged(error: BaseException) -> bool:
+    return "malformed" in str(error) or "not a database" in str(error)

@@ -145,6 +145,7 @@ def prune(everything: Everything, tenant: Tenant, retention: Retention) -> Prune
         threads += _prune_threads(everything, tenant, [t for t in tenant.threads.values() if t.updated_at < cut])
     if retention.threads_kept is not None:
         roots = [thread for thread in tenant.threads.values() if thread.parent is None]
+        roots.sort(key=lambda thread: thread.updated_at)
         kept = max(len(roots) - retention.threads_kept, 0)
         threads += _prune_threads(everything, tenant, roots[:kept])
     claims = {thread.claim for thread in tenant.threads.values()}

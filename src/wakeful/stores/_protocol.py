@@ -329,8 +329,8 @@ class Retention(Struct, metaclass=Checked, frozen=True, kw_only=True):
 
     `events` are those of finished runs (messages stay), `runs` finished runs with their ledger (messages stay),
     `children` whole threads of delegated runs, `threads` all threads: of both only what nothing waits on.
-    `runs_kept` and `threads_kept` are the newest ones that stay whatever their age would allow, per thread and per
-    tenant.
+    `runs_kept` are the newest runs of a thread that stay whatever their age would allow, `threads_kept` those
+    threads of a tenant that were active last.
     """
 
     chunks: int | None = _DAY

@@ -7,16 +7,18 @@ import sqlite3
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..errors import StoreRefused, StoreUnavailable
+from ..errors import StoreError, StoreRefused, StoreUnavailable
 from ..types.codec import cleaned
 from ..types.ids import now_ms
 from . import _dispatching
 from ._checkup import checkup
 from ._claiming import Asked
 from ._database import Database, Synchronous
+from ._files import explained
 from ._overview import WorkerSeen, lost
 from ._protocol import LEASE_MS, Claims, Commit, Committed, Due, Renewals, ThreadView
 from ._rows import Codec, Packer
@@ -28,6 +30,9 @@ T = TypeVar("T")
 
 _NOW = "now_ms()"  # One clock for what is written and what is asked: SQLite's own rounds otherwise.
 _queries: dict[str, str] = {}
+
+# What is copied is only read: these are about the copy.
+_OF_COPIES = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY)
 
 
 def _sql(text: str) -> str:
@@ -137,11 +142,14 @@ class SqliteStore(SqlStore):
         def copy(db: sqlite3.Connection) -> None:
             if path.exists():
                 raise StoreUnavailable(f"{path} is there already; back up into a new file")
-            into = sqlite3.connect(path)
             try:
-                db.backup(into)
-            finally:
-                into.close()
+                with closing(sqlite3.connect(path)) as into:
+                    db.backup(into)
+            except sqlite3.Error as error:
+                path.unlink(missing_ok=True)
+                if error.sqlite_errorcode & 0xFF in _OF_COPIES:
+                    raise explained(error, path) from error
+                raise StoreError(f"{self.path} couldn't be copied into {path}: {error}") from error
 
         await self._database.read(copy)
 

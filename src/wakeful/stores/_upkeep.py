@@ -153,8 +153,8 @@ def prune(tenant: str, retention: Retention) -> Script[Pruned]:
     if retention.threads is not None:
         threads += yield from _remove_idle(tenant, "updated_at < ?", (now - retention.threads,))
     if retention.threads_kept is not None:
-        older = """parent IS NULL AND no NOT IN
-                   (SELECT no FROM threads WHERE tenant = ? AND parent IS NULL ORDER BY no DESC LIMIT ?)"""
+        older = """parent IS NULL AND no NOT IN (SELECT no FROM threads WHERE tenant = ? AND parent IS NULL
+                   ORDER BY updated_at DESC, no DESC LIMIT ?)"""
         threads += yield from _remove_idle(tenant, older, (tenant, retention.threads_kept))
     yield (
         "DELETE FROM workers WHERE until < ? AND id NOT IN (SELECT claim FROM threads WHERE claim IS NOT NULL)",

@@ -188,6 +188,11 @@ class Tool:
             found.append(f"{label}: effect is 'pure', 'idempotent', 'reconcile' or 'once', not {self.effect!r}")
         if self.effect == "reconcile" and not callable(getattr(self, "check", None)):
             found.append(f"{label}: effect 'reconcile' needs check=..., a function of the idempotency key")
+        elif self.effect != "reconcile" and getattr(self, "check", None) is not None:
+            found.append(
+                f"{label}: check is for effect 'reconcile', and would never be asked with {self.effect!r}: set "
+                "effect='reconcile', or leave check out"
+            )
         if self.timeout is not None and not _positive(self.timeout):
             found.append(f"{label}: timeout is in seconds and positive, not {self.timeout!r}")
         if not _positive(self.max_result_bytes):

@@ -157,6 +157,11 @@ class Failed(Struct, frozen=True, gc=False, tag="error"):
     error: str
     message: str
 
+    @property
+    def text(self) -> str:
+        """Both, in one text; what a task's owner is told has the name in its message already."""
+        return self.message if self.message.startswith(f"{self.error}: ") else f"{self.error}: {self.message}"
+
 
 Termination = NaturalEnd | BehaviourRequested | Stopped | Cancelled | Blocked | Failed | Unknown
 
