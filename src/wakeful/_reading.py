@@ -5,23 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ._checks import check_ids, count_of, cursor_of, id_of, instance_of, one_of, retention_of, thread_of
-from ._following import Follower
 from ._transfer import Lines, export_lines, import_lines
+from ._watching import Watching
 from .agents import Agent
-from .bus import LocalBus, Subscription
 from .clock import Clock
 from .dispatch import (
-    Dispatcher,
     Metrics,
     ParkedProblem,
     RunResult,
-    Signals,
     parked_problems,
     read_backlog,
     threads_below,
@@ -37,8 +34,6 @@ from .errors import (
     UsageError,
     explain,
 )
-from .loop import Environment
-from .state import State
 from .stores import (
     About,
     ChildPolicy,
@@ -53,11 +48,10 @@ from .stores import (
 )
 from .types.codec import encode
 from .types.content import clean_text
-from .types.events import AnyEvent, Event, MessagesSnapshot, StateSnapshot
 from .types.ids import new_id
 from .types.messages import Message
 from .types.requests import ToolSpec
-from .types.runs import Call, Identity, RunRecord, RunStatus
+from .types.runs import Call, RunRecord, RunStatus
 from .types.tickets import Decision, Ticket, TicketStatus
 
 __all__ = ["Ledger", "Reading"]
@@ -76,117 +70,8 @@ class Ledger(Struct, frozen=True):
     unknown: tuple[Call, ...] = ()
 
 
-class Reading:
+class Reading(Watching):
     """What a runtime can say of its threads, runs and tickets."""
-
-    _env: Environment
-    _bus: LocalBus
-    _signals: Signals
-    _dispatch: Dispatcher
-
-    def _check_open(self) -> None:
-        """Raise `RuntimeClosed` if it was closed."""
-        raise NotImplementedError
-
-    @property
-    def _store(self) -> Store:
-        """The store, for as long as the runtime is open."""
-        self._check_open()
-        return self._env.store
-
-    async def events(
-        self, thread: str, *, after: int | str = 0, follow: bool = True, snapshot: bool = False
-    ) -> AsyncIterator[AnyEvent]:
-        """A thread's events from behind a cursor: first from the log, then, with `follow`, as they happen.
-
-        With `snapshot` the conversation and the state as they stand come first, and events from there on.
-        """
-        self._check_open()
-        follower = Follower(self._env, id_of(thread, "thread"), *cursor_of(after))
-        subscription = self._bus.watch(thread) if follow and not self._dispatch.closed else None
-        try:
-            if subscription is not None and not self._runs_here(thread):
-                self._follow(thread, subscription)
-            if snapshot:
-                async for event in self._snapshot(thread):
-                    follower.last = event.seq
-                    yield event
-            async for event in follower.log():
-                yield event
-            if subscription is not None:
-                async for event in self._catch_up(thread, subscription, follower):
-                    yield event
-            while subscription is not None:
-                while subscription.events:
-                    if subscription.lagged:
-                        subscription.lagged = False
-                        async for event in follower.log():
-                            yield event
-                        continue
-                    event = subscription.events.popleft()
-                    if not isinstance(event, Event):
-                        async for shown in follower.heard(event):
-                            yield shown
-                        continue
-                    if event.run.thread_id == thread:
-                        if event.seq <= follower.last if event.durable else event.seq < follower.last:
-                            continue
-                        if (reset := follower.seen(event)) is not None:
-                            yield reset
-                    yield cast(AnyEvent, event)
-                if subscription.closed:
-                    return
-                if not await self._news(thread, subscription, follower):
-                    async for event in follower.look():
-                        yield event
-        finally:
-            if subscription is not None:
-                self._signals.leave(self._dispatch.tenant, thread, subscription)
-                subscription.close()
-
-    async def _catch_up(
-        self, thread: str, subscription: Subscription, follower: Follower
-    ) -> AsyncIterator[AnyEvent]:
-        """Show a reader that comes while this process streams an answer what there is of it."""
-        active, behind = self._dispatch.active, True
-        while (act := active.get(thread)) is not None and (answer := act.streamed) is not None:
-            last = follower.last
-            if behind and last < answer.seq:
-                async for event in follower.log():
-                    yield event
-                behind = follower.last > last  # What comes next may have been pruned.
-                continue
-            subscription.skip(answer.message_id)
-            for event in list(follower.join(act.identity, answer.shown())):
-                yield event
-            return
-
-    def _follow(self, thread: str, subscription: Subscription) -> None:
-        """Have other processes show what they do on a thread."""
-        self._signals.watch(self._dispatch.tenant, thread, subscription)
-
-    async def _news(self, thread: str, subscription: Subscription, follower: Follower) -> bool:
-        """Wait until there is something to take; False if it is time to look whether others did something."""
-        if self._runs_here(thread):
-            return await subscription.wait()
-        if await subscription.wait(follower.pause(bus=self._signals.healthy)):
-            return True
-        self._follow(thread, subscription)
-        return False
-
-    def _runs_here(self, thread: str) -> bool:
-        return thread in self._dispatch.active or not self._env.store.durable
-
-    async def _snapshot(self, thread: str) -> AsyncIterator[AnyEvent]:
-        stored = await self._store.load(thread)
-        if stored is None:
-            return
-        run = stored.run or await self._store.run(stored.thread.last_run_id or "")
-        identity = Identity("", thread, "", "") if run is None else run.identity
-        now, head = self._env.clock.now(), stored.thread.head
-        messages = await self._store.messages(thread)
-        yield MessagesSnapshot(identity, head, now, tuple(m for m in messages if m.seq <= head))
-        yield StateSnapshot(identity, head, now, await self.state(thread))
 
     async def messages(
         self, thread: str, *, after: int | str = 0, limit: int | None = None, newest: int | None = None
@@ -198,13 +83,6 @@ class Reading:
             limit=count_of(limit, "limit"),
             newest=count_of(newest, "newest"),
         )
-
-    async def state(self, thread: str) -> dict[str, Any]:
-        """The persistent state of a thread, and of its open run if it has one, by the keys' names."""
-        stored = await self._store.load(id_of(thread, "thread"))
-        if stored is None:
-            return {}
-        return State.of(self._env.registry.catalog.keys, {**stored.state, **stored.run_state}).export()
 
     async def get_run(self, run_id: str) -> RunRecord:
         """A run's record."""
