@@ -123,6 +123,11 @@ def agents() -> list[Agent]:
             delegates=["support"],
         ),
         Agent("clerk", model=ScriptedModel([call("register"), "Registered."]), tools=[register]),
+        Agent(
+            "both",
+            model=ScriptedModel([[*[call("refund", order=o, amount=1) for o in ("A7", "B2")], call("register")]]),
+            tools=[refund, register],
+        ),
         Agent("client", model=ScriptedModel([call("locate"), "Found."]), tools=[ClientTool("locate")]),
         Agent("ended", model=ScriptedModel([call("finish")]), tools=[finish]),
         Agent("failed", model=ScriptedModel([ModelError("the vendor is down"), "Back again."])),

@@ -160,8 +160,26 @@ def test_a_waiting_run_lists_its_tickets_and_how_to_answer(wakeful) -> None:
     assert 'refund {"order":"A7","amount":20.0}' in result.stdout
     assert "wakeful chat sample:kept --thread 'it'\"'\"'s open'" in result.stdout
     ticket = result.stdout.partition("ticket ")[2].partition(",")[0]
-    assert f'Decision("{ticket}")' in result.stdout
+    assert f"wakeful tickets approve sample:kept {ticket} (or deny)\n" in result.stdout
+    assert f'await runtime.answer("{ticket}", True)\n' in result.stdout
     assert "superseded" in events
+
+
+@pytest.mark.parametrize(
+    ("agent", "asked"), [("clerk", "What is your name?"), ("client", "locate runs in the client")]
+)
+def test_a_question_for_a_value_is_answered_with_one(wakeful, agent, asked) -> None:
+    shown = wakeful("run", "sample:kept", agent, "Go", "--thread", f"{agent} asks").stdout
+    ticket = shown.partition("ticket ")[2].partition(",")[0]
+    assert asked in shown
+    assert f"or with: wakeful tickets answer sample:kept {ticket} VALUE (or deny)\n" in shown
+    assert f'or from Python: await runtime.answer("{ticket}", VALUE)\n' in shown
+    assert "approve" not in shown
+
+
+def test_questions_of_several_kinds_are_each_explained_once(wakeful) -> None:
+    shown = wakeful("run", "sample:kept", "both", "Go").stdout
+    assert [shown.count(f"wakeful tickets {verb} ") for verb in ("approve", "answer")] == [1, 1]
 
 
 # -- what it imports -----------------------------------------------------------------------------------------

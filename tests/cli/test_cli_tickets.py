@@ -37,6 +37,27 @@ def make():
     return Runtime([Agent("clerk", model=FunctionModel(answer), tools=[refund, size])], store="app.db")
 """
 
+GATED = """
+from wakeful import Agent, FunctionModel, Plugin, Runtime, call, tool
+
+@tool
+async def refund(order: str) -> str:
+    "Refund an order."
+    return f"refunded {order}"
+
+class Limit(Plugin):
+    async def gate_tool(self, ctx):
+        return ctx.suspend("Up to how much?", schema=int)
+
+def answer(request):
+    last = request.messages[-1]
+    return last.reply.content[0].text if last.role == "tool" else call("refund", order=last.text)
+
+def make():
+    agent = Agent("clerk", model=FunctionModel(answer), tools=[refund], plugins=[Limit()])
+    return Runtime([agent], store="gated.db")
+"""
+
 
 @pytest.fixture
 def here(wakeful: Wakeful, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -114,6 +135,19 @@ def test_an_answer_is_read_by_the_tickets_schema(wakeful: Wakeful, target: str) 
     result = wakeful("tickets", "answer", target, ticket, "41", "--json")
     assert result.exit_code == 0
     assert msgspec.json.decode(result.stdout)["text"] == "The tool said: size 42"
+
+
+def test_a_gates_question_with_a_schema_is_answered_with_a_value(
+    wakeful: Wakeful, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gated.py").write_text(GATED)
+    shown = wakeful("run", "gated:make", "clerk", "A7").stdout
+    ticket = tickets(wakeful, "gated.db")["refund"]["id"]
+    assert f"wakeful tickets answer gated:make {ticket} VALUE" in shown
+    assert wakeful("tickets", "answer", "gated:make", ticket, "many").exit_code == 2
+    result = wakeful("tickets", "answer", "gated:make", ticket, "5")
+    assert (result.exit_code, "refunded A7" in result.stdout) == (0, True)
 
 
 def test_arguments_are_edited_and_results_given(wakeful: Wakeful, target: str) -> None:

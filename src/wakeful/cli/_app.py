@@ -22,11 +22,12 @@ from ._models import models_app
 from ._plain import PLAIN, runtime_for
 from ._render import Renderer
 from ._serve import serve
-from ._session import Session, Turn
+from ._session import Session
 from ._store import store_app
 from ._tickets import tickets_app
 from ._top import top
 from ._up import up
+from ._waiting import explain_waiting
 from ._worker import worker
 
 __all__ = ["app"]
@@ -105,7 +106,7 @@ def run(
         with Session(runtime, show, lambda: _cancelling(renderer)) as session:
             turn = session.prompt(agent, prompt, thread)
         if not json and turn.finish is not None and turn.finish.status == "waiting":
-            _explain_waiting(renderer, turn, target or "app:runtime")
+            explain_waiting(renderer, turn, target or "app:runtime")
     raise typer.Exit(exit_code(turn.finish))
 
 
@@ -136,16 +137,3 @@ def _print_json(event: AnyEvent) -> None:
 def _cancelling(renderer: Renderer) -> None:
     renderer.interrupted()
     renderer.warn("cancelling the run; ctrl-C again leaves at once")
-
-
-def _explain_waiting(renderer: Renderer, turn: Turn, target: str) -> None:
-    """What the run waits for, and how to answer from a shell or a program."""
-    renderer.line(f"run {turn.run_id} is waiting", "bold")
-    for ticket in turn.tickets:
-        renderer.ticket(ticket)
-    if turn.tickets:
-        renderer.note(f"answer with: wakeful chat {shlex.quote(target)} --thread {shlex.quote(turn.thread_id)}")
-        ticket_id = turn.tickets[0].id
-        renderer.note(f"or with: wakeful tickets approve {shlex.quote(target)} {ticket_id}")
-        renderer.note(f'or from Python: await runtime.answer("{ticket_id}", Decision("{ticket_id}"))')
-        renderer.note("(a runtime that keeps its threads in memory has forgotten the run by then)")

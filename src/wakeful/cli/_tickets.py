@@ -16,7 +16,7 @@ from ..types.codec import encode
 from ..types.ids import now_ms
 from ..types.runs import Principal
 from ..types.tickets import Answer, Decision, Ticket
-from ._decide import decider, read_value
+from ._decide import asks_value, decider, read_value, ways
 from ._exit import exit_code, reported
 from ._places import PLACE, Json, Place, Tenant, ask, is_target, runtime_of, show, with_runtime
 from ._render import Renderer
@@ -221,22 +221,16 @@ def _answer(
     raise typer.Exit(exit_code(done))
 
 
-_COMMANDS = {"replay": "approve", "result": "result VALUE", "arguments": "edit JSON"}
-
-
 def _check_verb(ticket: Ticket, decision: Decision) -> None:
     """Refuse what a ticket doesn't take, and say it in this command's words."""
     if decision.verdict == "deny":
         return
-    asks_value = ticket.asked_by in ("tool", "client") or ticket.accepts[0] != "replay"
-    fits = decision.mode in ticket.accepts if decision.mode is not None else asks_value
+    fits = decision.mode in ticket.accepts if decision.mode is not None else asks_value(ticket)
     if fits or ticket.status != "open" or (decision.mode is None and ticket.asked_by == "remote"):
         return
-    ways = ["answer VALUE"] if asks_value else []
-    ways += [_COMMANDS[mode] for mode in ticket.accepts if not (asks_value and mode == ticket.accepts[0])]
     raise UsageError(
         f"ticket {ticket.id} for {ticket.tool} isn't answered like that: use `wakeful tickets` with "
-        f"{', '.join(ways)} or deny"
+        f"{', '.join(ways(ticket))} or deny"
     )
 
 

@@ -184,9 +184,17 @@ def closed(
 
 _HOW: dict[ResumeMode, str] = {
     "replay": "ticket.approve()",
-    "result": "ticket.answer(value)",
+    "result": "ticket.result(value)",
     "arguments": "ticket.edit(arguments)",
 }
+
+
+def _ways(ticket: Ticket) -> str:
+    """How a ticket is answered from Python: a question for a value with that value."""
+    first = ticket.accepts[0]
+    asks_value = ticket.asked_by in ("tool", "client") or ticket.schema is not None
+    ways = ["ticket.answer(value)" if asks_value and mode == first else _HOW[mode] for mode in ticket.accepts]
+    return " or ".join(ways)
 
 
 def unknown_ticket(ticket_id: str, open_ones: Iterable[Ticket]) -> UnknownTicket:
@@ -225,7 +233,7 @@ def match_decision(
     if decision.verdict == "approve" and (decision.mode or ticket.accepts[0]) not in ticket.accepts:
         raise InvalidDecision(
             f"ticket {ticket.id} for {ticket.tool} takes {' or '.join(ticket.accepts)}, not {decision.mode}; "
-            f"use {' or '.join(_HOW[mode] for mode in ticket.accepts)}"
+            f"use {_ways(ticket)}"
         )
     if decision.mode == "arguments" and not isinstance(decision.value, dict):
         raise InvalidDecision(f"new arguments for {ticket.tool} must be an object, not {decision.value!r}")
