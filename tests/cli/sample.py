@@ -66,6 +66,20 @@ async def block() -> str:
     return "never"
 
 
+@tool(effect="pure")
+async def nap(ctx: ToolContext) -> str:
+    """Sleep for a day."""
+    await ctx.sleep(24 * 3600)
+    return "slept"
+
+
+@tool
+async def halt(ctx: ToolContext) -> str:
+    """Have the run stand still."""
+    await made[-1].pause(ctx.run.run_id)
+    return "halted"
+
+
 @tool
 async def stubborn() -> str:
     """Wait for ever, whatever anybody says."""
@@ -107,6 +121,7 @@ def pay() -> ScriptedModel:
 
 
 store = MemoryStore()
+made: list[Runtime] = []
 other = 3
 
 
@@ -135,6 +150,8 @@ def agents() -> list[Agent]:
         Agent("blocked", model=paris(), tools=[weather], plugins=[Guard()]),
         Agent("blocking", model=ScriptedModel([call("block"), "Where were we?"]), tools=[block]),
         Agent("stubborn", model=ScriptedModel([call("stubborn")]), tools=[stubborn]),
+        Agent("sleeper", model=ScriptedModel([call("nap"), "Awake."]), tools=[nap]),
+        Agent("halter", model=ScriptedModel([call("halt"), "On again."]), tools=[halt]),
         Agent("desk", model=ScriptedModel([call("handoff_to_poet")]), handoffs=["poet"]),
         Agent("poet", model=ScriptedModel(["A verse.", "Another verse."])),
         Agent(
@@ -152,7 +169,8 @@ def make() -> Runtime:
 
 def kept() -> Runtime:
     """A runtime whose threads outlive it."""
-    return Runtime(agents(), store=store)
+    made.append(Runtime(agents(), store=store))
+    return made[-1]
 
 
 def broken() -> Runtime:

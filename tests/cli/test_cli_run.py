@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from pathlib import Path
 
 import pytest
+import sample
 from cli_process import command
 
 from wakeful import __version__
 from wakeful.cli._exit import ExitCode, exit_code
+from wakeful.cli._text import time_text
 from wakeful.types.codec import decode_event, encode
 from wakeful.types.events import MessageAdded, RunFinish, TextDelta, ToolCallDone
 
@@ -180,6 +183,25 @@ def test_a_question_for_a_value_is_answered_with_one(wakeful, agent, asked) -> N
 def test_questions_of_several_kinds_are_each_explained_once(wakeful) -> None:
     shown = wakeful("run", "sample:kept", "both", "Go").stdout
     assert [shown.count(f"wakeful tickets {verb} ") for verb in ("approve", "answer")] == [1, 1]
+
+
+def test_a_run_that_sleeps_says_until_when_and_who_carries_it_on(wakeful) -> None:
+    result = wakeful("run", "sample:kept", "sleeper", "Go", "--thread", "asleep")
+    (run,) = asyncio.run(sample.Runtime(sample.agents(), store=sample.store).list_runs(thread="asleep"))
+    assert result.exit_code == 3
+    assert result.stdout.splitlines()[1:] == [
+        f"run {run.id} is waiting: it sleeps until {time_text(run.waiting.until)}",
+        "a worker carries it on: wakeful worker sample:kept",
+        "(a runtime that keeps its threads in memory has forgotten the run by then)",
+    ]
+
+
+def test_a_run_that_was_paused_says_how_to_let_it_go_on(wakeful) -> None:
+    result = wakeful("run", "sample:kept", "halter", "Go")
+    run = result.stdout.partition("run ")[2].partition(" ")[0]
+    assert result.exit_code == 3
+    assert f"run {run} is waiting: it is paused\n" in result.stdout
+    assert f'let it go on from Python: await runtime.unpause("{run}")\n' in result.stdout
 
 
 # -- what it imports -----------------------------------------------------------------------------------------

@@ -105,7 +105,7 @@ def run(
         show = _print_json if json else renderer.show
         with Session(runtime, show, lambda: _cancelling(renderer)) as session:
             turn = session.prompt(agent, prompt, thread)
-        if not json and turn.finish is not None and turn.finish.status == "waiting":
+        if not json and turn.waiting is not None:
             explain_waiting(renderer, turn, target or "app:runtime")
     raise typer.Exit(exit_code(turn.finish))
 

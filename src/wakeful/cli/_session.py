@@ -14,7 +14,7 @@ from typing import Any, NoReturn, cast
 
 from ..runtime import Runtime
 from ..types.events import AnyEvent, RunFinish
-from ..types.runs import RunRecord
+from ..types.runs import RunRecord, Waiting
 from ..types.tickets import Decision, Ticket
 from ._exit import ExitCode
 from ._loop import LoopThread
@@ -32,7 +32,8 @@ class Turn:
         self.finish: RunFinish | None = None
         self.opened = asyncio.Event()
         self.finished = asyncio.Event()
-        # The questions that the run and those below it wait on.
+        # What the run waits for, and the questions that it and those below it wait on.
+        self.waiting: Waiting | None = None
         self.tickets: tuple[Ticket, ...] = ()
 
     def see(self, event: AnyEvent) -> None:
@@ -119,8 +120,8 @@ class Session:
         # The reader is started first, so that it listens before the run goes on.
         reader = asyncio.create_task(self._read(turn, after))
         try:
-            result = await self._runtime.resume(turn.run_id, decision)
-            turn.tickets = result.tickets
+            await self._runtime.resume(turn.run_id, decision)
+            await self._ask(turn)
             # A run below it may have been answered, and ask again: then this one has said nothing.
             last = await self._last_finish(turn, after)
             while last and (turn.finish is None or turn.finish.seq < last) and not reader.done():
@@ -138,8 +139,8 @@ class Session:
 
     async def _ask(self, turn: Turn) -> None:
         """Find out what the run waits for."""
-        if turn.finish is not None and turn.finish.status == "waiting":
-            turn.tickets = (await self._runtime.result(turn.run_id)).tickets
+        turn.waiting = (await self._runtime.get_run(turn.run_id)).waiting
+        turn.tickets = () if turn.waiting is None else (await self._runtime.result(turn.run_id)).tickets
 
     async def _read(self, turn: Turn, after: int) -> None:
         """Show what happens on the thread behind a place in its log."""

@@ -4,26 +4,52 @@ from __future__ import annotations
 
 import shlex
 
+from ..types.runs import Waiting, WaitReason
 from ..types.tickets import Ticket
 from ._decide import ways
 from ._render import Renderer
 from ._session import Turn
+from ._text import one_line, time_text
 
-__all__ = ["explain_waiting"]
+__all__ = ["explain_waiting", "waits_for"]
 
 _PYTHON = {"approve": "True", "answer": "VALUE"}
+_REASONS: dict[WaitReason, str] = {
+    "timer": "sleeps",
+    "manual_pause": "is paused",
+    "awaiting_tasks": "waits for its tasks",
+    "rate_limit": "waits for a rate limit",
+    "external_event": "waits for something outside",
+    "unknown": "waits for something that its backend doesn't name",
+}
+
+
+def waits_for(waiting: Waiting) -> str:
+    """What a run does while it waits, until when and why: `sleeps until ...`."""
+    until = "" if waiting.until is None else f" until {time_text(waiting.until)}"
+    why = f": {one_line(waiting.detail)}" if waiting.detail else ""
+    return f"{_REASONS.get(waiting.reason, 'waits for an answer')}{until}{why}"
 
 
 def explain_waiting(renderer: Renderer, turn: Turn, target: str) -> None:
-    """What the run waits for, and how to answer from a shell or a program."""
+    """What the run waits for, and how it goes on: by an answer from a shell or a program, or by a worker."""
+    if turn.tickets:
+        _explain_tickets(renderer, turn, target)
+    elif turn.waiting is not None:
+        renderer.line(f"run {turn.run_id} is waiting: it {waits_for(turn.waiting)}", "bold")
+        if turn.waiting.reason == "manual_pause":
+            renderer.note(f'let it go on from Python: await runtime.unpause("{turn.run_id}")')
+        renderer.note(f"a worker carries it on: wakeful worker {shlex.quote(target)}")
+    renderer.note("(a runtime that keeps its threads in memory has forgotten the run by then)")
+
+
+def _explain_tickets(renderer: Renderer, turn: Turn, target: str) -> None:
     renderer.line(f"run {turn.run_id} is waiting", "bold")
     for ticket in turn.tickets:
         renderer.ticket(ticket)
-    if turn.tickets:
-        renderer.note(f"answer with: wakeful chat {shlex.quote(target)} --thread {shlex.quote(turn.thread_id)}")
-        for ticket in _one_of_each_kind(turn.tickets):
-            _explain_answering(renderer, ticket, target)
-        renderer.note("(a runtime that keeps its threads in memory has forgotten the run by then)")
+    renderer.note(f"answer with: wakeful chat {shlex.quote(target)} --thread {shlex.quote(turn.thread_id)}")
+    for ticket in _one_of_each_kind(turn.tickets):
+        _explain_answering(renderer, ticket, target)
 
 
 def _one_of_each_kind(tickets: tuple[Ticket, ...]) -> list[Ticket]:
