@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import AsyncIterator
 
@@ -112,6 +113,10 @@ async def halting(_: ModelRequest) -> AsyncIterator[Chunk]:
     yield StopChunk("end_turn")
 
 
+def halting_once(request: ModelRequest) -> object:
+    return "On again." if request.messages[-1].role == "tool" else call("halt")
+
+
 def paris() -> ScriptedModel:
     return ScriptedModel([call("weather", city="Paris"), Turn(text=["It is ", "sunny."])])
 
@@ -151,7 +156,7 @@ def agents() -> list[Agent]:
         Agent("blocking", model=ScriptedModel([call("block"), "Where were we?"]), tools=[block]),
         Agent("stubborn", model=ScriptedModel([call("stubborn")]), tools=[stubborn]),
         Agent("sleeper", model=ScriptedModel([call("nap"), "Awake."]), tools=[nap]),
-        Agent("halter", model=ScriptedModel([call("halt"), "On again."]), tools=[halt]),
+        Agent("halter", model=FunctionModel(halting_once), tools=[halt]),
         Agent("desk", model=ScriptedModel([call("handoff_to_poet")]), handoffs=["poet"]),
         Agent("poet", model=ScriptedModel(["A verse.", "Another verse."])),
         Agent(
@@ -170,6 +175,12 @@ def make() -> Runtime:
 def kept() -> Runtime:
     """A runtime whose threads outlive it."""
     made.append(Runtime(agents(), store=store))
+    return made[-1]
+
+
+def filed() -> Runtime:
+    """A runtime whose threads are in a file that other processes see."""
+    made.append(Runtime(agents(), store=os.environ["SAMPLE_STORE"]))
     return made[-1]
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import shlex
 
-from ..types.runs import Waiting, WaitReason
+from ..types.runs import RunRecord, Waiting, WaitReason
 from ..types.tickets import Ticket
 from ._decide import ways
 from ._render import Renderer
 from ._session import Turn
 from ._text import one_line, time_text
 
-__all__ = ["explain_waiting", "waits_for"]
+__all__ = ["WITHDRAWN", "explain_queued", "explain_waiting", "outlook", "waits_for"]
+
+WITHDRAWN = "the prompt was taken back"
 
 _PYTHON = {"approve": "True", "answer": "VALUE"}
 _REASONS: dict[WaitReason, str] = {
@@ -29,6 +31,22 @@ def waits_for(waiting: Waiting) -> str:
     until = "" if waiting.until is None else f" until {time_text(waiting.until)}"
     why = f": {one_line(waiting.detail)}" if waiting.detail else ""
     return f"{_REASONS.get(waiting.reason, 'waits for an answer')}{until}{why}"
+
+
+def outlook(turn: Turn, waiting: Waiting) -> str:
+    """What a waiting run does, and what becomes of a new prompt: only a run that waits for nothing but a person
+    gives way to it."""
+    does = "goes on waiting" if turn.tickets else waits_for(waiting)
+    if waiting.reason in ("timer", "manual_pause"):
+        return f"the run {does}; a new prompt has its turn after it"
+    return f"the run {does}; a new prompt {'joins it' if 'input' in waiting.wakes else 'takes its place'}"
+
+
+def explain_queued(renderer: Renderer, behind: RunRecord) -> None:
+    """What a prompt waits for, said while it does."""
+    does = "is running" if behind.waiting is None else waits_for(behind.waiting)
+    text = f"run {behind.id} {does}; the prompt has its turn after it, ctrl-C takes it back"
+    renderer.status("waiting", text)
 
 
 def explain_waiting(renderer: Renderer, turn: Turn, target: str) -> None:
