@@ -182,6 +182,41 @@ def test_a_store_alone_leaves_the_answer_for_whoever_runs(wakeful: Wakeful, here
     assert tickets(wakeful, "app.db").keys() == {"size"}
 
 
+LEFT = [
+    ("refund", ("approve",), {"mode": "replay"}, "approve by ann"),
+    ("refund", ("deny",), {"verdict": "deny"}, "deny by ann"),
+    ("refund", ("edit", '{"order":"B2"}'), {"value": {"order": "B2"}}, 'edit {"order":"B2"} by ann'),
+    ("refund", ("result", "by hand"), {"value": "by hand"}, 'result "by hand" by ann'),
+    ("size", ("answer", "7"), {"value": 7}, "answer 7 by ann"),
+]
+
+
+@pytest.mark.parametrize(("tool", "given", "kept", "told"), LEFT)
+def test_an_answer_that_was_left_is_shown_until_it_is_taken_in(
+    wakeful: Wakeful, here: Path, tool: str, given: tuple[str, ...], kept: dict[str, Any], told: str
+) -> None:
+    ticket = tickets(wakeful, "app.db")[tool]["id"]
+    wakeful("tickets", given[0], "app.db", ticket, *given[1:], "--as", "ann", "--reason", "fine")
+    rows = wakeful("tickets", "list", "app.db", "--status", "all").stdout.splitlines()
+    (row,) = [row for row in rows if ticket in row]
+    assert f" {told}: fine)" in row
+    left = tickets(wakeful, "app.db", "--status", "all")[tool]["left"]
+    assert {name: left[name] for name in kept} == kept
+    assert left["at"] > 0
+    page = wakeful("tickets", "show", "app.db", ticket).stdout
+    assert f" {told}: fine; left for whoever runs {tool}, and not taken in yet\n" in page
+    assert msgspec.json.decode(wakeful("tickets", "show", "app.db", ticket, "--json").stdout)["left"] == left
+
+
+def test_a_ticket_whose_answer_was_left_is_given_to_nobody_else(wakeful: Wakeful, here: Path) -> None:
+    ticket = tickets(wakeful, "app.db")["refund"]["id"]
+    wakeful("tickets", "approve", "app.db", ticket, "--as", "ann")
+    result = wakeful("tickets", "reassign", "app.db", ticket, "bob")
+    assert result.exit_code == 2
+    assert "was answered before (approved by ann at " in result.stderr
+    assert tickets(wakeful, "app.db", "--status", "all")["refund"]["assignee"] == "ann"
+
+
 def test_a_ticket_is_given_to_somebody_else(wakeful: Wakeful, here: Path) -> None:
     ticket = tickets(wakeful, "app.db")["refund"]["id"]
     result = wakeful("tickets", "reassign", "app.db", ticket, "bob", "--as", "ann", "--reason", "holiday")

@@ -338,6 +338,17 @@ async def test_a_ticket_is_given_to_somebody_else_and_that_is_kept(make: Make, s
             await runtime.reassign(ticket.id, "cy")
 
 
+async def test_a_ticket_whose_answer_was_left_is_given_to_nobody_else(make: Make, spy: Spy) -> None:
+    ticket = await waiting(make(approved(spy)))
+    runtime = make(approved(spy))
+    await leave_decision(runtime.store, Decision(ticket.id, mode="replay", principal_id="ann"), 1)
+    with pytest.raises(TicketClosed, match=r"answered before \(approved by ann .* nothing was changed"):
+        await runtime.reassign(ticket.id, "bob")
+    assert await runtime.store.ticket(ticket.id) == ticket
+    assert list(await runtime.decisions(ticket.id)) == []
+    await runtime.close()
+
+
 async def test_repeating_a_reassignment_is_making_it_once(make: Make, spy: Spy) -> None:
     ticket = await waiting(make(approved(spy)))
     async with make(approved(spy)) as runtime:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from ..dispatch import RunResult, leave_decision, unanswered
+from ..dispatch import RunResult, leave_decision, left_answers
 from ..errors import UnknownTicket, UsageError
 from ..runtime import Runtime
 from ..types.codec import encode
@@ -63,31 +63,36 @@ def list_(
     """List tickets, oldest first: id, status, who has it, its deadline, the tool, the question."""
     wanted = None if status is Status.all else status.value
 
-    async def look(runtime: Runtime) -> Sequence[Ticket]:
+    async def look(runtime: Runtime) -> tuple[Sequence[Ticket], dict[str, Decision]]:
         found = await runtime.tickets(
             run, thread=thread, status=wanted, assignee=assignee, after=after, limit=limit
         )
-        return await unanswered(runtime.store, found) if status is Status.open else found
+        return found, await left_answers(runtime.store, found)
 
     renderer = Renderer()
-    for ticket in ask(place, tenant, look):
-        if json:
-            typer.echo(encode(ticket))
+    tickets, answers = ask(place, tenant, look)
+    for ticket in tickets:
+        left = answers.get(ticket.id)
+        if left is not None and status is Status.open:
             continue
-        by = "-" if ticket.deadline is None else time_text(ticket.deadline)
-        words = [ticket.id, f"{ticket.status:<10}", f"{ticket.assignee or '-':<12}", f"{by:<20}", ticket.tool]
-        renderer.line("  ".join([*words, one_line(ticket.message, 80)]).rstrip())
+        if json:
+            typer.echo(encode(ticket if left is None else {**msgspec.to_builtins(ticket), "left": left}))
+        else:
+            renderer.line(_row(ticket, left))
 
 
 @tickets_app.command(name="show")
 def show_(place: Place, ticket_id: TicketId, tenant: Tenant = None, json: Json = False) -> None:
     """Show a ticket in full, and who decided what about it."""
 
-    async def look(runtime: Runtime) -> tuple[Ticket, list[Decision]]:
-        return await _find(runtime, ticket_id), list(await runtime.decisions(ticket_id))
+    async def look(runtime: Runtime) -> tuple[Ticket, list[Decision], Decision | None]:
+        ticket = await _find(runtime, ticket_id)
+        left = await left_answers(runtime.store, [ticket])
+        return ticket, list(await runtime.decisions(ticket_id)), left.get(ticket_id)
 
-    ticket, decisions = ask(place, tenant, look)
-    show(json, {"ticket": ticket, "decisions": decisions}, "\n".join(_page(ticket, decisions)))
+    ticket, decisions, left = ask(place, tenant, look)
+    found = {"ticket": ticket, "decisions": decisions, "left": left}
+    show(json, found, "\n".join(_page(ticket, decisions, left)))
 
 
 @tickets_app.command()
@@ -255,7 +260,14 @@ def _object(said: str) -> dict[str, Any]:
         raise UsageError(f"the new arguments are a JSON object, such as {{...}}: {error}") from error
 
 
-def _page(ticket: Ticket, decisions: list[Decision]) -> list[str]:
+def _row(ticket: Ticket, left: Decision | None) -> str:
+    by = "-" if ticket.deadline is None else time_text(ticket.deadline)
+    words = [ticket.id, f"{ticket.status:<10}", f"{ticket.assignee or '-':<12}", f"{by:<20}", ticket.tool]
+    words.append(one_line(ticket.message, 80))
+    return "  ".join(words if left is None else [*words, f"(left: {_said(left)})"]).rstrip()
+
+
+def _page(ticket: Ticket, decisions: list[Decision], left: Decision | None) -> list[str]:
     lines = [
         ticket.message,
         f"  ticket {ticket.id}, {ticket.status}, asked by {ticket.asked_by} at {time_text(ticket.created_at)}",
@@ -273,8 +285,24 @@ def _page(ticket: Ticket, decisions: list[Decision]) -> list[str]:
         if isinstance(given, Answer) and not ticket.escalate:
             then = f"is answered with {encode(given.value).decode()}"
         lines.append(f"  at {time_text(ticket.deadline)} it {then}")
-    for decision in decisions:
-        what = f"reassign to {decision.value}" if decision.verdict == "reassign" else decision.verdict
-        why = f": {decision.reason}" if decision.reason else ""
-        lines.append(f"  {time_text(decision.at)} {what} by {decision.principal_id or 'somebody'}{why}")
+    lines += [f"  {_said(decision)}" for decision in decisions]
+    if left is not None:
+        lines.append(f"  {_said(left)}; left for whoever runs {ticket.tool}, and not taken in yet")
     return lines
+
+
+def _said(decision: Decision) -> str:
+    """Who decided what, when and why."""
+    why = f": {one_line(decision.reason)}" if decision.reason else ""
+    return f"{time_text(decision.at)} {_what(decision)} by {decision.principal_id or 'somebody'}{why}"
+
+
+def _what(decision: Decision) -> str:
+    if decision.verdict == "reassign":
+        return f"reassign to {decision.value}"
+    if decision.verdict == "approve" and decision.mode == "arguments":
+        return f"edit {arguments_text(decision.value)}"
+    if decision.verdict == "approve" and (decision.mode == "result" or decision.value is not None):
+        verb = "result" if decision.mode == "result" else "answer"
+        return f"{verb} {one_line(encode(decision.value).decode())}"
+    return decision.verdict
