@@ -182,6 +182,26 @@ def test_a_store_alone_leaves_the_answer_for_whoever_runs(wakeful: Wakeful, here
     assert tickets(wakeful, "app.db").keys() == {"size"}
 
 
+def test_new_arguments_that_do_not_fit_leave_the_question_open_and_it_says_why(
+    wakeful: Wakeful, here: Path, target: str
+) -> None:
+    ticket = tickets(wakeful, "app.db")["refund"]["id"]
+    assert wakeful("tickets", "edit", "app.db", ticket, '{"order": "A7", "amount": "x"}').exit_code == 0
+
+    async def take_in() -> None:
+        from wakeful.cli._target import load_runtime
+
+        async with load_runtime(target) as runtime:
+            while (stored := await runtime.store.load("A7")) is None or stored.inbox or stored.thread.claimed:
+                await asyncio.sleep(0.01)
+
+    asyncio.run(take_in())
+    told = "The answer was refused: $.amount: expected int, got str"
+    assert tickets(wakeful, "app.db")["refund"]["message"] == f"{told}\nMay refund run?"
+    assert told in wakeful("tickets", "list", "app.db").stdout
+    assert "refunded 5 for A7" in wakeful("tickets", "approve", target, ticket).stdout
+
+
 LEFT = [
     ("refund", ("approve",), {"mode": "replay"}, "approve by ann"),
     ("refund", ("deny",), {"verdict": "deny"}, "deny by ann"),

@@ -159,7 +159,8 @@ def edit(
     tenant: Tenant = None,
     json: Json = False,
 ) -> None:
-    """Run the call with other arguments."""
+    """Run the call with other arguments. Left for whoever runs it, they are checked there: if they don't fit, the
+    ticket stays open and says why."""
     _answer(place, ticket_id, lambda ticket: ticket.edit(_object(arguments)), reason, who, tenant, json)
 
 
@@ -208,11 +209,8 @@ def _answer(
     with reported(Renderer()):
         done = with_runtime(runtime_of(place), tenant, give)
     if isinstance(done, Ticket):
-        show(
-            json,
-            {"ticket": done.id, "left": True},
-            f"the answer to {done.id} is left for whoever runs {done.tool}",
-        )
+        text = f"the answer to {done.id} is left for whoever runs {done.tool}"
+        show(json, {"ticket": done.id, "left": True}, text)
         return
     renderer = Renderer()
     if json:

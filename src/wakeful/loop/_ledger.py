@@ -34,8 +34,10 @@ from ._tasks import cancel_item, report_of
 __all__ = [
     "Change",
     "answered",
+    "asked_again",
     "check_value",
     "closed",
+    "edit_fault",
     "finished",
     "interrupted_reply",
     "match_decision",
@@ -139,6 +141,18 @@ def answered(call: Call, ticket: Ticket, decision: Decision, run: Identity, now:
         edited = decision.value if mode == "arguments" else row.edited
         change = Change(replace(row, state="requested", edited=edited), ())
     return replace(change, log=(resumed, *change.log), ticket=done)
+
+
+_REFUSED = "The answer was refused: "
+
+
+def asked_again(call: Call, ticket: Ticket, why: str, run: Identity, now: int) -> Change:
+    """An answer doesn't fit: the ticket stays open, and its question says what was wrong with the last one."""
+    question = ticket.message
+    if question.startswith(_REFUSED):
+        question = question.partition("\n")[2]
+    asked = replace(ticket, message=f"{_REFUSED}{' '.join(why.split())}\n{question}".rstrip())
+    return Change(call, (ToolCallSuspended(run, 0, now, call.id, call.name, asked),), ticket=asked)
 
 
 def _denied(call: Call, decision: Decision) -> ToolReply:
@@ -266,14 +280,27 @@ def check_value(tool: Tool | None, ticket: Ticket, decision: Decision) -> Decisi
                 f"it has {len(data):,} bytes; the limit is {MAX_MESSAGE_BYTES:,}: give a part, or a link"
             )
         value = msgspec.json.decode(data)
-        if mode == "arguments" and tool is not None:
-            tool.bind(value)
-    except (ToolError, TypeError, ValueError, RecursionError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise InvalidDecision(f"{about}: {error}") from error
+    fault = edit_fault(tool, ticket, replace(decision, value=value))
     schema = ticket.schema if mode == ticket.accepts[0] else None
-    if schema is not None and (fault := value_fault(value, schema)) is not None:
+    if fault is None and schema is not None:
+        fault = value_fault(value, schema)
+    if fault is not None:
         raise InvalidDecision(f"{about}: {fault}")
     return replace(decision, value=value)
+
+
+def edit_fault(tool: Tool | None, ticket: Ticket, decision: Decision) -> str | None:
+    """What is wrong with the new arguments that a decision gives a tool, or None."""
+    mode = decision.mode or ticket.accepts[0]
+    if tool is None or decision.verdict != "approve" or mode != "arguments":
+        return None
+    try:
+        tool.bind(decision.value)
+    except (ToolError, TypeError, ValueError, RecursionError) as error:
+        return str(error)
+    return None
 
 
 def supersede(draft: Draft, stored: ThreadView, run: RunRecord, now: int) -> list[Message | Event]:
