@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import AsyncIterator
 
@@ -66,6 +67,20 @@ async def block() -> str:
     return "never"
 
 
+@tool(effect="pure")
+async def nap(ctx: ToolContext) -> str:
+    """Sleep for a day."""
+    await ctx.sleep(24 * 3600)
+    return "slept"
+
+
+@tool
+async def halt(ctx: ToolContext) -> str:
+    """Have the run stand still."""
+    await made[-1].pause(ctx.run.run_id)
+    return "halted"
+
+
 @tool
 async def stubborn() -> str:
     """Wait for ever, whatever anybody says."""
@@ -98,6 +113,10 @@ async def halting(_: ModelRequest) -> AsyncIterator[Chunk]:
     yield StopChunk("end_turn")
 
 
+def halting_once(request: ModelRequest) -> object:
+    return "On again." if request.messages[-1].role == "tool" else call("halt")
+
+
 def paris() -> ScriptedModel:
     return ScriptedModel([call("weather", city="Paris"), Turn(text=["It is ", "sunny."])])
 
@@ -107,6 +126,7 @@ def pay() -> ScriptedModel:
 
 
 store = MemoryStore()
+made: list[Runtime] = []
 other = 3
 
 
@@ -123,6 +143,11 @@ def agents() -> list[Agent]:
             delegates=["support"],
         ),
         Agent("clerk", model=ScriptedModel([call("register"), "Registered."]), tools=[register]),
+        Agent(
+            "both",
+            model=ScriptedModel([[*[call("refund", order=o, amount=1) for o in ("A7", "B2")], call("register")]]),
+            tools=[refund, register],
+        ),
         Agent("client", model=ScriptedModel([call("locate"), "Found."]), tools=[ClientTool("locate")]),
         Agent("ended", model=ScriptedModel([call("finish")]), tools=[finish]),
         Agent("failed", model=ScriptedModel([ModelError("the vendor is down"), "Back again."])),
@@ -130,6 +155,8 @@ def agents() -> list[Agent]:
         Agent("blocked", model=paris(), tools=[weather], plugins=[Guard()]),
         Agent("blocking", model=ScriptedModel([call("block"), "Where were we?"]), tools=[block]),
         Agent("stubborn", model=ScriptedModel([call("stubborn")]), tools=[stubborn]),
+        Agent("sleeper", model=ScriptedModel([call("nap"), "Awake."]), tools=[nap]),
+        Agent("halter", model=FunctionModel(halting_once), tools=[halt]),
         Agent("desk", model=ScriptedModel([call("handoff_to_poet")]), handoffs=["poet"]),
         Agent("poet", model=ScriptedModel(["A verse.", "Another verse."])),
         Agent(
@@ -147,7 +174,14 @@ def make() -> Runtime:
 
 def kept() -> Runtime:
     """A runtime whose threads outlive it."""
-    return Runtime(agents(), store=store)
+    made.append(Runtime(agents(), store=store))
+    return made[-1]
+
+
+def filed() -> Runtime:
+    """A runtime whose threads are in a file that other processes see."""
+    made.append(Runtime(agents(), store=os.environ["SAMPLE_STORE"]))
+    return made[-1]
 
 
 def broken() -> Runtime:

@@ -67,7 +67,7 @@ def test_an_error_before_the_run_is_shown_and_the_chat_goes_on(wakeful) -> None:
 def test_with_several_agents_one_must_be_named(wakeful) -> None:
     result = talk(wakeful, "sample:make", "Hello")
     assert result.exit_code == 2
-    assert "this runtime has 16 agents; say which one to talk to: assistant, " in result.stderr
+    assert "this runtime has 19 agents; say which one to talk to: assistant, " in result.stderr
 
 
 def test_an_unknown_agent_is_wrong_usage(wakeful) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from pathlib import Path
 
 import pytest
+import sample
 from cli_process import command
 
 from wakeful import __version__
 from wakeful.cli._exit import ExitCode, exit_code
+from wakeful.cli._text import time_text
 from wakeful.types.codec import decode_event, encode
 from wakeful.types.events import MessageAdded, RunFinish, TextDelta, ToolCallDone
 
@@ -160,8 +163,45 @@ def test_a_waiting_run_lists_its_tickets_and_how_to_answer(wakeful) -> None:
     assert 'refund {"order":"A7","amount":20.0}' in result.stdout
     assert "wakeful chat sample:kept --thread 'it'\"'\"'s open'" in result.stdout
     ticket = result.stdout.partition("ticket ")[2].partition(",")[0]
-    assert f'Decision("{ticket}")' in result.stdout
+    assert f"wakeful tickets approve sample:kept {ticket} (or deny)\n" in result.stdout
+    assert f'await runtime.answer("{ticket}", True)\n' in result.stdout
     assert "superseded" in events
+
+
+@pytest.mark.parametrize(
+    ("agent", "asked"), [("clerk", "What is your name?"), ("client", "locate runs in the client")]
+)
+def test_a_question_for_a_value_is_answered_with_one(wakeful, agent, asked) -> None:
+    shown = wakeful("run", "sample:kept", agent, "Go", "--thread", f"{agent} asks").stdout
+    ticket = shown.partition("ticket ")[2].partition(",")[0]
+    assert asked in shown
+    assert f"or with: wakeful tickets answer sample:kept {ticket} VALUE (or deny)\n" in shown
+    assert f'or from Python: await runtime.answer("{ticket}", VALUE)\n' in shown
+    assert "approve" not in shown
+
+
+def test_questions_of_several_kinds_are_each_explained_once(wakeful) -> None:
+    shown = wakeful("run", "sample:kept", "both", "Go").stdout
+    assert [shown.count(f"wakeful tickets {verb} ") for verb in ("approve", "answer")] == [1, 1]
+
+
+def test_a_run_that_sleeps_says_until_when_and_who_carries_it_on(wakeful) -> None:
+    result = wakeful("run", "sample:kept", "sleeper", "Go", "--thread", "asleep")
+    (run,) = asyncio.run(sample.Runtime(sample.agents(), store=sample.store).list_runs(thread="asleep"))
+    assert result.exit_code == 3
+    assert result.stdout.splitlines()[1:] == [
+        f"run {run.id} is waiting: it sleeps until {time_text(run.waiting.until)}",
+        "a worker carries it on: wakeful worker sample:kept",
+        "(a runtime that keeps its threads in memory has forgotten the run by then)",
+    ]
+
+
+def test_a_run_that_was_paused_says_how_to_let_it_go_on(wakeful) -> None:
+    result = wakeful("run", "sample:kept", "halter", "Go")
+    run = result.stdout.partition("run ")[2].partition(" ")[0]
+    assert result.exit_code == 3
+    assert f"run {run} is waiting: it is paused\n" in result.stdout
+    assert f'let it go on from Python: await runtime.unpause("{run}")\n' in result.stdout
 
 
 # -- what it imports -----------------------------------------------------------------------------------------

@@ -37,6 +37,27 @@ def make():
     return Runtime([Agent("clerk", model=FunctionModel(answer), tools=[refund, size])], store="app.db")
 """
 
+GATED = """
+from wakeful import Agent, FunctionModel, Plugin, Runtime, call, tool
+
+@tool
+async def refund(order: str) -> str:
+    "Refund an order."
+    return f"refunded {order}"
+
+class Limit(Plugin):
+    async def gate_tool(self, ctx):
+        return ctx.suspend("Up to how much?", schema=int)
+
+def answer(request):
+    last = request.messages[-1]
+    return last.reply.content[0].text if last.role == "tool" else call("refund", order=last.text)
+
+def make():
+    agent = Agent("clerk", model=FunctionModel(answer), tools=[refund], plugins=[Limit()])
+    return Runtime([agent], store="gated.db")
+"""
+
 
 @pytest.fixture
 def here(wakeful: Wakeful, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -116,6 +137,19 @@ def test_an_answer_is_read_by_the_tickets_schema(wakeful: Wakeful, target: str) 
     assert msgspec.json.decode(result.stdout)["text"] == "The tool said: size 42"
 
 
+def test_a_gates_question_with_a_schema_is_answered_with_a_value(
+    wakeful: Wakeful, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gated.py").write_text(GATED)
+    shown = wakeful("run", "gated:make", "clerk", "A7").stdout
+    ticket = tickets(wakeful, "gated.db")["refund"]["id"]
+    assert f"wakeful tickets answer gated:make {ticket} VALUE" in shown
+    assert wakeful("tickets", "answer", "gated:make", ticket, "many").exit_code == 2
+    result = wakeful("tickets", "answer", "gated:make", ticket, "5")
+    assert (result.exit_code, "refunded A7" in result.stdout) == (0, True)
+
+
 def test_arguments_are_edited_and_results_given(wakeful: Wakeful, target: str) -> None:
     ticket = tickets(wakeful, target)["refund"]["id"]
     assert "JSON object" in wakeful("tickets", "edit", target, ticket, "many").stderr
@@ -146,6 +180,61 @@ def test_a_store_alone_leaves_the_answer_for_whoever_runs(wakeful: Wakeful, here
 
     assert "refund was denied: no" in asyncio.run(go_on())
     assert tickets(wakeful, "app.db").keys() == {"size"}
+
+
+def test_new_arguments_that_do_not_fit_leave_the_question_open_and_it_says_why(
+    wakeful: Wakeful, here: Path, target: str
+) -> None:
+    ticket = tickets(wakeful, "app.db")["refund"]["id"]
+    assert wakeful("tickets", "edit", "app.db", ticket, '{"order": "A7", "amount": "x"}').exit_code == 0
+
+    async def take_in() -> None:
+        from wakeful.cli._target import load_runtime
+
+        async with load_runtime(target) as runtime:
+            while (stored := await runtime.store.load("A7")) is None or stored.inbox or stored.thread.claimed:
+                await asyncio.sleep(0.01)
+
+    asyncio.run(take_in())
+    told = "The answer was refused: $.amount: expected int, got str"
+    assert tickets(wakeful, "app.db")["refund"]["message"] == f"{told}\nMay refund run?"
+    assert told in wakeful("tickets", "list", "app.db").stdout
+    assert "refunded 5 for A7" in wakeful("tickets", "approve", target, ticket).stdout
+
+
+LEFT = [
+    ("refund", ("approve",), {"mode": "replay"}, "approve by ann"),
+    ("refund", ("deny",), {"verdict": "deny"}, "deny by ann"),
+    ("refund", ("edit", '{"order":"B2"}'), {"value": {"order": "B2"}}, 'edit {"order":"B2"} by ann'),
+    ("refund", ("result", "by hand"), {"value": "by hand"}, 'result "by hand" by ann'),
+    ("size", ("answer", "7"), {"value": 7}, "answer 7 by ann"),
+]
+
+
+@pytest.mark.parametrize(("tool", "given", "kept", "told"), LEFT)
+def test_an_answer_that_was_left_is_shown_until_it_is_taken_in(
+    wakeful: Wakeful, here: Path, tool: str, given: tuple[str, ...], kept: dict[str, Any], told: str
+) -> None:
+    ticket = tickets(wakeful, "app.db")[tool]["id"]
+    wakeful("tickets", given[0], "app.db", ticket, *given[1:], "--as", "ann", "--reason", "fine")
+    rows = wakeful("tickets", "list", "app.db", "--status", "all").stdout.splitlines()
+    (row,) = [row for row in rows if ticket in row]
+    assert f" {told}: fine)" in row
+    left = tickets(wakeful, "app.db", "--status", "all")[tool]["left"]
+    assert {name: left[name] for name in kept} == kept
+    assert left["at"] > 0
+    page = wakeful("tickets", "show", "app.db", ticket).stdout
+    assert f" {told}: fine; left for whoever runs {tool}, and not taken in yet\n" in page
+    assert msgspec.json.decode(wakeful("tickets", "show", "app.db", ticket, "--json").stdout)["left"] == left
+
+
+def test_a_ticket_whose_answer_was_left_is_given_to_nobody_else(wakeful: Wakeful, here: Path) -> None:
+    ticket = tickets(wakeful, "app.db")["refund"]["id"]
+    wakeful("tickets", "approve", "app.db", ticket, "--as", "ann")
+    result = wakeful("tickets", "reassign", "app.db", ticket, "bob")
+    assert result.exit_code == 2
+    assert "was answered before (approved by ann at " in result.stderr
+    assert tickets(wakeful, "app.db", "--status", "all")["refund"]["assignee"] == "ann"
 
 
 def test_a_ticket_is_given_to_somebody_else(wakeful: Wakeful, here: Path) -> None:

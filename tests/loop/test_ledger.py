@@ -191,6 +191,22 @@ def test_a_mode_the_ticket_does_not_take_is_refused(mode: Any) -> None:
         match_decision(Decision("b", mode=mode, value={}), OPEN, {})
 
 
+@pytest.mark.parametrize(
+    ("asked_by", "accepts", "told"),
+    [
+        ("tool", ("replay",), "use ticket.answer(value)"),
+        ("client", ("result",), "use ticket.answer(value)"),
+        ("approval", ("replay", "result"), "use ticket.approve() or ticket.result(value)"),
+        ("unknown", ("result", "replay"), "use ticket.result(value) or ticket.approve()"),
+    ],
+)
+def test_a_refusal_advises_what_fits_the_ticket(asked_by: str, accepts: Any, told: str) -> None:
+    asked = {"ticket-a": ticket("a", asked_by=asked_by, accepts=accepts)}
+    with pytest.raises(InvalidDecision) as refused:
+        match_decision(asked["ticket-a"].edit({}), asked, {})
+    assert str(refused.value).endswith(told)
+
+
 def test_denying_needs_no_mode_that_the_ticket_takes() -> None:
     found, _ = match_decision(Decision("b", "deny", "replay"), OPEN, {})
     assert found.id == "ticket-b"

@@ -19,6 +19,7 @@ from wakeful import (
     FunctionModel,
     GateTool,
     MemoryStore,
+    ModelRequest,
     Plugin,
     Principal,
     Runtime,
@@ -31,7 +32,7 @@ from wakeful import (
 )
 from wakeful.dispatch import leave_decision
 from wakeful.errors import InvalidDecision, TicketClosed, UnknownTicket
-from wakeful.types.events import TicketReassigned
+from wakeful.types.events import TicketReassigned, ToolCallSuspended
 
 ANN, BOB = Principal("ann"), Principal("bob")
 Make = Callable[..., Runtime]
@@ -315,6 +316,63 @@ async def test_what_is_left_is_checked_first(make: Make) -> None:
     await runtime.close()
 
 
+@tool(approval=True)
+async def pay(n: int) -> str:
+    """Pay."""
+    return f"paid {n}"
+
+
+def paying(request: ModelRequest) -> Any:
+    return "done" if request.messages[-1].role == "tool" else call("pay", n=3)
+
+
+async def taken_in(runtime: Runtime) -> None:
+    """Wait until nothing is in the thread's inbox, and nobody runs it."""
+    while (stored := await runtime.store.load("t")) is None or stored.inbox or stored.thread.claimed:
+        await asyncio.sleep(0.001)
+
+
+async def test_arguments_that_do_not_fit_are_refused_by_whoever_runs_and_the_question_stays_open(
+    make: Make,
+) -> None:
+    ticket = await waiting(make(pay, model=FunctionModel(paying)))
+    for wrong, told in (
+        ({"amount": 5}, "missing required argument 'n'"),
+        ({"n": "x"}, "$.n: expected int, got str"),
+    ):
+        runtime = make(pay, model=FunctionModel(paying))
+        left = ticket.edit(wrong)
+        await leave_decision(runtime.store, left, 1)
+        async with runtime:
+            await soon(taken_in(runtime))
+            await leave_decision(runtime.store, left, 1)  # The same one again is refused once.
+            await soon(taken_in(runtime))
+            asked = await runtime.store.ticket(ticket.id)
+        assert asked is not None
+        refusal, question = asked.message.split("\n")
+        assert refusal.startswith("The answer was refused: $")
+        assert told in refusal
+        assert replace(asked, message=question) == ticket
+    async with make(pay, model=FunctionModel(paying)) as runtime:
+        assert [t.id for t in await runtime.tickets(status="open")] == [ticket.id]
+        assert await replies_on(runtime, "t") == []
+        assert list(await runtime.decisions(ticket.id)) == []
+        result = await runtime.answer(ticket.id, ticket.edit({"n": 5}))
+        assert result.status == "done"
+        assert [reply_text(reply).partition("\n")[0] for reply in await replies_on(runtime, "t")] == ["paid 5"]
+
+
+async def test_an_answer_counts_after_one_that_was_left_and_does_not_fit(make: Make) -> None:
+    ticket = await waiting(make(pay, model=FunctionModel(paying)))
+    runtime = make(pay, model=FunctionModel(paying))
+    await leave_decision(runtime.store, ticket.edit({"amount": 5}), 1)
+    assert (await soon(runtime.answer(ticket.id, True))).status == "done"
+    assert [reply_text(reply) for reply in await replies_on(runtime, "t")] == ["paid 3"]
+    suspended = [event.ticket.message for event in await events_of(runtime, "t", ToolCallSuspended)]
+    assert [message.startswith("The answer was refused: ") for message in suspended] == [False, True]
+    await runtime.close()
+
+
 # -- reassigning ---------------------------------------------------------------------------------------------
 
 
@@ -336,6 +394,17 @@ async def test_a_ticket_is_given_to_somebody_else_and_that_is_kept(make: Make, s
         assert [d.verdict for d in await runtime.decisions(ticket.id)] == ["reassign", "approve"]
         with pytest.raises(TicketClosed, match="approved by bob"):
             await runtime.reassign(ticket.id, "cy")
+
+
+async def test_a_ticket_whose_answer_was_left_is_given_to_nobody_else(make: Make, spy: Spy) -> None:
+    ticket = await waiting(make(approved(spy)))
+    runtime = make(approved(spy))
+    await leave_decision(runtime.store, Decision(ticket.id, mode="replay", principal_id="ann"), 1)
+    with pytest.raises(TicketClosed, match=r"answered before \(approved by ann .* nothing was changed"):
+        await runtime.reassign(ticket.id, "bob")
+    assert await runtime.store.ticket(ticket.id) == ticket
+    assert list(await runtime.decisions(ticket.id)) == []
+    await runtime.close()
 
 
 async def test_repeating_a_reassignment_is_making_it_once(make: Make, spy: Spy) -> None:

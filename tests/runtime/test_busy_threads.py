@@ -30,7 +30,7 @@ from wakeful import (
     Runtime,
     call,
 )
-from wakeful.errors import ThreadBusy, UsageError
+from wakeful.errors import InputRetracted, ThreadBusy, UsageError
 from wakeful.types.runs import Cancelled, NaturalEnd
 
 
@@ -185,6 +185,23 @@ async def test_a_queued_request_whose_caller_gave_up_runs_and_is_there_for_who_r
     assert (again.text, again.run_id) == ("you said two", calls[1].result().run_id)
     assert await said(runtime) == ["one", "two"]
     await assert_settled(runtime, "t")
+
+
+async def test_a_started_run_that_is_cancelled_before_its_turn_is_no_failure(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    hold = Hold()
+    runtime = echoing(hold)
+    first = await busy(runtime, hold)
+    handle = await runtime.start("agent", "two", thread="t")
+    assert await soon(handle.cancel())
+    with pytest.raises(InputRetracted):
+        await soon(handle.result())
+    hold.released.set()
+    assert (await soon(first)).text == "you said one"
+    assert await said(runtime) == ["one"]
+    await runtime.close()
+    assert caplog.records == []
 
 
 async def test_a_queued_run_that_has_its_turn_is_cancelled_with_its_caller() -> None:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
 from .. import __version__
 from ..errors import UsageError
+from ..runtime import Runtime
 from ..types.codec import encode
 from ..types.events import AnyEvent
 from ..types.ids import new_id
 from ._chat import Chat, choose_agent
 from ._decide import ask_terminal
 from ._dispatches import dispatches_app
-from ._exit import exit_code, reported
+from ._exit import ExitCode, exit_code, reported
 from ._messages import messages_app
 from ._models import models_app
 from ._plain import PLAIN, runtime_for
@@ -27,6 +29,7 @@ from ._store import store_app
 from ._tickets import tickets_app
 from ._top import top
 from ._up import up
+from ._waiting import WITHDRAWN, explain_queued, explain_waiting
 from ._worker import worker
 
 __all__ = ["app"]
@@ -102,10 +105,13 @@ def run(
                 f'wakeful run {shlex.quote(target or "app:runtime")} AGENT "Hello" (agents: {known})'
             )
         show = _print_json if json else renderer.show
-        with Session(runtime, show, lambda: _cancelling(renderer)) as session:
+        with _session(runtime, renderer, show) as session:
             turn = session.prompt(agent, prompt, thread)
-        if not json and turn.finish is not None and turn.finish.status == "waiting":
-            _explain_waiting(renderer, turn, target or "app:runtime")
+        if not json and turn.waiting is not None:
+            explain_waiting(renderer, turn, target or "app:runtime")
+    if turn.withdrawn:
+        renderer.status("cancelled", WITHDRAWN)
+        raise typer.Exit(ExitCode.CANCELLED)
     raise typer.Exit(exit_code(turn.finish))
 
 
@@ -122,7 +128,7 @@ def chat(
     renderer = Renderer()
     with reported(renderer):
         runtime = runtime_for(target, model)
-        with Session(runtime, renderer.show, lambda: _cancelling(renderer)) as session:
+        with _session(runtime, renderer, renderer.show) as session:
             last = session.last_run(thread) if thread is not None else None
             chosen = choose_agent(runtime, agent, None if last is None else last.agent_id)
             Chat(session, renderer, ask_terminal, chosen, thread or new_id()).run()
@@ -133,19 +139,10 @@ def _print_json(event: AnyEvent) -> None:
     sys.stdout.buffer.flush()
 
 
-def _cancelling(renderer: Renderer) -> None:
-    renderer.interrupted()
-    renderer.warn("cancelling the run; ctrl-C again leaves at once")
+def _session(runtime: Runtime, renderer: Renderer, show: Callable[[AnyEvent], None]) -> Session:
+    def cancelling(turn: Turn) -> None:
+        does = "cancelling the run" if turn.behind is None else "taking the prompt back"
+        renderer.interrupted()
+        renderer.warn(f"{does}; ctrl-C again leaves at once")
 
-
-def _explain_waiting(renderer: Renderer, turn: Turn, target: str) -> None:
-    """What the run waits for, and how to answer from a shell or a program."""
-    renderer.line(f"run {turn.run_id} is waiting", "bold")
-    for ticket in turn.tickets:
-        renderer.ticket(ticket)
-    if turn.tickets:
-        renderer.note(f"answer with: wakeful chat {shlex.quote(target)} --thread {shlex.quote(turn.thread_id)}")
-        ticket_id = turn.tickets[0].id
-        renderer.note(f"or with: wakeful tickets approve {shlex.quote(target)} {ticket_id}")
-        renderer.note(f'or from Python: await runtime.answer("{ticket_id}", Decision("{ticket_id}"))')
-        renderer.note("(a runtime that keeps its threads in memory has forgotten the run by then)")
+    return Session(runtime, show, lambda behind: explain_queued(renderer, behind), cancelling)

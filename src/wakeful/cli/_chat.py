@@ -7,6 +7,7 @@ from ..runtime import Runtime
 from ._decide import Ask, decide
 from ._render import Renderer
 from ._session import Session, Turn
+from ._waiting import WITHDRAWN, outlook
 
 __all__ = ["Chat", "choose_agent"]
 
@@ -76,8 +77,10 @@ class Chat:
         except KeyboardInterrupt:
             self._interrupted("left for later")
         self._agent = turn.agent_id or self._agent
-        if turn.finish is not None and turn.finish.status == "waiting":
-            self._renderer.note("the run goes on waiting; a new prompt takes its place")
+        if turn.withdrawn:
+            self._renderer.status("cancelled", WITHDRAWN)
+        elif turn.waiting is not None:
+            self._renderer.note(outlook(turn, turn.waiting))
 
     def _interrupted(self, hint: str) -> None:
         self._renderer.interrupted()

@@ -13,12 +13,13 @@ from ..errors import UsageError
 from ..types.tickets import Decision, Ticket
 from ._render import Renderer
 
-__all__ = ["Ask", "ask_terminal", "decide", "decider", "read_value"]
+__all__ = ["Ask", "ask_terminal", "asks_value", "decide", "decider", "read_value", "ways"]
 
 Ask = Callable[[str, str], str]
 """Asks for a line: a label, and text that the line begins with where the terminal can do that."""
 
 _LATER = "later"
+_COMMANDS = {"replay": "approve", "result": "result VALUE", "arguments": "edit JSON"}
 
 
 def decide(ticket: Ticket, ask: Ask, renderer: Renderer) -> Decision | None:
@@ -86,6 +87,19 @@ def _arguments(ticket: Ticket, ask: Ask, renderer: Renderer) -> dict[str, Any]:
             return msgspec.json.decode(said, type=dict[str, Any])
         except msgspec.DecodeError as error:
             renderer.error(f"the new arguments are a JSON object, such as {{...}}: {error}")
+
+
+def asks_value(ticket: Ticket) -> bool:
+    """Whether a ticket asks for a value, and not whether a call may run or what became of it."""
+    if ticket.asked_by == "unknown":
+        return False
+    return ticket.asked_by in ("tool", "client") or ticket.accepts[0] != "replay" or ticket.schema is not None
+
+
+def ways(ticket: Ticket) -> list[str]:
+    """The commands of `wakeful tickets` that a ticket takes, the one that it asks for first; `deny` besides."""
+    found = [_COMMANDS[mode] for mode in ticket.accepts]
+    return ["answer VALUE", *found[1:]] if asks_value(ticket) else found
 
 
 def read_value(said: str, schema: dict[str, Any] | None) -> Any:

@@ -104,6 +104,10 @@ class Renderer:
         """Print an error to stderr."""
         self._to_err("error", text, "bold red")
 
+    def status(self, label: str, text: str) -> None:
+        """Print to stderr how it stands with a prompt."""
+        self._to_err(label, text, "yellow")
+
     def ticket(self, ticket: Ticket) -> None:
         """Print a question in full: whoever answers it must see all of it."""
         self.line(f"? {ticket.message}", "bold yellow")

@@ -12,9 +12,10 @@ from contextlib import aclosing, contextmanager
 from types import TracebackType
 from typing import Any, NoReturn, cast
 
+from ..errors import InputRetracted
 from ..runtime import Runtime
 from ..types.events import AnyEvent, RunFinish
-from ..types.runs import RunRecord
+from ..types.runs import RunRecord, Waiting
 from ..types.tickets import Decision, Ticket
 from ._exit import ExitCode
 from ._loop import LoopThread
@@ -30,9 +31,13 @@ class Turn:
         self.thread_id = ""
         self.agent_id = ""
         self.finish: RunFinish | None = None
+        # The run that the prompt waits behind; whether ctrl-C was pressed, and the prompt taken back by that.
+        self.behind: RunRecord | None = None
+        self.cancelled = self.withdrawn = False
         self.opened = asyncio.Event()
         self.finished = asyncio.Event()
-        # The questions that the run and those below it wait on.
+        # What the run waits for, and the questions that it and those below it wait on.
+        self.waiting: Waiting | None = None
         self.tickets: tuple[Ticket, ...] = ()
 
     def see(self, event: AnyEvent) -> None:
@@ -40,6 +45,7 @@ class Turn:
         if event.run.depth:
             return
         self.run_id, self.thread_id, self.agent_id = event.run_id, event.thread_id, event.run.agent_id
+        self.behind = None
         self.opened.set()
         match event:
             case RunFinish():
@@ -50,11 +56,19 @@ class Turn:
 
 
 class Session:
-    """A runtime on a loop thread. `show` gets every event; `cancelling` is called once when ctrl-C is pressed."""
+    """A runtime on a loop thread. `show` gets every event, `queued` the run that a prompt has to wait behind;
+    `cancelling` is called once when ctrl-C is pressed."""
 
-    def __init__(self, runtime: Runtime, show: Callable[[AnyEvent], None], cancelling: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        show: Callable[[AnyEvent], None],
+        queued: Callable[[RunRecord], None],
+        cancelling: Callable[[Turn], None],
+    ) -> None:
         self._runtime = runtime
         self._show = show
+        self._queued = queued
         self._cancelling = cancelling
         self._loop = LoopThread()
 
@@ -103,24 +117,58 @@ class Session:
             self._loop.start(work).result()
 
     async def _cancel(self, turn: Turn) -> None:
-        self._cancelling()
+        self._cancelling(turn)
+        turn.cancelled = True
         await turn.opened.wait()
         await self._runtime.cancel(turn.run_id, "cancelled from the terminal")
 
     async def _prompt(self, turn: Turn, agent: str, text: str, thread: str | None) -> None:
+        if thread is not None and await self._open_run(thread) is not None:
+            turn.thread_id = thread
+            after = await self._runtime.store.head(thread)
+            await self._follow(turn, after, self._take_turn(turn, agent, text))
+            return
         async with aclosing(_closable(self._runtime.stream(agent, text, thread=thread))) as events:
             async for event in events:
                 turn.see(event)
                 self._show(event)
         await self._ask(turn)
 
+    async def _take_turn(self, turn: Turn, agent: str, text: str) -> None:
+        """Give a thread whose run is open a prompt: it takes that run's place, joins it, or waits behind it."""
+        handle = await self._runtime.start(agent, text, thread=turn.thread_id)
+        turn.run_id, turn.agent_id = handle.run_id, agent
+        if any(one.id == handle.run_id for one in await self._runtime.pending(turn.thread_id)):
+            turn.behind = await self._open_run(turn.thread_id)
+        if turn.behind is not None:
+            self._queued(turn.behind)
+        turn.opened.set()
+        try:
+            await handle.result()
+        except InputRetracted:
+            if not turn.cancelled:
+                raise
+            turn.withdrawn = True
+
+    async def _open_run(self, thread: str) -> RunRecord | None:
+        runs = await self._runtime.list_runs(thread=thread, limit=1)
+        return next((run for run in runs if run.status != "done"), None)
+
     async def _answer(self, turn: Turn, decision: Decision) -> None:
-        after = turn.finish.seq if turn.finish is not None else 0
+        async def resume() -> None:
+            await self._runtime.resume(turn.run_id, decision)
+
+        await self._follow(turn, turn.finish.seq if turn.finish is not None else 0, resume())
+
+    async def _follow(self, turn: Turn, after: int, work: Coroutine[Any, Any, None]) -> None:
+        """Show what comes of some work on the turn's thread, behind a place in its log."""
         # The reader is started first, so that it listens before the run goes on.
         reader = asyncio.create_task(self._read(turn, after))
         try:
-            result = await self._runtime.resume(turn.run_id, decision)
-            turn.tickets = result.tickets
+            await work
+            if turn.withdrawn:
+                return
+            await self._ask(turn)
             # A run below it may have been answered, and ask again: then this one has said nothing.
             last = await self._last_finish(turn, after)
             while last and (turn.finish is None or turn.finish.seq < last) and not reader.done():
@@ -138,13 +186,14 @@ class Session:
 
     async def _ask(self, turn: Turn) -> None:
         """Find out what the run waits for."""
-        if turn.finish is not None and turn.finish.status == "waiting":
-            turn.tickets = (await self._runtime.result(turn.run_id)).tickets
+        turn.waiting = (await self._runtime.get_run(turn.run_id)).waiting
+        turn.tickets = () if turn.waiting is None else (await self._runtime.result(turn.run_id)).tickets
 
     async def _read(self, turn: Turn, after: int) -> None:
         """Show what happens on the thread behind a place in its log."""
         async with aclosing(_closable(self._runtime.events(turn.thread_id, after=after))) as events:
             async for event in events:
+                await turn.opened.wait()
                 if event.run.root_run_id == turn.run_id:
                     turn.see(event)
                     self._show(event)

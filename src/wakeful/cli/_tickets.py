@@ -9,14 +9,14 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from ..dispatch import RunResult, leave_decision, unanswered
+from ..dispatch import RunResult, leave_decision, left_answers
 from ..errors import UnknownTicket, UsageError
 from ..runtime import Runtime
 from ..types.codec import encode
 from ..types.ids import now_ms
 from ..types.runs import Principal
 from ..types.tickets import Answer, Decision, Ticket
-from ._decide import decider, read_value
+from ._decide import asks_value, decider, read_value, ways
 from ._exit import exit_code, reported
 from ._places import PLACE, Json, Place, Tenant, ask, is_target, runtime_of, show, with_runtime
 from ._render import Renderer
@@ -63,31 +63,36 @@ def list_(
     """List tickets, oldest first: id, status, who has it, its deadline, the tool, the question."""
     wanted = None if status is Status.all else status.value
 
-    async def look(runtime: Runtime) -> Sequence[Ticket]:
+    async def look(runtime: Runtime) -> tuple[Sequence[Ticket], dict[str, Decision]]:
         found = await runtime.tickets(
             run, thread=thread, status=wanted, assignee=assignee, after=after, limit=limit
         )
-        return await unanswered(runtime.store, found) if status is Status.open else found
+        return found, await left_answers(runtime.store, found)
 
     renderer = Renderer()
-    for ticket in ask(place, tenant, look):
-        if json:
-            typer.echo(encode(ticket))
+    tickets, answers = ask(place, tenant, look)
+    for ticket in tickets:
+        left = answers.get(ticket.id)
+        if left is not None and status is Status.open:
             continue
-        by = "-" if ticket.deadline is None else time_text(ticket.deadline)
-        words = [ticket.id, f"{ticket.status:<10}", f"{ticket.assignee or '-':<12}", f"{by:<20}", ticket.tool]
-        renderer.line("  ".join([*words, one_line(ticket.message, 80)]).rstrip())
+        if json:
+            typer.echo(encode(ticket if left is None else {**msgspec.to_builtins(ticket), "left": left}))
+        else:
+            renderer.line(_row(ticket, left))
 
 
 @tickets_app.command(name="show")
 def show_(place: Place, ticket_id: TicketId, tenant: Tenant = None, json: Json = False) -> None:
     """Show a ticket in full, and who decided what about it."""
 
-    async def look(runtime: Runtime) -> tuple[Ticket, list[Decision]]:
-        return await _find(runtime, ticket_id), list(await runtime.decisions(ticket_id))
+    async def look(runtime: Runtime) -> tuple[Ticket, list[Decision], Decision | None]:
+        ticket = await _find(runtime, ticket_id)
+        left = await left_answers(runtime.store, [ticket])
+        return ticket, list(await runtime.decisions(ticket_id)), left.get(ticket_id)
 
-    ticket, decisions = ask(place, tenant, look)
-    show(json, {"ticket": ticket, "decisions": decisions}, "\n".join(_page(ticket, decisions)))
+    ticket, decisions, left = ask(place, tenant, look)
+    found = {"ticket": ticket, "decisions": decisions, "left": left}
+    show(json, found, "\n".join(_page(ticket, decisions, left)))
 
 
 @tickets_app.command()
@@ -154,7 +159,8 @@ def edit(
     tenant: Tenant = None,
     json: Json = False,
 ) -> None:
-    """Run the call with other arguments."""
+    """Run the call with other arguments. Left for whoever runs it, they are checked there: if they don't fit, the
+    ticket stays open and says why."""
     _answer(place, ticket_id, lambda ticket: ticket.edit(_object(arguments)), reason, who, tenant, json)
 
 
@@ -203,11 +209,8 @@ def _answer(
     with reported(Renderer()):
         done = with_runtime(runtime_of(place), tenant, give)
     if isinstance(done, Ticket):
-        show(
-            json,
-            {"ticket": done.id, "left": True},
-            f"the answer to {done.id} is left for whoever runs {done.tool}",
-        )
+        text = f"the answer to {done.id} is left for whoever runs {done.tool}"
+        show(json, {"ticket": done.id, "left": True}, text)
         return
     renderer = Renderer()
     if json:
@@ -221,22 +224,16 @@ def _answer(
     raise typer.Exit(exit_code(done))
 
 
-_COMMANDS = {"replay": "approve", "result": "result VALUE", "arguments": "edit JSON"}
-
-
 def _check_verb(ticket: Ticket, decision: Decision) -> None:
     """Refuse what a ticket doesn't take, and say it in this command's words."""
     if decision.verdict == "deny":
         return
-    asks_value = ticket.asked_by in ("tool", "client") or ticket.accepts[0] != "replay"
-    fits = decision.mode in ticket.accepts if decision.mode is not None else asks_value
+    fits = decision.mode in ticket.accepts if decision.mode is not None else asks_value(ticket)
     if fits or ticket.status != "open" or (decision.mode is None and ticket.asked_by == "remote"):
         return
-    ways = ["answer VALUE"] if asks_value else []
-    ways += [_COMMANDS[mode] for mode in ticket.accepts if not (asks_value and mode == ticket.accepts[0])]
     raise UsageError(
         f"ticket {ticket.id} for {ticket.tool} isn't answered like that: use `wakeful tickets` with "
-        f"{', '.join(ways)} or deny"
+        f"{', '.join(ways(ticket))} or deny"
     )
 
 
@@ -261,7 +258,14 @@ def _object(said: str) -> dict[str, Any]:
         raise UsageError(f"the new arguments are a JSON object, such as {{...}}: {error}") from error
 
 
-def _page(ticket: Ticket, decisions: list[Decision]) -> list[str]:
+def _row(ticket: Ticket, left: Decision | None) -> str:
+    by = "-" if ticket.deadline is None else time_text(ticket.deadline)
+    words = [ticket.id, f"{ticket.status:<10}", f"{ticket.assignee or '-':<12}", f"{by:<20}", ticket.tool]
+    words.append(one_line(ticket.message, 80))
+    return "  ".join(words if left is None else [*words, f"(left: {_said(left)})"]).rstrip()
+
+
+def _page(ticket: Ticket, decisions: list[Decision], left: Decision | None) -> list[str]:
     lines = [
         ticket.message,
         f"  ticket {ticket.id}, {ticket.status}, asked by {ticket.asked_by} at {time_text(ticket.created_at)}",
@@ -279,8 +283,24 @@ def _page(ticket: Ticket, decisions: list[Decision]) -> list[str]:
         if isinstance(given, Answer) and not ticket.escalate:
             then = f"is answered with {encode(given.value).decode()}"
         lines.append(f"  at {time_text(ticket.deadline)} it {then}")
-    for decision in decisions:
-        what = f"reassign to {decision.value}" if decision.verdict == "reassign" else decision.verdict
-        why = f": {decision.reason}" if decision.reason else ""
-        lines.append(f"  {time_text(decision.at)} {what} by {decision.principal_id or 'somebody'}{why}")
+    lines += [f"  {_said(decision)}" for decision in decisions]
+    if left is not None:
+        lines.append(f"  {_said(left)}; left for whoever runs {ticket.tool}, and not taken in yet")
     return lines
+
+
+def _said(decision: Decision) -> str:
+    """Who decided what, when and why."""
+    why = f": {one_line(decision.reason)}" if decision.reason else ""
+    return f"{time_text(decision.at)} {_what(decision)} by {decision.principal_id or 'somebody'}{why}"
+
+
+def _what(decision: Decision) -> str:
+    if decision.verdict == "reassign":
+        return f"reassign to {decision.value}"
+    if decision.verdict == "approve" and decision.mode == "arguments":
+        return f"edit {arguments_text(decision.value)}"
+    if decision.verdict == "approve" and (decision.mode == "result" or decision.value is not None):
+        verb = "result" if decision.mode == "result" else "answer"
+        return f"{verb} {one_line(encode(decision.value).decode())}"
+    return decision.verdict

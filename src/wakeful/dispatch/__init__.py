@@ -28,6 +28,6 @@ from ._schedules import remove_schedule as remove_schedule
 from ._schedules import schedules as schedules
 from ._signals import Signals as Signals
 from ._tickets import leave_decision as leave_decision
+from ._tickets import left_answers as left_answers
 from ._tickets import reassign as reassign
-from ._tickets import unanswered as unanswered
 from ._trees import threads_below as threads_below

@@ -16,6 +16,7 @@ from ..bus import LocalBus
 from ..errors import (
     CannotResume,
     Conflict,
+    InputRetracted,
     Overloaded,
     Repeated,
     RuntimeClosed,
@@ -485,7 +486,7 @@ class Dispatcher:
     def _untrack(self, task: asyncio.Task[Any]) -> None:
         self.tasks.discard(task)
         error = None if task.cancelled() else task.exception()
-        if error is not None and not isinstance(error, RuntimeClosed):
+        if error is not None and not isinstance(error, RuntimeClosed | InputRetracted):
             report(_log, error, "a run in the background failed")
 
     def stop(self) -> None:

@@ -15,7 +15,15 @@ from ..types.tickets import Decision, Ticket
 from ._local import Dispatcher
 from ._trees import POLL
 
-__all__ = ["check_pending", "closed_error", "find_ticket", "item_for", "leave_decision", "reassign", "unanswered"]
+__all__ = [
+    "check_pending",
+    "closed_error",
+    "find_ticket",
+    "item_for",
+    "leave_decision",
+    "left_answers",
+    "reassign",
+]
 
 
 async def find_ticket(store: Store, ticket_id: str) -> Ticket:
@@ -65,14 +73,14 @@ def _pending(inbox: Sequence[InboxItem]) -> Iterable[Decision]:
     return [i.decision for i in inbox if i.decision is not None and i.decision.verdict != "reassign"]
 
 
-async def unanswered(store: Store, tickets: Iterable[Ticket]) -> list[Ticket]:
-    """Those of some open tickets that nobody has left an answer for."""
-    found = list(tickets)
-    left: set[str] = set()
-    for thread_id in dict.fromkeys([ticket.thread_id for ticket in found]):
+async def left_answers(store: Store, tickets: Iterable[Ticket]) -> dict[str, Decision]:
+    """The answers to some open tickets that were left for whoever runs, and that no run has taken in yet; by the
+    ticket's id."""
+    left: dict[str, Decision] = {}
+    for thread_id in dict.fromkeys([ticket.thread_id for ticket in tickets if ticket.status == "open"]):
         stored = await store.load(thread_id)
-        left.update([decision.ticket_id for decision in _pending(() if stored is None else stored.inbox)])
-    return [ticket for ticket in found if ticket.id not in left]
+        left.update({one.ticket_id: one for one in _pending(() if stored is None else stored.inbox)})
+    return left
 
 
 async def leave_decision(store: Store, decision: Decision, now: int) -> Ticket:
@@ -107,6 +115,8 @@ async def reassign(dispatch: Dispatcher, decision: Decision) -> Ticket:
         run = None if stored is None else stored.run
         if ticket.status != "open" or stored is None or run is None:
             raise await closed_error(store, ticket)
+        if not told:
+            check_pending(stored, ticket, decision)
         decision = replace(decision, asked_by=ticket.asked_by, at=decision.at or now)
         if stored.thread.claimed:
             if not told:

@@ -34,8 +34,10 @@ from ._tasks import cancel_item, report_of
 __all__ = [
     "Change",
     "answered",
+    "asked_again",
     "check_value",
     "closed",
+    "edit_fault",
     "finished",
     "interrupted_reply",
     "match_decision",
@@ -141,6 +143,18 @@ def answered(call: Call, ticket: Ticket, decision: Decision, run: Identity, now:
     return replace(change, log=(resumed, *change.log), ticket=done)
 
 
+_REFUSED = "The answer was refused: "
+
+
+def asked_again(call: Call, ticket: Ticket, why: str, run: Identity, now: int) -> Change:
+    """An answer doesn't fit: the ticket stays open, and its question says what was wrong with the last one."""
+    question = ticket.message
+    if question.startswith(_REFUSED):
+        question = question.partition("\n")[2]
+    asked = replace(ticket, message=f"{_REFUSED}{' '.join(why.split())}\n{question}".rstrip())
+    return Change(call, (ToolCallSuspended(run, 0, now, call.id, call.name, asked),), ticket=asked)
+
+
 def _denied(call: Call, decision: Decision) -> ToolReply:
     why = f": {decision.reason}" if decision.reason else ""
     return error_reply(call.id, call.name, "denied", f"{call.name} was denied{why}. It did not run.")
@@ -184,9 +198,17 @@ def closed(
 
 _HOW: dict[ResumeMode, str] = {
     "replay": "ticket.approve()",
-    "result": "ticket.answer(value)",
+    "result": "ticket.result(value)",
     "arguments": "ticket.edit(arguments)",
 }
+
+
+def _ways(ticket: Ticket) -> str:
+    """How a ticket is answered from Python: a question for a value with that value."""
+    first = ticket.accepts[0]
+    asks_value = ticket.asked_by in ("tool", "client") or ticket.schema is not None
+    ways = ["ticket.answer(value)" if asks_value and mode == first else _HOW[mode] for mode in ticket.accepts]
+    return " or ".join(ways)
 
 
 def unknown_ticket(ticket_id: str, open_ones: Iterable[Ticket]) -> UnknownTicket:
@@ -225,7 +247,7 @@ def match_decision(
     if decision.verdict == "approve" and (decision.mode or ticket.accepts[0]) not in ticket.accepts:
         raise InvalidDecision(
             f"ticket {ticket.id} for {ticket.tool} takes {' or '.join(ticket.accepts)}, not {decision.mode}; "
-            f"use {' or '.join(_HOW[mode] for mode in ticket.accepts)}"
+            f"use {_ways(ticket)}"
         )
     if decision.mode == "arguments" and not isinstance(decision.value, dict):
         raise InvalidDecision(f"new arguments for {ticket.tool} must be an object, not {decision.value!r}")
@@ -258,14 +280,27 @@ def check_value(tool: Tool | None, ticket: Ticket, decision: Decision) -> Decisi
                 f"it has {len(data):,} bytes; the limit is {MAX_MESSAGE_BYTES:,}: give a part, or a link"
             )
         value = msgspec.json.decode(data)
-        if mode == "arguments" and tool is not None:
-            tool.bind(value)
-    except (ToolError, TypeError, ValueError, RecursionError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise InvalidDecision(f"{about}: {error}") from error
+    fault = edit_fault(tool, ticket, replace(decision, value=value))
     schema = ticket.schema if mode == ticket.accepts[0] else None
-    if schema is not None and (fault := value_fault(value, schema)) is not None:
+    if fault is None and schema is not None:
+        fault = value_fault(value, schema)
+    if fault is not None:
         raise InvalidDecision(f"{about}: {fault}")
     return replace(decision, value=value)
+
+
+def edit_fault(tool: Tool | None, ticket: Ticket, decision: Decision) -> str | None:
+    """What is wrong with the new arguments that a decision gives a tool, or None."""
+    mode = decision.mode or ticket.accepts[0]
+    if tool is None or decision.verdict != "approve" or mode != "arguments":
+        return None
+    try:
+        tool.bind(decision.value)
+    except (ToolError, TypeError, ValueError, RecursionError) as error:
+        return str(error)
+    return None
 
 
 def supersede(draft: Draft, stored: ThreadView, run: RunRecord, now: int) -> list[Message | Event]:

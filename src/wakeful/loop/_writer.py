@@ -17,7 +17,7 @@ from ..types.messages import Message, Producer, user_message
 from ..types.runs import BehaviourRequested, Identity, RunRecord, TaskRecord
 from ..types.tickets import Decision, Ticket
 from ._draft import Draft
-from ._ledger import Change, answered, reassigned
+from ._ledger import Change, answered, asked_again, edit_fault, reassigned
 from ._moves import RunView
 from ._tasks import stop_task
 
@@ -140,9 +140,17 @@ class Writer:
         return all(item.id in self.taken for item in items)
 
     def answer(self, item: InboxItem) -> None:
-        """Take a decision in."""
-        if item.decision is not None:
-            self.decide(item.decision)
+        """Take a decision in. Whoever left it may not have had the tool at hand: new arguments that don't fit it
+        are refused, and the question stays open."""
+        decision = item.decision
+        if decision is None:
+            return
+        ticket = self.view.tickets.get(decision.ticket_id)
+        fault = None if ticket is None else edit_fault(self.agent.tools.get(ticket.tool), ticket, decision)
+        if ticket is not None and fault is not None:
+            self.change(asked_again(self.view.calls[ticket.call_id], ticket, fault, self.identity, self.now))
+        else:
+            self.decide(decision)
 
     def decide(self, decision: Decision) -> None:
         """Apply a decision to its call; one whose ticket is closed by now changes nothing."""
