@@ -199,8 +199,8 @@ class Renderer:
                 self._to_err("blocked", reason, "red")
             case Cancelled(reason):
                 self._to_err("cancelled", reason, "yellow")
-            case Failed(error, message):
-                self.error(f"{error}: {message}")
+            case Failed() as failed:
+                self.error(failed.text)
             case _:
                 pass
 

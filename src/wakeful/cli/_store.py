@@ -106,7 +106,9 @@ def prune(
     runs_kept: Annotated[str, typer.Option(metavar="COUNT", help="Newest runs to keep in a thread.")] = "all",
     children: Annotated[str, typer.Option(metavar="AGE", help="Threads of delegated runs.")] = "30d",
     threads: Annotated[str, typer.Option(metavar="AGE", help="Threads that nothing waits on.")] = "never",
-    threads_kept: Annotated[str, typer.Option(metavar="COUNT", help="Newest threads to keep.")] = "all",
+    threads_kept: Annotated[
+        str, typer.Option(metavar="COUNT", help="Threads to keep, those that were active last.")
+    ] = "all",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how much would be removed.")] = False,
     tenant: Tenant = None,
     json: Json = False,
