@@ -184,21 +184,28 @@ def _watch_sqlite(reaper: _Reaper) -> None:
 def _watch_postgres(reaper: _Reaper) -> None:
     from ..stores import _groups, _postgres
 
-    submit, write = _groups.Groups.submit, _groups.Groups._write  # pyright: ignore[reportPrivateUsage]
+    kind: Any = _groups.Groups
+    wait, write, write_alone = kind._wait, kind._write, kind._write_alone
     doomed: list[Commit] = []
 
     def watched(groups: Any, tenant: str, packer: Any, commit: Commit) -> Any:
         if reaper.dooms(commit):
             doomed.append(commit)
-        return submit(groups, tenant, packer, commit)
+        return wait(groups, tenant, packer, commit)
 
-    async def sent(groups: Any, batch: list[Any]) -> None:
+    def send(groups: Any, batch: list[Any]) -> None:
         if any(waiting.commit is commit for waiting in batch for commit in doomed):
             groups._connections = _LastWords(groups._connections, reaper)
+
+    async def sent(groups: Any, batch: list[Any]) -> None:
+        send(groups, batch)
         await write(groups, batch)
 
-    _groups.Groups.submit = watched  # type: ignore[method-assign]
-    _groups.Groups._write = sent  # type: ignore[method-assign] # pyright: ignore[reportPrivateUsage]
+    async def sent_alone(groups: Any, waiting: Any) -> Any:
+        send(groups, [waiting])
+        return await write_alone(groups, waiting)
+
+    kind._wait, kind._write, kind._write_alone = watched, sent, sent_alone
     _postgres.PostgresStore.commit = reaper.around(_postgres.PostgresStore.commit)  # type: ignore[method-assign]
 
 
