@@ -80,7 +80,7 @@ class PartialAnswer:
         self._catch_up()
         if self.left_at is not None:
             if piece.offset:
-                self._early.append(cast(_Piece, piece))
+                self._keep(cast(_Piece, piece))
                 return
             yield self._reset(piece.run, piece.seq, piece.at, piece.message_id)
         answer = (piece.message_id, piece.attempt)
@@ -162,12 +162,15 @@ class PartialAnswer:
         place = _place(piece)
         shown = self._shown.get(place, 0)
         if piece.offset > shown:
-            if len(self._early) < MAX_EARLY:
-                self._early.append(piece)
+            self._keep(piece)
         elif piece.offset + len(piece.delta) > shown:
             self._shown[place] = piece.offset + len(piece.delta)
             left = piece.delta[shown - piece.offset :]
             yield piece if piece.offset == shown else replace(piece, offset=shown, delta=left)
+
+    def _keep(self, piece: _Piece) -> None:
+        if len(self._early) < MAX_EARLY:
+            self._early.append(piece)
 
     def _again(self) -> Iterator[AnyEvent]:
         early, self._early = self._early, []
