@@ -13,7 +13,7 @@ from ..errors import UsageError
 from ..types.tickets import Decision, Ticket
 from ._render import Renderer
 
-__all__ = ["Ask", "ask_terminal", "asks_value", "decide", "decider", "read_value", "ways"]
+__all__ = ["Ask", "ask_terminal", "decide", "decider", "read_value", "ways"]
 
 Ask = Callable[[str, str], str]
 """Asks for a line: a label, and text that the line begins with where the terminal can do that."""
@@ -89,17 +89,10 @@ def _arguments(ticket: Ticket, ask: Ask, renderer: Renderer) -> dict[str, Any]:
             renderer.error(f"the new arguments are a JSON object, such as {{...}}: {error}")
 
 
-def asks_value(ticket: Ticket) -> bool:
-    """Whether a ticket asks for a value, and not whether a call may run or what became of it."""
-    if ticket.asked_by == "unknown":
-        return False
-    return ticket.asked_by in ("tool", "client") or ticket.accepts[0] != "replay" or ticket.schema is not None
-
-
 def ways(ticket: Ticket) -> list[str]:
     """The commands of `wakeful tickets` that a ticket takes, the one that it asks for first; `deny` besides."""
     found = [_COMMANDS[mode] for mode in ticket.accepts]
-    return ["answer VALUE", *found[1:]] if asks_value(ticket) else found
+    return ["answer VALUE", *found[1:]] if ticket.asks_value else found
 
 
 def read_value(said: str, schema: dict[str, Any] | None) -> Any:

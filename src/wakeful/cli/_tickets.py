@@ -16,7 +16,7 @@ from ..types.codec import encode
 from ..types.ids import now_ms
 from ..types.runs import Principal
 from ..types.tickets import Answer, Decision, Ticket
-from ._decide import asks_value, decider, read_value, ways
+from ._decide import decider, read_value, ways
 from ._exit import exit_code, reported
 from ._places import PLACE, Json, Place, Tenant, ask, is_target, runtime_of, show, with_runtime
 from ._render import Renderer
@@ -228,7 +228,7 @@ def _check_verb(ticket: Ticket, decision: Decision) -> None:
     """Refuse what a ticket doesn't take, and say it in this command's words."""
     if decision.verdict == "deny":
         return
-    fits = decision.mode in ticket.accepts if decision.mode is not None else asks_value(ticket)
+    fits = decision.mode in ticket.accepts if decision.mode is not None else ticket.asks_value
     if fits or ticket.status != "open" or (decision.mode is None and ticket.asked_by == "remote"):
         return
     raise UsageError(

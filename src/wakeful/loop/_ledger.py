@@ -206,8 +206,9 @@ _HOW: dict[ResumeMode, str] = {
 def _ways(ticket: Ticket) -> str:
     """How a ticket is answered from Python: a question for a value with that value."""
     first = ticket.accepts[0]
-    asks_value = ticket.asked_by in ("tool", "client") or ticket.schema is not None
-    ways = ["ticket.answer(value)" if asks_value and mode == first else _HOW[mode] for mode in ticket.accepts]
+    ways = [
+        "ticket.answer(value)" if ticket.asks_value and mode == first else _HOW[mode] for mode in ticket.accepts
+    ]
     return " or ".join(ways)
 
 

@@ -98,6 +98,13 @@ class Ticket(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     on_deadline: OnDeadline = "deny"
     escalate: tuple[Escalation, ...] = ()
 
+    @property
+    def asks_value(self) -> bool:
+        """Whether it asks for a value, and not whether a call may run or what became of it."""
+        if self.asked_by == "unknown":
+            return False
+        return self.asked_by in ("tool", "client") or self.accepts[0] != "replay" or self.schema is not None
+
     def approve(self, value: Any = None, *, reason: str = "") -> Decision:
         """Let the call go on as it is; the tool finds `value` in `ctx.decision`. A call of unknown outcome is
         run again."""
