@@ -1,4 +1,4 @@
-"""Rows of the log: what a commit has is read back as it was, from rows of this version and of older ones."""
+"""Rows: what a commit has of the log and of runs is read back as it was, also from rows of older versions."""
 
 from __future__ import annotations
 
@@ -10,20 +10,33 @@ from hypothesis import strategies as st
 
 from wakeful.errors import CorruptRow
 from wakeful.stores import Commit
-from wakeful.stores._rows import Entry, Packer, entries_of, event_of, followers_of
+from wakeful.stores._rows import Entry, Packer, entries_of, event_of, followers_of, run_body, run_of
+from wakeful.types.codec import encode
 from wakeful.types.content import Text, ToolCall, ToolReply
 from wakeful.types.events import (
     Event,
     Handoff,
     InferenceComplete,
     MessageAdded,
+    RunFinish,
+    RunStart,
     StepEnd,
     StepStart,
     ToolCallDone,
     ToolCallReady,
 )
 from wakeful.types.messages import Message
-from wakeful.types.runs import Identity, Usage
+from wakeful.types.runs import (
+    BackendEnd,
+    Cancelled,
+    Identity,
+    NaturalEnd,
+    Outcome,
+    Principal,
+    RunRecord,
+    Usage,
+    Waiting,
+)
 
 RUN = Identity("run", "thread", "agent", "run")
 PACKER = Packer(None)
@@ -82,6 +95,17 @@ events = st.one_of(
     st.builds(ToolCallDone, *who, names, names, outcomes, names, st.sampled_from([None, "failed"])),
     st.builds(InferenceComplete, *who, names, names, stops, usages, st.sampled_from([0, 7])),
     st.builds(Handoff, *who, names, names),
+    st.builds(RunStart, *who, st.sampled_from(["new", "recover"]), st.sampled_from([(), ("model",)])),
+    st.builds(
+        RunFinish,
+        *who,
+        st.sampled_from(["done", "waiting"]),
+        st.sampled_from([None, NaturalEnd(), Cancelled("enough")]),
+        st.sampled_from([None, Waiting("user_input", 1)]),
+        usages,
+        times,
+        st.sampled_from([None, BackendEnd("done")]),
+    ),
 )
 
 
@@ -112,6 +136,7 @@ STEP: list[Message | Event] = [
     RESULT,
     ToolCallDone(RUN, 0, 8, "c-1", "look", "error", "m-result", "failed"),
     StepEnd(RUN, 0, 8, 1),
+    RunFinish(RUN, 0, 8, "done", NaturalEnd(), steps=1),
     StepStart(RUN, 0, 9, 2),
 ]
 
@@ -120,7 +145,7 @@ def test_the_events_of_a_step_repeat_nothing_of_its_messages() -> None:
     rows = written(STEP)
     assert [row.kind for row in rows] == ["message", "message"]
     said = b"".join([row.more or b"" for row in rows])
-    for word in (b"m-answer", b"m-result", b"c-1", b"look", b"sky", b"step_end"):
+    for word in (b"m-answer", b"m-result", b"c-1", b"look", b"sky", b"step_end", b"natural_end"):
         assert word not in said
     assert read(rows) == as_read(STEP)
 
@@ -134,7 +159,9 @@ def test_what_earlier_versions_wrote_is_read() -> None:
     )
     result.more = (
         b'[["tool_call_done",0,null,{"call_id":"c-1","name":"look","outcome":"error","message_id":"m-result",'
-        b'"error":"failed"}],["step_end",0,null,{"step":1}],["step_start",1,null,{"step":2}]]'
+        b'"error":"failed"}],["step_end",0,null,{"step":1}],'
+        b'["run_finish",0,null,{"status":"done","termination":{"type":"natural_end"},"usage":{},"steps":1}],'
+        b'["step_start",1,null,{"step":2}]]'
     )
     assert read([answer, result]) == as_read(STEP)
 
@@ -164,3 +191,49 @@ def test_an_event_whose_message_is_another_one_is_named_and_not_guessed(
 def test_a_kind_that_no_version_has_a_number_for_is_refused() -> None:
     with pytest.raises(CorruptRow, match="kind 99"):
         followers_of(1, 7, b"[[99,0,null,1]]")
+
+
+def test_the_time_of_a_message_is_its_rows() -> None:
+    (row,) = written([ANSWER])
+    assert (row.at, b"created_at" in row.payload) == (7, False)
+    row.payload = encode(ANSWER)  # As earlier versions wrote it.
+    assert read([row]) == as_read([ANSWER])
+
+
+some = st.sampled_from(["a", "b", None])
+identities = st.builds(
+    Identity,
+    names,
+    names,
+    names,
+    names,
+    some,
+    some,
+    some,
+    st.sampled_from(["user", "subagent"]),
+    st.integers(0, 2),
+)
+runs = st.builds(
+    RunRecord,
+    identity=identities,
+    agent_id=names,
+    status=st.sampled_from(["created", "running", "waiting", "done"]),
+    stage=st.sampled_from(["between", "acting"]),
+    steps=st.integers(0, 2),
+    usage=usages,
+    outcome=st.sampled_from([None, Outcome(NaturalEnd())]),
+    principal=st.sampled_from([None, Principal("ada")]),
+    created_at=times,
+)
+
+
+@given(runs, st.booleans())
+def test_a_run_is_read_back_as_it_was(run: RunRecord, earlier: bool) -> None:
+    body = encode(run) if earlier else run_body(run)
+    assert run_of(run.thread_id, run.id, run.status, run.steps, body) == run
+
+
+def test_a_run_repeats_nothing_of_its_columns() -> None:
+    identity = Identity("r-1", "t-1", "agent", "r-1")
+    body = run_body(RunRecord(identity=identity, agent_id="agent", status="done", steps=41, created_at=7))
+    assert not [word for word in (b"r-1", b"t-1", b"done", b"41") if word in body]

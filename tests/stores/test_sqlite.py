@@ -349,7 +349,7 @@ async def test_a_message_that_cannot_be_read_is_named_and_other_threads_are_fine
 @pytest.mark.parametrize(
     ("table", "column", "where", "name"),
     [
-        ("runs", "payload", f"thread = {T1}", "run"),
+        ("runs", "payload", f"thread = {T1}", "run r-t1"),
         ("calls", "payload", "id = 'c-t1'", "call c-t1"),
         ("state", "payload", f"thread = {T1}", None),
         ("log", "payload", f"thread = {T1} AND seq = 2", "message 2"),

@@ -16,7 +16,7 @@ from ._pending import change_rows, check_pending
 from ._plain import PUT_LOG, Known, Place, Plain, log_row, plain_of, write_plain
 from ._protocol import Commit, Committed, InboxItem
 from ._relays import check_revision
-from ._rows import Packer, entries_of
+from ._rows import Packer, entries_of, run_body
 from ._rules import (
     IDLE_WAKES,
     answers,
@@ -245,7 +245,7 @@ def _put_run(write: Write, thread: ThreadRow, record: RunRecord, places: dict[st
     run_id, status = record.identity.run_id, record.status
     answer = places.get(record.answer_id or "")
     answer = 0 if answer is None else thread.head + answer
-    payload = bytearray(write.packer.pack(encode(record), write.blobs))
+    payload = bytearray(write.packer.pack(run_body(record), write.blobs))
     values = (record.steps, int(record.stage == "acting"), answer, record.finished_at or 0, payload)
     row = _known_run(write, thread, run_id)
     if row is None:

@@ -13,6 +13,7 @@ from ..types.tickets import Ticket, TicketStatus
 
 __all__ = [
     "COUNTED",
+    "RUN",
     "Backlog",
     "DeadSeen",
     "Overview",
@@ -200,10 +201,13 @@ ALL_DEAD = f"""
 SELECT NOW_MS, {_up_to("dispatches WHERE dead_at IS NOT NULL", "tenant, dead_at")}
 """
 
-RUNS = """
-SELECT r.thread, r.id, r.payload, (SELECT w.id FROM workers w WHERE w.id = t.claim AND w.until > NOW_MS)
-FROM runs r JOIN threads t ON t.no = r.thread
-WHERE r.tenant = ? AND r.status = ? ORDER BY r.id DESC LIMIT ?
+# What a run's record is made of.
+_RUN = "r.thread, (SELECT t.id FROM threads t WHERE t.no = r.thread), r.id, r.status, r.step, r.payload"
+RUN = f"SELECT {_RUN} FROM runs r"
+RUNS = f"""
+SELECT {_RUN},
+    (SELECT w.id FROM threads t JOIN workers w ON w.id = t.claim AND w.until > NOW_MS WHERE t.no = r.thread)
+FROM runs r WHERE r.tenant = ? AND r.status = ? ORDER BY r.id DESC LIMIT ?
 """
 
 _THREADS = """SELECT thread FROM
@@ -231,6 +235,9 @@ class SqlOverview:
         raise NotImplementedError
 
     async def _one(self, thread: int, payload: bytes, kind: type[T], name: str) -> T:
+        raise NotImplementedError
+
+    async def _record(self, row: tuple[Any, ...]) -> RunRecord:
         raise NotImplementedError
 
     async def tickets(
@@ -294,10 +301,7 @@ class SqlOverview:
 
     async def _open_runs(self, status: RunStatus, limit: int) -> list[RunSeen]:
         rows = await self._query(RUNS, self._tenant, status, limit)
-        return [
-            _run(await self._one(thread, payload, RunRecord, f"run {run_id}"), owner)
-            for thread, run_id, payload, owner in rows
-        ]
+        return [_run(await self._record(row[:6]), row[6]) for row in rows]
 
     async def _live_tasks(self, limit: int) -> tuple[TaskSeen, ...]:
         rows = await self._query(TASKS, self._tenant, limit, self._tenant, limit, limit)

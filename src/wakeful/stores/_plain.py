@@ -15,7 +15,7 @@ from ..types.codec import encode
 from ..types.ids import now_ms
 from ..types.runs import Call, RunRecord
 from ._protocol import Commit, Committed, Fence
-from ._rows import Entry, Packer, call_body, entries_of
+from ._rows import Entry, Packer, call_body, entries_of, run_body
 from ._rules import answers, going_on, wakes_of
 
 __all__ = [
@@ -137,7 +137,7 @@ def plain_of(tenant: str, packer: Packer, commit: Commit, known: Known) -> Plain
             return None
         calls.append(call_row(call, number, base, packer, places, blobs))
     answer = places.get(run.answer_id or "")
-    payload = bytearray(packer.pack(encode(run), blobs))
+    payload = bytearray(packer.pack(run_body(run), blobs))
     if blobs:
         return None
     row = (run.steps, int(run.stage == "acting"), 0 if answer is None else base + answer, payload, number)

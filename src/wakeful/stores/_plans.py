@@ -19,7 +19,7 @@ from ..types.runs import PRIORITY, RunRecord
 from ._pending import moved
 from ._protocol import Commit, Committed
 from ._relays import Relay
-from ._rows import Packer, call_body, entries_of
+from ._rows import Packer, call_body, entries_of, run_body
 from ._rules import answers, makes_thread, no_room, not_idle, root_of, wakes_of, writes
 
 __all__ = ["ESCAPE", "Plan", "escaped", "even", "outcome", "plan_of", "unescaped"]
@@ -292,7 +292,7 @@ class _Planner:
                     record.status,
                     record.steps,
                     int(record.stage == "acting"),
-                    self._pack(even(encode(record))),
+                    self._pack(even(run_body(record))),
                     wakes_of(record),
                     places.get(record.answer_id or ""),
                     record.finished_at,

@@ -12,9 +12,9 @@ from ..errors import CorruptRow
 from ..types.codec import decode
 from ..types.events import Event
 from ..types.messages import Message
-from ..types.runs import Call, Identity
+from ..types.runs import Call, Identity, RunRecord, RunStatus
 from ._protocol import InboxItem, ThreadRecord
-from ._rows import Packer, call_of, event_of, followers_of, message_of
+from ._rows import Packer, call_of, event_of, followers_of, message_of, run_of
 
 __all__ = ["Reader", "thread_of"]
 
@@ -43,8 +43,14 @@ class Reader:
     def json(self, data: bytes, kind: type[T], name: str) -> T:
         return self._try(name, lambda: decode(self._packer.unpack(data, self._blobs), kind))
 
-    def message(self, seq: int, data: bytes) -> Message:
-        return self._try(f"message {seq}", lambda: message_of(seq, self._packer.unpack(data, self._blobs)))
+    def run(self, thread_id: str, run_id: str, status: RunStatus, steps: int, data: bytes) -> RunRecord:
+        unpack = self._packer.unpack
+        return self._try(
+            f"run {run_id}", lambda: run_of(thread_id, run_id, status, steps, unpack(data, self._blobs))
+        )
+
+    def message(self, seq: int, at: int, data: bytes) -> Message:
+        return self._try(f"message {seq}", lambda: message_of(seq, at, self._packer.unpack(data, self._blobs)))
 
     def answer(self, seq: int, data: bytes | None) -> Message:
         return self._try(f"message {seq}", lambda: decode(data or b"", Message))

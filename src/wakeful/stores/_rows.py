@@ -1,9 +1,9 @@
 """Rows: what the tables hold of messages, events, runs and calls, and how these are read back from them.
 
-Events that come right after an entry, in the same commit and of the same run, lie in its row. An event leaves out
-what stands in columns, and what another row holds: the run's identity, a message's id and content, a call. Those
-of every step are written in few words, see `_words`. What is over 32 KiB lies in a blob of its own; the row holds
-its digest.
+Events that come right after an entry, in the same commit and of the same run, lie in its row. What stands in
+columns is left out, and what another row holds: of an event the run's identity, a message's id and content, a
+call. Events of every run and step are written in few words, see `_words`. What is over 32 KiB lies in a blob of
+its own; the row holds its digest.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any, Protocol, cast, get_args
 
 import msgspec
 from msgspec import Raw, Struct
-from msgspec.structs import astuple, replace
+from msgspec.structs import asdict, astuple, replace
 
 from ..errors import CorruptRow
 from ..types.codec import decode, encode
 from ..types.content import ToolCall, ToolReply
 from ..types.events import AnyEvent, Event, MessageAdded, ToolCallReady, UnknownEvent
 from ..types.messages import Message
-from ..types.runs import Call, Identity
+from ..types.runs import Call, Identity, RunRecord, RunStatus
 from ._protocol import Commit
 from ._words import NUMBERS, SPOKEN, Said, kind_of, whole
 
@@ -37,6 +37,8 @@ __all__ = [
     "event_of",
     "followers_of",
     "message_of",
+    "run_body",
+    "run_of",
 ]
 
 BLOB_BYTES = 32 * 1024
@@ -77,7 +79,9 @@ class Packer:
         return data if self._codec is None else self._code(data)
 
     def pack_message(self, message: Message, blobs: dict[str, bytes]) -> bytes:
-        """A message's payload: its large parts are blobs, each found again under its digest."""
+        """A message's payload: its time is a column, and its large parts are blobs, each found again under its
+        digest."""
+        message = replace(message, created_at=0)
         data = encode(message)
         if len(data) <= BLOB_BYTES:
             return data if self._codec is None else self._code(data)
@@ -286,8 +290,7 @@ def _writer(commit: Commit, entry: Message | Event) -> tuple[str, str]:
 def event_of(kind: str, run: Identity, seq: int, at: int, payload: bytes, answer: bytes | None) -> Event:
     """The event that a row of the log holds; `answer` is the message that it refers to."""
     if kind == "message":
-        message = message_of(seq, payload)
-        return MessageAdded(run, seq, at, message)
+        return MessageAdded(run, seq, at, message_of(seq, at, payload))
     cls = _KINDS.get(kind)
     if cls is None:
         return UnknownEvent(run, seq, at, kind, msgspec.json.decode(payload))
@@ -299,10 +302,11 @@ def event_of(kind: str, run: Identity, seq: int, at: int, payload: bytes, answer
     return cast(Any, cls)(run, seq, at, *values)
 
 
-def message_of(seq: int, payload: bytes) -> Message:
+def message_of(seq: int, at: int, payload: bytes) -> Message:
     """The message that a row of the log holds."""
     message = decode(payload, Message)
     msgspec.structs.force_setattr(message, "seq", seq)
+    msgspec.structs.force_setattr(message, "created_at", at)
     return message
 
 
@@ -311,6 +315,46 @@ def _arguments(call_id: str, answer: Message) -> dict[str, Any]:
         if call.id == call_id:
             return call.arguments
     return {}
+
+
+# -- runs ----------------------------------------------------------------------------------------------------
+
+
+def _optional(kind: type[Struct], **types: Any) -> list[Any]:
+    """The fields of a struct, with types that may be others. All can be left out."""
+    fields = msgspec.structs.fields(kind)
+    return [(f.name, types.get(f.name, f.type), None if f.required else f.default) for f in fields]
+
+
+# An identity and a run, without what stands in columns.
+_Lineage = msgspec.defstruct("_Lineage", _optional(Identity), omit_defaults=True, gc=False)
+_RunBody = msgspec.defstruct("_RunBody", _optional(RunRecord, identity=_Lineage), gc=False)
+
+
+def run_body(run: RunRecord) -> bytes:
+    """What a run's row holds besides its columns."""
+    own, agent_id = run.identity, run.identity.agent_id
+    lineage = _Lineage(
+        None,
+        None,
+        None if agent_id == run.agent_id else agent_id,
+        None if own.root_run_id == own.run_id else own.root_run_id,
+        own.parent_run_id,
+        own.parent_thread_id,
+        own.parent_call_id,
+        own.origin,
+        own.depth,
+    )
+    return encode(replace(run, identity=cast(Any, lineage), status="created", steps=0))
+
+
+def run_of(thread_id: str, run_id: str, status: RunStatus, steps: int, body: bytes) -> RunRecord:
+    """The run that a row holds."""
+    values: dict[str, Any] = asdict(decode(body, _RunBody))
+    _, _, agent_id, root, *rest = astuple(values["identity"])
+    identity = Identity(run_id, thread_id, agent_id or values["agent_id"], root or run_id, *rest)
+    values |= {"identity": identity, "status": status, "steps": steps}
+    return RunRecord(**values)
 
 
 # -- the ledger ----------------------------------------------------------------------------------------------

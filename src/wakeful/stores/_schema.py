@@ -14,7 +14,7 @@ from ._routines import ROUTINES_3, ROUTINES_4
 __all__ = ["APPLICATION_ID", "MIGRATIONS", "MIN_READER", "VERSION", "statements"]
 
 APPLICATION_ID = 0x77616B65  # "wake", in SQLite's file header
-MIN_READER = 5
+MIN_READER = 6
 
 # {number} is a row number that the database gives, {int} a 64-bit integer, {text} is sorted by its bytes, {bytes}
 # a payload, {rowless} what SQLite needs to keep a table in the order of its key.
@@ -265,7 +265,10 @@ _FOURTH = ""
 # So they do here: the log's events of every step are written in few words, which older readers don't know.
 _FIFTH = ""
 
-MIGRATIONS: tuple[str, ...] = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH)
+# And here: so are those of every run, and what columns say is left out of runs and messages.
+_SIXTH = ""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH)
 VERSION = len(MIGRATIONS)
 
 _DIALECTS = {

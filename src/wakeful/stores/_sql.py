@@ -15,7 +15,7 @@ from ..types.messages import Message
 from ..types.runs import Call, Identity, RunRecord, RunStatus, TaskRecord, TaskStatus
 from ..types.tickets import Decision, Ticket, TicketStatus
 from . import _upkeep
-from ._overview import SqlOverview
+from ._overview import RUN, SqlOverview
 from ._protocol import ChildPolicy, Chunk, InboxItem, Pruned, Retention, ThreadRecord, ThreadView
 from ._reader import Reader, thread_of
 from ._rows import MAX_ENTRIES, Packer
@@ -49,7 +49,8 @@ WITH t AS (SELECT no, open_run FROM threads WHERE tenant = ? AND id = ?),
 r AS (SELECT runs.*, t.no AS home FROM runs JOIN t ON runs.no = t.open_run)
 {_THREAD} WHERE t.no IN (SELECT no FROM t)
 UNION ALL
-SELECT 'run', r.no, NULL, NULL{_NONE}{_NONE}, NULL, r.payload, NULL, r.home FROM r
+SELECT 'run', r.no, r.step, NULL{_NONE}, r.id, r.status, NULL, NULL, NULL, NULL, NULL, r.payload, NULL, r.home
+FROM r
 UNION ALL
 SELECT 'call', c.step, c.place, c.ref{_NONE}, c.id, c.name, NULL, NULL, NULL, NULL, NULL, c.arguments, c.payload,
     r.home
@@ -58,7 +59,7 @@ UNION ALL
 SELECT 'ticket', NULL, NULL, NULL{_NONE}, k.id{_NONE}, k.payload, NULL, r.home
 FROM r JOIN tickets k ON k.run = r.no AND k.status = 'open'
 UNION ALL
-SELECT 'answer', l.seq, NULL, NULL{_NONE}{_NONE}, NULL, l.payload, NULL, t.no
+SELECT 'answer', l.seq, l.at, NULL{_NONE}{_NONE}, NULL, l.payload, NULL, t.no
 FROM t JOIN r ON r.no = t.open_run JOIN log l ON l.thread = t.no AND l.seq = r.answer
 UNION ALL
 SELECT 'task', NULL, NULL, NULL{_NONE}, k.id{_NONE}, k.payload, NULL, t.no
@@ -126,8 +127,8 @@ class SqlStore(SqlDispatches, SqlRelays, SqlOverview):
         for row in rows:
             parts[row[0]].append(row)
         read = Reader(self._packer, blobs, f"thread {thread_id!r}")
-        run = next((read.json(r[17], RunRecord, "run") for r in parts["run"]), None)
-        answer = next((read.message(r[1], r[17]) for r in parts["answer"]), None)
+        run = next((read.run(thread_id, r[10], r[11], r[2], r[17]) for r in parts["run"]), None)
+        answer = next((read.message(r[1], r[2], r[17]) for r in parts["answer"]), None)
         calls = [
             read.call(run.id if run else "", r[1], r[2], r[10], r[11], r[17], answer if r[3] else None, r[18])
             for r in sorted(parts["call"], key=lambda r: r[2])
@@ -189,7 +190,7 @@ class SqlStore(SqlDispatches, SqlRelays, SqlOverview):
             rows = await self._log(thread_id, after, limit, "seq > ? AND kind = 'message'")
         else:
             rows = await self._newest(thread_id, after, newest)
-        return [read.message(row[0], row[6]) for row, read in await self._readers(thread_id, rows)]
+        return [read.message(row[0], row[4], row[6]) for row, read in await self._readers(thread_id, rows)]
 
     async def _newest(self, thread_id: str, after: int, newest: int) -> list[tuple[int, int, Row]]:
         found: list[tuple[int, int, Row]] = []
@@ -240,12 +241,10 @@ class SqlStore(SqlDispatches, SqlRelays, SqlOverview):
         known = self._identities
         found = {number: known[number] for number in numbers if number in known}
         for number in numbers - found.keys():
-            sql = "SELECT thread, id, payload FROM runs WHERE no = ?"
-            for thread, run_id, payload in await self._query(sql, number):
+            for row in await self._query(f"{RUN} WHERE r.no = ?", number):
                 if len(known) > 4096:
                     known.clear()
-                run = await self._one(thread, payload, RunRecord, f"run {run_id}")
-                known[number] = found[number] = run.identity
+                known[number] = found[number] = (await self._record(row)).identity
         return found
 
     async def _answers(self, places: set[tuple[int, int]]) -> dict[tuple[int, int | None], bytes]:
@@ -303,21 +302,25 @@ class SqlStore(SqlDispatches, SqlRelays, SqlOverview):
         return await self._records(f"{sql} ORDER BY r.id DESC LIMIT ?", [*args, limit])
 
     async def _records(self, where: str, args: list[Any]) -> list[RunRecord]:
-        sql = f"SELECT r.thread, r.id, r.payload FROM runs r WHERE r.tenant = ?{where}"
-        rows = await self._query(sql, self._tenant, *args)
-        return [await self._one(row[0], row[2], RunRecord, f"run {row[1]}") for row in rows]
+        rows = await self._query(f"{RUN} WHERE r.tenant = ?{where}", self._tenant, *args)
+        return [await self._record(row) for row in rows]
+
+    async def _record(self, row: Row) -> RunRecord:
+        """The run that a row of `RUN` is."""
+        thread, thread_id, run_id, status, step, payload = row
+        read = Reader(self._packer, await self._blobs(thread, [payload]), f"run {run_id}")
+        return read.run(thread_id, run_id, status, step, payload)
 
     async def _one(self, thread: int, payload: bytes, kind: type[T], name: str) -> T:
         return Reader(self._packer, await self._blobs(thread, [payload]), name).json(payload, kind, name)
 
     async def answer(self, run_id: str) -> Message | None:
         """The last answer of a run."""
-        sql = """SELECT l.thread, l.seq, l.payload FROM runs r
+        sql = """SELECT l.thread, l.seq, l.at, l.payload FROM runs r
                  JOIN log l ON l.thread = r.thread AND l.seq = r.answer WHERE r.tenant = ? AND r.id = ?"""
-        for thread, seq, payload in await self._query(sql, self._tenant, run_id):
-            return Reader(self._packer, await self._blobs(thread, [payload]), f"run {run_id}").message(
-                seq, payload
-            )
+        for thread, seq, at, payload in await self._query(sql, self._tenant, run_id):
+            read = Reader(self._packer, await self._blobs(thread, [payload]), f"run {run_id}")
+            return read.message(seq, at, payload)
         return None
 
     async def calls(self, run_id: str) -> Sequence[Call]:

@@ -15,12 +15,11 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from ..types.codec import encode
 from ..types.runs import Call
 from ._driver import broken
 from ._plans import escaped, even
 from ._protocol import Commit, Committed, Fence
-from ._rows import Entry, Packer, call_body, entries_of
+from ._rows import Entry, Packer, call_body, entries_of, run_body
 from ._rules import answers, going_on, wakes_of
 
 __all__ = ["Held", "Step", "go_on", "left_by", "step_of"]
@@ -267,7 +266,7 @@ def step_of(tenant: str, packer: Packer, commit: Commit, held: Held) -> Step | N
     blobs: dict[str, bytes] = {}
     try:
         entries, places = entries_of(commit, packer, blobs)
-        payload = packer.pack(even(encode(run)), blobs)
+        payload = packer.pack(even(run_body(run)), blobs)
         calls = _calls(commit.calls, places, packer, blobs, held)
     except ValueError:
         return None  # The long way says what is wrong, or mends it.

@@ -1,8 +1,8 @@
-"""The events of every step in few words, as rows of the log hold them.
+"""The events of every run and step in few words, as rows of the log hold them.
 
-Such an event refers to its message, which says the rest of it: ids, the call's name and its arguments. Its words
-are JSON that isn't an object: so a reader knows them from what earlier versions wrote, and from what is written in
-full because the message says otherwise or isn't in the same commit.
+Those about a message refer to it, and it says the rest: ids, the call's name and its arguments. The words are JSON
+that isn't an object: so a reader knows them from what earlier versions wrote, and from what is written in full
+because there is more to say, or the message says otherwise or isn't in the same commit.
 """
 
 from __future__ import annotations
@@ -15,14 +15,30 @@ from msgspec import Struct
 from ..errors import CorruptRow
 from ..types.codec import decode, encode
 from ..types.content import ToolCall, ToolReply
-from ..types.events import InferenceComplete, StepEnd, StepStart, ToolCallDone, ToolCallReady
+from ..types.events import (
+    InferenceComplete,
+    RunFinish,
+    RunStart,
+    StepEnd,
+    StepStart,
+    ToolCallDone,
+    ToolCallReady,
+)
 from ..types.messages import Message
-from ..types.runs import Usage
+from ..types.runs import NaturalEnd, Usage
 
 __all__ = ["NUMBERS", "SPOKEN", "Said", "kind_of", "whole"]
 
 # What stands for the kind of an event that follows another entry in its row.
-_NUMBERED = ("inference_complete", "tool_call_ready", "tool_call_done", "step_start", "step_end")
+_NUMBERED = (
+    "inference_complete",
+    "tool_call_ready",
+    "tool_call_done",
+    "step_start",
+    "step_end",
+    "run_start",
+    "run_finish",
+)
 NUMBERS: dict[str, int] = {kind: number for number, kind in enumerate(_NUMBERED)}
 
 # What the words are. Those behind the first may be left out.
@@ -32,7 +48,12 @@ _WORDS = {
     "tool_call_done": ("outcome", "error"),
     "step_start": ("step",),
     "step_end": ("step",),
+    "run_start": ("trigger",),
+    "run_finish": ("steps", "usage"),
 }
+# Those that refer to no message.
+_ALONE = ("step_start", "step_end", "run_start", "run_finish")
+_NATURAL_END = NaturalEnd()
 _NO_USAGE = Usage()
 
 
@@ -56,6 +77,18 @@ def _step_start(event: Any, said: Said) -> _Row:
 
 def _step_end(event: Any, said: Said) -> _Row:
     return "step_end", None, b"%d" % event.step
+
+
+def _run_start(event: Any, said: Said) -> _Row | None:
+    return None if event.changed else ("run_start", None, encode(event.trigger))
+
+
+def _run_finish(event: Any, said: Said) -> _Row | None:
+    """In few words only if it came to its natural end."""
+    if event.termination != _NATURAL_END or event.status != "done" or event.waiting or event.backend:
+        return None
+    words = event.steps if event.usage == _NO_USAGE else (event.steps, event.usage)
+    return "run_finish", None, encode(words)
 
 
 def _call_ready(event: Any, said: Said) -> _Row | None:
@@ -83,6 +116,8 @@ def _complete(event: Any, said: Said) -> _Row | None:
 SPOKEN: dict[type, Any] = {
     StepStart: _step_start,
     StepEnd: _step_end,
+    RunStart: _run_start,
+    RunFinish: _run_finish,
     ToolCallReady: _call_ready,
     ToolCallDone: _call_done,
     InferenceComplete: _complete,
@@ -105,7 +140,9 @@ def whole(kind: str, words: bytes, message: bytes | None) -> bytes:
     """The body of an event that was written in few words: with what its message says."""
     values = msgspec.json.decode(words if words[:1] == b"[" else b"[%s]" % words, type=list[Any])
     body: dict[str, Any] = dict(zip(_WORDS.get(kind, ()), values, strict=False))
-    if kind not in ("step_start", "step_end"):
+    if kind == "run_finish":
+        body |= {"status": "done", "termination": _NATURAL_END}
+    if kind not in _ALONE:
         rest = None if message is None else _rest(kind, decode(message, Message), body)
         if rest is None:
             raise CorruptRow("the message that it refers to is missing, or another one")

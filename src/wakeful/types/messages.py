@@ -41,7 +41,7 @@ class Message(Struct, frozen=True, gc=False, omit_defaults=True):
     id: str
     role: Role
     content: tuple[Content, ...]
-    created_at: int
+    created_at: int = 0
     producer: Producer | None = None
     visibility: Visibility = "all"
     seq: int = 0
