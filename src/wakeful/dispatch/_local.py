@@ -7,7 +7,6 @@ import logging
 import sys
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from contextvars import ContextVar
 from typing import Any
 
 from msgspec.structs import replace
@@ -16,24 +15,19 @@ from ..bus import LocalBus
 from ..errors import (
     CannotResume,
     Conflict,
-    InputRetracted,
     Overloaded,
     Repeated,
     RuntimeClosed,
     StaleFence,
     StoreError,
-    StoreFull,
-    StoreUnavailable,
     UnknownRun,
     UsageError,
-    explain,
-    report,
 )
 from ..loop import Activation, Environment
-from ..stores import Commit, Fence, InboxItem, ThreadView
+from ..stores import Commit, InboxItem, ThreadView
 from ..types.runs import RunRecord
-from ._boarding import Resting
 from ._claimed import is_due, next_input
+from ._hosting import Hosting, inside_of
 from ._intake import open_for
 from ._keeper import Keeper
 from ._opening import Opener
@@ -51,12 +45,8 @@ _log = logging.getLogger("wakeful")
 # How long a run that the present code can't go on with is left alone, in seconds.
 PUT_OFF = 30.0
 
-# The threads whose runs the present code is part of: a tool, a hook, or what they started. An empty name stands
-# before what was started, and isn't waited for.
-_inside: ContextVar[tuple[str, ...]] = ContextVar("wakeful_threads", default=())
 
-
-class Dispatcher:
+class Dispatcher(Hosting):
     """The runs that this process executes for one tenant. At most one at a time on a thread; others wait in its
     inbox. What another process executes is told so through the inbox, and followed in the store."""
 
@@ -71,28 +61,14 @@ class Dispatcher:
         tenant: str,
         execute: bool,
     ) -> None:
-        self.env = env
+        super().__init__(env, bus, keeper)
         self.signals = signals
         self.tenant = tenant
-        self.bus = bus
-        self.keeper = keeper
-        self._metrics = keeper.metrics
         self.execute = execute
-        self.active: dict[str, Activation] = {}
-        self.tasks: set[asyncio.Task[Any]] = set()
         self.turns = Turns(self)
         self._stuck: dict[str, float] = {}
-        # How often a thread was put off because it can't go on here.
-        self.put_off: dict[str, int] = {}
-        # Threads that something was begun for which doesn't run yet.
-        self.waking: set[str] = set()
         # Threads that are about to be looked at, because something was put into their inbox.
         self.nudged: set[str] = set()
-        # Runs that wait for others which run here, by their threads.
-        self.resting = Resting(self.active)
-        # What tells of the next end of an activation on a thread.
-        self._after: dict[str, asyncio.Future[Activation]] = {}
-        self.closed = False
         self.opener = Opener(env, bus, owner)
 
     # -- new input -------------------------------------------------------------------------------------------
@@ -114,13 +90,13 @@ class Dispatcher:
             self.check_open()
         first = None if new.request_id is None else await self.env.store.item(new.request_id)
         thread_id = new.thread_id if first is None else first.thread_id
-        if thread_id in self.active and thread_id in _inside.get():
+        if thread_id in self.active and thread_id in inside_of.get():
             raise UsageError(
                 f"thread {thread_id!r} is running this very call, which would wait for itself; use another "
                 "thread, ctx.run_agent(...), or send(...) to leave the thread a message"
             )
-        if begun is not None and (inside := _inside.get()):
-            _inside.set((*inside, ""))  # In a task of its own.
+        if begun is not None and (inside := inside_of.get()):
+            inside_of.set((*inside, ""))  # In a task of its own.
         if first is not None:
             return await self._again(new, first, opened, begun)
         stored = await self.env.store.load(thread_id) if self.execute and not fresh else None
@@ -164,12 +140,6 @@ class Dispatcher:
         if (stored is not None and stored.run is not None) or self.within():
             return None
         return await self.keeper.enter()
-
-    @staticmethod
-    def within() -> bool:
-        """Whether the present code is part of a run in this process, which waits for it."""
-        inside = _inside.get()
-        return bool(inside) and bool(inside[-1])
 
     async def _again(
         self,
@@ -365,85 +335,7 @@ class Dispatcher:
             act = await self.opener.reopen(stored, run, trigger)
             await act.drive(self)
 
-    # -- activations -----------------------------------------------------------------------------------------
-
-    def began(self, act: Activation) -> None:
-        """An activation begins here, in the caller's task."""
-        thread_id = act.identity.thread_id
-        if thread_id in self.active:
-            self.bus.release(thread_id)
-            raise Conflict(f"thread {thread_id!r} was taken by another run of this process")
-        self.active[thread_id] = act
-        if self.closed and self.env.store.durable:
-            act.hand_over()  # It was being opened when the runtime was told to stop.
-        if self.waking:
-            self.waking.discard(thread_id)
-        if self.resting.acts:
-            self.resting.began(act)
-        self.keeper.hold()
-        self._metrics.began()
-        if self.put_off:
-            self.put_off.pop(thread_id, None)
-        _inside.set((*_inside.get(), thread_id))
-
-    def lost(self, act: Activation, error: BaseException) -> None:
-        """An activation is given up; its thread is given back, unless somebody else has it."""
-        if isinstance(error, Exception) and not isinstance(error, Conflict | StaleFence):
-            self.hand_back(act, explain(error))
-
-    def ended(self, act: Activation) -> None:
-        """An activation is over: others may have its thread."""
-        thread_id, run = act.identity.thread_id, act.view.run
-        if (inside := _inside.get()) and inside[-1] == thread_id:
-            _inside.set(inside[:-1])
-        self.keeper.rest()
-        self._metrics.ended(run)
-        del self.active[thread_id]
-        if self._after and (after := self._after.pop(thread_id, None)) is not None:
-            after.set_result(act)
-        if self.resting.acts or run.status != "done":
-            self.resting.ended(act)
-        self.bus.release(thread_id)
-        if act.view.inbox:
-            self.wake(thread_id)
-        if (waiting := run.waiting) is not None and waiting.until is not None:
-            self.keeper.look()
-
-    def after(self, thread_id: str) -> asyncio.Future[Activation]:
-        """The activation that is the next to end on a thread, once it has; `forget` it if nobody waits."""
-        if thread_id not in self._after:
-            self._after[thread_id] = asyncio.get_running_loop().create_future()
-        return self._after[thread_id]
-
-    def forget(self, thread_id: str, after: asyncio.Future[Activation]) -> None:
-        """Nobody waits any more for the next end of an activation on a thread."""
-        if self._after.get(thread_id) is after:
-            del self._after[thread_id]
-
-    def hand_back(self, act: Activation, error: str | None = None) -> None:
-        """Give a thread back whose run was given up here: whoever comes next goes on from the last commit."""
-        if act.draft.fence is not None:
-            self._spawn(self._hand_back(act, act.draft.fence, error))
-
-    async def _hand_back(self, act: Activation, fence: Fence, error: str | None) -> None:
-        thread_id = act.identity.thread_id
-        for pause in (0, 0.1, 0.5, 2, 5, 10):
-            await asyncio.sleep(pause)
-            if self.closed:
-                return
-            try:
-                await self.env.store.commit(Commit(thread_id, act.identity, fence, release=True, failed=error))
-            except (StoreFull, StoreUnavailable):
-                continue
-            except StoreError:
-                pass  # Somebody else has it.
-            return
-
-    def result(self, act: Activation) -> RunResult:
-        """What an activation came to."""
-        view = act.view
-        tickets = tuple(view.tickets.values()) if view.tickets else ()
-        return result_of(self.env.registry, view.run, view.answer, tickets)
+    # -- what runs come to -----------------------------------------------------------------------------------
 
     async def whole(self, result: RunResult, act: Activation | None = None) -> RunResult:
         """What a run came to once nothing works for it any more; at once, if nothing does."""
@@ -469,25 +361,6 @@ class Dispatcher:
         return await settle(self, run_id)
 
     # -- lifetime --------------------------------------------------------------------------------------------
-
-    def check_open(self) -> None:
-        """Refuse to begin anything once the runtime is closed."""
-        if self.closed:
-            raise RuntimeClosed
-
-    def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
-        self.track(asyncio.get_running_loop().create_task(work))
-
-    def track(self, task: asyncio.Task[Any], *, heard: bool = False) -> None:
-        """Keep a background task until it ends, and log its failure unless somebody hears of it."""
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard if heard else self._untrack)
-
-    def _untrack(self, task: asyncio.Task[Any]) -> None:
-        self.tasks.discard(task)
-        error = None if task.cancelled() else task.exception()
-        if error is not None and not isinstance(error, RuntimeClosed | InputRetracted):
-            report(_log, error, "a run in the background failed")
 
     def stop(self) -> None:
         """Begin nothing more, and tell those who wait their turn."""

@@ -1,0 +1,155 @@
+"""The log of threads in the tables that SQLite and Postgres share: how messages, events and chunks are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec.structs import replace
+
+from ..types.events import Event
+from ..types.messages import Message
+from ..types.runs import Identity, RunRecord
+from ._overview import RUN
+from ._protocol import Chunk
+from ._reader import Reader
+from ._rows import MAX_ENTRIES, Packer
+
+__all__ = ["SqlLog"]
+
+Row = tuple[Any, ...]
+
+_CHAIN = """
+WITH RECURSIVE chain(no, base, low, high) AS (
+    SELECT no, base, base_seq, head FROM threads WHERE tenant = ? AND id = ?
+    UNION ALL
+    SELECT p.no, p.base, p.base_seq, CASE WHEN chain.low < chain.high THEN chain.low ELSE chain.high END
+    FROM chain JOIN threads p ON p.no = chain.base
+) SELECT no, low, high FROM chain
+"""
+
+_LOG = "SELECT seq, kind, run, agent, at, ref, payload, more FROM log WHERE thread = ? AND seq > ? AND seq <= ?"
+
+
+class SqlLog:
+    """The logs of one tenant's threads, in terms of queries."""
+
+    _tenant: str
+    _packer: Packer
+    # Of runs by their numbers, as far as they were asked for.
+    _identities: dict[int, Identity]
+
+    async def _query(self, sql: str, *args: Any) -> list[Row]:
+        raise NotImplementedError
+
+    async def _blobs(self, thread: int, payloads: Iterable[bytes | None]) -> dict[str, bytes]:
+        raise NotImplementedError
+
+    async def _record(self, row: Row) -> RunRecord:
+        raise NotImplementedError
+
+    async def _log(self, thread_id: str, after: int, limit: int | None, only: str) -> list[tuple[int, int, Row]]:
+        """Rows of a thread's log, the fork's base first: the number of the thread that holds each, how far its
+        entries are this thread's, and the row."""
+        found: list[tuple[int, int, Row]] = []
+        for no, low, high in reversed(await self._query(_CHAIN, self._tenant, thread_id)):
+            if high <= after:
+                continue
+            sql, behind = f"{_LOG} AND {only} ORDER BY seq", max(low, after)
+            args: list[Any] = [no, max(low, behind - MAX_ENTRIES), high, behind]
+            if limit is not None:
+                sql, args = f"{sql} LIMIT ?", [*args, limit - len(found)]
+            found += [(no, high, row) for row in await self._query(sql, *args)]
+            if limit is not None and len(found) >= limit:
+                break
+        return found
+
+    async def messages(
+        self, thread_id: str, *, after: int = 0, limit: int | None = None, newest: int | None = None
+    ) -> list[Message]:
+        """The thread's messages, oldest first, from behind a sequence number; with `newest` the last so many."""
+        if newest is None:
+            rows = await self._log(thread_id, after, limit, "seq > ? AND kind = 'message'")
+        else:
+            rows = await self._newest(thread_id, after, newest)
+        return [read.message(row[0], row[4], row[6]) for row, read in await self._readers(thread_id, rows)]
+
+    async def _newest(self, thread_id: str, after: int, newest: int) -> list[tuple[int, int, Row]]:
+        found: list[tuple[int, int, Row]] = []
+        for no, low, high in await self._query(_CHAIN, self._tenant, thread_id):
+            sql = f"{_LOG} AND kind = 'message' ORDER BY seq DESC LIMIT ?"
+            rows = await self._query(sql, no, max(low, after), high, newest - len(found))
+            found += [(no, high, row) for row in rows]
+            if len(found) >= newest or low <= after:
+                break
+        return found[::-1]
+
+    async def _readers(self, thread_id: str, rows: list[tuple[int, int, Row]]) -> list[tuple[Row, Reader]]:
+        """Each row with what it takes to read it."""
+        readers: dict[int, Reader] = {}
+        for no in {no for no, _, _ in rows}:
+            blobs = await self._blobs(no, [row[6] for at, _, row in rows if at == no])
+            readers[no] = Reader(self._packer, blobs, f"thread {thread_id!r}")
+        return [(row, readers[no]) for no, _, row in rows]
+
+    async def events(self, thread_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
+        """The thread's durable events, oldest first, from behind a sequence number."""
+        rows = await self._log(thread_id, after, limit, "seq + size - 1 > ?")
+        runs = await self._runs_of({row[2] for _, _, row in rows})
+        entries = [
+            (no, row, read, entry)
+            for (no, high, row), (_, read) in zip(rows, await self._readers(thread_id, rows), strict=True)
+            for entry in read.entries(row)
+            if after < entry[0] <= high
+        ][:limit]
+        answers = {
+            (no, row[0]): read.payload(row[6], f"message {row[0]}")
+            for no, row, read, entry in entries
+            if entry[3] == row[0]
+        }
+        places = {(no, entry[3]) for no, _, _, entry in entries if entry[3] is not None}
+        answers |= await self._answers(places - answers.keys())
+        events: list[Event] = []
+        for no, row, read, (seq, kind, at, ref, payload) in entries:
+            agent = row[3]
+            identity = runs.get(row[2]) or Identity("", thread_id, agent, "")
+            if identity.agent_id != agent:
+                identity = replace(identity, agent_id=agent)
+            events.append(read.event(kind, identity, seq, at, payload, answers.get((no, ref))))
+        return events
+
+    async def _runs_of(self, numbers: set[int]) -> dict[int, Identity]:
+        """The identities of runs, by their numbers; they never change."""
+        known = self._identities
+        found = {number: known[number] for number in numbers if number in known}
+        for number in numbers - found.keys():
+            for row in await self._query(f"{RUN} WHERE r.no = ?", number):
+                if len(known) > 4096:
+                    known.clear()
+                known[number] = found[number] = (await self._record(row)).identity
+        return found
+
+    async def _answers(self, places: set[tuple[int, int]]) -> dict[tuple[int, int | None], bytes]:
+        """The answers that events of the log refer to, by thread and number."""
+        found: dict[tuple[int, int | None], bytes] = {}
+        for no, ref in places:
+            sql = "SELECT payload FROM log WHERE thread = ? AND seq = ?"
+            for (payload,) in await self._query(sql, no, ref):
+                read = Reader(self._packer, await self._blobs(no, [payload]), "an answer")
+                found[no, ref] = read.payload(payload, f"message {ref}")
+        return found
+
+    async def head(self, thread_id: str) -> int:
+        """The last number of the thread's log; 0 if there is none."""
+        sql = "SELECT head FROM threads WHERE tenant = ? AND id = ?"
+        rows = await self._query(sql, self._tenant, thread_id)
+        return rows[0][0] if rows else 0
+
+    async def chunks(self, thread_id: str) -> list[Chunk]:
+        """What is kept of an answer that is being streamed, in order."""
+        sql = """SELECT c.thread, c.payload FROM threads t JOIN chunks c ON c.thread = t.no
+                 WHERE t.tenant = ? AND t.id = ? ORDER BY c.number"""
+        rows = await self._query(sql, self._tenant, thread_id)
+        blobs = await self._blobs(rows[0][0], [row[1] for row in rows]) if rows else {}
+        read = Reader(self._packer, blobs, f"thread {thread_id!r}")
+        return [read.json(row[1], Chunk, "chunk") for row in rows]
