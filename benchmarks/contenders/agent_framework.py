@@ -1,5 +1,5 @@
-"""Microsoft Agent Framework: an Agent over a scripted chat client, instrumentation off. The client has the layers that
-its own clients have, and that its sample of a custom one has."""
+"""Microsoft Agent Framework: an Agent over a scripted chat client, instrumentation off. The client has the layers
+that its own clients have, and its sample of a custom one."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
