@@ -31,7 +31,7 @@ from ._intake import is_answered
 from ._local import Dispatcher
 from ._parked import check_resumable
 from ._results import NewRun, RunResult, item_of
-from ._tickets import check_pending, closed_error, find_ticket, item_for
+from ._tickets import check_id, check_pending, closed_error, find_ticket, item_for, other_id
 from ._trees import is_below, owner_of, settle, tickets_below, until_quiet, waits_for_tasks
 from ._waiting import Watch
 
@@ -238,6 +238,9 @@ async def _match(
                 continue
             raise await closed_error(store, closed[error.ticket_id]) from error
         check_pending(stored, ticket, full)
+        await check_id(store, ticket, full)
+        if (other := next((d for d in matched if d.id == full.id), None)) is not None:
+            raise other_id(full, other.ticket_id)
         full = check_value(tools.get(ticket.tool), ticket, full)
         matched.append(replace(full, at=full.at or dispatch.env.clock.now()))
         closed[ticket.id] = replace(tickets.pop(ticket.id), status="answered")
