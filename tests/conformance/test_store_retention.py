@@ -243,6 +243,23 @@ async def test_a_thread_goes_on_after_its_events_are_gone(open_store: StoreFacto
         assert await store.head("t1") == 8
 
 
+async def test_events_of_a_run_that_went_on_after_its_first_ones_were_pruned_go_too(
+    open_store: StoreFactory,
+) -> None:
+    async with open_store() as store:
+        run = await store.run(await finished(store))
+        assert run is not None
+        await store.prune(keep(events=LATER))
+        writer, again = Writer(store), replace(run, status="running", finished_at=None)
+        writer.version = (await writer.view()).thread.version
+        await writer.claim(runs=[again], identity=run.identity, log=[step(3, run.identity)])
+        await writer.release(runs=[replace(run, finished_at=2)], identity=run.identity, log=[message("at last")])
+        assert await kinds(store) == "mmem"
+        assert await store.prune(keep(events=LATER)) == Pruned(events=1)
+        assert await store.prune(keep(events=LATER)) == Pruned()
+        assert await kinds(store) == "mmm"
+
+
 async def test_state_is_kept_when_what_it_was_is_forgotten(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)

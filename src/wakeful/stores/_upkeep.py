@@ -129,9 +129,10 @@ def prune(tenant: str, retention: Retention) -> Script[Pruned]:
         chunks = len((yield sql, (now - retention.chunks, tenant)))
     if retention.events is not None:
         cut = now - retention.events
-        old = "tenant = ? AND status = 'done' AND finished_at < ? AND bare = 0"
+        # `bare` is when a run had finished whose events are gone: one that is retried has new ones.
+        old = "tenant = ? AND status = 'done' AND finished_at < ? AND bare < finished_at"
         events = yield from _strip(f"(thread, run) IN (SELECT thread, no FROM runs WHERE {old})", (tenant, cut))
-        yield f"UPDATE runs SET bare = 1 WHERE {old}", (tenant, cut)
+        yield f"UPDATE runs SET bare = finished_at WHERE {old}", (tenant, cut)
         # The last value from before the cut is what the key had at it.
         yield (
             f"""DELETE FROM state_log WHERE at < ? AND thread IN ({mine}) AND EXISTS (SELECT 1 FROM state_log n
