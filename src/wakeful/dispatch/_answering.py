@@ -22,7 +22,7 @@ from ..errors import (
 )
 from ..loop import Activation, agent_of, check_value, match_decision, unknown_ticket
 from ..messaging import retract
-from ..stores import InboxItem, InputPolicy, Store, ThreadView
+from ..stores import Commit, InboxItem, InputPolicy, Store, ThreadView
 from ..types.ids import new_id
 from ..types.mail import Receipt
 from ..types.runs import Failed, RunRecord, Stopped
@@ -338,9 +338,14 @@ async def retry(dispatch: Dispatcher, run_id: str) -> RunResult:
                 "or fork the thread where it failed"
             )
         fresh = replace(run, status="running", outcome=None, finished_at=None, failures=0, ending=None)
-        act = await dispatch.opener.reopen(stored, fresh, "retry")
-        act.view.answer = await dispatch.env.store.answer(run_id)
         try:
+            if not dispatch.runs(run.agent_id):
+                left = Commit(run.thread_id, run.identity, version=stored.thread.version, runs=[fresh])
+                await dispatch.env.store.commit(left)
+                dispatch.signals.wake(dispatch.tenant, run.thread_id, run.agent_id)
+                return await settle(dispatch, run_id)
+            act = await dispatch.opener.reopen(stored, fresh, "retry")
+            act.view.answer = await dispatch.env.store.answer(run_id)
             await act.drive(dispatch)
             return await dispatch.whole(dispatch.result(act))
         except (Conflict, StaleFence):
