@@ -1,4 +1,5 @@
-"""Microsoft Agent Framework: an Agent over a scripted chat client, instrumentation off."""
+"""Microsoft Agent Framework: an Agent over a scripted chat client, instrumentation off. The client has the layers that
+its own clients have, and that its sample of a custom one has."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -7,6 +8,7 @@ from typing import Any
 from agent_framework import (
     Agent,
     BaseChatClient,
+    ChatMiddlewareLayer,
     ChatResponse,
     ChatResponseUpdate,
     Content,
@@ -14,6 +16,7 @@ from agent_framework import (
     Message,
     tool,
 )
+from agent_framework.observability import ChatTelemetryLayer
 
 from benchmarks._measures import CHILD, INSTRUCTIONS, PROMPT, Plan, Run, Tally
 
@@ -21,7 +24,7 @@ PACKAGES = ("agent-framework-core",)
 IMPORT = "from agent_framework import Agent, tool"
 
 
-class Scripted(FunctionInvocationLayer, BaseChatClient):
+class Scripted(FunctionInvocationLayer, ChatMiddlewareLayer, ChatTelemetryLayer, BaseChatClient):
     def __init__(self, plan: Plan, tally: Tally) -> None:
         # The default stops before 100 turns.
         super().__init__(function_invocation_configuration={"max_iterations": plan.turns + 10})

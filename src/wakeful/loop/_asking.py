@@ -17,10 +17,11 @@ from ..models import (
     with_modalities,
 )
 from ..types.messages import Message, user_message
-from ._answer import NO_USAGE, TAKE, Answer
+from ._answer import Answer
 from ._checkpoints import Checkpoints
 from ._context import fit, fits
 from ._policies import Tree, budget_spent
+from ._taking import NO_USAGE, TAKE
 from ._watch import Watch
 
 if TYPE_CHECKING:

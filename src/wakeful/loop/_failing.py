@@ -14,7 +14,7 @@ from ..types.content import Thinking, clean_text
 from ..types.events import ErrorRaised, InferenceComplete
 from ..types.messages import Message, Producer
 from ..types.runs import Failed, Stopped
-from ._answer import NO_USAGE
+from ._taking import NO_USAGE
 
 if TYPE_CHECKING:
     from ._activation import Activation

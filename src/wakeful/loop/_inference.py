@@ -27,12 +27,13 @@ from ..types.events import InferenceComplete, StepStart, ToolCallReady
 from ..types.messages import Message, Producer, user_message
 from ..types.requests import ModelSettings, ToolSpec
 from ..types.runs import Call, NaturalEnd
-from ._answer import NO_USAGE, Answer
+from ._answer import Answer
 from ._asking import Asking, goes_on, patience_of, stream
 from ._checkpoints import restore, resumed_stream
 from ._context import fitting_of, learn, make_room
 from ._failing import end_whole, failed, give_up, keep_partial
 from ._policies import judge, limit_reached, signature
+from ._taking import NO_USAGE
 
 if TYPE_CHECKING:
     from ._activation import Activation

@@ -32,7 +32,7 @@ from ..models._secrets import public
 from ..types.events import Compacted
 from ..types.messages import Message, Producer
 from ..types.runs import Usage
-from ._answer import NO_USAGE
+from ._taking import NO_USAGE
 from ._watch import Watch
 
 if TYPE_CHECKING:

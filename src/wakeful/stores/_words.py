@@ -141,7 +141,7 @@ def whole(kind: str, words: bytes, message: bytes | None) -> bytes:
     values = msgspec.json.decode(words if words[:1] == b"[" else b"[%s]" % words, type=list[Any])
     body: dict[str, Any] = dict(zip(_WORDS.get(kind, ()), values, strict=False))
     if kind == "run_finish":
-        body |= {"status": "done", "termination": _NATURAL_END}
+        body |= {"status": "done", "termination": _NATURAL_END, "usage": body.get("usage", {})}
     if kind not in _ALONE:
         rest = None if message is None else _rest(kind, decode(message, Message), body)
         if rest is None:
