@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import asyncpg
+import pytest
 from postgres_suite import connected, texts
 
 from postgres_server import server
@@ -98,3 +100,14 @@ async def test_a_run_that_waited_in_version_5_goes_on_with_an_answer_that_was_le
             assert [m.text for m in await runtime.messages("t1")][-1] == "Done."
             assert await store.dispatches(dead=True) == []
             assert await store.version() == VERSION
+
+
+async def test_a_worker_of_version_5_claims_nothing_of_what_it_could_not_read() -> None:
+    async with version_2("version_five_claims", 5) as store, connected("version_five_claims") as connection:
+        claim = "SELECT * FROM claim_rows_v3('old', 30000, ARRAY['shop'], 5, NULL, NULL, '{}')"
+        assert len(await connection.fetch(claim)) > 1
+        await connection.execute("UPDATE threads SET claim = NULL; UPDATE dispatches SET held = 0")
+        assert await store.head("t1") == 15
+        with pytest.raises(asyncpg.UndefinedFunctionError):
+            await connection.fetch(claim)
+        assert [one.thread_id for one in (await store.claim("w", agents=["shop"], limit=5)).claimed] == ["t2"]

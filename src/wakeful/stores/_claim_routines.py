@@ -333,7 +333,7 @@ $wakeful$
 # are locked: whoever claims needn't ask again.
 _VIEWS = VIEWS.replace("tenant = ? AND id = ANY (?)", "no = ANY (v_threads)").replace("NOW_MS", "v_now")
 CLAIM_ROWS = f"""
-CREATE OR REPLACE FUNCTION claim_rows_v3(
+CREATE FUNCTION claim_rows_v6(
     v_worker text, v_lease bigint, v_agents text[], v_limit int, v_at bigint, v_per_tenant bigint,
     v_per_agent jsonb
 ) RETURNS TABLE (c0 text, {", ".join([f"c{n} bigint" for n in range(1, 9)])},
@@ -356,4 +356,4 @@ END
 $wakeful$
 """
 
-CLAIM_ROUTINES = (_DEAD, _REAP, _IS_SUSPECT, _LANES, _TAKE, _CLAIM, CLAIM_ROWS)
+CLAIM_ROUTINES = (_DEAD, _REAP, _IS_SUSPECT, _LANES, _TAKE, _CLAIM)

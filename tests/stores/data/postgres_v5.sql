@@ -1,5 +1,4 @@
 -- What version 5 had of its own: how a claim shows the views of what was claimed.
-DROP FUNCTION claim_rows_v3;
 CREATE FUNCTION claim_rows_v3(
     v_worker text, v_lease bigint, v_agents text[], v_limit int, v_at bigint, v_per_tenant bigint,
     v_per_agent jsonb
