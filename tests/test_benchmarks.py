@@ -115,5 +115,5 @@ def test_workers_on_postgres_with_and_without_a_bus_are_measured_and_reported() 
     assert [row for row in out["rows"] if "error" in row] == []
     statements = [name for name, _ in out["profile"][0]["queries"]]
     assert any("commit_v3" in name for name in statements)
-    assert any("claim_rows_v3" in name for name in statements)
+    assert any("claim_rows_v6" in name for name in statements)
     assert "fsync on" in report(out, STEPS)

@@ -365,7 +365,7 @@ def _rename(thread: _Thread, target: str) -> None:
         *[call.id for call in thread.calls],
         *sorted(ticket.id for ticket in thread.tickets),
         *[decision.id for decision in thread.decisions],
-        *[item.id for item in thread.items],
+        *[one for item in thread.items for one in (item.id, item.run_id) if one is not None],
     ]
     ids = {one: new_id() for one in dict.fromkeys(old)}
     threads = {thread.header.thread: target}
@@ -378,7 +378,8 @@ _REFER = ("run_id", "root_run_id", "parent_run_id", "call_id", "parent_call_id",
 
 
 def _renamed(value: Any, ids: dict[str, str], threads: dict[str, str]) -> Any:
-    """The value with new ids where it has old ones. What users and models wrote is left alone."""
+    """The value with new ids where it has old ones. What users and models wrote is left alone. The copy of a run
+    that works for another one works for nobody: it is the original that is waited for."""
     if isinstance(value, tuple):
         return tuple([_renamed(part, ids, threads) for part in cast("tuple[Any, ...]", value)])
     if not isinstance(value, Struct):
@@ -392,8 +393,13 @@ def _renamed(value: Any, ids: dict[str, str], threads: dict[str, str]) -> Any:
             after = ids.get(before, before)
         elif name == "tickets":
             after = tuple([ids.get(one, one) for one in before])
+        elif name == "task":
+            after = None
         elif not isinstance(before, str):
             after = _renamed(before, ids, threads)
         if after is not before:
             changes[name] = after
-    return replace(value, **changes) if changes else value
+    renamed: Struct = replace(value, **changes) if changes else value
+    if isinstance(renamed, Identity) and renamed.parent_thread_id is not None:
+        return Identity(renamed.run_id, renamed.thread_id, renamed.agent_id, renamed.run_id)
+    return renamed

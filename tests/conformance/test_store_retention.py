@@ -25,7 +25,7 @@ from store_suite import (
 )
 
 from wakeful.errors import HasChildren, Repeated, ThreadBusy
-from wakeful.stores import Chunk, Commit, Pruned, Retention, StateWrite, Store
+from wakeful.stores import Chunk, Commit, Pruned, Relay, Retention, StateWrite, Store
 from wakeful.types.events import MessageAdded
 from wakeful.types.ids import new_id, now_ms
 from wakeful.types.tickets import Decision
@@ -243,6 +243,23 @@ async def test_a_thread_goes_on_after_its_events_are_gone(open_store: StoreFacto
         assert await store.head("t1") == 8
 
 
+async def test_events_of_a_run_that_went_on_after_its_first_ones_were_pruned_go_too(
+    open_store: StoreFactory,
+) -> None:
+    async with open_store() as store:
+        run = await store.run(await finished(store))
+        assert run is not None
+        await store.prune(keep(events=LATER))
+        writer, again = Writer(store), replace(run, status="running", finished_at=None)
+        writer.version = (await writer.view()).thread.version
+        await writer.claim(runs=[again], identity=run.identity, log=[step(3, run.identity)])
+        await writer.release(runs=[replace(run, finished_at=2)], identity=run.identity, log=[message("at last")])
+        assert await kinds(store) == "mmem"
+        assert await store.prune(keep(events=LATER)) == Pruned(events=1)
+        assert await store.prune(keep(events=LATER)) == Pruned()
+        assert await kinds(store) == "mmm"
+
+
 async def test_state_is_kept_when_what_it_was_is_forgotten(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
@@ -285,6 +302,21 @@ async def test_tickets_and_decisions_go_with_their_run(open_store: StoreFactory)
         assert list(await store.decisions("k1")) == []
         view = await writer.view()
         assert (view.state, view.thread.last_run_id, view.thread.last_agent_id) == ({"ours": b"2"}, None, None)
+
+
+async def test_messages_that_are_on_their_way_outlive_their_runs(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        run = await finished(store)
+        sent = [
+            Relay(id="m1", thread_id="t1", run_id=run, kind="message", cursor=-1),
+            Relay(id="m2", thread_id="t1", run_id=run, kind="message", cursor=-1, status="done"),
+            Relay(id="m3", thread_id="t1", run_id=run, kind="message", cursor=-1, status="dead"),
+            Relay(id="p1", thread_id="t1", run_id=run, kind="push", cursor=3),
+        ]
+        await store.commit(Commit("t1", relays=sent))
+        assert await store.prune(keep(runs=LATER)) == Pruned(runs=1)
+        assert [relay.id for relay in await store.relays()] == ["m1"]
+        assert [relay.id for relay in await store.due_relays("message", now_ms(), limit=9)] == ["m1"]
 
 
 async def test_dedupe_ids_outlive_their_runs(open_store: StoreFactory) -> None:
@@ -385,7 +417,7 @@ async def updated_at(store: Store, thread_id: str) -> int:
     return found.updated_at
 
 
-@pytest.mark.parametrize("why", ["open run", "pending item", "owner", "a child's run", "a child's owner"])
+@pytest.mark.parametrize("why", ["open run", "pending item", "relay", "owner", "a child's run", "a child's owner"])
 async def test_a_thread_that_something_waits_on_stays(open_store: StoreFactory, why: str) -> None:
     async with open_store() as store:
         writer = Writer(store)
@@ -397,6 +429,8 @@ async def test_a_thread_that_something_waits_on_stays(open_store: StoreFactory, 
             await writer.write(runs=[run], identity=replace(run.identity, parent_thread_id="t1"))
         elif why == "pending item":
             await store.commit(Commit(thread_id="t1", inbox=[item("a")]))
+        elif why == "relay":
+            await store.commit(Commit("t1", relays=[Relay(id="m1", thread_id="t1", kind="message", cursor=-1)]))
         else:
             await writer.claim("w1")
         before = await everything(store), await everything(store, "kid")

@@ -112,6 +112,35 @@ async def test_repeating_a_request_is_making_it_once(make: Make, spy: Spy) -> No
     assert spy.ran == ["act"]
 
 
+async def test_an_id_that_something_else_has_is_no_decisions_id(make: Make, spy: Spy) -> None:
+    other = await waiting(make(approved(spy)), "other")
+    ticket = await waiting(make(approved(spy)))
+    async with make(approved(spy)) as runtime:
+        await runtime.answer(other.id, True, request_id="r-1")
+        await runtime.send("s", "go", agent="agent", request_id="r-2")
+        told = f"the decision about ticket {other.id} has the id 'r-1:0'.*nothing was changed"
+        with pytest.raises(InvalidDecision, match=told):
+            await runtime.answer(ticket.id, True, request_id="r-1")
+        for given in (replace(ticket.approve(), id="r-1:0"), replace(ticket.approve(), id="r-2")):
+            with pytest.raises(InvalidDecision, match="a request_id of its own"):
+                await runtime.leave_answer(given)
+            with pytest.raises(InvalidDecision, match="a request_id of its own"):
+                await soon(runtime.reassign(ticket.id, "bob", request_id=given.id))
+        assert await runtime.tickets(ticket.run_id) == [ticket]
+        await runtime.answer(ticket.id, True, request_id="r-3")
+        assert len(await runtime.decisions(ticket.id)) == 1
+
+
+async def test_two_decisions_that_are_given_at_once_have_two_ids(make: Make, spy: Spy) -> None:
+    model = ScriptedModel([[call("act"), call("act")], "done"])
+    async with make(approved(spy), model=model) as runtime:
+        result = await runtime.run("agent", "go")
+        both = [replace(ticket.approve(), id="d-1") for ticket in result.tickets]
+        with pytest.raises(InvalidDecision, match=f"about ticket {both[0].ticket_id} has the id 'd-1'"):
+            await runtime.resume(result.run_id, *both)
+        assert await runtime.tickets(status="open") == list(result.tickets)
+
+
 async def test_two_answers_at_once_are_one_answer_and_one_refusal(make: Make, spy: Spy) -> None:
     ticket = await waiting(make(approved(spy)))
     async with make(approved(spy)) as one, make(approved(spy)) as other:

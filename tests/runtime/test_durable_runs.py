@@ -412,6 +412,18 @@ async def test_a_failed_run_goes_on_from_its_last_committed_step(opens: Opens) -
         assert await runtime._env.store.check() == []
 
 
+async def test_a_failed_run_is_retried_by_those_who_run_its_agent(opens: Opens) -> None:
+    spy, model = Spy(), failing_once()
+    agent = Agent("agent", model=model, tools=[spying(spy, "look")])
+    other = Agent("agent", model=FunctionModel(lambda request: "not here"), tools=[note])
+    async with opens(agent) as worker, opens(other, execute=False) as front:
+        failed = await worker.run("agent", "go", thread="t")
+        assert isinstance(failed.termination, Failed)
+        result = await soon(front.retry(failed.run_id))
+        assert (result.text, result.termination, spy.ran) == ("done", NaturalEnd(), ["look"])
+        assert await worker._env.store.check() == []
+
+
 async def test_only_a_failed_run_that_is_its_threads_last_can_be_retried(opens: Opens) -> None:
     async with opens(Agent("agent", model=failing_once(), tools=[spying(Spy(), "look")])) as runtime:
         failed = await runtime.run("agent", "go", thread="t")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -346,6 +348,33 @@ async def test_all_parked_runs_are_looked_at_page_by_page(make: Make, monkeypatc
         found = await parked_problems(runtime._env.registry, runtime.store)
     assert [problem.thread_id for problem in found] == ["t4", "t3", "t2", "t1", "t0"]
     assert {problem.agent_id for problem in found} == {"agent"}
+
+
+async def test_a_run_whose_call_was_settled_by_an_answer_that_was_left_is_no_problem(make: Make) -> None:
+    ticket = await parked(make(refund))
+    runtime = make(other)
+    assert len(await runtime.parked_problems()) == 1
+    await runtime.leave_answer(ticket.deny("no such tool any more"))
+    assert await runtime.parked_problems() == []
+    await runtime.close()
+
+
+async def test_a_parked_run_that_can_not_be_read_is_listed_beside_the_others(tmp_path: Path) -> None:
+    def made(*tools: Any) -> Runtime:
+        return Runtime([Agent("agent", model=FunctionModel(asking), tools=tools)], store=tmp_path / "app.db")
+
+    first = made(refund)
+    runs = [(await first.run("agent", "go", thread=thread)).run_id for thread in ("t1", "t2")]
+    await first.close()
+    with closing(sqlite3.connect(tmp_path / "app.db")) as db:
+        db.execute("UPDATE tickets SET payload = x'7b' WHERE thread = (SELECT no FROM threads WHERE id = 't2')")
+        db.commit()
+    runtime = made(other)
+    unread, gone = await runtime.parked_problems()
+    assert [(p.thread_id, p.run_id) for p in (gone, unread)] == list(zip(("t1", "t2"), runs, strict=True))
+    assert "tool 'refund'" in gone.reasons[0]
+    assert "thread 't2': ticket" in unread.reasons[0]
+    await runtime.close()
 
 
 def test_the_error_is_one_of_usage_and_lists_its_reasons() -> None:

@@ -13,7 +13,7 @@ from delegation.conftest import Place
 from delegation.conftest import place as place
 from loop.helpers import Hold, soon
 from wakeful import Agent, FunctionModel, Retention, Runtime, ScriptedModel, ToolContext, call, task, tool
-from wakeful.errors import InputRetracted, UnknownRun
+from wakeful.errors import InputRetracted, UnknownRun, UnknownTask
 
 LATER = datetime.now(UTC) + timedelta(days=1)
 
@@ -156,6 +156,18 @@ async def test_a_request_whose_run_was_pruned_is_not_made_again_and_not_waited_f
         with pytest.raises(UnknownRun, match="deleted, or pruned"):
             await soon(again.result())
         assert await said(runtime, "t") == ["hello", "hello"]
+
+
+async def test_a_spawn_whose_run_was_pruned_or_never_was_a_task_says_which_it_was(place: Place) -> None:
+    async with answering(place) as runtime:
+        run = await runtime.run("agent", "hello", thread="t", request_id="q1")
+        task = await runtime.spawn("agent", "hello", request_id="q2")
+        await soon(task.value())
+        with pytest.raises(UnknownTask, match=f"no task '{run.run_id}'"):
+            await runtime.spawn("agent", "hello", request_id="q1")
+        assert (await runtime.prune(Retention(runs_kept=0))).runs == 2
+        with pytest.raises(UnknownTask, match=f"no task '{task.id}'"):
+            await runtime.spawn("agent", "hello", request_id="q2")
 
 
 async def test_who_waits_for_a_run_of_a_thread_that_is_deleted_hears_of_it(place: Place) -> None:

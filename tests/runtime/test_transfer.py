@@ -19,11 +19,13 @@ from loop.helpers import Hold, holding, soon
 from postgres_server import fresh_store
 from wakeful import (
     Agent,
+    Delegate,
     FunctionModel,
     MemoryStore,
     ModelError,
     ModelRequest,
     Runtime,
+    ScriptedModel,
     StateKey,
     Store,
     ToolContext,
@@ -34,6 +36,7 @@ from wakeful.errors import InvalidExport, InvalidInput, ThreadBusy, ThreadExists
 from wakeful.stores import Retention
 from wakeful.stores._sqlite import SqliteStore
 from wakeful.types.codec import encode
+from wakeful.types.runs import Identity
 
 # -- an application whose threads have some of everything ----------------------------------------------------
 
@@ -323,6 +326,39 @@ async def test_a_copy_is_answered_without_its_original() -> None:
     assert (await runtime.resume(copy.id, ticket.approve())).status == "done"
     assert (await runtime.get_run(original)).status == "waiting"
     assert [len(await runtime.list_runs(thread=thread)) for thread in ("t1", "t2")] == [4, 4]
+
+
+@pytest.mark.parametrize("open_store", [memory, sqlite, postgres])
+async def test_input_that_waits_its_turn_in_a_copy_is_another_run(open_store: Open) -> None:
+    async with open_store() as runtime:
+        await parked(runtime)
+        await runtime.send("t1", "later", request_id="r-1")
+        await runtime.import_thread(await exported(runtime), into="t2")
+        for thread in ("t2", "t1"):
+            (run,) = await runtime.list_runs(thread=thread, status="waiting")
+            (ticket,) = await runtime.tickets(run.id, status="open")
+            await runtime.resume(run.id, ticket.approve())
+        while any([await runtime.pending(thread) for thread in ("t1", "t2")]):
+            await asyncio.sleep(0.01)
+        assert [len(await runtime.list_runs(thread=thread)) for thread in ("t1", "t2")] == [5, 5]
+
+
+@pytest.mark.parametrize("durable", [False, True])
+async def test_a_copy_of_a_delegated_run_does_not_speak_for_its_original(durable: bool) -> None:
+    kid = Agent("kid", model=FunctionModel(answer), tools=[refund])
+    turns = [call("agent_run_kid", prompt="refund A7"), "the kid was asked"]
+    boss = Agent("boss", model=ScriptedModel(turns), delegates=[Delegate("kid", durable=durable)])
+    runtime = Runtime([boss, kid])
+    result = await runtime.run("boss", "go", thread="b")
+    (original,) = result.tickets
+    await runtime.import_thread(await exported(runtime, original.thread_id), into="copy")
+    (ticket,) = await runtime.tickets(thread="copy")
+    copied = await runtime.answer(ticket.id, False)
+    assert (copied.thread_id, copied.status) == ("copy", "done")
+    identity = (await runtime.get_run(copied.run_id)).identity
+    assert identity == Identity(copied.run_id, "copy", "kid", copied.run_id)
+    assert (await runtime.get_run(result.run_id)).status == "waiting"
+    assert (await runtime.answer(original.id, True)).text == "the kid was asked"
 
 
 async def test_a_copy_keeps_the_order_of_runs_and_what_people_wrote() -> None:

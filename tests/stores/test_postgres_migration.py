@@ -1,4 +1,4 @@
-"""A Postgres schema that version 2 wrote, opened by this version: what waited in it goes on."""
+"""A Postgres schema that an older version wrote, opened by this one: what waited in it goes on."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import asyncpg
+import pytest
 from postgres_suite import connected, texts
 
 from postgres_server import server
@@ -14,19 +16,21 @@ from wakeful import Agent, PostgresStore, Runtime, ScriptedModel, tool
 from wakeful.stores._schema import VERSION, statements
 from wakeful.types.content import text_of
 
-WRITTEN = Path(__file__).parent / "data" / "postgres_v2.sql"
+DATA = Path(__file__).parent / "data"
 
 
 @asynccontextmanager
-async def version_2(schema: str) -> AsyncIterator[PostgresStore]:
-    """A store on tables of version 2, with what that version wrote."""
+async def version_2(schema: str, version: int = 2) -> AsyncIterator[PostgresStore]:
+    """A store on tables of version 2, with what that version wrote; perhaps migrated to a later one since."""
     async with connected(schema) as connection:
         await connection.execute(f"CREATE SCHEMA {schema}")
         store = PostgresStore(server().url(), schema=schema)
         try:
-            for version in (1, 2):
-                await connection.execute(";\n".join(statements(version, "postgres")))
-            await connection.execute(WRITTEN.read_text())
+            for step in range(1, version + 1):
+                await connection.execute(";\n".join(["SELECT 1", *statements(step, "postgres")]))
+                if (written := DATA / f"postgres_v{step}.sql").exists():
+                    await connection.execute(written.read_text())
+            await connection.execute("UPDATE meta SET value = $1 WHERE name = 'version'", str(version))
             yield store
         finally:
             await store.close()
@@ -82,3 +86,28 @@ async def test_many_that_open_version_2_at_once_migrate_it_once() -> None:
         finally:
             for other in others:
                 await other.close()
+
+
+async def test_a_run_that_waited_in_version_5_goes_on_with_an_answer_that_was_left() -> None:
+    async with version_2("version_five", 5) as store:
+        (run,) = await store.runs(status="waiting")
+        async with Runtime([shop("Done.", "Done.")], store=store) as runtime:
+            (ticket,) = await runtime.tickets(run.id)
+            await runtime.leave_answer(ticket.approve())
+            async with asyncio.timeout(20):
+                while (await runtime.get_run(run.id)).status != "done":
+                    await asyncio.sleep(0.01)
+            assert [m.text for m in await runtime.messages("t1")][-1] == "Done."
+            assert await store.dispatches(dead=True) == []
+            assert await store.version() == VERSION
+
+
+async def test_a_worker_of_version_5_claims_nothing_of_what_it_could_not_read() -> None:
+    async with version_2("version_five_claims", 5) as store, connected("version_five_claims") as connection:
+        claim = "SELECT * FROM claim_rows_v3('old', 30000, ARRAY['shop'], 5, NULL, NULL, '{}')"
+        assert len(await connection.fetch(claim)) > 1
+        await connection.execute("UPDATE threads SET claim = NULL; UPDATE dispatches SET held = 0")
+        assert await store.head("t1") == 15
+        with pytest.raises(asyncpg.UndefinedFunctionError):
+            await connection.fetch(claim)
+        assert [one.thread_id for one in (await store.claim("w", agents=["shop"], limit=5)).claimed] == ["t2"]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec import ValidationError
 
 from wakeful.errors import CorruptRow
 from wakeful.stores import Commit
@@ -237,3 +238,9 @@ def test_a_run_repeats_nothing_of_its_columns() -> None:
     identity = Identity("r-1", "t-1", "agent", "r-1")
     body = run_body(RunRecord(identity=identity, agent_id="agent", status="done", steps=41, created_at=7))
     assert not [word for word in (b"r-1", b"t-1", b"done", b"41") if word in body]
+
+
+@pytest.mark.parametrize("body", [b"{}", b'{"identity":{}}', b'{"identity":{},"agent_id":"agent"}'])
+def test_a_run_that_lacks_what_no_column_says_is_refused(body: bytes) -> None:
+    with pytest.raises(ValidationError):
+        run_of("t-1", "r-1", "done", 1, body)

@@ -6,14 +6,16 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import resource
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from sqlite_suite import append, pragma, raw, run_of, told
 
-from wakeful.errors import CorruptRow, StoreFull, StoreRefused, StoreUnavailable
+from wakeful.errors import CorruptRow, StoreError, StoreFull, StoreRefused, StoreUnavailable
 from wakeful.stores import Commit, Fence, StateWrite
 from wakeful.stores import _files as files
 from wakeful.stores import _schema as schema
@@ -221,6 +223,48 @@ async def test_an_older_file_is_migrated_with_a_backup_beside_it(
     assert (await told(old), await old.check()) == (["hello"], [])
     assert await pragma(old, "user_version") == schema.VERSION
     await old.close()
+
+
+def made_older(path: Path) -> None:
+    """Let a file be of the last version whose readers can't read it once it is migrated."""
+    with closing(sqlite3.connect(path)) as db:
+        db.execute(f"PRAGMA user_version = {schema.MIN_READER - 1}")
+        db.execute("UPDATE meta SET value = ? WHERE name = 'min_reader'", (str(schema.MIN_READER - 1),))
+        db.commit()
+
+
+async def test_a_file_that_its_own_version_can_not_read_any_more_has_a_backup_beside_it(path: Path) -> None:
+    store = SqliteStore(path)
+    await append(store, "t1", "hello")
+    await store.close()
+    made_older(path)
+    store = SqliteStore(path)
+    assert (await told(store), await pragma(store, "user_version")) == (["hello"], schema.VERSION)
+    await store.close()
+    with closing(sqlite3.connect(path.with_name(f"store.db.v{schema.MIN_READER - 1}.bak"))) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (schema.MIN_READER - 1,)
+        assert db.execute("SELECT value FROM meta").fetchall() == [(str(schema.MIN_READER - 1),)]
+
+
+async def test_half_a_backup_is_none_and_the_file_is_not_migrated(path: Path) -> None:
+    store = SqliteStore(path)
+    await append(store, "t1", "x" * 20_000)
+    size = (await store.size())["bytes"]
+    await store.close()
+    made_older(path)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size // 2, limits[1]))
+    try:
+        with pytest.raises(StoreError):
+            SqliteStore(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not list(path.parent.glob("*.bak*"))
+    await SqliteStore(path).close()
+    backup = path.with_name(f"store.db.v{schema.MIN_READER - 1}.bak")
+    with closing(sqlite3.connect(backup)) as db:
+        assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        assert db.execute("SELECT count(*) FROM threads").fetchone() == (1,)
 
 
 async def test_a_migration_that_fails_leaves_the_file_at_its_version(

@@ -22,7 +22,7 @@ from ..errors import (
 )
 from ..loop import Activation, agent_of, check_value, match_decision, unknown_ticket
 from ..messaging import retract
-from ..stores import InboxItem, InputPolicy, Store, ThreadView
+from ..stores import Commit, InboxItem, InputPolicy, Store, ThreadView
 from ..types.ids import new_id
 from ..types.mail import Receipt
 from ..types.runs import Failed, RunRecord, Stopped
@@ -31,7 +31,7 @@ from ._intake import is_answered
 from ._local import Dispatcher
 from ._parked import check_resumable
 from ._results import NewRun, RunResult, item_of
-from ._tickets import check_pending, closed_error, find_ticket, item_for
+from ._tickets import check_id, check_pending, closed_error, find_ticket, item_for, other_id
 from ._trees import is_below, owner_of, settle, tickets_below, until_quiet, waits_for_tasks
 from ._waiting import Watch
 
@@ -238,6 +238,9 @@ async def _match(
                 continue
             raise await closed_error(store, closed[error.ticket_id]) from error
         check_pending(stored, ticket, full)
+        await check_id(store, ticket, full)
+        if (other := next((d for d in matched if d.id == full.id), None)) is not None:
+            raise other_id(full, other.ticket_id)
         full = check_value(tools.get(ticket.tool), ticket, full)
         matched.append(replace(full, at=full.at or dispatch.env.clock.now()))
         closed[ticket.id] = replace(tickets.pop(ticket.id), status="answered")
@@ -335,9 +338,14 @@ async def retry(dispatch: Dispatcher, run_id: str) -> RunResult:
                 "or fork the thread where it failed"
             )
         fresh = replace(run, status="running", outcome=None, finished_at=None, failures=0, ending=None)
-        act = await dispatch.opener.reopen(stored, fresh, "retry")
-        act.view.answer = await dispatch.env.store.answer(run_id)
         try:
+            if not dispatch.runs(run.agent_id):
+                left = Commit(run.thread_id, run.identity, version=stored.thread.version, runs=[fresh])
+                await dispatch.env.store.commit(left)
+                dispatch.signals.wake(dispatch.tenant, run.thread_id, run.agent_id)
+                return await settle(dispatch, run_id)
+            act = await dispatch.opener.reopen(stored, fresh, "retry")
+            act.view.answer = await dispatch.env.store.answer(run_id)
             await act.drive(dispatch)
             return await dispatch.whole(dispatch.result(act))
         except (Conflict, StaleFence):

@@ -31,7 +31,7 @@ async def spawn(
     dispatch.check_open()
     store = dispatch.env.store
     if request_id is not None and (known := await store.item(request_id)) is not None:
-        return await find_task(store, known.run_id or "")
+        return await find_task(store, known.run_id or known.taken_by or "")
     run_id = new_id()
     prefix = "task" if child.agent_id.startswith(FUNCTION) else "sub-agent"
     thread_id = f"{prefix}-{run_id}"
@@ -65,7 +65,8 @@ async def spawn(
         await _own(dispatch, record, item, child)
         dispatch.left(item)
     if request_id is not None and (first := await store.item(request_id)) is not None and first.run_id != run_id:
-        return await find_task(store, first.run_id or "")  # Somebody else made it in the same moment.
+        # Somebody else made it in the same moment.
+        return await find_task(store, first.run_id or first.taken_by or "")
     await dispatch.pump(thread_id)
     return record
 

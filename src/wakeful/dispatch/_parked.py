@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from msgspec import Struct
 
 from ..agents import QUESTIONS, Registry
-from ..errors import CannotResume, InvalidArguments, StateError, UnknownAgent, explain
+from ..errors import CannotResume, CorruptRow, InvalidArguments, StateError, UnknownAgent, explain
 from ..loop import agent_of
 from ..stores import Store, ThreadView
 from ..types.runs import Call, RunRecord
@@ -34,10 +34,15 @@ async def parked_problems(registry: Registry, store: Store) -> list[ParkedProble
     before: str | None = None
     while page := await store.runs(status="waiting", before=before, limit=PAGE):
         for run in page:
-            stored = await store.load(run.thread_id)
+            try:
+                stored = await store.load(run.thread_id)
+            except CorruptRow as error:
+                found.append(ParkedProblem(run.thread_id, run.id, run.agent_id, (str(error),), store.tenant_name))
+                continue
             if stored is None or stored.run is None or stored.run.id != run.id or stored.run.waiting is None:
                 continue  # It went on meanwhile.
-            if reasons := resume_problems(registry, stored, stored.run):
+            settled = _settled(stored, [item.decision for item in stored.inbox if item.decision is not None])
+            if reasons := resume_problems(registry, stored, stored.run, settled):
                 found.append(ParkedProblem(run.thread_id, run.id, run.agent_id, tuple(reasons), store.tenant_name))
         before = page[-1].id
     return found

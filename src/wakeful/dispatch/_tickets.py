@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
-from ..errors import Conflict, TicketClosed, UnknownTicket
+from ..errors import Conflict, InvalidDecision, TicketClosed, UnknownTicket
 from ..loop import check_value, match_decision, reassigned
 from ..stores import Commit, InboxItem, Store, ThreadView
 from ..types.tickets import Decision, Ticket
@@ -16,12 +16,14 @@ from ._local import Dispatcher
 from ._trees import POLL
 
 __all__ = [
+    "check_id",
     "check_pending",
     "closed_error",
     "find_ticket",
     "item_for",
     "leave_decision",
     "left_answers",
+    "other_id",
     "reassign",
 ]
 
@@ -69,6 +71,27 @@ def check_pending(stored: ThreadView, ticket: Ticket, decision: Decision) -> Non
             )
 
 
+async def check_id(store: Store, ticket: Ticket, decision: Decision) -> None:
+    """Refuse a decision whose id something else has: it would be taken for that, and not be kept."""
+    found = await store.decision(decision.id)
+    if found is None:
+        item = await store.item(decision.id)
+        if item is None:
+            return
+        found = item.decision
+    if found is None or found.ticket_id != ticket.id:
+        raise other_id(decision, None if found is None else found.ticket_id)
+
+
+def other_id(decision: Decision, ticket_id: str | None) -> InvalidDecision:
+    """Why a decision can't have the id that it has: one about another ticket has it, or another request."""
+    had = "another request has" if ticket_id is None else f"the decision about ticket {ticket_id} has"
+    return InvalidDecision(
+        f"{had} the id {decision.id!r:.80}, which can't be this decision's too; nothing was changed: give each an "
+        "id or a request_id of its own"
+    )
+
+
 def _pending(inbox: Sequence[InboxItem]) -> Iterable[Decision]:
     return [i.decision for i in inbox if i.decision is not None and i.decision.verdict != "reassign"]
 
@@ -92,6 +115,7 @@ async def leave_decision(store: Store, decision: Decision, now: int) -> Ticket:
             return ticket
         raise await closed_error(store, ticket)
     check_pending(stored, ticket, decision)
+    await check_id(store, ticket, decision)
     _, full = match_decision(decision, {ticket.id: ticket}, {})
     full = replace(check_value(None, ticket, full), at=full.at or now)
     await store.commit(Commit(ticket.thread_id, inbox=[item_for(ticket.thread_id, full)]))
@@ -117,6 +141,7 @@ async def reassign(dispatch: Dispatcher, decision: Decision) -> Ticket:
             raise await closed_error(store, ticket)
         if not told:
             check_pending(stored, ticket, decision)
+            await check_id(store, ticket, decision)
         decision = replace(decision, asked_by=ticket.asked_by, at=decision.at or now)
         if stored.thread.claimed:
             if not told:

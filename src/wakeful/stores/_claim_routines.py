@@ -11,7 +11,7 @@ from ._claiming import FIRST_PAUSE, LONGEST_PAUSE, PROGRESS, SUSPECT, died
 from ._protocol import MAX_ATTEMPTS
 from ._sql import VIEWS
 
-__all__ = ["CLAIM_ROUTINES", "DISPATCH_ROUTINES"]
+__all__ = ["CLAIM_ROUTINES", "CLAIM_ROWS", "DISPATCH_ROUTINES"]
 
 _DISPATCH = """
 CREATE FUNCTION dispatch_v3(
@@ -332,8 +332,8 @@ $wakeful$
 # A claim's answer, and behind it the rows of the views of what was claimed, as they are while the threads' rows
 # are locked: whoever claims needn't ask again.
 _VIEWS = VIEWS.replace("tenant = ? AND id = ANY (?)", "no = ANY (v_threads)").replace("NOW_MS", "v_now")
-_CLAIM_ROWS = f"""
-CREATE FUNCTION claim_rows_v3(
+CLAIM_ROWS = f"""
+CREATE FUNCTION claim_rows_v6(
     v_worker text, v_lease bigint, v_agents text[], v_limit int, v_at bigint, v_per_tenant bigint,
     v_per_agent jsonb
 ) RETURNS TABLE (c0 text, {", ".join([f"c{n} bigint" for n in range(1, 9)])},
@@ -356,4 +356,4 @@ END
 $wakeful$
 """
 
-CLAIM_ROUTINES = (_DEAD, _REAP, _IS_SUSPECT, _LANES, _TAKE, _CLAIM, _CLAIM_ROWS)
+CLAIM_ROUTINES = (_DEAD, _REAP, _IS_SUSPECT, _LANES, _TAKE, _CLAIM)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from contextlib import closing
+from itertools import chain
 from pathlib import Path
 
 from ..errors import StoreError, StoreFull, StoreRefused, StoreUnavailable, WakefulError
@@ -107,13 +108,14 @@ def _prepare(db: sqlite3.Connection, path: Path) -> None:
     if version > VERSION:
         _check_reader(db, path, version)
         return
-    if version and any(statements(step, "sqlite") for step in range(version + 1, VERSION + 1)):
-        _backup(db, path, version)
     db.execute("BEGIN EXCLUSIVE")
     try:
-        for step in range(_version(db) + 1, VERSION + 1):
-            for statement in statements(step, "sqlite"):
-                db.execute(statement)
+        version = _version(db)
+        steps = [statements(step, "sqlite") for step in range(version + 1, VERSION + 1)]
+        if version and (any(steps) or version < MIN_READER):
+            _backup(path, version)
+        for statement in chain(*steps):
+            db.execute(statement)
         db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         db.execute(f"PRAGMA user_version = {VERSION}")
         db.execute(
@@ -139,13 +141,21 @@ def _check_reader(db: sqlite3.Connection, path: Path, version: int) -> None:
         )
 
 
-def _backup(db: sqlite3.Connection, path: Path, version: int) -> None:
-    """Keep the file as it was before it is migrated."""
+def _backup(path: Path, version: int) -> None:
+    """Keep the file as it is, while nobody else can write to it: the version that wrote it may not be able to read
+    what becomes of it. The copy has its name once it is whole."""
     target = path.with_name(f"{path.name}.v{version}.bak")
     if target.exists():
         return
-    with closing(sqlite3.connect(target)) as into:
-        db.backup(into)
+    part = target.with_name(f"{target.name}.part")
+    part.unlink(missing_ok=True)
+    try:
+        with closing(sqlite3.connect(path)) as db, closing(sqlite3.connect(part)) as into:
+            db.backup(into)
+        part.replace(target)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
 
 
 def explained(error: BaseException, path: Path) -> BaseException:

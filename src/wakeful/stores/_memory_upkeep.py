@@ -188,7 +188,7 @@ def _prune_runs(tenant: Tenant, thread: Thread, retention: Retention, now: int) 
         tenant.thread_of_run.pop(run_id, None)
         if thread.last_run_id == run_id:
             thread.last_run_id = None
-        tenant.relays = {k: relay for k, relay in tenant.relays.items() if relay.run_id != run_id}
+        tenant.relays = {k: r for k, r in tenant.relays.items() if r.run_id != run_id or _on_its_way(r)}
     for ticket_id in [k for k, at in tenant.thread_of_ticket.items() if at is thread and k not in index.tickets]:
         del tenant.thread_of_ticket[ticket_id]
     for item in [i for i in tenant.items.values() if i.thread_id == thread.id and i.taken_by in gone]:
@@ -216,12 +216,19 @@ def _prune_threads(everything: Everything, tenant: Tenant, threads: Iterable[Thr
             continue
         above = tenant.threads.get(thread.parent) if thread.parent is not None else None
         asked = above is not None and above.open is not None  # It may still ask what came of the child.
-        if not asked and all(_idle(everything, one) for one in _tree(tenant, thread)):
+        if not asked and all(_idle(everything, tenant, one) for one in _tree(tenant, thread)):
             removed += delete(everything, tenant, thread.id, "cascade")
     return removed
 
 
-def _idle(everything: Everything, thread: Thread) -> bool:
-    """Whether nothing waits on the thread."""
+def _idle(everything: Everything, tenant: Tenant, thread: Thread) -> bool:
+    """Whether nothing waits on the thread, and no message is on its way from it."""
     alive = thread.claim is not None and everything.alive(thread.claim)
-    return thread.open is None and not alive and not thread.inbox
+    if thread.open is not None or alive or thread.inbox:
+        return False
+    return not any(r.thread_id == thread.id and _on_its_way(r) for r in tenant.relays.values())
+
+
+def _on_its_way(relay: Relay) -> bool:
+    """Whether it is of a message that was not delivered yet, and will be."""
+    return relay.status == "live" and relay.cursor < 0

@@ -237,7 +237,7 @@ class _Transaction:
             return done.value
 
 
-_CLAIM = "SELECT * FROM claim_rows_v3($1, $2, $3, $4, $5, $6, $7)"
+_CLAIM = "SELECT * FROM claim_rows_v6($1, $2, $3, $4, $5, $6, $7)"
 
 
 async def _fetch(connection: Any, sql: str, args: Any, timeout: float | None = None) -> list[Row]:

@@ -8,14 +8,14 @@ them, so that a client of that version still finds its own beside a newer one's.
 from __future__ import annotations
 
 from ..types.runs import PRIORITY
-from ._claim_routines import CLAIM_ROUTINES, DISPATCH_ROUTINES
+from ._claim_routines import CLAIM_ROUTINES, CLAIM_ROWS, DISPATCH_ROUTINES
 from ._pending import PENDING_ROUTINES
 from ._plain_routines import PLAIN_ROUTINES
 from ._rare_routines import RARE_ROUTINES
 from ._relay_routines import RELAY_ROUTINES
 from ._rules import IDLE_WAKES, MAX_PENDING, RESERVE
 
-__all__ = ["ROUTINES_3", "ROUTINES_4"]
+__all__ = ["ROUTINES_3", "ROUTINES_4", "ROUTINES_6"]
 
 # Row locks serialise writers of threads that are there. One that isn't is locked by its name, and all names are
 # locked before any row, so that two batches never wait for each other.
@@ -390,3 +390,7 @@ ROUTINES_3 = (
 
 # These take more than they did, and serve clients of version 3 as before; and an inbox has a reserve.
 ROUTINES_4 = (_COMMIT_ONE, *PLAIN_ROUTINES, _DELIVER)
+
+# The rows of views say more than they did: what a run's row leaves out. A worker of an earlier version can't read
+# those, and would take each for damaged: it can claim nothing any more.
+ROUTINES_6 = ("DROP FUNCTION IF EXISTS claim_rows_v3", CLAIM_ROWS)

@@ -320,15 +320,22 @@ def _arguments(call_id: str, answer: Message) -> dict[str, Any]:
 # -- runs ----------------------------------------------------------------------------------------------------
 
 
-def _optional(kind: type[Struct], **types: Any) -> list[Any]:
-    """The fields of a struct, with types that may be others. All can be left out."""
-    fields = msgspec.structs.fields(kind)
-    return [(f.name, types.get(f.name, f.type), None if f.required else f.default) for f in fields]
-
-
-# An identity and a run, without what stands in columns.
-_Lineage = msgspec.defstruct("_Lineage", _optional(Identity), omit_defaults=True, gc=False)
-_RunBody = msgspec.defstruct("_RunBody", _optional(RunRecord, identity=_Lineage), gc=False)
+# An identity, of which all can be left out, and a run.
+_Lineage = msgspec.defstruct(
+    "_Lineage",
+    [(f.name, f.type, None if f.required else f.default) for f in msgspec.structs.fields(Identity)],
+    omit_defaults=True,
+    gc=False,
+)
+_RunBody = msgspec.defstruct(
+    "_RunBody",
+    [
+        (f.name, _Lineage if f.name == "identity" else f.type, *([] if f.required else [f.default]))
+        for f in msgspec.structs.fields(RunRecord)
+    ],
+    kw_only=True,
+    gc=False,
+)
 
 
 def run_body(run: RunRecord) -> bytes:

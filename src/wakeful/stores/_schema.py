@@ -9,7 +9,7 @@ never taken away in the version that stops needing it; `min_reader` says from wh
 from __future__ import annotations
 
 from ._beginnings import BEGIN_ROUTINES
-from ._routines import ROUTINES_3, ROUTINES_4
+from ._routines import ROUTINES_3, ROUTINES_4, ROUTINES_6
 
 __all__ = ["APPLICATION_ID", "MIGRATIONS", "MIN_READER", "VERSION", "statements"]
 
@@ -292,6 +292,7 @@ _DIALECTS = {
 _OWN: dict[tuple[str, int], tuple[str, ...]] = {
     ("postgres", 3): ROUTINES_3,
     ("postgres", 4): (*ROUTINES_4, *BEGIN_ROUTINES),
+    ("postgres", 6): ROUTINES_6,
 }
 
 

@@ -20,6 +20,8 @@ T = TypeVar("T")
 
 Script = Generator[tuple[str, Sequence[Any]], list[tuple[Any, ...]], T]
 
+# Relays of messages that were not delivered yet, and will be.
+_ON_THEIR_WAY = "status = 'live' AND cursor < 0"
 _ALIVE = "EXISTS (SELECT 1 FROM workers w WHERE w.id = t.claim AND w.until > NOW_MS)"
 
 
@@ -129,9 +131,10 @@ def prune(tenant: str, retention: Retention) -> Script[Pruned]:
         chunks = len((yield sql, (now - retention.chunks, tenant)))
     if retention.events is not None:
         cut = now - retention.events
-        old = "tenant = ? AND status = 'done' AND finished_at < ? AND bare = 0"
+        # `bare` is when a run had finished whose events are gone: one that is retried has new ones.
+        old = "tenant = ? AND status = 'done' AND finished_at < ? AND bare < finished_at"
         events = yield from _strip(f"(thread, run) IN (SELECT thread, no FROM runs WHERE {old})", (tenant, cut))
-        yield f"UPDATE runs SET bare = 1 WHERE {old}", (tenant, cut)
+        yield f"UPDATE runs SET bare = finished_at WHERE {old}", (tenant, cut)
         # The last value from before the cut is what the key had at it.
         yield (
             f"""DELETE FROM state_log WHERE at < ? AND thread IN ({mine}) AND EXISTS (SELECT 1 FROM state_log n
@@ -188,10 +191,11 @@ def prune_and_undo(tenant: str, retention: Retention) -> Script[Pruned]:
 
 
 def _remove_idle(tenant: str, which: str, args: Sequence[Any]) -> Script[int]:
-    """Remove threads that nothing runs on or waits for, neither on them nor on their children; and not a child's
-    while the run that began it may ask what came of it."""
+    """Remove threads that nothing runs on or waits for, neither on them nor on their children, and that no message
+    is on its way from; and not a child's while the run that began it may ask what came of it."""
     idle = f"""t.tenant = ? AND t.open_run IS NULL AND NOT {_ALIVE}
-               AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.thread = t.no AND i.status = 'pending')"""
+               AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.thread = t.no AND i.status = 'pending')
+               AND NOT EXISTS (SELECT 1 FROM relays WHERE thread = t.no AND {_ON_THEIR_WAY})"""
     busy = f"""WITH RECURSIVE tree(id) AS (
                    SELECT id FROM threads WHERE tenant = ? AND id = ?
                    UNION SELECT k.id FROM tree JOIN threads k ON k.parent = tree.id AND k.tenant = ?)
@@ -206,7 +210,8 @@ def _remove_idle(tenant: str, which: str, args: Sequence[Any]) -> Script[int]:
 
 
 def _remove_runs(rows: list[tuple[Any, ...]]) -> Script[int]:
-    """Remove finished runs with their ledger and their events; the messages they wrote stay."""
+    """Remove finished runs with their ledger and their events; the messages they wrote stay, and those on their
+    way."""
     for run, thread in rows:
         yield from _strip("thread = ? AND run = ?", (thread, run))
         yield (
@@ -221,7 +226,8 @@ def _remove_runs(rows: list[tuple[Any, ...]]) -> Script[int]:
             (thread, run),
         )
         yield (
-            "DELETE FROM relays WHERE thread = ? AND run = (SELECT id FROM runs WHERE no = ?)",
+            f"""DELETE FROM relays WHERE thread = ? AND run = (SELECT id FROM runs WHERE no = ?)
+                AND NOT ({_ON_THEIR_WAY})""",
             (thread, run),
         )
         yield "UPDATE threads SET last_run = NULL WHERE no = ? AND last_run = ?", (thread, run)
