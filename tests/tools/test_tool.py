@@ -166,6 +166,14 @@ def test_a_misspelt_option_is_refused_and_not_ignored() -> None:
         tool(**options)
 
 
+def test_a_name_that_is_given_like_a_function_is_refused() -> None:
+    what: Any = "search"
+    with pytest.raises(TypeError, match=r"takes a function, not 'search'; .* option: @tool\(name='search'\)"):
+        tool(what)
+    with pytest.raises(TypeError, match=r"takes a function, not 5$"):
+        tool(what.__len__() - 1)
+
+
 @pytest.mark.parametrize(
     ("effect", "resumable", "expected"),
     [("once", False, False), ("once", True, True), ("pure", False, True), ("idempotent", False, True)],

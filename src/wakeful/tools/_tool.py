@@ -319,6 +319,9 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
     if problems := unknown_arguments("tool", options, _OPTIONS):
         raise WrongArguments(problems)
+    if function is not None and not callable(cast(Any, function)):
+        hint = f"; its name is an option: @tool(name={function!r:.80})" if isinstance(function, str) else ""
+        raise WrongArguments(f"tool(...) takes a function, not {function!r:.80}{hint}")
 
     def decorate(function: Callable[..., Any]) -> FunctionTool:
         return FunctionTool(function, options)
