@@ -145,7 +145,8 @@ async def test_a_reducer_that_raises_for_a_hook_names_the_plugin(scripted: Scrip
     result = await soon(runtime.run("agent", "go", thread="t"))
     assert isinstance(result.termination, Failed)
     assert result.termination.error == "HookFailed"
-    assert f"plugin 'Writer' failed in {phase}: ValueError: never" in result.termination.message
+    failed = "state key 'picky': its reducer failed: ValueError: never"
+    assert f"plugin 'Writer' failed in {phase}: StateError: {failed}" in result.termination.message
     await assert_settled(runtime, "t")
 
 

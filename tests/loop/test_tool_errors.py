@@ -132,7 +132,7 @@ async def test_a_reducer_that_raises_gives_the_model_an_error_and_spares_the_sib
     assert (result.text, result.termination) == ("done", NaturalEnd())
     told = [(r.error, reply_text(r)) for r in await replies_on(runtime, "t")]
     assert [error for error, _ in told] == [None, "state", None, "state", None]
-    assert "a tally only grows" in told[1][1]
+    assert "state key 'tally': its reducer failed: ValueError: a tally only grows" in told[1][1]
     assert told[-1] == (None, "3")
     await assert_settled(runtime, "t")
 

@@ -118,10 +118,17 @@ class KeyRegistry:
             raise ConfigurationError(
                 f"state key {name!r} has two definitions: {self._keys[name].__qualname__} and {key.__qualname__}"
             )
+        kind = _value_type(key)
         try:
-            key._decoder = msgspec.json.Decoder(_value_type(key))  # pyright: ignore[reportPrivateUsage]
+            key._decoder = msgspec.json.Decoder(kind)  # pyright: ignore[reportPrivateUsage]
+            if key.persistent and own is None:
+                msgspec.json.schema(kind, schema_hook=_refuse)
+                if key.default is not None:
+                    key.encode(key.default)
         except TypeError as error:
             raise ConfigurationError(f"state key {name!r}: {error}") from error
+        except StateError as error:
+            raise ConfigurationError(f"{error}, and that is its default: {key.default!r:.80}") from error
 
     def __contains__(self, key: AnyKey) -> bool:
         return self._keys.get(getattr(key, "name", "")) is key
@@ -142,6 +149,16 @@ class KeyRegistry:
                 f"state key {name!r} isn't registered; list it in a plugin's `keys` or in Runtime(keys=[...]) "
                 f"(registered: {known})"
             )
+
+
+def _refuse(kind: Any) -> dict[str, Any]:
+    """A type that msgspec doesn't know: no value of it could be kept and read again."""
+    if kind is object:
+        return {}
+    raise TypeError(
+        f"{getattr(kind, '__qualname__', kind)} can't be stored as JSON; use builtin types, a dataclass, "
+        "a TypedDict or a msgspec Struct, or set persistent = False"
+    )
 
 
 def _value_type(key: AnyKey) -> Any:
