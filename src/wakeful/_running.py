@@ -31,6 +31,7 @@ from .agents import Agent
 from .bus import News
 from .dispatch import Dispatcher, NewRun, RunResult, cancel, item_of, resume, retry, send
 from .errors import ConfigurationError, UsageError
+from .errors._arguments import known_to
 from .state import AnyKey
 from .stores import InboxItem, InputPolicy
 from .tools import ClientTool
@@ -302,11 +303,13 @@ class Running(Mailing, Working):
     def run_sync(self, agent: str | Agent, input: Input, **options: Any) -> RunResult:
         """`run` for programs without an event loop; takes the same options."""
         self._check_open()
+        known_to(self.run, "run_sync", options)
         return self._own_loop.run(self, lambda: self.run(agent, input, **options), self._env.grace)
 
     def resume_sync(self, run_id: str, *decisions: Decision, **options: Any) -> RunResult:
         """`resume` for programs without an event loop; takes the same options."""
         self._check_open()
+        known_to(self.resume, "resume_sync", options)
         return self._own_loop.run(self, lambda: self.resume(run_id, *decisions, **options), self._env.grace)
 
     def _new(
