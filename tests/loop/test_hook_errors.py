@@ -10,6 +10,7 @@ import pytest
 from wakeful import Agent, Plugin, Runtime, StateKey, Step, call, tool
 from wakeful.errors import HookFailed
 from wakeful.plugins import PHASES
+from wakeful.types.codec import encode
 from wakeful.types.events import ErrorRaised, RunFinish
 from wakeful.types.runs import Failed, NaturalEnd
 
@@ -132,6 +133,17 @@ async def test_a_hook_that_fails_stops_the_calls_that_run(scripted: Scripted) ->
     assert await outcomes(runtime, result.run_id) == {"quick": "ok", "wait": "cancelled"}
     await assert_settled(runtime, "t")
     assert (await soon(runtime.run("agent", "again", thread="t"))).text == "hello"
+
+
+@pytest.mark.parametrize("phase", ["step_start", "run_end"])
+async def test_half_a_character_in_an_error_can_be_written_as_json(scripted: Scripted, phase: str) -> None:
+    async def hook(self: Plugin, ctx: Any) -> None:
+        raise ValueError("a \ud83d")
+
+    plugin = type("Odd", (Plugin,), {phase: hook})()
+    runtime = Runtime([Agent("agent", model=scripted(*["hello"] * (phase == "run_end")), plugins=[plugin])])
+    events = [event async for event in runtime.stream("agent", "go", thread="t")]
+    assert b"a \xef\xbf\xbd" in b"".join(map(encode, events))
 
 
 @pytest.mark.parametrize("phase", ["run_start", "step_start", "after_inference", "after_tool", "step_end"])
