@@ -123,8 +123,19 @@ def _retention_problems(retention: Any) -> list[str]:
 def settings_of(settings: Any) -> None:
     """Refuse a run's settings that no vendor would take."""
     instance_of(settings, ModelSettings, "settings")
-    if settings is not None and (problems := settings_problems(settings)):
+    if settings is None:
+        return
+    if problems := settings_problems(settings):
         raise UsageError("; ".join(problems))
+    try:
+        msgspec.json.encode(settings)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise UsageError(f"a run's settings are kept with it, so settings.extra must be JSON: {error}") from None
+
+
+def twice(names: Sequence[str]) -> list[str]:
+    """Which client tools have a name that another has."""
+    return [f"two client tools are named {name!r}" for name in dict.fromkeys(names) if names.count(name) > 1]
 
 
 def priority_of(priority: Any) -> int:

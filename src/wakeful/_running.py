@@ -22,6 +22,7 @@ from ._checks import (
     settings_of,
     thread_of,
     time_of,
+    twice,
 )
 from ._following import Follower
 from ._mailing import Mailing
@@ -333,9 +334,10 @@ class Running(Mailing, Working):
         if settings is not None or client_tools:
             for tool in client_tools:
                 instance_of(tool, ClientTool, "client_tools")
-            if problems := [problem for tool in client_tools for problem in tool.problems()]:
-                raise ConfigurationError(problems)
+            problems = [problem for tool in client_tools for problem in tool.problems()]
             specs = tuple([tool.spec for tool in client_tools])
+            if problems := problems or twice([spec.name for spec in specs]):
+                raise ConfigurationError(problems)
             options = RunOptions(settings or ModelSettings(), specs)
         run_id = new_id()
         return NewRun(

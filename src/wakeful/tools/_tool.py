@@ -285,9 +285,15 @@ class ClientTool(Tool):
 
     def problems(self) -> list[str]:
         """What is wrong with the tool's definition."""
-        if not valid_name(self.name):
-            return [f"tool {self.name!r}: not a valid name"]
-        return [] if _sendable(self.spec) else [f"tool {self.name!r}: {_HALF}"]
+        if not isinstance(cast(Any, self.name), str) or not valid_name(self.name):
+            return [f"tool {self.name!r:.80}: a name has 1 to 64 letters, digits, '_' or '-'"]
+        if not _sendable(self.spec):
+            return [f"tool {self.name!r}: {_HALF}"]
+        try:
+            msgspec.json.decode(msgspec.json.encode(self.spec), type=ToolSpec)
+        except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
+            return [f"tool {self.name!r}: its description is a text, its parameters a JSON schema: {error}"]
+        return []
 
 
 @overload
