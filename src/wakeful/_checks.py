@@ -227,11 +227,15 @@ def _fields_of(agent: Agent) -> list[str]:
             wrong.append(f"{where}: {name} is object, which says nothing; give a type such as str or a dataclass")
     delegates = [other.agent if isinstance(other, Delegate) else other for other in agent.delegates or ()]
     wrong += [
-        f"{where}: delegates and handoffs are agents' ids, not {other!r:.80}"
+        f"{where}: delegates and handoffs are agents' ids, not {other!r:.80}{_id_hint(other)}"
         for other in (*delegates, *(agent.handoffs or ()))
         if _odd(other)
     ]
     return wrong
+
+
+def _id_hint(other: Any) -> str:
+    return f"; give its id, {other.id!r:.80}" if isinstance(other, Agent) else ""
 
 
 def _odd(value: Any) -> bool:

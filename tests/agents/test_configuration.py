@@ -220,6 +220,8 @@ WRONG = [
     ),
     of("no tool at all", "5 is not a tool; give a function, a Tool or a name", tools=[5]),
     of("a class for a tool", "is not a tool", tools=[dict]),
+    of("a Tool's class for a tool", "is not a tool; give an instance of it: ClientTool(...)", tools=[ClientTool]),
+    of("an agent for a tool", "an agent that others call is named in delegates: ['b']", tools=[Agent("b")]),
     of(
         "a tool that is not well defined",
         "tool 'wait'",

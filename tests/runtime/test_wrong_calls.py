@@ -97,7 +97,7 @@ async def test_what_is_pruned_is_not_yet_to_come() -> None:
     [
         ("tools", "echo", "tools is a list, not 'echo'"),
         ("delegates", "b", "delegates is a list"),
-        ("delegates", [echo()], "agents' ids"),
+        ("delegates", [echo()], "; give its id, 'agent'"),
         ("instructions", 123, "instructions is a str"),
         ("settings", {"temperature": 1}, "settings is a ModelSettings"),
         ("limits", {"steps": 1}, "limits is a Limits"),
