@@ -12,8 +12,9 @@ from datetime import date
 from typing import Annotated, Any, Literal, Optional
 
 import pytest
+from annotated_types import Predicate
 from msgspec import Meta, Struct
-from pydantic import Field
+from pydantic import AfterValidator, BeforeValidator, Field
 from schema_samples import (
     Cat,
     Context,
@@ -296,6 +297,21 @@ def test_a_type_that_only_an_ended_function_knew_is_named() -> None:
         ShapeError, match=r"parameter 'outer': name 'Inner' is not defined; define or import it at"
     ):
         parameters(function)
+
+
+def test_a_pattern_that_is_none_is_refused() -> None:
+    def function(a: Annotated[str, Meta(pattern="[")], b: int = 0) -> None: ...
+
+    with pytest.raises(ShapeError, match=r"function\(\): parameter 'a': .* unterminated character set"):
+        parameters(function)
+    with pytest.raises(ShapeError, match="parameter 'x': unterminated character set"):
+        taking(Annotated[str, Field(pattern="[")])
+
+
+@pytest.mark.parametrize("rule", [AfterValidator(str.upper), BeforeValidator(str), Predicate(str.isupper)])
+def test_a_rule_that_nobody_would_ask_is_refused(rule: Any) -> None:
+    with pytest.raises(ShapeError, match=f"parameter 'x': {type(rule).__name__} would not be asked here; check"):
+        taking(list[Annotated[str, rule]])
 
 
 def test_a_limit_that_does_not_fit_its_type_is_refused() -> None:

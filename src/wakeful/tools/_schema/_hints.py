@@ -26,6 +26,7 @@ __all__ = [
     "foreign_limits",
     "have_limits",
     "is_record",
+    "is_rule",
     "is_typed_dict",
     "is_union",
     "only_alternative",
@@ -123,6 +124,12 @@ def foreign_limits(extras: Sequence[Any]) -> dict[str, Any]:
     if isinstance(pattern := limits.get("pattern"), re.Pattern):
         limits["pattern"] = cast("re.Pattern[str]", pattern).pattern
     return limits
+
+
+def is_rule(extra: Any) -> bool:
+    """Whether what `Annotated` adds to a type is a function that pydantic or annotated-types checks values by."""
+    known = type(extra).__module__.partition(".")[0] in ("annotated_types", "pydantic")
+    return known and type(extra).__name__.endswith(("Validator", "Predicate"))
 
 
 def is_record(hint: Any) -> bool:

@@ -23,6 +23,7 @@ from ._hints import (
     foreign_limits,
     have_limits,
     is_record,
+    is_rule,
     is_union,
     only_alternative,
     sets_fields,
@@ -128,6 +129,10 @@ class Lowering:
     def _annotated(self, hint: Any) -> Any:
         base, *extras = get_args(hint)
         metas = [extra for extra in extras if isinstance(extra, Meta)]
+        if rules := [type(extra).__name__ for extra in extras if is_rule(extra)]:
+            raise ShapeError(
+                f"{rules[0]} would not be asked here; check in the function, or in a pydantic model that it takes"
+            )
         if limits := foreign_limits(extras):
             self._changes += 1
             metas.append(Meta(**limits))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -32,7 +33,7 @@ class Shape:
         self._lowering = Lowering()
         try:
             self._target = self._lowering.lower_root(type_)
-        except (TypeError, NameError) as error:
+        except (TypeError, NameError, re.error) as error:
             raise ShapeError(unknown_name(error)) from error
         self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(self._target, dec_hook=revive)
         self._schema: dict[str, Any] | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import types
 import typing
 from collections.abc import Callable
@@ -46,7 +47,7 @@ def parameters_of(function: Callable[..., Any], *, context_type: type, is_method
             )
         try:
             target = lowering.lower_root(hint, optional=default is None)
-        except (TypeError, NameError) as error:
+        except (TypeError, NameError, re.error) as error:
             raise ShapeError(f"{label}: parameter {name!r}: {unknown_name(error)}") from error
         description = description_in(hint) or documented.get(name)
         parameters.append(Parameter(name, target, default is parameter.empty, default, description))
@@ -97,8 +98,8 @@ def _hints(function: Any, names: list[str], context_type: type, label: str) -> d
     function = _underlying(function)
     try:
         return typing.get_type_hints(function, include_extras=True)
-    except (NameError, TypeError, AttributeError, SyntaxError):
-        pass  # one at a time, so that the one at fault can be named and the rest be read
+    except Exception:  # noqa: S110 - one at a time, so that the one at fault can be named and the rest be read
+        pass
     function = inspect.unwrap(getattr(function, "__func__", function))
     scope: dict[str, Any] = getattr(function, "__globals__", {})
     # The context's type is often imported for the type checker alone.
