@@ -62,6 +62,10 @@ def hears(self: Any, payload: Any) -> None: ...
 async def nameless(self: Any, payload: Nowhere) -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
 
+@action("go")
+async def odd(self: Any, payload: list[complex], ctx: Any) -> None: ...
+
+
 async def yields(self: Any, ctx: Any) -> Any:
     yield
 
@@ -287,6 +291,7 @@ WRONG = [
             ),
             ("a notice's handler that isn't async", {"go": hears}, ["go must be `async def"]),
             ("a handler whose types aren't there", {"go": nameless}, ["can't be read", "Nowhere"]),
+            ("a payload that can't be kept", {"go": odd}, ["go: complex can't be stored as JSON; use builtin"]),
             ("keys that are no list", {"keys": None}, ["keys is a list of state keys, not None"]),
             ("tools that are no method", {"tools": []}, ["tools is a method that returns a list of tools"]),
         )

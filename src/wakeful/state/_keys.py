@@ -9,7 +9,7 @@ import msgspec
 
 from ..errors import ConfigurationError, StateError, StateTooLarge, UnknownStateKey
 
-__all__ = ["MAX_VALUE_BYTES", "OWN_NAMES", "AnyKey", "KeyRegistry", "StateKey"]
+__all__ = ["MAX_VALUE_BYTES", "OWN_NAMES", "AnyKey", "KeyRegistry", "StateKey", "unkept"]
 
 V = TypeVar("V")
 U = TypeVar("U")
@@ -122,7 +122,8 @@ class KeyRegistry:
         try:
             key._decoder = msgspec.json.Decoder(kind)  # pyright: ignore[reportPrivateUsage]
             if key.persistent and own is None:
-                msgspec.json.schema(kind, schema_hook=_refuse)
+                if problem := unkept(kind):
+                    raise ConfigurationError(f"state key {name!r}: {problem}, or set persistent = False")
                 if key.default is not None:
                     key.encode(key.default)
         except TypeError as error:
@@ -151,14 +152,18 @@ class KeyRegistry:
             )
 
 
-def _refuse(kind: Any) -> dict[str, Any]:
-    """A type that msgspec doesn't know: no value of it could be kept and read again."""
-    if kind is object:
-        return {}
-    raise TypeError(
-        f"{getattr(kind, '__qualname__', kind)} can't be stored as JSON; use builtin types, a dataclass, "
-        "a TypedDict or a msgspec Struct, or set persistent = False"
-    )
+def unkept(kind: Any) -> str:
+    """Why no value of a type could be kept as JSON and read again; empty if it could."""
+    strange: list[Any] = []
+
+    def hook(part: Any) -> dict[str, Any]:
+        strange.append(part)
+        return {"type": "object"}
+
+    msgspec.json.schema(kind, schema_hook=hook)
+    names = [getattr(part, "__qualname__", str(part)) for part in strange if part is not object]
+    use = "use builtin types, a dataclass, a TypedDict or a msgspec Struct"
+    return f"{names[0]} can't be stored as JSON; {use}" if names else ""
 
 
 def _value_type(key: AnyKey) -> Any:
