@@ -123,8 +123,19 @@ def _retention_problems(retention: Any) -> list[str]:
 def settings_of(settings: Any) -> None:
     """Refuse a run's settings that no vendor would take."""
     instance_of(settings, ModelSettings, "settings")
-    if settings is not None and (problems := settings_problems(settings)):
+    if settings is None:
+        return
+    if problems := settings_problems(settings):
         raise UsageError("; ".join(problems))
+    try:
+        msgspec.json.encode(settings)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise UsageError(f"a run's settings are kept with it, so settings.extra must be JSON: {error}") from None
+
+
+def twice(names: Sequence[str]) -> list[str]:
+    """Which client tools have a name that another has."""
+    return [f"two client tools are named {name!r}" for name in dict.fromkeys(names) if names.count(name) > 1]
 
 
 def priority_of(priority: Any) -> int:
@@ -216,11 +227,15 @@ def _fields_of(agent: Agent) -> list[str]:
             wrong.append(f"{where}: {name} is object, which says nothing; give a type such as str or a dataclass")
     delegates = [other.agent if isinstance(other, Delegate) else other for other in agent.delegates or ()]
     wrong += [
-        f"{where}: delegates and handoffs are agents' ids, not {other!r:.80}"
+        f"{where}: delegates and handoffs are agents' ids, not {other!r:.80}{_id_hint(other)}"
         for other in (*delegates, *(agent.handoffs or ()))
         if _odd(other)
     ]
     return wrong
+
+
+def _id_hint(other: Any) -> str:
+    return f"; give its id, {other.id!r:.80}" if isinstance(other, Agent) else ""
 
 
 def _odd(value: Any) -> bool:

@@ -22,6 +22,7 @@ from ._checks import (
     settings_of,
     thread_of,
     time_of,
+    twice,
 )
 from ._following import Follower
 from ._mailing import Mailing
@@ -31,6 +32,7 @@ from .agents import Agent
 from .bus import News
 from .dispatch import Dispatcher, NewRun, RunResult, cancel, item_of, resume, retry, send
 from .errors import ConfigurationError, UsageError
+from .errors._arguments import known_to
 from .state import AnyKey
 from .stores import InboxItem, InputPolicy
 from .tools import ClientTool
@@ -302,11 +304,13 @@ class Running(Mailing, Working):
     def run_sync(self, agent: str | Agent, input: Input, **options: Any) -> RunResult:
         """`run` for programs without an event loop; takes the same options."""
         self._check_open()
+        known_to(self.run, "run_sync", options)
         return self._own_loop.run(self, lambda: self.run(agent, input, **options), self._env.grace)
 
     def resume_sync(self, run_id: str, *decisions: Decision, **options: Any) -> RunResult:
         """`resume` for programs without an event loop; takes the same options."""
         self._check_open()
+        known_to(self.resume, "resume_sync", options)
         return self._own_loop.run(self, lambda: self.resume(run_id, *decisions, **options), self._env.grace)
 
     def _new(
@@ -330,9 +334,10 @@ class Running(Mailing, Working):
         if settings is not None or client_tools:
             for tool in client_tools:
                 instance_of(tool, ClientTool, "client_tools")
-            if problems := [problem for tool in client_tools for problem in tool.problems()]:
-                raise ConfigurationError(problems)
+            problems = [problem for tool in client_tools for problem in tool.problems()]
             specs = tuple([tool.spec for tool in client_tools])
+            if problems := problems or twice([spec.name for spec in specs]):
+                raise ConfigurationError(problems)
             options = RunOptions(settings or ModelSettings(), specs)
         run_id = new_id()
         return NewRun(

@@ -62,6 +62,10 @@ def hears(self: Any, payload: Any) -> None: ...
 async def nameless(self: Any, payload: Nowhere) -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
 
+@action("go")
+async def odd(self: Any, payload: list[complex], ctx: Any) -> None: ...
+
+
 async def yields(self: Any, ctx: Any) -> Any:
     yield
 
@@ -220,6 +224,8 @@ WRONG = [
     ),
     of("no tool at all", "5 is not a tool; give a function, a Tool or a name", tools=[5]),
     of("a class for a tool", "is not a tool", tools=[dict]),
+    of("a Tool's class for a tool", "is not a tool; give an instance of it: ClientTool(...)", tools=[ClientTool]),
+    of("an agent for a tool", "an agent that others call is named in delegates: ['b']", tools=[Agent("b")]),
     of(
         "a tool that is not well defined",
         "tool 'wait'",
@@ -285,6 +291,7 @@ WRONG = [
             ),
             ("a notice's handler that isn't async", {"go": hears}, ["go must be `async def"]),
             ("a handler whose types aren't there", {"go": nameless}, ["can't be read", "Nowhere"]),
+            ("a payload that can't be kept", {"go": odd}, ["go: complex can't be stored as JSON; use builtin"]),
             ("keys that are no list", {"keys": None}, ["keys is a list of state keys, not None"]),
             ("tools that are no method", {"tools": []}, ["tools is a method that returns a list of tools"]),
         )

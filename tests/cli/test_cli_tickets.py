@@ -27,14 +27,20 @@ async def size(ctx: ToolContext) -> str:
     "Ask for a size."
     return f"size {ctx.ask('Which size?', schema=int) + 1}"
 
+@tool(approval=True, effect="pure")
+async def nap(ctx: ToolContext) -> str:
+    "Sleep for a day."
+    await ctx.sleep(24 * 3600)
+    return "slept"
+
 def answer(request):
     last = request.messages[-1]
     if last.role == "tool":
         return f"The tool said: {last.reply.content[0].text}"
-    return call("size") if last.text == "size" else call("refund", order=last.text)
+    return call(last.text) if last.text in ("size", "nap") else call("refund", order=last.text)
 
 def make():
-    return Runtime([Agent("clerk", model=FunctionModel(answer), tools=[refund, size])], store="app.db")
+    return Runtime([Agent("clerk", model=FunctionModel(answer), tools=[refund, size, nap])], store="app.db")
 """
 
 GATED = """
@@ -124,6 +130,14 @@ def test_with_the_code_at_hand_the_run_goes_on(wakeful: Wakeful, target: str) ->
     again = wakeful("tickets", "deny", target, ticket)
     assert again.exit_code == 2
     assert "approved by ann" in again.stderr
+
+
+def test_a_run_that_sleeps_after_the_answer_says_until_when(wakeful: Wakeful, target: str) -> None:
+    assert wakeful("run", target, "clerk", "nap", "--thread", "nap").exit_code == 3
+    result = wakeful("tickets", "approve", target, tickets(wakeful, target)["nap"]["id"])
+    assert result.exit_code == 3
+    assert " is waiting: it sleeps until " in result.stdout
+    assert f"a worker carries it on: wakeful worker {target}" in result.stdout
 
 
 def test_an_answer_is_read_by_the_tickets_schema(wakeful: Wakeful, target: str) -> None:
@@ -226,6 +240,14 @@ def test_an_answer_that_was_left_is_shown_until_it_is_taken_in(
     page = wakeful("tickets", "show", "app.db", ticket).stdout
     assert f" {told}: fine; left for whoever runs {tool}, and not taken in yet\n" in page
     assert msgspec.json.decode(wakeful("tickets", "show", "app.db", ticket, "--json").stdout)["left"] == left
+
+
+def test_a_list_is_as_long_as_asked_for_though_answers_were_left(wakeful: Wakeful, here: Path) -> None:
+    wakeful("tickets", "approve", "app.db", tickets(wakeful, "app.db")["refund"]["id"])
+    assert tickets(wakeful, "app.db", "--limit", "1").keys() == {"size"}
+    assert tickets(wakeful, "app.db", "--limit", "2").keys() == {"size"}
+    assert tickets(wakeful, "app.db", "--limit", "1", "--thread", "A7") == {}
+    assert tickets(wakeful, "app.db", "--limit", "1", "--status", "all").keys() == {"refund"}
 
 
 def test_a_ticket_whose_answer_was_left_is_given_to_nobody_else(wakeful: Wakeful, here: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from wakeful import Agent, Plugin, Runtime, StateKey, Step, call, tool
 from wakeful.errors import HookFailed
 from wakeful.plugins import PHASES
+from wakeful.types.codec import encode
 from wakeful.types.events import ErrorRaised, RunFinish
 from wakeful.types.runs import Failed, NaturalEnd
 
@@ -134,6 +135,17 @@ async def test_a_hook_that_fails_stops_the_calls_that_run(scripted: Scripted) ->
     assert (await soon(runtime.run("agent", "again", thread="t"))).text == "hello"
 
 
+@pytest.mark.parametrize("phase", ["step_start", "run_end"])
+async def test_half_a_character_in_an_error_can_be_written_as_json(scripted: Scripted, phase: str) -> None:
+    async def hook(self: Plugin, ctx: Any) -> None:
+        raise ValueError("a \ud83d")
+
+    plugin = type("Odd", (Plugin,), {phase: hook})()
+    runtime = Runtime([Agent("agent", model=scripted(*["hello"] * (phase == "run_end")), plugins=[plugin])])
+    events = [event async for event in runtime.stream("agent", "go", thread="t")]
+    assert b"a \xef\xbf\xbd" in b"".join(map(encode, events))
+
+
 @pytest.mark.parametrize("phase", ["run_start", "step_start", "after_inference", "after_tool", "step_end"])
 async def test_a_reducer_that_raises_for_a_hook_names_the_plugin(scripted: Scripted, phase: str) -> None:
     async def hook(self: Plugin, ctx: Any) -> None:
@@ -145,7 +157,8 @@ async def test_a_reducer_that_raises_for_a_hook_names_the_plugin(scripted: Scrip
     result = await soon(runtime.run("agent", "go", thread="t"))
     assert isinstance(result.termination, Failed)
     assert result.termination.error == "HookFailed"
-    assert f"plugin 'Writer' failed in {phase}: ValueError: never" in result.termination.message
+    failed = "state key 'picky': its reducer failed: ValueError: never"
+    assert f"plugin 'Writer' failed in {phase}: StateError: {failed}" in result.termination.message
     await assert_settled(runtime, "t")
 
 

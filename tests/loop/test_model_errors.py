@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,10 +12,12 @@ from wakeful import (
     AfterInference,
     Agent,
     ConsecutiveErrors,
+    Image,
     ModelError,
     Patience,
     Plugin,
     Runtime,
+    ScriptedModel,
     Turn,
     Usage,
     call,
@@ -23,6 +26,7 @@ from wakeful.models import (
     CallChunk,
     CallDeltaChunk,
     CallStartChunk,
+    PartChunk,
     ReasoningChunk,
     StopChunk,
     TextChunk,
@@ -179,6 +183,12 @@ def streamed(*chunks: Any) -> Turn:
         ([ReasoningChunk(b"bytes")], "failed"),  # type: ignore[arg-type]
         ([CallStartChunk(0, "act"), CallDeltaChunk(0, None)], "failed"),  # type: ignore[arg-type]
         ([CallStartChunk(0, "act"), CallDeltaChunk(0, b"{}")], "failed"),  # type: ignore[arg-type]
+        # What is kept must be read again, or the thread, the run and every list of runs are lost.
+        ([PartChunk(5)], "isn't one: 5"),  # type: ignore[arg-type]
+        ([PartChunk(Image("a.png"))], "isn't one: Image: Expected `object`, got `str`"),  # type: ignore[arg-type]
+        ([UsageChunk(Usage(input_tokens=7, cost=0.002))], "half a dollar is 500_000"),  # type: ignore[arg-type]
+        ([UsageChunk(Usage(output_tokens="7"))], "whole numbers"),  # type: ignore[arg-type]
+        ([UsageChunk(None)], "the model said None"),  # type: ignore[arg-type]
     ],
 )
 async def test_a_stream_that_makes_no_sense_fails_the_run_as_the_models_fault(
@@ -195,6 +205,16 @@ async def test_a_stream_that_makes_no_sense_fails_the_run_as_the_models_fault(
     assert [m.role for m in await runtime.messages("t")] == ["user"]
     await assert_settled(runtime, "t")
     assert (await run(runtime)).text == "better"
+
+
+@pytest.mark.parametrize("reason", [None, 5, "a new one"])
+async def test_a_reason_to_stop_that_nobody_knows_does_no_harm(tmp_path: Path, reason: Any) -> None:
+    model = ScriptedModel([streamed(TextChunk("hello"), StopChunk(reason))])
+    async with Runtime([Agent("agent", model=model)], store=tmp_path / "a.db") as runtime:
+        assert (await run(runtime)).text == "hello"
+        kept = [event async for event in runtime.events("t", follow=False)]
+    (complete,) = [event for event in kept if isinstance(event, InferenceComplete)]
+    assert complete.stop == "unknown"
 
 
 BAD_ARGUMENTS = [

@@ -83,6 +83,18 @@ async def test_what_a_tool_raises_is_told_to_the_model(
     await assert_settled(runtime, "t")
 
 
+async def test_an_error_that_says_nothing_is_told_by_its_name(scripted: Scripted) -> None:
+    @tool
+    async def wait() -> None:
+        """Wait too long."""
+        raise TimeoutError
+
+    runtime = Runtime([Agent("agent", model=scripted(call("wait"), "I see"), tools=[wait])])
+    await runtime.run("agent", "go", thread="t")
+    (reply,) = await replies_on(runtime, "t")
+    assert reply_text(reply) == "TimeoutError"
+
+
 @pytest.mark.parametrize("value", [object(), {"x": object()}, lambda: None, ToolResult(data=object())])
 async def test_what_cannot_be_shown_as_json_is_told_to_the_model(scripted: Scripted, value: Any) -> None:
     runtime = Runtime([Agent("agent", model=scripted(call("odd"), "I see"), tools=[spying(Spy(), "odd", value)])])
@@ -132,7 +144,7 @@ async def test_a_reducer_that_raises_gives_the_model_an_error_and_spares_the_sib
     assert (result.text, result.termination) == ("done", NaturalEnd())
     told = [(r.error, reply_text(r)) for r in await replies_on(runtime, "t")]
     assert [error for error, _ in told] == [None, "state", None, "state", None]
-    assert "a tally only grows" in told[1][1]
+    assert "state key 'tally': its reducer failed: ValueError: a tally only grows" in told[1][1]
     assert told[-1] == (None, "3")
     await assert_settled(runtime, "t")
 

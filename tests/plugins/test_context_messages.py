@@ -99,6 +99,11 @@ async def test_priority_then_key_decide_the_order(scripted: Scripted) -> None:
     assert await systems(scripted, {("before_inference", 1): notes}, "done") == ["z\n\na\n\nb\n\nm"]
 
 
+async def test_half_a_character_is_mended(scripted: Scripted) -> None:
+    notes = {("before_inference", 1): [Note("k", "a \ud83d", keep="always")]}
+    assert await systems(scripted, notes, "done") == ["a \ufffd"]
+
+
 # -- how long they stay --------------------------------------------------------------------------------------
 
 

@@ -53,6 +53,19 @@ def test_an_unknown_keyword_is_named_with_the_nearest(make: Callable[..., Any], 
     assert f"has no argument {wrong!r}; did you mean {meant!r}?" in str(raised.value)
 
 
+def test_an_option_that_a_sync_call_hands_on_is_named_with_the_nearest() -> None:
+    runtime = Runtime([Agent("a", model=ScriptedModel(["hi"]))])
+    with pytest.raises(
+        WrongArguments, match=r"run_sync\(...\) has no argument 'thread_id'; did you mean 'thread'\?"
+    ):
+        runtime.run_sync("a", "hello", thread_id="t")
+    with pytest.raises(
+        WrongArguments, match=r"resume_sync\(...\) has no argument 'anwsers'; did you mean 'answers'"
+    ):
+        runtime.resume_sync("r", anwsers={})
+    assert runtime.run_sync("a", "hello", thread="t").text == "hi"
+
+
 def test_with_none_near_all_are_named_and_several_are_told_at_once() -> None:
     with pytest.raises(ConfigurationError) as raised:
         Agent("a", rpm=60, colour="red")  # type: ignore[call-arg]

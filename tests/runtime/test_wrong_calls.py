@@ -97,7 +97,7 @@ async def test_what_is_pruned_is_not_yet_to_come() -> None:
     [
         ("tools", "echo", "tools is a list, not 'echo'"),
         ("delegates", "b", "delegates is a list"),
-        ("delegates", [echo()], "agents' ids"),
+        ("delegates", [echo()], "; give its id, 'agent'"),
         ("instructions", 123, "instructions is a str"),
         ("settings", {"temperature": 1}, "settings is a ModelSettings"),
         ("limits", {"steps": 1}, "limits is a Limits"),
@@ -203,11 +203,25 @@ async def test_a_thread_id_is_a_text_of_some_bytes(thread: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"principal": "ada"}, {"settings": {"temperature": 1}}, {"state": [1]}, {"client_tools": ["x"]}]
+    "options",
+    [
+        {"principal": "ada"},
+        {"settings": {"temperature": 1}},
+        {"settings": ModelSettings(extra={"x": object()})},
+        {"state": [1]},
+        {"client_tools": ["x"]},
+    ],
 )
 async def test_options_of_a_run_are_checked_by_name(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=next(iter(options))):
         await Runtime([echo()]).run("agent", "hi", **options)
+
+
+async def test_two_client_tools_of_one_name_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="two client tools are named 'locate'"):
+        await Runtime([echo()]).run(
+            "agent", "hi", client_tools=[ClientTool("locate"), ClientTool("locate", "Where")]
+        )
 
 
 @pytest.mark.parametrize(

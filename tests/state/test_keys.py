@@ -6,9 +6,14 @@ from typing import Any
 
 import pytest
 from msgspec import Struct
+from pydantic import BaseModel
 
 from wakeful.errors import ConfigurationError, StateError, StateTooLarge, UnknownStateKey
 from wakeful.state import MAX_VALUE_BYTES, KeyRegistry, StateKey
+
+
+class Model(BaseModel):
+    a: int
 
 
 class Point(Struct, frozen=True):
@@ -151,6 +156,26 @@ def test_a_value_type_that_cannot_be_read_is_refused() -> None:
 
     with pytest.raises(ConfigurationError, match="'mixed'"):
         KeyRegistry([Mixed])
+
+
+@pytest.mark.parametrize("kind", [complex, Model, list[Model], dict[str, Model | None]])
+def test_a_value_type_that_has_no_json_form_is_refused_unless_it_is_kept_in_memory(kind: Any) -> None:
+    named: Any = type("Named", (StateKey,), {"name": "named", "__orig_bases__": (StateKey[kind, Any],)})
+    with pytest.raises(
+        ConfigurationError, match=r"'named': \w+ can't be stored as JSON; use .* persistent = False"
+    ):
+        KeyRegistry([named])
+    named.persistent = False
+    KeyRegistry([named])
+
+
+def test_a_default_that_does_not_fit_its_type_is_refused() -> None:
+    class Count(StateKey[int, int]):
+        name = "count"
+        default = "none"
+
+    with pytest.raises(ConfigurationError, match=r"'count': .*Expected `int`, got `str`.*its default: 'none'"):
+        KeyRegistry([Count])
 
 
 def test_a_key_that_is_not_registered_is_told_from_one_that_is() -> None:

@@ -130,7 +130,7 @@ def test_a_key_that_is_not_persistent_lives_in_memory_only() -> None:
     ("bad", "error"),
     [
         ((Stranger, 1), UnknownStateKey),
-        ((Fussy, -1), ValueError),
+        ((Fussy, -1), StateError),
         ((Mood, "x" * MAX_VALUE_BYTES), StateTooLarge),
         ((Mood, object()), StateError),
     ],

@@ -12,9 +12,11 @@ from typing import Annotated, Any, Generic, Literal, NamedTuple, NewType, NotReq
 from uuid import UUID
 
 import pytest
+import typing_extensions
 from annotated_types import Ge
 from msgspec import Meta, Struct
 from pydantic import BaseModel, ConfigDict, Field, RootModel, field_validator
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 from typing_extensions import TypeAliasType
 
 from wakeful.errors import InvalidArguments
@@ -81,6 +83,12 @@ class Order:
 class Address(TypedDict):
     street: str
     city: NotRequired[Annotated[str, Meta(max_length=5)]]
+
+
+class Parcel(typing_extensions.TypedDict):
+    to: Address
+    weight: typing_extensions.ReadOnly[int]
+    note: typing_extensions.NotRequired[str]
 
 
 class Point(NamedTuple):
@@ -193,6 +201,36 @@ class DictOwner(TypedDict):
 class TupleOwner(NamedTuple):
     pet: Cat | str
     age: int = 5
+
+
+@dataclass
+class Area:
+    width: int
+    height: int
+    size: int = field(init=False)
+    checked: bool = field(init=False, default=False)
+
+    def __post_init__(self) -> None:
+        self.size = self.width * self.height
+
+
+@pydantic_dataclass
+class Even:
+    number: int
+    name: str = Field("two", description="What it is called.", max_length=4)
+
+    @field_validator("number")
+    @classmethod
+    def _check(cls, number: int) -> int:
+        if number % 2:
+            raise ValueError("must be even")
+        return number
+
+
+@pydantic_dataclass
+class Odd:
+    number: int
+    why: str = ""
 
 
 @dataclass
@@ -317,6 +355,11 @@ EVERY_TYPE: list[Any] = [
     Line,
     Order,
     Address,
+    Parcel,
+    Area,
+    Even,
+    list[Even],
+    Even | Odd | None,
     Point,
     Tree,
     Person,

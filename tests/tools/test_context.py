@@ -250,6 +250,32 @@ async def test_every_attempt_has_the_same_key_and_each_question_its_answer(scrip
     assert len({key for _, key, _ in attempts}) == 1
 
 
+@pytest.mark.parametrize("group", [True, False])
+async def test_of_questions_side_by_side_each_has_its_own_answer(scripted: Any, group: bool) -> None:
+    @tool(resumable=True)
+    async def order(ctx: ToolContext) -> str:
+        """Order something, with questions that don't wait for each other."""
+
+        async def ask(question: str) -> str:
+            return ctx.ask(question)
+
+        questions = ("Which size?", "Which colour?")
+        if not group:
+            return " ".join(await asyncio.gather(*[ask(question) for question in questions]))
+        async with asyncio.TaskGroup() as tasks:
+            asked = [tasks.create_task(ask(question)) for question in questions]
+        return " ".join(task.result() for task in asked)
+
+    answers = {"Which size?": "large", "Which colour?": "red"}
+    async with Runtime([Agent("a", model=scripted(call("order"), "ordered"), tools=[order])]) as runtime:
+        result = await runtime.run("a", "go", thread="t1")
+        while result.status == "waiting":
+            (ticket,) = result.tickets
+            result = await runtime.resume(result.run_id, ticket.answer(answers.pop(ticket.message)))
+        (reply,) = [m.reply for m in await runtime.messages("t1") if m.reply is not None]
+    assert reply.content[0].text == "large red"
+
+
 async def test_a_tool_that_must_not_run_again_cannot_ask_while_it_runs(scripted: Any) -> None:
     @tool
     async def pay(ctx: ToolContext) -> str:

@@ -224,6 +224,20 @@ def test_what_cannot_be_stored_is_refused_wherever_it_is(result: ToolResult) -> 
         reply(result)
 
 
+@pytest.mark.parametrize(
+    ("artifacts", "says"),
+    [
+        ([Artifact("x", id=5)], "isn't what it says: Expected `str | null`, got `int`"),  # type: ignore[arg-type]
+        ([Artifact("x", name=b"y", media_type=1)], "isn't what it says"),  # type: ignore[arg-type]
+        ([5], r"a list of Artifact\(...\), not \[5\]"),
+        (Artifact("x"), r"a list of Artifact\(...\), not Artifact"),
+    ],
+)
+def test_an_artifact_that_could_not_be_read_again_is_refused(artifacts: Any, says: str) -> None:
+    with pytest.raises(ToolError, match=says):
+        reply(ToolResult(message="drawn", artifacts=artifacts))
+
+
 # -- size ----------------------------------------------------------------------------------------------------
 
 
@@ -292,6 +306,15 @@ def test_a_tool_may_have_a_limit_of_its_own() -> None:
 def test_an_error_is_told_with_its_kind() -> None:
     told = error_reply("c1", "look", "denied", "no \ud800")
     assert told == ToolReply("c1", "look", (Text("no \ufffd"),), "denied")
+
+
+@pytest.mark.parametrize("kind", [None, 404, ""])
+def test_a_kind_that_is_no_text_is_that_of_any_failure(kind: Any) -> None:
+    assert error_reply("c1", "look", kind, "no").error == "failed"
+
+
+def test_an_error_without_a_word_says_what_failed() -> None:
+    assert error_reply("c1", "look", "failed", "").content == (Text("look failed and said nothing about it"),)
 
 
 def test_an_error_is_cut_too() -> None:

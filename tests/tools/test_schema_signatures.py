@@ -12,7 +12,9 @@ from datetime import date
 from typing import Annotated, Any, Literal, Optional
 
 import pytest
+from annotated_types import Predicate
 from msgspec import Meta, Struct
+from pydantic import AfterValidator, BeforeValidator, Field
 from schema_samples import (
     Cat,
     Context,
@@ -241,6 +243,7 @@ def star(*values: int) -> None: ...
 def stars(**options: int) -> None: ...
 def slash(a: int, /) -> None: ...
 def unresolved(a: int, b: Nowhere) -> None: ...  # noqa: F821 # pyright: ignore
+def fielded(a: int = Field(default=3, ge=0)) -> None: ...
 def called(a: Callable[[], int]) -> None: ...
 def complicated(a: complex) -> None: ...
 def limited(a: Annotated[str, Meta(ge=1)]) -> None: ...
@@ -256,7 +259,10 @@ def limited(a: Annotated[str, Meta(ge=1)]) -> None: ...
         (slash, "slash(): parameter 'a' is positional-only and cannot be given by name; "
                 "remove the '/' that follows it"),
         (unresolved, "unresolved(): parameter 'b': its annotation 'Nowhere' cannot be resolved: "
-                     "name 'Nowhere' is not defined"),
+                     "name 'Nowhere' is not defined; define or import it at the module's top level, not in a "
+                     "function and not for type checkers alone"),
+        (fielded, "fielded(): parameter 'a': a pydantic Field isn't read as a default; put it into the type, "
+                  "'a: Annotated[int, Field(...)]', and the default itself behind that, as in '= 3'"),
         (called, "called(): parameter 'a': collections.abc.Callable[[], int] has no JSON form; use builtin types, "
                  "a dataclass, a TypedDict, a msgspec Struct or a pydantic model"),
         (complicated, "complicated(): parameter 'a': complex has no JSON form; use builtin types, "
@@ -287,8 +293,25 @@ def test_a_type_that_only_an_ended_function_knew_is_named() -> None:
 
     def function(outer: Outer) -> None: ...
 
-    with pytest.raises(ShapeError, match=r"function\(\): parameter 'outer': name 'Inner' is not defined"):
+    with pytest.raises(
+        ShapeError, match=r"parameter 'outer': name 'Inner' is not defined; define or import it at"
+    ):
         parameters(function)
+
+
+def test_a_pattern_that_is_none_is_refused() -> None:
+    def function(a: Annotated[str, Meta(pattern="[")], b: int = 0) -> None: ...
+
+    with pytest.raises(ShapeError, match=r"function\(\): parameter 'a': .* unterminated character set"):
+        parameters(function)
+    with pytest.raises(ShapeError, match="parameter 'x': unterminated character set"):
+        taking(Annotated[str, Field(pattern="[")])
+
+
+@pytest.mark.parametrize("rule", [AfterValidator(str.upper), BeforeValidator(str), Predicate(str.isupper)])
+def test_a_rule_that_nobody_would_ask_is_refused(rule: Any) -> None:
+    with pytest.raises(ShapeError, match=f"parameter 'x': {type(rule).__name__} would not be asked here; check"):
+        taking(list[Annotated[str, rule]])
 
 
 def test_a_limit_that_does_not_fit_its_type_is_refused() -> None:

@@ -79,7 +79,7 @@ async def test_an_error_travels(threads: ToolThreads) -> None:
         await threads.submit(fail)
 
 
-@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt("stop"), StopIteration(1)])
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt("stop"), StopIteration(1), GeneratorExit()])
 async def test_an_error_that_would_end_more_than_the_tool_is_an_error_of_the_tool(
     threads: ToolThreads, error: BaseException
 ) -> None:

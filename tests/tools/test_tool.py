@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from typing import Any
 
 import pytest
@@ -164,6 +165,14 @@ def test_a_misspelt_option_is_refused_and_not_ignored() -> None:
     options: Any = {"aproval": True}
     with pytest.raises(TypeError, match="no argument 'aproval'; did you mean 'approval'"):
         tool(**options)
+
+
+def test_a_name_that_is_given_like_a_function_is_refused() -> None:
+    what: Any = "search"
+    with pytest.raises(TypeError, match=r"takes a function, not 'search'; .* option: @tool\(name='search'\)"):
+        tool(what)
+    with pytest.raises(TypeError, match=r"takes a function, not 5$"):
+        tool(what.__len__() - 1)
 
 
 @pytest.mark.parametrize(
@@ -389,7 +398,22 @@ def test_a_client_tool_is_a_name_and_a_schema() -> None:
     )
     assert ClientTool("bare").spec.parameters == {"type": "object", "properties": {}}
     assert ClientTool("bare").problems() == []
-    assert ClientTool("not a name").problems() == ["tool 'not a name': not a valid name"]
+    said = "a name has 1 to 64 letters, digits, '_' or '-'"
+    assert ClientTool("not a name").problems() == [f"tool 'not a name': {said}"]
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ((5,), "tool 5: a name has"),
+        (("look", 5), "tool 'look': its description is a text, .*got `int` - at `\\$.description`"),
+        (("look", "", [1]), "its parameters a JSON schema: .*got `array`"),
+        (("look", "", {"properties": {"x": object()}}), "its parameters a JSON schema: .*type object"),
+    ],
+)
+def test_a_client_tool_that_could_not_be_kept_is_refused(given: Any, says: str) -> None:
+    (problem,) = ClientTool(*given).problems()
+    assert re.search(says, problem)
 
 
 def test_a_tool_is_not_mistaken_for_a_coroutine_function() -> None:

@@ -205,7 +205,7 @@ class Registry:
     def _as_tool(self, entry: Any, where: str) -> Tool | None:
         if not isinstance(entry, Tool):
             if not callable(entry) or isinstance(entry, type):
-                self._problems.append(f"{where}: {entry!r} is not a tool; give a function, a Tool or a name")
+                self._problems.append(f"{where}: {entry!r:.80} is not a tool; {_tool_hint(entry)}")
                 return None
             entry = as_tool(entry)
         problems = entry.problems()
@@ -379,3 +379,12 @@ class Registry:
             first = getattr(policy, policy.__struct_fields__[0])
             if isinstance(first, int | float) and (first <= 0 or first < lowest):
                 self._problems.append(f"{where}: stop policy {kind}: {first!r} is too small")
+
+
+def _tool_hint(entry: Any) -> str:
+    """What to give in place of something that is no tool."""
+    if isinstance(entry, type) and issubclass(entry, Tool):
+        return f"give an instance of it: {entry.__name__}(...)"
+    if isinstance(entry, Agent):
+        return f"an agent that others call is named in delegates: [{entry.id!r}]"
+    return "give a function, a Tool or a name"

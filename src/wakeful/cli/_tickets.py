@@ -14,13 +14,14 @@ from ..errors import UnknownTicket, UsageError
 from ..runtime import Runtime
 from ..types.codec import encode
 from ..types.ids import now_ms
-from ..types.runs import Principal
+from ..types.runs import Principal, Waiting
 from ..types.tickets import Answer, Decision, Ticket
 from ._decide import decider, read_value, ways
 from ._exit import exit_code, reported
 from ._places import PLACE, Json, Place, Tenant, ask, is_target, runtime_of, show, with_runtime
 from ._render import Renderer
 from ._text import arguments_text, one_line, time_text
+from ._waiting import explain_idle
 
 __all__ = ["tickets_app"]
 
@@ -64,17 +65,23 @@ def list_(
     wanted = None if status is Status.all else status.value
 
     async def look(runtime: Runtime) -> tuple[Sequence[Ticket], dict[str, Decision]]:
-        found = await runtime.tickets(
-            run, thread=thread, status=wanted, assignee=assignee, after=after, limit=limit
-        )
-        return found, await left_answers(runtime.store, found)
+        shown, answers, seen = list[Ticket](), dict[str, Decision](), after
+        while len(shown) < limit:
+            found = await runtime.tickets(
+                run, thread=thread, status=wanted, assignee=assignee, after=seen, limit=limit
+            )
+            left = await left_answers(runtime.store, found)
+            answers.update(left)
+            shown += [ticket for ticket in found if status is not Status.open or ticket.id not in left]
+            if len(found) < limit:
+                break
+            seen = found[-1].id
+        return shown[:limit], answers
 
     renderer = Renderer()
     tickets, answers = ask(place, tenant, look)
     for ticket in tickets:
         left = answers.get(ticket.id)
-        if left is not None and status is Status.open:
-            continue
         if json:
             typer.echo(encode(ticket if left is None else {**msgspec.to_builtins(ticket), "left": left}))
         else:
@@ -197,17 +204,18 @@ def _answer(
 ) -> None:
     here = is_target(place)
 
-    async def give(runtime: Runtime) -> RunResult | Ticket:
+    async def give(runtime: Runtime) -> tuple[RunResult | Ticket, Waiting | None]:
         ticket = await _find(runtime, ticket_id)
         principal = decider(who)
         decision = msgspec.structs.replace(decide(ticket), reason=reason, principal_id=principal)
         _check_verb(ticket, decision)
         if here:
-            return await runtime.answer(ticket_id, decision)
-        return await leave_decision(runtime.store, decision, now_ms())
+            result = await runtime.answer(ticket_id, decision)
+            return result, (await runtime.get_run(result.run_id)).waiting
+        return await leave_decision(runtime.store, decision, now_ms()), None
 
     with reported(Renderer()):
-        done = with_runtime(runtime_of(place), tenant, give)
+        done, waiting = with_runtime(runtime_of(place), tenant, give)
     if isinstance(done, Ticket):
         text = f"the answer to {done.id} is left for whoever runs {done.tool}"
         show(json, {"ticket": done.id, "left": True}, text)
@@ -218,7 +226,10 @@ def _answer(
     else:
         if done.text:
             renderer.line(done.text)
-        renderer.note(f"run {done.run_id} is {done.status}" + (f": {done.error}" if done.error else ""))
+        if waiting is not None and not done.tickets:
+            explain_idle(renderer, done.run_id, waiting, place)
+        else:
+            renderer.note(f"run {done.run_id} is {done.status}" + (f": {done.error}" if done.error else ""))
         for ticket in done.tickets:
             renderer.ticket(ticket)
     raise typer.Exit(exit_code(done))

@@ -11,7 +11,7 @@ from ._render import Renderer
 from ._session import Turn
 from ._text import one_line, time_text
 
-__all__ = ["WITHDRAWN", "explain_queued", "explain_waiting", "outlook", "waits_for"]
+__all__ = ["WITHDRAWN", "explain_idle", "explain_queued", "explain_waiting", "outlook", "waits_for"]
 
 WITHDRAWN = "the prompt was taken back"
 
@@ -54,11 +54,16 @@ def explain_waiting(renderer: Renderer, turn: Turn, target: str) -> None:
     if turn.tickets:
         _explain_tickets(renderer, turn, target)
     elif turn.waiting is not None:
-        renderer.line(f"run {turn.run_id} is waiting: it {waits_for(turn.waiting)}", "bold")
-        if turn.waiting.reason == "manual_pause":
-            renderer.note(f'let it go on from Python: await runtime.unpause("{turn.run_id}")')
-        renderer.note(f"a worker carries it on: wakeful worker {shlex.quote(target)}")
+        explain_idle(renderer, turn.run_id, turn.waiting, target)
     renderer.note("(a runtime that keeps its threads in memory has forgotten the run by then)")
+
+
+def explain_idle(renderer: Renderer, run_id: str, waiting: Waiting, target: str) -> None:
+    """What a run waits for that nobody is asked about, and who carries it on."""
+    renderer.line(f"run {run_id} is waiting: it {waits_for(waiting)}", "bold")
+    if waiting.reason == "manual_pause":
+        renderer.note(f'let it go on from Python: await runtime.unpause("{run_id}")')
+    renderer.note(f"a worker carries it on: wakeful worker {shlex.quote(target)}")
 
 
 def _explain_tickets(renderer: Renderer, turn: Turn, target: str) -> None:

@@ -11,7 +11,7 @@ from msgspec import StructMeta
 
 from ._usage import WrongArguments
 
-__all__ = ["Checked", "checked", "keywords_of", "unknown_arguments"]
+__all__ = ["Checked", "checked", "keywords_of", "known_to", "unknown_arguments"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -70,6 +70,13 @@ def unknown_arguments(name: str, given: Mapping[str, Any], known: Collection[str
             hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(known)}"
             problems.append(f"{name}(...) has no argument {keyword!r}; {hint}")
     return problems
+
+
+def known_to(function: Callable[..., Any], name: str, given: Mapping[str, Any]) -> None:
+    """Refuse options that the function that they are handed on to doesn't have; all of its have defaults."""
+    known: dict[str, Any] = getattr(function, "__kwdefaults__", {})
+    if not given.keys() <= known.keys():
+        raise WrongArguments(unknown_arguments(name, given, known))
 
 
 def keywords_of(function: Callable[..., Any], *kinds: Any) -> list[str]:

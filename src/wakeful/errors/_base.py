@@ -19,10 +19,12 @@ __all__ = [
 
 def explain(error: BaseException) -> str:
     """The error in words, whatever its own `__str__` does."""
+    name = type(error).__name__
     try:
-        return f"{type(error).__name__}: {error}"
+        text = str(error)
     except Exception:
-        return type(error).__name__
+        return name
+    return f"{name}: {text}" if text else name
 
 
 def report(log: logging.Logger, error: BaseException, message: str, *args: object) -> None:

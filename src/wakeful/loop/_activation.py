@@ -21,6 +21,7 @@ from ..models import Model, ModelRequest
 from ..plugins import HookContext, Step
 from ..state import State
 from ..stores import InboxItem
+from ..types.content import clean_text
 from ..types.messages import Message
 from ..types.runs import (
     Failed,
@@ -340,7 +341,7 @@ class Activation(Committer):
             self.note(error, "while the run was ending")
         else:
             _log.debug("run %s failed", self.identity.run_id, exc_info=error)
-            self.set_run(ending=Failed(type(error).__name__, explain(error).partition(": ")[2]))
+            self.set_run(ending=Failed(type(error).__name__, clean_text(explain(error).partition(": ")[2])))
 
     async def _begin(self) -> None:
         if hooks := [h for h in self.agent.hooks["activate"] if not self.view.run.steps]:

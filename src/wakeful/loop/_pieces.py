@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import msgspec
 from msgspec import Struct, field
 
-from ..types.content import clean_text
+from ..errors import ModelError
+from ..types.content import Part, Text, clean_text, part_problem
 from ..types.ids import new_id
+from ..types.runs import Usage
 
-__all__ = ["OpenCall", "cleaned", "object_of", "paired", "unfit"]
+__all__ = ["OpenCall", "cleaned", "kept_part", "kept_usage", "object_of", "paired", "unfit"]
 
 object_of = msgspec.json.Decoder(dict[str, Any]).decode
+_PARTS = get_args(Part)
 
 
 class OpenCall(Struct, eq=False, gc=False):
@@ -51,6 +54,31 @@ def paired(half: str, text: str) -> tuple[str, str]:
 
 def cleaned(text: str | None) -> str | None:
     return None if text is None else clean_text(text)
+
+
+def kept_part(part: Part) -> Part:
+    """A part as it can be kept; one that couldn't be read again is refused, or nobody could read the thread."""
+    if type(part) is Text:
+        return Text(clean_text(part.text))
+    problem = part_problem(part) if isinstance(part, _PARTS) else repr(part)[:200]
+    if problem:
+        raise ModelError(f"the model streamed a part that isn't one: {problem}")
+    return part
+
+
+def kept_usage(usage: Usage) -> Usage:
+    """What an answer cost, refused like a part: with a fraction in it nobody could read the run."""
+    try:
+        tokens = usage.input_tokens + usage.output_tokens + usage.cached_tokens + usage.cache_write_tokens
+        whole = type(tokens + usage.reasoning_tokens + usage.cost) is int
+    except (AttributeError, TypeError):
+        whole = False
+    if not whole:
+        raise ModelError(
+            "usage is a Usage of whole numbers, and its cost in micro-units of the currency: half a dollar is "
+            f"500_000; the model said {usage!r:.200}"
+        )
+    return usage
 
 
 def unfit(arguments: Any) -> str | None:

@@ -32,6 +32,7 @@ from ..models._secrets import public
 from ..types.events import Compacted
 from ..types.messages import Message, Producer
 from ..types.runs import Usage
+from ._pieces import kept_usage
 from ._taking import NO_USAGE
 from ._watch import Watch
 
@@ -72,7 +73,7 @@ async def _written(act: Activation, writer: Model, request: ModelRequest) -> tup
                 if type(chunk) is TextChunk:
                     pieces.append(chunk.text)
                 elif type(chunk) is UsageChunk:
-                    usage = models.priced(writer, chunk.usage)
+                    usage = models.priced(writer, kept_usage(chunk.usage))
         watch.end()
     except BaseException as raised:
         if (late := watch.end(raised)) is not None:

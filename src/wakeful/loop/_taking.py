@@ -35,7 +35,7 @@ from ..types.events import (
 )
 from ..types.ids import new_id
 from ..types.runs import Identity, Usage
-from ._pieces import OpenCall, cleaned, object_of, paired, unfit
+from ._pieces import OpenCall, cleaned, kept_part, kept_usage, object_of, paired, unfit
 
 __all__ = ["FINE", "NO_USAGE", "TAKE", "Taking"]
 
@@ -110,16 +110,16 @@ class Taking(Struct, eq=False, gc=False):
     def add_part(self, chunk: PartChunk) -> None:
         """Take in a whole part."""
         self._close_text()
-        part = chunk.part
-        self._parts.append(Text(clean_text(part.text)) if type(part) is Text else part)
+        self._parts.append(kept_part(chunk.part))
 
     def add_stop(self, chunk: StopChunk) -> None:
         """Take in why the model stopped."""
-        self.stop = chunk.reason
+        known = isinstance(chunk.reason, str)  # pyright: ignore[reportUnnecessaryIsInstance]
+        self.stop = chunk.reason if known else "unknown"
 
     def add_usage(self, chunk: UsageChunk) -> None:
         """Take in what it cost."""
-        self.usage = chunk.usage
+        self.usage = kept_usage(chunk.usage)
 
     def refuse(self, chunk: Any) -> None:
         """Refuse what is no chunk."""

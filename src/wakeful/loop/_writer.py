@@ -12,6 +12,7 @@ from ..errors import explain
 from ..plugins import ActionQueue
 from ..state import Command, State
 from ..stores import InboxItem
+from ..types.content import clean_text
 from ..types.events import ErrorRaised, Event
 from ..types.messages import Message, Producer, user_message
 from ..types.runs import BehaviourRequested, Identity, RunRecord, TaskRecord
@@ -63,7 +64,7 @@ class Writer:
         """Log something that failed while the run goes on."""
         kind = "error" if isinstance(error, str) else type(error).__name__
         text = error if isinstance(error, str) else explain(error).partition(": ")[2]
-        self.log(ErrorRaised(self.identity, 0, self.now, kind, text, source))
+        self.log(ErrorRaised(self.identity, 0, self.now, kind, clean_text(text), source))
 
     def change(self, change: Change) -> None:
         """Write a call's transition."""

@@ -17,7 +17,7 @@ from ..types.messages import Message
 from ..types.runs import Call, CallOutcome, Identity, Principal, Termination, Usage, Waiting
 from ..types.tickets import Decision, Escalation, OnDeadline, ResumeMode, Seconds
 from ._catalog import Catalog
-from ._plan import ContextBook, ContextMessage, PlanEdits, check_context
+from ._plan import ContextBook, ContextMessage, PlanEdits, checked_context
 
 __all__ = [
     "AfterInference",
@@ -78,8 +78,7 @@ class HookContext:
 
     def add_context(self, message: ContextMessage) -> None:
         """Add a context message to the next model call; in `before_inference`, to this one."""
-        check_context(message)
-        self._open().updates.append((ContextBook, message))
+        self._open().updates.append((ContextBook, checked_context(message)))
 
     def remove_context(self, key: str) -> None:
         """Remove a context message."""

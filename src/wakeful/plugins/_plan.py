@@ -12,12 +12,12 @@ from msgspec.structs import replace
 from ..errors import UsageError
 from ..errors._arguments import Checked
 from ..state import StateKey
-from ..types.content import given_text
+from ..types.content import clean_text, given_text
 from ..types.ids import digest_of
 from ..types.messages import Message
 from ..types.requests import ModelSettings
 
-__all__ = ["ContextBook", "ContextMessage", "InferencePlan", "PlanEdits", "check_context", "select_context"]
+__all__ = ["ContextBook", "ContextMessage", "InferencePlan", "PlanEdits", "checked_context", "select_context"]
 
 
 class ContextMessage(Struct, metaclass=Checked, frozen=True, omit_defaults=True):
@@ -37,14 +37,15 @@ class ContextMessage(Struct, metaclass=Checked, frozen=True, omit_defaults=True)
     keep: Literal["next", "sent", "always"] = "next"
 
 
-def check_context(message: Any) -> None:
-    """Refuse what is no context message, or one whose fields don't fit."""
+def checked_context(message: Any) -> ContextMessage:
+    """A context message as it can be sent; what is none, or one whose fields don't fit, is refused."""
     if not isinstance(message, ContextMessage):
         raise UsageError(f"add_context takes a ContextMessage(key, text), not {message!r:.80}")
     try:
         msgspec.convert(msgspec.to_builtins(message), ContextMessage)
     except msgspec.ValidationError as error:
         raise UsageError(f"context message {message.key!r}: {error}") from error
+    return replace(message, key=clean_text(message.key), text=clean_text(message.text))
 
 
 class Sent(Struct, frozen=True):

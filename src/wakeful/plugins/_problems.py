@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from inspect import iscoroutinefunction, signature
 from typing import Any, cast, get_type_hints
 
+from ..state import unkept
 from ..tools import Shape
 from ._catalog import PHASES
 from ._plugin import Plugin
@@ -50,9 +51,12 @@ def part_problems(plugin: Plugin) -> list[str]:
         marked = getattr(plugin, member)
         if hasattr(marked, "_wakeful_action") or hasattr(marked, "_wakeful_notice"):
             try:
-                get_type_hints(marked)
+                hints = get_type_hints(marked)
+                problem = unkept(hints.get(next(iter(signature(marked).parameters), ""), Any))
             except (NameError, TypeError) as error:
-                found.append(f"{member}: its annotations can't be read: {error}")
+                problem = f"its annotations can't be read: {error}"
+            if problem:
+                found.append(f"{member}: {problem}")
     return found
 
 

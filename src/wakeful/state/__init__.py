@@ -5,6 +5,7 @@ from ._keys import OWN_NAMES as OWN_NAMES
 from ._keys import AnyKey as AnyKey
 from ._keys import KeyRegistry as KeyRegistry
 from ._keys import StateKey as StateKey
+from ._keys import unkept as unkept
 from ._snapshot import Command as Command
 from ._snapshot import ScheduledAction as ScheduledAction
 from ._snapshot import SentNotice as SentNotice

@@ -9,7 +9,7 @@ import msgspec
 
 from ..errors import ConfigurationError, StateError, StateTooLarge, UnknownStateKey
 
-__all__ = ["MAX_VALUE_BYTES", "OWN_NAMES", "AnyKey", "KeyRegistry", "StateKey"]
+__all__ = ["MAX_VALUE_BYTES", "OWN_NAMES", "AnyKey", "KeyRegistry", "StateKey", "unkept"]
 
 V = TypeVar("V")
 U = TypeVar("U")
@@ -118,10 +118,18 @@ class KeyRegistry:
             raise ConfigurationError(
                 f"state key {name!r} has two definitions: {self._keys[name].__qualname__} and {key.__qualname__}"
             )
+        kind = _value_type(key)
         try:
-            key._decoder = msgspec.json.Decoder(_value_type(key))  # pyright: ignore[reportPrivateUsage]
+            key._decoder = msgspec.json.Decoder(kind)  # pyright: ignore[reportPrivateUsage]
+            if key.persistent and own is None:
+                if problem := unkept(kind):
+                    raise ConfigurationError(f"state key {name!r}: {problem}, or set persistent = False")
+                if key.default is not None:
+                    key.encode(key.default)
         except TypeError as error:
             raise ConfigurationError(f"state key {name!r}: {error}") from error
+        except StateError as error:
+            raise ConfigurationError(f"{error}, and that is its default: {key.default!r:.80}") from error
 
     def __contains__(self, key: AnyKey) -> bool:
         return self._keys.get(getattr(key, "name", "")) is key
@@ -142,6 +150,20 @@ class KeyRegistry:
                 f"state key {name!r} isn't registered; list it in a plugin's `keys` or in Runtime(keys=[...]) "
                 f"(registered: {known})"
             )
+
+
+def unkept(kind: Any) -> str:
+    """Why no value of a type could be kept as JSON and read again; empty if it could."""
+    strange: list[Any] = []
+
+    def hook(part: Any) -> dict[str, Any]:
+        strange.append(part)
+        return {"type": "object"}
+
+    msgspec.json.schema(kind, schema_hook=hook)
+    names = [getattr(part, "__qualname__", str(part)) for part in strange if part is not object]
+    use = "use builtin types, a dataclass, a TypedDict or a msgspec Struct"
+    return f"{names[0]} can't be stored as JSON; {use}" if names else ""
 
 
 def _value_type(key: AnyKey) -> Any:

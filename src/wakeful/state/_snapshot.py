@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Raw, Struct
 
-from ..errors import UnknownStateKey
+from ..errors import StateError, UnknownStateKey
 from ._keys import OWN_NAMES, AnyKey, KeyRegistry, StateKey
 
 if TYPE_CHECKING:
@@ -123,7 +123,11 @@ class State(Struct, eq=False, gc=False):
         values = dict(self.values)
         for key, update in updates:
             before = values[key.name] if key.name in values else key.initial()
-            values[key.name] = key().apply(before, update)
+            try:
+                values[key.name] = key().apply(before, update)
+            except Exception as error:
+                text = f"state key {key.name!r}: its reducer failed: {type(error).__name__}: {error}"
+                raise StateError(text) from error
         encoded = {key: key.encode(values[key.name]) if key.persistent else None for key, _ in updates}
         self._replace(values)
         self.changes.update(encoded)

@@ -205,6 +205,9 @@ class ToolContext(Struct, eq=False):
         if is_awaited():
             # Else it would fail when the answer has come, and the answer would be lost.
             raise ToolError(f"{self.name} awaits ctx.ask(...), which returns the answer: leave the await out")
+        if isinstance(self.unwinding, Asked):
+            # Another is being asked, side by side with this one: the next answer is to that.
+            raise self.unwinding
         # Whoever may edit the arguments may also leave them as they are.
         accepts: tuple[ResumeMode, ...] = ("arguments", "replay") if mode == "arguments" else (mode,)
         try:

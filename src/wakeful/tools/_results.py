@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from binascii import b2a_base64
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from inspect import iscoroutine
 from typing import Any, cast
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
-from msgspec.structs import replace
 
 from ..errors import ToolError
 from ..errors._arguments import Checked
@@ -61,16 +60,27 @@ def reply_of(value: Any, call_id: str, name: str, limit: int = MAX_RESULT_BYTES)
         parts = (Text(_cut(text, limit)),)
         kept = UNSET if data is None or len(data) > limit else Raw(data)
         metadata = _settled(value.metadata) if value.metadata else value.metadata
-        artifacts = ()
-        if value.artifacts:
-            artifacts = tuple([replace(a, content=_settled(a.content)) for a in value.artifacts])
+        artifacts = _artifacts(value.artifacts) if value.artifacts else ()
         return ToolReply(call_id, name, parts, None, kept, metadata, artifacts)
     return ToolReply(call_id, name, _parts_of(value, limit))
 
 
 def error_reply(call_id: str, name: str, kind: str, message: str, limit: int = MAX_RESULT_BYTES) -> ToolReply:
     """The reply that tells the model what went wrong."""
-    return ToolReply(call_id, name, (Text(_cut(clean_text(message), limit)),), kind)
+    known = clean_text(kind) if isinstance(cast(Any, kind), str) and kind else ToolError.kind
+    text = clean_text(message) or f"{name} failed and said nothing about it"
+    return ToolReply(call_id, name, (Text(_cut(text, limit)),), known)
+
+
+def _artifacts(given: Any) -> tuple[Artifact, ...]:
+    """The artifacts as they will be when they were stored and read again."""
+    artifacts = list(cast(Iterable[Any], given)) if isinstance(given, Iterable) else [None]
+    if not all(isinstance(item, Artifact) for item in artifacts):
+        raise ToolError(f"the artifacts of a ToolResult are a list of Artifact(...), not {given!r:.80}")
+    try:
+        return tuple([msgspec.json.decode(_json(item), type=Artifact) for item in artifacts])
+    except msgspec.ValidationError as error:
+        raise ToolError(f"an artifact of the ToolResult isn't what it says: {error}") from error
 
 
 def _parts_of(value: Any, limit: int) -> tuple[Part, ...]:

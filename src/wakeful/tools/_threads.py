@@ -112,9 +112,11 @@ def _settle(future: asyncio.Future[Any], value: Any, error: BaseException | None
     if error is None:
         future.set_result(value)
     else:
-        # A future can't hold StopIteration, and a tool's SystemExit is not the application's.
+        # A future can't hold StopIteration, GeneratorExit is the end of whoever waits for it, and a tool's
+        # SystemExit is not the application's.
         future.set_exception(error if _portable(error) else RuntimeError(explain(error)))
 
 
 def _portable(error: BaseException) -> bool:
-    return not isinstance(error, StopIteration | SystemExit | KeyboardInterrupt | asyncio.CancelledError)
+    ends = (StopIteration, GeneratorExit, SystemExit, KeyboardInterrupt, asyncio.CancelledError)
+    return not isinstance(error, ends)

@@ -285,9 +285,15 @@ class ClientTool(Tool):
 
     def problems(self) -> list[str]:
         """What is wrong with the tool's definition."""
-        if not valid_name(self.name):
-            return [f"tool {self.name!r}: not a valid name"]
-        return [] if _sendable(self.spec) else [f"tool {self.name!r}: {_HALF}"]
+        if not isinstance(cast(Any, self.name), str) or not valid_name(self.name):
+            return [f"tool {self.name!r:.80}: a name has 1 to 64 letters, digits, '_' or '-'"]
+        if not _sendable(self.spec):
+            return [f"tool {self.name!r}: {_HALF}"]
+        try:
+            msgspec.json.decode(msgspec.json.encode(self.spec), type=ToolSpec)
+        except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
+            return [f"tool {self.name!r}: its description is a text, its parameters a JSON schema: {error}"]
+        return []
 
 
 @overload
@@ -319,6 +325,9 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
     if problems := unknown_arguments("tool", options, _OPTIONS):
         raise WrongArguments(problems)
+    if function is not None and not callable(cast(Any, function)):
+        hint = f"; its name is an option: @tool(name={function!r:.80})" if isinstance(function, str) else ""
+        raise WrongArguments(f"tool(...) takes a function, not {function!r:.80}{hint}")
 
     def decorate(function: Callable[..., Any]) -> FunctionTool:
         return FunctionTool(function, options)

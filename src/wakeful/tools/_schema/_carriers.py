@@ -10,10 +10,11 @@ import msgspec
 from msgspec import NODEFAULT, Struct
 
 from ._convert import REFUSALS, Carrier, MismatchError, convert, problems_of
-from ._pydantic import is_model
+from ._hints import is_typed_dict
+from ._pydantic import is_model, model_of
 from ._wording import Problem
 
-__all__ = ["carry_record", "carry_union"]
+__all__ = ["carry_checked", "carry_record", "carry_union"]
 
 
 def carry_union(carrier: Carrier, members: tuple[Any, ...]) -> None:
@@ -53,6 +54,12 @@ def carry_record(carrier: Carrier, record: Any, fields: dict[str, Any]) -> None:
     carrier.parts, carrier.revive = (copy,), revive
 
 
+def carry_checked(carrier: Carrier, kind: Any) -> None:
+    """Make a carrier stand for a dataclass of pydantic's."""
+    model = model_of(kind)
+    carrier.parts, carrier.revive = (model,), lambda value: model.model_validate(value).root
+
+
 def _overlap(member: Any, value: Any) -> int:
     """How many of an object's keys a member of a union knows, to tell apart members that ignore others."""
     if not isinstance(value, dict):
@@ -61,6 +68,8 @@ def _overlap(member: Any, value: Any) -> int:
         member = get_args(member)[0]
     if isinstance(member, Carrier):
         member = member.parts[0]
+    if is_model(member) and (root := member.model_fields.get("root")) is not None:
+        member = root.annotation
     names: Any = (
         getattr(member, "__struct_encode_fields__", None)
         or getattr(member, "__dataclass_fields__", None)
@@ -75,6 +84,9 @@ def _overlap(member: Any, value: Any) -> int:
 def _nearest(failures: list[tuple[int, list[Problem]]]) -> list[Problem]:
     """The problems worth telling of a value that fits no member of a union."""
     inside = [failure for failure in failures if not _is_other_kind(failure[1])]
+    # Members often have a field that says which one is meant.
+    meant = [failure for failure in inside if not _is_of_another(failure[1])]
+    inside = meant or inside
     best = max((overlap for overlap, _ in inside), default=0)
     if best:
         return min((problems for overlap, problems in inside if overlap == best), key=len)
@@ -86,12 +98,18 @@ def _is_other_kind(problems: list[Problem]) -> bool:
     return path == "$" and reason.lower().startswith("expected") and ", got " in reason
 
 
+def _is_of_another(problems: list[Problem]) -> bool:
+    return any(
+        path.count(".") == 1 and reason.lower().startswith("invalid enum value") for path, reason in problems
+    )
+
+
 _Copy = tuple[Any, Callable[[Any], Any]]
 
 
 def _copy_of(record: Any, fields: dict[str, Any], name: str) -> _Copy:
     """A record of the same JSON form whose fields have other types, and the way from it to the real one."""
-    make = _dict_of if typing.is_typeddict(record) else _tuple_of if issubclass(record, tuple) else _struct_of
+    make = _dict_of if is_typed_dict(record) else _tuple_of if issubclass(record, tuple) else _struct_of
     copy, build = make(record, fields)
     copy.__name__ = name
     doc = record.__doc__ or ""

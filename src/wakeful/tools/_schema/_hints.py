@@ -26,9 +26,13 @@ __all__ = [
     "foreign_limits",
     "have_limits",
     "is_record",
+    "is_rule",
+    "is_typed_dict",
     "is_union",
     "only_alternative",
+    "sets_fields",
     "shown",
+    "unknown_name",
     "unwrapped",
 ]
 
@@ -60,6 +64,12 @@ _LIMITS = ("gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_
 def shown(hint: Any) -> str:
     """A hint as its author may have written it."""
     return hint.__qualname__ if isinstance(hint, type) else repr(hint).replace("typing.", "")
+
+
+def unknown_name(error: Exception) -> str:
+    """What is wrong with a hint; of a name in it that isn't known, also where it would be."""
+    where = "; define or import it at the module's top level, not in a function and not for type checkers alone"
+    return f"{error}{where}" if isinstance(error, NameError) else str(error)
 
 
 def is_union(hint: Any) -> bool:
@@ -116,28 +126,48 @@ def foreign_limits(extras: Sequence[Any]) -> dict[str, Any]:
     return limits
 
 
+def is_rule(extra: Any) -> bool:
+    """Whether what `Annotated` adds to a type is a function that pydantic or annotated-types checks values by."""
+    known = type(extra).__module__.partition(".")[0] in ("annotated_types", "pydantic")
+    return known and type(extra).__name__.endswith(("Validator", "Predicate"))
+
+
 def is_record(hint: Any) -> bool:
     """Whether a type is a class with named, typed fields that msgspec knows how to make."""
     if not isinstance(hint, type):
         return False
     known: Any = hint
-    if issubclass(known, Struct) or hasattr(known, "__dataclass_fields__") or typing.is_typeddict(known):
+    if issubclass(known, Struct) or hasattr(known, "__dataclass_fields__") or is_typed_dict(known):
         return True
     return issubclass(known, tuple) and hasattr(cast(Any, known), "_fields")
+
+
+def is_typed_dict(hint: Any) -> bool:
+    """Whether a type is a TypedDict, typing's or the one of typing_extensions, which typing doesn't know."""
+    return type(hint).__name__ == "_TypedDictMeta"
 
 
 def fields_of(record: Any) -> dict[str, Any]:
     """The hints of a record's fields, by their names in JSON."""
     hints = typing.get_type_hints(record, include_extras=True)
     names: Sequence[str] = getattr(record, "__struct_fields__", None) or getattr(record, "_fields", ())
-    if typing.is_typeddict(record):
+    if is_typed_dict(record):
         names = tuple(hints)
     elif hasattr(record, "__dataclass_fields__"):
-        import dataclasses
-
-        names = [field.name for field in dataclasses.fields(record)]
+        names = [field.name for field in _fields(record) if field.init]
     encoded: Sequence[str] = getattr(record, "__struct_encode_fields__", names)
     return {key: hints.get(name, Any) for name, key in zip(names, encoded, strict=True)}
+
+
+def sets_fields(record: Any) -> bool:
+    """Whether a dataclass has fields that nobody gives it, for it sets them itself."""
+    return hasattr(record, "__dataclass_fields__") and not all(field.init for field in _fields(record))
+
+
+def _fields(record: Any) -> Sequence[Any]:
+    import dataclasses  # Whoever has one has imported it.
+
+    return dataclasses.fields(record)
 
 
 def are_told_apart(members: Sequence[Any]) -> bool:

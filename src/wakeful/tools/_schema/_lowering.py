@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from ...errors import ShapeError
-from ._carriers import carry_record, carry_union
+from ._carriers import carry_checked, carry_record, carry_union
 from ._convert import Carrier
 from ._hints import (
     KINDS,
@@ -23,11 +23,13 @@ from ._hints import (
     foreign_limits,
     have_limits,
     is_record,
+    is_rule,
     is_union,
     only_alternative,
+    sets_fields,
     shown,
 )
-from ._pydantic import is_model, model_schema
+from ._pydantic import is_checked_dataclass, is_model, model_schema
 
 __all__ = ["Lowering"]
 
@@ -115,7 +117,8 @@ class Lowering:
             return self._union([self._lower(member) for member in get_args(hint)])
         if origin is Literal or hint is Any or hint is None or isinstance(hint, typing.TypeVar):
             return hint
-        if getattr(origin, "_name", None) in _QUALIFIERS:
+        if (qualifier := getattr(origin, "_name", None)) in _QUALIFIERS:
+            self._changes += qualifier == "ReadOnly"  # The one that msgspec doesn't know.
             return self._lower(get_args(hint)[0])
         if isinstance(hint, typing.NewType):
             return self._lower(hint.__supertype__)
@@ -126,6 +129,10 @@ class Lowering:
     def _annotated(self, hint: Any) -> Any:
         base, *extras = get_args(hint)
         metas = [extra for extra in extras if isinstance(extra, Meta)]
+        if rules := [type(extra).__name__ for extra in extras if is_rule(extra)]:
+            raise ShapeError(
+                f"{rules[0]} would not be asked here; check in the function, or in a pydantic model that it takes"
+            )
         if limits := foreign_limits(extras):
             self._changes += 1
             metas.append(Meta(**limits))
@@ -185,11 +192,20 @@ class Lowering:
         if is_model(hint) or hasattr(hint, "__attrs_attrs__"):
             self.plain = False
             return hint
+        if is_checked_dataclass(hint):
+            return self._checked(hint)
         if is_record(hint):
             return self._record(hint)
         if issubclass(hint, Enum):
             return hint
         raise _unsupported(hint)
+
+    def _checked(self, kind: Any) -> Any:
+        if kind not in self._records:
+            self._records[kind] = self._carrier()
+            carry_checked(self._records[kind], kind)
+        self._changes += 1
+        return self._records[kind]
 
     def _record(self, record: Any) -> Any:
         if record in self._records:
@@ -200,6 +216,7 @@ class Lowering:
         self._records[record] = standing = self._carrier() if record in self._carried else record
         before = self._changes
         hints = fields_of(record)
+        self._changes += sets_fields(record)  # msgspec would have them given.
         fields = {name: self._lower(hint) for name, hint in hints.items()}
         if isinstance(standing, Carrier):
             carry_record(standing, record, fields)

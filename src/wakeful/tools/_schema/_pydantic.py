@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from ._wording import Problem
 
-__all__ = ["dump_model", "is_model", "model_problems", "model_schema"]
+__all__ = ["dump_model", "is_checked_dataclass", "is_model", "model_of", "model_problems", "model_schema"]
 
 _KINDS = {
     "string": "str",
@@ -36,6 +36,16 @@ def is_model(hint: Any) -> bool:
     # BaseModel lives in this module, and to ask the package for it would import it.
     module = sys.modules.get("pydantic.main")
     return module is not None and isinstance(hint, type) and issubclass(hint, module.BaseModel)
+
+
+def is_checked_dataclass(hint: Any) -> bool:
+    """Whether a type is a dataclass of pydantic's, whose validators msgspec would pass over."""
+    return isinstance(hint, type) and "__pydantic_validator__" in hint.__dict__ and not is_model(hint)
+
+
+def model_of(hint: Any) -> Any:
+    """A model whose `root` is a value of such a type."""
+    return sys.modules["pydantic"].RootModel[hint]
 
 
 def dump_model(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -11,7 +12,7 @@ from msgspec.structs import asdict
 
 from ...errors import InvalidArguments, ShapeError
 from ._convert import REFUSALS, convert, problems_of, revive
-from ._hints import shown
+from ._hints import shown, unknown_name
 from ._lowering import Lowering
 from ._polish import NULL, Polish, without_null
 from ._pydantic import dump_model
@@ -32,8 +33,8 @@ class Shape:
         self._lowering = Lowering()
         try:
             self._target = self._lowering.lower_root(type_)
-        except (TypeError, NameError) as error:
-            raise ShapeError(str(error)) from error
+        except (TypeError, NameError, re.error) as error:
+            raise ShapeError(unknown_name(error)) from error
         self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(self._target, dec_hook=revive)
         self._schema: dict[str, Any] | None = None
 

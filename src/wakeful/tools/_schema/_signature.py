@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import types
 import typing
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from typing import Any, cast, get_origin
 
 from ...errors import ShapeError
 from ._docstring import split_docstring
-from ._hints import description_in, unwrapped
+from ._hints import description_in, unknown_name, unwrapped
 from ._lowering import Lowering
 from ._shape import Parameter, Parameters
 
@@ -38,10 +39,16 @@ def parameters_of(function: Callable[..., Any], *, context_type: type, is_method
                 raise ShapeError(f"{label}: parameters {context!r} and {name!r} both take the context")
             context = name
             continue
+        if any(kind.__name__ == "FieldInfo" for kind in type(default).__mro__):
+            # Left out by the model, it would be what the function is given.
+            raise ShapeError(
+                f"{label}: parameter {name!r}: a pydantic Field isn't read as a default; put it into the type, "
+                f"'{name}: Annotated[int, Field(...)]', and the default itself behind that, as in '= 3'"
+            )
         try:
             target = lowering.lower_root(hint, optional=default is None)
-        except (TypeError, NameError) as error:
-            raise ShapeError(f"{label}: parameter {name!r}: {error}") from error
+        except (TypeError, NameError, re.error) as error:
+            raise ShapeError(f"{label}: parameter {name!r}: {unknown_name(error)}") from error
         description = description_in(hint) or documented.get(name)
         parameters.append(Parameter(name, target, default is parameter.empty, default, description))
     return Parameters(parameters, lowering, context)
@@ -91,8 +98,8 @@ def _hints(function: Any, names: list[str], context_type: type, label: str) -> d
     function = _underlying(function)
     try:
         return typing.get_type_hints(function, include_extras=True)
-    except (NameError, TypeError, AttributeError, SyntaxError):
-        pass  # one at a time, so that the one at fault can be named and the rest be read
+    except Exception:  # noqa: S110 - one at a time, so that the one at fault can be named and the rest be read
+        pass
     function = inspect.unwrap(getattr(function, "__func__", function))
     scope: dict[str, Any] = getattr(function, "__globals__", {})
     # The context's type is often imported for the type checker alone.
@@ -105,7 +112,7 @@ def _hints(function: Any, names: list[str], context_type: type, label: str) -> d
             hints.update(typing.get_type_hints(lone, scope, local, include_extras=True))
         except Exception as error:
             what = f"its annotation {annotation!r} cannot be resolved"
-            raise ShapeError(f"{label}: parameter {name!r}: {what}: {error}") from error
+            raise ShapeError(f"{label}: parameter {name!r}: {what}: {unknown_name(error)}") from error
     return hints
 
 
