@@ -24,7 +24,7 @@ from ._begin import Begun, begin, belongs, find
 from ._card import card_of
 from ._errors import no_task, told
 from ._follow import Follower, updates
-from ._listing import list_runs
+from ._listing import list_runs, size_of
 from ._push import Push
 from ._tasks import INTERRUPTED, TERMINAL, fresh_task, task_of
 
@@ -129,7 +129,8 @@ class Handler(RequestHandler):
             tasks = [
                 await task_of(self._runtime, run, history, artifacts=params.include_artifacts) for run in runs
             ]
-            return pb.ListTasksResponse(tasks=tasks, next_page_token=token, page_size=len(tasks), total_size=total)
+            size = size_of(self._serving, params)
+            return pb.ListTasksResponse(tasks=tasks, next_page_token=token, page_size=size, total_size=total)
 
     async def on_cancel_task(self, params: pb.CancelTaskRequest, context: ServerCallContext) -> pb.Task:
         """Cancel a task with everything it does."""
