@@ -263,6 +263,7 @@ async def test_configurations_are_their_callers_and_only_so_many() -> None:
         "ftp://example.com",
         "https://",
         "https://[::1",
+        "https://93.184.216.34/\r\nhook",
         "https://me:pw@93.184.216.34/",
         "https://127.0.0.1/hook",
         "https://localhost/hook",
