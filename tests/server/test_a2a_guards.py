@@ -216,6 +216,15 @@ async def test_what_is_not_a_request_is_told_so() -> None:
         assert await code({"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {}}) == -32602
 
 
+@pytest.mark.parametrize("number", ["NaN", "-Infinity"])
+async def test_data_that_is_no_json_is_told_so(number: str, caplog: pytest.LogCaptureFixture) -> None:
+    body = f'{{"message": {{"messageId": "m", "role": "ROLE_USER", "parts": [{{"data": [{number}]}}]}}}}'
+    async with serve(assistant()) as url, httpx.AsyncClient(headers={"A2A-Version": "1.0"}) as http:
+        answer = await http.post(f"{url}/message:send", content=body)
+        assert (answer.status_code, "is none in JSON" in answer.json()["error"]["message"]) == (400, True)
+        assert "request failed" not in caplog.text
+
+
 @pytest.mark.parametrize("path", ["", "/message:send", "/v1/message:send"])
 async def test_a_body_that_is_no_text_is_told_so(path: str, caplog: pytest.LogCaptureFixture) -> None:
     async with serve(assistant()) as url, httpx.AsyncClient(headers={"A2A-Version": "1.0"}) as http:
