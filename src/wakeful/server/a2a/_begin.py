@@ -11,13 +11,12 @@ from msgspec import Struct
 
 from ...dispatch import RunResult
 from ...stores import InboxItem
-from ...types.events import RunStart, ToolCallResumed
 from ...types.ids import new_id
 from ...types.runs import Identity, Principal, RunRecord
 from .._serving import Serving
 from ._errors import no_task
 from ._follow import Follower
-from ._tasks import INTERRUPTED, TERMINAL, state_of
+from ._tasks import TERMINAL, state_of
 from ._tickets import decisions_of
 from ._wire import content_of
 
@@ -150,7 +149,8 @@ async def _answer(
     try:
         if run.status == "created":
             raise UnsupportedOperationError(f"task {run.id} waits its turn, and for no answer; subscribe to it")
-        work, fresh = None, await runtime.store.decision(f"{request_id}:0") is None
+        decision_id = f"{request_id}:0"
+        work, fresh = None, await runtime.store.decision(decision_id) is None
         if fresh:
             result = await runtime.result(run.id)
             _check_waiting(result)
@@ -165,7 +165,7 @@ async def _answer(
                 )
             work = serving.detach(runtime.resume(run.id, *decisions, principal=principal, request_id=request_id))
             try:
-                await _taken(work, follower, run.id)
+                await _taken(serving, work, decision_id)
             finally:
                 serving.leave(work)
         return Begun(await runtime.get_run(run.id), follower, work, fresh=fresh)
@@ -175,28 +175,21 @@ async def _answer(
 
 
 def _check_waiting(result: RunResult) -> None:
-    state = state_of(result, result.tickets)
-    if state in TERMINAL:
+    """A run that works on one answer may still have other tickets open."""
+    if state_of(result, result.tickets) in TERMINAL:
         raise UnsupportedOperationError(
             f"task {result.run_id} is over; send the message to its context, {result.thread_id}, without a task id"
         )
-    if state not in INTERRUPTED:
+    if not result.tickets:
         raise UnsupportedOperationError(
             f"task {result.run_id} is working and waits for no answer; subscribe to it, or send the message to "
             f"its context, {result.thread_id}, without a task id: it has its turn afterwards"
         )
 
 
-async def _taken(work: asyncio.Task[RunResult], follower: Follower, run_id: str) -> None:
-    """Wait until a decision is in the store, or was refused."""
-    while not work.done():
-        await asyncio.wait({work, follower.ahead()}, return_when=asyncio.FIRST_COMPLETED)
-        if work.done() or not follower.ahead().done():
-            break
-        event = await follower.peek()
-        if event is None:
-            return
-        if isinstance(event, ToolCallResumed) or (isinstance(event, RunStart) and event.run_id == run_id):
-            return
+async def _taken(serving: Serving, work: asyncio.Task[RunResult], decision_id: str) -> None:
+    """Wait until a decision is in the store, or was refused: others may answer the same ticket."""
+    while not work.done() and await serving.runtime.store.decision(decision_id) is None:
+        await asyncio.wait({work}, timeout=POLL)
     if work.done():
         work.result()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any, cast
 
@@ -32,7 +31,6 @@ class Follower:
     def __init__(self, runtime: Runtime, thread_id: str, after: int) -> None:
         self.thread_id = thread_id
         self._events: AsyncIterator[AnyEvent] = runtime.events(thread_id, after=after)
-        self._kept: deque[AnyEvent] = deque()
         self._next: asyncio.Task[AnyEvent | None] | None = None
 
     async def listen(self) -> Follower:
@@ -52,26 +50,14 @@ class Follower:
 
     async def next(self) -> AnyEvent | None:
         """The next event; None at the end."""
-        if self._kept:
-            return self._kept.popleft()
         event = await asyncio.shield(self.ahead())
         self._next = None
         return event
 
     async def comes(self, seconds: float) -> bool:
         """Whether there is a next event, or the end, within so many seconds."""
-        if self._kept:
-            return True
         done, _ = await asyncio.wait({self.ahead()}, timeout=seconds)
         return bool(done)
-
-    async def peek(self) -> AnyEvent | None:
-        """The next event that wasn't looked at yet; `next` has all of them again."""
-        event = await asyncio.shield(self.ahead())
-        self._next = None
-        if event is not None:
-            self._kept.append(event)
-        return event
 
     async def close(self) -> None:
         """Stop listening."""
