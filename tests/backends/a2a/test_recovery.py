@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import httpx
 import pytest
 
 from wakeful.backends import CancelledStatus, Completed, FailedStatus, TimedOut, WaitingInput
@@ -164,8 +165,7 @@ async def test_a_broken_stream_is_taken_up_again(path: str) -> None:
         talk = thread(remote.url)
         asking = asyncio.create_task(talk.ask("Paris"))
         await remote.wait("half")
-        while not again(remote, path):
-            await asyncio.sleep(0.01)
+        await remote.called(lambda: again(remote, path))
         remote.gate("half").set()
         result = await asking
     assert result.text == "Sunny in Paris."
@@ -411,6 +411,17 @@ async def test_an_agent_that_moved_does_not_take_up_what_was_under_way() -> None
         assert (await talk.ask("Paris", run="run-2")).text == "Sunny in Paris."
 
 
+async def asked(remote: Remote, task_id: str) -> None:
+    """Return once a task waits for an answer, as whoever subscribed to it is told."""
+    waits = "TASK_STATE_INPUT_REQUIRED"
+    async with httpx.AsyncClient(headers={"A2A-Version": "1.0"}) as http:
+        call = {"jsonrpc": "2.0", "id": 1, "method": "SubscribeToTask", "params": {"id": task_id}}
+        async with asyncio.timeout(10), http.stream("POST", f"{remote.url}/rpc", json=call) as events:
+            async for line in events.aiter_lines():
+                if waits in line:
+                    break
+
+
 async def test_refresh_tells_how_a_task_stands_without_waiting() -> None:
     async def works(turn: Turn) -> None:
         updater = await turn.open()
@@ -423,8 +434,9 @@ async def test_refresh_tells_how_a_task_stands_without_waiting() -> None:
         assert talk.state is not None
         assert await talk.backend.refresh("analyst", talk.state) is None
         remote.gate("work").set()
-        while (found := await talk.backend.refresh("analyst", talk.state)) is None:
-            await asyncio.sleep(0.01)
+        await asked(remote, talk.state["task_id"])
+        found = await talk.backend.refresh("analyst", talk.state)
+        assert found is not None
         assert found.status == WaitingInput("Which?")
         stopped = await talk.backend.stop("analyst", talk.state)
         assert stopped is not None
