@@ -230,7 +230,7 @@ class A2AClient:
                 questions = tuple([anew[q.id] if q.id in answered else q for q in questions])
             return BackendResult(agent_id, asks(said), output=output, state=state.dump(), questions=questions)
         state = structs.replace(state, stage="done", asked="")
-        if progress.reply is None and progress.status.state in ("TASK_STATE_FAILED", "TASK_STATE_REJECTED"):
+        if progress.failed:
             said = progress.said or _UNSAID[progress.status.state]
             return self._failed(agent_id, said, state)
         cancelled = progress.reply is None and progress.status.state == "TASK_STATE_CANCELED"
