@@ -77,6 +77,8 @@ def _why(error: AgentCardResolutionError, fault: Exception) -> str:
     status = error.status_code
     if status is not None and 300 <= status < 400:
         return f"HTTP {status}, and redirects aren't followed: give the address that it leads to"
+    if status == 404:
+        return "HTTP 404: give the address that the agent's own paths begin with, or that of the card itself"
     return str(fault)
 
 
