@@ -231,15 +231,19 @@ def serving(
 
 
 @contextmanager
-def tokens(lifetime: float = 3600, status: int = 200) -> Iterator[tuple[str, list[dict[str, str]]]]:
-    """An OAuth2 token endpoint; yields its URL and the forms it was sent, tokens are `token-1`, `token-2`, …"""
+def tokens(
+    lifetime: float | str = 3600, status: int = 200, fails_at: int = 0, **fields: str
+) -> Iterator[tuple[str, list[dict[str, str]]]]:
+    """An OAuth2 token endpoint; yields its URL and the forms it was sent, tokens are `token-1`, `token-2`, …
+    It may fail at one of them; `fields` stand in the place of its own."""
     seen: list[dict[str, str]] = []
 
     async def endpoint(request: Request) -> JSONResponse:
         form = (await request.body()).decode()
         seen.append({"form": form, "authorization": request.headers.get("authorization", "")})
         token = {"access_token": f"token-{len(seen)}", "token_type": "Bearer", "expires_in": lifetime}
-        return JSONResponse(token if status == 200 else {"error": "denied"}, status_code=status)
+        code = 503 if len(seen) == fails_at else status
+        return JSONResponse({**token, **fields} if code == 200 else {"error": "denied"}, status_code=code)
 
     with listening(Starlette(routes=[Route("/token", endpoint, methods=["POST"])])) as url:
         yield f"{url}/token", seen
