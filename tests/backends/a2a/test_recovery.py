@@ -72,6 +72,31 @@ async def test_with_a_handle_the_task_is_followed_and_nothing_sent() -> None:
     assert len(remote.messages) == 1
 
 
+async def test_a_remote_that_is_down_as_well_is_waited_for() -> None:
+    left = 0
+
+    async def wrap(app: App, scope: Scope, receive: Receive, send: Send) -> None:
+        nonlocal left
+        if left == 0:
+            return await app(scope, receive, send)
+        left -= 1
+        await send({"type": "http.response.start", "status": 503, "headers": [(b"retry-after", b"0")]})
+        return await send({"type": "http.response.body", "body": b""})
+
+    with serving(answers, wrap=wrap) as remote:
+        talk = thread(remote.url)
+        await crashes(talk, "sent")
+        again = Thread(thread(remote.url).backend)
+        again.state, left = talk.state, 10
+        assert (await again.ask("Paris")).text == "Sunny in Paris."
+        assert left == 0
+        again = Thread(thread(remote.url, timeout=0.2).backend)
+        again.state, left = talk.state, 1_000_000
+        with pytest.raises(RemoteError, match="though it may be at work on a message of ours: retry the run"):
+            await again.ask("Paris")
+    assert len(remote.messages) == 1
+
+
 async def test_a_message_that_arrived_is_found_by_its_context() -> None:
     with serving(answers) as remote:
         talk = thread(remote.url)

@@ -52,7 +52,8 @@ async def discover(url: str, credentials: Credentials, *, allow_private: bool) -
         except AgentCardResolutionError as error:
             fault = translate(error)
             if isinstance(fault, Unreachable):
-                raise Unreachable(f"no agent card at {base}{path}: {fault}", begun=False) from None
+                why, wish = f"no agent card at {base}{path}: {fault}", fault.retry_after
+                raise Unreachable(why, begun=False, retry_after=wish) from None
             raise RemoteError(f"no agent card at {base}{path}: {_why(error, fault)}") from None
         except RecursionError:
             raise RemoteError(f"no agent card at {base}{path}: its JSON is nested too deeply") from None
