@@ -72,29 +72,48 @@ async def test_with_a_handle_the_task_is_followed_and_nothing_sent() -> None:
     assert len(remote.messages) == 1
 
 
-async def test_a_remote_that_is_down_as_well_is_waited_for() -> None:
-    left = 0
+class Down:
+    """A server that is down for so many requests to each path."""
 
-    async def wrap(app: App, scope: Scope, receive: Receive, send: Send) -> None:
-        nonlocal left
-        if left == 0:
+    def __init__(self) -> None:
+        self.left: dict[str, int] = {}
+
+    async def __call__(self, app: App, scope: Scope, receive: Receive, send: Send) -> None:
+        if self.left.get(scope["path"], 0) == 0:
             return await app(scope, receive, send)
-        left -= 1
+        self.left[scope["path"]] -= 1
         await send({"type": "http.response.start", "status": 503, "headers": [(b"retry-after", b"0")]})
         return await send({"type": "http.response.body", "body": b""})
 
-    with serving(answers, wrap=wrap) as remote:
+
+CARD = "/.well-known/agent-card.json"
+
+
+async def test_a_remote_that_is_down_as_well_is_waited_for() -> None:
+    down = Down()
+    with serving(answers, wrap=down) as remote:
         talk = thread(remote.url)
         await crashes(talk, "sent")
         again = Thread(thread(remote.url).backend)
-        again.state, left = talk.state, 10
+        again.state, down.left = talk.state, {CARD: 10, "/rpc": 10}
         assert (await again.ask("Paris")).text == "Sunny in Paris."
-        assert left == 0
+        assert down.left == {CARD: 0, "/rpc": 0}
         again = Thread(thread(remote.url, timeout=0.2).backend)
-        again.state, left = talk.state, 1_000_000
+        again.state, down.left = talk.state, {CARD: 1_000_000}
         with pytest.raises(RemoteError, match="though it may be at work on a message of ours: retry the run"):
             await again.ask("Paris")
     assert len(remote.messages) == 1
+
+
+async def test_a_remote_that_is_down_when_its_question_is_answered_is_waited_for() -> None:
+    down = Down()
+    with serving(asks, wrap=down) as remote:
+        talk = thread(remote.url)
+        await talk.ask("Weather?")
+        again = Thread(thread(remote.url).backend)
+        again.state, down.left = talk.state, {CARD: 10, "/rpc": 10}
+        assert (await again.ask("Rome", is_answer=True)).text == "Sunny in Rome."
+    assert len(remote.messages) == 2
 
 
 async def test_a_message_that_arrived_is_found_by_its_context() -> None:

@@ -68,7 +68,8 @@ class A2AClient:
                 f"outcome unknown: the message went to {state.url}, and agent '{request.agent_id}' is now at "
                 f"{self._settings.url}"
             )
-        async with self._speak(begun=again) as (wire, endpoint):
+        begun = again or (state is not None and state.stage == "waiting")
+        async with self._speak(begun=begun) as (wire, endpoint):
             if state is None or not again:
                 state = await self._intend(wire, state, request.identity.run_id)
             session = Session(

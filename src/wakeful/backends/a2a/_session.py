@@ -290,7 +290,7 @@ class Session:
 
     async def _pause(self, fault: Unreachable) -> None:
         self._failures += 1
-        if self._failures >= PATIENCE:
+        if self._failures >= PATIENCE and self.state.task_id is None:  # One that began a task is waited for.
             raise RemoteError(f"given up after {self._failures} attempts to send the message, the last: {fault}")
         await asyncio.sleep(pause_after(self._failures - 1, fault))
 
