@@ -10,17 +10,16 @@ from a2a.utils.errors import InvalidParamsError, UnsupportedOperationError
 from msgspec import Struct
 
 from ...dispatch import RunResult
-from ...stores import InboxItem
 from ...types.ids import new_id
-from ...types.runs import Identity, Principal, RunRecord
+from ...types.runs import Principal, RunRecord
 from .._serving import Serving
 from ._errors import no_task
 from ._follow import Follower
-from ._tasks import TERMINAL, state_of
+from ._tasks import TERMINAL, find, is_unbegun, state_of, unbegun
 from ._tickets import decisions_of
 from ._wire import content_of
 
-__all__ = ["Begun", "begin", "belongs", "find"]
+__all__ = ["Begun", "begin", "belongs"]
 
 POLL = 0.01
 
@@ -109,28 +108,11 @@ async def _taker(serving: Serving, request_id: str) -> RunRecord:
     while True:
         item = await store.item(request_id)
         if item is not None and item.taken_by is None:
-            return _to_come(item)
+            return unbegun(item)
         run = None if item is None else await store.run(item.taken_by or "")
         if run is not None:
             return run
         await asyncio.sleep(POLL)  # It is being taken in at this very moment.
-
-
-async def find(serving: Serving, task_id: str) -> RunRecord | None:
-    """The run of a task, also of one that waits its turn and is a run to come."""
-    run = await serving.runtime.store.run(task_id)
-    if run is not None or (item := await serving.runtime.store.item_of_run(task_id)) is None:
-        return run
-    if item.taken_by is not None:
-        return await serving.runtime.store.run(item.taken_by)
-    return _to_come(item) if item.status == "pending" else None
-
-
-def _to_come(item: InboxItem) -> RunRecord:
-    run_id, agent_id = item.run_id or item.id, item.agent_id or ""
-    at = item.message.created_at if item.message is not None else 0
-    identity = Identity(run_id, item.thread_id, agent_id, run_id)
-    return RunRecord(identity=identity, agent_id=agent_id, principal=item.principal, created_at=at)
 
 
 # -- answers -------------------------------------------------------------------------------------------------
@@ -140,7 +122,7 @@ async def _answer(
     serving: Serving, agent_id: str, message: pb.Message, principal: Principal | None, request_id: str
 ) -> Begun:
     runtime = serving.runtime
-    run = await find(serving, message.task_id)
+    run = await find(runtime, message.task_id)
     if run is None or not belongs(run, agent_id, principal):
         raise no_task(message.task_id)
     if message.context_id and message.context_id != run.thread_id:
@@ -152,6 +134,8 @@ async def _answer(
         decision_id = f"{request_id}:0"
         work, fresh = None, await runtime.store.decision(decision_id) is None
         if fresh:
+            if is_unbegun(run):
+                raise _over(run)
             result = await runtime.result(run.id)
             _check_waiting(result)
             decisions, besides = decisions_of(message, result.tickets)
@@ -177,14 +161,19 @@ async def _answer(
 def _check_waiting(result: RunResult) -> None:
     """A run that works on one answer may still have other tickets open."""
     if state_of(result, result.tickets) in TERMINAL:
-        raise UnsupportedOperationError(
-            f"task {result.run_id} is over; send the message to its context, {result.thread_id}, without a task id"
-        )
+        raise _over(result)
     if not result.tickets:
         raise UnsupportedOperationError(
             f"task {result.run_id} is working and waits for no answer; subscribe to it, or send the message to "
             f"its context, {result.thread_id}, without a task id: it has its turn afterwards"
         )
+
+
+def _over(run: RunRecord | RunResult) -> UnsupportedOperationError:
+    task_id = run.id if isinstance(run, RunRecord) else run.run_id
+    return UnsupportedOperationError(
+        f"task {task_id} is over; send the message to its context, {run.thread_id}, without a task id"
+    )
 
 
 async def _taken(serving: Serving, work: asyncio.Task[RunResult], decision_id: str) -> None:
