@@ -62,10 +62,22 @@ async def begin(serving: Serving, agent_id: str, message: pb.Message, principal:
 async def _start(
     serving: Serving, agent_id: str, message: pb.Message, principal: Principal | None, request_id: str
 ) -> Begun:
-    runtime = serving.runtime
     thread_id = message.context_id or new_id()
-    if message.context_id:
-        await _check_context(serving, thread_id, principal)
+    async with serving.entry(thread_id):
+        if message.context_id:
+            await _check_context(serving, thread_id, principal)
+        return await _enter(serving, agent_id, message, principal, request_id, thread_id)
+
+
+async def _enter(
+    serving: Serving,
+    agent_id: str,
+    message: pb.Message,
+    principal: Principal | None,
+    request_id: str,
+    thread_id: str,
+) -> Begun:
+    runtime = serving.runtime
     if await runtime.store.item(request_id) is not None:
         return await _joined(serving, await _taker(serving, request_id))
     head = await runtime.store.head(thread_id)
