@@ -21,6 +21,7 @@ from wakeful import (
     call,
     tool,
 )
+from wakeful.errors import ConfigurationError
 from wakeful.types.runs import Cancelled, Stopped
 
 from .conftest import Place
@@ -124,8 +125,15 @@ async def test_typed_input_is_checked_before_the_child_begins(scripted: Scripted
     assert (await runtime.run("lead", "go", thread="t")).text == "done"
     refused, ordered = await replies_on(runtime, "t")
     assert (refused.error, ordered.error) == ("invalid_arguments", None)
+    assert reply_text(refused).startswith("input: $.count: expected int, got str")
     assert msgspec.json.decode(model.requests[0].messages[0].text) == right
     assert len(await tasks_of(runtime)) == 1
+
+
+def test_an_input_that_has_no_json_form_is_refused_with_whose_it_is(scripted: Scripted) -> None:
+    agents = [Agent("lead", scripted(), delegates=["clerk"]), Agent("clerk", scripted(), input=object())]
+    with pytest.raises(ConfigurationError, match=r"'lead': the input of its delegate 'clerk': .* no JSON form"):
+        Runtime(agents)
 
 
 def ask_input(value: Any) -> Any:

@@ -150,6 +150,32 @@ async def test_two_answers_at_once_are_one_answer_and_one_refusal(make: Make, sp
         assert len(await one.decisions(ticket.id)) == 1
 
 
+async def test_an_answer_is_refused_that_another_outran_on_a_run_that_waits_on(make: Make, spy: Spy) -> None:
+    hold, late = Hold(), Hold()
+    model = ScriptedModel([[call("act"), call("other")], "done"])
+    async with make(holding(hold, "act", approval=True), approved(spy, "other"), model=model) as runtime:
+        ticket, other = (await runtime.run("agent", "go", thread="t")).tickets
+        tickets = runtime.store.tickets
+
+        async def held(*args: Any, **options: Any) -> Any:
+            found = await tickets(*args, **options)
+            await late.here()
+            return found
+
+        runtime.store.tickets = held  # type: ignore[method-assign]
+        denial = asyncio.create_task(runtime.resume(ticket.run_id, ticket.deny()))
+        await soon(late.reached.wait())
+        runtime.store.tickets = tickets  # type: ignore[method-assign]
+        approval = asyncio.create_task(runtime.resume(ticket.run_id, ticket.approve()))
+        await soon(hold.reached.wait())
+        late.released.set()
+        hold.released.set()
+        assert (await soon(approval)).tickets == (other,)
+        with pytest.raises(TicketClosed, match=r"answered before \(approved at"):
+            await soon(denial)
+        assert [d.verdict for d in await runtime.decisions(ticket.id)] == ["approve"]
+
+
 async def test_a_second_answer_is_told_who_gave_the_first_and_when(make: Make, spy: Spy) -> None:
     ticket = await waiting(make(approved(spy)))
     async with make(approved(spy)) as runtime:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -106,6 +108,20 @@ async def test_a_task_is_its_makers(binding: str) -> None:
         assert len((await alice.list_tasks(pb.ListTasksRequest())).tasks) == 1
         own = (await stream(bob, said("Hi", message_id="m")))[0].task
         assert own.id != task.id
+
+
+async def test_a_new_context_is_whose_message_came_first(tmp_path: Path) -> None:
+    model = ScriptedModel(["ok"])
+    runtime = Runtime([Agent("assistant", model=model)], store=tmp_path / "app.db")
+    async with (
+        serve(runtime, auth=AUTH) as url,
+        connect(url, streaming=False, headers=ALICE) as alice,
+        connect(url, streaming=False, headers=BOB) as bob,
+    ):
+        sent = [send(each, said("Hi", context_id="main")) for each in (alice, bob)]
+        results = await asyncio.gather(*sent, return_exceptions=True)
+        assert sorted(type(result).__name__ for result in results) == ["InvalidParamsError", "Task"]
+    assert len(model.requests) == 1
 
 
 @pytest.mark.parametrize("binding", BINDINGS)
@@ -214,6 +230,15 @@ async def test_what_is_not_a_request_is_told_so() -> None:
         assert await code({"jsonrpc": "2.0", "id": 1, "method": "Sing"}) == -32601
         assert await code({"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": 1}}) == -32602
         assert await code({"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {}}) == -32602
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity"])
+async def test_data_that_is_no_json_is_told_so(number: str, caplog: pytest.LogCaptureFixture) -> None:
+    body = f'{{"message": {{"messageId": "m", "role": "ROLE_USER", "parts": [{{"data": [{number}]}}]}}}}'
+    async with serve(assistant()) as url, httpx.AsyncClient(headers={"A2A-Version": "1.0"}) as http:
+        answer = await http.post(f"{url}/message:send", content=body)
+        assert (answer.status_code, "is none in JSON" in answer.json()["error"]["message"]) == (400, True)
+        assert "request failed" not in caplog.text
 
 
 @pytest.mark.parametrize("path", ["", "/message:send", "/v1/message:send"])

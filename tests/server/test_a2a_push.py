@@ -125,6 +125,25 @@ async def test_a_waiting_task_tells_what_it_waits_for_and_how_it_went_on() -> No
         assert receiver.states == ["working", "input_required", "working", "completed"]
 
 
+async def test_tasks_that_work_on_keep_no_other_from_telling(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("wakeful.server._relay.LOOKS", 2)
+    gate = Gate()
+    runtime = assistant(*[call("slow")] * 3, *["ok"] * 3, tools=[gate.slow], store=tmp_path / "app.db")
+    async with (
+        receiving() as receiver,
+        serve(runtime, webhooks=OPEN) as url,
+        connect(url, streaming=False) as client,
+    ):
+        for told in (1, 2, 3):
+            target = config(receiver.url)
+            await send(client, "Go", task_push_notification_config=target, return_immediately=True)
+            await until(lambda told=told: receiver.states == ["working"] * told)
+        gate.opened.set()
+        await until(lambda: receiver.states[3:] == ["completed"] * 3)
+
+
 async def test_a_failing_recipient_is_told_again_later_and_in_order() -> None:
     async with (
         receiving() as receiver,
@@ -263,6 +282,7 @@ async def test_configurations_are_their_callers_and_only_so_many() -> None:
         "ftp://example.com",
         "https://",
         "https://[::1",
+        "https://93.184.216.34/\r\nhook",
         "https://me:pw@93.184.216.34/",
         "https://127.0.0.1/hook",
         "https://localhost/hook",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 from a2a.client import Client
 from a2a.types import a2a_pb2 as pb
-from a2a.utils.errors import TaskNotCancelableError
+from a2a.utils.errors import TaskNotCancelableError, UnsupportedOperationError
 from a2a_serving import BINDINGS, Gate, answer_of, connect, get, said, send, serve, state, states, text_of, until
 
 from wakeful import Agent, FunctionModel, Model, ModelRequest, Runtime, ScriptedModel, call
@@ -122,8 +123,6 @@ async def test_a_message_to_a_busy_context_is_a_task_that_waits_its_turn(tmp_pat
         assert (state(second), second.id != first.id) == ("submitted", True)
         assert (await send(client, message, return_immediately=True)).id == second.id
         assert state(await get(client, second.id)) == "submitted"
-        with pytest.raises(TaskNotCancelableError, match="waits its turn"):
-            await client.cancel_task(pb.CancelTaskRequest(id=second.id))
         watching = aiter(watcher.subscribe(pb.SubscribeToTaskRequest(id=second.id)))
         seen = [await anext(watching)]
         gate.opened.set()
@@ -132,6 +131,36 @@ async def test_a_message_to_a_busy_context_is_a_task_that_waits_its_turn(tmp_pat
         assert answer_of(await get(client, first.id)) == "First."
         assert answer_of(await get(client, second.id)) == "Second."
     assert len(model.requests) == 3
+
+
+@pytest.mark.parametrize("by", ["its caller", "the runtime"])
+async def test_a_task_that_waits_its_turn_is_cancelled(tmp_path: Path, by: str) -> None:
+    gate = Gate()
+    model = ScriptedModel([call("slow"), "First."])
+    runtime = Runtime([Agent("assistant", model=model, tools=[gate.slow])], store=tmp_path / "a.db")
+    async with serve(runtime) as url, connect(url, streaming=False) as client, connect(url) as watcher:
+        await send(client, said("a", context_id="c"), return_immediately=True)
+        await gate.reached.wait()
+        message = said("b", context_id="c")
+        second = await send(client, message, return_immediately=True)
+        waiting = asyncio.create_task(send(client, message))
+        watching = aiter(watcher.subscribe(pb.SubscribeToTaskRequest(id=second.id)))
+        seen = [await anext(watching)]
+        if by == "its caller":
+            assert state(await client.cancel_task(pb.CancelTaskRequest(id=second.id))) == "canceled"
+        else:
+            assert await runtime.cancel(second.id)
+        async with asyncio.timeout(10):
+            seen += [event async for event in watching]
+            assert (states(seen), state(await waiting)) == (["submitted", "canceled"], "canceled")
+        gate.opened.set()
+        for task in (await get(client, second.id), await send(client, message)):
+            assert (state(task), task.id) == ("canceled", second.id)
+        with pytest.raises(TaskNotCancelableError, match="is over"):
+            await client.cancel_task(pb.CancelTaskRequest(id=second.id))
+        with pytest.raises(UnsupportedOperationError, match="is over"):
+            await send(client, said("yes", task_id=second.id))
+    assert len(model.requests) == 2
 
 
 async def test_a_message_that_waits_its_turn_is_waited_for() -> None:

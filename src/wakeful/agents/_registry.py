@@ -296,7 +296,10 @@ class Registry:
                 self._problems.append(
                     f"{where}: delegate {how.agent!r} is not an agent of this runtime{self._near(how.agent)}"
                 )
-            elif self._try(lambda other=other: other.input in (None, str) or Shape(other.input), f"{where}: "):
+            elif self._try(
+                lambda other=other: other.input in (None, str) or Shape(other.input),
+                f"{where}: the input of its delegate {other.id!r}: ",
+            ):
                 found.append((other, how))
         return found
 

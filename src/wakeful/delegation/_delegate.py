@@ -96,7 +96,10 @@ class DelegateTool(Tool):
     def _prompt(self, arguments: dict[str, Any]) -> str:
         value = arguments[self._field]
         if self._shape is not None:
-            self._shape.convert(value)
+            try:
+                self._shape.convert(value)
+            except InvalidArguments as error:
+                raise InvalidArguments(f"input: {error}") from None
             return _checked(msgspec.json.encode(value).decode())
         if not isinstance(value, str):
             raise InvalidArguments("prompt must be a string")

@@ -169,7 +169,9 @@ async def _resume(dispatch: Dispatcher, run_id: str, decisions: Sequence[Decisio
         if act is not None or stored.thread.claimed or not dispatch.runs(run.agent_id):
             for item in items:
                 await dispatch.deliver(item)
-            return await _after(dispatch, act, run, items)
+            result = await _after(dispatch, act, run, items)
+            await _check_counted(dispatch.env.store, new)
+            return result
         check_resumable(dispatch.env.registry, stored, run, new)
         act = await dispatch.opener.reopen(stored, run, "resume")
         for item in items:
@@ -179,6 +181,14 @@ async def _resume(dispatch: Dispatcher, run_id: str, decisions: Sequence[Decisio
         except (Conflict, StaleFence):
             continue
         return dispatch.result(act)
+
+
+async def _check_counted(store: Store, decisions: Sequence[Decision]) -> None:
+    """Refuse an answer that was left for a run while another one's was on its way: the first counted."""
+    for decision in decisions:
+        ticket = await store.ticket(decision.ticket_id)
+        if ticket is not None and ticket.status == "answered" and await store.decision(decision.id) is None:
+            raise await closed_error(store, ticket)
 
 
 async def _after(

@@ -22,6 +22,8 @@ _log = logging.getLogger("wakeful.server")
 
 POLL = 0.25
 AT_ONCE = 16
+# How many relays one look finds.
+LOOKS = 100
 
 # What is behind a relay's cursor, in turn; returns whether there will be more of it.
 Send = Callable[[Relay, Event], Awaitable[bool]]
@@ -51,9 +53,11 @@ class Deliverer:
         """Deliver until cancelled."""
         while True:
             try:
-                due = await self._runtime.store.due_relays(self._kind, self._runtime.clock.now(), limit=100)
+                due = await self._runtime.store.due_relays(self._kind, self._runtime.clock.now(), limit=LOOKS)
                 for start in range(0, len(due), AT_ONCE):
-                    await asyncio.gather(*[self._deliver(relay) for relay in due[start : start + AT_ONCE]])
+                    await asyncio.gather(
+                        *[self._deliver(relay, len(due) == LOOKS) for relay in due[start : start + AT_ONCE]]
+                    )
             except StoreError as error:
                 _log.warning("the store didn't answer: %s", explain(error))
             with suppress(TimeoutError):
@@ -61,10 +65,13 @@ class Deliverer:
                     await self._looks.wait()
             self._looks.clear()
 
-    async def _deliver(self, relay: Relay) -> None:
+    async def _deliver(self, relay: Relay, crowded: bool) -> None:
         events, last = await self._behind(relay)
         if not events:
-            self._read[relay.id] = last  # Nothing to send up to there, and not worth a commit.
+            self._read[relay.id] = last  # Nothing to send up to there, and not worth a commit,
+            if crowded:  # unless others wait behind it to be looked at.
+                with suppress(Conflict):
+                    await self._put(replace(relay, cursor=last, due_at=self._runtime.clock.now()))
             return
         lease = self._runtime.clock.now() + round(self._settings.seconds * 2000)
         with suppress(Conflict):  # Somebody else has it, or its caller changed it.

@@ -44,7 +44,8 @@ async def check_url(url: str, settings: Webhooks) -> None:
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
-    except ValueError:
+        httpx.URL(url)  # It refuses some that `urlsplit` mends.
+    except (ValueError, httpx.InvalidURL):
         raise WebhookRefused("the push URL can't be read; write https://host/path") from None
     if parts.scheme not in (("https", "http") if settings.allow_private else ("https",)) or not host:
         raise WebhookRefused("a push URL begins with https:// and names a host")

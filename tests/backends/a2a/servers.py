@@ -6,7 +6,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import uvicorn
@@ -25,6 +25,30 @@ from starlette.routing import Route
 Scope, Receive, Send = Any, Any, Any
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Wrap = Callable[[App, Scope, Receive, Send], Awaitable[None]]
+
+
+class Gate:
+    """Something that a test opens, and that is waited for on the event loops of other threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._is_open = False
+        self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+
+    def set(self) -> None:
+        with self._lock:
+            self._is_open = True
+            for loop, opened in self._waiting:
+                with suppress(RuntimeError):  # The loop is closed by now.
+                    loop.call_soon_threadsafe(opened.set)
+
+    async def wait(self) -> None:
+        opened = asyncio.Event()
+        with self._lock:
+            if self._is_open:
+                return
+            self._waiting.append((asyncio.get_running_loop(), opened))
+        await opened.wait()
 
 
 class Turn:
@@ -59,8 +83,7 @@ class Turn:
     async def reached(self, name: str) -> None:
         """Tell the test that this point is reached, and wait until it lets us go on."""
         self.remote.at(name).set()
-        while not self.remote.gate(name).is_set():
-            await asyncio.sleep(0.005)
+        await self.remote.gate(name).wait()
 
 
 Behaviour = Callable[[Turn], Awaitable[None]]
@@ -92,17 +115,28 @@ class Remote:
         self.cancelled: list[str] = []
         self.heard: list[str] = []
         self.requests: list[tuple[str, str, dict[str, str]]] = []
-        self._events: dict[str, threading.Event] = {}
+        self._reached: dict[str, threading.Event] = {}
+        self._gates: dict[str, Gate] = {}
+        self._called = threading.Condition()
 
     def at(self, name: str) -> threading.Event:
-        return self._events.setdefault(f"at {name}", threading.Event())
+        return self._reached.setdefault(name, threading.Event())
 
-    def gate(self, name: str) -> threading.Event:
-        return self._events.setdefault(f"gate {name}", threading.Event())
+    def gate(self, name: str) -> Gate:
+        return self._gates.setdefault(name, Gate())
 
     async def wait(self, name: str) -> None:
         """Wait until the agent reached a point."""
         assert await asyncio.to_thread(self.at(name).wait, 10), f"never reached {name!r}"
+
+    async def called(self, condition: Callable[[], bool]) -> None:
+        """Wait until requests came that make something so."""
+
+        def so() -> bool:
+            with self._called:
+                return self._called.wait_for(condition, 10)
+
+        assert await asyncio.to_thread(so), "it never came to that"
 
     def calls(self, path: str) -> int:
         return sum(1 for _, seen, _ in self.requests if seen == path)
@@ -112,7 +146,9 @@ class Remote:
             if scope["type"] != "http":
                 return
             headers = {k.decode(): v.decode() for k, v in scope["headers"]}
-            self.requests.append((scope["method"], scope["path"], headers))
+            with self._called:
+                self.requests.append((scope["method"], scope["path"], headers))
+                self._called.notify_all()
             if self.wrap is None:
                 await inner(scope, receive, send)
             else:
@@ -195,15 +231,19 @@ def serving(
 
 
 @contextmanager
-def tokens(lifetime: float = 3600, status: int = 200) -> Iterator[tuple[str, list[dict[str, str]]]]:
-    """An OAuth2 token endpoint; yields its URL and the forms it was sent, tokens are `token-1`, `token-2`, …"""
+def tokens(
+    lifetime: float | str = 3600, status: int = 200, fails_at: int = 0, **fields: str
+) -> Iterator[tuple[str, list[dict[str, str]]]]:
+    """An OAuth2 token endpoint; yields its URL and the forms it was sent, tokens are `token-1`, `token-2`, …
+    It may fail at one of them; `fields` stand in the place of its own."""
     seen: list[dict[str, str]] = []
 
     async def endpoint(request: Request) -> JSONResponse:
         form = (await request.body()).decode()
         seen.append({"form": form, "authorization": request.headers.get("authorization", "")})
         token = {"access_token": f"token-{len(seen)}", "token_type": "Bearer", "expires_in": lifetime}
-        return JSONResponse(token if status == 200 else {"error": "denied"}, status_code=status)
+        code = 503 if len(seen) == fails_at else status
+        return JSONResponse({**token, **fields} if code == 200 else {"error": "denied"}, status_code=code)
 
     with listening(Starlette(routes=[Route("/token", endpoint, methods=["POST"])])) as url:
         yield f"{url}/token", seen

@@ -108,6 +108,41 @@ async def test_no_token_is_a_clear_error() -> None:
     assert failure.value.detail == f"no token from {url}: HTTP 401; check the client's id and secret"
 
 
+@pytest.mark.parametrize("fails_at", [1, 2, 4])
+async def test_a_token_that_is_late_is_waited_for_and_nothing_is_sent_twice(fails_at: int) -> None:
+    async def works(turn: Turn) -> None:
+        updater = await turn.open()
+        await turn.reached("work")
+        await updater.complete(turn.says("Hello."))
+
+    # Each request needs a new token: for the card, for the message, and to ask how the task stands.
+    with tokens(lifetime=0.0, fails_at=fails_at) as (url, seen), serving(works, streaming=False) as remote:
+        talk = asyncio.create_task(thread(remote.url, auth=OAuth2(url, "me", SECRET)).ask("hi"))
+        await remote.wait("work")
+        await remote.called(lambda: remote.calls("/rpc") > 2)
+        remote.gate("work").set()
+        assert (await talk).text == "Hello."
+        assert len(seen) > fails_at
+    assert len(remote.messages) == 1
+
+
+async def test_a_lifetime_may_be_written_as_a_text() -> None:
+    with tokens(lifetime="3600") as (url, seen), serving(answers) as remote:
+        assert (await thread(remote.url, auth=OAuth2(url, "me", SECRET)).ask("hi")).text == "Hello."
+        assert len(seen) == 1
+
+
+@pytest.mark.parametrize("token", ["", "s3cr3t\r\nX-Evil: 1", "s3cr3t-ö"])
+async def test_what_no_header_can_carry_is_no_token(token: str) -> None:
+    with (
+        tokens(access_token=token) as (url, _),
+        serving(answers) as remote,
+        pytest.raises(BackendError) as failure,
+    ):
+        await thread(remote.url, auth=OAuth2(url, "me", SECRET)).ask("hi")
+    assert failure.value.detail == f"no token from {url}: the answer isn't an OAuth2 token"
+
+
 @pytest.mark.parametrize(
     "auth",
     [
@@ -136,7 +171,7 @@ async def test_secrets_are_in_no_error_repr_log_or_state(auth: Any, caplog: pyte
             refused = await thread(remote.url, auth=auth).ask("hi")
     assert isinstance(result.status, FailedStatus)
     assert result.status.message.replace("Bearer ", "") == "I don't know ***"
-    seen = [repr(auth), repr(talk.backend), repr(result), repr(refused), repr(talk.saved)]
+    seen = [repr(auth), repr(talk.backend), repr(result), repr(refused), repr(talk.saved), repr(talk.shown)]
     loggers = ("wakeful", "httpx", "httpcore", "a2a.client")  # The server's are here too.
     ours = [record.getMessage() for record in caplog.records if record.name.startswith(loggers)]
     for text in [*seen, *ours]:

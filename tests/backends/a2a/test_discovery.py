@@ -17,6 +17,7 @@ from starlette.routing import Route
 
 from wakeful.agents import Agent
 from wakeful.backends.a2a import A2AFactory
+from wakeful.backends.a2a._state import RemoteState
 from wakeful.errors import BackendError, ConfigurationError, InvalidConfig, RemoteError
 from wakeful.runtime import Runtime
 
@@ -90,8 +91,9 @@ async def test_what_is_no_card_is_refused() -> None:
 
 async def test_a_missing_card_is_refused_with_its_address() -> None:
     with listening(Starlette()) as url:
-        assert await refusal(url) == (
-            f"no agent card at {url}/.well-known/agent-card.json: HTTP 404 from {url}/.well-known/agent-card.json"
+        refused = await refusal(url)
+        assert refused.startswith(
+            f"no agent card at {url}/.well-known/agent-card.json: HTTP 404: give the address"
         )
 
 
@@ -249,6 +251,29 @@ async def test_characters_may_be_split_over_chunks_and_lines_end_at_newlines_onl
     assert "".join(talk.shown) == text
 
 
+async def test_what_a_stream_tells_of_another_task_is_overlooked() -> None:
+    def told(task_id: str, text: str) -> bytes:
+        of, artifact = {"taskId": task_id, "contextId": "c"}, {"artifactId": "a", "parts": [{"text": text}]}
+        done = {**of, "status": {"state": "TASK_STATE_COMPLETED"}}
+        return event(artifactUpdate={**of, "artifact": artifact}) + event(statusUpdate=done)
+
+    begun = event(task={"id": "mine", "contextId": "c", "status": {"state": "TASK_STATE_WORKING"}})
+    chunks = [begun, told("another", "Rain."), told("mine", "Sun.")]
+    with serving(answers, wrap=replaced("/rpc", b"text/event-stream", *chunks)) as remote:
+        talk = thread(remote.url)
+        assert (await talk.ask("hi")).text == "Sun."
+    assert talk.shown == ["Sun."]
+
+
+async def test_a_remote_that_answers_with_another_task_is_not_believed() -> None:
+    task = {"id": "another", "contextId": "c", "status": {"state": "TASK_STATE_COMPLETED"}}
+    body = json.dumps({"jsonrpc": "2.0", "id": "1", "result": task}).encode()
+    with serving(answers, wrap=replaced("/rpc", b"application/json", body)) as remote:
+        kept = RemoteState(remote.url, "c", "run-1", "m", "sent", "mine").dump()
+        with pytest.raises(RemoteError, match="asked for task mine, it answers with 'another'"):
+            await thread(remote.url).backend.refresh("analyst", kept)
+
+
 async def test_what_is_not_a2a_is_an_error_that_says_so() -> None:
     for body in (b"hello", b"[]", b'{"jsonrpc": "2.0", "result": {"task": 7}}', b'{"jsonrpc": "2.0"}'):
         with serving(answers, streaming=False, wrap=replaced("/rpc", b"application/json", body)) as remote:
@@ -263,6 +288,8 @@ async def test_what_is_not_a2a_is_an_error_that_says_so() -> None:
         ({"url": "ftp://example.com"}, "the agent's address isn't an https or http URL"),
         ({"url": "https://me:secret@example.com"}, "carries a password"),
         ({"url": "https://example.com:port"}, "isn't a URL"),
+        ({"url": "https://example.com/agent\n"}, "the agent's address has a line break"),
+        ({"url": " https://example.com/agent"}, "the agent's address has a line break, a blank"),
         (
             {"url": "https://example.com", "effect": "reconcile"},
             "effect='reconcile' can't be kept",

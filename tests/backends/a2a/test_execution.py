@@ -190,6 +190,7 @@ async def test_a_failure_carries_the_remotes_words(ending: str) -> None:
         talk = thread(remote.url)
         result = await talk.ask("go")
     assert result.status == FailedStatus("The data is gone.")
+    assert talk.shown == []  # It is no answer.
     assert result.state is not None  # The handle stays.
     assert result.state["task_id"]
 

@@ -23,7 +23,7 @@ from wakeful.backends.a2a import Bearer
 from wakeful.errors import RemoteError
 
 from .requests import Crash, thread
-from .servers import Executor, Remote, Turn, card_for, listening
+from .servers import Executor, Gate, Remote, Turn, card_for, listening
 
 grpc = pytest.importorskip("grpc")
 
@@ -68,7 +68,7 @@ class Calls(grpc.aio.ServerInterceptor):  # type: ignore[misc]
 def serving() -> Iterator[tuple[Remote, Calls]]:
     """A remote agent that speaks gRPC, with its card on HTTP."""
     remote, calls = Remote(answers, None), Calls()
-    up, down = threading.Event(), threading.Event()
+    up, down = threading.Event(), Gate()
 
     async def serve() -> None:
         server = grpc.aio.server(interceptors=[calls])
@@ -78,8 +78,7 @@ def serving() -> Iterator[tuple[Remote, Calls]]:
         a2a_pb2_grpc.add_A2AServiceServicer_to_server(GrpcHandler(handler), server)
         await server.start()
         up.set()
-        while not down.is_set():
-            await asyncio.sleep(0.01)
+        await down.wait()
         await server.stop(None)
 
     async def card(_: Request) -> JSONResponse:

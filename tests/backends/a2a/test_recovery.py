@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import httpx
 import pytest
 
 from wakeful.backends import CancelledStatus, Completed, FailedStatus, TimedOut, WaitingInput
@@ -69,6 +70,50 @@ async def test_with_a_handle_the_task_is_followed_and_nothing_sent() -> None:
     assert result.text == "Sunny in Paris."
     assert "".join(again.shown) == "Sunny in Paris."
     assert len(remote.messages) == 1
+
+
+class Down:
+    """A server that is down for so many requests to each path."""
+
+    def __init__(self) -> None:
+        self.left: dict[str, int] = {}
+
+    async def __call__(self, app: App, scope: Scope, receive: Receive, send: Send) -> None:
+        if self.left.get(scope["path"], 0) == 0:
+            return await app(scope, receive, send)
+        self.left[scope["path"]] -= 1
+        await send({"type": "http.response.start", "status": 503, "headers": [(b"retry-after", b"0")]})
+        return await send({"type": "http.response.body", "body": b""})
+
+
+CARD = "/.well-known/agent-card.json"
+
+
+async def test_a_remote_that_is_down_as_well_is_waited_for() -> None:
+    down = Down()
+    with serving(answers, wrap=down) as remote:
+        talk = thread(remote.url)
+        await crashes(talk, "sent")
+        again = Thread(thread(remote.url).backend)
+        again.state, down.left = talk.state, {CARD: 10, "/rpc": 10}
+        assert (await again.ask("Paris")).text == "Sunny in Paris."
+        assert down.left == {CARD: 0, "/rpc": 0}
+        again = Thread(thread(remote.url, timeout=0.2).backend)
+        again.state, down.left = talk.state, {CARD: 1_000_000}
+        with pytest.raises(RemoteError, match="though it may be at work on a message of ours: retry the run"):
+            await again.ask("Paris")
+    assert len(remote.messages) == 1
+
+
+async def test_a_remote_that_is_down_when_its_question_is_answered_is_waited_for() -> None:
+    down = Down()
+    with serving(asks, wrap=down) as remote:
+        talk = thread(remote.url)
+        await talk.ask("Weather?")
+        again = Thread(thread(remote.url).backend)
+        again.state, down.left = talk.state, {CARD: 10, "/rpc": 10}
+        assert (await again.ask("Rome", is_answer=True)).text == "Sunny in Rome."
+    assert len(remote.messages) == 2
 
 
 async def test_a_message_that_arrived_is_found_by_its_context() -> None:
@@ -164,8 +209,7 @@ async def test_a_broken_stream_is_taken_up_again(path: str) -> None:
         talk = thread(remote.url)
         asking = asyncio.create_task(talk.ask("Paris"))
         await remote.wait("half")
-        while not again(remote, path):
-            await asyncio.sleep(0.01)
+        await remote.called(lambda: again(remote, path))
         remote.gate("half").set()
         result = await asking
     assert result.text == "Sunny in Paris."
@@ -411,6 +455,17 @@ async def test_an_agent_that_moved_does_not_take_up_what_was_under_way() -> None
         assert (await talk.ask("Paris", run="run-2")).text == "Sunny in Paris."
 
 
+async def asked(remote: Remote, task_id: str) -> None:
+    """Return once a task waits for an answer, as whoever subscribed to it is told."""
+    waits = "TASK_STATE_INPUT_REQUIRED"
+    async with httpx.AsyncClient(headers={"A2A-Version": "1.0"}) as http:
+        call = {"jsonrpc": "2.0", "id": 1, "method": "SubscribeToTask", "params": {"id": task_id}}
+        async with asyncio.timeout(10), http.stream("POST", f"{remote.url}/rpc", json=call) as events:
+            async for line in events.aiter_lines():
+                if waits in line:
+                    break
+
+
 async def test_refresh_tells_how_a_task_stands_without_waiting() -> None:
     async def works(turn: Turn) -> None:
         updater = await turn.open()
@@ -423,8 +478,9 @@ async def test_refresh_tells_how_a_task_stands_without_waiting() -> None:
         assert talk.state is not None
         assert await talk.backend.refresh("analyst", talk.state) is None
         remote.gate("work").set()
-        while (found := await talk.backend.refresh("analyst", talk.state)) is None:
-            await asyncio.sleep(0.01)
+        await asked(remote, talk.state["task_id"])
+        found = await talk.backend.refresh("analyst", talk.state)
+        assert found is not None
         assert found.status == WaitingInput("Which?")
         stopped = await talk.backend.stop("analyst", talk.state)
         assert stopped is not None

@@ -52,7 +52,8 @@ async def discover(url: str, credentials: Credentials, *, allow_private: bool) -
         except AgentCardResolutionError as error:
             fault = translate(error)
             if isinstance(fault, Unreachable):
-                raise Unreachable(f"no agent card at {base}{path}: {fault}", begun=False) from None
+                why, wish = f"no agent card at {base}{path}: {fault}", fault.retry_after
+                raise Unreachable(why, begun=False, retry_after=wish) from None
             raise RemoteError(f"no agent card at {base}{path}: {_why(error, fault)}") from None
         except RecursionError:
             raise RemoteError(f"no agent card at {base}{path}: its JSON is nested too deeply") from None
@@ -77,6 +78,8 @@ def _why(error: AgentCardResolutionError, fault: Exception) -> str:
     status = error.status_code
     if status is not None and 300 <= status < 400:
         return f"HTTP {status}, and redirects aren't followed: give the address that it leads to"
+    if status == 404:
+        return "HTTP 404: give the address that the agent's own paths begin with, or that of the card itself"
     return str(fault)
 
 

@@ -68,7 +68,8 @@ class A2AClient:
                 f"outcome unknown: the message went to {state.url}, and agent '{request.agent_id}' is now at "
                 f"{self._settings.url}"
             )
-        async with self._speak() as (wire, endpoint):
+        begun = again or (state is not None and state.stage == "waiting")
+        async with self._speak(begun=begun) as (wire, endpoint):
             if state is None or not again:
                 state = await self._intend(wire, state, request.identity.run_id)
             session = Session(
@@ -230,7 +231,7 @@ class A2AClient:
                 questions = tuple([anew[q.id] if q.id in answered else q for q in questions])
             return BackendResult(agent_id, asks(said), output=output, state=state.dump(), questions=questions)
         state = structs.replace(state, stage="done", asked="")
-        if progress.reply is None and progress.status.state in ("TASK_STATE_FAILED", "TASK_STATE_REJECTED"):
+        if progress.failed:
             said = progress.said or _UNSAID[progress.status.state]
             return self._failed(agent_id, said, state)
         cancelled = progress.reply is None and progress.status.state == "TASK_STATE_CANCELED"
@@ -241,18 +242,30 @@ class A2AClient:
     # The connection.
 
     @asynccontextmanager
-    async def _speak(self) -> AsyncGenerator[tuple[Wire, Endpoint], None]:
-        endpoint = await self._found()
+    async def _speak(self, *, begun: bool = False) -> AsyncGenerator[tuple[Wire, Endpoint], None]:
+        endpoint = await self._found(begun=begun)
         settings = self._settings
         async with connect(
             endpoint, self._credentials, allow_private=settings.allow_private, timeout=settings.timeout
         ) as wire:
             yield wire, endpoint
 
-    async def _found(self) -> Endpoint:
+    async def _found(self, *, begun: bool) -> Endpoint:
+        """How the remote is spoken to. One that began something and can't be reached is waited for."""
         now = time.monotonic()
         if self._endpoint is None or now - self._endpoint[0] > _CARD_LIFE:
-            self._endpoint = (now, await patiently(self._discover, patience=3))
+            seconds = self._settings.timeout if begun else None
+            limit = asyncio.timeout(seconds)
+            try:
+                async with limit:
+                    self._endpoint = (now, await patiently(self._discover, patience=3, begun=begun))
+            except TimeoutError:
+                if not limit.expired():
+                    raise
+                raise RemoteError(
+                    f"no agent card at {self._settings.url} in {seconds:g} s, though it may be at work on a "
+                    "message of ours: retry the run to ask what became of it"
+                ) from None
         return self._endpoint[1]
 
     async def _discover(self) -> Endpoint:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable
-from typing import Any
+from typing import Annotated, Any
 
 import httpx
 import msgspec
 
 from ...errors import RemoteError
 from ._auth import ApiKey, Auth, Bearer, OAuth2, reveal
+from ._faults import Unreachable
 
 __all__ = ["Credentials", "HttpAuth"]
 
@@ -21,7 +22,7 @@ _ASSUMED_LIFE = 300.0
 
 
 class _Token(msgspec.Struct, frozen=True):
-    access_token: str
+    access_token: Annotated[str, msgspec.Meta(pattern=r"^[ -~]+$")]  # What a header can carry.
     token_type: str
     expires_in: float | None = None
 
@@ -95,21 +96,28 @@ class Credentials:
                 response = await http.post(auth.token_url, data=form, auth=(auth.client_id, secret))
         except httpx.HTTPError as error:
             reason = f"{type(error).__name__} {self.redact(str(error))}".strip()
-            raise RemoteError(f"no token from {auth.token_url}: {reason}") from None
+            raise Unreachable(f"no token from {auth.token_url}: {reason}", begun=False) from None
         if response.status_code != 200:
-            # Its body may quote the secret, or be a page of HTML.
-            raise RemoteError(
-                f"no token from {auth.token_url}: HTTP {response.status_code}; check the client's id and secret"
-            )
+            raise _no_token(auth.token_url, response.status_code)
         try:
-            token = msgspec.json.decode(response.content, type=_Token)
+            # Some write the lifetime as a text.
+            token = msgspec.json.decode(response.content, type=_Token, strict=False)
         except msgspec.DecodeError:
             raise RemoteError(f"no token from {auth.token_url}: the answer isn't an OAuth2 token") from None
-        if token.token_type.lower() != "bearer" or not token.access_token:
+        if token.token_type.lower() != "bearer":
             raise RemoteError(
-                f"no token from {auth.token_url}: it gives {token.token_type!r} tokens, not bearer tokens"
+                f"no token from {auth.token_url}: it gives {token.token_type!r:.80} tokens, not bearer tokens"
             )
         return token
+
+
+def _no_token(url: str, status: int) -> Exception:
+    """Why there is none. The answer's body may quote the secret, or be a page of HTML."""
+    if status == 429 or status >= 500:
+        return Unreachable(f"no token from {url}: HTTP {status}", begun=False)
+    if 300 <= status < 400:
+        return RemoteError(f"no token from {url}: HTTP {status}, and redirects aren't followed")
+    return RemoteError(f"no token from {url}: HTTP {status}; check the client's id and secret")
 
 
 class HttpAuth(httpx.Auth):

@@ -71,7 +71,7 @@ def translate(error: Exception) -> Exception:
         if isinstance(error, kind):
             return fault(_words(error))
     for cause in _causes(error):
-        if isinstance(cause, WakefulError):
+        if isinstance(cause, Fault | WakefulError):
             return cause
         if isinstance(cause, httpx.HTTPStatusError):
             return _from_status(cause.response)

@@ -70,6 +70,11 @@ class Progress:
         return self.reply is not None or self.status.state in TERMINAL
 
     @property
+    def failed(self) -> bool:
+        """Whether it came to nothing."""
+        return self.reply is None and self.status.state in ("TASK_STATE_FAILED", "TASK_STATE_REJECTED")
+
+    @property
     def made(self) -> str:
         """The artifacts' text."""
         texts = [text_in(parts) for _, parts in self._artifacts.values()]
@@ -123,7 +128,7 @@ class Progress:
                 self.status = status
             case ArtifactUpdate():
                 self._update(event)
-        if self.over:
+        if self.over and not self.failed:  # What a failure says is no answer.
             self._show(self.answer)
 
     def _replace(self, task: RemoteTask) -> None:

@@ -276,18 +276,21 @@ class Session:
             await self._take(await self._get(self._task_id))
 
     async def _take(self, event: Event) -> None:
-        if self.state.stage == "intent" and (named := _ids(event)) is not None:
+        named = _ids(event)
+        if named is not None and self.state.stage == "intent":
             task_id, context_id = named
             context_id = context_id or self.state.context_id
             self.state = structs.replace(self.state, stage="sent", task_id=task_id, context_id=context_id)
             await self._save(self.state.dump())
+        elif named is not None and named[0] != self.state.task_id:
+            return  # What becomes of another task is nothing to us.
         elif isinstance(event, RemoteMessage) and event.context_id:
             self.state = structs.replace(self.state, context_id=event.context_id)
         self.progress.take(event)
 
     async def _pause(self, fault: Unreachable) -> None:
         self._failures += 1
-        if self._failures >= PATIENCE:
+        if self._failures >= PATIENCE and self.state.task_id is None:  # One that began a task is waited for.
             raise RemoteError(f"given up after {self._failures} attempts to send the message, the last: {fault}")
         await asyncio.sleep(pause_after(self._failures - 1, fault))
 

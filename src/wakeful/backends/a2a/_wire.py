@@ -78,7 +78,10 @@ class Wire:
 
     async def get(self, task_id: str) -> RemoteTask:
         """The task as it stands."""
-        return await self._ask(self._plain.get_task, pb.GetTaskRequest(id=task_id), RemoteTask)
+        task = await self._ask(self._plain.get_task, pb.GetTaskRequest(id=task_id), RemoteTask)
+        if task.id and task.id != task_id:
+            raise Errored(f"asked for task {task_id}, it answers with {task.id!r:.80}")
+        return task
 
     async def cancel(self, task_id: str) -> RemoteTask:
         """Ask the remote to stop a task."""

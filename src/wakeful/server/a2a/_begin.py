@@ -10,18 +10,16 @@ from a2a.utils.errors import InvalidParamsError, UnsupportedOperationError
 from msgspec import Struct
 
 from ...dispatch import RunResult
-from ...stores import InboxItem
-from ...types.events import RunStart, ToolCallResumed
 from ...types.ids import new_id
-from ...types.runs import Identity, Principal, RunRecord
+from ...types.runs import Principal, RunRecord
 from .._serving import Serving
 from ._errors import no_task
 from ._follow import Follower
-from ._tasks import INTERRUPTED, TERMINAL, state_of
+from ._tasks import TERMINAL, find, is_unbegun, state_of, unbegun
 from ._tickets import decisions_of
 from ._wire import content_of
 
-__all__ = ["Begun", "begin", "belongs", "find"]
+__all__ = ["Begun", "begin", "belongs"]
 
 POLL = 0.01
 
@@ -64,10 +62,22 @@ async def begin(serving: Serving, agent_id: str, message: pb.Message, principal:
 async def _start(
     serving: Serving, agent_id: str, message: pb.Message, principal: Principal | None, request_id: str
 ) -> Begun:
-    runtime = serving.runtime
     thread_id = message.context_id or new_id()
-    if message.context_id:
-        await _check_context(serving, thread_id, principal)
+    async with serving.entry(thread_id):
+        if message.context_id:
+            await _check_context(serving, thread_id, principal)
+        return await _enter(serving, agent_id, message, principal, request_id, thread_id)
+
+
+async def _enter(
+    serving: Serving,
+    agent_id: str,
+    message: pb.Message,
+    principal: Principal | None,
+    request_id: str,
+    thread_id: str,
+) -> Begun:
+    runtime = serving.runtime
     if await runtime.store.item(request_id) is not None:
         return await _joined(serving, await _taker(serving, request_id))
     head = await runtime.store.head(thread_id)
@@ -110,28 +120,11 @@ async def _taker(serving: Serving, request_id: str) -> RunRecord:
     while True:
         item = await store.item(request_id)
         if item is not None and item.taken_by is None:
-            return _to_come(item)
+            return unbegun(item)
         run = None if item is None else await store.run(item.taken_by or "")
         if run is not None:
             return run
         await asyncio.sleep(POLL)  # It is being taken in at this very moment.
-
-
-async def find(serving: Serving, task_id: str) -> RunRecord | None:
-    """The run of a task, also of one that waits its turn and is a run to come."""
-    run = await serving.runtime.store.run(task_id)
-    if run is not None or (item := await serving.runtime.store.item_of_run(task_id)) is None:
-        return run
-    if item.taken_by is not None:
-        return await serving.runtime.store.run(item.taken_by)
-    return _to_come(item) if item.status == "pending" else None
-
-
-def _to_come(item: InboxItem) -> RunRecord:
-    run_id, agent_id = item.run_id or item.id, item.agent_id or ""
-    at = item.message.created_at if item.message is not None else 0
-    identity = Identity(run_id, item.thread_id, agent_id, run_id)
-    return RunRecord(identity=identity, agent_id=agent_id, principal=item.principal, created_at=at)
 
 
 # -- answers -------------------------------------------------------------------------------------------------
@@ -141,7 +134,7 @@ async def _answer(
     serving: Serving, agent_id: str, message: pb.Message, principal: Principal | None, request_id: str
 ) -> Begun:
     runtime = serving.runtime
-    run = await find(serving, message.task_id)
+    run = await find(runtime, message.task_id)
     if run is None or not belongs(run, agent_id, principal):
         raise no_task(message.task_id)
     if message.context_id and message.context_id != run.thread_id:
@@ -150,8 +143,11 @@ async def _answer(
     try:
         if run.status == "created":
             raise UnsupportedOperationError(f"task {run.id} waits its turn, and for no answer; subscribe to it")
-        work, fresh = None, await runtime.store.decision(f"{request_id}:0") is None
+        decision_id = f"{request_id}:0"
+        work, fresh = None, await runtime.store.decision(decision_id) is None
         if fresh:
+            if is_unbegun(run):
+                raise _over(run)
             result = await runtime.result(run.id)
             _check_waiting(result)
             decisions, besides = decisions_of(message, result.tickets)
@@ -165,7 +161,7 @@ async def _answer(
                 )
             work = serving.detach(runtime.resume(run.id, *decisions, principal=principal, request_id=request_id))
             try:
-                await _taken(work, follower, run.id)
+                await _taken(serving, work, decision_id)
             finally:
                 serving.leave(work)
         return Begun(await runtime.get_run(run.id), follower, work, fresh=fresh)
@@ -175,28 +171,26 @@ async def _answer(
 
 
 def _check_waiting(result: RunResult) -> None:
-    state = state_of(result, result.tickets)
-    if state in TERMINAL:
-        raise UnsupportedOperationError(
-            f"task {result.run_id} is over; send the message to its context, {result.thread_id}, without a task id"
-        )
-    if state not in INTERRUPTED:
+    """A run that works on one answer may still have other tickets open."""
+    if state_of(result, result.tickets) in TERMINAL:
+        raise _over(result)
+    if not result.tickets:
         raise UnsupportedOperationError(
             f"task {result.run_id} is working and waits for no answer; subscribe to it, or send the message to "
             f"its context, {result.thread_id}, without a task id: it has its turn afterwards"
         )
 
 
-async def _taken(work: asyncio.Task[RunResult], follower: Follower, run_id: str) -> None:
-    """Wait until a decision is in the store, or was refused."""
-    while not work.done():
-        await asyncio.wait({work, follower.ahead()}, return_when=asyncio.FIRST_COMPLETED)
-        if work.done() or not follower.ahead().done():
-            break
-        event = await follower.peek()
-        if event is None:
-            return
-        if isinstance(event, ToolCallResumed) or (isinstance(event, RunStart) and event.run_id == run_id):
-            return
+def _over(run: RunRecord | RunResult) -> UnsupportedOperationError:
+    task_id = run.id if isinstance(run, RunRecord) else run.run_id
+    return UnsupportedOperationError(
+        f"task {task_id} is over; send the message to its context, {run.thread_id}, without a task id"
+    )
+
+
+async def _taken(serving: Serving, work: asyncio.Task[RunResult], decision_id: str) -> None:
+    """Wait until a decision is in the store, or was refused: others may answer the same ticket."""
+    while not work.done() and await serving.runtime.store.decision(decision_id) is None:
+        await asyncio.wait({work}, timeout=POLL)
     if work.done():
         work.result()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any, cast
 
@@ -12,7 +11,7 @@ from a2a.types import a2a_pb2 as pb
 from ...runtime import Runtime
 from ...types.events import AnyEvent, MessageAdded, RunFinish, RunStart, StreamReset, TextDelta
 from ...types.runs import RunRecord
-from ._tasks import ANSWER, INTERRUPTED, TERMINAL, artifacts_of, status_of
+from ._tasks import ANSWER, INTERRUPTED, TERMINAL, artifacts_of, find, is_unbegun, status_of
 from ._wire import text_part
 
 __all__ = ["Follower", "Update", "updates"]
@@ -32,7 +31,6 @@ class Follower:
     def __init__(self, runtime: Runtime, thread_id: str, after: int) -> None:
         self.thread_id = thread_id
         self._events: AsyncIterator[AnyEvent] = runtime.events(thread_id, after=after)
-        self._kept: deque[AnyEvent] = deque()
         self._next: asyncio.Task[AnyEvent | None] | None = None
 
     async def listen(self) -> Follower:
@@ -52,26 +50,14 @@ class Follower:
 
     async def next(self) -> AnyEvent | None:
         """The next event; None at the end."""
-        if self._kept:
-            return self._kept.popleft()
         event = await asyncio.shield(self.ahead())
         self._next = None
         return event
 
     async def comes(self, seconds: float) -> bool:
         """Whether there is a next event, or the end, within so many seconds."""
-        if self._kept:
-            return True
         done, _ = await asyncio.wait({self.ahead()}, timeout=seconds)
         return bool(done)
-
-    async def peek(self) -> AnyEvent | None:
-        """The next event that wasn't looked at yet; `next` has all of them again."""
-        event = await asyncio.shield(self.ahead())
-        self._next = None
-        if event is not None:
-            self._kept.append(event)
-        return event
 
     async def close(self) -> None:
         """Stop listening."""
@@ -91,14 +77,15 @@ async def updates(
     """What happens to a run, until it is done or waits for an answer; one that was just answered and has others
     below it, not before the `work` on that is done. `asked` is the id of the question that its reader knows."""
     shown = _Answer(runtime, run)
-    # Others below it ask without a word on its own thread.
-    waits = run.waiting is not None and bool(run.waiting.tasks)
+    # Others below it ask without a word on its own thread; and one that has yet to begin is cancelled without one.
+    waits = is_unbegun(run) or (run.waiting is not None and bool(run.waiting.tasks))
     while True:
         if waits and not await follower.comes(LOOK_EVERY):
             if work is not None and not work.done():
                 continue
-            status, _ = await status_of(runtime, await runtime.get_run(run.id))
-            if status.state in INTERRUPTED and status.message.message_id != asked:
+            found = await find(runtime, run.id) or await runtime.get_run(run.id)
+            status, gone = await status_of(runtime, found), is_unbegun(found) and found.status == "done"
+            if gone or (status.state in INTERRUPTED and status.message.message_id != asked):
                 yield pb.TaskStatusUpdateEvent(task_id=run.id, context_id=run.thread_id, status=status)
                 return
             continue
@@ -120,7 +107,7 @@ async def updates(
                     yield chunk
             case RunFinish():
                 record = await runtime.get_run(run.id)
-                status, _ = await status_of(runtime, record)
+                status = await status_of(runtime, record)
                 if status.state in TERMINAL:
                     for last in shown.finished(await artifacts_of(runtime, record)):
                         yield last

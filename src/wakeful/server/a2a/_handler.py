@@ -20,13 +20,13 @@ from ...agents import Agent
 from ...types.runs import Principal, RunRecord
 from .._serving import Serving
 from .._webhooks import check_url
-from ._begin import Begun, begin, belongs, find
+from ._begin import Begun, begin, belongs
 from ._card import card_of
 from ._errors import no_task, told
 from ._follow import Follower, updates
-from ._listing import list_runs
+from ._listing import list_runs, size_of
 from ._push import Push
-from ._tasks import INTERRUPTED, TERMINAL, fresh_task, task_of
+from ._tasks import INTERRUPTED, TERMINAL, find, fresh_task, task_of
 
 __all__ = ["Handler"]
 
@@ -56,7 +56,7 @@ class Handler(RequestHandler):
                     pass
             finally:
                 await begun.follower.close()
-            return await task_of(self._runtime, await self._runtime.get_run(begun.run.id), history)
+            return await task_of(self._runtime, await find(self._runtime, begun.run.id) or begun.run, history)
 
     async def on_message_send_stream(
         self, params: pb.SendMessageRequest, context: ServerCallContext
@@ -129,20 +129,19 @@ class Handler(RequestHandler):
             tasks = [
                 await task_of(self._runtime, run, history, artifacts=params.include_artifacts) for run in runs
             ]
-            return pb.ListTasksResponse(tasks=tasks, next_page_token=token, page_size=len(tasks), total_size=total)
+            size = size_of(self._serving, params)
+            return pb.ListTasksResponse(tasks=tasks, next_page_token=token, page_size=size, total_size=total)
 
     async def on_cancel_task(self, params: pb.CancelTaskRequest, context: ServerCallContext) -> pb.Task:
         """Cancel a task with everything it does."""
         with told():
             run = await self._run(params.id, context)
-            if run.status == "created":
-                raise TaskNotCancelableError(f"task {run.id} waits its turn; cancel it once it works")
             if not await self._serving.finish(self._runtime.cancel(run.id, "cancelled by its caller")):
                 raise TaskNotCancelableError(f"task {run.id} is over; there is nothing left to cancel")
-            return await task_of(self._runtime, await self._runtime.get_run(run.id), 0)
+            return await task_of(self._runtime, await find(self._runtime, run.id) or run, 0)
 
     async def _run(self, task_id: str, context: ServerCallContext) -> RunRecord:
-        run = await find(self._serving, task_id)
+        run = await find(self._runtime, task_id)
         if run is None or not belongs(run, self._agent.id, self._principal(context)):
             raise no_task(task_id)
         return run

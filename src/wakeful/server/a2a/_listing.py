@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator
 
 from a2a.types import a2a_pb2 as pb
@@ -12,11 +13,14 @@ from .._serving import Serving
 from ._begin import belongs
 from ._tasks import INTERRUPTED, TERMINAL, state_of
 
-__all__ = ["list_runs"]
+__all__ = ["list_runs", "size_of"]
 
 # How many runs are looked at for one page; a page that would need more is shorter, and goes on behind its token.
 LOOKS = 2000
 CHUNK = 200
+
+# A page's token is the id of the run that it begins behind; that one may be deleted by then.
+_TOKEN = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 _STATUS: dict[int, RunStatus] = {
     pb.TASK_STATE_SUBMITTED: "created",
@@ -25,14 +29,22 @@ _STATUS: dict[int, RunStatus] = {
 }
 
 
+def size_of(serving: Serving, params: pb.ListTasksRequest) -> int:
+    """How many tasks a page has at most."""
+    most = serving.limits.page_size
+    if params.page_size < 0:
+        raise InvalidParamsError(f"pageSize is 1 to {most}, not {params.page_size}")
+    return min(params.page_size or most, most)
+
+
 async def list_runs(
     serving: Serving, agent_id: str, principal: Principal | None, params: pb.ListTasksRequest
 ) -> tuple[list[RunRecord], str, int]:
     """The runs of a page, the token of the next one, and how many there are, as far as is looked for one page."""
-    size = min(params.page_size or serving.limits.page_size, serving.limits.page_size)
-    if size < 1 or len(params.page_token) > 64:
+    size = size_of(serving, params)
+    if params.page_token and not _TOKEN.fullmatch(params.page_token):
         raise InvalidParamsError(
-            f"pageSize is 1 to {serving.limits.page_size}, and pageToken the last page's nextPageToken or nothing"
+            f"pageToken is the last page's nextPageToken, or nothing for the first; not {params.page_token!r:.80}"
         )
     page: list[RunRecord] = []
     token, looks = "", 0

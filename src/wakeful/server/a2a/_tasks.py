@@ -8,17 +8,31 @@ from hashlib import sha256
 import msgspec
 from a2a.types import a2a_pb2 as pb
 from msgspec import Raw
+from msgspec.structs import replace
 
 from ...dispatch import RunResult
 from ...runtime import Runtime
+from ...stores import InboxItem
 from ...types.events import MessageAdded, RunStart
 from ...types.messages import Message
-from ...types.runs import BehaviourRequested, Blocked, Cancelled, NaturalEnd, RunRecord
+from ...types.runs import BehaviourRequested, Blocked, Cancelled, Identity, NaturalEnd, Outcome, RunRecord
 from ...types.tickets import Ticket
 from ._tickets import asking_parts
 from ._wire import data_part, parts_of, text_part, timestamp_of
 
-__all__ = ["ANSWER", "INTERRUPTED", "TERMINAL", "artifacts_of", "fresh_task", "state_of", "status_of", "task_of"]
+__all__ = [
+    "ANSWER",
+    "INTERRUPTED",
+    "TERMINAL",
+    "artifacts_of",
+    "find",
+    "fresh_task",
+    "is_unbegun",
+    "state_of",
+    "status_of",
+    "task_of",
+    "unbegun",
+]
 
 # The artifact that holds a run's answer, and the one that holds its typed output.
 ANSWER, OUTPUT = "answer", "output"
@@ -33,6 +47,30 @@ TERMINAL = frozenset(
 )
 NATURAL = (NaturalEnd, BehaviourRequested)
 INTERRUPTED = frozenset({pb.TASK_STATE_INPUT_REQUIRED, pb.TASK_STATE_AUTH_REQUIRED})
+
+
+async def find(runtime: Runtime, task_id: str) -> RunRecord | None:
+    """The run of a task, also of one that waits its turn, or was cancelled while it did."""
+    run = await runtime.store.run(task_id)
+    if run is not None or (item := await runtime.store.item_of_run(task_id)) is None:
+        return run
+    return unbegun(item) if item.taken_by is None else await runtime.store.run(item.taken_by)
+
+
+def unbegun(item: InboxItem) -> RunRecord:
+    """The run that an input is to become, or would have become."""
+    run_id, agent_id = item.run_id or item.id, item.agent_id or ""
+    at = item.message.created_at if item.message is not None else 0
+    identity = Identity(run_id, item.thread_id, agent_id, run_id)
+    run = RunRecord(identity=identity, agent_id=agent_id, principal=item.principal, created_at=at)
+    if item.status == "pending":
+        return run
+    return replace(run, status="done", outcome=Outcome(Cancelled("its message was taken back")))
+
+
+def is_unbegun(run: RunRecord) -> bool:
+    """Whether it is such a run: there is nothing more of it."""
+    return run.first_seq == 0
 
 
 def state_of(run: RunRecord | RunResult, tickets: Sequence[Ticket]) -> pb.TaskState:
@@ -64,8 +102,10 @@ def _ended(run: RunRecord | RunResult) -> pb.TaskState:
             return pb.TASK_STATE_FAILED if failed else pb.TASK_STATE_COMPLETED
 
 
-async def status_of(runtime: Runtime, run: RunRecord) -> tuple[pb.TaskStatus, RunResult]:
-    """A run's status, with what it waits for or why it failed; and what it came to so far."""
+async def status_of(runtime: Runtime, run: RunRecord) -> pb.TaskStatus:
+    """A run's status, with what it waits for or why it failed."""
+    if is_unbegun(run):
+        return pb.TaskStatus(state=state_of(run, ()), timestamp=timestamp_of(run.created_at))
     result = await runtime.result(run.id)
     state = state_of(result, result.tickets)
     parts: list[pb.Part] = []
@@ -79,7 +119,7 @@ async def status_of(runtime: Runtime, run: RunRecord) -> tuple[pb.TaskStatus, Ru
         asked = sha256("".join([ticket.id for ticket in result.tickets]).encode()).hexdigest()[:16]
         message_id = f"{run.id}:{asked if result.tickets else run.updated_at}"
         status.message.CopyFrom(_message(message_id, run, pb.ROLE_AGENT, parts))
-    return status, result
+    return status
 
 
 def _message(message_id: str, run: RunRecord, role: pb.Role, parts: Sequence[pb.Part]) -> pb.Message:
@@ -100,11 +140,10 @@ async def artifacts_of(runtime: Runtime, run: RunRecord) -> list[pb.Artifact]:
 
 async def task_of(runtime: Runtime, run: RunRecord, history: int, *, artifacts: bool = True) -> pb.Task:
     """A run as a task, with the last so many messages of its own conversation."""
-    if run.status == "created":  # It waits its turn: there is nothing more of it.
-        status = pb.TaskStatus(state=state_of(run, ()), timestamp=timestamp_of(run.created_at))
-        return pb.Task(id=run.id, context_id=run.thread_id, status=status)
-    status, _ = await status_of(runtime, run)
+    status = await status_of(runtime, run)
     task = pb.Task(id=run.id, context_id=run.thread_id, status=status)
+    if is_unbegun(run):
+        return task
     if artifacts:
         task.artifacts.extend(await artifacts_of(runtime, run))
     if history:

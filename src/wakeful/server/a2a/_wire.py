@@ -37,7 +37,10 @@ def _json(value: Any) -> Any:
 
 def plain_of(value: struct_pb2.Value | struct_pb2.Struct) -> Any:
     """A JSON value as Python has it. The wire knows one kind of number: a whole one is an int again."""
-    return _whole(MessageToDict(value))
+    try:
+        return _whole(MessageToDict(value))
+    except ValueError:
+        raise InvalidParamsError("data has a number that is none in JSON: NaN or an infinity") from None
 
 
 def _whole(value: Any) -> Any:
