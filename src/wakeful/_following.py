@@ -90,6 +90,10 @@ class Follower:
                     self._seen_at = asyncio.get_running_loop().time()
                     yield event
 
+    async def gone(self) -> bool:
+        """Whether the thread that the reader was shown something of is deleted."""
+        return self.last > 0 and await self._env.store.head(self._thread) < self.last
+
     async def heard(self, news: News) -> AsyncIterator[AnyEvent]:
         """What can be shown now that this was heard."""
         self.elsewhere = True

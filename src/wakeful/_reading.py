@@ -197,7 +197,13 @@ class Reading(Watching):
     async def threads(self, *, before: str | None = None, limit: int = 100) -> list[ThreadRecord]:
         """Threads, newest first, older than the thread `before`; without those of delegated runs."""
         check_ids(thread=before)
-        return await self._store.threads(before=before, limit=count_of(limit, "limit") or 100)
+        found = await self._store.threads(before=before, limit=count_of(limit, "limit") or 100)
+        if before is not None and not found and await self._store.thread(before) is None:
+            raise UnknownThread(
+                f"no thread {before!r} in this store to list older ones than; if it was deleted since the last "
+                "page, begin with the first one again"
+            )
+        return found
 
     async def get_thread(self, thread: str) -> ThreadRecord:
         """A thread's record, with its title and metadata."""
@@ -242,6 +248,7 @@ class Reading(Watching):
         removed = await self._store.delete(id_of(thread, "thread"), children=children)
         if not removed:
             raise UnknownThread(f"no thread {thread!r} in this store")
+        self._bus.end(thread)
         return removed
 
     def export_thread(self, thread: str) -> AsyncIterator[bytes]:

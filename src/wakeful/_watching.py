@@ -41,7 +41,8 @@ class Watching:
     ) -> AsyncIterator[AnyEvent]:
         """A thread's events from behind a cursor: first from the log, then, with `follow`, as they happen.
 
-        With `snapshot` the conversation and the state as they stand come first, and events from there on.
+        With `snapshot` the conversation and the state as they stand come first, and events from there on. They end
+        when the thread is deleted.
         """
         self._check_open()
         follower = Follower(self._env, id_of(thread, "thread"), *cursor_of(after))
@@ -81,6 +82,8 @@ class Watching:
                 if not await self._news(thread, subscription, follower):
                     async for event in follower.look():
                         yield event
+                    if await follower.gone():
+                        return
         finally:
             if subscription is not None:
                 self._signals.leave(self._dispatch.tenant, thread, subscription)

@@ -165,6 +165,18 @@ async def test_hooks_see_what_is_on_offer(scripted: Scripted) -> None:
     assert seen == [{"a", "b"}, {"b"}]
 
 
+async def test_a_hook_sees_the_conversation_and_cannot_change_it(scripted: Scripted) -> None:
+    class Clears(Plugin):
+        async def before_inference(self, ctx: BeforeInference) -> None:
+            with pytest.raises(AttributeError):
+                ctx.messages.clear()  # type: ignore[attr-defined]
+            assert [m.text for m in ctx.messages] == ["go"]
+
+    model = scripted("ok")
+    await Runtime([Agent("agent", model=model, plugins=[Clears()])]).run("agent", "go")
+    assert [m.text for m in model.requests[0].messages] == ["go"]
+
+
 async def test_a_hook_that_ran_again_edits_the_plan_once(scripted: Scripted) -> None:
     class Word(StateKey[str, str]):
         """Exclusive."""

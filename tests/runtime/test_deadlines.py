@@ -293,6 +293,8 @@ async def test_the_last_level_may_wait_for_ever(make: Make, clock: FakeClock) ->
         ({"deadline": "soon"}, "deadline is in seconds"),
         ({"deadline": True}, "deadline is in seconds"),
         ({"deadline": float("inf")}, "deadline is in seconds"),
+        ({"deadline": 1e300}, "and before the year 9999"),
+        ({"deadline": timedelta.max}, "and before the year 9999"),
         ({"deadline": timedelta(0)}, "deadline is in seconds"),
         ({"deadline": 1, "on_deadline": "maybe"}, "on_deadline is 'approve', 'deny' or Answer"),
         ({"on_deadline": "approve"}, "give deadline=... as well"),

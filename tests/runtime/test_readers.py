@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,11 +16,12 @@ from wakeful import (
     FunctionModel,
     Plugin,
     Runtime,
+    ScriptedModel,
     StateKey,
     Step,
     call,
 )
-from wakeful.errors import UnknownAgent
+from wakeful.errors import UnknownAgent, UnknownThread
 from wakeful.models import CallStartChunk, StopChunk, TextChunk
 from wakeful.testing import Recorder
 from wakeful.types.events import (
@@ -266,3 +268,31 @@ async def test_readers_that_leave_leave_nothing_behind(scripted: Scripted) -> No
         await asyncio.wait([reading])
     await record(runtime)
     assert not runtime._bus._channels
+
+
+async def test_a_reader_comes_to_its_end_when_the_thread_is_deleted(tmp_path: Path) -> None:
+    def runtime(store: Any) -> Runtime:
+        return Runtime([Agent("agent", model=ScriptedModel(["hi", "hi"]))], store=store)
+
+    async with runtime(tmp_path / "a.db") as here, runtime(tmp_path / "a.db") as there, runtime(None) as alone:
+        for runs, reads in ((here, here), (here, there), (alone, alone)):
+            await runs.run("agent", "go", thread="t")
+            recorder = Recorder()
+            reader = asyncio.create_task(recorder.record(reads.events("t")))
+            unborn = asyncio.create_task(Recorder().record(reads.events("unborn")))
+            await until(lambda: recorder.types[-1:] == ["run_finish"])  # noqa: B023
+            await runs.delete("t")
+            await soon(reader)
+            assert not unborn.done()
+            unborn.cancel()
+
+
+async def test_the_page_behind_a_thread_that_was_deleted_is_not_the_end(scripted: Scripted) -> None:
+    runtime = Runtime([Agent("agent", model=scripted("hi", "hi"))])
+    for thread in ("a", "b"):
+        await runtime.run("agent", "go", thread=thread)
+    assert [t.id for t in await runtime.threads(before="b")] == ["a"]
+    assert await runtime.threads(before="a") == []
+    await runtime.delete("b")
+    with pytest.raises(UnknownThread, match=r"'b'.*begin with the first one again"):
+        await runtime.threads(before="b")

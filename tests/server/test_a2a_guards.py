@@ -27,6 +27,7 @@ AUTH = Auth(tokens={"alices-token": "alice", "bobs-token": "bob"}, api_keys={"ca
 ALICE = {"Authorization": "Bearer alices-token"}
 BOB = {"Authorization": "Bearer bobs-token"}
 CAROL = {"X-API-Key": "carols-key"}
+JSON = {"content-type": "application/json"}
 
 
 def assistant(*turns: Any, **fields: Any) -> Runtime:
@@ -223,7 +224,7 @@ async def test_what_is_not_a_request_is_told_so() -> None:
 
         async def code(body: Any) -> int:
             content = body if isinstance(body, bytes) else json.dumps(body).encode()
-            return (await http.post(url, content=content)).json()["error"]["code"]
+            return (await http.post(url, content=content, headers=JSON)).json()["error"]["code"]
 
         assert await code(b"{") == -32700
         assert await code([]) == -32600
@@ -236,15 +237,26 @@ async def test_what_is_not_a_request_is_told_so() -> None:
 async def test_data_that_is_no_json_is_told_so(number: str, caplog: pytest.LogCaptureFixture) -> None:
     body = f'{{"message": {{"messageId": "m", "role": "ROLE_USER", "parts": [{{"data": [{number}]}}]}}}}'
     async with serve(assistant()) as url, httpx.AsyncClient(headers={"A2A-Version": "1.0"}) as http:
-        answer = await http.post(f"{url}/message:send", content=body)
+        answer = await http.post(f"{url}/message:send", content=body, headers=JSON)
         assert (answer.status_code, "is none in JSON" in answer.json()["error"]["message"]) == (400, True)
         assert "request failed" not in caplog.text
 
 
 @pytest.mark.parametrize("path", ["", "/message:send", "/v1/message:send"])
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
+async def test_what_a_page_in_a_browser_could_send_by_itself_begins_nothing(path: str, kind: str) -> None:
+    runtime = assistant()
+    body = b'{"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]}}'
+    async with serve(runtime) as url, httpx.AsyncClient() as http:
+        answer = await http.post(f"{url}{path}", content=body, headers={"content-type": kind})
+        assert (answer.status_code, "application/json" in answer.json()["error"]["message"]) == (415, True)
+        assert await runtime.threads() == []
+
+
+@pytest.mark.parametrize("path", ["", "/message:send", "/v1/message:send"])
 async def test_a_body_that_is_no_text_is_told_so(path: str, caplog: pytest.LogCaptureFixture) -> None:
     async with serve(assistant()) as url, httpx.AsyncClient(headers={"A2A-Version": "1.0"}) as http:
-        answer = await http.post(f"{url}{path}", content=b'{"message": "\xff"}')
+        answer = await http.post(f"{url}{path}", content=b'{"message": "\xff"}', headers=JSON)
         assert (answer.status_code, "is no UTF-8" in answer.json()["error"]["message"]) == (400, True)
         assert not caplog.records
 

@@ -190,6 +190,11 @@ class LocalBus:
         if channel is not None and not channel.readers and not channel.holders:
             del self._channels[thread_id]
 
+    def end(self, thread_id: str) -> None:
+        """Let a thread's readers go: there is no such thread any more."""
+        for reader in self.readers_of((thread_id,)):
+            reader.end()
+
     def close(self) -> None:
         """Let every reader go."""
         for channel in self._channels.values():

@@ -198,12 +198,12 @@ async def _prepare(act: Activation) -> tuple[Model, ModelRequest, Book | None]:
     agent = act.agent
     hooks = agent.hooks["before_inference"]
     plan = InferencePlan(_settings(act))
-    names = agent.offered
+    names, shown = agent.offered, tuple(act.history)
 
     def prepare(ctx: BeforeInference) -> None:
         ctx.plan = PlanEdits()
         ctx.tools = names
-        ctx.messages = act.history
+        ctx.messages = shown
 
     for ctx in await act.phase("before_inference", hooks, BeforeInference, prepare):
         plan.add(ctx.plan)

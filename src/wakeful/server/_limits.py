@@ -25,7 +25,8 @@ class ServerLimits(Struct, metaclass=Checked, frozen=True, kw_only=True):
 
 
 class BodyLimit:
-    """Reads a request's body for what is behind it, and refuses one that is too large or no text."""
+    """Reads a request's body for what is behind it, and refuses one that is too large, no text, or not said to be
+    JSON: anything else a page in a browser can send to this machine without being asked whether it may."""
 
     def __init__(self, app: ASGIApp, body_bytes: int) -> None:
         self._app = app
@@ -35,7 +36,8 @@ class BodyLimit:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        size = Headers(scope=scope).get("content-length", "0")
+        headers = Headers(scope=scope)
+        size = headers.get("content-length", "0")
         if not size.isdecimal() or int(size) > self._most:
             await self._too_large()(scope, receive, send)
             return
@@ -46,6 +48,10 @@ class BodyLimit:
             if len(body) > self._most:
                 await self._too_large()(scope, receive, send)
                 return
+        if body and not _is_json(headers.get("content-type", "")):
+            why = "a request's body is JSON, and says so: send it with the header 'content-type: application/json'"
+            await _refused(415, why)(scope, receive, send)
+            return
         try:
             body.decode()
         except UnicodeDecodeError as error:  # The SDK would take it for a fault of the server's.
@@ -61,6 +67,11 @@ class BodyLimit:
     def _too_large(self) -> JSONResponse:
         why = f"the request's body has more than {self._most:,} bytes, which is the limit; send less at once"
         return _refused(413, why)
+
+
+def _is_json(kind: str) -> bool:
+    name = kind.partition(";")[0].strip().lower()
+    return name == "application/json" or name.endswith("+json")
 
 
 def _refused(code: int, why: str) -> JSONResponse:

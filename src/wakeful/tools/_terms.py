@@ -16,6 +16,9 @@ from ._schema import Shape, schema_faults, value_fault
 
 __all__ = ["Terms", "default_decision", "escalated", "schema_of", "terms_of", "terms_problems"]
 
+# Longer than this no question waits, in seconds: its deadline would be behind the year 9999.
+LONGEST = 250e9
+
 
 class Terms(Struct, frozen=True):
     """What a ticket is opened with besides its question; the deadline is in milliseconds from then on."""
@@ -70,7 +73,9 @@ def terms_problems(assignee: Any, deadline: Any, on_deadline: Any, escalate: Any
     if assignee is not None and not _is_name(assignee):
         found.append(f"assignee is a text, not {assignee!r:.80}")
     if deadline is not None and not _is_time(deadline):
-        found.append(f"deadline is in seconds or a timedelta, and positive, not {deadline!r:.80}")
+        found.append(
+            f"deadline is in seconds or a timedelta, and positive and before the year 9999, not {deadline!r:.80}"
+        )
     if on_deadline not in ("approve", "deny") and not isinstance(on_deadline, Answer):
         found.append(f"on_deadline is 'approve', 'deny' or Answer(value), not {on_deadline!r:.80}")
     if isinstance(escalate, str) or not isinstance(escalate, Sequence):
@@ -93,10 +98,9 @@ def _is_name(value: Any) -> bool:
 
 
 def _is_time(value: Any) -> bool:
-    if isinstance(value, timedelta):
-        return value > timedelta(0)
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and 0 < value < float("inf")
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    return number and 0 < seconds <= LONGEST
 
 
 def _seconds(value: Seconds | None) -> float | None:
