@@ -87,6 +87,7 @@ async def test_a_request_is_found_as_an_item_with_its_run(open_store: StoreFacto
     async with open_store() as store:
         await Writer(store).begin(request="q1")
         found = await store.item("q1")
+        assert await store.has_id("q1")
         assert found is not None
         assert (found.thread_id, found.status, found.taken_by) == ("t1", "taken", "r1")
         assert (await Writer(store).view()).inbox == ()

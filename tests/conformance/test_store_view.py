@@ -192,6 +192,8 @@ async def test_a_decision_is_found_by_its_id(open_store: StoreFactory) -> None:
         await writer.begin(tickets=[ticket("k1")], decisions=[decision])
         assert (await store.decision("d1"), await store.decision("d2")) == (decision, None)
         assert await store.tenant("other").decision("d1") is None
+        assert (await store.has_id("d1"), await store.has_id("d2")) == (True, False)
+        assert not await store.tenant("other").has_id("d1")
         await writer.release()
         await store.delete("t1")
         assert await store.decision("d1") is None

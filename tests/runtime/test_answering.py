@@ -155,17 +155,16 @@ async def test_an_answer_is_refused_that_another_outran_on_a_run_that_waits_on(m
     model = ScriptedModel([[call("act"), call("other")], "done"])
     async with make(holding(hold, "act", approval=True), approved(spy, "other"), model=model) as runtime:
         ticket, other = (await runtime.run("agent", "go", thread="t")).tickets
-        tickets = runtime.store.tickets
+        has_id = runtime.store.has_id
 
-        async def held(*args: Any, **options: Any) -> Any:
-            found = await tickets(*args, **options)
+        async def held(an_id: str) -> bool:
             await late.here()
-            return found
+            return await has_id(an_id)
 
-        runtime.store.tickets = held  # type: ignore[method-assign]
+        runtime.store.has_id = held  # type: ignore[method-assign]
         denial = asyncio.create_task(runtime.resume(ticket.run_id, ticket.deny()))
         await soon(late.reached.wait())
-        runtime.store.tickets = tickets  # type: ignore[method-assign]
+        runtime.store.has_id = has_id  # type: ignore[method-assign]
         approval = asyncio.create_task(runtime.resume(ticket.run_id, ticket.approve()))
         await soon(hold.reached.wait())
         late.released.set()

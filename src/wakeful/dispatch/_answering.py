@@ -119,21 +119,23 @@ async def resume(dispatch: Dispatcher, run_id: str, decisions: Sequence[Decision
     """Answer tickets of a run and of those below it, and go on with them; nothing is changed if one doesn't fit. A
     decision that was taken in before does nothing."""
     dispatch.check_open()
-    groups = await _by_run(dispatch, run_id, decisions)
+    found = await _find(dispatch, run_id)
+    groups = await _by_run(dispatch, *found, decisions)
     if not any(one != run_id for one in groups):
-        return await dispatch.whole(await _resume(dispatch, run_id, decisions))
+        return await dispatch.whole(await _resume(dispatch, run_id, decisions, found))
     for one, given in groups.items():
         await _match(dispatch, *await _find(dispatch, one), given)
     await asyncio.gather(*[_resume(dispatch, one, given) for one, given in groups.items()])
     return await settle(dispatch, run_id)
 
 
-async def _by_run(dispatch: Dispatcher, run_id: str, decisions: Sequence[Decision]) -> dict[str, list[Decision]]:
+async def _by_run(
+    dispatch: Dispatcher, run: RunRecord, stored: ThreadView, decisions: Sequence[Decision]
+) -> dict[str, list[Decision]]:
     """The decisions by the run whose ticket they answer: this one, or one below it."""
-    store, groups = dispatch.env.store, dict[str, list[Decision]]()
-    run = await store.run(run_id)
-    below = await tickets_below(store, run) if run is not None and waits_for_tasks(run) else []
-    own: Sequence[Ticket] = await store.tickets(run_id) if below else []
+    store, run_id, groups = dispatch.env.store, run.id, dict[str, list[Decision]]()
+    below = await tickets_below(store, run) if waits_for_tasks(run) else []
+    own: Sequence[Ticket] = await store.tickets(run_id) if below else stored.tickets
     for decision in decisions:
         ticket = next((t for t in (*below, *own) if decision.ticket_id in (t.id, t.call_id)), None)
         ticket = ticket or await store.ticket(decision.ticket_id)
@@ -146,9 +148,16 @@ async def _by_run(dispatch: Dispatcher, run_id: str, decisions: Sequence[Decisio
     return groups
 
 
-async def _resume(dispatch: Dispatcher, run_id: str, decisions: Sequence[Decision]) -> RunResult:
+async def _resume(
+    dispatch: Dispatcher,
+    run_id: str,
+    decisions: Sequence[Decision],
+    found: tuple[RunRecord, ThreadView] | None = None,
+) -> RunResult:
+    """Answer tickets of one run, which may have been found before, and go on with it."""
     while True:
-        run, stored = await _find(dispatch, run_id)
+        run, stored = found or await _find(dispatch, run_id)
+        found = None
         free = not stored.thread.claimed and run.thread_id not in dispatch.active
         if free and dispatch.runs(run.agent_id) and stored.run is run and is_answered(dispatch, stored, run):
             # An answer was left for whoever runs it: that one counts first.
@@ -232,9 +241,10 @@ async def _match(
     dispatch: Dispatcher, run: RunRecord, stored: ThreadView, decisions: Sequence[Decision]
 ) -> list[Decision]:
     """The decisions in full form, for the open tickets they answer; without those that were taken in before."""
-    store = dispatch.env.store
-    closed = {t.id: t for t in await store.tickets(run.id) if t.status != "open"}
+    store, closed = dispatch.env.store, dict[str, Ticket]()
     tickets = {ticket.id: ticket for ticket in stored.tickets if ticket.run_id == run.id}
+    if any(d.ticket_id not in tickets for d in decisions):
+        closed = {t.id: t for t in await store.tickets(run.id) if t.status != "open"}
     try:
         tools = agent_of(dispatch.env.registry, run).tools
     except UnknownAgent:

@@ -73,12 +73,12 @@ def check_pending(stored: ThreadView, ticket: Ticket, decision: Decision) -> Non
 
 async def check_id(store: Store, ticket: Ticket, decision: Decision) -> None:
     """Refuse a decision whose id something else has: it would be taken for that, and not be kept."""
+    if not await store.has_id(decision.id):
+        return
     found = await store.decision(decision.id)
     if found is None:
         item = await store.item(decision.id)
-        if item is None:
-            return
-        found = item.decision
+        found = None if item is None else item.decision
     if found is None or found.ticket_id != ticket.id:
         raise other_id(decision, None if found is None else found.ticket_id)
 

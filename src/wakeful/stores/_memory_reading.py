@@ -193,6 +193,10 @@ class MemoryReading:
         thread = self._mine.thread_of_decision.get(decision_id)
         return thread.index().decisions.get(decision_id) if thread else None
 
+    async def has_id(self, an_id: str) -> bool:
+        """Whether a decision, an inbox item or a request has this id."""
+        return an_id in self._mine.items or await self.decision(an_id) is not None
+
     async def item(self, item_id: str) -> InboxItem | None:
         """An inbox item or a request, whatever became of it."""
         return self._mine.items.get(item_id)

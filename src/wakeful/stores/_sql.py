@@ -277,6 +277,12 @@ class SqlStore(SqlDispatches, SqlRelays, SqlLog, SqlOverview):
             return await self._one(thread, payload, Decision, f"decision {decision_id}")
         return None
 
+    async def has_id(self, an_id: str) -> bool:
+        """Whether a decision, an inbox item or a request has this id."""
+        sql = """SELECT 1 FROM decisions WHERE tenant = ? AND id = ?
+                 UNION ALL SELECT 1 FROM inbox WHERE tenant = ? AND id = ?"""
+        return bool(await self._query(sql, self._tenant, an_id, self._tenant, an_id))
+
     async def item(self, item_id: str) -> InboxItem | None:
         """An inbox item or a request, whatever became of it."""
         return await self._item("i.id = ?", item_id)

@@ -145,6 +145,10 @@ class Store(Protocol):
         """One decision."""
         ...
 
+    async def has_id(self, an_id: str) -> bool:
+        """Whether a decision, an inbox item or a request has this id."""
+        ...
+
     async def item(self, item_id: str) -> InboxItem | None:
         """An inbox item or a request, whatever became of it."""
         ...
