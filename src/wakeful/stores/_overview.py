@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ..types.runs import RunRecord, RunStatus, TaskRecord
 from ..types.tickets import Ticket, TicketStatus
+from ._sql_base import RUN_COLUMNS, SqlBase
 
 __all__ = [
     "COUNTED",
-    "RUN",
     "Backlog",
     "DeadSeen",
     "Overview",
@@ -201,11 +201,8 @@ ALL_DEAD = f"""
 SELECT NOW_MS, {_up_to("dispatches WHERE dead_at IS NOT NULL", "tenant, dead_at")}
 """
 
-# What a run's record is made of.
-_RUN = "r.thread, (SELECT t.id FROM threads t WHERE t.no = r.thread), r.id, r.status, r.step, r.payload"
-RUN = f"SELECT {_RUN} FROM runs r"
 RUNS = f"""
-SELECT {_RUN},
+SELECT {RUN_COLUMNS},
     (SELECT w.id FROM threads t JOIN workers w ON w.id = t.claim AND w.until > NOW_MS WHERE t.no = r.thread)
 FROM runs r WHERE r.tenant = ? AND r.status = ? ORDER BY r.id DESC LIMIT ?
 """
@@ -225,20 +222,9 @@ WHERE d.tenant = ? AND d.dead_at IS NOT NULL ORDER BY d.dead_at DESC LIMIT ?
 """
 
 
-class SqlOverview:
+class SqlOverview(SqlBase):
     """What a database shows of itself, in terms of queries. A store in memory has none of this: no other process
     could ask."""
-
-    _tenant: str
-
-    async def _query(self, sql: str, *args: Any) -> list[tuple[Any, ...]]:
-        raise NotImplementedError
-
-    async def _one(self, thread: int, payload: bytes, kind: type[T], name: str) -> T:
-        raise NotImplementedError
-
-    async def _record(self, row: tuple[Any, ...]) -> RunRecord:
-        raise NotImplementedError
 
     async def tickets(
         self, run_id: str | None = None, *, status: TicketStatus | None = None, limit: int | None = None

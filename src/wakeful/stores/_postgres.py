@@ -25,7 +25,8 @@ from ._plans import ESCAPE, escaped, unescaped
 from ._protocol import LEASE_MS, Claimed, Claims, Commit, Committed, ThreadView
 from ._renewal import PostgresLease
 from ._rows import Codec, Packer
-from ._sql import VIEWS, Row, Script, SqlStore
+from ._sql import VIEWS, SqlStore
+from ._sql_base import Row, Script
 from ._threads import settled
 from ._views import Views
 

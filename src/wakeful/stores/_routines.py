@@ -2,7 +2,8 @@
 
 They do what `_apply` does for SQLite. A commit comes as JSON that says where in the array of payloads its bytes
 are; what depends on the thread's head comes as a distance from it. Functions are named for the version that made
-them, so that a client of that version still finds its own beside a newer one's.
+them, so that a client of that version still finds its own beside a newer one's, unless it couldn't read what that
+gives it.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 A thread's number stands for it in every table that hangs off it, so that rows stay small; only `threads`, `runs`
 and what is found by an id of its own lead with the tenant. The log holds messages and events alike, under the
-thread's one sequence. Payloads are JSON, perhaps through a codec. Migrations expand: what an older reader needs is
-never taken away in the version that stops needing it; `min_reader` says from which version on a file can be read.
+thread's one sequence. Payloads are JSON, perhaps through a codec. Migrations expand: tables and columns that an
+older reader needs stay in the version that stops needing them. What rows hold may be new to it: `min_reader` says
+from which version on a store can be read.
 """
 
 from __future__ import annotations

@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
-from ..errors import CorruptRow
 from ..types.messages import Message
 from ..types.runs import Call, RunRecord, RunStatus, TaskRecord, TaskStatus
 from ..types.tickets import Decision, Ticket, TicketStatus
 from . import _upkeep
-from ._overview import RUN, SqlOverview
+from ._overview import SqlOverview
 from ._protocol import ChildPolicy, InboxItem, Pruned, Retention, ThreadRecord, ThreadView
 from ._reader import Reader, thread_of
-from ._rows import Packer
+from ._sql_base import RUN, Row
 from ._sql_dispatches import SqlDispatches
 from ._sql_log import SqlLog
 from ._sql_relays import SqlRelays
 
-__all__ = ["VIEWS", "Row", "Script", "SqlStore"]
-
-T = TypeVar("T")
-
-Row = tuple[Any, ...]
-Script = Generator[tuple[str, Sequence[Any]], list[Row], T]
-"""Work inside one transaction: yields statements, is sent their rows, and returns what came of it."""
+__all__ = ["VIEWS", "SqlStore"]
 
 _THREAD = """
 SELECT 'thread', t.no, t.version, t.head, t.epoch, t.inbox_head, t.base_seq, t.created_at, t.updated_at,
@@ -81,24 +73,6 @@ class SqlStore(SqlDispatches, SqlRelays, SqlLog, SqlOverview):
 
     durable = True
 
-    def __init__(self, tenant: str, packer: Packer) -> None:
-        self._tenant = tenant
-        self._packer = packer
-        self._identities = {}
-
-    @property
-    def tenant_name(self) -> str:
-        """Whose rows the handle sees."""
-        return self._tenant
-
-    async def _query(self, sql: str, *args: Any) -> list[Row]:
-        """The rows of one query."""
-        raise NotImplementedError
-
-    async def _transact(self, script: Callable[[], Script[T]]) -> T:
-        """Run a script in one transaction, all of it or nothing; from its beginning again, if need be."""
-        raise NotImplementedError
-
     # -- the view --------------------------------------------------------------------------------------------
 
     async def load(self, thread_id: str) -> ThreadView | None:
@@ -138,21 +112,6 @@ class SqlStore(SqlDispatches, SqlRelays, SqlLog, SqlOverview):
         """The rows that a thread's view is made of."""
         return await self._query(_VIEW, self._tenant, thread_id)
 
-    async def _blobs(self, thread: int, payloads: Iterable[bytes | None]) -> dict[str, bytes]:
-        """The blobs that these payloads of a thread refer to."""
-        wanted: set[str] = set()
-        for payload in payloads:
-            try:
-                wanted.update(self._packer.digests(payload))
-            except (msgspec.DecodeError, CorruptRow, UnicodeDecodeError):
-                pass  # Whoever reads it says which row it is.
-        found: dict[str, bytes] = {}
-        for digest in sorted(wanted):
-            sql = "SELECT payload FROM blobs WHERE thread = ? AND digest = ?"
-            for (payload,) in await self._query(sql, thread, digest):
-                found[digest] = payload
-        return found
-
     # -- runs and what hangs off them ------------------------------------------------------------------------
 
     async def run(self, run_id: str) -> RunRecord | None:
@@ -185,15 +144,6 @@ class SqlStore(SqlDispatches, SqlRelays, SqlLog, SqlOverview):
     async def _records(self, where: str, args: list[Any]) -> list[RunRecord]:
         rows = await self._query(f"{RUN} WHERE r.tenant = ?{where}", self._tenant, *args)
         return [await self._record(row) for row in rows]
-
-    async def _record(self, row: Row) -> RunRecord:
-        """The run that a row of `RUN` is."""
-        thread, thread_id, run_id, status, step, payload = row
-        read = Reader(self._packer, await self._blobs(thread, [payload]), f"run {run_id}")
-        return read.run(thread_id, run_id, status, step, payload)
-
-    async def _one(self, thread: int, payload: bytes, kind: type[T], name: str) -> T:
-        return Reader(self._packer, await self._blobs(thread, [payload]), name).json(payload, kind, name)
 
     async def answer(self, run_id: str) -> Message | None:
         """The last answer of a run."""

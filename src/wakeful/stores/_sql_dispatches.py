@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from secrets import token_hex
-from typing import Any, TypeVar
 
 from ._claiming import Asked
 from ._protocol import LEASE_MS, Claims, Dispatch, Due
+from ._sql_base import Script, SqlBase
 
 __all__ = ["SqlDispatches"]
 
-T = TypeVar("T")
 
-_Script = Generator[tuple[str, Sequence[Any]], list[tuple[Any, ...]], T]
-
-
-class SqlDispatches:
+class SqlDispatches(SqlBase):
     """The dispatches of a store, in terms of queries and transactions."""
-
-    _tenant: str
-
-    async def _query(self, sql: str, *args: Any) -> list[tuple[Any, ...]]:
-        raise NotImplementedError
-
-    async def _transact(self, script: Callable[[], _Script[T]]) -> T:
-        raise NotImplementedError
 
     async def _claim(self, asked: Asked) -> Claims:
         """Claim in one transaction, and on a server in one round trip."""
@@ -34,7 +22,7 @@ class SqlDispatches:
     async def secret(self) -> bytes:
         """A key that only those have who have the store: made when it is first asked for."""
 
-        def script() -> _Script[bytes]:
+        def script() -> Script[bytes]:
             made = token_hex(32)
             yield "INSERT INTO meta (name, value) VALUES ('secret', ?) ON CONFLICT (name) DO NOTHING", (made,)
             ((value,),) = yield "SELECT value FROM meta WHERE name = 'secret'", ()
@@ -118,7 +106,7 @@ class SqlDispatches:
         return (await self._query(sql, self._tenant, limit))[0][0]
 
 
-def _revive(tenant: str, thread_id: str) -> _Script[bool]:
+def _revive(tenant: str, thread_id: str) -> Script[bool]:
     rows = yield "SELECT no FROM threads WHERE tenant = ? AND id = ? FOR_UPDATE", (tenant, thread_id)
     for (thread,) in rows:
         revived = yield (

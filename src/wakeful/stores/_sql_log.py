@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from msgspec.structs import replace
 
 from ..types.events import Event
 from ..types.messages import Message
-from ..types.runs import Identity, RunRecord
-from ._overview import RUN
+from ..types.runs import Identity
 from ._protocol import Chunk
 from ._reader import Reader
 from ._rows import MAX_ENTRIES, Packer
+from ._sql_base import RUN, Row, SqlBase
 
 __all__ = ["SqlLog"]
-
-Row = tuple[Any, ...]
 
 _CHAIN = """
 WITH RECURSIVE chain(no, base, low, high) AS (
@@ -31,22 +28,13 @@ WITH RECURSIVE chain(no, base, low, high) AS (
 _LOG = "SELECT seq, kind, run, agent, at, ref, payload, more FROM log WHERE thread = ? AND seq > ? AND seq <= ?"
 
 
-class SqlLog:
+class SqlLog(SqlBase):
     """The logs of one tenant's threads, in terms of queries."""
 
-    _tenant: str
-    _packer: Packer
-    # Of runs by their numbers, as far as they were asked for.
-    _identities: dict[int, Identity]
-
-    async def _query(self, sql: str, *args: Any) -> list[Row]:
-        raise NotImplementedError
-
-    async def _blobs(self, thread: int, payloads: Iterable[bytes | None]) -> dict[str, bytes]:
-        raise NotImplementedError
-
-    async def _record(self, row: Row) -> RunRecord:
-        raise NotImplementedError
+    def __init__(self, tenant: str, packer: Packer) -> None:
+        super().__init__(tenant, packer)
+        # Of runs by their numbers, as far as they were asked for.
+        self._identities: dict[int, Identity] = {}
 
     async def _log(self, thread_id: str, after: int, limit: int | None, only: str) -> list[tuple[int, int, Row]]:
         """Rows of a thread's log, the fork's base first: the number of the thread that holds each, how far its

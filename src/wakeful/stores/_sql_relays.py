@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from ._relays import Relay, RelayStatus
+from ._sql_base import SqlBase
 
 __all__ = ["SqlRelays"]
-
-T = TypeVar("T")
 
 _ROWS = "SELECT r.thread, r.id, r.payload FROM relays r"
 
 
-class SqlRelays:
+class SqlRelays(SqlBase):
     """The relays of one tenant, in terms of queries."""
-
-    _tenant: str
-
-    async def _query(self, sql: str, *args: Any) -> list[tuple[Any, ...]]:
-        raise NotImplementedError
-
-    async def _one(self, thread: int, payload: bytes, kind: type[T], name: str) -> T:
-        raise NotImplementedError
 
     async def relay(self, relay_id: str) -> Relay | None:
         """One relay."""

@@ -22,7 +22,8 @@ from ._files import explained
 from ._overview import WorkerSeen, lost
 from ._protocol import LEASE_MS, Claims, Commit, Committed, Due, Renewals, ThreadView
 from ._rows import Codec, Packer
-from ._sql import Row, Script, SqlStore
+from ._sql import SqlStore
+from ._sql_base import Row, Script
 
 __all__ = ["SqliteStore", "Synchronous"]
 

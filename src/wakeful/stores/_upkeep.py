@@ -7,18 +7,17 @@ is asked about a thread after it was locked stays true.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from ..errors import HasChildren, ThreadBusy, ThreadExists, UnknownThread, UsageError, WakefulError
 from ..types.ids import now_ms
 from ._protocol import ChildPolicy, Pruned, Retention
+from ._sql_base import Script
 
 __all__ = ["Script", "Undone", "delete", "fork", "prune", "prune_and_undo"]
 
 T = TypeVar("T")
-
-Script = Generator[tuple[str, Sequence[Any]], list[tuple[Any, ...]], T]
 
 # Relays of messages that were not delivered yet, and will be.
 _ON_THEIR_WAY = "status = 'live' AND cursor < 0"

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, cast
+from typing import cast
+
+from ._sql_base import Row
 
 __all__ = ["Views"]
 
 MAX_IN_FLIGHT = 2
 MAX_BATCH = 64
 
-Row = tuple[Any, ...]
 Key = tuple[str, str]
 # A tenant and some of its threads: the rows of each that there is.
 Read = Callable[[str, list[str]], Awaitable[dict[str, list[Row]]]]

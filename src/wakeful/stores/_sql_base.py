@@ -1,0 +1,70 @@
+"""What every part of a store in tables is made of: queries and scripts of one tenant, and reading a row back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from ..errors import CorruptRow
+from ..types.runs import RunRecord
+from ._reader import Reader
+from ._rows import Packer
+
+__all__ = ["RUN", "RUN_COLUMNS", "Row", "Script", "SqlBase"]
+
+T = TypeVar("T")
+
+Row = tuple[Any, ...]
+Script = Generator[tuple[str, Sequence[Any]], list[Row], T]
+"""Work inside one transaction: yields statements, is sent their rows, and returns what came of it."""
+
+# What a run's record is made of.
+RUN_COLUMNS = "r.thread, (SELECT t.id FROM threads t WHERE t.no = r.thread), r.id, r.status, r.step, r.payload"
+RUN = f"SELECT {RUN_COLUMNS} FROM runs r"
+
+
+class SqlBase:
+    """A store of one tenant, in terms of queries and transactions."""
+
+    def __init__(self, tenant: str, packer: Packer) -> None:
+        self._tenant = tenant
+        self._packer = packer
+
+    @property
+    def tenant_name(self) -> str:
+        """Whose rows the handle sees."""
+        return self._tenant
+
+    async def _query(self, sql: str, *args: Any) -> list[Row]:
+        """The rows of one query."""
+        raise NotImplementedError
+
+    async def _transact(self, script: Callable[[], Script[T]]) -> T:
+        """Run a script in one transaction, all of it or nothing; from its beginning again, if need be."""
+        raise NotImplementedError
+
+    async def _record(self, row: Row) -> RunRecord:
+        """The run that a row of `RUN` is."""
+        thread, thread_id, run_id, status, step, payload = row
+        read = Reader(self._packer, await self._blobs(thread, [payload]), f"run {run_id}")
+        return read.run(thread_id, run_id, status, step, payload)
+
+    async def _one(self, thread: int, payload: bytes, kind: type[T], name: str) -> T:
+        return Reader(self._packer, await self._blobs(thread, [payload]), name).json(payload, kind, name)
+
+    async def _blobs(self, thread: int, payloads: Iterable[bytes | None]) -> dict[str, bytes]:
+        """The blobs that these payloads of a thread refer to."""
+        wanted: set[str] = set()
+        for payload in payloads:
+            try:
+                wanted.update(self._packer.digests(payload))
+            except (msgspec.DecodeError, CorruptRow, UnicodeDecodeError):
+                pass  # Whoever reads it says which row it is.
+        found: dict[str, bytes] = {}
+        for digest in sorted(wanted):
+            sql = "SELECT payload FROM blobs WHERE thread = ? AND digest = ?"
+            for (payload,) in await self._query(sql, thread, digest):
+                found[digest] = payload
+        return found
