@@ -74,7 +74,15 @@ async def test_repairing_stays_within_the_limits(scripted: Scripted) -> None:
 
 async def test_text_is_an_output_type_that_everything_fits(scripted: Scripted) -> None:
     result = await run(Runtime([Agent("agent", model=scripted("plain"), output=str)]))
-    assert (result.text, result.output, result.termination) == ("plain", None, NaturalEnd())
+    assert (result.text, result.output, result.termination) == ("plain", "plain", NaturalEnd())
+
+
+async def test_an_answer_that_a_limit_ended_is_no_output(scripted: Scripted) -> None:
+    expensive = Turn(text="half", calls=(call("act"),), usage=Usage(input_tokens=500))
+    tools = [spying(Spy(), "act")]
+    agent = Agent("agent", model=scripted(expensive), output=str, stop=[TokenBudget(100)], tools=tools)
+    result = await run(Runtime([agent]))
+    assert (result.text, result.output) == ("half", None)
 
 
 async def test_the_output_is_read_after_a_suspension_too(scripted: Scripted) -> None:

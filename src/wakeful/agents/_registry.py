@@ -92,6 +92,8 @@ class Registry:
         self.catalog = self._catalog(keys, plugins)
         self._keys = [getattr(key, "name", "") for key in keys]
         self._shared = self._named(tools, "Runtime(tools=...)")
+        # The agents whose output is their answer as it is.
+        self.texts = {agent.id for agent in self._agents.values() if agent.output is str}
         self._resolved: dict[str, ResolvedAgent] = {}
         for agent in self._agents.values():
             if (resolved := self._resolve(agent, plugins)) is not None:

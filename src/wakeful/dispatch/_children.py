@@ -8,8 +8,6 @@ from contextlib import suppress
 from inspect import iscoroutine
 from typing import Any
 
-from msgspec import UNSET
-
 from ..errors import Conflict, RemoteError, StaleFence, StoreError, WakefulError
 from ..loop import Activation, Ride, end_task, outcome_of, tell_item
 from ..state import Snapshot, State
@@ -274,7 +272,7 @@ def _result(
     dispatch: Dispatcher, task: TaskRecord, run: RunRecord, outcome: TaskOutcome, state: Snapshot
 ) -> ChildResult:
     done = run.outcome
-    output = None if done is None or done.output is UNSET else output_of(dispatch.env.registry, run)
+    output = output_of(dispatch.env.registry, run, outcome.text)
     remote = done is not None and isinstance(done.termination, Failed) and done.termination.error == _REMOTE
     return ChildResult(
         run.id,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import UNSET, Raw, Struct, field
+from msgspec import UNSET, Struct, field
 from msgspec.structs import replace
 
 from ..agents import Registry
@@ -103,13 +103,14 @@ def result_of(
 ) -> RunResult:
     """What a run came to so far."""
     identity, outcome, end = run.identity, run.outcome, run.backend
+    text = text_of(answer.content) if answer is not None else ""
     result = RunResult(
         run_id=identity.run_id,
         thread_id=identity.thread_id,
         agent_id=run.agent_id,
         status=run.status,
-        text=text_of(answer.content) if answer is not None else "",
-        output=None if outcome is None or outcome.output is UNSET else output_of(registry, run),
+        text=text,
+        output=output_of(registry, run, text),
         termination=outcome.termination if outcome is not None else None,
         tickets=tickets,
         usage=run.usage + run.descendants,
@@ -121,11 +122,14 @@ def result_of(
     return replace(result, artifacts=end.artifacts, raw=end.raw, status_reason=end.reason)
 
 
-def output_of(registry: Registry, run: RunRecord) -> Any:
-    """The typed output of a run that is done, if its agent declares one."""
+def output_of(registry: Registry, run: RunRecord, text: str) -> Any:
+    """The output of a run that is done and answered with a text, if its agent declares one."""
     outcome = run.outcome
-    if outcome is None or not isinstance(outcome.output, Raw):
+    if outcome is None:
         return None
+    if outcome.output is UNSET:
+        said = run.agent_id in registry.texts and isinstance(outcome.termination, NaturalEnd)
+        return text if said else None
     shape = registry.resolve(run.agent_id).shape
     return None if shape is None else shape.decode(bytes(outcome.output))
 

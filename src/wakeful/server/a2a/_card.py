@@ -9,7 +9,7 @@ from ...agents import Agent
 from .._auth import Auth
 from .._serving import Serving
 
-__all__ = ["card_of"]
+__all__ = ["card_of", "output_modes"]
 
 # What `wakeful.backends.a2a` looks for: a message of unknown fate may be sent again.
 DEDUPES = "urn:wakeful:a2a:message-id-dedupe"
@@ -17,9 +17,14 @@ DEDUPES = "urn:wakeful:a2a:message-id-dedupe"
 INPUT_MODES = ("text/plain", "application/json", "image/*", "audio/*", "video/*", "application/pdf")
 
 
+def output_modes(agent: Agent) -> list[str]:
+    """In which forms an agent answers."""
+    return ["text/plain"] if agent.output in (None, str) else ["text/plain", "application/json"]
+
+
 def card_of(serving: Serving, agent: Agent, url: str, *, extended: bool = False) -> pb.AgentCard:
     """An agent's card. The extended one, for those who are known, lists the agent's tools too."""
-    outputs = ["text/plain", "application/json"] if agent.output is not None else ["text/plain"]
+    outputs = output_modes(agent)
     card = pb.AgentCard(
         name=agent.id,
         description=agent.description or f"The agent {agent.id}.",

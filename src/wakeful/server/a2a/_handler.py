@@ -21,7 +21,7 @@ from ...types.runs import Principal, RunRecord
 from .._serving import Serving
 from .._webhooks import check_url
 from ._begin import Begun, begin, belongs
-from ._card import card_of
+from ._card import card_of, output_modes
 from ._errors import no_task, told
 from ._follow import Follower, updates
 from ._listing import list_runs, size_of
@@ -97,7 +97,7 @@ class Handler(RequestHandler):
 
     async def _begin(self, params: pb.SendMessageRequest, context: ServerCallContext) -> Begun:
         modes = params.configuration.accepted_output_modes
-        offered = {"text/plain", "text/*", "*/*", "application/json" if self._agent.output is not None else ""}
+        offered = {"text/*", "*/*", *output_modes(self._agent)}
         if modes and not offered.intersection(modes):
             raise ContentTypeNotSupportedError(f"{self._agent.id} answers with text/plain, not {', '.join(modes)}")
         target = params.configuration.task_push_notification_config
