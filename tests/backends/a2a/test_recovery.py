@@ -105,6 +105,19 @@ async def test_a_remote_that_is_down_as_well_is_waited_for() -> None:
     assert len(remote.messages) == 1
 
 
+async def test_who_waited_in_vain_for_a_remote_to_come_back_is_told_what_it_said() -> None:
+    down = Down()
+    with serving(answers, wrap=down) as remote:
+        talk = thread(remote.url)
+        await crashes(talk, "sent")
+        again = Thread(thread(remote.url, timeout=0.3).backend)
+        again.state, down.left = talk.state, {"/rpc": 1_000_000}
+        result = await again.ask("Paris")
+    assert result.status == TimedOut()
+    said = getattr(result.termination, "message", "")
+    assert said.startswith("polling timeout exceeded: the remote doesn't say how the task stands (HTTP 503 from")
+
+
 async def test_a_remote_that_is_down_when_its_question_is_answered_is_waited_for() -> None:
     down = Down()
     with serving(asks, wrap=down) as remote:

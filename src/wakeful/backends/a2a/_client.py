@@ -203,7 +203,8 @@ class A2AClient:
                 "agent %r: its task could not be cancelled: %s", agent_id, self._credentials.redact(str(error))
             )
         # The state stays as it is: whoever retries the run asks for this task, which may have come to something.
-        late = Failed("TimedOut", "polling timeout exceeded")
+        why = "" if session.fault is None else f": the remote doesn't say how the task stands ({session.fault})"
+        late = Failed("TimedOut", f"polling timeout exceeded{self._credentials.redact(why)}")
         return BackendResult(agent_id, TimedOut(), late, state=session.state.dump())
 
     def _failed(self, agent_id: str, reason: str, state: RemoteState) -> BackendResult:

@@ -109,6 +109,8 @@ class Session:
         self._exact = exact
         self._failures = 0
         self._look_at = 0.0
+        # What went wrong when the task was last asked for.
+        self.fault: Fault | None = None
         self.state = state
         self.progress = Progress(emit, state.asked)
 
@@ -224,8 +226,17 @@ class Session:
         return False
 
     async def _get(self, task_id: str) -> RemoteTask:
+        async def ask() -> RemoteTask:
+            try:
+                task = await self.wire.get(task_id)
+            except Fault as fault:
+                self.fault = fault
+                raise
+            self.fault = None
+            return task
+
         try:
-            return await patiently(lambda: self.wire.get(task_id), begun=True)
+            return await patiently(ask, begun=True)
         except NoSuchTask:
             raise ExecutionFailed(
                 f"outcome unknown: the remote no longer knows task {task_id}, which it had begun"
