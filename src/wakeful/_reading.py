@@ -19,6 +19,7 @@ from .dispatch import (
     Metrics,
     ParkedProblem,
     RunResult,
+    delete_thread,
     parked_problems,
     read_backlog,
     threads_below,
@@ -243,9 +244,10 @@ class Reading(Watching):
 
     async def delete(self, thread: str, *, children: ChildPolicy = "reject") -> int:
         """Remove a thread and everything of it; returns how many threads that were. What becomes of the threads
-        of runs that it delegated: `reject` refuses, `detach` keeps them, `cascade` removes them too."""
+        of runs that it delegated: `reject` refuses, `detach` keeps them, `cascade` removes them too. A run that
+        waits for what ran on it goes on, as if that had been cancelled."""
         one_of(children, get_args(ChildPolicy), "children")
-        removed = await self._store.delete(id_of(thread, "thread"), children=children)
+        removed = await delete_thread(self._dispatch, id_of(thread, "thread"), children)
         if not removed:
             raise UnknownThread(f"no thread {thread!r} in this store")
         self._bus.end(thread)

@@ -13,6 +13,7 @@ from wakeful.errors import UnknownTicket
 from wakeful.types.runs import Cancelled, NaturalEnd
 
 from .conftest import Place
+from .helpers import until_true
 
 HOW = [Delegate("child"), Delegate("child", durable=True)]
 
@@ -184,18 +185,75 @@ async def test_a_child_whose_parent_was_deleted_is_answered_without_it(
     """The answer comes back with what the topmost run came to that is still there."""
     spy = Spy()
     agents = [
-        Agent("top", model=scripted(ask("parent")), delegates=["parent"]),
+        Agent("top", model=scripted(ask("parent"), *["alone"] * (gone == "parent")), delegates=["parent"]),
         Agent("parent", model=scripted(ask(), *(["done"] if gone == "top" else [])), delegates=[how]),
         Agent("child", model=scripted(call("pay"), "paid"), tools=[spying(spy, "pay", approval=True)]),
     ]
     async with family(*agents, store=place()) as runtime:
-        (ticket,) = (await soon(runtime.run("top", "go", thread="t"))).tickets
+        top = await soon(runtime.run("top", "go", thread="t"))
+        (ticket,) = top.tickets
         (run,) = await runtime.list_runs(agent=gone)
         assert await runtime.delete(run.thread_id, children="detach") == 1
+        if gone == "parent":
+            assert (await soon(runtime.wait(top.run_id))).text == "alone"
         decision = ticket.approve()
         for _ in range(2):
             result = await soon(runtime.answer(ticket.id, decision))
             assert (result.text, spy.ran) == ("done" if gone == "top" else "paid", ["pay"])
+
+
+@pytest.mark.parametrize("resumable", [True, False], ids=["unwound", "in-memory"])
+@pytest.mark.parametrize("durable", [False, True], ids=["ephemeral", "durable"])
+async def test_a_run_goes_on_whose_childs_thread_was_deleted(
+    durable: bool, resumable: bool, place: Place, scripted: Scripted
+) -> None:
+    heard: list[Any] = []
+
+    @tool(resumable=resumable)
+    async def hand(ctx: ToolContext) -> str:
+        heard.append(await ctx.run_agent("child", "go", durable=durable))
+        return heard[-1].status
+
+    model = scripted(call("hand"), "without it")
+    agents = [
+        Agent("parent", model=model, tools=[hand]),
+        Agent("child", model=scripted(call("pay")), tools=[spying(Spy(), "pay", approval=True)]),
+    ]
+    async with Runtime(agents, store=place()) as runtime:
+        handle = await runtime.start("parent", "go", thread="t")
+
+        async def rests() -> bool:
+            (child,) = await runtime.list_runs(agent="child") or [None]
+            stored = child and await runtime.store.load(child.thread_id)
+            return bool(stored and stored.tickets and not stored.thread.claimed)
+
+        await until_true(rests)
+        (child,) = await runtime.list_runs(agent="child")
+        assert await runtime.delete(child.thread_id) == 1
+        assert (await soon(runtime.wait(handle.run_id))).text == "without it"
+        assert (heard[-1].status, heard[-1].error) == ("cancelled", "cancelled: its thread was deleted")
+        await assert_settled(runtime, "t")
+
+
+async def test_a_run_goes_on_whose_childs_thread_was_deleted_before_it_began(
+    place: Place, scripted: Scripted
+) -> None:
+    agents = [
+        Agent("parent", model=scripted(ask(), "without it"), delegates=[Delegate("child", durable=True)]),
+        Agent("child", model=scripted()),
+    ]
+    async with Runtime(agents, store=place()).as_worker(agents=["parent"]) as runtime:
+        handle = await runtime.start("parent", "go", thread="t")
+
+        async def waits() -> bool:
+            return (await runtime.get_run(handle.run_id)).status == "waiting"
+
+        await until_true(waits)
+        (task,) = await runtime.store.tasks("t")
+        assert await runtime.delete(task.target_thread) == 1
+        assert (await soon(runtime.wait(handle.run_id))).text == "without it"
+        (reply,) = await replies_on(runtime, "t")
+        assert "cancelled: its thread was deleted" in reply_text(reply)
 
 
 async def test_new_input_takes_the_place_of_a_run_whose_child_waits_for_a_person(

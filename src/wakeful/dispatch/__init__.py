@@ -12,6 +12,7 @@ from ._background import spawn as spawn
 from ._background import tasks_of as tasks_of
 from ._beginning import child_of as child_of
 from ._children import ChildRuns as ChildRuns
+from ._deleting import delete_thread as delete_thread
 from ._draining import drain as drain
 from ._keeper import Keeper as Keeper
 from ._local import Dispatcher as Dispatcher

@@ -9,7 +9,7 @@ from inspect import iscoroutine
 from typing import Any
 
 from ..errors import Conflict, RemoteError, StaleFence, StoreError, WakefulError
-from ..loop import Activation, Ride, end_task, outcome_of, tell_item
+from ..loop import Activation, Ride, end_task, ended_as, outcome_of, tell_item
 from ..state import Snapshot, State
 from ..stores import Commit, InboxItem, Store, ThreadView
 from ..tasks import TaskBook
@@ -29,6 +29,7 @@ from ._beginning import (
     visible_to,
 )
 from ._boarding import board
+from ._deleting import GONE
 from ._local import Dispatcher
 from ._remote_tasks import NotStored, check_stoppable, refresh
 from ._results import output_of
@@ -137,6 +138,8 @@ async def _run(
         run = await dispatch.env.store.run(task.target)
         if run is not None and run.status == "done":
             return await _collect(dispatch, parent, task, run)
+        if run is None and await dispatch.env.store.load(task.target_thread) is None:
+            return _gone(parent, task)
         if context.suspendable:
             if await _reports(dispatch, context, task):
                 raise context.park(task.id)
@@ -255,6 +258,14 @@ async def _look(dispatch: Dispatcher, task: TaskRecord) -> None:
 
 def _is_open(parent: Activation, task: TaskRecord) -> bool:
     return task.id in [t.id for t in parent.view.tasks]
+
+
+def _gone(parent: Activation, task: TaskRecord) -> ChildResult:
+    """What is said of a child whose thread was deleted."""
+    ended = ended_as(GONE.termination)
+    if _is_open(parent, task):
+        end_task(parent, task, TaskOutcome(task.epoch, ended.status, error=ended.error))
+    return ChildResult(task.target, task.agent_id, "cancelled", "", 0, ended.error, task_id=task.id)
 
 
 async def _collect(dispatch: Dispatcher, parent: Activation, task: TaskRecord, run: RunRecord) -> ChildResult:
