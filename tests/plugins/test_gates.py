@@ -16,7 +16,7 @@ from loop.helpers import (
     reply_text,
     spying,
 )
-from wakeful import Agent, GateAnswer, GateTool, Plugin, Runtime, StateKey, ToolContext, call, tool
+from wakeful import Agent, BeforeTool, GateAnswer, GateTool, Plugin, Runtime, StateKey, ToolContext, call, tool
 from wakeful.errors import InvalidDecision
 from wakeful.types.events import ToolCallSuspended
 from wakeful.types.runs import Blocked, Failed, NaturalEnd
@@ -119,6 +119,29 @@ async def test_a_supplied_result_takes_the_tools_place(scripted: Scripted) -> No
     assert spy.ran == []
     assert reply_text((await replies_on(runtime, "t"))[0]) == '{"cached":{}}'
     assert await outcomes(runtime, result.run_id) == {"act": "ok"}
+
+
+async def test_what_a_hook_does_to_the_arguments_it_is_shown_is_its_own(scripted: Scripted) -> None:
+    heard: list[str] = []
+
+    @tool
+    async def say(word: str) -> str:
+        """Say it."""
+        heard.append(word)
+        return word
+
+    class Meddler(Plugin):
+        name = "meddler"
+
+        async def gate_tool(self, ctx: GateTool) -> None:
+            ctx.arguments["word"] = "gate"
+
+        async def before_tool(self, ctx: BeforeTool) -> None:
+            ctx.arguments["word"] = "hook"
+
+    model = scripted(call("say", word="mine"), "done")
+    await Runtime([Agent("agent", model=model, tools=[say], plugins=[Meddler()])]).run("agent", "go")
+    assert heard == ["mine"]
 
 
 async def test_a_supplied_result_that_cannot_be_shown_is_the_plugins_fault(scripted: Scripted) -> None:

@@ -102,7 +102,7 @@ async def _gate(act: Activation, call: Call, tool: Tool, arguments: dict[str, An
                 act.env.registry.catalog,
                 hook.config,
             )
-            ctx.call, ctx.arguments = call, arguments
+            ctx.call, ctx.arguments = call, {**arguments}
             try:
                 answer: GateAnswer = await hook.function(ctx)
             except Exception as error:
@@ -185,7 +185,7 @@ async def _start(act: Activation, ready: list[Ready]) -> None:
         for call, _, arguments in ready:
 
             def prepare(ctx: BeforeTool, call: Call = call, arguments: dict[str, Any] = arguments) -> None:
-                ctx.call, ctx.arguments = call, arguments
+                ctx.call, ctx.arguments = call, {**arguments}
 
             await act.phase("before_tool", act.agent.hooks["before_tool"], BeforeTool, prepare)
             if act.view.run.ending is not None or act.view.run.cancel is not None:
