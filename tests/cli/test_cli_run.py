@@ -192,8 +192,19 @@ def test_a_run_that_sleeps_says_until_when_and_who_carries_it_on(wakeful) -> Non
     assert result.stdout.splitlines()[1:] == [
         f"run {run.id} is waiting: it sleeps until {time_text(run.waiting.until)}",
         "a worker carries it on: wakeful worker sample:kept",
-        "(a runtime that keeps its threads in memory has forgotten the run by then)",
+        '(its threads are in memory, and gone when this ends: give the runtime a store="app.db")',
     ]
+
+
+def test_a_run_that_waits_in_a_file_is_there_for_whoever_answers(wakeful, tmp_path, monkeypatch) -> None:
+    path = tmp_path / "kept.db"
+    (tmp_path / "filed.py").write_text(
+        f"import sample\nfrom wakeful import Runtime\nruntime = Runtime(sample.agents(), store={str(path)!r})\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    result = wakeful("run", "filed:runtime", "sleeper", "Go")
+    assert result.exit_code == 3
+    assert "in memory" not in result.stdout
 
 
 def test_a_run_that_was_paused_says_how_to_let_it_go_on(wakeful) -> None:

@@ -108,7 +108,7 @@ def run(
         with _session(runtime, renderer, show) as session:
             turn = session.prompt(agent, prompt, thread)
         if not json and turn.waiting is not None:
-            explain_waiting(renderer, turn, target or "app:runtime")
+            explain_waiting(renderer, turn, target or "app:runtime", kept=runtime.store.durable)
     if turn.withdrawn:
         renderer.status("cancelled", WITHDRAWN)
         raise typer.Exit(ExitCode.CANCELLED)

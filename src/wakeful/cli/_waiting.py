@@ -49,13 +49,15 @@ def explain_queued(renderer: Renderer, behind: RunRecord) -> None:
     renderer.status("waiting", text)
 
 
-def explain_waiting(renderer: Renderer, turn: Turn, target: str) -> None:
-    """What the run waits for, and how it goes on: by an answer from a shell or a program, or by a worker."""
+def explain_waiting(renderer: Renderer, turn: Turn, target: str, *, kept: bool) -> None:
+    """What the run waits for, and how it goes on: by an answer from a shell or a program, or by a worker, if it is
+    kept until then."""
     if turn.tickets:
         _explain_tickets(renderer, turn, target)
     elif turn.waiting is not None:
         explain_idle(renderer, turn.run_id, turn.waiting, target)
-    renderer.note("(a runtime that keeps its threads in memory has forgotten the run by then)")
+    if not kept:
+        renderer.note('(its threads are in memory, and gone when this ends: give the runtime a store="app.db")')
 
 
 def explain_idle(renderer: Renderer, run_id: str, waiting: Waiting, target: str) -> None:
