@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
+from cli_process import Process
 from typer.testing import Result
 
 Wakeful = Callable[..., Result]
@@ -80,3 +84,29 @@ def test_a_ticket_that_takes_a_value_says_so_in_the_commands_words(
         assert "use `wakeful tickets` with answer VALUE or deny" in result.stderr
         assert "ticket." not in result.stderr
     assert "You said Oslo" in wakeful("tickets", "answer", f"{name}:make", ticket, "Oslo").stdout
+
+
+def test_a_second_ctrl_c_stops_it_at_once(start: Callable[..., Process]) -> None:
+    process = start("serve", "sample:make", "--agents", "stubborn", "--port", "0")
+    process.read_until("second one at once")
+    port = int(process.output.partition("http://127.0.0.1:")[2].split()[0])
+    message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "Go"}]}
+    asked = {"jsonrpc": "2.0", "id": 1, "method": "SendStreamingMessage", "params": {"message": message}}
+    with closing(HTTPConnection("127.0.0.1", port, timeout=30)) as reader:
+        headers = {"Content-Type": "application/json", "A2A-Version": "1.0"}
+        reader.request("POST", "/", json.dumps(asked), headers)
+        assert reader.getresponse().status == 200
+        process.interrupt()
+        while _listens(port):
+            pass
+        process.interrupt()
+        assert process.exit_code() == 1
+    assert process.output.splitlines()[-1].startswith("warning: stopped at once; what ran here is recovered")
+
+
+def _listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=30).close()
+    except ConnectionRefusedError:
+        return False
+    return True

@@ -7,12 +7,13 @@ import socket
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from ipaddress import ip_address
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..errors import UsageError, WakefulError
-from ._exit import reported
+from ._exit import ExitCode, reported
 from ._render import Renderer
 from ._target import load_runtime
 from ._worker import BusUrl, StoreUrl, as_worker
@@ -122,6 +123,12 @@ def _run(renderer: Renderer, served: Any, host: str, port: int, agents: Sequence
                 # It would raise the signal again: but to be told to stop is how this ends well.
                 self._captured_signals.clear()
 
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            if self.should_exit:
+                renderer.warn("stopped at once; what ran here is recovered by whoever runs it next")
+                os._exit(ExitCode.ERROR)
+            super().handle_exit(sig, frame)
+
         async def startup(self, sockets: Any = None) -> None:
             await super().startup(sockets)
             if self.started:
@@ -154,4 +161,4 @@ def _tell(renderer: Renderer, url: str, agents: Sequence[str], auth: Auth | None
         renderer.line(f"{name}: A2A (JSON-RPC and HTTP+JSON) at {base}", "bold")
         renderer.note(f"card: {base}/.well-known/agent-card.json")
     renderer.note("callers need a token or a key" if auth is not None else "everybody who reaches this may call")
-    renderer.note("ctrl-C stops it")
+    renderer.note("ctrl-C stops it, a second one at once")

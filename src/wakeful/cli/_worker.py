@@ -118,6 +118,8 @@ async def _work(renderer: Renderer, runtime: Runtime, grace: float, address: tup
             health.ready = False
             renderer.note(f"draining: open steps have {grace:g} s; a second signal stops at once")
             cut = await runtime.drain(grace)
+            for one in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(one, lambda: None)  # It is at its end.
             renderer.note("drained" if not cut else f"drained; {cut} were cut off, and are recovered elsewhere")
         return cut
     finally:
