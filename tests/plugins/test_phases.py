@@ -196,6 +196,21 @@ async def test_a_phase_is_committed_before_the_next_of_the_users_code_runs(scrip
     assert [e.changes for e in await events_of(runtime, "t", StateDelta)] == [{"word": "written"}]
 
 
+async def test_the_last_event_of_an_activation_is_its_end_also_if_a_hook_of_run_end_writes(
+    scripted: Scripted,
+) -> None:
+    class Writer(Plugin):
+        keys = (Word,)
+
+        async def run_end(self, ctx: RunEnd) -> None:
+            ctx.update(Word, "over")
+
+    runtime = Runtime([Agent("agent", model=scripted("ok"), plugins=[Writer()])])
+    seen = [event.type async for event in runtime.stream("agent", "go", thread="t")]
+    assert seen[-2:] == ["state_delta", "run_finish"]
+    assert await runtime.state("t") == {"word": "over"}
+
+
 @pytest.mark.parametrize(
     ("phase", "ran", "text"),
     [
