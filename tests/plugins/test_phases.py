@@ -288,6 +288,23 @@ async def test_a_run_end_hook_hears_what_the_run_waits_for(scripted: Scripted) -
     assert seen[1] == ("done", NaturalEnd(), None)
 
 
+async def test_a_run_that_a_run_end_hook_ends_does_not_wait(scripted: Scripted) -> None:
+    seen: list[str] = []
+
+    class Impatient(Plugin):
+        async def run_end(self, ctx: RunEnd) -> None:
+            seen.append(ctx.status)
+            ctx.end_run("nobody is there to answer")
+
+    spy = Spy()
+    agent = Agent("agent", scripted(call("ask")), tools=[spying(spy, "ask", approval=True)], plugins=[Impatient()])
+    runtime = Runtime([agent])
+    result = await runtime.run("agent", "go", thread="t")
+    assert result.termination == BehaviourRequested("nobody is there to answer")
+    assert (seen, spy.ran) == (["waiting", "done"], [])
+    await assert_settled(runtime, "t")
+
+
 async def test_hooks_run_again_for_a_model_call_that_is_tried_again(scripted: Scripted) -> None:
     diary = Diary()
     model = scripted(ModelError("busy", transient=True), "done")

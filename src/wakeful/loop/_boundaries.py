@@ -252,7 +252,7 @@ async def _leave(
 ) -> None:
     """End the activation, unless something came in that changes what to do."""
     if act.run_end_due and not (act.still or act.quiet("run_end")):
-        hooks, seen = act.agent.hooks["run_end"], act.inbox_head
+        hooks, seen, ending = act.agent.hooks["run_end"], act.inbox_head, act.view.run.ending
         try:
             await act.phase("run_end", hooks, RunEnd, lambda c: _ending(c, status, termination, waiting))
         except WakefulError as error:
@@ -265,6 +265,8 @@ async def _leave(
             return  # What came in meanwhile is for this run: it doesn't end yet.
         if waiting is not None and waiting.reason == "manual_pause" and not act.view.run.paused:
             return
+        if waiting is not None and act.view.run.ending is not ending:
+            return  # A hook ended the run, which waits for nothing then.
     view, draft = act.view, act.draft
     if draft.notices:
         await act.flush()  # So that one which fails is noted while the log is still open.
