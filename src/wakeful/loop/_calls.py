@@ -214,6 +214,7 @@ async def _start(act: Activation, ready: list[Ready]) -> None:
         context = ToolContext(identity, row, snapshot, principal, epoch, services, tool)
         starting.append((row, tool, arguments, context))
     if not starting:
+        view.deferred = NOBODY  # None of them runs here: their gates have nothing to wait for.
         return
     try:
         await act.flush()
