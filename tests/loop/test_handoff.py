@@ -115,6 +115,23 @@ async def test_the_agent_that_took_over_goes_on_after_a_suspension(scripted: Scr
     assert (result.text, spy.ran) == ("from b", ["ask"])
 
 
+@pytest.mark.parametrize(("shows", "shown"), [((2, None), 7), ((None, 2), 3)])
+async def test_the_agent_that_took_over_is_shown_as_much_of_the_conversation_as_its_limit_says(
+    scripted: Scripted, shows: tuple[int | None, int | None], shown: int
+) -> None:
+    first, second = [Limits(history=limit) for limit in shows]
+    model = scripted("from b")
+    agents = [
+        Agent("a", model=scripted("hello", "again", call("handoff_to_b")), handoffs=["b"], limits=first),
+        Agent("b", model=model, limits=second),
+    ]
+    async with Runtime(agents) as runtime:
+        for prompt in ("hi", "hi again", "go"):
+            await runtime.run("a", prompt, thread="t")
+        (request,) = model.requests
+        assert list(request.messages) == (await runtime.messages("t"))[-shown - 1 : -1]
+
+
 class Mood(StateKey[str, str]):
     """A mood of the run."""
 

@@ -9,12 +9,14 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from ..agents import handoff_refusal
+from ..context import Folded
 from ..errors import Conflict, InboxMoved, WakefulError
 from ..plugins import RunEnd, Step
 from ..tools import default_decision, error_reply, escalated
 from ..types.events import Handoff, RunFinish, StepEnd
 from ..types.runs import NaturalEnd, Outcome, Stopped, Termination, Waiting, WaitReason
 from ._calls import hear_back, settle_arrivals
+from ._history import history_of
 from ._ledger import finished
 from ._moves import CLOSING, Take, next_move
 from ._needs import needs_of
@@ -183,6 +185,10 @@ async def switch_agent(act: Activation, move: SwitchAgent) -> None:
     act.set_run(agent_id=move.agent_id, next_agent=None, handoffs=run.handoffs + 1)
     act.use_agent(act.view.run)
     act.log(Handoff(act.identity, 0, now, run.agent_id, move.agent_id))
+    shows = new.agent.limits.history
+    if shows != old.agent.limits.history:
+        await act.flush()
+        act.history = await history_of(act.env.store, run.thread_id, shows, act.state.snapshot()[Folded])
     await act.phase("activate", [h for h in new.hooks["activate"] if h.plugin not in old.configs], Step)
 
 
