@@ -248,6 +248,10 @@ def _settle(act: Activation, termination: Termination) -> None:
         _close_step(act)
     if view.tickets:
         act.give_up(view.tickets.values())
+    if view.inbox:
+        for item in [item for item in view.inbox.values() if item.kind == "decision"]:
+            del view.inbox[item.id]  # It came too late: what it answers is given up.
+            act.take(item.id)
     if shape is not None and act.output is UNSET and type(termination) is NaturalEnd:
         # An activation before this one judged the answer.
         act.output = output_of(view.answer, shape) if view.answer else UNSET
