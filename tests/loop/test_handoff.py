@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from wakeful import (
@@ -21,7 +23,17 @@ from wakeful import (
 from wakeful.types.events import Handoff, RunFinish, StepStart
 from wakeful.types.runs import Failed, NaturalEnd, Stopped
 
-from .helpers import Scripted, Spy, assert_settled, events_of, replies_on, reply_text, soon, spying
+from .helpers import (
+    Hold,
+    Scripted,
+    Spy,
+    assert_settled,
+    events_of,
+    replies_on,
+    reply_text,
+    soon,
+    spying,
+)
 
 
 async def test_the_other_agent_answers_with_its_own_model_tools_and_instructions(scripted: Scripted) -> None:
@@ -183,6 +195,38 @@ async def test_plugins_go_and_come_and_those_of_both_stay(scripted: Scripted) ->
         "Left off, set by Both",
         "Right on, b, set by Both",
     ]
+
+
+async def test_plugins_are_told_again_whose_process_ended_while_they_were_told(
+    scripted: Scripted, tmp_path: Path
+) -> None:
+    hold, told = Hold(), list[str]()
+
+    class Desk(Plugin):
+        keys = (Mood,)
+
+        async def activate(self, ctx: Step) -> None:
+            told.append(ctx.run.agent_id)
+            await hold.here()
+            ctx.update(Mood, "ready")
+
+        async def step_start(self, ctx: Step) -> None:
+            told.append(ctx.state[Mood])
+
+    agents = [
+        Agent("a", model=scripted(call("handoff_to_b")), handoffs=["b"]),
+        Agent("b", model=scripted("done"), plugins=[Desk()]),
+    ]
+    first = Runtime(agents, store=tmp_path / "app.db")
+    handle = await first.start("a", "go", thread="t")
+    await soon(hold.reached.wait())
+    await soon(first.close(grace=0))
+    hold.released.set()
+    async with Runtime(agents, store=tmp_path / "app.db") as second:
+        result = await soon(second.wait(handle.run_id))
+        assert (result.text, result.agent_id) == ("done", "b")
+        assert told == ["b", "b", "ready"]
+        assert len(await events_of(second, "t", Handoff)) == 1
 
 
 async def test_an_agent_is_activated_once_for_a_run(scripted: Scripted) -> None:

@@ -182,14 +182,22 @@ async def switch_agent(act: Activation, move: SwitchAgent) -> None:
         return
     act.give_up(act.view.tickets.values())  # Of a backend, which isn't told any more.
     await act.phase("deactivate", [h for h in old.hooks["deactivate"] if h.plugin not in new.configs], Step)
-    act.set_run(agent_id=move.agent_id, next_agent=None, handoffs=run.handoffs + 1)
-    act.use_agent(act.view.run)
-    act.log(Handoff(act.identity, 0, now, run.agent_id, move.agent_id))
+    act.use_agent(replace(run, agent_id=move.agent_id))
+    try:
+        # Before it is written down: else whoever goes on after a crash would take them for told.
+        await act.phase("activate", [h for h in new.hooks["activate"] if h.plugin not in old.configs], Step)
+    finally:
+        wanted = act.view.run.next_agent
+        act.set_run(
+            agent_id=move.agent_id,
+            next_agent=None if wanted == move.agent_id else wanted,
+            handoffs=run.handoffs + 1,
+        )
+        act.log(Handoff(act.identity, 0, now, run.agent_id, move.agent_id))
     shows = new.agent.limits.history
     if shows != old.agent.limits.history:
         await act.flush()
         act.history = await history_of(act.env.store, run.thread_id, shows, act.state.snapshot()[Folded])
-    await act.phase("activate", [h for h in new.hooks["activate"] if h.plugin not in old.configs], Step)
 
 
 async def suspend(act: Activation, move: SuspendRun) -> None:
