@@ -240,6 +240,26 @@ async def test_an_agent_is_activated_once_for_a_run(scripted: Scripted) -> None:
     assert len(log) == 2
 
 
+async def test_an_agent_is_activated_once_for_a_run_that_is_paused_before_its_first_step(
+    scripted: Scripted,
+) -> None:
+    log, hold = list[str](), Hold()
+
+    class Waits(Plugin):
+        async def run_start(self, ctx: Step) -> None:
+            await hold.here()
+
+    async with Runtime([Agent("a", model=scripted("done"), plugins=[Left(log), Waits()])]) as runtime:
+        handle = await runtime.start("a", "go", thread="t")
+        await soon(hold.reached.wait())
+        await soon(runtime.pause(handle.run_id))
+        hold.released.set()
+        assert (await soon(handle.result())).status == "waiting"
+        await soon(runtime.unpause(handle.run_id))
+        assert (await soon(handle.result())).text == "done"
+    assert log == ["Left on, a, calm"]
+
+
 async def test_run_state_goes_over_to_the_other_agent(scripted: Scripted) -> None:
     @tool
     async def upset(ctx: ToolContext) -> str:

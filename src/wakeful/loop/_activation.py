@@ -344,8 +344,9 @@ class Activation(Committer):
             self.set_run(ending=Failed(type(error).__name__, clean_text(explain(error).partition(": ")[2])))
 
     async def _begin(self) -> None:
-        if hooks := [h for h in self.agent.hooks["activate"] if not self.view.run.steps]:
-            await self.phase("activate", hooks, Step)
+        run = self.view.run
+        if not run.steps and run.needs is None:  # One that was paused before its first step has begun, too.
+            await self.phase("activate", self.agent.hooks["activate"], Step)
         await self.phase("run_start", self.agent.hooks["run_start"], Step)
 
     # -- the inbox and the agent ------------------------------------------------------------------------------
