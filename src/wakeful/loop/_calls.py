@@ -113,11 +113,15 @@ async def _gate(act: Activation, call: Call, tool: Tool, arguments: dict[str, An
             if _RANK[type(answer)] > _RANK[type(found)]:
                 found, asked_by = answer, hook.plugin
         act.now = act.clock.now()
-    if _RANK[type(found)] < _RANK[Suspend]:
-        if isinstance(tool, ClientTool):
+    if isinstance(tool, ClientTool):
+        if found is None:
             found, asked_by = Suspend(f"{call.name} runs in the client", None, ("result",)), "client"
-        elif _needs_approval(tool, arguments) and not _approved(call, "approval"):
-            found, asked_by = Suspend(f"May {call.name} run?"), "approval"
+    elif (
+        _RANK[type(found)] < _RANK[Suspend]
+        and _needs_approval(tool, arguments)
+        and not _approved(call, "approval")
+    ):
+        found, asked_by = Suspend(f"May {call.name} run?"), "approval"
     return found, asked_by
 
 
