@@ -269,8 +269,9 @@ async def _leave(
     act: Activation, status: Literal["waiting", "done"], termination: Termination | None, waiting: Waiting | None
 ) -> None:
     """End the activation, unless something came in that changes what to do."""
+    view, draft, ending = act.view, act.draft, act.view.run.ending
     if act.run_end_due and not (act.still or act.quiet("run_end")):
-        hooks, seen, ending = act.agent.hooks["run_end"], act.inbox_head, act.view.run.ending
+        hooks, seen = act.agent.hooks["run_end"], act.inbox_head
         try:
             await act.phase("run_end", hooks, RunEnd, lambda c: _ending(c, status, termination, waiting))
         except WakefulError as error:
@@ -283,11 +284,10 @@ async def _leave(
             return  # What came in meanwhile is for this run: it doesn't end yet.
         if waiting is not None and waiting.reason == "manual_pause" and not act.view.run.paused:
             return
-        if waiting is not None and act.view.run.ending is not ending:
-            return  # A hook ended the run, which waits for nothing then.
-    view, draft = act.view, act.draft
     if draft.notices:
         await act.flush()  # So that one which fails is noted while the log is still open.
+    if waiting is not None and (view.run.cancel is not None or view.run.ending is not ending):
+        return  # It was told to stop, or a hook ended it: then it waits for nothing.
     before, tasks, more, now = view.run, view.tasks, draft.more, act.now
     if status == "done" and termination is not None:
         outcome = Outcome(termination, act.output)
@@ -306,7 +306,9 @@ async def _leave(
         draft.log.remove(finish)
         draft.go_back(more)
         view.tasks = tasks
-        act.put_run(before)
+        # What it was told while that was being written counts.
+        told = view.run
+        act.put_run(replace(before, cancel=told.cancel, leaves_tasks=told.leaves_tasks, paused=told.paused))
         if not isinstance(error, InboxMoved):
             raise
         await act.catch_up()
