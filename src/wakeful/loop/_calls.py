@@ -171,7 +171,8 @@ def _intercept(
             act.change(suspended(call, act.identity, now, message=text, asked_by=asked_by, terms=terms))
         case Supply(value):
             try:
-                _finish(act, call, reply_of(value, call.id, call.name), "ok")
+                limit = act.agent.tools[call.name].max_result_bytes
+                _finish(act, call, reply_of(value, call.id, call.name, limit), "ok")
             except ToolError as error:
                 raise HookFailed(f"the gate of plugin {asked_by!r} supplied a bad result: {error}") from error
         case Block(reason, ends_run):
