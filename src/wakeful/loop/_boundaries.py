@@ -282,12 +282,13 @@ async def _leave(
             raise
         if act.inbox_head != seen and isinstance(next_move(act.view, act.rules, act.now), Take):
             return  # What came in meanwhile is for this run: it doesn't end yet.
-        if waiting is not None and waiting.reason == "manual_pause" and not act.view.run.paused:
-            return
     if draft.notices:
         await act.flush()  # So that one which fails is noted while the log is still open.
-    if waiting is not None and (view.run.cancel is not None or view.run.ending is not ending):
-        return  # It was told to stop, or a hook ended it: then it waits for nothing.
+    if waiting is not None:
+        if view.run.cancel is not None or view.run.ending is not ending:
+            return  # It was told to stop, or a hook ended it: then it waits for nothing.
+        if waiting.reason == "manual_pause" and not view.run.paused:
+            return
     before, tasks, more, now = view.run, view.tasks, draft.more, act.now
     if status == "done" and termination is not None:
         outcome = Outcome(termination, act.output)
