@@ -124,7 +124,7 @@ class Runtime(Running):
         bus: Bus | str | None = None,
         capacity: Capacity | None = None,
     ) -> None:
-        if not isinstance(cast(Any, cancel_grace), int | float) or cancel_grace < 0:
+        if not isinstance(cast(Any, cancel_grace), int | float) or not cancel_grace >= 0:
             raise ConfigurationError(f"cancel_grace is in seconds and not negative, not {cancel_grace!r:.80}")
         options_of(
             tools=tools,

@@ -47,6 +47,20 @@ async def test_progress_is_shown_in_tens_and_output_in_lines(scripted) -> None:
     assert lines[-5:] == ["  copy 90%", "  copy … nearly", "  copy │ copied", "← copy: two lines", "Done."]
 
 
+async def test_a_call_is_numbered_by_those_that_are_open_and_not_by_those_that_it_supersedes(scripted) -> None:
+    @tool(approval=True)
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    screen, agent = Screen(), Agent("a", model=scripted([call("pay"), call("pay")], call("pay")), tools=[pay])
+    async with Runtime([agent]) as runtime:
+        for prompt in ("Both", "No, one"):
+            async for event in runtime.stream(agent, prompt, thread="t"):
+                screen.renderer.show(event)
+    assert screen.out.getvalue().splitlines() == ["→ pay()", "→ pay#2()", "→ pay()"]
+
+
 async def test_a_line_about_a_tool_fits_the_terminal(scripted) -> None:
     agent = Agent("a", model=scripted(call("nothing", text="x" * 200), "y" * 100))
     lines = await Screen(force_terminal=True, no_color=True).watch(agent)

@@ -8,7 +8,19 @@ from typing import Any
 import pytest
 
 from loop.helpers import Scripted, Spy, assert_settled, replies_on, reply_text, soon, spying
-from wakeful import Agent, Decision, Delegate, Runtime, ScriptedModel, ToolContext, call, tool
+from wakeful import (
+    Agent,
+    Decision,
+    Delegate,
+    GateAnswer,
+    GateTool,
+    Plugin,
+    Runtime,
+    ScriptedModel,
+    ToolContext,
+    call,
+    tool,
+)
 from wakeful.errors import UnknownTicket
 from wakeful.types.runs import Cancelled, NaturalEnd
 
@@ -48,6 +60,26 @@ async def test_a_child_is_answered_at_the_root_after_a_restart(
     await assert_settled(second, "t")
     await assert_settled(second, ticket.thread_id)
     await second.close()
+
+
+@pytest.mark.parametrize("how", HOW, ids=["ephemeral", "durable"])
+async def test_a_gate_asks_while_a_child_before_its_call_waits(
+    how: Delegate, place: Place, scripted: Scripted
+) -> None:
+    class FourEyes(Plugin):
+        async def gate_tool(self, ctx: GateTool) -> GateAnswer:
+            return ctx.suspend("Sure?") if ctx.call.name == "delete" else None
+
+    spy = Spy()
+    model, tools = scripted([ask(), call("delete")], "done"), [spying(spy, "delete")]
+    parent = Agent("parent", model=model, tools=tools, delegates=[how], plugins=[FourEyes()])
+    child = Agent("child", model=scripted(call("pay"), "paid"), tools=[spying(spy, "pay", approval=True)])
+    async with family(parent, child, store=place()) as runtime:
+        result = await soon(runtime.run("parent", "go", thread="t"))
+        assert {ticket.tool for ticket in result.tickets} == {"delete", "pay"}
+        result = await soon(runtime.resume(result.run_id, *[ticket.approve() for ticket in result.tickets]))
+        assert (result.text, sorted(spy.ran)) == ("done", ["delete", "pay"])
+        await assert_settled(runtime, "t")
 
 
 @pytest.mark.parametrize("how", HOW, ids=["ephemeral", "durable"])

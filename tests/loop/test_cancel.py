@@ -4,14 +4,34 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from wakeful import Agent, FunctionModel, Limits, ModelRequest, Plugin, Runtime, Step, ToolContext, call, tool
+from wakeful import (
+    Agent,
+    Delegate,
+    FunctionModel,
+    Limits,
+    MemoryStore,
+    ModelRequest,
+    Plugin,
+    RunEnd,
+    RunRecord,
+    Runtime,
+    SqliteStore,
+    Step,
+    ToolContext,
+    call,
+    tool,
+)
 from wakeful.errors import UnknownRun
 from wakeful.models import CallChunk, Chunk, ReasoningChunk, StopChunk, TextChunk
+from wakeful.stores import Commit, Committed, InboxItem
+from wakeful.stores._threads import settled
 from wakeful.types.events import InferenceComplete, RunFinish, StepEnd, StepStart
+from wakeful.types.ids import new_id
 from wakeful.types.runs import Cancelled, Failed
 
 from .helpers import (
@@ -199,6 +219,99 @@ async def test_while_it_waits_on_tickets(scripted: Scripted) -> None:
     assert spy.ran == ["act"]
     assert [f.status for f in await events_of(runtime, "t", RunFinish)] == ["waiting", "done"]
     await goes_on(runtime)
+
+
+class Held(SqliteStore):
+    """A store on whose way to the disk the commit that leaves a thread waits for the test, once."""
+
+    hold: Hold
+
+    async def commit(self, commit: Commit) -> Committed:
+        if commit.release and commit.runs and not self.hold.times:
+            return await settled(asyncio.ensure_future(self._late(commit)))
+        return await super().commit(commit)
+
+    async def _late(self, commit: Commit) -> Committed:
+        await self.hold.here()
+        return await super().commit(commit)
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> Held:
+    store = Held(tmp_path / "app.db")
+    store.hold = Hold()
+    return store
+
+
+async def test_while_it_is_written_that_it_waits(scripted: Scripted, held: Held) -> None:
+    tools = [spying(Spy(), "ask", approval=True)]
+    async with Runtime([Agent("agent", model=scripted(call("ask")), tools=tools)], store=held) as runtime:
+        handle = await runtime.start("agent", "go", thread="t")
+        await soon(held.hold.reached.wait())
+        cancelled = asyncio.create_task(handle.cancel("enough"))
+        await until(lambda: runtime._dispatch.active["t"].view.run.cancel)
+        held.hold.released.set()
+        assert await soon(cancelled) is True
+        await assert_cancelled(runtime, "t", "enough")
+
+
+async def test_by_an_item_that_comes_while_it_is_written_that_it_waits(scripted: Scripted, held: Held) -> None:
+    tools = [spying(Spy(), "ask", approval=True)]
+    async with Runtime([Agent("agent", model=scripted(call("ask")), tools=tools)], store=held) as runtime:
+        handle = await runtime.start("agent", "go", thread="t")
+        await soon(held.hold.reached.wait())
+        item = InboxItem(id=new_id(), thread_id="t", kind="cancel", run_id=handle.run_id, reason="enough")
+        await soon(runtime._dispatch.deliver(item))
+        held.hold.released.set()
+        assert (await soon(handle.result())).termination == Cancelled("enough")
+        await assert_cancelled(runtime, "t", "enough")
+
+
+async def test_by_an_item_that_is_found_when_its_end_is_told_to_plugins(scripted: Scripted) -> None:
+    @tool
+    async def tell(ctx: ToolContext) -> str:
+        """Have another process put it into the inbox."""
+        item = InboxItem(id=new_id(), thread_id="t", kind="cancel", run_id=ctx.run.run_id, reason="enough")
+        await store.commit(Commit("t", inbox=[item]))
+        return "told"
+
+    class Ends(Plugin):
+        async def run_end(self, ctx: RunEnd) -> None:
+            seen.append(ctx.status)
+
+    seen: list[str] = []
+    store, model = MemoryStore(), scripted([call("ask"), call("tell")])
+    tools = [spying(Spy(), "ask", approval=True), tell]
+    runtime = Runtime([Agent("agent", model=model, tools=tools, plugins=[Ends()])], store=store)
+    result = await soon(runtime.run("agent", "go", thread="t"))
+    assert (result.termination, seen) == (Cancelled("enough"), ["waiting", "done"])
+    await assert_cancelled(runtime, "t", "enough")
+
+
+async def test_while_it_is_read_what_its_tree_has_used(scripted: Scripted) -> None:
+    class Counted(MemoryStore):
+        async def runs(self, *, root_run_id: str | None = None, **how: Any) -> list[RunRecord]:
+            act = runtime._dispatch.active.get("t")
+            if act is not None and act.task is asyncio.current_task() and not hold.times:
+                await hold.here()
+            return await super().runs(root_run_id=root_run_id, **how)
+
+    hold = Hold()
+    agents = [
+        Agent(
+            "agent",
+            model=scripted(call("agent_run_child", prompt="do it")),
+            delegates=[Delegate("child", durable=True)],
+        ),
+        Agent("child", model=scripted(call("ask"), "done"), tools=[spying(Spy(), "ask", approval=True)]),
+    ]
+    async with Runtime(agents, store=Counted()) as runtime:
+        result = await soon(runtime.run("agent", "go", thread="t"))
+        answered = asyncio.create_task(runtime.resume(result.run_id, result.tickets[0].approve()))
+        await soon(hold.reached.wait())
+        assert await soon(runtime.cancel(result.run_id, "enough")) is True
+        assert (await soon(answered)).termination == Cancelled("enough")
+        await assert_cancelled(runtime, "t", "enough")
 
 
 async def test_twice_at_once_and_once_more_afterwards() -> None:

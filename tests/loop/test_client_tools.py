@@ -123,3 +123,14 @@ async def test_a_gate_may_ask_about_a_client_tool_and_arguments_may_be_edited(sc
     result = await runtime.resume(result.run_id, result.tickets[0].answer("Rome"))
     assert result.status == "done"
     await assert_settled(runtime, "t")
+
+
+async def test_a_gate_may_supply_what_a_client_tool_would_find(scripted: Scripted) -> None:
+    class Knows(Plugin):
+        async def gate_tool(self, ctx: GateTool) -> GateAnswer:
+            return ctx.supply("Rome")
+
+    runtime = Runtime([Agent("agent", model=scripted(call("locate"), "done"), tools=[LOCATE], plugins=[Knows()])])
+    result = await runtime.run("agent", "go", thread="t")
+    assert (result.status, result.tickets) == ("done", ())
+    assert [reply_text(reply) for reply in await replies_on(runtime, "t")] == ["Rome"]

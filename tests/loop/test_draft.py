@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from wakeful.loop._draft import Draft
-from wakeful.state import KeyRegistry, State
-from wakeful.types.events import StepEnd, StepStart
+from wakeful.state import KeyRegistry, State, StateKey
+from wakeful.types.events import StateDelta, StepEnd, StepStart
 from wakeful.types.messages import user_message
 
 from .views import ME, NOW, ledger, record
@@ -65,3 +65,14 @@ def test_a_run_that_is_only_superseded_is_put_back_once() -> None:
     refused = draft.commit(NOW)
     draft.put_back(refused)
     assert draft.commit(NOW) == refused
+
+
+def test_what_was_refused_shows_state_as_it_is_when_it_is_made_again() -> None:
+    class Count(StateKey[int, int]):
+        name = "count"
+
+    draft = Draft(ME, State(KeyRegistry([Count])))
+    draft.state.apply([(Count, 1)])
+    draft.put_back(draft.commit(NOW))
+    draft.state.apply([(Count, 2)])
+    assert list(draft.commit(NOW).log) == [StateDelta(ME, 0, NOW, {"count": 2})]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from wakeful import (
@@ -21,7 +23,17 @@ from wakeful import (
 from wakeful.types.events import Handoff, RunFinish, StepStart
 from wakeful.types.runs import Failed, NaturalEnd, Stopped
 
-from .helpers import Scripted, Spy, assert_settled, events_of, replies_on, reply_text, soon, spying
+from .helpers import (
+    Hold,
+    Scripted,
+    Spy,
+    assert_settled,
+    events_of,
+    replies_on,
+    reply_text,
+    soon,
+    spying,
+)
 
 
 async def test_the_other_agent_answers_with_its_own_model_tools_and_instructions(scripted: Scripted) -> None:
@@ -115,6 +127,23 @@ async def test_the_agent_that_took_over_goes_on_after_a_suspension(scripted: Scr
     assert (result.text, spy.ran) == ("from b", ["ask"])
 
 
+@pytest.mark.parametrize(("shows", "shown"), [((2, None), 7), ((None, 2), 3)])
+async def test_the_agent_that_took_over_is_shown_as_much_of_the_conversation_as_its_limit_says(
+    scripted: Scripted, shows: tuple[int | None, int | None], shown: int
+) -> None:
+    first, second = [Limits(history=limit) for limit in shows]
+    model = scripted("from b")
+    agents = [
+        Agent("a", model=scripted("hello", "again", call("handoff_to_b")), handoffs=["b"], limits=first),
+        Agent("b", model=model, limits=second),
+    ]
+    async with Runtime(agents) as runtime:
+        for prompt in ("hi", "hi again", "go"):
+            await runtime.run("a", prompt, thread="t")
+        (request,) = model.requests
+        assert list(request.messages) == (await runtime.messages("t"))[-shown - 1 : -1]
+
+
 class Mood(StateKey[str, str]):
     """A mood of the run."""
 
@@ -168,6 +197,38 @@ async def test_plugins_go_and_come_and_those_of_both_stay(scripted: Scripted) ->
     ]
 
 
+async def test_plugins_are_told_again_whose_process_ended_while_they_were_told(
+    scripted: Scripted, tmp_path: Path
+) -> None:
+    hold, told = Hold(), list[str]()
+
+    class Desk(Plugin):
+        keys = (Mood,)
+
+        async def activate(self, ctx: Step) -> None:
+            told.append(ctx.run.agent_id)
+            await hold.here()
+            ctx.update(Mood, "ready")
+
+        async def step_start(self, ctx: Step) -> None:
+            told.append(ctx.state[Mood])
+
+    agents = [
+        Agent("a", model=scripted(call("handoff_to_b")), handoffs=["b"]),
+        Agent("b", model=scripted("done"), plugins=[Desk()]),
+    ]
+    first = Runtime(agents, store=tmp_path / "app.db")
+    handle = await first.start("a", "go", thread="t")
+    await soon(hold.reached.wait())
+    await soon(first.close(grace=0))
+    hold.released.set()
+    async with Runtime(agents, store=tmp_path / "app.db") as second:
+        result = await soon(second.wait(handle.run_id))
+        assert (result.text, result.agent_id) == ("done", "b")
+        assert told == ["b", "b", "ready"]
+        assert len(await events_of(second, "t", Handoff)) == 1
+
+
 async def test_an_agent_is_activated_once_for_a_run(scripted: Scripted) -> None:
     log: list[str] = []
     tools = [spying(Spy(), "ask", approval=True)]
@@ -177,6 +238,26 @@ async def test_an_agent_is_activated_once_for_a_run(scripted: Scripted) -> None:
     assert len(log) == 1
     await runtime.run("a", "go", thread="t")
     assert len(log) == 2
+
+
+async def test_an_agent_is_activated_once_for_a_run_that_is_paused_before_its_first_step(
+    scripted: Scripted,
+) -> None:
+    log, hold = list[str](), Hold()
+
+    class Waits(Plugin):
+        async def run_start(self, ctx: Step) -> None:
+            await hold.here()
+
+    async with Runtime([Agent("a", model=scripted("done"), plugins=[Left(log), Waits()])]) as runtime:
+        handle = await runtime.start("a", "go", thread="t")
+        await soon(hold.reached.wait())
+        await soon(runtime.pause(handle.run_id))
+        hold.released.set()
+        assert (await soon(handle.result())).status == "waiting"
+        await soon(runtime.unpause(handle.run_id))
+        assert (await soon(handle.result())).text == "done"
+    assert log == ["Left on, a, calm"]
 
 
 async def test_run_state_goes_over_to_the_other_agent(scripted: Scripted) -> None:

@@ -287,6 +287,14 @@ async def test_an_empty_answer_is_an_end_and_leaves_no_empty_message(
     await assert_settled(runtime, "t")
 
 
+async def test_the_last_answer_is_the_same_for_who_awaits_the_run_and_who_asks_later(scripted: Scripted) -> None:
+    turns = [streamed(TextChunk("I look."), CallChunk("act", {})), streamed(StopChunk("end_turn"))]
+    runtime = Runtime([Agent("agent", model=scripted(*turns), tools=[spying(Spy(), "act")])])
+    result = await run(runtime)
+    assert result.text == "I look."
+    assert await runtime.wait(result.run_id) == result
+
+
 async def test_lone_surrogates_become_the_replacement_character(scripted: Scripted) -> None:
     turn = streamed(ReasoningChunk("\udc00 hm"), TextChunk("a\ud800b "), TextChunk("\ud83d"), TextChunk("\ude00"))
     runtime = Runtime([Agent("agent", model=scripted(turn))])

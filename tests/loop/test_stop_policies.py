@@ -205,6 +205,7 @@ async def test_a_policy_that_fires_on_an_answer_without_calls_is_too_late(script
         (TokenBudget(0), "token_budget: 0 is too small"),
         (CostBudget(-1), "cost_budget: -1 is too small"),
         (WallTime(0), "wall_time: 0 is too small"),
+        (WallTime(float("nan")), "wall_time: nan is no number"),
         (ConsecutiveErrors(0), "consecutive_errors: 0 is too small"),
     ],
 )

@@ -194,6 +194,35 @@ async def test_an_action_that_fails_is_put_aside_with_what_it_wrote_undone(scrip
     await assert_settled(runtime, "t")
 
 
+async def test_however_many_actions_fail_the_run_goes_on(scripted: Scripted) -> None:
+    works = Works()
+
+    def many(ctx: Any) -> None:
+        for number in range(5):
+            ctx.schedule("fail", f"{number}" * 30_000, phase="step_start")
+
+    runtime = Runtime([Agent("agent", model=scripted("ok"), plugins=[works, at("run_start", 0, many)])])
+    result = await runtime.run("agent", "go", thread="t")
+    assert result.termination == NaturalEnd()
+    assert [name for name, _ in works.failed] == ["fail"]
+    assert "4444" in works.failed[0][1]
+    assert len(await events_of(runtime, "t", ErrorRaised)) == 5
+
+
+async def test_an_action_that_fails_with_half_a_character_is_put_aside_like_others(scripted: Scripted) -> None:
+    works = Works()
+
+    class Half(Plugin):
+        @action("half")
+        async def half(self, payload: Any, ctx: HookContext) -> None:
+            raise RuntimeError("\ud83d")
+
+    hook = at("run_start", 0, lambda ctx: ctx.schedule("half", None, phase="step_start"))
+    runtime = Runtime([Agent("agent", model=scripted("ok"), plugins=[works, Half(), hook])])
+    assert (await runtime.run("agent", "go", thread="t")).termination == NaturalEnd()
+    assert works.failed == [("half", "RuntimeError: \ufffd")]
+
+
 async def test_an_action_whose_reducer_raises_is_put_aside_too(scripted: Scripted) -> None:
     works = Works()
     runtime = Runtime(

@@ -196,6 +196,21 @@ async def test_a_phase_is_committed_before_the_next_of_the_users_code_runs(scrip
     assert [e.changes for e in await events_of(runtime, "t", StateDelta)] == [{"word": "written"}]
 
 
+async def test_the_last_event_of_an_activation_is_its_end_also_if_a_hook_of_run_end_writes(
+    scripted: Scripted,
+) -> None:
+    class Writer(Plugin):
+        keys = (Word,)
+
+        async def run_end(self, ctx: RunEnd) -> None:
+            ctx.update(Word, "over")
+
+    runtime = Runtime([Agent("agent", model=scripted("ok"), plugins=[Writer()])])
+    seen = [event.type async for event in runtime.stream("agent", "go", thread="t")]
+    assert seen[-2:] == ["state_delta", "run_finish"]
+    assert await runtime.state("t") == {"word": "over"}
+
+
 @pytest.mark.parametrize(
     ("phase", "ran", "text"),
     [
@@ -271,6 +286,23 @@ async def test_a_run_end_hook_hears_what_the_run_waits_for(scripted: Scripted) -
     assert first[2].tickets == (result.tickets[0].id,)
     await runtime.resume(result.run_id, result.tickets[0].approve())
     assert seen[1] == ("done", NaturalEnd(), None)
+
+
+async def test_a_run_that_a_run_end_hook_ends_does_not_wait(scripted: Scripted) -> None:
+    seen: list[str] = []
+
+    class Impatient(Plugin):
+        async def run_end(self, ctx: RunEnd) -> None:
+            seen.append(ctx.status)
+            ctx.end_run("nobody is there to answer")
+
+    spy = Spy()
+    agent = Agent("agent", scripted(call("ask")), tools=[spying(spy, "ask", approval=True)], plugins=[Impatient()])
+    runtime = Runtime([agent])
+    result = await runtime.run("agent", "go", thread="t")
+    assert result.termination == BehaviourRequested("nobody is there to answer")
+    assert (seen, spy.ran) == (["waiting", "done"], [])
+    await assert_settled(runtime, "t")
 
 
 async def test_hooks_run_again_for_a_model_call_that_is_tried_again(scripted: Scripted) -> None:

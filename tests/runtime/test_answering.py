@@ -33,6 +33,7 @@ from wakeful import (
 from wakeful.dispatch import leave_decision
 from wakeful.errors import InvalidDecision, TicketClosed, UnknownTicket
 from wakeful.types.events import TicketReassigned, ToolCallSuspended
+from wakeful.types.runs import Cancelled
 
 ANN, BOB = Principal("ann"), Principal("bob")
 Make = Callable[..., Runtime]
@@ -200,6 +201,38 @@ async def test_an_answer_to_a_cancelled_or_superseded_ticket_says_what_became_of
             with pytest.raises(TicketClosed):
                 await runtime.reassign(ticket.id, "bob")
     assert spy.ran == []
+
+
+async def test_an_answer_to_a_run_that_is_being_cancelled_is_left_to_nobody(make: Make, spy: Spy) -> None:
+    working, stopping, stopped = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def work() -> None:
+        """Take some time to stop."""
+        try:
+            working.set()
+            await asyncio.Event().wait()
+        finally:
+            stopping.set()
+            await stopped.wait()
+
+    model = ScriptedModel([[call("work"), call("act")]])
+    async with make(work, approved(spy), model=model) as runtime:
+        handle = await runtime.start("agent", "go", thread="t")
+        await soon(working.wait())
+        (ticket,) = await runtime.tickets(handle.run_id)
+        cancelled = asyncio.create_task(handle.cancel())
+        await soon(stopping.wait())
+        answered = asyncio.create_task(runtime.resume(handle.run_id, ticket.approve()))
+        store = runtime._env.store
+        while not (stored := await store.load("t")) or not stored.inbox:
+            await asyncio.sleep(0)
+        stopped.set()
+        assert await soon(cancelled)
+        assert (await soon(answered)).termination == Cancelled("cancelled by request")
+        assert (await store.ticket(ticket.id)).status == "cancelled"
+        assert (await store.load("t")).inbox == ()
+        assert spy.ran == []
 
 
 async def test_another_tenants_ticket_is_unknown(make: Make, spy: Spy) -> None:

@@ -58,6 +58,7 @@ def test_a_runtime_says_what_its_agents_must_be(agents: Any) -> None:
         {"store": "~/app.db"},
         {"cancel_grace": "x"},
         {"cancel_grace": -1},
+        {"cancel_grace": float("nan")},
         {"facts": [1]},
         {"facts": {"m": 1}},
         {"rate_limits": RateLimit(requests_per_minute=1)},

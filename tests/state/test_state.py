@@ -364,6 +364,12 @@ async def test_a_run_with_a_bad_seed_does_not_begin(scripted: Any, state: Any, e
         assert await runtime.messages("t1") == []
 
 
+async def test_what_a_key_in_memory_begins_with_is_json_and_the_error_says_what_else_to_do(scripted: Any) -> None:
+    async with Runtime([Agent("a", model=scripted())], keys=KEYS) as runtime:
+        with pytest.raises(StateError, match=r"'cache': object can't be stored .*; .* set it in run_start"):
+            await runtime.run("a", "go", thread="t1", state={Cache: object()})
+
+
 async def test_the_later_of_two_hooks_that_write_one_exclusive_key_sees_what_the_first_wrote(
     scripted: Any,
 ) -> None:

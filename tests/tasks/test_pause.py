@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from loop.helpers import Hold, Scripted, Spy, assert_settled, holding, soon, spying
-from wakeful import Agent, Runtime, ScriptedModel, call
+from wakeful import Agent, MemoryStore, Plugin, RunEnd, Runtime, ScriptedModel, call, notice
 from wakeful.errors import UnknownRun
+from wakeful.stores import Commit, InboxItem
+from wakeful.types.ids import new_id
 from wakeful.types.runs import Cancelled
 
 from .conftest import Place
@@ -91,6 +93,27 @@ async def test_who_changes_their_mind_in_time_pauses_nothing(place: Place, scrip
         await soon(hold.reached.wait())
         await runtime.pause(handle.run_id)
         await runtime.unpause(handle.run_id)
+        hold.released.set()
+        assert (await soon(handle.result())).text == "done"
+
+
+async def test_a_run_goes_on_that_finds_so_when_it_is_about_to_stand_still(scripted: Scripted) -> None:
+    class Told(Plugin):
+        async def run_end(self, ctx: RunEnd) -> None:
+            if ctx.status == "waiting":  # Another process lets it go on in this very moment.
+                item = InboxItem(id=new_id(), thread_id="t", kind="unpause", run_id=ctx.run.run_id)
+                await store.commit(Commit("t", inbox=[item]))
+                ctx.notify("waits")
+
+        @notice("waits")
+        async def waits(self, payload: None) -> None: ...
+
+    hold, store = Hold(), MemoryStore()
+    agent = Agent("agent", model=scripted(call("wait"), "done"), tools=[holding(hold)], plugins=[Told()])
+    async with Runtime([agent], store=store) as runtime:
+        handle = await runtime.start("agent", "go", thread="t")
+        await soon(hold.reached.wait())
+        await runtime.pause(handle.run_id)
         hold.released.set()
         assert (await soon(handle.result())).text == "done"
 

@@ -54,6 +54,18 @@ def test_a_thread_that_ran_before_is_not_a_leak() -> None:
     thread.join()
 
 
+def test_the_loop_of_the_sync_calls_is_no_leak(scripted: Any) -> None:
+    @tool
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    leaks = Leaks()
+    runtime = Runtime([Agent("a", model=scripted(call("look"), "done"), tools=[look])])
+    assert runtime.run_sync("a", "go").text == "done"
+    leaks.check()
+
+
 async def test_all_leaks_are_listed() -> None:
     leaks = Leaks()
     tasks = [asyncio.create_task(for_ever(), name=f"straggler {n}") for n in range(2)]

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from wakeful import Agent, Runtime, ToolResult, call, tool
+from wakeful import Agent, GateAnswer, GateTool, Plugin, Runtime, ToolResult, call, tool
 from wakeful.errors import ToolError
 from wakeful.tools import MAX_RESULT_BYTES, error_reply, reply_of
 from wakeful.types import codec
@@ -341,6 +341,24 @@ async def broken() -> Any:
 async def raises() -> Any:
     """Fail with bytes that are no text."""
     raise ValueError("bad \udcff")
+
+
+async def test_what_a_person_or_a_gate_gives_as_a_result_keeps_to_the_tools_limit_too(scripted: Any) -> None:
+    @tool(max_result_bytes=1000, approval=lambda arguments: not arguments["known"])
+    def look(known: bool) -> str:
+        """Look."""
+        return "seen"
+
+    class Knows(Plugin):
+        async def gate_tool(self, ctx: GateTool) -> GateAnswer:
+            return ctx.supply("x" * 5000) if ctx.arguments["known"] else None
+
+    model = scripted([call("look", known=True), call("look", known=False)], "done")
+    async with Runtime([Agent("a", model=model, tools=[look], plugins=[Knows()])]) as runtime:
+        result = await runtime.run("a", "go", thread="t1")
+        await runtime.resume(result.run_id, result.tickets[0].result("y" * 5000))
+        replies = [message.reply for message in await runtime.messages("t1") if message.reply is not None]
+    assert max(size_of(reply) for reply in replies) <= 1000 + NOTE
 
 
 async def test_results_in_a_run_keep_to_the_tools_limit_and_errors_are_told(scripted: Any) -> None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from fnmatch import fnmatchcase
+from math import isnan
 from typing import Any, cast
 
 from ..clock import Clock
@@ -382,8 +383,9 @@ class Registry:
                 )
             lowest = 2 if isinstance(policy, LoopDetection) else 0
             first = getattr(policy, policy.__struct_fields__[0])
-            if isinstance(first, int | float) and (first <= 0 or first < lowest):
-                self._problems.append(f"{where}: stop policy {kind}: {first!r} is too small")
+            if isinstance(first, int | float) and not (first > 0 and first >= lowest):
+                wrong = "is no number" if isnan(first) else "is too small"
+                self._problems.append(f"{where}: stop policy {kind}: {first!r} {wrong}")
 
 
 def _tool_hint(entry: Any) -> str:

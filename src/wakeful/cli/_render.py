@@ -18,6 +18,7 @@ from ..types.events import (
     MessageAdded,
     ReasoningDelta,
     RunFinish,
+    RunStart,
     StreamReset,
     TextDelta,
     ToolCallDone,
@@ -54,6 +55,8 @@ class Renderer:
     def show(self, event: AnyEvent) -> None:
         """Print what there is to see of an event."""
         match event:
+            case RunStart(trigger="new") if not event.run.depth:
+                self._labels.clear()  # Calls that were open before are superseded.
             case TextDelta() if not event.run.depth:
                 self._streamed += event.delta
                 self._stream(event.delta)

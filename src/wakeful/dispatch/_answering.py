@@ -312,6 +312,8 @@ async def _cancel(dispatch: Dispatcher, run_id: str, reason: str, watch: Watch, 
         if act is not None and act.view.run.id == run_id:
             act.cancel(reason, leave_tasks=leave_tasks)
             await act.ended()
+            if act.view.run.status != "done":
+                continue  # It was about to wait, and does so now: it is cancelled there.
             await until_quiet(dispatch, run)
             return True
         if stored.thread.claimed or act is not None or not dispatch.execute:

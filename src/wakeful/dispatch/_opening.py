@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ..bus import LocalBus
-from ..context import Folded, Mark, fold
+from ..context import Folded, Mark
 from ..errors import UnknownAgent
 from ..loop import (
     NOBODY,
@@ -19,6 +19,7 @@ from ..loop import (
     Tree,
     changes_since,
     detached_of,
+    history_of,
     inherit_tasks,
     rules_of,
     supersede,
@@ -44,27 +45,10 @@ class Opener:
         self._keys = env.registry.catalog.keys
 
     async def history(self, stored: ThreadView, agent_id: str) -> list[Message]:
-        """What the model will be shown of a thread: all of it, or its last turns where the agent has a limit; with
-        summaries in place of what they stand for."""
-        thread_id, limit = stored.thread.id, self.env.registry.resolve(agent_id).agent.limits.history
-        if limit is not None:
-            return fold(await self._last_turns(thread_id, limit))
-        if (kept := stored.state.get(Folded.name)) is not None:
-            mark = decode(kept, Mark)
-            found = await self.env.store.messages(thread_id, after=mark.last) if mark.last else []
-            if any(m.id == mark.message_id and m.covers == (1, mark.last) for m in found):
-                return fold(found)  # What the summary stands for needn't be read.
-        return fold(await self.env.store.messages(thread_id))
-
-    async def _last_turns(self, thread_id: str, limit: int) -> list[Message]:
-        wanted = limit
-        while True:
-            found = await self.env.store.messages(thread_id, newest=wanted)
-            turns = [place for place, m in enumerate(found) if m.role == "user" and m.covers is None]
-            whole = [place for place in turns if place >= len(found) - limit]
-            if whole or turns or len(found) < wanted:
-                return found[whole[0] if whole else turns[-1] if turns else 0 :]
-            wanted *= 2  # A turn is never cut: its beginning is further back.
+        """What an agent's model will be shown of a thread."""
+        kept, limits = stored.state.get(Folded.name), self.env.registry.resolve(agent_id).agent.limits
+        mark = Mark() if kept is None else decode(kept, Mark)
+        return await history_of(self.env.store, stored.thread.id, limits.history, mark)
 
     def new(
         self, new: NewRun, stored: ThreadView | None, history: list[Message], fence: Fence | None = None

@@ -5,6 +5,7 @@ from ._answer import Answer as Answer
 from ._checkpoints import Checkpoints as Checkpoints
 from ._environment import Environment as Environment
 from ._environment import rules_of as rules_of
+from ._history import history_of as history_of
 from ._ledger import check_value as check_value
 from ._ledger import match_decision as match_decision
 from ._ledger import reassigned as reassigned

@@ -184,10 +184,10 @@ class Activation(Committer):
             while not self.left:
                 if self.stopping is not None and await self._hand_over():
                     break
-                if self.view.tree.apart and self._judged():
-                    await self.env.children.measure(self)
-                move = next_move(self.view, self.rules, self.now)
                 try:
+                    if self.view.tree.apart and self._judged():
+                        await self.env.children.measure(self)
+                    move = next_move(self.view, self.rules, self.now)
                     if (performed := _PERFORM[type(move)](self, move)) is not None:
                         await performed
                 except BaseException as error:
@@ -237,11 +237,12 @@ class Activation(Committer):
         """What goes wrong in a move becomes the run's ending, and the loop goes on to close it."""
         if self.stopping == "now":
             raise error
-        if isinstance(error, StoreError) or self.draft.claim is not None:
+        cancelled = isinstance(error, asyncio.CancelledError)
+        if isinstance(error, StoreError) or (self.draft.claim is not None and not (cancelled and self._cancels)):
             # What can't be written can't be recorded as a failure either; and a run that isn't begun doesn't
-            # exist yet. The caller hears why.
+            # exist yet. The caller hears why, unless it is the run that was cancelled, and not the caller.
             raise error
-        if isinstance(error, asyncio.CancelledError):
+        if cancelled:
             self._take_cancellation()
             return
         if isinstance(error, GeneratorExit):
@@ -344,8 +345,9 @@ class Activation(Committer):
             self.set_run(ending=Failed(type(error).__name__, clean_text(explain(error).partition(": ")[2])))
 
     async def _begin(self) -> None:
-        if hooks := [h for h in self.agent.hooks["activate"] if not self.view.run.steps]:
-            await self.phase("activate", hooks, Step)
+        run = self.view.run
+        if not run.steps and run.needs is None:  # One that was paused before its first step has begun, too.
+            await self.phase("activate", self.agent.hooks["activate"], Step)
         await self.phase("run_start", self.agent.hooks["run_start"], Step)
 
     # -- the inbox and the agent ------------------------------------------------------------------------------

@@ -9,12 +9,14 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from ..agents import handoff_refusal
+from ..context import Folded
 from ..errors import Conflict, InboxMoved, WakefulError
 from ..plugins import RunEnd, Step
 from ..tools import default_decision, error_reply, escalated
 from ..types.events import Handoff, RunFinish, StepEnd
 from ..types.runs import NaturalEnd, Outcome, Stopped, Termination, Waiting, WaitReason
 from ._calls import hear_back, settle_arrivals
+from ._history import history_of
 from ._ledger import finished
 from ._moves import CLOSING, Take, next_move
 from ._needs import needs_of
@@ -180,10 +182,22 @@ async def switch_agent(act: Activation, move: SwitchAgent) -> None:
         return
     act.give_up(act.view.tickets.values())  # Of a backend, which isn't told any more.
     await act.phase("deactivate", [h for h in old.hooks["deactivate"] if h.plugin not in new.configs], Step)
-    act.set_run(agent_id=move.agent_id, next_agent=None, handoffs=run.handoffs + 1)
-    act.use_agent(act.view.run)
-    act.log(Handoff(act.identity, 0, now, run.agent_id, move.agent_id))
-    await act.phase("activate", [h for h in new.hooks["activate"] if h.plugin not in old.configs], Step)
+    act.use_agent(replace(run, agent_id=move.agent_id))
+    try:
+        # Before it is written down: else whoever goes on after a crash would take them for told.
+        await act.phase("activate", [h for h in new.hooks["activate"] if h.plugin not in old.configs], Step)
+    finally:
+        wanted = act.view.run.next_agent
+        act.set_run(
+            agent_id=move.agent_id,
+            next_agent=None if wanted == move.agent_id else wanted,
+            handoffs=run.handoffs + 1,
+        )
+        act.log(Handoff(act.identity, 0, now, run.agent_id, move.agent_id))
+    shows = new.agent.limits.history
+    if shows != old.agent.limits.history:
+        await act.flush()
+        act.history = await history_of(act.env.store, run.thread_id, shows, act.state.snapshot()[Folded])
 
 
 async def suspend(act: Activation, move: SuspendRun) -> None:
@@ -242,6 +256,10 @@ def _settle(act: Activation, termination: Termination) -> None:
         _close_step(act)
     if view.tickets:
         act.give_up(view.tickets.values())
+    if view.inbox:
+        for item in [item for item in view.inbox.values() if item.kind == "decision"]:
+            del view.inbox[item.id]  # It came too late: what it answers is given up.
+            act.take(item.id)
     if shape is not None and act.output is UNSET and type(termination) is NaturalEnd:
         # An activation before this one judged the answer.
         act.output = output_of(view.answer, shape) if view.answer else UNSET
@@ -251,6 +269,7 @@ async def _leave(
     act: Activation, status: Literal["waiting", "done"], termination: Termination | None, waiting: Waiting | None
 ) -> None:
     """End the activation, unless something came in that changes what to do."""
+    view, draft, ending = act.view, act.draft, act.view.run.ending
     if act.run_end_due and not (act.still or act.quiet("run_end")):
         hooks, seen = act.agent.hooks["run_end"], act.inbox_head
         try:
@@ -263,11 +282,13 @@ async def _leave(
             raise
         if act.inbox_head != seen and isinstance(next_move(act.view, act.rules, act.now), Take):
             return  # What came in meanwhile is for this run: it doesn't end yet.
-        if waiting is not None and waiting.reason == "manual_pause" and not act.view.run.paused:
-            return
-    view, draft = act.view, act.draft
     if draft.notices:
         await act.flush()  # So that one which fails is noted while the log is still open.
+    if waiting is not None:
+        if view.run.cancel is not None or view.run.ending is not ending:
+            return  # It was told to stop, or a hook ended it: then it waits for nothing.
+        if waiting.reason == "manual_pause" and not view.run.paused:
+            return
     before, tasks, more, now = view.run, view.tasks, draft.more, act.now
     if status == "done" and termination is not None:
         outcome = Outcome(termination, act.output)
@@ -286,7 +307,9 @@ async def _leave(
         draft.log.remove(finish)
         draft.go_back(more)
         view.tasks = tasks
-        act.put_run(before)
+        # What it was told while that was being written counts.
+        told = view.run
+        act.put_run(replace(before, cancel=told.cancel, leaves_tasks=told.leaves_tasks, paused=told.paused))
         if not isinstance(error, InboxMoved):
             raise
         await act.catch_up()

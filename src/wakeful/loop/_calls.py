@@ -113,11 +113,15 @@ async def _gate(act: Activation, call: Call, tool: Tool, arguments: dict[str, An
             if _RANK[type(answer)] > _RANK[type(found)]:
                 found, asked_by = answer, hook.plugin
         act.now = act.clock.now()
-    if _RANK[type(found)] < _RANK[Suspend]:
-        if isinstance(tool, ClientTool):
+    if isinstance(tool, ClientTool):
+        if found is None:
             found, asked_by = Suspend(f"{call.name} runs in the client", None, ("result",)), "client"
-        elif _needs_approval(tool, arguments) and not _approved(call, "approval"):
-            found, asked_by = Suspend(f"May {call.name} run?"), "approval"
+    elif (
+        _RANK[type(found)] < _RANK[Suspend]
+        and _needs_approval(tool, arguments)
+        and not _approved(call, "approval")
+    ):
+        found, asked_by = Suspend(f"May {call.name} run?"), "approval"
     return found, asked_by
 
 
@@ -167,7 +171,8 @@ def _intercept(
             act.change(suspended(call, act.identity, now, message=text, asked_by=asked_by, terms=terms))
         case Supply(value):
             try:
-                _finish(act, call, reply_of(value, call.id, call.name), "ok")
+                limit = act.agent.tools[call.name].max_result_bytes
+                _finish(act, call, reply_of(value, call.id, call.name, limit), "ok")
             except ToolError as error:
                 raise HookFailed(f"the gate of plugin {asked_by!r} supplied a bad result: {error}") from error
         case Block(reason, ends_run):
@@ -214,6 +219,7 @@ async def _start(act: Activation, ready: list[Ready]) -> None:
         context = ToolContext(identity, row, snapshot, principal, epoch, services, tool)
         starting.append((row, tool, arguments, context))
     if not starting:
+        view.deferred = NOBODY  # None of them runs here: their gates have nothing to wait for.
         return
     try:
         await act.flush()

@@ -273,7 +273,7 @@ def _accept(act: Activation, asking: Asking, message: Message) -> None:
         answer_id = message.id
         log.append(message)
         act.history.append(message)
-    view.answer = message
+        view.answer = message
     run = view.run = draft.run = replace(
         run,
         stage="acting",

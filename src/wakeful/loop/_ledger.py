@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ..errors import InvalidDecision, TicketClosed, ToolError, UnknownTicket
 from ..stores import ThreadView
-from ..tools import Terms, Tool, error_reply, reply_of, value_fault
+from ..tools import MAX_RESULT_BYTES, Terms, Tool, error_reply, reply_of, value_fault
 from ..types.codec import encode
 from ..types.content import Text, ToolReply
 from ..types.events import (
@@ -122,8 +122,11 @@ def suspended(
     return Change(row, (ToolCallSuspended(run, 0, now, call.id, call.name, ticket),), ticket=ticket)
 
 
-def answered(call: Call, ticket: Ticket, decision: Decision, run: Identity, now: int) -> Change:
-    """A ticket is answered: the call goes on, or ends with the decision as its result or its refusal."""
+def answered(
+    call: Call, ticket: Ticket, decision: Decision, run: Identity, now: int, limit: int = MAX_RESULT_BYTES
+) -> Change:
+    """A ticket is answered: the call goes on, or ends with the decision as its result or its refusal. The model is
+    shown as much of a result as the `limit` says."""
     mode = decision.mode or ticket.accepts[0]
     decision = replace(decision, asked_by=ticket.asked_by, at=decision.at or now)
     done = replace(ticket, status="answered")
@@ -136,7 +139,7 @@ def answered(call: Call, ticket: Ticket, decision: Decision, run: Identity, now:
     elif decision.verdict == "deny":
         change = finished(row, _denied(call, decision), "blocked", run, now)
     elif mode == "result":
-        change = finished(row, reply_of(decision.value, call.id, call.name), "ok", run, now)
+        change = finished(row, reply_of(decision.value, call.id, call.name, limit), "ok", run, now)
     else:
         edited = decision.value if mode == "arguments" else row.edited
         change = Change(replace(row, state="requested", edited=edited), ())

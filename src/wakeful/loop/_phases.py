@@ -13,6 +13,7 @@ from ..agents import Hook
 from ..errors import HookFailed, WakefulError, explain
 from ..plugins import ActionQueue, Catalog, Handler, HookContext
 from ..state import AnyKey, Command, ScheduledAction, State, conflicts
+from ..types.content import clean_text
 
 __all__ = ["MAX_ACTION_ROUNDS", "run_actions", "run_hooks"]
 
@@ -128,5 +129,5 @@ async def _act(
 
 
 def _settled(command: Command, action: ScheduledAction, error: str) -> Command:
-    command.updates.append((ActionQueue, ("ran", replace(action, error=error))))
+    command.updates.append((ActionQueue, ("ran", replace(action, error=clean_text(error)))))
     return command

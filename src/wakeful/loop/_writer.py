@@ -12,6 +12,7 @@ from ..errors import explain
 from ..plugins import ActionQueue
 from ..state import Command, State
 from ..stores import InboxItem
+from ..tools import MAX_RESULT_BYTES
 from ..types.content import clean_text
 from ..types.events import ErrorRaised, Event
 from ..types.messages import Message, Producer, user_message
@@ -161,7 +162,9 @@ class Writer:
         if decision.verdict == "reassign":
             self.reassign(replace(ticket, assignee=decision.value), decision)
             return
-        change = answered(self.view.calls[ticket.call_id], ticket, decision, self.identity, self.now)
+        tool = self.agent.tools.get(ticket.tool)
+        limit = MAX_RESULT_BYTES if tool is None else tool.max_result_bytes
+        change = answered(self.view.calls[ticket.call_id], ticket, decision, self.identity, self.now, limit)
         self.draft.put_decision(change.call.decisions[-1])
         if change.call.state == "finished" and not self.quiet("after_tool"):
             change = replace(change, call=replace(change.call, hooks_due=True))

@@ -27,8 +27,12 @@ PHASES = (
 )
 
 
+# How many bytes of failed actions are kept: what is put aside must leave room for what waits.
+MAX_FAILED_BYTES = 64 * 1024
+
+
 class Queue(Struct, frozen=True, omit_defaults=True):
-    """Actions that wait for their phase, and those that failed."""
+    """Actions that wait for their phase, and those that failed last."""
 
     pending: tuple[ScheduledAction, ...] = ()
     failed: tuple[ScheduledAction, ...] = ()
@@ -46,8 +50,15 @@ class ActionQueue(StateKey[Queue, Any]):
         if isinstance(update, ScheduledAction):
             return Queue((*value.pending, update), value.failed)
         _, ran = update
-        failed = (*value.failed, ran) if ran.error else value.failed
+        failed = _newest((*value.failed, ran)) if ran.error else value.failed
         return Queue(tuple([a for a in value.pending if a.id != ran.id]), failed)
+
+
+def _newest(failed: tuple[ScheduledAction, ...]) -> tuple[ScheduledAction, ...]:
+    """As many of the failed actions as are kept."""
+    while sum(len(msgspec.json.encode(action)) for action in failed) > MAX_FAILED_BYTES:
+        failed = failed[1:]
+    return failed
 
 
 class Handler(Struct, frozen=True):

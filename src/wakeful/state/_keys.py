@@ -62,9 +62,11 @@ class StateKey(Generic[V, U]):
         try:
             data = msgspec.json.encode(value)
         except (TypeError, UnicodeEncodeError, RecursionError, msgspec.MsgspecError) as error:
+            use = "use a JSON-encodable type or set persistent = False"
+            if not cls.persistent:
+                use = "what a run's state begins with must be: let a hook set it in run_start"
             raise StateError(
-                f"state key {cls.name!r}: {type(value).__name__} can't be stored as JSON ({error}); "
-                "use a JSON-encodable type or set persistent = False"
+                f"state key {cls.name!r}: {type(value).__name__} can't be stored as JSON ({error}); {use}"
             ) from error
         try:
             cls._decoder.decode(data)

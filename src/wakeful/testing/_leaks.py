@@ -7,8 +7,9 @@ import threading
 
 __all__ = ["LeakError", "Leaks"]
 
-# Threads of wakeful that outlive a run on purpose: idle tool threads end by themselves.
-_OURS = ("wakeful-tool",)
+# Threads of wakeful that outlive a run on purpose: idle tool threads end by themselves, and the loop of the sync
+# calls once nobody holds its runtime.
+_OURS = ("wakeful-tool", "wakeful-loop")
 
 
 class LeakError(AssertionError):
