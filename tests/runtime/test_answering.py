@@ -34,6 +34,8 @@ from wakeful.dispatch import leave_decision
 from wakeful.errors import InvalidDecision, TicketClosed, UnknownTicket
 from wakeful.types.events import TicketReassigned, ToolCallSuspended
 
+from .stores import SlowStore
+
 ANN, BOB = Principal("ann"), Principal("bob")
 Make = Callable[..., Runtime]
 
@@ -69,6 +71,22 @@ async def waiting(runtime: Runtime, thread: str = "t") -> Any:
 
 
 # -- answering -----------------------------------------------------------------------------------------------
+
+
+async def test_of_two_answers_that_are_left_at_once_the_second_is_refused(spy: Spy) -> None:
+    agent = Agent("agent", model=ScriptedModel([call("act")]), tools=[approved(spy)])
+    runtime = Runtime([agent], store=SlowStore())
+    ticket = await waiting(runtime)
+    store = runtime.store
+
+    left = [leave_decision(store, given, 1) for given in (ticket.approve(), ticket.deny("no"))]
+    first, second = await asyncio.gather(*left, return_exceptions=True)
+
+    assert first == ticket
+    assert isinstance(second, TicketClosed)
+    stored = await store.load("t")
+    assert stored is not None
+    assert [item.decision.verdict for item in stored.inbox if item.decision] == ["approve"]
 
 
 async def test_a_ticket_is_answered_by_its_id_from_another_process(make: Make, spy: Spy) -> None:
