@@ -165,7 +165,7 @@ async def reassign(dispatch: Dispatcher, decision: Decision) -> Ticket:
             taken=[decision.id] if told else [],
         )
         try:
-            await store.commit(commit)
+            await dispatch.opener.write(commit, run)
         except Conflict:
             continue
         return row
