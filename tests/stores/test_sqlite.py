@@ -246,6 +246,34 @@ async def test_a_file_that_its_own_version_can_not_read_any_more_has_a_backup_be
         assert db.execute("SELECT value FROM meta").fetchall() == [(str(schema.MIN_READER - 1),)]
 
 
+def test_a_file_that_is_migrated_again_is_copied_again_unless_it_is_as_it_was(path: Path) -> None:
+    backup = path.with_name(f"store.db.v{schema.MIN_READER - 1}.bak")
+    second = path.with_name(f"store.db.v{schema.MIN_READER - 1}-2.bak")
+
+    async def migrate(*threads: str) -> None:
+        store = SqliteStore(path)
+        for thread in threads:
+            await append(store, thread, "hello")
+        await store.close()
+
+    asyncio.run(migrate("t1"))
+    made_older(path)
+    older = path.read_bytes()
+    asyncio.run(migrate())
+    first = backup.read_bytes()
+
+    path.write_bytes(older)  # As if the process had died in the middle.
+    asyncio.run(migrate("t2"))
+    assert list(path.parent.glob("*.bak*")) == [backup]
+
+    made_older(path)  # As if the copy had been put back, and worked with.
+    asyncio.run(migrate())
+    assert sorted(path.parent.glob("*.bak*")) == [second, backup]
+    assert backup.read_bytes() == first
+    with closing(sqlite3.connect(second)) as db:
+        assert db.execute("SELECT id FROM threads ORDER BY no").fetchall() == [("t1",), ("t2",)]
+
+
 async def test_half_a_backup_is_none_and_the_file_is_not_migrated(path: Path) -> None:
     store = SqliteStore(path)
     await append(store, "t1", "x" * 20_000)
