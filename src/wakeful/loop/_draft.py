@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ..state import OWN_NAMES, SentNotice, State
 from ..stores import Commit, Committed, Fence, InboxItem, Relay, StateWrite
-from ..types.events import Event, StateDelta
+from ..types.events import Event, RunFinish, StateDelta
 from ..types.messages import Message
 from ..types.runs import Call, Identity, RunRecord, TaskRecord
 from ..types.tickets import Decision, Ticket
@@ -223,9 +223,11 @@ class Draft(Struct, eq=False, gc=False):
             for key in self.state.changes
             if key.persistent and not key.name.startswith(OWN_NAMES)
         }
+        log = self.log
+        place = len(log) - 1 if log and type(log[-1]) is RunFinish else len(log)
         # A commit that was refused keeps its draft, so the event may be there already.
-        if shown and not (self.log and type(self.log[-1]) is StateDelta):
-            self.log.append(StateDelta(self.identity, 0, now, shown))
+        if shown and not (place and type(log[place - 1]) is StateDelta):
+            log.insert(place, StateDelta(self.identity, 0, now, shown))
 
     def _writes(self) -> list[StateWrite]:
         run_id = self.identity.run_id
