@@ -16,7 +16,7 @@ import pytest
 from sqlite_suite import append, pragma, raw, run_of, told
 
 from wakeful.errors import CorruptRow, StoreError, StoreFull, StoreRefused, StoreUnavailable
-from wakeful.stores import Commit, Fence, StateWrite
+from wakeful.stores import Commit, Fence, InboxItem, StateWrite
 from wakeful.stores import _files as files
 from wakeful.stores import _schema as schema
 from wakeful.stores._sqlite import SqliteStore, Synchronous
@@ -438,6 +438,19 @@ async def test_a_view_with_a_row_that_cannot_be_read_names_it(
     view = await store.load("t2")
     assert view is not None
     assert [c.arguments for c in view.calls] == [{"at": "sky"}]
+    await store.close()
+
+
+async def test_lists_with_a_row_that_cannot_be_read_name_the_thread_to_delete(path: Path) -> None:
+    store = await damaged(path, f"UPDATE runs SET payload = ? WHERE thread = {T1}", b"garbage")
+    item = InboxItem(id="i", thread_id="t1", kind="cancel", run_id="r-t1")
+    await store.commit(Commit("t1", inbox=[item]))
+    with raw(path) as db:
+        db.execute("UPDATE inbox SET payload = 'garbage'")
+    with pytest.raises(CorruptRow, match=r"^thread 't1': run r-t1 can't be read.*or delete the thread"):
+        await store.runs()
+    with pytest.raises(CorruptRow, match=r"^thread 't1': item i can't be read.*or delete the thread"):
+        await store.item("i")
     await store.close()
 
 
