@@ -48,6 +48,9 @@ __all__ = [
 
 MAX_THREAD_ID_BYTES = 128
 
+# Databases have no larger numbers.
+_LARGEST = 2**63 - 1
+
 
 def instance_of(value: Any, kind: type[Any], name: str) -> None:
     """Refuse a value that isn't None and not of the kind."""
@@ -116,7 +119,7 @@ def _retention_problems(retention: Any) -> list[str]:
         f"Retention.{name} is {'a count' if name.endswith('_kept') else 'an age in milliseconds'}, a whole number "
         f"and not negative, or None to keep it for ever; not {value!r:.80}"
         for name, value in given.items()
-        if value is not None and (type(value) is not int or value < 0)
+        if value is not None and (type(value) is not int or not 0 <= value <= _LARGEST)
     ]
 
 
@@ -341,7 +344,7 @@ def count_of(value: Any, name: str) -> int | None:
     """A number of things that a caller wants, at least one, or None for all."""
     if value is not None and (not isinstance(value, int) or value < 1):
         raise UsageError(f"{name} is a positive number, not {value!r:.80}")
-    return value
+    return None if value is None else min(value, _LARGEST)
 
 
 def request_of(request_id: Any) -> str | None:

@@ -146,6 +146,7 @@ class Reading(Watching):
         one_of(status, get_args(TicketStatus), "status")
         check_ids(thread=thread, ticket=after)
         instance_of(assignee, str, "assignee")
+        assignee = None if assignee is None else clean_text(assignee)  # As it was when the ticket was given.
         store, most, above = self._store, count_of(limit, "limit"), thread
         if run_id is not None:
             above = (await self.get_run(run_id)).thread_id

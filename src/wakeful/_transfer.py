@@ -317,7 +317,8 @@ async def _check_ids(store: Store, thread: _Thread) -> None:
     """What has ids of its own must be new: a thread is moved, or it is copied under ids that are."""
     found = [f"run {run.id}" for run in thread.runs if await store.run(run.id) is not None]
     found += [f"ticket {ticket.id}" for ticket in thread.tickets if await store.ticket(ticket.id) is not None]
-    found += [f"inbox item {item.id}" for item in thread.items if await store.item(item.id) is not None]
+    found += [f"decision {made.id}" for made in thread.decisions if await store.has_id(made.id)]
+    found += [f"inbox item {item.id}" for item in thread.items if await store.has_id(item.id)]
     if found:
         raise ThreadExists(
             f"{found[0]} of thread {thread.header.thread!r} is in this store already, on another thread; "

@@ -120,7 +120,7 @@ class Watching:
         return False
 
     def _runs_here(self, thread: str) -> bool:
-        return thread in self._dispatch.active or not self._env.store.durable
+        return thread in self._dispatch.active
 
     async def _snapshot(self, thread: str) -> AsyncIterator[AnyEvent]:
         stored = await self._store.load(thread)

@@ -31,9 +31,12 @@ from wakeful import (
     tool,
 )
 from wakeful.dispatch import leave_decision
-from wakeful.errors import InvalidDecision, TicketClosed, UnknownTicket
+from wakeful.errors import InvalidDecision, StaleFence, TicketClosed, UnknownTicket
+from wakeful.stores import Commit, Fence
 from wakeful.types.events import TicketReassigned, ToolCallSuspended
 from wakeful.types.runs import Cancelled
+
+from .stores import SlowStore
 
 ANN, BOB = Principal("ann"), Principal("bob")
 Make = Callable[..., Runtime]
@@ -70,6 +73,22 @@ async def waiting(runtime: Runtime, thread: str = "t") -> Any:
 
 
 # -- answering -----------------------------------------------------------------------------------------------
+
+
+async def test_of_two_answers_that_are_left_at_once_the_second_is_refused(spy: Spy) -> None:
+    agent = Agent("agent", model=ScriptedModel([call("act")]), tools=[approved(spy)])
+    runtime = Runtime([agent], store=SlowStore())
+    ticket = await waiting(runtime)
+    store = runtime.store
+
+    left = [leave_decision(store, given, 1) for given in (ticket.approve(), ticket.deny("no"))]
+    first, second = await asyncio.gather(*left, return_exceptions=True)
+
+    assert first == ticket
+    assert isinstance(second, TicketClosed)
+    stored = await store.load("t")
+    assert stored is not None
+    assert [item.decision.verdict for item in stored.inbox if item.decision] == ["approve"]
 
 
 async def test_a_ticket_is_answered_by_its_id_from_another_process(make: Make, spy: Spy) -> None:
@@ -564,6 +583,24 @@ async def test_reassigning_does_not_touch_the_deadline(make: Make, spy: Spy) -> 
         assert record.waiting.until == ticket.deadline
         (due,) = await runtime.store.due()
         assert due.at == ticket.deadline
+
+
+async def test_a_ticket_is_given_away_though_the_owner_of_its_thread_died(make: Make, spy: Spy) -> None:
+    act = spying(spy, "act", approval=True, deadline=3600)
+    ticket = await waiting(make(act))
+    runtime = make(act)
+    thread = await runtime.get_thread("t")
+    await runtime.store.commit(Commit("t", version=thread.version, claim="gone", lease=0))
+
+    moved = await soon(runtime.reassign(ticket.id, "bob"))
+
+    assert moved.assignee == "bob"
+    (due,) = await runtime.store.due()
+    assert due.at == ticket.deadline
+    with pytest.raises(StaleFence):
+        await runtime.store.commit(Commit("t", fence=Fence(thread.epoch + 1, "gone"), release=True))
+    assert (await runtime.answer(ticket.id, True)).status == "done"
+    await runtime.close()
 
 
 async def test_a_runtime_that_executes_nothing_answers_for_one_that_does(make: Make, spy: Spy) -> None:

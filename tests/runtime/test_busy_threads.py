@@ -30,7 +30,7 @@ from wakeful import (
     Runtime,
     call,
 )
-from wakeful.errors import InputRetracted, ThreadBusy, UsageError
+from wakeful.errors import InputRetracted, ThreadBusy, UnknownRun, UsageError
 from wakeful.types.runs import Cancelled, NaturalEnd
 
 
@@ -361,6 +361,18 @@ async def test_send_queue_to_a_waiting_thread_waits_for_the_ticket_too(scripted:
     assert (await runtime.messages("t"))[-1].text == "second"
     assert len(await runtime.list_runs(thread="t")) == 2
     await assert_settled(runtime, "t")
+
+
+async def test_who_waits_for_input_that_is_deleted_with_its_thread_is_told(scripted: Scripted) -> None:
+    runtime, _ = await waiting(scripted)
+    await runtime.send("t", "two", request_id="q")
+    work = asyncio.create_task(runtime.run("agent", "two", thread="t", request_id="q"))
+    await until(lambda: "q" in runtime._dispatch.turns)
+
+    await runtime.delete("t")
+
+    with pytest.raises(UnknownRun, match="deleted"):
+        await soon(work)
 
 
 async def test_send_steer_to_a_waiting_thread_is_there_when_it_goes_on(scripted: Scripted) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +168,19 @@ async def test_a_question_is_answered_with_its_default(make: Make, clock: FakeCl
     result = await left_waiting(make(act))
     await clock.advance(HOUR)
     assert await soon(finished(make(act), result.run_id)) == "8"
+
+
+async def test_a_default_may_be_of_the_type_that_is_asked_for(make: Make, clock: FakeClock) -> None:
+    @tool(effect="pure")
+    async def act(ctx: ToolContext) -> str:
+        """Ask."""
+        day = ctx.ask("When?", schema=date, deadline=HOUR, on_deadline=Answer(date(2026, 1, 5)))
+        return f"on {day:%A}"
+
+    result = await left_waiting(make(act))
+    assert result.tickets[0].on_deadline == Answer("2026-01-05")
+    await clock.advance(HOUR)
+    assert await soon(finished(make(act), result.run_id)) == "on Monday"
 
 
 async def test_a_gate_gives_its_question_a_deadline(make: Make, clock: FakeClock) -> None:

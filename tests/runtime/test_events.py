@@ -7,6 +7,8 @@ from typing import Any
 from loop.helpers import Scripted, Spy, assert_settled, log_of, soon, spying
 from wakeful import (
     Agent,
+    Plugin,
+    RunEnd,
     Runtime,
     StateKey,
     ToolContext,
@@ -103,6 +105,20 @@ async def test_the_order_of_a_step_with_tools(scripted: Scripted) -> None:
     assert recorder.one(StateDelta).changes == {"count": 1}
     assert recorder.one(ToolOutput).delta == "working"
     assert recorder.one(ToolProgress).fraction == 0.5
+
+
+async def test_an_activation_ends_with_its_finish_also_where_state_was_written_last(scripted: Scripted) -> None:
+    class Ending(Plugin):
+        async def run_end(self, ctx: RunEnd) -> None:
+            ctx.update(Count, 1)
+
+    recorder = await record(counting(scripted("done"), plugins=[Ending()]))
+    assert recorder.types[-2:] == ["state_delta", "run_finish"]
+
+    asks = spying(Spy(), "ask", approval=True)
+    agent = Agent("agent", model=scripted([call("act"), call("ask")]), tools=[act, asks])
+    recorder = await record(Runtime([agent], keys=[Count]))
+    assert recorder.types[-2:] == ["state_delta", "run_finish"]
 
 
 async def test_every_event_says_where_it_belongs(scripted: Scripted) -> None:

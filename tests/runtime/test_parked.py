@@ -266,6 +266,17 @@ async def test_a_person_may_give_arguments_that_fit_the_new_code(make: Make) -> 
         assert reply_text(reply).startswith("refunded 7: late")
 
 
+async def test_new_arguments_for_a_tool_that_is_gone_are_refused_and_used_up_nothing(make: Make) -> None:
+    ticket = await parked(make(refund))
+    edited = ticket.edit(ticket.arguments)
+    async with make(other) as runtime:
+        with pytest.raises(CannotResume, match=r"tool 'refund' of call .* is gone"):
+            await runtime.answer(ticket.id, edited)
+        assert [t.id for t in await runtime.tickets(status="open")] == [ticket.id]
+    async with make(refund) as runtime:
+        assert (await runtime.answer(ticket.id, edited)).status == "done"
+
+
 async def test_a_run_that_can_not_go_on_can_be_cancelled_or_superseded(make: Make) -> None:
     ticket = await parked(make(refund))
     async with make(other) as runtime:

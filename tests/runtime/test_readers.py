@@ -14,7 +14,9 @@ from wakeful import (
     Agent,
     ContextMessage,
     FunctionModel,
+    MemoryStore,
     Plugin,
+    Retention,
     Runtime,
     ScriptedModel,
     StateKey,
@@ -270,7 +272,12 @@ async def test_readers_that_leave_leave_nothing_behind(scripted: Scripted) -> No
     assert not runtime._bus._channels
 
 
-async def test_a_reader_comes_to_its_end_when_the_thread_is_deleted(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "remove",
+    [lambda r: r.delete("t"), lambda r: r.prune(Retention(threads_kept=0))],
+    ids=["delete", "prune"],
+)
+async def test_a_reader_comes_to_its_end_when_the_thread_is_deleted(tmp_path: Path, remove: Any) -> None:
     def runtime(store: Any) -> Runtime:
         return Runtime([Agent("agent", model=ScriptedModel(["hi", "hi"]))], store=store)
 
@@ -281,10 +288,21 @@ async def test_a_reader_comes_to_its_end_when_the_thread_is_deleted(tmp_path: Pa
             reader = asyncio.create_task(recorder.record(reads.events("t")))
             unborn = asyncio.create_task(Recorder().record(reads.events("unborn")))
             await until(lambda: recorder.types[-1:] == ["run_finish"])  # noqa: B023
-            await runs.delete("t")
+            await remove(runs)
             await soon(reader)
             assert not unborn.done()
             unborn.cancel()
+
+
+async def test_a_reader_sees_what_another_runtime_on_the_same_memory_does(scripted: Scripted) -> None:
+    agent, store = Agent("agent", model=scripted("hi")), MemoryStore()
+    here, there = Runtime([agent], store=store), Runtime([agent], store=store)
+    recorder = Recorder()
+    reader = asyncio.create_task(recorder.record(there.events("t")))
+    await until(lambda: there._bus.listeners)
+    await here.run("agent", "go", thread="t")
+    await until(lambda: recorder.types[-1:] == ["run_finish"])
+    reader.cancel()
 
 
 async def test_the_page_behind_a_thread_that_was_deleted_is_not_the_end(scripted: Scripted) -> None:

@@ -396,6 +396,19 @@ async def test_runs_that_are_there_on_another_thread_are_refused() -> None:
     assert (await runtime.get_run(run_id)).thread_id == "t1"
 
 
+async def test_a_thread_isnt_moved_to_where_another_decision_has_the_id_of_one_of_its_own() -> None:
+    async with memory() as here, sqlite() as there:
+        for runtime, thread in ((here, "t1"), (there, "t2")):
+            waiting = await runtime.run("clerk", "refund A1", thread=thread)
+            await runtime.answer(waiting.tickets[0].id, True, request_id="from-the-queue")
+
+        with pytest.raises(ThreadExists, match=r"decision from-the-queue:0 .*; import it as a copy"):
+            await there.import_thread(await exported(here))
+        assert [thread.id for thread in await there.threads()] == ["t2"]
+        await there.import_thread(await exported(here), into="copy")
+        assert [len(await there.decisions(ticket.id)) for ticket in await there.tickets()] == [1, 1]
+
+
 async def test_a_running_thread_is_not_exported() -> None:
     hold = Hold()
     agent = Agent("a", model=FunctionModel(lambda r: "over" if r.messages[-1].role == "tool" else call("wait")))

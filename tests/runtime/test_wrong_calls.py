@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from loop.helpers import Spy, spying
 from wakeful import (
     Agent,
     ClientTool,
@@ -27,6 +28,7 @@ from wakeful import (
     Retention,
     Retry,
     Runtime,
+    ScriptedModel,
     StateKey,
     Text,
     ToolContext,
@@ -277,6 +279,20 @@ async def test_reading_is_checked_too() -> None:
         await runtime.send("t", "hi", agent="agent", policy="zz")  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="thread id"):
         await runtime.send(None, "hi", agent="agent")  # type: ignore[arg-type]
+
+
+async def test_numbers_that_no_database_has_and_half_characters_are_asked_for_all_the_same(tmp_path: Path) -> None:
+    agent = Agent("agent", model=ScriptedModel([call("act")]), tools=[spying(Spy(), "act", approval=True)])
+    async with Runtime([agent], store=tmp_path / "a.db") as runtime:
+        (ticket,) = (await runtime.run("agent", "go", thread="t")).tickets
+        given = await runtime.reassign(ticket.id, "ann\ud800")
+        many = 10**30
+        assert await runtime.tickets(assignee="ann\ud800", limit=many) == [given]
+        assert len(await runtime.messages("t", limit=many)) == len(await runtime.messages("t", newest=many)) == 2
+        assert len(await runtime.list_runs(limit=many)) == len(await runtime.threads(limit=many)) == 1
+        assert await runtime.dispatches(limit=many) == await runtime.relays(limit=many) == []
+        with pytest.raises(UsageError, match="None to keep it for ever"):
+            await runtime.prune(Retention(events=many))
 
 
 async def test_an_approval_is_a_yes_or_a_no(scripted: Any) -> None:

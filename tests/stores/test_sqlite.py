@@ -16,7 +16,7 @@ import pytest
 from sqlite_suite import append, pragma, raw, run_of, told
 
 from wakeful.errors import CorruptRow, StoreError, StoreFull, StoreRefused, StoreUnavailable
-from wakeful.stores import Commit, Fence, StateWrite
+from wakeful.stores import Commit, Fence, InboxItem, StateWrite
 from wakeful.stores import _files as files
 from wakeful.stores import _schema as schema
 from wakeful.stores._sqlite import SqliteStore, Synchronous
@@ -246,6 +246,34 @@ async def test_a_file_that_its_own_version_can_not_read_any_more_has_a_backup_be
         assert db.execute("SELECT value FROM meta").fetchall() == [(str(schema.MIN_READER - 1),)]
 
 
+def test_a_file_that_is_migrated_again_is_copied_again_unless_it_is_as_it_was(path: Path) -> None:
+    backup = path.with_name(f"store.db.v{schema.MIN_READER - 1}.bak")
+    second = path.with_name(f"store.db.v{schema.MIN_READER - 1}-2.bak")
+
+    async def migrate(*threads: str) -> None:
+        store = SqliteStore(path)
+        for thread in threads:
+            await append(store, thread, "hello")
+        await store.close()
+
+    asyncio.run(migrate("t1"))
+    made_older(path)
+    older = path.read_bytes()
+    asyncio.run(migrate())
+    first = backup.read_bytes()
+
+    path.write_bytes(older)  # As if the process had died in the middle.
+    asyncio.run(migrate("t2"))
+    assert list(path.parent.glob("*.bak*")) == [backup]
+
+    made_older(path)  # As if the copy had been put back, and worked with.
+    asyncio.run(migrate())
+    assert sorted(path.parent.glob("*.bak*")) == [second, backup]
+    assert backup.read_bytes() == first
+    with closing(sqlite3.connect(second)) as db:
+        assert db.execute("SELECT id FROM threads ORDER BY no").fetchall() == [("t1",), ("t2",)]
+
+
 async def test_half_a_backup_is_none_and_the_file_is_not_migrated(path: Path) -> None:
     store = SqliteStore(path)
     await append(store, "t1", "x" * 20_000)
@@ -410,6 +438,19 @@ async def test_a_view_with_a_row_that_cannot_be_read_names_it(
     view = await store.load("t2")
     assert view is not None
     assert [c.arguments for c in view.calls] == [{"at": "sky"}]
+    await store.close()
+
+
+async def test_lists_with_a_row_that_cannot_be_read_name_the_thread_to_delete(path: Path) -> None:
+    store = await damaged(path, f"UPDATE runs SET payload = ? WHERE thread = {T1}", b"garbage")
+    item = InboxItem(id="i", thread_id="t1", kind="cancel", run_id="r-t1")
+    await store.commit(Commit("t1", inbox=[item]))
+    with raw(path) as db:
+        db.execute("UPDATE inbox SET payload = 'garbage'")
+    with pytest.raises(CorruptRow, match=r"^thread 't1': run r-t1 can't be read.*or delete the thread"):
+        await store.runs()
+    with pytest.raises(CorruptRow, match=r"^thread 't1': item i can't be read.*or delete the thread"):
+        await store.item("i")
     await store.close()
 
 

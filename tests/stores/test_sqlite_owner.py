@@ -152,6 +152,28 @@ async def test_what_was_left_unsynced_is_synced_soon_if_nothing_follows(
     await store.close()
 
 
+async def test_a_process_that_goes_to_another_folder_syncs_and_shows_that_it_lives_where_the_file_is(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere, synced, loop = path.with_name("elsewhere"), asyncio.Event(), asyncio.get_running_loop()
+    os.mkdir(elsewhere)
+    monkeypatch.chdir(path.parent)
+    store = SqliteStore(path.name)
+    monkeypatch.chdir(elsewhere)
+
+    fence = await owned(store)
+    monkeypatch.setattr(os, "fsync", lambda _: loop.call_soon_threadsafe(synced.set))
+    at_once(goes_on(store, fence, "hello", unsynced=True))
+    async with asyncio.timeout(30):
+        await synced.wait()
+    lease = store.keep("me")
+    assert os.listdir(elsewhere) == []
+    assert "store.db-owner-me" in os.listdir(path.parent)
+    await lease.close()
+    await store.close()
+    assert sorted(os.listdir(path.parent)) == ["elsewhere", "store.db"]
+
+
 async def test_the_loop_does_not_wait_for_another_process_that_writes(path: Path) -> None:
     store = SqliteStore(path, synchronous="NORMAL")
     fence = await owned(store)

@@ -11,9 +11,10 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -249,6 +250,48 @@ async def test_a_file_that_another_process_is_about_to_make_is_waited_for(path: 
     assert (await append(store, "t1", "x")).head == 1
     await store.close()
     other.close()
+
+
+class Overtaken(SqliteStore):
+    """A store where a thread is deleted after so many queries of what is read next."""
+
+    deletes, queries = "", 0
+
+    async def _query(self, sql: str, *args: Any) -> list[Any]:
+        rows = await super()._query(sql, *args)
+        if self.queries:
+            self.queries -= 1
+            if not self.queries:
+                await self.delete(self.deletes)
+        return rows
+
+
+@pytest.mark.parametrize("queries", [1, 2, 3])
+async def test_a_fork_that_is_read_while_its_base_is_deleted_has_all_of_it(path: Path, queries: int) -> None:
+    store, read = Overtaken(path), dict[str, int]()
+    ways: dict[str, Callable[[], Awaitable[list[Any]]]] = {
+        "messages": lambda: store.messages("fork"),
+        "newest": lambda: store.messages("fork", newest=9),
+        "events": lambda: store.events("fork"),
+    }
+    for name, way in ways.items():
+        await append(store, "base", "x" * 40_000, "two")
+        await store.fork("base", 2, "fork")
+        await append(store, "fork", "three", version=1)
+        store.deletes, store.queries = "base", queries
+        read[name] = len(await way())
+        await store.delete("fork")
+    assert read == {"messages": 3, "newest": 3, "events": 3}
+    await store.close()
+
+
+@pytest.mark.parametrize("queries", [1, 2])
+async def test_of_a_thread_that_is_deleted_while_it_is_read_nothing_is_left(path: Path, queries: int) -> None:
+    store = Overtaken(path)
+    await append(store, "t", "x" * 40_000)
+    store.deletes, store.queries = "t", queries
+    assert await store.messages("t") == []
+    await store.close()
 
 
 async def test_two_stores_on_one_file_see_each_other(path: Path) -> None:

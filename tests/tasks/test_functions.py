@@ -40,6 +40,7 @@ from wakeful import (
 )
 from wakeful.errors import UnknownTask
 from wakeful.events import ToolProgress
+from wakeful.stores import Commit
 from wakeful.types.runs import Cancelled, NaturalEnd
 
 from .conftest import Place
@@ -91,6 +92,19 @@ async def test_the_application_begins_a_function_and_waits_for_its_value(place: 
         result = await (await runtime.task(handle.id)).result()
         assert (result.text, result.termination) == ("42", NaturalEnd())
         assert (await handle.record()).status == "completed"
+
+
+async def test_a_task_is_begun_for_a_thread_whose_owner_died(place: Place) -> None:
+    runtime = idle(double, store=place())
+    await runtime.run("agent", "hi", thread="t")
+    thread = await runtime.get_thread("t")
+    await runtime.store.commit(Commit("t", version=thread.version, claim="gone", lease=0))
+
+    handle = await soon(runtime.spawn(double, number=21, thread="t"))
+
+    assert await soon(handle.value()) == 42
+    assert [task.id for task in await runtime.tasks("t")] == [handle.id]
+    await runtime.close()
 
 
 async def test_arguments_are_what_the_signature_says(place: Place) -> None:

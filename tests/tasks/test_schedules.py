@@ -196,6 +196,21 @@ async def test_the_same_delay_again_does_not_put_it_off(place: Place) -> None:
         assert await runtime.schedules() == [fixed]
 
 
+async def test_a_schedule_is_changed_though_whoever_began_what_was_due_died(place: Place) -> None:
+    runtime = office(place, at(MONDAY))
+    await runtime.schedule("morning", "agent", "Wake up!", cron="0 9 * * MON")
+    thread = await runtime.get_thread("(schedule)morning")
+    await runtime.store.commit(Commit(thread.id, version=thread.version, claim="gone", lease=0))
+
+    changed = await soon(runtime.schedule("morning", "agent", "Wake up!", cron="0 10 * * MON"))
+
+    assert changed.next_at == round(MONDAY.replace(hour=10, minute=0).timestamp() * 1000)
+    assert [schedule.next_at for schedule in await runtime.schedules()] == [changed.next_at]
+    (due,) = await runtime.store.due()
+    assert due.at == changed.next_at
+    await runtime.close()
+
+
 async def test_what_is_unscheduled_happens_no_more(place: Place) -> None:
     time = at(MONDAY)
     async with office(place, time) as runtime:

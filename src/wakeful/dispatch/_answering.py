@@ -363,7 +363,7 @@ async def retry(dispatch: Dispatcher, run_id: str) -> RunResult:
         try:
             if not dispatch.runs(run.agent_id):
                 left = Commit(run.thread_id, run.identity, version=stored.thread.version, runs=[fresh])
-                await dispatch.env.store.commit(left)
+                await dispatch.opener.write(left, fresh)
                 dispatch.signals.wake(dispatch.tenant, run.thread_id, run.agent_id)
                 return await settle(dispatch, run_id)
             act = await dispatch.opener.reopen(stored, fresh, "retry")

@@ -74,7 +74,7 @@ async def spawn(
 async def _own(dispatch: Dispatcher, record: TaskRecord, item: InboxItem, child: ChildRequest) -> None:
     """Write a task down on the thread that owns it, with its input. While somebody else may write to the thread it
     finds the task in its inbox."""
-    store, owner = dispatch.env.store, record.thread_id
+    store, owner, taken = dispatch.env.store, record.thread_id, False
     while True:
         stored = await store.load(owner)
         check_name(child.name, await tasks_of(store, owner, status="running"))
@@ -85,7 +85,7 @@ async def _own(dispatch: Dispatcher, record: TaskRecord, item: InboxItem, child:
             )
         task = TaskRef(record.id, 1, background=True, wake=child.wake, owner=last or "")
         inbox = [replace(item, task=task)]
-        if stored is not None and (stored.thread.claimed or item.id != item.run_id):
+        if stored is not None and (stored.thread.claimed or taken or item.id != item.run_id):
             # The ids of both are the request's, so that neither is there twice.
             known = InboxItem(
                 id=f"{item.id}:task", thread_id=owner, kind="task", task_id=record.id, adopted=record
@@ -97,6 +97,7 @@ async def _own(dispatch: Dispatcher, record: TaskRecord, item: InboxItem, child:
         try:
             await store.commit(Commit(owner, version=version, tasks=[record], inbox=inbox))
         except Conflict:
+            taken = True  # By somebody, who may have died since.
             continue
         return
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ..bus import LocalBus
 from ..context import Folded, Mark
-from ..errors import UnknownAgent
+from ..errors import Conflict, UnknownAgent
 from ..loop import (
     NOBODY,
     Activation,
@@ -25,7 +25,7 @@ from ..loop import (
     supersede,
 )
 from ..state import State
-from ..stores import Fence, InboxItem, ThreadView
+from ..stores import Commit, Fence, InboxItem, ThreadView
 from ..types.codec import decode
 from ..types.events import RunStart
 from ..types.messages import Message
@@ -104,6 +104,19 @@ class Opener:
             draft.claim, draft.version = self._owner, 0 if stored is None else stored.thread.version
         if stored is not None:
             act.inbox_head, act.head = stored.thread.inbox_head, stored.thread.head
+
+    async def write(self, commit: Commit, run: RunRecord | None) -> None:
+        """Write to a thread that nobody owns and whose open run this is. The claim of an owner that died keeps
+        others from writing: it is taken and given back with the commit."""
+        store = self.env.store
+        try:
+            await store.commit(commit)
+        except Conflict:
+            thread = await store.thread(commit.thread_id)
+            if thread is None or thread.claimed or thread.version != commit.version:
+                raise
+            runs = commit.runs or ([] if run is None else [run])  # By which the store sees when it is due.
+            await store.commit(replace(commit, runs=runs, claim=self._owner, release=True))
 
     async def reopen(
         self,

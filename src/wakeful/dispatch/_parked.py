@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
@@ -58,35 +58,38 @@ def check_resumable(
         raise CannotResume(run.id, reasons)
 
 
-def _settled(stored: ThreadView, decisions: Iterable[Decision]) -> set[str]:
-    """The calls that no longer depend on what the model asked for: denied, answered for, or with new arguments."""
+def _settled(stored: ThreadView, decisions: Iterable[Decision]) -> dict[str, bool]:
+    """The calls that no longer depend on what the model asked for: denied, answered for, or given new
+    arguments, of which only the last still need their tool."""
     tickets = {ticket.id: ticket for ticket in stored.tickets}
-    settled: set[str] = set()
+    settled: dict[str, bool] = {}
     for decision in decisions:
         ticket = tickets.get(decision.ticket_id)
         if ticket is None or decision.verdict == "reassign":
             continue
-        if decision.verdict == "deny" or (decision.mode or ticket.accepts[0]) in ("result", "arguments"):
-            settled.add(ticket.call_id)
+        mode = "result" if decision.verdict == "deny" else decision.mode or ticket.accepts[0]
+        if mode in ("result", "arguments"):
+            settled[ticket.call_id] = mode == "arguments"
     return settled
 
 
 def resume_problems(
-    registry: Registry, stored: ThreadView, run: RunRecord, settled: Collection[str] = ()
+    registry: Registry, stored: ThreadView, run: RunRecord, settled: Mapping[str, bool]
 ) -> list[str]:
-    """All reasons why this code can't go on with a run; `settled` are calls that need nothing of it any more."""
+    """All reasons why this code can't go on with a run; `settled` are calls that need nothing of it any more, or
+    nothing but the tool."""
     reasons: list[str] = []
     for agent_id in (run.agent_id, run.next_agent):
         if agent_id is not None and not registry.knows(agent_id):
             known = ", ".join(sorted(registry.agents))
             reasons.append(f"agent {agent_id!r} is gone (known: {known})")
     for call in stored.calls:
-        if call.state in ("requested", "suspended") and call.id not in settled:
-            reasons += _call_problems(registry, run, call)
+        if call.state in ("requested", "suspended") and settled.get(call.id, True):
+            reasons += _call_problems(registry, run, call, edited=call.id in settled)
     return reasons + _state_problems(registry, stored, run)
 
 
-def _call_problems(registry: Registry, run: RunRecord, call: Call) -> list[str]:
+def _call_problems(registry: Registry, run: RunRecord, call: Call, *, edited: bool) -> list[str]:
     try:
         agent = agent_of(registry, run)
     except UnknownAgent:
@@ -97,8 +100,8 @@ def _call_problems(registry: Registry, run: RunRecord, call: Call) -> list[str]:
     if tool is None:
         known = ", ".join(sorted(agent.offered)) or "none"
         return [f"tool {call.name!r} of call {call.id} is gone (agent {run.agent_id!r} has: {known})"]
-    if call.problem is not None and call.edited is None:
-        return []  # The model is told what is wrong with it, as it would have been before.
+    if edited or (call.problem is not None and call.edited is None):
+        return []  # The person or the model is told what is wrong with it, as they would have been before.
     try:
         tool.bind(call.effective_arguments)
     except InvalidArguments as error:

@@ -76,7 +76,8 @@ async def put_schedule(dispatch: Dispatcher, schedule: Schedule) -> Schedule:
         version = 0 if stored is None else stored.thread.version
         written = [StateWrite(_STATE, encode(schedule))]
         try:
-            await store.commit(Commit(thread_id, run.identity, version=version, runs=[run], state=written))
+            commit = Commit(thread_id, run.identity, version=version, runs=[run], state=written)
+            await dispatch.opener.write(commit, run)
         except Conflict:
             await asyncio.sleep(FIRED_PAUSE)
             continue

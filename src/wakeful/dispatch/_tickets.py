@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
-from ..errors import Conflict, InvalidDecision, TicketClosed, UnknownTicket
+from ..errors import Conflict, InboxMoved, InvalidDecision, TicketClosed, UnknownTicket
 from ..loop import check_value, match_decision, reassigned
 from ..stores import Commit, InboxItem, Store, ThreadView
 from ..types.tickets import Decision, Ticket
@@ -108,18 +109,21 @@ async def left_answers(store: Store, tickets: Iterable[Ticket]) -> dict[str, Dec
 
 async def leave_decision(store: Store, decision: Decision, now: int) -> Ticket:
     """Put an answer into the inbox of the ticket's thread, for whoever has the code to go on with the run."""
-    ticket = await find_ticket(store, decision.ticket_id)
-    stored = await store.load(ticket.thread_id)
-    if ticket.status != "open" or stored is None:
-        if any(d.id == decision.id for d in await store.decisions(ticket.id)):
+    while True:
+        ticket = await find_ticket(store, decision.ticket_id)
+        stored = await store.load(ticket.thread_id)
+        if ticket.status != "open" or stored is None:
+            if any(d.id == decision.id for d in await store.decisions(ticket.id)):
+                return ticket
+            raise await closed_error(store, ticket)
+        check_pending(stored, ticket, decision)
+        await check_id(store, ticket, decision)
+        _, full = match_decision(decision, {ticket.id: ticket}, {})
+        full = replace(check_value(None, ticket, full), at=full.at or now)
+        items, seen = [item_for(ticket.thread_id, full)], stored.thread.inbox_head
+        with suppress(InboxMoved):  # Another answer may have come first.
+            await store.commit(Commit(ticket.thread_id, inbox=items, inbox_head=seen))
             return ticket
-        raise await closed_error(store, ticket)
-    check_pending(stored, ticket, decision)
-    await check_id(store, ticket, decision)
-    _, full = match_decision(decision, {ticket.id: ticket}, {})
-    full = replace(check_value(None, ticket, full), at=full.at or now)
-    await store.commit(Commit(ticket.thread_id, inbox=[item_for(ticket.thread_id, full)]))
-    return ticket
 
 
 async def reassign(dispatch: Dispatcher, decision: Decision) -> Ticket:
@@ -161,7 +165,7 @@ async def reassign(dispatch: Dispatcher, decision: Decision) -> Ticket:
             taken=[decision.id] if told else [],
         )
         try:
-            await store.commit(commit)
+            await dispatch.opener.write(commit, run)
         except Conflict:
             continue
         return row

@@ -86,12 +86,12 @@ class Turns:
         return turn.result()
 
     async def _begun(self, item: InboxItem) -> str | None:
-        """The run that took an input in. A caller whose input was retracted is told that there is nothing to wait
-        for."""
+        """The run that took an input in, or would have, where its thread was deleted. A caller whose input was
+        retracted is told that there is nothing to wait for."""
         stored = await self._dispatch.env.store.item(item.id)
         if stored is not None and stored.status == "retracted":
             raise retracted(stored)
-        return None if stored is None else stored.taken_by
+        return item.run_id if stored is None else stored.taken_by
 
     def withdrawn(self, thread_id: str, item_id: str) -> None:
         """Input was taken back: who waits for it here is told, and a run of the thread looks at its inbox anew."""

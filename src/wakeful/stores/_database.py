@@ -64,7 +64,8 @@ class Database:
         self._reading.execute("PRAGMA query_only = ON")
         for db in (self._writing, self._reading):
             db.create_function("now_ms", 0, now_ms)
-        self.owners = Owners(path)
+        place = path.absolute()  # The process may go to another folder.
+        self.owners, self._log = Owners(place), f"{place}-wal"
         try:
             self._sweep()
         except sqlite3.Error as error:
@@ -230,7 +231,7 @@ class Database:
 
     def _sync(self, _: sqlite3.Connection) -> None:
         """Sync the log. If that fails, the next commit's own sync fails too, and its writer hears of it."""
-        log = os.open(f"{self.path}-wal", os.O_RDWR)
+        log = os.open(self._log, os.O_RDWR)
         try:
             os.fsync(log)
         finally:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sqlite3
 import time
 from contextlib import closing
-from itertools import chain
+from filecmp import cmp
+from itertools import chain, count
 from pathlib import Path
 
 from ..errors import StoreError, StoreFull, StoreRefused, StoreUnavailable, WakefulError
@@ -143,19 +144,21 @@ def _check_reader(db: sqlite3.Connection, path: Path, version: int) -> None:
 
 def _backup(path: Path, version: int) -> None:
     """Keep the file as it is, while nobody else can write to it: the version that wrote it may not be able to read
-    what becomes of it. The copy has its name once it is whole."""
-    target = path.with_name(f"{path.name}.v{version}.bak")
-    if target.exists():
-        return
-    part = target.with_name(f"{target.name}.part")
+    what becomes of it. The copy has its name once it is whole, and one of another time keeps its own."""
+    names = chain([f"{path.name}.v{version}.bak"], (f"{path.name}.v{version}-{n}.bak" for n in count(2)))
+    part = path.with_name(f"{path.name}.v{version}.bak.part")
     part.unlink(missing_ok=True)
     try:
         with closing(sqlite3.connect(path)) as db, closing(sqlite3.connect(part)) as into:
             db.backup(into)
-        part.replace(target)
-    except BaseException:
+        for target in map(path.with_name, names):
+            if not target.exists():
+                part.replace(target)
+                return
+            if cmp(target, part, shallow=False):
+                return
+    finally:
         part.unlink(missing_ok=True)
-        raise
 
 
 def explained(error: BaseException, path: Path) -> BaseException:

@@ -48,11 +48,17 @@ class SqlBase:
     async def _record(self, row: Row) -> RunRecord:
         """The run that a row of `RUN` is."""
         thread, thread_id, run_id, status, step, payload = row
-        read = Reader(self._packer, await self._blobs(thread, [payload]), f"run {run_id}")
+        read = Reader(self._packer, await self._blobs(thread, [payload]), f"thread {thread_id!r}")
         return read.run(thread_id, run_id, status, step, payload)
 
     async def _one(self, thread: int, payload: bytes, kind: type[T], name: str) -> T:
-        return Reader(self._packer, await self._blobs(thread, [payload]), name).json(payload, kind, name)
+        blobs = await self._blobs(thread, [payload])
+        try:
+            return Reader(self._packer, blobs, "").json(payload, kind, name)
+        except CorruptRow:
+            rows = await self._query("SELECT id FROM threads WHERE no = ?", thread)
+            where = f"thread {rows[0][0]!r}" if rows else "a thread that is gone"
+            return Reader(self._packer, blobs, where).json(payload, kind, name)  # Which says where it is.
 
     async def _blobs(self, thread: int, payloads: Iterable[bytes | None]) -> dict[str, bytes]:
         """The blobs that these payloads of a thread refer to."""

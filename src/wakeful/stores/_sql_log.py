@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
+from ..errors import CorruptRow
 from ..types.events import Event
 from ..types.messages import Message
 from ..types.runs import Identity
@@ -15,6 +17,8 @@ from ._rows import MAX_ENTRIES, Packer
 from ._sql_base import RUN, Row, SqlBase
 
 __all__ = ["SqlLog"]
+
+T = TypeVar("T")
 
 _CHAIN = """
 WITH RECURSIVE chain(no, base, low, high) AS (
@@ -36,11 +40,28 @@ class SqlLog(SqlBase):
         # Of runs by their numbers, as far as they were asked for.
         self._identities: dict[int, Identity] = {}
 
-    async def _log(self, thread_id: str, after: int, limit: int | None, only: str) -> list[tuple[int, int, Row]]:
+    async def _steadily(self, thread_id: str, read: Callable[[list[Row]], Awaitable[list[T]]]) -> list[T]:
+        """What is read of a thread and of those that it is a fork of; again, if one of them was deleted meanwhile,
+        which leaves its forks what they need of it."""
+        while True:
+            chain, problem = await self._query(_CHAIN, self._tenant, thread_id), None
+            try:
+                found = await read(chain)
+            except CorruptRow as error:
+                found, problem = list[T](), error
+            if problem is None and len(chain) < 2:
+                return found
+            after = await self._query(_CHAIN, self._tenant, thread_id)
+            if [row[0] for row in after] == [row[0] for row in chain]:
+                if problem is not None:
+                    raise problem
+                return found
+
+    async def _log(self, chain: list[Row], after: int, limit: int | None, only: str) -> list[tuple[int, int, Row]]:
         """Rows of a thread's log, the fork's base first: the number of the thread that holds each, how far its
         entries are this thread's, and the row."""
         found: list[tuple[int, int, Row]] = []
-        for no, low, high in reversed(await self._query(_CHAIN, self._tenant, thread_id)):
+        for no, low, high in reversed(chain):
             if high <= after:
                 continue
             sql, behind = f"{_LOG} AND {only} ORDER BY seq", max(low, after)
@@ -56,15 +77,19 @@ class SqlLog(SqlBase):
         self, thread_id: str, *, after: int = 0, limit: int | None = None, newest: int | None = None
     ) -> list[Message]:
         """The thread's messages, oldest first, from behind a sequence number; with `newest` the last so many."""
-        if newest is None:
-            rows = await self._log(thread_id, after, limit, "seq > ? AND kind = 'message'")
-        else:
-            rows = await self._newest(thread_id, after, newest)
-        return [read.message(row[0], row[4], row[6]) for row, read in await self._readers(thread_id, rows)]
 
-    async def _newest(self, thread_id: str, after: int, newest: int) -> list[tuple[int, int, Row]]:
+        async def read(chain: list[Row]) -> list[Message]:
+            if newest is None:
+                rows = await self._log(chain, after, limit, "seq > ? AND kind = 'message'")
+            else:
+                rows = await self._newest(chain, after, newest)
+            return [read.message(row[0], row[4], row[6]) for row, read in await self._readers(thread_id, rows)]
+
+        return await self._steadily(thread_id, read)
+
+    async def _newest(self, chain: list[Row], after: int, newest: int) -> list[tuple[int, int, Row]]:
         found: list[tuple[int, int, Row]] = []
-        for no, low, high in await self._query(_CHAIN, self._tenant, thread_id):
+        for no, low, high in chain:
             sql = f"{_LOG} AND kind = 'message' ORDER BY seq DESC LIMIT ?"
             rows = await self._query(sql, no, max(low, after), high, newest - len(found))
             found += [(no, high, row) for row in rows]
@@ -82,7 +107,10 @@ class SqlLog(SqlBase):
 
     async def events(self, thread_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
         """The thread's durable events, oldest first, from behind a sequence number."""
-        rows = await self._log(thread_id, after, limit, "seq + size - 1 > ?")
+        return await self._steadily(thread_id, lambda chain: self._events(thread_id, chain, after, limit))
+
+    async def _events(self, thread_id: str, chain: list[Row], after: int, limit: int) -> list[Event]:
+        rows = await self._log(chain, after, limit, "seq + size - 1 > ?")
         runs = await self._runs_of({row[2] for _, _, row in rows})
         entries = [
             (no, row, read, entry)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, cast, get_args
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -61,7 +62,7 @@ def terms_of(
         raise ConfigurationError(problems)
     within = None if deadline is None else _milliseconds(deadline)
     levels = [replace(level, deadline=_seconds(level.deadline)) for level in escalate]
-    terms = Terms(accepts, found, assignee, within, on_deadline, tuple(levels))
+    terms = Terms(accepts, found, assignee, within, _stored(on_deadline), tuple(levels))
     if deadline is not None and (fault := _default_fault(terms)) is not None:
         raise ConfigurationError(fault)
     return terms
@@ -111,6 +112,16 @@ def _milliseconds(value: Seconds) -> int:
     return round((_seconds(value) or 0) * 1000)
 
 
+def _stored(given: OnDeadline) -> OnDeadline:
+    """The default answer as a person's would be stored."""
+    if not isinstance(given, Answer):
+        return given
+    try:
+        return Answer(msgspec.json.decode(encode(given.value)))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigurationError(f"on_deadline: the answer can't be stored: {error}") from error
+
+
 def _default_fault(terms: Terms) -> str | None:
     """Why the default answer would not be one, if so."""
     match terms.on_deadline:
@@ -122,10 +133,6 @@ def _default_fault(terms: Terms) -> str | None:
             value, mode = None, "replay"
         case Answer(value):
             mode = terms.accepts[0]
-    try:
-        encode(value)
-    except (TypeError, UnicodeEncodeError) as error:
-        return f"on_deadline: the answer can't be stored: {error}"
     if mode == "arguments" and not isinstance(value, dict):
         return f"on_deadline: new arguments are an object, not {value!r:.80}"
     if terms.schema is not None and mode == terms.accepts[0]:
