@@ -77,7 +77,7 @@ def is_unbegun(run: RunRecord) -> bool:
 def is_silent(run: RunRecord) -> bool:
     """Whether more may happen to it than its own thread tells: those below it ask without a word there, and one
     that has yet to begin is cancelled without one."""
-    return is_unbegun(run) or (run.waiting is not None and bool(run.waiting.tasks))
+    return is_unbegun(run) or (run.waiting is not None and (run.apart or bool(run.waiting.tasks)))
 
 
 def state_of(run: RunRecord | RunResult, tickets: Sequence[Ticket]) -> pb.TaskState:
