@@ -317,6 +317,29 @@ async def test_no_child_begins_below_a_run_that_was_cancelled(scripted: Scripted
     assert await tasks_of(runtime) == []
 
 
+@pytest.mark.parametrize("durable", [False, True], ids=["ephemeral", "durable"])
+async def test_a_call_goes_on_whose_waiting_child_another_one_stops(
+    durable: bool, place: Place, scripted: Scripted
+) -> None:
+    @tool
+    async def give_up(ctx: ToolContext) -> str:
+        """Stop the child that another call waits for."""
+        await until_true(lambda: runtime.tickets(thread="t", status="open"))
+        (task,) = await ctx.tasks()
+        await ctx.cancel_task(task, "not needed")
+        return "given up"
+
+    agents = [
+        lead(scripted([ask(), call("give_up")], "done"), Delegate("worker", durable=durable), tools=[give_up]),
+        Agent("worker", scripted(call("pay")), tools=[spying(Spy(), "pay", approval=True)]),
+    ]
+    async with Runtime(agents, store=place()) as runtime:
+        assert (await soon(runtime.run("lead", "go", thread="t"))).text == "done"
+        mine = next(r for r in await replies_on(runtime, "t") if r.name == "agent_run_worker")
+        assert "did not complete (cancelled): cancelled: not needed" in reply_text(mine)
+        await assert_quiet(runtime)
+
+
 @pytest.mark.parametrize("way", ["ephemeral", "durable", "background"])
 async def test_cancelling_a_tree_of_fifty_leaves_nothing(way: str, place: Place, scripted: Scripted) -> None:
     hold = Hold()

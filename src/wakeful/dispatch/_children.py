@@ -139,7 +139,7 @@ async def _run(
         run = await dispatch.env.store.run(task.target)
         if run is not None and run.status == "done":
             return await _collect(dispatch, parent, task, run)
-        if context.suspendable:
+        if context.suspendable and _is_open(parent, task):  # Of one that was given up nobody would tell.
             if await _reports(dispatch, context, task):
                 raise context.park(task.id)
             continue
