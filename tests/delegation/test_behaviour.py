@@ -14,6 +14,7 @@ from wakeful import (
     Delegate,
     FunctionModel,
     Limits,
+    ModelRequest,
     Runtime,
     ScriptedModel,
     StateKey,
@@ -181,6 +182,32 @@ async def test_names_that_are_reserved_or_taken_are_refused(scripted: Scripted) 
     refused = [reply_text(r) for r in await replies_on(runtime, "t") if r.error == "invalid_arguments"]
     assert refused == ["'self' is a reserved name", "a running task named 'w' already exists"]
     assert [task.name for task in await tasks_of(runtime)] == ["w"]
+
+
+async def test_a_task_is_not_resumed_under_a_name_that_another_one_has_by_now(scripted: Scripted) -> None:
+    hold = Hold()
+
+    @tool
+    async def resume(ctx: ToolContext) -> str:
+        """Resume the first task."""
+        await ctx.resume_task((await ctx.tasks())[0])
+        return "resumed"
+
+    begin, stop = ask(background=True, name="w"), call("cancel_task", target={"relation": "child", "name": "w"})
+    model = scripted(begin, stop, begin, call("resume"), call("go_on"), "done", "done")
+    agents = [
+        lead(model, tools=[releasing(hold), resume]),
+        Agent("worker", FunctionModel(_waits), tools=[holding(hold)]),
+    ]
+    runtime = Runtime(agents)
+    assert (await soon(runtime.run("lead", "go", thread="t"))).text == "done"
+    (reply,) = [r for r in await replies_on(runtime, "t") if r.name == "resume"]
+    assert (reply.error, reply_text(reply)) == ("invalid_arguments", "a running task named 'w' already exists")
+    assert [task.status for task in await tasks_of(runtime)] == ["cancelled", "completed"]
+
+
+def _waits(request: ModelRequest) -> Any:
+    return call("wait") if request.messages[-1].reply is None else "worked"
 
 
 @pytest.mark.parametrize("name", ["", " ", "a\nb", "x" * 129])
