@@ -307,6 +307,7 @@ async def test_a_question_that_is_no_longer_asked_is_closed() -> None:
         (Question(""),),
         (5,),
         (Question("1", accepts=()),),
+        (Question("1", schema={"pattern": "("}),),
     ],
 )
 async def test_questions_that_are_none_fail_the_run(questions: Any) -> None:

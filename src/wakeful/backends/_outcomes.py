@@ -14,6 +14,7 @@ from ..errors import BackendError, ExecutionFailed, StateTooLarge, explain
 from ..loop import judge, suspended
 from ..state import MAX_VALUE_BYTES
 from ..tools import Terms
+from ..tools._schema import schema_faults
 from ..types.content import (
     Artifact,
     Audio,
@@ -126,6 +127,9 @@ def _questions_of(result: BackendResult) -> tuple[Question, ...]:
     ids = [question.id for question in questions]
     if len(set(ids)) < len(ids) or not all(ids) or any(not question.accepts for question in questions):
         raise ExecutionFailed("each question of a backend has an id of its own, and accepts something")
+    for question in questions:
+        if question.schema is not None and (faults := schema_faults(question.schema)):
+            raise ExecutionFailed(f"the schema of the backend's question {question.id!r:.80}: {'; '.join(faults)}")
     return questions
 
 
