@@ -307,6 +307,18 @@ async def test_files_and_data_are_artifacts() -> None:
         )
 
 
+async def test_whole_numbers_are_whole_again() -> None:
+    async def makes(turn: Turn) -> None:
+        updater = await turn.open()
+        await updater.add_artifact([new_data_part({"rows": [3, 0.5, {"at": 2**40}]})])
+        await updater.complete()
+
+    with serving(makes) as remote:
+        result = await thread(remote.url).ask("go")
+    (made,) = result.output.artifacts
+    assert repr(made.content) == "{'rows': [3, 0.5, {'at': 1099511627776}]}"
+
+
 async def test_media_goes_out_as_files() -> None:
     async def counts(turn: Turn) -> None:
         updater = await turn.open()
