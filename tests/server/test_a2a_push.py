@@ -374,6 +374,27 @@ async def test_a_refused_address_begins_no_task() -> None:
             await client.create_task_push_notification_config(config("https://127.0.0.1/", task_id=task.id))
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"id": "\u00e9"},
+        {"id": "a\nb"},
+        {"id": "x" * 65},
+        {"token": "\u00e9"},
+        {"token": " x "},
+        {"authentication": pb.AuthenticationInfo(scheme="Bearer", credentials="\u00fc")},
+    ],
+    ids=str,
+)
+async def test_what_no_header_can_carry_is_refused_and_begins_no_task(fields: dict[str, Any]) -> None:
+    runtime = assistant()
+    async with serve(runtime, webhooks=OPEN) as url, connect(url, streaming=False) as client:
+        target = config("http://127.0.0.1:9/hook", **fields)
+        with pytest.raises(InvalidParamsError, match="a line of ASCII each"):
+            await send(client, "Go", task_push_notification_config=target)
+        assert not (await client.list_tasks(pb.ListTasksRequest())).tasks
+
+
 async def test_redirects_are_not_followed_and_long_answers_not_read() -> None:
     async with receiving() as receiver:
         with pytest.raises(WebhookFailed, match="status 307"):

@@ -65,16 +65,24 @@ class Push:
 
     # -- configurations --------------------------------------------------------------------------------------
 
-    async def create(self, run: RunRecord, config: pb.TaskPushNotificationConfig) -> pb.TaskPushNotificationConfig:
-        """Have a run's updates sent to an address, from its beginning on; one of the same id is replaced."""
-        config_id = config.id or new_id()
+    async def check(self, config: pb.TaskPushNotificationConfig) -> None:
+        """Refuse a configuration that nothing could be sent by: its id and its secrets go out in headers."""
         secrets = (config.token, config.authentication.scheme, config.authentication.credentials)
-        if len(config_id) > 64 or any(len(each) > 4096 or not each.isprintable() for each in secrets):
+        lines = all(
+            each.isascii() and each.isprintable() and each == each.strip() for each in (config.id, *secrets)
+        )
+        if not lines or len(config.id) > 64 or any(len(each) > 4096 for each in secrets):
             raise InvalidParamsError(
-                "a push configuration's id has at most 64 characters, its secrets one line each"
+                "a push configuration's id and its secrets are a line of ASCII each, with no blanks around it; "
+                "the id has at most 64 characters, a secret 4,096"
             )
         await check_url(config.url, self._serving.webhooks)
-        target = _Target(config_id, config.url, *secrets)
+
+    async def create(self, run: RunRecord, config: pb.TaskPushNotificationConfig) -> pb.TaskPushNotificationConfig:
+        """Have a run's updates sent to an address, from its beginning on; one of the same id is replaced."""
+        await self.check(config)
+        config_id, auth = config.id or new_id(), config.authentication
+        target = _Target(config_id, config.url, config.token, auth.scheme, auth.credentials)
         while True:
             known = await self._relays(run)
             old = next((relay for relay in known if relay.id == _relay_id(run, config_id)), None)
