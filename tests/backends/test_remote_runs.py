@@ -26,6 +26,7 @@ from wakeful import (
     SqliteStore,
 )
 from wakeful.backends import (
+    Artifact,
     BackendOutput,
     BackendResult,
     CancelledStatus,
@@ -300,7 +301,14 @@ async def test_a_question_that_is_no_longer_asked_is_closed() -> None:
 
 
 @pytest.mark.parametrize(
-    "questions", [(Question("1"), Question("1")), (Question(""),), (5,), (Question("1", accepts=()),)]
+    "questions",
+    [
+        (Question("1"), Question("1")),
+        (Question(""),),
+        (5,),
+        (Question("1", accepts=()),),
+        (Question("1", schema={"pattern": "("}),),
+    ],
 )
 async def test_questions_that_are_none_fail_the_run(questions: Any) -> None:
     backend = Scripted(BackendResult("far", WaitingInput(), questions=questions), capabilities=REMOTE)
@@ -366,12 +374,38 @@ async def test_how_a_run_ends_by_its_backends_status(result: BackendResult, endi
         (BackendResult("far", response=7), "returned 7 as its text"),  # type: ignore[arg-type]
         (BackendResult("far", state={"x": object()}), "can't be stored as JSON"),
         (BackendResult("far", FailedStatus("half a pair: \ud83d")), "can't be stored as JSON"),
+        (BackendResult("far", FailedStatus(404)), "got `int` - at `status.message`"),  # type: ignore[arg-type]
+        (BackendResult("far", WaitingInput(5)), "got `int` - at `status.message`"),  # type: ignore[arg-type]
+        (BackendResult("far", status_reason=5), "got `int` - at `status_reason`"),  # type: ignore[arg-type]
+        (BackendResult("far", termination="x"), "got `str` - at `termination`"),  # type: ignore[arg-type]
+        (BackendResult("far", state=["x"]), "got `array` - at `state`"),  # type: ignore[arg-type]
+        (
+            BackendResult("far", output=BackendOutput("x", (Artifact({"bytes": "aGk="}, name=5),))),  # type: ignore[arg-type]
+            "got `int` - at `output.artifacts[0].name`",
+        ),
+        (
+            BackendResult("far", output=BackendOutput("x", ({"content": 1},))),  # type: ignore[arg-type]
+            "returned {'content': 1} as an artifact: use Artifact(...)",
+        ),
     ],
 )
 async def test_what_is_no_result_fails_the_run(wrong: Any, text: str) -> None:
-    result = await serving(Scripted(lambda request: wrong)).run("far", "hi")
+    runtime = serving(Scripted(lambda request: wrong, capabilities=REMOTE))
+    result = await runtime.run("far", "hi", thread="t")
     assert isinstance(result.termination, Failed)
     assert text in result.termination.message
+    assert await runtime.result(result.run_id) == result
+    await assert_settled(runtime, "t")
+
+
+async def test_what_is_made_is_shown_as_it_is_read_back() -> None:
+    made = BackendResult("far", output=BackendOutput("x", raw={"at": (1, float("nan"))}), state={"n": (1,)})
+    backend = Scripted(made, "again", capabilities=REMOTE)
+    runtime = serving(backend)
+    result = await runtime.run("far", "hi", thread="t")
+    assert result.raw == {"at": [1, None]}
+    await runtime.run("far", "more", thread="t")
+    assert backend.requests[1].state == {"n": [1]}
 
 
 async def test_a_backend_that_takes_too_long_is_stopped_and_aborted(fake_clock: FakeClock) -> None:

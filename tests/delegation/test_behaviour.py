@@ -14,6 +14,7 @@ from wakeful import (
     Delegate,
     FunctionModel,
     Limits,
+    ModelRequest,
     Runtime,
     ScriptedModel,
     StateKey,
@@ -183,6 +184,32 @@ async def test_names_that_are_reserved_or_taken_are_refused(scripted: Scripted) 
     assert [task.name for task in await tasks_of(runtime)] == ["w"]
 
 
+async def test_a_task_is_not_resumed_under_a_name_that_another_one_has_by_now(scripted: Scripted) -> None:
+    hold = Hold()
+
+    @tool
+    async def resume(ctx: ToolContext) -> str:
+        """Resume the first task."""
+        await ctx.resume_task((await ctx.tasks())[0])
+        return "resumed"
+
+    begin, stop = ask(background=True, name="w"), call("cancel_task", target={"relation": "child", "name": "w"})
+    model = scripted(begin, stop, begin, call("resume"), call("go_on"), "done", "done")
+    agents = [
+        lead(model, tools=[releasing(hold), resume]),
+        Agent("worker", FunctionModel(_waits), tools=[holding(hold)]),
+    ]
+    runtime = Runtime(agents)
+    assert (await soon(runtime.run("lead", "go", thread="t"))).text == "done"
+    (reply,) = [r for r in await replies_on(runtime, "t") if r.name == "resume"]
+    assert (reply.error, reply_text(reply)) == ("invalid_arguments", "a running task named 'w' already exists")
+    assert [task.status for task in await tasks_of(runtime)] == ["cancelled", "completed"]
+
+
+def _waits(request: ModelRequest) -> Any:
+    return call("wait") if request.messages[-1].reply is None else "worked"
+
+
 @pytest.mark.parametrize("name", ["", " ", "a\nb", "x" * 129])
 async def test_a_name_that_a_model_gives_is_checked_like_one_from_code(scripted: Scripted, name: str) -> None:
     agents = [lead(scripted(ask(background=True, name=name), "done")), Agent("worker", ScriptedModel([]))]
@@ -315,6 +342,29 @@ async def test_no_child_begins_below_a_run_that_was_cancelled(scripted: Scripted
     await soon(handle.cancel("enough"))
     assert told_so == [f"parent run '{handle.run_id}' has already been cancelled"]
     assert await tasks_of(runtime) == []
+
+
+@pytest.mark.parametrize("durable", [False, True], ids=["ephemeral", "durable"])
+async def test_a_call_goes_on_whose_waiting_child_another_one_stops(
+    durable: bool, place: Place, scripted: Scripted
+) -> None:
+    @tool
+    async def give_up(ctx: ToolContext) -> str:
+        """Stop the child that another call waits for."""
+        await until_true(lambda: runtime.tickets(thread="t", status="open"))
+        (task,) = await ctx.tasks()
+        await ctx.cancel_task(task, "not needed")
+        return "given up"
+
+    agents = [
+        lead(scripted([ask(), call("give_up")], "done"), Delegate("worker", durable=durable), tools=[give_up]),
+        Agent("worker", scripted(call("pay")), tools=[spying(Spy(), "pay", approval=True)]),
+    ]
+    async with Runtime(agents, store=place()) as runtime:
+        assert (await soon(runtime.run("lead", "go", thread="t"))).text == "done"
+        mine = next(r for r in await replies_on(runtime, "t") if r.name == "agent_run_worker")
+        assert "did not complete (cancelled): cancelled: not needed" in reply_text(mine)
+        await assert_quiet(runtime)
 
 
 @pytest.mark.parametrize("way", ["ephemeral", "durable", "background"])

@@ -128,6 +128,58 @@ async def test_the_roots_tickets_are_those_of_its_tree(how: Delegate, place: Pla
         assert (await soon(runtime.resume(result.run_id, mine.approve()))).text == "done"
 
 
+async def test_what_work_in_the_background_asks_is_a_ticket_of_a_root_that_waits_for_something_else(
+    place: Place, scripted: Scripted
+) -> None:
+    agents = [
+        Agent(
+            "top",
+            model=scripted(ask(background=True), call("own"), "done"),
+            delegates=[Delegate("child", background=True)],
+            tools=[own],
+        ),
+        Agent("child", model=scripted(call("pay"), "paid"), tools=[spying(Spy(), "pay", approval=True)]),
+    ]
+    async with family(*agents, store=place()) as runtime:
+        run_id = (await soon(runtime.run("top", "go", thread="t"))).run_id
+        (child,) = [task.target for task in await runtime.tasks("t")]
+        await soon(runtime.wait(child))
+        result = await runtime.wait(run_id)
+        assert sorted(t.tool for t in result.tickets) == ["own", "pay"]
+        assert result.tickets == (await runtime.result(run_id)).tickets
+        pay = next(t for t in result.tickets if t.tool == "pay")
+        result = await soon(runtime.resume(run_id, pay.approve()))
+        assert [t.tool for t in result.tickets] == ["own"]
+        assert (await soon(runtime.resume(run_id, result.tickets[0].approve()))).status == "done"
+
+
+async def test_a_root_that_asks_later_shows_what_work_in_the_background_asks_already(
+    place: Place, scripted: Scripted
+) -> None:
+    @tool
+    async def until_it_asks() -> str:
+        (child,) = [task.target for task in await runtime.tasks("t")]
+        while (await runtime.wait(child)).status != "waiting":
+            await asyncio.sleep(0)
+        return "it does"
+
+    agents = [
+        Agent(
+            "top",
+            model=scripted(ask(background=True), call("until_it_asks"), call("own"), "done", "heard"),
+            delegates=[Delegate("child", background=True)],
+            tools=[own, until_it_asks],
+        ),
+        Agent("child", model=scripted(call("pay"), "paid"), tools=[spying(Spy(), "pay", approval=True)]),
+    ]
+    async with family(*agents, store=place()) as runtime:
+        result = await soon(runtime.run("top", "go", thread="t"))
+        assert [t.tool for t in result.tickets] == ["own", "pay"]
+        result = await soon(runtime.resume(result.run_id, result.tickets[0].approve()))
+        assert [t.tool for t in result.tickets] == ["pay"]
+        assert (await soon(runtime.resume(result.run_id, result.tickets[0].approve()))).text == "heard"
+
+
 @tool(approval=True)
 async def own() -> str:
     """Of the root."""

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from wakeful import Agent, Runtime, ScriptedModel, UsageError, call, tool
+from wakeful import Agent, Delegate, Runtime, ScriptedModel, UsageError, call, tool
 from wakeful.server import Auth, ServerLimits, Webhooks
 from wakeful.server._webhooks import WebhookFailed, WebhookRefused, check_url, post
 
@@ -79,6 +79,10 @@ def config(url: str, **fields: Any) -> pb.TaskPushNotificationConfig:
     return pb.TaskPushNotificationConfig(url=url, **fields)
 
 
+async def _all_done(runtime: Runtime) -> bool:
+    return {relay.status for relay in await runtime.relays()} == {"done"}
+
+
 # -- telling -------------------------------------------------------------------------------------------------
 
 
@@ -123,6 +127,54 @@ async def test_a_waiting_task_tells_what_it_waits_for_and_how_it_went_on() -> No
         await send(client, said("approve", task_id=task.id))
         await until(lambda: receiver.states[-1:] == ["completed"])
         assert receiver.states == ["working", "input_required", "working", "completed"]
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_a_question_of_a_run_below_that_comes_later_is_told_too(kind: str, tmp_path: Path) -> None:
+    @tool(approval=True)
+    def refund() -> str:
+        return "refunded"
+
+    gate = Gate()
+    clerk = Agent("clerk", model=ScriptedModel([call("slow"), call("refund"), "ok"]), tools=[gate.slow, refund])
+    ask = call("agent_run_clerk", prompt="Refund")
+    lead = Agent("lead", model=ScriptedModel([ask, "Refunded."]), delegates=[Delegate("clerk", durable=True)])
+    runtime = Runtime([lead, clerk], store=tmp_path / "app.db" if kind == "sqlite" else None)
+    async with (
+        receiving() as receiver,
+        serve(runtime, agents=["lead"], webhooks=OPEN) as url,
+        connect(url, streaming=False) as client,
+    ):
+        target = config(receiver.url)
+        task = await send(client, "Refund", return_immediately=True, task_push_notification_config=target)
+        await until(lambda: receiver.states == ["working", "working"])  # It waits for the clerk.
+        gate.opened.set()
+        await until(lambda: receiver.states[2:] == ["input_required"])
+        assert receiver.told[-1]["task"]["status"]["message"]["parts"][1]["data"]["tickets"][0]["tool"] == "refund"
+        await send(client, said("approve", task_id=task.id))
+        await until(lambda: receiver.states[-1:] == ["completed"])
+        assert receiver.states == ["working", "working", "input_required", "working", "completed"]
+        assert len(set(receiver.keys)) == 5
+        await until(lambda: _all_done(runtime))
+
+
+async def test_a_task_that_is_cancelled_before_its_turn_is_told(tmp_path: Path) -> None:
+    gate = Gate()
+    runtime = assistant(call("slow"), "ok", tools=[gate.slow], store=tmp_path / "app.db")
+    async with (
+        receiving() as receiver,
+        serve(runtime, webhooks=OPEN) as url,
+        connect(url, streaming=False) as client,
+    ):
+        await send(client, said("First", context_id="c"), return_immediately=True)
+        await gate.reached.wait()
+        second, target = said("Second", context_id="c"), config(receiver.url)
+        task = await send(client, second, return_immediately=True, task_push_notification_config=target)
+        await client.cancel_task(pb.CancelTaskRequest(id=task.id))
+        await until(lambda: receiver.states)
+        assert receiver.states == ["canceled"]
+        await until(lambda: _all_done(runtime))
+        gate.opened.set()
 
 
 async def test_tasks_that_work_on_keep_no_other_from_telling(
@@ -320,6 +372,27 @@ async def test_a_refused_address_begins_no_task() -> None:
         assert state(task) == "completed"
         with pytest.raises(InvalidParamsError, match="private network"):
             await client.create_task_push_notification_config(config("https://127.0.0.1/", task_id=task.id))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"id": "\u00e9"},
+        {"id": "a\nb"},
+        {"id": "x" * 65},
+        {"token": "\u00e9"},
+        {"token": " x "},
+        {"authentication": pb.AuthenticationInfo(scheme="Bearer", credentials="\u00fc")},
+    ],
+    ids=str,
+)
+async def test_what_no_header_can_carry_is_refused_and_begins_no_task(fields: dict[str, Any]) -> None:
+    runtime = assistant()
+    async with serve(runtime, webhooks=OPEN) as url, connect(url, streaming=False) as client:
+        target = config("http://127.0.0.1:9/hook", **fields)
+        with pytest.raises(InvalidParamsError, match="a line of ASCII each"):
+            await send(client, "Go", task_push_notification_config=target)
+        assert not (await client.list_tasks(pb.ListTasksRequest())).tasks
 
 
 async def test_redirects_are_not_followed_and_long_answers_not_read() -> None:

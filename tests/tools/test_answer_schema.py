@@ -111,6 +111,14 @@ def test_a_schema_that_refers_to_itself_without_end_is_no_endless_loop() -> None
         ({"$ref": "#/$defs/nowhere"}, "refers to nothing"),
         ({"$ref": "https://example.com/schema"}, "refers to nothing"),
         ({"pattern": "("}, "bad pattern"),
+        ({"patternProperties": {"(": {}}}, "bad pattern"),
+        ({"$ref": "", "$defs": []}, "refers to nothing"),
+        ({"$ref": "#/$defs/a", "$defs": []}, "refers to nothing"),
+        ({"minLength": "3"}, "minLength is a number, not '3'"),
+        ({"exclusiveMinimum": True}, "exclusiveMinimum is a number, not True"),
+        ({"enum": 5}, "enum is a list, not 5"),
+        ({"required": "a"}, "required is a list, not 'a'"),
+        ({"format": []}, "format is a text, not []"),
     ],
 )
 def test_a_schema_that_promises_what_is_not_checked_is_refused(schema: Any, told: str) -> None:

@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from ..agents import BackendHandles, BackendOutputs
@@ -13,6 +14,7 @@ from ..errors import BackendError, ExecutionFailed, StateTooLarge, explain
 from ..loop import judge, suspended
 from ..state import MAX_VALUE_BYTES
 from ..tools import Terms
+from ..tools._schema import schema_faults
 from ..types.content import (
     Artifact,
     Audio,
@@ -74,11 +76,8 @@ def well_formed(result: Any, capabilities: Capabilities) -> BackendResult:
         raise ExecutionFailed(f"the backend returned the status {result.status!r:.80}, which is none")
     if not isinstance(cast(Any, result.text), str):
         raise ExecutionFailed(f"the backend returned {result.text!r:.80} as its text")
-    try:
-        told = (result.output, result.state, result.status, result.status_reason, result.termination)
-        msgspec.json.encode((told, result.questions))
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise ExecutionFailed(f"the backend returned what can't be stored as JSON: {error}") from error
+    kept = _read_back(result)
+    result = replace(result, state=kept.state, output=replace(result.output, raw=kept.output.raw))
     if result.questions:
         result = replace(result, questions=_questions_of(result))
     waits = capabilities.waits.split("_and_")
@@ -94,6 +93,32 @@ def well_formed(result: Any, capabilities: Capabilities) -> BackendResult:
     raise ExecutionFailed(f"the backend returned {result.status}, and its capabilities don't declare {undeclared}")
 
 
+class _Kept(Struct):
+    """What of a result is written down."""
+
+    output: BackendOutput
+    state: dict[str, Any] | None
+    status: BackendStatus
+    status_reason: str | None
+    termination: Termination | None
+
+
+def _read_back(result: BackendResult) -> _Kept:
+    """What is kept of a result, as whoever reads it later will find it: what couldn't be read is never written."""
+    ending = cast("Termination | None", result.termination)
+    kept = _Kept(result.output, result.state, result.status, result.status_reason, ending)
+    try:
+        found = msgspec.json.decode(msgspec.json.encode((kept, result.questions)), type=tuple[_Kept, Any])[0]
+    except msgspec.ValidationError as error:
+        place = str(error).replace("$[0].", "")
+        raise ExecutionFailed(f"the backend returned a result that is none: {place}") from None
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise ExecutionFailed(f"the backend returned what can't be stored as JSON: {error}") from error
+    if odd := [a for a in cast("tuple[Any, ...]", result.output.artifacts) if not isinstance(a, Artifact)]:
+        raise ExecutionFailed(f"the backend returned {odd[0]!r:.80} as an artifact: use Artifact(...)")
+    return found
+
+
 def _questions_of(result: BackendResult) -> tuple[Question, ...]:
     try:
         questions = msgspec.convert(msgspec.to_builtins(result.questions), tuple[Question, ...])
@@ -102,6 +127,9 @@ def _questions_of(result: BackendResult) -> tuple[Question, ...]:
     ids = [question.id for question in questions]
     if len(set(ids)) < len(ids) or not all(ids) or any(not question.accepts for question in questions):
         raise ExecutionFailed("each question of a backend has an id of its own, and accepts something")
+    for question in questions:
+        if question.schema is not None and (faults := schema_faults(question.schema)):
+            raise ExecutionFailed(f"the schema of the backend's question {question.id!r:.80}: {'; '.join(faults)}")
     return questions
 
 

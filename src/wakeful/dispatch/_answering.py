@@ -134,7 +134,7 @@ async def _by_run(
 ) -> dict[str, list[Decision]]:
     """The decisions by the run whose ticket they answer: this one, or one below it."""
     store, run_id, groups = dispatch.env.store, run.id, dict[str, list[Decision]]()
-    below = await tickets_below(store, run) if waits_for_tasks(run) else []
+    below = await tickets_below(store, run.thread_id, run_id) if waits_for_tasks(run) else []
     own: Sequence[Ticket] = await store.tickets(run_id) if below else stored.tickets
     for decision in decisions:
         ticket = next((t for t in (*below, *own) if decision.ticket_id in (t.id, t.call_id)), None)

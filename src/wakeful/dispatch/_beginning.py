@@ -153,6 +153,11 @@ async def resume(
         raise InvalidState(f"Task '{task.id}' is a function and cannot be resumed; start it again")
     if backend_of_task(dispatch.env.registry, task) is not None:
         raise InvalidState(f"Run '{task.id}' is remote and cannot be resumed; start a new run with agent_id")
+    said = input_of(prompt.strip() or "Go on with your task.")
+    message = user_message(said, at=parent.clock.now())
+    request = ChildRequest(task.agent_id, message, background=True, name=task.name)
+    _check(parent, request)
+    _check_name(parent, request)
     again = replace(
         task,
         status="running",
@@ -165,9 +170,6 @@ async def resume(
         error=None,
         finished_at=None,
     )
-    said = input_of(prompt.strip() or "Go on with your task.")
-    message = user_message(said, at=parent.clock.now())
-    request = ChildRequest(task.agent_id, message, background=True)
     await _write(dispatch, parent, again, [item_of_task(parent, again, request)])
     return again
 

@@ -140,7 +140,7 @@ async def _run(
             return await _collect(dispatch, parent, task, run)
         if run is None and await dispatch.env.store.load(task.target_thread) is None:
             return _gone(parent, task)
-        if context.suspendable:
+        if context.suspendable and _is_open(parent, task):  # Of one that was given up nobody would tell.
             if await _reports(dispatch, context, task):
                 raise context.park(task.id)
             continue

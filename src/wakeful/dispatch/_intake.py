@@ -55,7 +55,7 @@ async def open_for(dispatch: Dispatcher, new: NewRun, stored: ThreadView) -> Act
 async def _works_for(dispatch: Dispatcher, run: RunRecord) -> bool:
     """Whether something works for a run that waits: new input waits then too. One that waits for nothing but a
     person gives way to it."""
-    if not waits_for_tasks(run) or await tickets_below(dispatch.env.store, run):
+    if not waits_for_tasks(run) or await tickets_below(dispatch.env.store, run.thread_id, run.id):
         return False
     below = await open_below(dispatch.env.store, run.thread_id, run.id)
     return any([await dispatch.pump(task.target_thread) for task in below])

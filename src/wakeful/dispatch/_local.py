@@ -35,7 +35,7 @@ from ._parked import check_resumable
 from ._results import NewRun, RunResult, new_run_of, result_of
 from ._schedules import fire, is_time
 from ._signals import Signals
-from ._trees import follow, settle, tickets_below, waits_for_tasks
+from ._trees import follow, settle, tickets_below
 from ._turns import Turns, retracted
 
 __all__ = ["Dispatcher"]
@@ -338,9 +338,15 @@ class Dispatcher(Hosting):
     # -- what runs come to -----------------------------------------------------------------------------------
 
     async def whole(self, result: RunResult, act: Activation | None = None) -> RunResult:
-        """What a run came to once nothing works for it any more; at once, if nothing does."""
-        if result.status != "waiting" or result.tasks == ():
+        """What a run came to once nothing that it waits for works any more; at once, if nothing does. What else
+        works in the background isn't waited for, but what that asks is shown too."""
+        if result.status != "waiting":
             return result
+        if result.tasks == ():
+            store, thread_id, run_id = self.env.store, result.thread_id, result.run_id
+            if not (await store.tasks(thread_id, status="running") if act is None else act.view.tasks):
+                return result
+            return replace(result, tickets=(*result.tickets, *await tickets_below(store, thread_id, run_id)))
         followed = None if act is None else await follow(self, act)
         return followed or await settle(self, result.run_id)
 
@@ -351,8 +357,8 @@ class Dispatcher(Hosting):
         if run is None:
             raise UnknownRun(f"no run {run_id!r} in this store")
         tickets = tuple(await store.tickets(run_id, status="open"))
-        if waits_for_tasks(run):
-            tickets += tuple(await tickets_below(store, run))
+        if run.status == "waiting":
+            tickets += tuple(await tickets_below(store, run.thread_id, run_id))
         return result_of(self.env.registry, run, await store.answer(run_id), tickets)
 
     async def wait(self, run_id: str) -> RunResult:

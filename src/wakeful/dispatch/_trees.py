@@ -51,10 +51,10 @@ async def open_below(store: Store, thread_id: str, run_id: str) -> list[TaskReco
     return found
 
 
-async def tickets_below(store: Store, run: RunRecord) -> list[Ticket]:
+async def tickets_below(store: Store, thread_id: str, run_id: str) -> list[Ticket]:
     """The questions that the runs below a run wait on, oldest first."""
     found: list[Ticket] = []
-    for task in await open_below(store, run.thread_id, run.id):
+    for task in await open_below(store, thread_id, run_id):
         found += await store.tickets(task.target, status="open")
     return sorted(found, key=lambda ticket: ticket.id)
 

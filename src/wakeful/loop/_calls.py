@@ -316,20 +316,23 @@ def _settle(act: Activation, arrival: Arrival) -> None:
             suspended(call, act.identity, act.now, message=asked.message, asked_by="tool", terms=asked.terms)
         )
     elif ended == "parked":
-        act.change(Change(_parked(call, arrival.parked), ()))
+        act.change(Change(_parked(act, call, arrival.parked), ()))
     else:
         # No result: what to do is the effect's question, and `recover` answers it.
         act.interrupted[call.id] = ended
 
 
-def _parked(call: Call, parked: Parked | None) -> Call:
-    """A call that waits for a task, or for times, which it keeps to when it runs again."""
+def _parked(act: Activation, call: Call, parked: Parked | None) -> Call:
+    """A call that waits for a task, or for times, which it keeps to when it runs again: at once, if the task was
+    given up meanwhile."""
     row = replace(call, state="suspended")
     if parked is None:
         return row
-    timers = {**dict(call.timers), **dict(parked.timers)}
+    row = replace(row, timers=tuple({**dict(call.timers), **dict(parked.timers)}.items()))
+    if parked.task_id is not None and all(task.id != parked.task_id for task in act.view.tasks):
+        return replace(row, state="requested")
     until = min([time for _, time in parked.timers], default=None)
-    return replace(row, task_id=parked.task_id, until=until, timers=tuple(timers.items()))
+    return replace(row, task_id=parked.task_id, until=until)
 
 
 def _finish(act: Activation, call: Call, reply: ToolReply, outcome: CallOutcome) -> None:

@@ -13,7 +13,7 @@ from ..types.content import text_of
 from ..types.events import LiveEvent
 from ..types.runs import TaskRecord, TaskRef
 from ._context import find_reply, page_size
-from ._tasks import stop_task
+from ._tasks import give_up_task
 
 if TYPE_CHECKING:
     from ._activation import Activation
@@ -125,7 +125,7 @@ class CallServices:
             return 0
         self._act.env.children.check_stoppable(task)
         below = await self._act.env.children.below(task.target_thread, task.target)
-        stop_task(self._act, task, reason)
+        give_up_task(self._act, task, reason)
         return 1 + below
 
     async def cancel_self(self, reason: str) -> tuple[str, int]:

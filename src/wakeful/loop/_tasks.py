@@ -35,6 +35,7 @@ __all__ = [
     "end_task",
     "end_with_run",
     "ended_as",
+    "give_up_task",
     "hear_of_tasks",
     "inherit_tasks",
     "outcome_of",
@@ -142,12 +143,19 @@ def _known(act: Activation, item: InboxItem) -> TaskRecord | None:
 def _ended(act: Activation, task: TaskRecord, outcome: TaskOutcome) -> str | None:
     """Write a task's end down; what the model is told, unless a call waited for it."""
     end_task(act, task, outcome)
+    if _go_on(act, task):
+        return None
+    said = outcome.error if outcome.error is not None else outcome.text
+    return _shown(task, outcome.status, said) if task.background else None
+
+
+def _go_on(act: Writer, task: TaskRecord) -> bool:
+    """Have the call go on that waits for a task; False if none does."""
     for call in act.view.calls.values():
         if call.task_id == task.id:
             act.view.calls[call.id] = act.draft.calls[call.id] = replace(call, state="requested", task_id=None)
-            return None
-    said = outcome.error if outcome.error is not None else outcome.text
-    return _shown(task, outcome.status, said) if task.background else None
+            return True
+    return False
 
 
 def tell_news(act: Activation) -> None:
@@ -201,6 +209,12 @@ def stop_task(act: Writer, task: TaskRecord, reason: str) -> None:
     act.draft.put_task(replace(task, status="cancelled", error=reason, finished_at=act.now))
     if task.target_thread:
         act.draft.put_item(cancel_item(task, reason))
+
+
+def give_up_task(act: Writer, task: TaskRecord, reason: str) -> None:
+    """Give a task up for its run, which goes on; so does a call that waits for it."""
+    stop_task(act, task, reason)
+    _go_on(act, task)
 
 
 def end_with_run(act: Activation, run: RunRecord) -> None:

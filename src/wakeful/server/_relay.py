@@ -25,20 +25,32 @@ AT_ONCE = 16
 # How many relays one look finds.
 LOOKS = 100
 
-# What is behind a relay's cursor, in turn; returns whether there will be more of it.
-Send = Callable[[Relay, Event], Awaitable[bool]]
+# How long a relay that has nothing to send yet is put off where many wait to be looked at, in milliseconds.
+PUT_OFF = 2000
+
+# Sends what an event tells, or with None what there is to tell without one; returns the relay as it is then, done
+# if there will be no more.
+Send = Callable[[Relay, Event | None], Awaitable[Relay]]
 
 
 class Deliverer:
     """Looks for relays of a kind that are due, and sends what is behind their cursors: `tells` says of an event
-    whether it is one to send, `send` sends it. An event is sent at least once, in order, and then committed."""
+    whether it is one to send, `silent` whether there is something to tell that has no event, None if there won't
+    be; `send` sends it. It is sent at least once, in order, and then committed."""
 
     def __init__(
-        self, runtime: Runtime, kind: str, tells: Callable[[Relay, Event], bool], send: Send, settings: Webhooks
+        self,
+        runtime: Runtime,
+        kind: str,
+        tells: Callable[[Relay, Event], bool],
+        silent: Callable[[Relay], Awaitable[bool | None]],
+        send: Send,
+        settings: Webhooks,
     ) -> None:
         self._runtime = runtime
         self._kind = kind
         self._tells = tells
+        self._silent = silent
         self._send = send
         self._settings = settings
         self._owner = new_id()
@@ -66,27 +78,31 @@ class Deliverer:
             self._looks.clear()
 
     async def _deliver(self, relay: Relay, crowded: bool) -> None:
-        events, last = await self._behind(relay)
+        found, last = await self._behind(relay)
+        silent = None if found else await self._silent(relay)
+        events: list[Event | None] = [None] if silent else [*found]
         if not events:
             self._read[relay.id] = last  # Nothing to send up to there, and not worth a commit,
             if crowded:  # unless others wait behind it to be looked at.
+                now = self._runtime.clock.now()
+                later = replace(relay, cursor=last, due_at=now)
                 with suppress(Conflict):
-                    await self._put(replace(relay, cursor=last, due_at=self._runtime.clock.now()))
+                    await self._put(later if silent is None else replace(relay, due_at=now + PUT_OFF))
             return
         lease = self._runtime.clock.now() + round(self._settings.seconds * 2000)
         with suppress(Conflict):  # Somebody else has it, or its caller changed it.
             relay = await self._put(replace(relay, owner=self._owner, until=lease))
             for event in events:
                 try:
-                    more = await self._send(relay, event)
+                    told = await self._send(relay, event)
                 except Exception as error:
                     await self._failed(relay, _why(relay, error))
                     return
-                done = not more
+                done = told.status == "done"
                 lease = self._runtime.clock.now() + round(self._settings.seconds * 2000)
-                relay = replace(relay, cursor=event.seq, attempts=0, last_error="", until=lease)
+                relay = replace(told, attempts=0, last_error="", until=lease)
                 if done or event is events[-1]:
-                    relay = replace(relay, owner=None, until=0, status="done" if done else "live")
+                    relay = replace(relay, owner=None, until=0)
                 relay = await self._put(relay)
                 if done:
                     self._read.pop(relay.id, None)

@@ -8,6 +8,8 @@ from a2a.helpers import new_data_part, new_raw_part, new_text_message, new_url_p
 from a2a.types import Role
 
 from wakeful.backends import CancelledStatus, Completed, FailedStatus, TimedOut, WaitingAuth, WaitingInput
+from wakeful.backends.a2a._objects import RemoteMessage, RemotePart
+from wakeful.backends.a2a._questions import questions_in
 from wakeful.errors import ExecutionFailed
 from wakeful.types.content import Artifact, Base64, Image, Text, ToolReply
 from wakeful.types.ids import new_id
@@ -305,6 +307,18 @@ async def test_files_and_data_are_artifacts() -> None:
         )
 
 
+async def test_whole_numbers_are_whole_again() -> None:
+    async def makes(turn: Turn) -> None:
+        updater = await turn.open()
+        await updater.add_artifact([new_data_part({"rows": [3, 0.5, {"at": 2**40}]})])
+        await updater.complete()
+
+    with serving(makes) as remote:
+        result = await thread(remote.url).ask("go")
+    (made,) = result.output.artifacts
+    assert repr(made.content) == "{'rows': [3, 0.5, {'at': 1099511627776}]}"
+
+
 async def test_media_goes_out_as_files() -> None:
     async def counts(turn: Turn) -> None:
         updater = await turn.open()
@@ -321,3 +335,12 @@ async def test_without_anything_to_say_nothing_is_sent() -> None:
     with serving(streams) as remote, pytest.raises(ExecutionFailed, match="no user message content to send"):
         await thread(remote.url).ask(Message(new_id(), "user", (), 0))
     assert remote.requests == []
+
+
+def test_a_schema_that_can_not_be_checked_here_is_left_to_the_remote() -> None:
+    ticket = {"ticketId": "1", "askedBy": "tool", "tool": "ask", "accepts": ["deny", "result"]}
+    odd, plain = {"type": "string", "pattern": r"^\p{L}+$"}, {"type": "integer"}
+    tickets = [{**ticket, "schema": odd}, {**ticket, "ticketId": "2", "schema": plain}]
+    first, second = questions_in(RemoteMessage(parts=(RemotePart(data={"tickets": tickets}),)))
+    assert (first.schema, first.data["schema"]) == (None, odd)
+    assert (second.schema, "schema" in second.data) == (plain, False)

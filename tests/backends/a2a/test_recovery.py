@@ -118,6 +118,28 @@ async def test_who_waited_in_vain_for_a_remote_to_come_back_is_told_what_it_said
     assert said.startswith("polling timeout exceeded: the remote doesn't say how the task stands (HTTP 503 from")
 
 
+async def test_a_remote_that_is_slow_to_show_its_card_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow: list[bool] = []
+
+    async def wrap(app: App, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == CARD and slow:
+            slow.pop()
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            return
+        await app(scope, receive, send)
+
+    with serving(answers, wrap=wrap) as remote:
+        talk = thread(remote.url)
+        await crashes(talk, "sent")
+        monkeypatch.setattr("wakeful.backends.a2a._client.CALL_TIMEOUT", 0.2)
+        monkeypatch.setattr("wakeful.backends.a2a._session.FIRST_PAUSE", 0.01)
+        again = Thread(thread(remote.url).backend)
+        again.state, slow[:] = talk.state, [True] * 4
+        assert (await again.ask("Paris")).text == "Sunny in Paris."
+    assert len(remote.messages) == 1
+
+
 async def test_a_remote_that_is_down_when_its_question_is_answered_is_waited_for() -> None:
     down = Down()
     with serving(asks, wrap=down) as remote:

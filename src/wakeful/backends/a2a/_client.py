@@ -20,7 +20,7 @@ from .._contract import BackendOutput, BackendResult, DelegateRequest, RootReque
 from .._status import CancelledStatus, Completed, FailedStatus, TimedOut, WaitingAuth, WaitingInput
 from ._card import Endpoint, connect, discover
 from ._credentials import Credentials
-from ._faults import Fault, NoSuchTask, NotCancelable, Refused
+from ._faults import Fault, NoSuchTask, NotCancelable, Refused, Unreachable
 from ._objects import INTERRUPTED, RemotePart, RemoteTask
 from ._parts import answered_in, parts_of
 from ._progress import Progress
@@ -275,7 +275,8 @@ class A2AClient:
             async with asyncio.timeout(CALL_TIMEOUT):
                 return await discover(settings.url, self._credentials, allow_private=settings.allow_private)
         except TimeoutError:
-            raise RemoteError(f"no agent card at {settings.url}: it took longer than {CALL_TIMEOUT:g} s") from None
+            why = f"no agent card at {settings.url}: it took longer than {CALL_TIMEOUT:g} s"
+            raise Unreachable(why, begun=False) from None
 
     def _open_http(self) -> httpx.AsyncClient:
         return open_http(allow_private=self._settings.allow_private, timeout=CALL_TIMEOUT)

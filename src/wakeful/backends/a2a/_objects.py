@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -18,6 +18,7 @@ __all__ = [
     "StatusUpdate",
     "TaskState",
     "TaskStatus",
+    "with_whole_numbers",
 ]
 
 TaskState = Literal[
@@ -31,6 +32,17 @@ TaskState = Literal[
     "TASK_STATE_REJECTED",
     "TASK_STATE_AUTH_REQUIRED",
 ]
+
+
+def with_whole_numbers(value: Any) -> Any:
+    """JSON that came over the wire, which knows one kind of number: a whole one is an int again."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return int(value)
+    if isinstance(value, dict):
+        return {key: with_whole_numbers(each) for key, each in cast(dict[str, Any], value).items()}
+    if isinstance(value, list):
+        return [with_whole_numbers(each) for each in cast(list[Any], value)]
+    return value
 
 
 class RemotePart(Struct, frozen=True, rename="camel", omit_defaults=True):

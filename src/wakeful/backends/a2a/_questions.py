@@ -7,6 +7,7 @@ from typing import Any, get_args
 import msgspec
 from msgspec import UNSET, Struct
 
+from ...tools._schema import schema_faults
 from ...types.tickets import ResumeMode
 from .._contract import Question
 from ._objects import RemoteMessage
@@ -63,4 +64,7 @@ def _question(ticket: _Ticket) -> Question:
     data: dict[str, Any] = {"tool": ticket.tool, "arguments": ticket.arguments, "askedBy": ticket.asked_by}
     if ticket.deadline is not None:
         data["deadline"] = int(ticket.deadline)
-    return Question(ticket.ticket_id, words, data, modes, ticket.schema)
+    schema = ticket.schema
+    if schema is not None and schema_faults(schema):
+        data["schema"], schema = schema, None  # It can't be checked here; the remote does that.
+    return Question(ticket.ticket_id, words, data, modes, schema)

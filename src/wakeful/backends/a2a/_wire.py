@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from ._credentials import Credentials
 from ._faults import Errored, translate
-from ._objects import ArtifactUpdate, Event, RemoteMessage, RemoteTask, StatusUpdate
+from ._objects import ArtifactUpdate, Event, RemoteMessage, RemoteTask, StatusUpdate, with_whole_numbers
 
 __all__ = ["Wire"]
 
@@ -38,7 +38,7 @@ class _Page(Struct, rename="camel"):
 
 
 def _plain(message: Proto, kind: type[T]) -> T:
-    return msgspec.convert(json_format.MessageToDict(message), kind)
+    return msgspec.convert(with_whole_numbers(json_format.MessageToDict(message)), kind)
 
 
 class Wire:

@@ -11,7 +11,7 @@ from a2a.types import a2a_pb2 as pb
 from ...runtime import Runtime
 from ...types.events import AnyEvent, MessageAdded, RunFinish, RunStart, StreamReset, TextDelta
 from ...types.runs import RunRecord
-from ._tasks import ANSWER, INTERRUPTED, TERMINAL, artifacts_of, find, is_unbegun, status_of
+from ._tasks import ANSWER, INTERRUPTED, TERMINAL, artifacts_of, find, is_silent, is_unbegun, status_of
 from ._wire import text_part
 
 __all__ = ["Follower", "Update", "updates"]
@@ -77,8 +77,7 @@ async def updates(
     """What happens to a run, until it is done or waits for an answer; one that was just answered and has others
     below it, not before the `work` on that is done. `asked` is the id of the question that its reader knows."""
     shown = _Answer(runtime, run)
-    # Others below it ask without a word on its own thread; and one that has yet to begin is cancelled without one.
-    waits = is_unbegun(run) or (run.waiting is not None and bool(run.waiting.tasks))
+    waits = is_silent(run)
     while True:
         if waits and not await follower.comes(LOOK_EVERY):
             if work is not None and not work.done():

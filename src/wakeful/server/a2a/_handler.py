@@ -19,7 +19,6 @@ from a2a.utils.errors import (
 from ...agents import Agent
 from ...types.runs import Principal, RunRecord
 from .._serving import Serving
-from .._webhooks import check_url
 from ._begin import Begun, begin, belongs
 from ._card import card_of, output_modes
 from ._errors import no_task, told
@@ -102,7 +101,7 @@ class Handler(RequestHandler):
             raise ContentTypeNotSupportedError(f"{self._agent.id} answers with text/plain, not {', '.join(modes)}")
         target = params.configuration.task_push_notification_config
         if target.url:
-            await check_url(target.url, self._serving.webhooks)
+            await self._push.check(target)
         begun = await begin(self._serving, self._agent.id, params.message, self._principal(context))
         if target.url:
             try:

@@ -11,7 +11,7 @@ from google.protobuf.json_format import MessageToJson
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ...errors import Conflict
+from ...errors import Conflict, UnknownRun
 from ...stores import Commit, Relay
 from ...types.events import Event, RunFinish, RunStart
 from ...types.ids import new_id
@@ -19,7 +19,7 @@ from ...types.runs import RunRecord
 from .._relay import Deliverer
 from .._serving import Serving
 from .._webhooks import check_url, post
-from ._tasks import TERMINAL, task_of
+from ._tasks import INTERRUPTED, TERMINAL, find, is_silent, is_unbegun, status_of, task_of
 from ._wire import timestamp_of
 
 __all__ = ["Push"]
@@ -28,13 +28,20 @@ KIND = "a2a-push"
 
 
 class _Target(Struct, frozen=True, omit_defaults=True):
-    """Where to post, and what the recipient knows the sender by. It lies in the relay's payload, nowhere else."""
+    """Where to post, and what the recipient knows the sender by. It lies in the relay's payload, nowhere else.
+
+    `told` is the last event of the task's that the recipient was told, `silent` how often it was told something
+    that has no event, and `asked` the id of the question that it knows.
+    """
 
     id: str
     url: str
     token: str = ""
     scheme: str = ""
     credentials: str = ""
+    told: int = 0
+    silent: int = 0
+    asked: str = ""
 
     def __repr__(self) -> str:
         return f"_Target({self.id!r})"
@@ -54,20 +61,28 @@ class Push:
     def __init__(self, serving: Serving) -> None:
         self._serving = serving
         self._runtime = serving.runtime
-        self.deliverer = Deliverer(serving.runtime, KIND, _tells, self._send, serving.webhooks)
+        self.deliverer = Deliverer(serving.runtime, KIND, _tells, self._silent, self._send, serving.webhooks)
 
     # -- configurations --------------------------------------------------------------------------------------
 
-    async def create(self, run: RunRecord, config: pb.TaskPushNotificationConfig) -> pb.TaskPushNotificationConfig:
-        """Have a run's updates sent to an address, from its beginning on; one of the same id is replaced."""
-        config_id = config.id or new_id()
+    async def check(self, config: pb.TaskPushNotificationConfig) -> None:
+        """Refuse a configuration that nothing could be sent by: its id and its secrets go out in headers."""
         secrets = (config.token, config.authentication.scheme, config.authentication.credentials)
-        if len(config_id) > 64 or any(len(each) > 4096 or not each.isprintable() for each in secrets):
+        lines = all(
+            each.isascii() and each.isprintable() and each == each.strip() for each in (config.id, *secrets)
+        )
+        if not lines or len(config.id) > 64 or any(len(each) > 4096 for each in secrets):
             raise InvalidParamsError(
-                "a push configuration's id has at most 64 characters, its secrets one line each"
+                "a push configuration's id and its secrets are a line of ASCII each, with no blanks around it; "
+                "the id has at most 64 characters, a secret 4,096"
             )
         await check_url(config.url, self._serving.webhooks)
-        target = _Target(config_id, config.url, *secrets)
+
+    async def create(self, run: RunRecord, config: pb.TaskPushNotificationConfig) -> pb.TaskPushNotificationConfig:
+        """Have a run's updates sent to an address, from its beginning on; one of the same id is replaced."""
+        await self.check(config)
+        config_id, auth = config.id or new_id(), config.authentication
+        target = _Target(config_id, config.url, config.token, auth.scheme, auth.credentials)
         while True:
             known = await self._relays(run)
             old = next((relay for relay in known if relay.id == _relay_id(run, config_id)), None)
@@ -89,7 +104,7 @@ class Push:
             run_id=run.id,
             kind=KIND,
             payload=msgspec.json.encode(target),
-            cursor=max(run.first_seq - 1, 0) if old is None else old.cursor,
+            cursor=run.first_seq - 1 if old is None else old.cursor,
             due_at=now,
             created_at=now,
             revision=1 if old is None else old.revision + 1,
@@ -126,25 +141,46 @@ class Push:
 
     # -- telling ---------------------------------------------------------------------------------------------
 
-    async def _send(self, relay: Relay, event: Event) -> bool:
-        target, run = _target(relay), await self._runtime.get_run(relay.run_id or "")
-        told, more = pb.StreamResponse(), True
-        if isinstance(event, RunFinish):
-            task = await task_of(self._runtime, run, 0)
-            told.task.CopyFrom(task)
-            more = task.status.state not in TERMINAL
-        else:
+    async def _silent(self, relay: Relay) -> bool | None:
+        """Whether a task stands elsewhere without a word on its own thread: a run below it has a question, or it
+        was cancelled before it had its turn. None if neither can be."""
+        run = await find(self._runtime, relay.run_id or "")
+        if run is None or not is_silent(run):
+            return None
+        if is_unbegun(run):
+            return run.status == "done"
+        try:
+            status = await status_of(self._runtime, run)
+        except UnknownRun:
+            return None  # It was deleted meanwhile.
+        return status.state in INTERRUPTED and status.message.message_id != _target(relay).asked
+
+    async def _send(self, relay: Relay, event: Event | None) -> Relay:
+        run_id, target, said = relay.run_id or "", _target(relay), pb.StreamResponse()
+        run = await find(self._runtime, run_id) or await self._runtime.get_run(run_id)
+        if isinstance(event, RunStart):
             status = pb.TaskStatus(state=pb.TASK_STATE_WORKING, timestamp=timestamp_of(event.at))
-            told.status_update.CopyFrom(
+            said.status_update.CopyFrom(
                 pb.TaskStatusUpdateEvent(task_id=run.id, context_id=run.thread_id, status=status)
             )
-        headers = {**target.headers(), "Idempotency-Key": f"{relay.id}:{event.seq}"}
-        await post(target.url, MessageToJson(told, indent=None).encode(), headers, self._serving.webhooks)
-        return more
+        else:
+            said.task.CopyFrom(await task_of(self._runtime, run, 0))
+        asked, over = said.task.status.message.message_id, said.task.status.state in TERMINAL
+        about = f"{asked}:{target.silent}" if event is None else str(event.seq)
+        headers = {**target.headers(), "Idempotency-Key": f"{relay.id}:{about}"}
+        await post(target.url, MessageToJson(said, indent=None).encode(), headers, self._serving.webhooks)
+        if event is None:
+            target = replace(target, asked=asked, silent=target.silent + 1)
+        else:
+            target = replace(target, asked=asked, told=event.seq)
+            # Relays are looked at while something is behind their cursor.
+            relay = replace(relay, cursor=event.seq - (isinstance(event, RunFinish) and is_silent(run)))
+        return replace(relay, payload=msgspec.json.encode(target), status="done" if over else "live")
 
 
 def _tells(relay: Relay, event: Event) -> bool:
-    return event.run_id == relay.run_id and isinstance(event, RunStart | RunFinish)
+    mine = event.run_id == relay.run_id and isinstance(event, RunStart | RunFinish)
+    return mine and event.seq > _target(relay).told
 
 
 def _relay_id(run: RunRecord, config_id: str) -> str:

@@ -27,6 +27,7 @@ __all__ = [
     "artifacts_of",
     "find",
     "fresh_task",
+    "is_silent",
     "is_unbegun",
     "state_of",
     "status_of",
@@ -71,6 +72,12 @@ def unbegun(item: InboxItem) -> RunRecord:
 def is_unbegun(run: RunRecord) -> bool:
     """Whether it is such a run: there is nothing more of it."""
     return run.first_seq == 0
+
+
+def is_silent(run: RunRecord) -> bool:
+    """Whether more may happen to it than its own thread tells: those below it ask without a word there, and one
+    that has yet to begin is cancelled without one."""
+    return is_unbegun(run) or (run.waiting is not None and (run.apart or bool(run.waiting.tasks)))
 
 
 def state_of(run: RunRecord | RunResult, tickets: Sequence[Ticket]) -> pb.TaskState:

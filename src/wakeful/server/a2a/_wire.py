@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 from a2a.types import a2a_pb2 as pb
@@ -14,6 +14,7 @@ from google.protobuf import struct_pb2
 from google.protobuf.json_format import MessageToDict, ParseDict
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from ...backends.a2a._objects import with_whole_numbers
 from ...types.content import Audio, Base64, Content, Document, Image, MediaSource, Text, Url, Video
 
 __all__ = ["content_of", "data_part", "parts_of", "plain_of", "struct_of", "text_part", "timestamp_of"]
@@ -36,21 +37,11 @@ def _json(value: Any) -> Any:
 
 
 def plain_of(value: struct_pb2.Value | struct_pb2.Struct) -> Any:
-    """A JSON value as Python has it. The wire knows one kind of number: a whole one is an int again."""
+    """A JSON value as Python has it."""
     try:
-        return _whole(MessageToDict(value))
+        return with_whole_numbers(MessageToDict(value))
     except ValueError:
         raise InvalidParamsError("data has a number that is none in JSON: NaN or an infinity") from None
-
-
-def _whole(value: Any) -> Any:
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
-        return int(value)
-    if isinstance(value, dict):
-        return {key: _whole(each) for key, each in cast(dict[str, Any], value).items()}
-    if isinstance(value, list):
-        return [_whole(each) for each in cast(list[Any], value)]
-    return value
 
 
 def text_part(text: str) -> pb.Part:

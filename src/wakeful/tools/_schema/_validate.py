@@ -55,6 +55,21 @@ _FOREIGN = frozenset(
     }
 )
 
+_NUMBERS = (
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "minProperties",
+    "maxProperties",
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+    "multipleOf",
+)
+_LISTS = ("enum", "required", "anyOf", "oneOf", "allOf", "prefixItems")
+
 
 def value_fault(value: Any, schema: _Schema) -> str | None:
     """What is wrong with a value, each place by its path (`$.amount: expected number, got str`), or None."""
@@ -87,10 +102,19 @@ def _faults(part: Any, path: str, root: Any) -> Iterator[str]:
         yield f"{path}: type is one of {', '.join(_TYPES)}, not {unknown[0]!r:.80}"
     if "$ref" in node and _target(node["$ref"], root) is None:
         yield f"{path}: {node['$ref']!r:.80} refers to nothing in the schema's $defs"
-    if "pattern" in node:
+    for name in _NUMBERS:
+        if type(node.get(name, 0)) not in (int, float):
+            yield f"{path}: {name} is a number, not {node[name]!r:.80}"
+    for name in _LISTS:
+        if not isinstance(node.get(name, []), list | tuple):
+            yield f"{path}: {name} is a list, not {node[name]!r:.80}"
+    if not isinstance(node.get("format", ""), str):
+        yield f"{path}: format is a text, not {node['format']!r:.80}"
+    patterns = node.get("patternProperties", {})
+    for pattern in [*([node["pattern"]] if "pattern" in node else []), *_keys(patterns)]:
         try:
-            re.compile(node["pattern"])
-        except (re.error, TypeError) as error:
+            re.compile(pattern)
+        except (re.error, TypeError, RecursionError, OverflowError) as error:
             yield f"{path}: bad pattern: {error}"
     for where, inner in _parts(node):
         yield from _faults(inner, f"{path}.{where}", root)
@@ -111,6 +135,10 @@ def _parts(node: _Schema) -> Iterator[tuple[str, Any]]:
             yield keyword, node[keyword]
 
 
+def _keys(value: Any) -> list[Any]:
+    return list(cast(_Schema, value)) if isinstance(value, dict) else []
+
+
 def _listed(value: Any) -> list[Any]:
     return cast(list[Any], value) if isinstance(value, list) else [value]
 
@@ -120,7 +148,10 @@ def _target(reference: Any, root: Any) -> Any:
         return root
     _, _, path = str(reference).partition("#/")
     kind, _, name = path.partition("/")
-    return root.get(kind, {}).get(name) if kind in ("$defs", "definitions") and str(reference)[0] == "#" else None
+    if kind not in ("$defs", "definitions") or not str(reference).startswith("#"):
+        return None
+    found = root.get(kind)
+    return cast(_Schema, found).get(name) if isinstance(found, dict) else None
 
 
 # -- values --------------------------------------------------------------------------------------------------
