@@ -247,6 +247,7 @@ class Reading(Watching):
         """Remove a thread and everything of it; returns how many threads that were. What becomes of the threads
         of runs that it delegated: `reject` refuses, `detach` keeps them, `cascade` removes them too. A run that
         waits for what ran on it goes on, as if that had been cancelled."""
+        self._check_open()
         one_of(children, get_args(ChildPolicy), "children")
         removed = await delete_thread(self._dispatch, id_of(thread, "thread"), children)
         if not removed:

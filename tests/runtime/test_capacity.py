@@ -107,11 +107,13 @@ async def test_a_server_has_no_more_at_once_than_there_is_room_for(store: Store 
     assert (gauge.most, gauge.asked) == (1, 4)
 
 
-async def test_while_there_is_room_nothing_is_left_to_be_claimed(store: Store | None) -> None:
+@pytest.mark.parametrize("running", [1, 2])
+async def test_while_there_is_room_nothing_is_left_to_be_claimed(running: int, store: Store | None) -> None:
     gauge = Gauge(held=False)
-    async with Runtime([gauge.agent()], store=store, capacity=Capacity(running=2, queued=0)) as runtime:
-        for _ in range(3):
-            assert (await soon(runtime.run("agent", "go"))).text == "done"
+    capacity = Capacity(running=running, queued=0)
+    async with asyncio.timeout(10), Runtime([gauge.agent()], store=store, capacity=capacity) as runtime:
+        for _ in range(5):
+            assert (await runtime.run("agent", "go")).text == "done"
         assert runtime.metrics.counts["wakeful_claims_total", ""] == 0
 
 

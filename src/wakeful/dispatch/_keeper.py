@@ -102,8 +102,13 @@ class Keeper:
         self._looks.set()
 
     async def _has_room(self) -> bool:
-        if self._service is not None:
+        while self._service is not None:
             await self._looked.wait()  # It won't be long, and then it is known what waits.
+            if self._empty or self._full or self._unsure:
+                break
+            if self._looked.is_set():  # There was no room when it was looked last, and somebody left since.
+                self._looked.clear()
+                self._looks.set()
         return self._service is not None and self._empty and not self._unsure and not self._full
 
     # -- while runs are active -------------------------------------------------------------------------------
