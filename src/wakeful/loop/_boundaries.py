@@ -286,7 +286,8 @@ async def _leave(
         draft.log.remove(finish)
         draft.go_back(more)
         view.tasks = tasks
-        act.put_run(before)
+        told = view.run  # To stop or to stand still, while it was written.
+        act.put_run(replace(before, cancel=told.cancel, leaves_tasks=told.leaves_tasks, paused=told.paused))
         if not isinstance(error, InboxMoved):
             raise
         await act.catch_up()
