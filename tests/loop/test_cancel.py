@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
 
 from wakeful import (
     Agent,
+    Delegate,
     FunctionModel,
     Limits,
     MemoryStore,
@@ -26,7 +27,7 @@ from wakeful.models import CallChunk, Chunk, ReasoningChunk, StopChunk, TextChun
 from wakeful.stores import Commit, Committed, InboxItem
 from wakeful.types.events import InferenceComplete, RunFinish, StepEnd, StepStart
 from wakeful.types.ids import new_id
-from wakeful.types.runs import Cancelled, Failed
+from wakeful.types.runs import Cancelled, Failed, RunRecord
 
 from .helpers import (
     Hold,
@@ -440,4 +441,28 @@ async def test_a_run_that_is_told_to_stop_while_it_comes_to_wait_ends(scripted: 
     store.happens = happens
     result = await soon(runtime.run("agent", "go", thread="t"))
     assert result.termination == Cancelled("enough")
+    await assert_settled(runtime, "t")
+
+
+async def test_a_run_is_cancelled_while_it_reads_what_its_tree_used(scripted: Scripted) -> None:
+    class Slowly(MemoryStore):
+        async def runs(self, **wanted: Any) -> Sequence[RunRecord]:
+            if hold is not None and wanted.get("root_run_id") is not None:
+                await hold.here()
+            return await super().runs(**wanted)
+
+    hold: Hold | None = None
+    ask = call("agent_run_child", prompt="go")
+    lead = Agent("lead", scripted(ask), delegates=[Delegate("child", durable=True)])
+    pay = spying(Spy(), "pay", approval=True)
+    child = Agent("child", scripted(call("pay")), tools=[pay])
+    runtime = Runtime([lead, child], store=Slowly())
+    waiting = await soon(runtime.run("lead", "go", thread="t"))
+    hold = Hold()
+    answering = asyncio.create_task(runtime.resume(waiting.run_id, waiting.tickets[0].approve()))
+    await soon(hold.reached.wait())
+    slow, hold = hold, None
+    assert await soon(runtime.cancel(waiting.run_id, "enough"))
+    slow.released.set()
+    assert (await soon(answering)).termination == Cancelled("enough")
     await assert_settled(runtime, "t")

@@ -185,7 +185,7 @@ class Activation(Committer):
                 if self.stopping is not None and await self._hand_over():
                     break
                 if self.view.tree.apart and self._judged():
-                    await self.env.children.measure(self)
+                    await self._measure()
                 move = next_move(self.view, self.rules, self.now)
                 try:
                     if (performed := _PERFORM[type(move)](self, move)) is not None:
@@ -232,6 +232,13 @@ class Activation(Committer):
         """Whether the next move asks what the tree used."""
         run = self.view.run
         return run.stage == "between" and run.steps > 0 and run.ending is None
+
+    async def _measure(self) -> None:
+        """Read what the tree used. Who is cancelled meanwhile ends as in any other place."""
+        try:
+            await self.env.children.measure(self)
+        except BaseException as error:
+            self._trouble(error)
 
     def _trouble(self, error: BaseException) -> None:
         """What goes wrong in a move becomes the run's ending, and the loop goes on to close it."""
