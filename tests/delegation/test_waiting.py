@@ -14,6 +14,7 @@ from wakeful import (
     Delegate,
     GateAnswer,
     GateTool,
+    MemoryStore,
     Plugin,
     Runtime,
     ScriptedModel,
@@ -21,7 +22,9 @@ from wakeful import (
     call,
     tool,
 )
+from wakeful.dispatch._trees import _left_below
 from wakeful.errors import UnknownTicket
+from wakeful.stores import Commit, Committed
 from wakeful.types.runs import Cancelled, NaturalEnd
 
 from .conftest import Place
@@ -373,6 +376,28 @@ async def test_a_parent_hears_of_a_child_whose_thread_was_given_other_input(
     (reply,) = await replies_on(runtime, "t")
     assert "superseded by new input" in reply_text(reply)
     await runtime.close()
+
+
+async def test_what_is_left_below_a_run_is_looked_at_from_above(scripted: Scripted) -> None:
+    class AtTheEnd(MemoryStore):
+        async def commit(self, commit: Commit) -> Committed:
+            committed = await super().commit(commit)
+            ended = [run for run in (commit.runs if commit.more else ()) if run.status == "done"]
+            left.extend([await _left_below(self, run) for run in ended if run.agent_id == "top"])
+            return committed
+
+    left: list[list[str]] = []
+    agents = [
+        Agent("top", model=scripted(ask("parent")), delegates=[Delegate("parent", durable=True)]),
+        Agent("parent", model=scripted(ask()), delegates=[Delegate("child", durable=True)]),
+        Agent("child", model=scripted(call("pay")), tools=[spying(Spy(), "pay", approval=True)]),
+    ]
+    async with family(*agents, store=AtTheEnd()) as runtime:
+        result = await soon(runtime.run("top", "go", thread="t"))
+        child, parent, _ = await runtime.list_runs()
+        assert await soon(runtime.cancel(result.run_id))
+        # One that ends tells those below it by the same commit: seen in this order, none is overlooked.
+        assert left == [[parent.thread_id, child.thread_id]]
 
 
 async def test_cancelling_the_root_cancels_a_waiting_grandchild(place: Place, scripted: Scripted) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -478,4 +478,89 @@ async def test_a_stream_that_is_left_does_not_cancel_its_run() -> None:
     slow.hold.released.set()
     await until(lambda: not runtime._dispatch.tasks)
     assert (await runtime.messages("t"))[-1].text == "half never"
+    await assert_settled(runtime, "t")
+
+
+# -- in the moment in which a run comes to wait ---------------------------------------------------------------
+
+
+class AtTheWait(MemoryStore):
+    """Lets something happen right before the first commit by which a run comes to wait, or right after it."""
+
+    def __init__(self, *, before: bool) -> None:
+        super().__init__()
+        self.happens: Callable[[str], Awaitable[Any]] | None = None
+        self._before = before
+
+    async def commit(self, commit: Commit) -> Committed:
+        waits = commit.more and any(run.status == "waiting" for run in commit.runs)
+        if not waits or self.happens is None:
+            return await super().commit(commit)
+        happens, self.happens = self.happens, None
+        if self._before:
+            await happens(commit.runs[0].id)
+            return await super().commit(commit)
+        committed = await super().commit(commit)
+        await happens(commit.runs[0].id)
+        return committed
+
+
+def _asks(store: MemoryStore, scripted: Scripted) -> Runtime:
+    pay = spying(Spy(), "pay", approval=True)
+    return Runtime([Agent("agent", scripted(call("pay")), tools=[pay])], store=store)
+
+
+async def test_a_run_that_is_cancelled_while_it_comes_to_wait_ends(scripted: Scripted) -> None:
+    store = AtTheWait(before=False)
+    runtime = _asks(store, scripted)
+    cancelling: list[asyncio.Task[bool]] = []
+
+    async def happens(run_id: str) -> None:
+        cancelling.append(asyncio.create_task(runtime.cancel(run_id, "enough")))
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    store.happens = happens
+    result = await soon(runtime.run("agent", "go", thread="t"))
+    assert await soon(cancelling[0])
+    assert (await runtime.result(result.run_id)).termination == Cancelled("enough")
+    await assert_settled(runtime, "t")
+
+
+async def test_a_run_that_is_told_to_stop_while_it_comes_to_wait_ends(scripted: Scripted) -> None:
+    store = AtTheWait(before=True)
+    runtime = _asks(store, scripted)
+
+    async def happens(run_id: str) -> None:
+        await runtime._dispatch.deliver(
+            InboxItem(id=new_id(), thread_id="t", kind="cancel", run_id=run_id, reason="enough")
+        )
+
+    store.happens = happens
+    result = await soon(runtime.run("agent", "go", thread="t"))
+    assert result.termination == Cancelled("enough")
+    await assert_settled(runtime, "t")
+
+
+async def test_a_run_is_cancelled_while_it_reads_what_its_tree_used(scripted: Scripted) -> None:
+    class Slowly(MemoryStore):
+        async def runs(self, **wanted: Any) -> Sequence[RunRecord]:
+            if hold is not None and wanted.get("root_run_id") is not None:
+                await hold.here()
+            return await super().runs(**wanted)
+
+    hold: Hold | None = None
+    ask = call("agent_run_child", prompt="go")
+    lead = Agent("lead", scripted(ask), delegates=[Delegate("child", durable=True)])
+    pay = spying(Spy(), "pay", approval=True)
+    child = Agent("child", scripted(call("pay")), tools=[pay])
+    runtime = Runtime([lead, child], store=Slowly())
+    waiting = await soon(runtime.run("lead", "go", thread="t"))
+    hold = Hold()
+    answering = asyncio.create_task(runtime.resume(waiting.run_id, waiting.tickets[0].approve()))
+    await soon(hold.reached.wait())
+    slow, hold = hold, None
+    assert await soon(runtime.cancel(waiting.run_id, "enough"))
+    slow.released.set()
+    assert (await soon(answering)).termination == Cancelled("enough")
     await assert_settled(runtime, "t")

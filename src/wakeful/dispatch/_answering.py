@@ -302,12 +302,12 @@ async def _cancel_unbegun(dispatch: Dispatcher, run_id: str, item: InboxItem, re
 
 
 async def _cancel(dispatch: Dispatcher, run_id: str, reason: str, watch: Watch, *, leave_tasks: bool) -> bool:
-    told = False
+    told = here = False
     while True:
         run, stored = await _find(dispatch, run_id)
         if run.status == "done":
             await until_quiet(dispatch, run)
-            return told
+            return told or here
         act = dispatch.active.get(run.thread_id)
         if act is not None and act.view.run.id == run_id:
             act.cancel(reason, leave_tasks=leave_tasks)

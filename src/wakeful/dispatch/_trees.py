@@ -222,7 +222,8 @@ async def _until_quiet(dispatch: Dispatcher, run: RunRecord, watch: Watch) -> No
 
 
 async def _left_below(store: Store, run: RunRecord) -> list[str]:
-    """The threads of what hasn't ended below a run that has."""
+    """The threads of what hasn't ended below a run that has. Owners come first: those that ended before they were
+    looked at have told what is below them by then."""
     tasks = await store.tasks(run.thread_id)
     # What is still to go on was left to the next run, whichever began it.
     owners = {task.target: None if task.status == "running" else task.run_id for task in tasks}
@@ -231,7 +232,8 @@ async def _left_below(store: Store, run: RunRecord) -> list[str]:
         if task.run_id == run.id and task.target not in runs and (one := await store.run(task.target)) is not None:
             tree = await store.runs(root_run_id=one.identity.root_run_id, limit=MAX_TREE)
             runs |= {one.id: one for one in tree}
-    return [one.thread_id for one in runs.values() if one.status != "done" and _under(one, run.id, runs, owners)]
+    left = [one for one in runs.values() if one.status != "done" and _under(one, run.id, runs, owners)]
+    return [one.thread_id for one in sorted(left, key=lambda one: one.identity.depth)]
 
 
 def _under(run: RunRecord, root_id: str, runs: dict[str, RunRecord], owners: dict[str, str | None]) -> bool:
