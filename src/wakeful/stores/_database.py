@@ -23,7 +23,7 @@ from typing import Any, Literal, TypeVar
 from ..errors import StoreUnavailable
 from ..types.ids import now_ms
 from ._apply import Writing
-from ._files import CHECKPOINT_PAGES, explained, open_database
+from ._files import CHECKPOINT_PAGES, explained, is_busy, open_database
 from ._owners import Owners
 from ._plain import Known, Plain, write_together
 from ._protocol import Commit, Committed
@@ -44,6 +44,10 @@ LOOP_TRANSACTIONS = 64
 # An event loop syncs what it writes while syncs take less than this. A slow one is remembered for a while.
 FAST_SYNC_SECONDS = 0.001
 _REMEMBERED = 0.8
+
+# How often it is tried to begin while another process is in the middle of a transaction. SQLite itself would ask
+# ten times a second, and one that writes without a break is hardly ever met between two of its transactions.
+PAUSE_SECONDS = 0.002
 
 # So many commits an event loop puts into one transaction: whatever else it has to do waits meanwhile.
 MAX_GATHERED = 64
@@ -89,7 +93,7 @@ class Database:
         self._handed = threading.Event()
         self._unsynced = Unsynced(lambda: self.post(self._sync))
         self._tuned: tuple[int | None, bool | None] = None, None
-        self._wait_for_others(0)
+        self._cursor.execute("PRAGMA busy_timeout = 0")
         self._writer = JobThread("wakeful-sqlite-writer", self._write_batch)
         self._reader = JobThread("wakeful-sqlite-reader", self._read_batch)
         self.closed = False
@@ -303,13 +307,16 @@ class Database:
     def _begin(self) -> None:
         """Begin a transaction; waits for another process that is in the middle of one."""
         self._tune(CHECKPOINT_PAGES, self._full)
-        if self._begun():
-            return
-        self._wait_for_others(self._busy_seconds)
-        try:
-            self._cursor.execute("BEGIN IMMEDIATE")
-        finally:
-            self._wait_for_others(0)
+        until = time.monotonic() + self._busy_seconds
+        while True:
+            try:
+                self._cursor.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                if not is_busy(error) or time.monotonic() >= until:
+                    raise
+                time.sleep(PAUSE_SECONDS)
+            else:
+                return
 
     def _begun(self) -> bool:
         """Begin a transaction, unless another process is in the middle of one, or something is wrong."""
@@ -338,10 +345,6 @@ class Database:
             self._cursor.execute(f"PRAGMA wal_autocheckpoint = {checkpoint}")
         if synced != before[1]:
             self._cursor.execute(f"PRAGMA synchronous = {'FULL' if synced else 'NORMAL'}")
-
-    def _wait_for_others(self, seconds: float) -> None:
-        """Say how long a transaction waits for another process that is in the middle of one."""
-        self._cursor.execute(f"PRAGMA busy_timeout = {int(seconds * 1000)}")
 
     def _undo(self, batch: list[Job], error: sqlite3.Error) -> None:
         """Nothing of a batch was written."""

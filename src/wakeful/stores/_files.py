@@ -12,7 +12,7 @@ from pathlib import Path
 from ..errors import StoreError, StoreFull, StoreRefused, StoreUnavailable, WakefulError
 from ._schema import APPLICATION_ID, MIN_READER, VERSION, statements
 
-__all__ = ["CHECKPOINT_PAGES", "PAGE_BYTES", "explained", "open_database"]
+__all__ = ["CHECKPOINT_PAGES", "PAGE_BYTES", "explained", "is_busy", "open_database"]
 
 # A commit touches a few pages and writes each of them whole: small ones keep what a step writes small. The log is
 # brought home after as many bytes as with SQLite's own sizes.
@@ -42,7 +42,7 @@ def open_database(path: Path, synchronous: str, busy_seconds: float) -> sqlite3.
             return _opened(path, synchronous, busy_seconds)
         except sqlite3.Error as error:
             # Of several that open a new file at once, SQLite turns all but one away without waiting.
-            if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY and time.monotonic() < until:
+            if is_busy(error) and time.monotonic() < until:
                 time.sleep(PAUSE_SECONDS)
             else:
                 raise _unopened(error, path) from error
@@ -159,6 +159,11 @@ def _backup(path: Path, version: int) -> None:
                 return
     finally:
         part.unlink(missing_ok=True)
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    """Whether another process is in the way, for now."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
 
 
 def explained(error: BaseException, path: Path) -> BaseException:
