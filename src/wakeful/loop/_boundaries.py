@@ -269,7 +269,7 @@ async def _leave(
     act: Activation, status: Literal["waiting", "done"], termination: Termination | None, waiting: Waiting | None
 ) -> None:
     """End the activation, unless something came in that changes what to do."""
-    view, draft, ending = act.view, act.draft, act.view.run.ending
+    view, draft, was = act.view, act.draft, act.view.run
     if act.run_end_due and not (act.still or act.quiet("run_end")):
         hooks, seen = act.agent.hooks["run_end"], act.inbox_head
         try:
@@ -285,10 +285,10 @@ async def _leave(
     if draft.notices:
         await act.flush()  # So that one which fails is noted while the log is still open.
     if waiting is not None:
-        if view.run.cancel is not None or view.run.ending is not ending:
+        if view.run.cancel is not None or view.run.ending is not was.ending:
             return  # It was told to stop, or a hook ended it: then it waits for nothing.
-        if waiting.reason == "manual_pause" and not view.run.paused:
-            return
+        if was.paused and not view.run.paused:
+            return  # It was let go on.
     before, tasks, more, now = view.run, view.tasks, draft.more, act.now
     if status == "done" and termination is not None:
         outcome = Outcome(termination, act.output)
