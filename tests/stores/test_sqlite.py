@@ -372,6 +372,22 @@ async def test_a_lock_that_is_held_too_long_says_so(path: Path) -> None:
     await store.close()
 
 
+async def test_who_waits_for_a_lock_looks_often_enough_to_meet_a_gap(path: Path) -> None:
+    store = SqliteStore(path)
+    tried: list[str] = []
+    store._database._writing.set_trace_callback(lambda sql: tried.append(sql) if "BEGIN" in sql else None)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        work = asyncio.ensure_future(append(store, "t1", "x"))
+        async with asyncio.timeout(10):
+            while len(tried) < 100:  # SQLite's own way to wait is to ask itself, ten times a second.
+                await asyncio.sleep(0)
+        other.execute("ROLLBACK")
+    await work
+    assert await told(store) == ["x"]
+    await store.close()
+
+
 # -- rows that can't be read ---------------------------------------------------------------------------------
 
 
