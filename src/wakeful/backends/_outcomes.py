@@ -13,8 +13,7 @@ from ..agents import BackendHandles, BackendOutputs
 from ..errors import BackendError, ExecutionFailed, StateTooLarge, explain
 from ..loop import judge, suspended
 from ..state import MAX_VALUE_BYTES
-from ..tools import Terms
-from ..tools._schema import schema_faults
+from ..tools import Terms, schema_faults
 from ..types.content import (
     Artifact,
     Audio,

@@ -12,6 +12,7 @@ from ._results import reply_of as reply_of
 from ._schema import Parameters as Parameters
 from ._schema import Shape as Shape
 from ._schema import parameters_of as parameters_of
+from ._schema import schema_faults as schema_faults
 from ._schema import value_fault as value_fault
 from ._services import ChildRequest as ChildRequest
 from ._services import ChildResult as ChildResult

@@ -7,7 +7,7 @@ from typing import Any, get_args
 import msgspec
 from msgspec import UNSET, Struct
 
-from ...tools._schema import schema_faults
+from ...tools import schema_faults
 from ...types.tickets import ResumeMode
 from .._contract import Question
 from ._objects import RemoteMessage
