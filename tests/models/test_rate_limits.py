@@ -290,7 +290,7 @@ async def a_thousand_runs(vendor: Vendor, model: Model) -> None:
 
 
 async def test_a_thousand_runs_at_once_keep_to_a_vendors_limit_and_use_it() -> None:
-    async with Vendor(500, 2.0) as vendor:
+    async with Vendor(500, 4.0) as vendor:
         await a_thousand_runs(vendor, FunctionModel(vendor.ask, name="acme:one"))
 
 
