@@ -24,7 +24,8 @@ class Scripted:
         self.plan = plan
         self.tally = tally
 
-    def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
+    async def stream(self, request: ModelRequest) -> list[Chunk]:
+        # An answer that is there as a whole, as the peers' scripted clients give theirs.
         plan = self.plan
         self.tally.models += 1
         reply = request.messages[-1].reply
@@ -35,31 +36,20 @@ class Scripted:
         if not calls:
             chunks += map(TextChunk, plan.parts)
         chunks.append(StopChunk("tool_use" if calls else "end_turn"))
-        return Said(chunks, plan.latency)
+        if plan.latency:
+            await asyncio.sleep(plan.latency)
+        return chunks
 
 
-class Said:
-    """An answer that is there as a whole, as the peers' scripted clients give theirs: no generator around it."""
+class Streaming(Scripted):
+    """Gives the same chunk by chunk."""
 
-    __slots__ = ("chunks", "latency")
-
-    def __init__(self, chunks: list[Chunk], latency: float) -> None:
-        self.chunks = iter(chunks)
-        self.latency = latency
-
-    def __aiter__(self) -> AsyncIterator[Chunk]:
-        return self
-
-    async def __anext__(self) -> Chunk:
-        if self.latency:
-            latency, self.latency = self.latency, 0.0
-            await asyncio.sleep(latency)
-        for chunk in self.chunks:
-            return chunk
-        raise StopAsyncIteration
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
+        for chunk in await super().stream(request):
+            yield chunk
 
 
-def agent_of(plan: Plan, tally: Tally) -> Agent:
+def agent_of(plan: Plan, tally: Tally, model: type[Scripted | Streaming] = Scripted) -> Agent:
     @tool
     async def step(n: int) -> str:
         """Do one step."""
@@ -69,7 +59,7 @@ def agent_of(plan: Plan, tally: Tally) -> Agent:
     tools = [step] if plan.turns else []
     return Agent(
         "bench",
-        model=Scripted(plan, tally),
+        model=model(plan, tally),
         instructions=INSTRUCTIONS,
         tools=tools,
         # The peers run as many calls at once as they are asked for.
@@ -123,7 +113,7 @@ def cancel_tree(address: None, children: int) -> Any:
 
 
 def stream(plan: Plan, tally: Tally) -> Run:
-    fresh = Fresh([agent_of(plan, tally)], plan)
+    fresh = Fresh([agent_of(plan, tally, Streaming)], plan)
 
     async def once() -> list[str]:
         events = fresh.get().stream("bench", PROMPT)

@@ -7,7 +7,7 @@ import os
 import time
 from contextlib import aclosing
 from importlib.util import find_spec
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
@@ -16,7 +16,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..errors import ModelTimeout, WakefulError
-from ..models import Model, ModelFacts, ModelRegistry, ModelRequest
+from ..models import (
+    Model,
+    ModelFacts,
+    ModelRegistry,
+    ModelRequest,
+    StopChunk,
+    TextChunk,
+    UsageChunk,
+    chunks_from,
+)
 from ..models._registry import VENDORS
 from ..models._secrets import Key, public
 from ..models._vendor import sdk
@@ -217,16 +226,16 @@ async def _asked(name: str, model: Model, models: ModelRegistry) -> Tried:
         "", [user_message("Answer with the one word: ready")], settings=ModelSettings(max_tokens=1024)
     )
     began, first, texts, usage, stop = time.monotonic(), 0.0, list[str](), Usage(), "unknown"
-    async with aclosing(cast(Any, model.stream(request))) as chunks:
+    async with aclosing(chunks_from(model, request)) as chunks:
         async for chunk in chunks:
             first = first or time.monotonic()
-            match type(chunk).__name__:
-                case "TextChunk":
-                    texts.append(chunk.text)
-                case "UsageChunk":
-                    usage = chunk.usage
-                case "StopChunk":
-                    stop = chunk.reason
+            match chunk:
+                case TextChunk(text):
+                    texts.append(text)
+                case UsageChunk(usage):
+                    pass
+                case StopChunk(stop):
+                    pass
                 case _:
                     pass
     ended = time.monotonic()

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from ..agents import Agent, Delegate
 from ..errors import InvalidArguments, InvalidInput, ToolError
@@ -150,6 +151,9 @@ def _checked(prompt: str) -> str:
     return prompt
 
 
+_EMPTY = ToolResult()
+
+
 def _shown(child: ChildResult) -> ToolResult:
     agent_id, status, text = child.agent_id, child.status, child.text
     if status == "running":
@@ -159,4 +163,5 @@ def _shown(child: ChildResult) -> ToolResult:
         data = {"agent_id": agent_id, "status": status, "response": text, "steps": child.steps}
         if child.output is not None:
             data["output"] = msgspec.to_builtins(child.output, enc_hook=lambda v: v.model_dump(mode="json"))
-    return ToolResult(data=data, message=text, metadata={"child_run_id": child.run_id})
+    # Replacing what an empty one has takes a tenth of the time that making one takes, whose words are checked.
+    return replace(_EMPTY, data=data, message=text, metadata={"child_run_id": child.run_id})

@@ -123,14 +123,14 @@ class Activation(Committer):
         self.draft = Draft(run.identity, state)
         self.head = self.inbox_head = self.version = 0
         self.rules: Rules
+        # Whom the agent asks, and what with, where no plugin has a say in it.
+        self.plain: tuple[Model, ModelRequest] | None
+        # The history, once it was found to be in order: it stays so while it only grows.
+        self.ordered: Sequence[Message] | None
         # What the runs above allow their whole tree.
         self.above: Rules | None = None
         self.use_agent(run)
         self.fitting: Fitting | None = None
-        # Whom the agent asks, and what with, where no plugin has a say in it.
-        self.plain: tuple[Model, ModelRequest] | None = None
-        # The history, once it was found to be in order: it stays so while it only grows.
-        self.ordered: Sequence[Message] | None = None
         self.output: Raw | UnsetType = UNSET
         # Why calls have no result that ran here, by their ids.
         self.interrupted: dict[str, str] = {}
@@ -361,7 +361,7 @@ class Activation(Committer):
         """Go on as the agent that the run has now."""
         env, agent_id, task = self.env, run.agent_id, run.task
         own = run.options is None and (task is None or not task.background)
-        self.plain = None
+        self.plain = self.ordered = None
         agent = self.agent = env.registry.resolve(agent_id) if own else agent_of(env.registry, run)
         rules = env.rules.get(agent_id) or rules_of(env, agent)
         self.rules = rules if self.above is None else rules.under(self.above)

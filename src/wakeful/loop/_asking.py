@@ -3,7 +3,8 @@ requests that one answer takes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -93,7 +94,9 @@ async def stream(act: Activation, asking: Asking) -> None:
     if again or (messages and messages[-1].role == "assistant"):
         request = _continued(act, asking, request)
     line = models.line(model)
-    if not fits(act, line, request):
+    # What was in order stays so while it grows; as long as nobody knows of a limit there is nothing to look at.
+    grown = messages is act.ordered and line.facts is None and act.fitting is None and not env.gauges.known
+    if not (grown or fits(act, line, request)):
         request = await fit(act, line, request)
         act.now = act.clock.now()
     asking.sent = request
@@ -116,23 +119,13 @@ async def stream(act: Activation, asking: Asking) -> None:
     try:
         if again:
             answer.go_on(act.head)
-        chunks, chunk = model.stream(request), None
-        try:
-            async for chunk in chunks:
+        chunks: Any = model.stream(request)
+        if chunks.__class__ is CoroutineType:
+            for chunk in await chunks:
                 TAKE[type(chunk)](answer, chunk)
-                watch.fresh = True
-                if checkpoints is not None and checkpoints.due():
-                    watch.held = True
-                    try:
-                        await checkpoints.pass_by()
-                    finally:
-                        watch.held = False
-        finally:
-            asking.began = chunk is not None
-            # A generator that came to its end is closed; whatever else may still hold a connection.
-            close = getattr(chunks, "aclose", None)
-            if close is not None and getattr(chunks, "ag_frame", chunks) is not None:
-                await close()
+                asking.began = True
+        else:
+            await _read(asking, chunks, watch, checkpoints)
         watch.end()
         if checkpoints is not None and answer.stop == "max_tokens":
             await checkpoints.write()
@@ -150,6 +143,27 @@ async def stream(act: Activation, asking: Asking) -> None:
             answer.usage = models.priced(model, answer.usage)
     if granted is not None:
         granted.succeeded(answer.usage)
+
+
+async def _read(asking: Asking, chunks: Any, watch: Watch, checkpoints: Checkpoints | None) -> None:
+    """Take in an answer that comes chunk by chunk."""
+    answer, chunk = asking.answer, None
+    try:
+        async for chunk in chunks:
+            TAKE[type(chunk)](answer, chunk)
+            watch.fresh = True
+            if checkpoints is not None and checkpoints.due():
+                watch.held = True
+                try:
+                    await checkpoints.pass_by()
+                finally:
+                    watch.held = False
+    finally:
+        asking.began = chunk is not None
+        # A generator that came to its end is closed; whatever else may still hold a connection.
+        close = getattr(chunks, "aclose", None)
+        if close is not None and getattr(chunks, "ag_frame", chunks) is not None:
+            await close()
 
 
 def patience_of(act: Activation) -> Patience:

@@ -23,6 +23,7 @@ from ._protocol import ReasoningChunk as ReasoningChunk
 from ._protocol import StopChunk as StopChunk
 from ._protocol import TextChunk as TextChunk
 from ._protocol import UsageChunk as UsageChunk
+from ._protocol import chunks_from as chunks_from
 from ._registry import Line as Line
 from ._registry import ModelRegistry as ModelRegistry
 from ._registry import VendorFactory as VendorFactory

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import Any, cast
 
 from ..clock import Clock
 from ..errors import ModelError, ModelUnavailable, RateLimited, explain
 from ..types.runs import Usage
 from ._limits import Bucket, estimate
-from ._protocol import Chunk, Model, ModelRequest, UsageChunk
+from ._protocol import Chunk, Model, ModelRequest, UsageChunk, chunks_from
 
 __all__ = ["Breaker", "Guard", "Pass", "guarded"]
 
@@ -172,8 +171,8 @@ async def guarded(
     granted = None if guard is None else await guard.enter(request, longest)
     usage = Usage()
     try:
-        async with aclosing(cast(Any, model.stream(request))) as stream:
-            async for chunk in stream:
+        async with aclosing(chunks_from(model, request)) as chunks:
+            async for chunk in chunks:
                 if type(chunk) is UsageChunk:
                     usage = chunk.usage
                 yield chunk

@@ -1,9 +1,11 @@
-"""What a model is to the loop: something that streams its answer to a request."""
+"""What a model is to the loop: something that answers a request, chunk by chunk or all at once."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from typing import Any, Protocol
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterable, Sequence
+from contextlib import aclosing
+from types import CoroutineType
+from typing import Any, Protocol, cast
 
 from msgspec import Struct
 
@@ -25,6 +27,7 @@ __all__ = [
     "StopChunk",
     "TextChunk",
     "UsageChunk",
+    "chunks_from",
 ]
 
 
@@ -115,6 +118,19 @@ class Model(Protocol):
         """Whether a call costs money or goes over a network."""
         ...
 
-    def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
-        """Answer the request; raise `ModelError` if that fails."""
+    def stream(self, request: ModelRequest) -> AsyncIterator[Chunk] | Coroutine[Any, Any, Iterable[Chunk]]:
+        """Answer the request: an async generator yields the chunks as they come, a coroutine returns them all at
+        once. Raise `ModelError` if that fails."""
         ...
+
+
+async def chunks_from(model: Model, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
+    """A model's answer, chunk by chunk, whichever way it is given."""
+    answer = model.stream(request)
+    if isinstance(answer, CoroutineType):
+        for chunk in await answer:
+            yield chunk
+        return
+    async with aclosing(cast(Any, answer)) as chunks:
+        async for chunk in chunks:
+            yield chunk

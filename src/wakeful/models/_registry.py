@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from importlib import import_module
-from inspect import iscoroutinefunction
 from threading import Lock
 from typing import Any, cast
 from weakref import WeakSet
@@ -139,11 +138,6 @@ class ModelRegistry:
                 raise UnknownModel(f"{shown} is no model: give a name such as 'vendor:name', or a model object")
             if not isinstance(getattr(cast(Any, model), "name", None), str):
                 raise UnknownModel(f"the model {shown} has no `name`; give it one, a text that events can show")
-            if iscoroutinefunction(model.stream):
-                raise UnknownModel(
-                    f"the model {shown}: its `stream` returns once and never yields; write it as an async "
-                    "generator, which yields chunks"
-                )
             return
         if model in self._models:
             return

@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -23,7 +23,7 @@ from typing import Any, Literal, NoReturn
 import msgspec
 from msgspec import Struct
 
-from ..models import Chunk, Model, ModelRequest
+from ..models import Model, ModelRequest
 from ..stores import Commit, Committed
 from ..types.events import RunFinish, RunStart, ToolCallSuspended
 from ..types.messages import Message
@@ -238,7 +238,7 @@ class _AskedModel:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
 
-    def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
+    def stream(self, request: ModelRequest) -> Any:
         ids = tuple([message.id for message in list(request.messages)[-8:]])
         self._journal.write(Asked(time.time_ns() // 1_000_000, ids))
         return self._model.stream(request)

@@ -1,0 +1,104 @@
+"""Models that don't stream: a coroutine that returns all chunks of its answer at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from wakeful import Agent, ModelRequest, Patience, Pool, Runtime, Usage, tool
+from wakeful.errors import ModelUnavailable
+from wakeful.models import CallChunk, Chunk, StopChunk, TextChunk, UsageChunk, chunks_from
+from wakeful.testing import FakeClock, Recorder
+from wakeful.types.events import TextDelta
+from wakeful.types.messages import user_message
+from wakeful.types.runs import Failed, NaturalEnd
+
+from .faults import AT_ONCE
+from .helpers import assert_settled, soon
+
+
+class Whole:
+    """Answers with what a function of the number of the request returns or raises."""
+
+    name = "whole"
+    live = False
+
+    def __init__(self, answer: Callable[[int], Any]) -> None:
+        self.answer = answer
+        self.asked = 0
+
+    async def stream(self, request: ModelRequest) -> Any:
+        self.asked += 1
+        await asyncio.sleep(0)
+        return self.answer(self.asked)
+
+
+def said(text: str) -> list[Chunk]:
+    return [TextChunk(text), UsageChunk(Usage(3, 2)), StopChunk("end_turn")]
+
+
+async def test_a_model_that_returns_its_chunks_is_one_that_streams_them_to_everybody_else() -> None:
+    @tool
+    async def weather(city: str) -> str:
+        """The weather."""
+        return f"Sunny in {city}"
+
+    model = Whole(lambda n: said("Sunny.") if n == 2 else [CallChunk("weather", {"city": "Rome"})])
+    runtime = Runtime([Agent("agent", model=model, tools=[weather])])
+    recorder = await Recorder().record(runtime.stream("agent", "go", thread="t"))
+    assert [event.delta for event in recorder.of(TextDelta)] == ["Sunny."]
+    (run,) = await runtime.list_runs()
+    assert (run.outcome.termination, run.usage) == (NaturalEnd(), Usage(3, 2))  # type: ignore[union-attr]
+    assert [m.role for m in await runtime.messages("t")] == ["user", "assistant", "tool", "assistant"]
+    await assert_settled(runtime, "t")
+
+
+async def test_one_that_fails_is_asked_again() -> None:
+    def answer(n: int) -> Any:
+        if n == 1:
+            raise ModelUnavailable("down")
+        return said("back")
+
+    runtime = Runtime([Agent("agent", model=Whole(answer), patience=AT_ONCE)])
+    assert (await soon(runtime.run("agent", "go"))).text == "back"
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"), [(None, "'NoneType' object is not iterable"), ("text", "no chunk: 't'")], ids=str
+)
+async def test_what_is_no_list_of_chunks_fails_the_run_as_the_models_fault(answer: Any, says: str) -> None:
+    runtime = Runtime([Agent("agent", model=Whole(lambda _: answer))])
+    ended = (await soon(runtime.run("agent", "go", thread="t"))).termination
+    assert isinstance(ended, Failed)
+    assert ended.error == "ModelError"
+    assert says in ended.message
+    await assert_settled(runtime, "t")
+
+
+async def test_one_that_takes_too_long_is_interrupted() -> None:
+    class Stuck(Whole):
+        async def stream(self, request: ModelRequest) -> Any:
+            await asyncio.Event().wait()
+
+    clock = FakeClock()
+    agent = Agent("agent", model=Stuck(said), patience=Patience(retries=0, idle=5))
+    run = asyncio.create_task(Runtime([agent], clock=clock).run("agent", "go"))
+    for _ in range(10):
+        await asyncio.sleep(0)
+        await clock.advance(1)
+    ended = (await soon(run)).termination
+    assert ended == Failed("ModelTimeout", "model 'whole' sent nothing for 5 s")
+
+
+async def test_a_pool_may_have_such_a_member() -> None:
+    pool = Pool([Whole(lambda _: said("pooled"))])
+    runtime = Runtime([Agent("agent", model="pool")], models={"pool": pool})
+    assert (await soon(runtime.run("agent", "go"))).text == "pooled"
+
+
+async def test_whoever_reads_a_model_gets_its_chunks_whichever_way_it_gives_them() -> None:
+    request = ModelRequest("", [user_message("go")])
+    assert [chunk async for chunk in chunks_from(Whole(lambda _: said("all")), request)] == said("all")
