@@ -300,8 +300,9 @@ class SqlStore(SqlDispatches, SqlRelays, SqlLog, SqlOverview):
         return forked
 
     async def delete(self, thread_id: str, *, children: ChildPolicy = "reject") -> int:
-        """Remove threads and everything of theirs; returns how many. Children are threads of delegated runs."""
-        return await self._transact(lambda: _upkeep.delete(self._tenant, thread_id, children))
+        """Remove threads and everything of theirs; returns how many. Children are threads of delegated runs. The
+        owner of what ran on the thread is told."""
+        return await self._transact(lambda: _upkeep.delete(self._packer, self._tenant, thread_id, children))
 
     async def prune(self, retention: Retention) -> Pruned:
         """Remove what is older than it has to be kept."""
