@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
 
-from conformance.store_suite import STORES, StoreFactory, Writer, identity, item, message, record, waiting
+from conformance.store_suite import (
+    STORES,
+    StoreFactory,
+    Writer,
+    identity,
+    item,
+    message,
+    record,
+    step,
+    ticket,
+    waiting,
+)
 from wakeful import Agent, Runtime, ScriptedModel, SqliteStore
-from wakeful.stores import About, Commit
+from wakeful.stores import About, Chunk, Commit, Relay, StateWrite, Store, _payloads
 from wakeful.stores._sql import SqlStore
 from wakeful.stores._sql_base import Script
-from wakeful.types.runs import RunRecord, TaskRecord, TaskRef
+from wakeful.types.content import ToolCall
+from wakeful.types.events import ToolCallReady
+from wakeful.types.messages import Message
+from wakeful.types.runs import Call, RunRecord, TaskRecord, TaskRef
+from wakeful.types.tickets import Decision
+
+T1 = "(SELECT no FROM threads WHERE id = 't1')"
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -72,3 +90,114 @@ async def test_a_thread_that_cannot_be_read_is_deleted_as_its_error_says(
     runtime = Runtime([Agent("agent", model=ScriptedModel([]))], store=store)
     assert await runtime.delete("t1") == 1
     await runtime.close()
+
+
+# -- the check -------------------------------------------------------------------------------------------------
+
+
+async def one_of_each(store: Store, thread_id: str = "t1") -> None:
+    """A thread with a row in every table that has payloads."""
+    writer = Writer(store, thread_id)
+    run = record(f"r-{thread_id}", thread_id, steps=9, stage="acting")
+    answer = Message(f"a-{thread_id}", "assistant", (ToolCall(f"c-{thread_id}", "look", {"at": "sky"}),), 7)
+    ready = ToolCallReady(run.identity, 0, 8, f"c-{thread_id}", "look", {"at": "sky"})
+    await writer.begin(
+        run.id,
+        log=[message("x" * 100_000), answer, ready, step(run=run.identity)],
+        identity=run.identity,
+        calls=[Call(f"c-{thread_id}", run.id, 9, 0, "look", {"at": "sky"})],
+        inbox=[item(f"i-{thread_id}", thread_id)],
+        about=About("title", {"a": 1}),
+    )
+    await writer.release(
+        identity=run.identity,
+        runs=[run],
+        tickets=[ticket(f"k-{thread_id}", f"c-{thread_id}", run_id=run.id)],
+        decisions=[Decision(f"k-{thread_id}", id=f"d-{thread_id}")],
+        state=[StateWrite("n", b"1"), StateWrite("m", b"2", run.id)],
+        tasks=[TaskRecord(f"task-{thread_id}", thread_id, run.id)],
+        chunks=[Chunk("m", 1, 0, "text", "x")],
+        relays=[Relay(id=f"y-{thread_id}", thread_id=thread_id, kind="push")],
+    )
+
+
+ROWS = {
+    "threads": ("metadata", "id = 't1'", "metadata"),
+    "runs": ("payload", "id = 'r-t1'", "run r-t1"),
+    "log": ("payload", f"thread = {T1} AND seq = 1", "message 1"),
+    "log ": ("more", f"thread = {T1} AND seq = 2", "what follows 2"),
+    "chunks": ("payload", f"thread = {T1}", r"chunk \d+"),
+    "calls": ("payload", "id = 'c-t1'", "call c-t1"),
+    "tickets": ("payload", "id = 'k-t1'", "ticket k-t1"),
+    "decisions": ("payload", "id = 'd-t1'", "decision d-t1"),
+    "state": ("payload", f"thread = {T1} AND name = 'm'", "state m"),
+    "state_log": ("payload", f"thread = {T1}", "state n"),
+    "inbox": ("payload", "id = 'i-t1'", "item i-t1"),
+    "tasks": ("payload", "id = 'task-t1'", "task task-t1"),
+    "relays": ("payload", "id = 'y-t1'", "relay y-t1"),
+}
+
+
+@pytest.mark.parametrize("table", ROWS)
+async def test_a_check_names_the_row_that_cannot_be_read(open_store: StoreFactory, table: str) -> None:
+    column, where, name = ROWS[table]
+    async with open_store() as store:
+        for thread_id in ("t1", "t2"):
+            await one_of_each(store, thread_id)
+        sound = await check(store)
+        await spoil(store, f"UPDATE {table} SET {column} = ? WHERE {where}")
+        (problem,) = set(await check(store)) - set(sound)
+        assert re.match(
+            rf"thread 't1', table {table.strip()}: {name} can't be read \(.*delete the thread$", problem
+        )
+
+
+async def test_a_check_finds_a_blob_that_is_gone_and_looks_at_every_tenant(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        await one_of_each(store.tenant("acme"))
+        assert await check(store) == []
+        await spoil(store, "UPDATE blobs SET payload = ?")
+        (problem,) = await check(store)
+        assert problem.startswith("tenant 'acme', thread 't1', table log: message 1 can't be read")
+        await spoil(store, "DELETE FROM blobs WHERE payload = ?")
+        (problem,) = await check(store)
+        assert re.search("table log: message 1 can't be read .blob [0-9a-f]{64} is missing", problem)
+
+
+async def test_a_check_goes_through_all_pages_and_names_so_many_rows(
+    open_store: StoreFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_payloads, "PAGE", 3)
+    monkeypatch.setattr(_payloads, "NAMED", 5)
+    async with open_store() as store:
+        for n in range(4):
+            await Writer(store, f"t{n}").write(message("a"), message("b"), state=[StateWrite("n", b"1")])
+        await spoil(store, "UPDATE log SET payload = ?")
+        await spoil(store, f"UPDATE state SET payload = ? WHERE thread = {T1}")
+        problems = await check(store)
+        assert [p.partition(":")[0] for p in problems[:2]] == ["thread 't0', table log"] * 2
+        assert problems[5] == "table log: 3 more rows can't be read"
+        assert problems[6].startswith("thread 't1', table state: state n can't be read")
+
+
+async def test_a_check_without_the_codec_says_so_once(tmp_path: Path) -> None:
+    class Reversed:
+        def encode(self, data: bytes) -> bytes:
+            return data[::-1]
+
+        decode = encode
+
+    store = SqliteStore(tmp_path / "store.db", codec=Reversed())
+    await one_of_each(store)
+    assert await store.check() == []
+    await store.close()
+    plain = SqliteStore(tmp_path / "store.db")
+    (problem,) = await plain.check()
+    assert re.match(
+        r"\d+ rows were written through a codec, and the store was opened without one: open it", problem
+    )
+    await plain.close()
+
+
+async def check(store: Any) -> list[str]:
+    return await store.check()

@@ -12,11 +12,12 @@ from ..errors import Conflict, InboxMoved, Repeated, StaleFence, StoreError
 from ..types.codec import encode
 from ..types.runs import PRIORITY, RunRecord
 from . import _dispatching
+from ._packing import Packer
 from ._pending import change_rows, check_pending
 from ._plain import PUT_LOG, Known, Place, Plain, log_row, plain_of, write_plain
 from ._protocol import Commit, Committed, InboxItem
 from ._relays import check_revision
-from ._rows import Packer, entries_of, run_body
+from ._rows import entries_of, run_body
 from ._rules import (
     IDLE_WAKES,
     answers,

@@ -14,9 +14,9 @@ from msgspec import Struct
 from ..errors import StoreError, StoreUnavailable
 from ._beginnings import beginning_of, delivery_of
 from ._connections import Connections
+from ._packing import Packer
 from ._plans import Plan, escaped, outcome, plan_of
 from ._protocol import Commit, Committed
-from ._rows import Packer
 from ._steps import Held, Step, go_on, left_by, step_of
 from ._threads import Promise, cancel_again, settled
 from ._unsynced import Unsynced

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import msgspec
 from msgspec.structs import force_setattr
 
 from ..errors import CorruptRow
@@ -13,8 +12,9 @@ from ..types.codec import decode
 from ..types.events import Event
 from ..types.messages import Message
 from ..types.runs import Call, Identity, RunRecord, RunStatus
+from ._packing import UNREADABLE, Packer
 from ._protocol import InboxItem, ThreadRecord
-from ._rows import Packer, call_of, event_of, followers_of, message_of, run_of
+from ._rows import call_of, event_of, followers_of, message_of, run_of
 
 __all__ = ["Reader", "thread_of"]
 
@@ -32,7 +32,7 @@ class Reader:
     def _try(self, name: str, work: Callable[[], T]) -> T:
         try:
             return work()
-        except (msgspec.DecodeError, CorruptRow, UnicodeDecodeError, TypeError) as error:
+        except UNREADABLE as error:
             raise CorruptRow(
                 f"{self._where}: {name} can't be read ({error}); restore it from a backup, or delete the thread"
             ) from error

@@ -13,11 +13,11 @@ from ..types.runs import Call, RunRecord, RunStatus, TaskRecord, TaskStatus
 from ..types.tickets import Decision, Ticket, TicketStatus
 from . import _upkeep
 from ._overview import SqlOverview
+from ._payloads import SqlPayloads
 from ._protocol import ChildPolicy, InboxItem, Pruned, Retention, ThreadRecord, ThreadView
 from ._reader import Reader, thread_of
 from ._sql_base import RUN, Row
 from ._sql_dispatches import SqlDispatches
-from ._sql_log import SqlLog
 from ._sql_relays import SqlRelays
 
 __all__ = ["VIEWS", "SqlStore"]
@@ -68,7 +68,7 @@ FROM t JOIN state s ON s.thread = t.no AND (s.run = 0 OR s.run = t.open_run)
 VIEWS = _VIEW.replace("id = ?)", "id = ANY (?))", 1)
 
 
-class SqlStore(SqlDispatches, SqlRelays, SqlLog, SqlOverview):
+class SqlStore(SqlDispatches, SqlRelays, SqlPayloads, SqlOverview):
     """A store of one tenant, in terms of queries and transactions."""
 
     durable = True

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, TypeVar
 
-import msgspec
-
 from ..errors import CorruptRow
 from ..types.runs import RunRecord
+from ._packing import UNREADABLE, Packer
 from ._reader import Reader
-from ._rows import Packer
 
 __all__ = ["RUN", "RUN_COLUMNS", "Row", "Script", "SqlBase"]
 
@@ -66,7 +64,7 @@ class SqlBase:
         for payload in payloads:
             try:
                 wanted.update(self._packer.digests(payload))
-            except (msgspec.DecodeError, CorruptRow, UnicodeDecodeError):
+            except UNREADABLE:
                 pass  # Whoever reads it says which row it is.
         found: dict[str, bytes] = {}
         for digest in sorted(wanted):

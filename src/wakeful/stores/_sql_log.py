@@ -11,9 +11,10 @@ from ..errors import CorruptRow
 from ..types.events import Event
 from ..types.messages import Message
 from ..types.runs import Identity
+from ._packing import Packer
 from ._protocol import Chunk
 from ._reader import Reader
-from ._rows import MAX_ENTRIES, Packer
+from ._rows import MAX_ENTRIES
 from ._sql_base import RUN, Row, SqlBase
 
 __all__ = ["SqlLog"]

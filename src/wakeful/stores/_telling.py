@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-import msgspec
-
-from ..errors import CorruptRow
 from ..types.codec import encode
 from ..types.ids import now_ms
 from ..types.runs import PRIORITY, TaskRecord
 from ._dispatching import SOONER
+from ._packing import UNREADABLE, Packer
 from ._protocol import InboxItem
 from ._reader import Reader
 from ._reports import last_words
-from ._rows import Packer
 from ._rules import no_room, room_for, woken
 from ._sql_base import Script
 
@@ -64,7 +61,7 @@ def _read(packer: Packer, thread: int, payload: bytes, work: Callable[[Reader], 
             for (blob,) in (yield sql, (thread, digest)):
                 blobs[digest] = blob
         return work(Reader(packer, blobs, ""))
-    except (msgspec.DecodeError, CorruptRow, UnicodeDecodeError):
+    except UNREADABLE:
         return None
 
 

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 from ..errors import HasChildren, ThreadBusy, ThreadExists, UnknownThread, UsageError, WakefulError
 from ..types.ids import now_ms
+from ._packing import Packer
 from ._protocol import ChildPolicy, Pruned, Retention
-from ._rows import Packer
 from ._sql_base import Script
 from ._telling import tell_owners
 
