@@ -11,11 +11,11 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from ..errors import CorruptRow
+from ..errors import CodecFailed, CorruptRow, explain
 from ..types.codec import encode
 from ..types.messages import Message
 
-__all__ = ["BLOB_BYTES", "UNREADABLE", "Codec", "NoCodec", "Packer"]
+__all__ = ["BLOB_BYTES", "UNREADABLE", "Codec", "NoCodec", "Packer", "Sealed"]
 
 BLOB_BYTES = 32 * 1024
 
@@ -34,7 +34,11 @@ class Codec(Protocol):
         ...
 
 
-class NoCodec(CorruptRow):
+class Sealed(CorruptRow):
+    """The payload went through a codec, and the one that the store was opened with can't read it."""
+
+
+class NoCodec(Sealed):
     """The payload went through a codec, and the store was opened without one."""
 
 
@@ -84,7 +88,15 @@ class Packer:
         return digest
 
     def _code(self, data: bytes) -> bytes:
-        return data if self._codec is None else _CODED + self._codec.encode(data)
+        if self._codec is None:
+            return data
+        try:
+            return _CODED + self._codec.encode(data)
+        except Exception as error:
+            raise CodecFailed(
+                f"the store's codec couldn't encode a payload ({explain(error)}); nothing was written: see to the "
+                "codec and the key that it needs, and try again"
+            ) from error
 
     def _plain(self, data: bytes) -> bytes:
         if data[:1] != _CODED:
@@ -92,9 +104,9 @@ class Packer:
         if self._codec is None:
             raise NoCodec("it was written through a codec; open the store with that codec")
         try:
-            return self._codec.decode(data[1:])
+            return bytes(self._codec.decode(data[1:]))
         except Exception as error:
-            raise CorruptRow(f"the codec refuses it: {error}") from error
+            raise Sealed(f"the codec refuses it: {explain(error)}") from error
 
     def digests(self, data: bytes | None) -> Sequence[str]:
         """The blobs that a stored payload refers to."""

@@ -12,7 +12,7 @@ from ..types.codec import decode
 from ..types.events import Event
 from ..types.messages import Message
 from ..types.runs import Call, Identity, RunRecord, RunStatus
-from ._packing import UNREADABLE, Packer
+from ._packing import UNREADABLE, NoCodec, Packer, Sealed
 from ._protocol import InboxItem, ThreadRecord
 from ._rows import call_of, event_of, followers_of, message_of, run_of
 
@@ -33,9 +33,7 @@ class Reader:
         try:
             return work()
         except UNREADABLE as error:
-            raise CorruptRow(
-                f"{self._where}: {name} can't be read ({error}); restore it from a backup, or delete the thread"
-            ) from error
+            raise CorruptRow(f"{self._where}: {name} can't be read ({error}){_advice(error)}") from error
 
     def payload(self, data: bytes, name: str) -> bytes:
         return self._try(name, lambda: self._packer.unpack(data, self._blobs))
@@ -92,6 +90,14 @@ class Reader:
             return call_of(run_id, step, place, call_id, name, given, answer, unpack(data, self._blobs))
 
         return self._try(f"call {call_id}", read)
+
+
+def _advice(error: Exception) -> str:
+    """What to do about a row that can't be read."""
+    if isinstance(error, NoCodec):
+        return ""  # It says so itself, and nothing is wrong with the row.
+    key = "give the codec the key that it was written with, " if isinstance(error, Sealed) else ""
+    return f"; {key}restore it from a backup, or delete the thread"
 
 
 def thread_of(row: tuple[Any, ...], read: Reader) -> ThreadRecord:
