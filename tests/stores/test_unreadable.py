@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,6 +23,7 @@ from conformance.store_suite import (
     waiting,
 )
 from wakeful import Agent, Runtime, ScriptedModel, SqliteStore
+from wakeful.errors import CorruptRow
 from wakeful.stores import About, Chunk, Commit, Relay, StateWrite, Store, _payloads
 from wakeful.stores._sql import SqlStore
 from wakeful.stores._sql_base import Script
@@ -197,6 +199,114 @@ async def test_a_check_without_the_codec_says_so_once(tmp_path: Path) -> None:
         r"\d+ rows were written through a codec, and the store was opened without one: open it", problem
     )
     await plain.close()
+
+
+# -- lists ---------------------------------------------------------------------------------------------------
+
+LISTS: dict[str, tuple[str, Callable[..., Any]]] = {
+    "runs": ("runs SET payload = ? WHERE id", lambda store, **page: store.runs(**page)),
+    "threads": ("threads SET metadata = ? WHERE id", lambda store, **page: store.threads(**page)),
+    "tickets": ("tickets SET payload = ? WHERE id", lambda store, **page: store.tickets(**page)),
+    "relays": ("relays SET payload = ? WHERE id", lambda store, **page: store.relays(**page)),
+    "due": ("relays SET payload = ? WHERE id", lambda store, **page: store.due_relays("push", 9, **page)),
+}
+PREFIX = {"runs": "r-", "threads": "", "tickets": "k-", "relays": "y-", "due": "y-"}
+
+
+@pytest.mark.parametrize("name", LISTS)
+async def test_a_list_leaves_out_what_cannot_be_read_and_names_it_once(
+    open_store: StoreFactory, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    (damage, read), prefix = LISTS[name], PREFIX[name]
+    async with open_store() as store:
+        for n in range(6):
+            await one_of_each(store, f"t{n}")
+        whole = [one.id for one in await read(store)]
+        for n in (1, 2, 5):
+            await spoil(store, f"UPDATE {damage} = ?", f"{prefix}t{n}")
+        caplog.clear()
+        left = [one_id for one_id in whole if one_id[-1] not in "125"]
+        assert len(whole) == 6
+        for _ in range(2):
+            assert [one.id for one in await read(store)] == left
+        assert [one.id for one in await read(store.tenant("default"), limit=2)] == left[:2]
+        assert sorted(r.getMessage().partition(":")[2][:12] for r in caplog.records) == [
+            " thread 't1'",
+            " thread 't2'",
+            " thread 't5'",
+        ]
+
+
+async def test_a_page_is_full_though_rows_are_left_out_and_pages_end_where_the_list_does(
+    open_store: StoreFactory,
+) -> None:
+    async with open_store() as store:
+        for n in range(9):
+            await one_of_each(store, f"t{n}")
+        await spoil(store, "UPDATE runs SET payload = ? WHERE id NOT IN ('r-t4', 'r-t3', 'r-t0')")
+        pages: list[list[str]] = []
+        while page := await store.runs(before=pages[-1][-1] if pages else None, limit=2):
+            pages.append([run.id for run in page])
+        assert pages == [["r-t4", "r-t3"], ["r-t0"]]
+        await spoil(store, "UPDATE runs SET payload = ? WHERE id = 'r-t0'")
+        assert await store.runs(before="r-t1") == []
+
+
+async def test_what_is_left_out_of_lists_is_told_to_who_asks_for_it(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        await one_of_each(store)
+        await spoil(store, "UPDATE runs SET payload = ?")
+        await spoil(store, "UPDATE tickets SET payload = ?")
+        await spoil(store, "UPDATE relays SET payload = ?")
+        for asked in (
+            store.run("r-t1"),
+            store.runs(thread_id="t1"),
+            store.ticket("k-t1"),
+            store.tickets(thread_id="t1"),
+            store.relay("y-t1"),
+            store.relays(thread_id="t1"),
+        ):
+            with pytest.raises(CorruptRow, match=r"^thread 't1': .*can't be read"):
+                await asked
+
+
+async def test_an_overview_shows_what_can_be_read(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        for thread_id in ("t1", "t2"):
+            await one_of_each(store, thread_id)
+        for table in ("runs", "tickets", "tasks"):
+            await spoil(store, f"UPDATE {table} SET payload = ? WHERE id LIKE ?", "%t1")
+        seen = await cast(SqlStore, store).overview()
+        assert [run.id for run in seen.runs] == ["r-t2"]
+        assert [one.id for one in seen.tickets] == ["k-t2"]
+        assert [task.id for task in seen.tasks] == ["task-t2"]
+
+
+async def test_a_list_does_not_take_a_missing_or_wrong_key_for_damage(tmp_path: Path) -> None:
+    class Shifted:
+        def __init__(self, by: int) -> None:
+            self.by = by
+
+        def encode(self, data: bytes) -> bytes:
+            return bytes([self.by, *data])
+
+        def decode(self, data: bytes) -> bytes:
+            if data[0] != self.by:
+                raise ValueError("another key")
+            return data[1:]
+
+    path = tmp_path / "store.db"
+    store = SqliteStore(path, codec=Shifted(1))
+    await one_of_each(store)
+    await store.close()
+    for codec, words in ((None, "open the store with that codec"), (Shifted(2), "another key")):
+        other = SqliteStore(path, codec=codec)
+        with pytest.raises(CorruptRow, match=words):
+            await other.runs()
+        if codec is not None:
+            await one_of_each(other, "t2")
+            assert [run.id for run in await other.runs()] == ["r-t2"]
+        await other.close()
 
 
 async def check(store: Any) -> list[str]:

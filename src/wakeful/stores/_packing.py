@@ -18,6 +18,7 @@ from ..types.messages import Message
 __all__ = ["BLOB_BYTES", "UNREADABLE", "Codec", "NoCodec", "Packer", "Sealed"]
 
 BLOB_BYTES = 32 * 1024
+MAX_SAID = 1000
 
 _CODED, _REFERS = b"\x01", b"\x02"
 
@@ -59,6 +60,16 @@ class Packer:
 
     def __init__(self, codec: Codec | None = None) -> None:
         self._codec = codec
+        self._said: set[str] = set()
+
+    def is_news(self, problem: str) -> bool:
+        """Whether this is said of a row for the first time: lists are asked for again and again."""
+        if problem in self._said:
+            return False
+        if len(self._said) >= MAX_SAID:
+            self._said.clear()
+        self._said.add(problem)
+        return True
 
     def pack(self, data: bytes, blobs: dict[str, bytes]) -> bytes:
         """The payload as a row holds it; what is too large for a row is put into `blobs`."""

@@ -129,7 +129,8 @@ class SqlStore(SqlDispatches, SqlRelays, SqlPayloads, SqlOverview):
         before: str | None = None,
         limit: int = 100,
     ) -> list[RunRecord]:
-        """Run records, newest first, older than the run `before`; with `root_run_id` those below that run."""
+        """Run records, newest first, older than the run `before`; with `root_run_id` those below that run. One
+        that can't be read is left out, unless it is of the thread or the tree that is asked for."""
         sql, args = "", list[Any]()
         if thread_id is not None:
             sql += " AND r.thread = (SELECT no FROM threads WHERE tenant = ? AND id = ?)"
@@ -139,7 +140,10 @@ class SqlStore(SqlDispatches, SqlRelays, SqlPayloads, SqlOverview):
             if value is not None:
                 sql += f" AND {column} ?"
                 args.append(value)
-        return await self._records(f"{sql} ORDER BY r.id DESC LIMIT ?", [*args, limit])
+        if thread_id is not None or root_run_id is not None:
+            return await self._records(f"{sql} ORDER BY r.id DESC LIMIT ?", [*args, limit])
+        sql = f"{RUN} WHERE r.tenant = ?{sql} ORDER BY r.id DESC"
+        return await self._listed(sql, [self._tenant, *args], limit, self._record)
 
     async def _records(self, where: str, args: list[Any]) -> list[RunRecord]:
         rows = await self._query(f"{RUN} WHERE r.tenant = ?{where}", self._tenant, *args)
@@ -178,7 +182,8 @@ class SqlStore(SqlDispatches, SqlRelays, SqlPayloads, SqlOverview):
         after: str | None = None,
         limit: int | None = None,
     ) -> Sequence[Ticket]:
-        """Tickets, oldest first, from behind the ticket `after`; of one run, one thread, or of all."""
+        """Tickets, oldest first, from behind the ticket `after`; of one run, one thread, or of all: then one that
+        can't be read is left out."""
         sql = "SELECT k.thread, k.id, k.payload FROM tickets k WHERE k.tenant = ?"
         args: list[Any] = [self._tenant]
         if run_id is not None:
@@ -192,10 +197,14 @@ class SqlStore(SqlDispatches, SqlRelays, SqlPayloads, SqlOverview):
                 sql += f" AND {column} ?"
                 args.append(value)
         sql += " ORDER BY k.id"
+        if run_id is None and thread_id is None:
+            return await self._listed(sql, args, limit, self._ticket)
         if limit is not None:
             sql, args = f"{sql} LIMIT ?", [*args, limit]
-        rows = await self._query(sql, *args)
-        return [await self._one(row[0], row[2], Ticket, f"ticket {row[1]}") for row in rows]
+        return [await self._ticket(row) for row in await self._query(sql, *args)]
+
+    async def _ticket(self, row: Row) -> Ticket:
+        return await self._one(row[0], row[2], Ticket, f"ticket {row[1]}")
 
     async def ticket(self, ticket_id: str) -> Ticket | None:
         """One ticket."""
@@ -257,24 +266,22 @@ class SqlStore(SqlDispatches, SqlRelays, SqlPayloads, SqlOverview):
 
     async def thread(self, thread_id: str) -> ThreadRecord | None:
         """One thread's record."""
-        found = await self._threads("t.id = ?", [thread_id])
-        return found[0] if found else None
+        rows = await self._query(f"{_THREAD} WHERE t.tenant = ? AND t.id = ?", self._tenant, thread_id)
+        return await self._thread(rows[0]) if rows else None
 
     async def threads(self, *, before: str | None = None, limit: int = 100) -> list[ThreadRecord]:
-        """Threads, newest first, older than the thread `before`; without those of delegated runs."""
+        """Threads, newest first, older than the thread `before`; without those of delegated runs, and those that
+        can't be read."""
         where, args = "t.parent IS NULL", list[Any]()
         if before is not None:
             where += " AND t.no < (SELECT no FROM threads WHERE tenant = ? AND id = ?)"
             args = [self._tenant, before]
-        return await self._threads(f"{where} ORDER BY t.no DESC LIMIT ?", [*args, limit])
+        sql = f"{_THREAD} WHERE t.tenant = ? AND {where} ORDER BY t.no DESC"
+        return await self._listed(sql, [self._tenant, *args], limit, self._thread)
 
-    async def _threads(self, where: str, args: list[Any]) -> list[ThreadRecord]:
-        rows = await self._query(f"{_THREAD} WHERE t.tenant = ? AND {where}", self._tenant, *args)
-        found: list[ThreadRecord] = []
-        for row in rows:
-            read = Reader(self._packer, await self._blobs(row[1], [row[17]]), f"thread {row[10]!r}")
-            found.append(thread_of(row, read))
-        return found
+    async def _thread(self, row: Row) -> ThreadRecord:
+        read = Reader(self._packer, await self._blobs(row[1], [row[17]]), f"thread {row[10]!r}")
+        return thread_of(row, read)
 
     async def counts(self) -> Mapping[str, int]:
         """How many there are: threads, messages, runs by status, open tickets, dispatches."""
