@@ -25,8 +25,11 @@ from conformance.store_suite import (
 from wakeful import Agent, Runtime, ScriptedModel, SqliteStore
 from wakeful.errors import CorruptRow
 from wakeful.stores import About, Chunk, Commit, Relay, StateWrite, Store, _payloads
+from wakeful.stores._packing import Packer
+from wakeful.stores._reader import Reader
 from wakeful.stores._sql import SqlStore
 from wakeful.stores._sql_base import Script
+from wakeful.types.codec import encode
 from wakeful.types.content import ToolCall
 from wakeful.types.events import ToolCallReady
 from wakeful.types.messages import Message
@@ -199,6 +202,13 @@ async def test_a_check_without_the_codec_says_so_once(tmp_path: Path) -> None:
         r"\d+ rows were written through a codec, and the store was opened without one: open it", problem
     )
     await plain.close()
+
+
+@pytest.mark.parametrize("words", [b"[]", b"[" * 100_000, b"null", b'["a", {}]', b"[7]"])
+def test_words_that_say_no_event_are_a_row_that_cannot_be_read(words: bytes) -> None:
+    read = Reader(Packer(), {}, "thread 't1'")
+    with pytest.raises(CorruptRow, match=r"^thread 't1': event 2 can't be read"):
+        read.event("tool_call_ready", identity(), 2, 7, words, encode(message()))
 
 
 # -- lists ---------------------------------------------------------------------------------------------------

@@ -154,8 +154,8 @@ class SqlStore(SqlDispatches, SqlRelays, SqlPayloads, SqlOverview):
         sql = """SELECT l.thread, l.seq, l.at, l.payload FROM runs r
                  JOIN log l ON l.thread = r.thread AND l.seq = r.answer WHERE r.tenant = ? AND r.id = ?"""
         for thread, seq, at, payload in await self._query(sql, self._tenant, run_id):
-            read = Reader(self._packer, await self._blobs(thread, [payload]), f"run {run_id}")
-            return read.message(seq, at, payload)
+            blobs, own = await self._blobs(thread, [payload]), (seq, at, payload)
+            return await self._named(thread, blobs, lambda read, own=own: read.message(*own))
         return None
 
     async def calls(self, run_id: str) -> Sequence[Call]:
@@ -166,10 +166,14 @@ class SqlStore(SqlDispatches, SqlRelays, SqlPayloads, SqlOverview):
         rows = await self._query(sql, self._tenant, run_id)
         answers = await self._answers({(row[0], row[5]) for row in rows if row[5] is not None})
         calls: list[Call] = []
-        for thread, step, place, call_id, name, ref, arguments, payload in rows:
-            read = Reader(self._packer, await self._blobs(thread, [arguments, payload]), f"run {run_id}")
-            answer = None if ref is None else read.answer(ref, answers.get((thread, ref)))
-            calls.append(read.call(run_id, step, place, call_id, name, arguments, answer, payload))
+        for thread, *own in rows:
+
+            def read(reader: Reader, thread: int = thread, own: list[Any] = own) -> Call:
+                step, place, call_id, name, ref, arguments, payload = own
+                answer = None if ref is None else reader.answer(ref, answers.get((thread, ref)))
+                return reader.call(run_id, step, place, call_id, name, arguments, answer, payload)
+
+            calls.append(await self._named(thread, await self._blobs(thread, own[-2:]), read))
         return calls
 
     async def tickets(

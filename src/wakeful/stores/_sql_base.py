@@ -83,12 +83,16 @@ class SqlBase:
 
     async def _one(self, thread: int, payload: bytes, kind: type[T], name: str) -> T:
         blobs = await self._blobs(thread, [payload])
+        return await self._named(thread, blobs, lambda read: read.json(payload, kind, name))
+
+    async def _named(self, thread: int, blobs: dict[str, bytes], work: Callable[[Reader], T]) -> T:
+        """What is read of a thread that is known by its number; if it can't be, the error says which that is."""
         try:
-            return Reader(self._packer, blobs, "").json(payload, kind, name)
+            return work(Reader(self._packer, blobs, ""))
         except CorruptRow:
             rows = await self._query("SELECT id FROM threads WHERE no = ?", thread)
             where = f"thread {rows[0][0]!r}" if rows else "a thread that is gone"
-            return Reader(self._packer, blobs, where).json(payload, kind, name)  # Which says where it is.
+            return work(Reader(self._packer, blobs, where))
 
     async def _blobs(self, thread: int, payloads: Iterable[bytes | None]) -> dict[str, bytes]:
         """The blobs that these payloads of a thread refer to."""

@@ -152,8 +152,11 @@ class SqlLog(SqlBase):
         for no, ref in places:
             sql = "SELECT payload FROM log WHERE thread = ? AND seq = ?"
             for (payload,) in await self._query(sql, no, ref):
-                read = Reader(self._packer, await self._blobs(no, [payload]), "an answer")
-                found[no, ref] = read.payload(payload, f"message {ref}")
+                found[no, ref] = await self._named(
+                    no,
+                    await self._blobs(no, [payload]),
+                    lambda read, data=payload, seq=ref: read.payload(data, f"message {seq}"),
+                )
         return found
 
     async def head(self, thread_id: str) -> int:
