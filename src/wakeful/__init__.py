@@ -66,8 +66,8 @@ if TYPE_CHECKING:
     from .stores import Retention as Retention
     from .stores import Store as Store
     from .stores import ThreadRecord as ThreadRecord
+    from .stores._packing import Codec as Codec
     from .stores._postgres import PostgresStore as PostgresStore
-    from .stores._rows import Codec as Codec
     from .stores._sqlite import SqliteStore as SqliteStore
     from .tasks import FunctionTask as FunctionTask
     from .tasks import Schedule as Schedule
@@ -142,7 +142,7 @@ _HOMES = {
     ".state": "Snapshot StateKey",
     ".stores": "Dispatch MemoryStore Retention Store ThreadRecord",
     ".stores._postgres": "PostgresStore",
-    ".stores._rows": "Codec",
+    ".stores._packing": "Codec",
     ".stores._sqlite": "SqliteStore",
     ".tasks": "FunctionTask Schedule TaskContext task",
     ".tools": "ClientTool Done NotDone Tool ToolContext ToolResult UnknownOutcome tool",

@@ -343,6 +343,26 @@ async def test_a_run_goes_on_whose_childs_thread_was_deleted_before_it_began(
         assert "cancelled: its thread was deleted" in reply_text(reply)
 
 
+@pytest.mark.parametrize("how", HOW, ids=["ephemeral", "durable"])
+async def test_a_run_goes_on_though_the_process_ended_that_had_just_deleted_its_childs_thread(
+    how: Delegate, place: Place, scripted: Scripted
+) -> None:
+    agents = [
+        Agent("parent", model=scripted(ask(), "without it"), delegates=[how]),
+        Agent("child", model=scripted(call("pay")), tools=[spying(Spy(), "pay", approval=True)]),
+    ]
+    first = family(*agents, store=place())
+    waits = await soon(first.run("parent", "go", thread="t"))
+    (child,) = await first.list_runs(agent="child")
+    assert await first.store.delete(child.thread_id) == 1
+    await first.close()  # Nothing but the transaction was done here.
+    async with family(*agents, store=place()) as second:
+        assert (await soon(second.wait(waits.run_id))).text == "without it"
+        (reply,) = await replies_on(second, "t")
+        assert "cancelled: its thread was deleted" in reply_text(reply)
+        await assert_settled(second, "t")
+
+
 async def test_new_input_takes_the_place_of_a_run_whose_child_waits_for_a_person(
     place: Place, scripted: Scripted
 ) -> None:

@@ -21,7 +21,7 @@ from wakeful.runtime import RETENTION, RETRY
 from wakeful.state import MAX_VALUE_BYTES
 from wakeful.stores import LEASE_MS, MAX_ATTEMPTS
 from wakeful.stores._claiming import FIRST_PAUSE, LONGEST_PAUSE
-from wakeful.stores._rows import BLOB_BYTES
+from wakeful.stores._packing import BLOB_BYTES
 from wakeful.stores._rules import MAX_PENDING, RESERVE
 from wakeful.tasks import MAX_EVENT_BYTES, MAX_EVENTS
 from wakeful.tasks._schedule import GRACE_MS, MAX_AT_ONCE

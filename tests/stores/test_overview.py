@@ -197,8 +197,8 @@ QUERIES = {
     "workers": (overview.WORKERS, [50]),
     "queues": (overview.QUEUES, []),
     "counts": (overview.COUNTS, ["default"] * 4),
-    "runs": (overview.RUNS, ["default", "waiting", 50]),
-    "tasks": (overview.TASKS, ["default", 10, "default", 10, 10]),
+    "runs": (f"{overview.RUNS} LIMIT ?", ["default", "waiting", 50]),
+    "tasks": (f"{overview.TASKS} LIMIT ?", ["default", 10, "default", 10, 10]),
     "dead": (overview.DEAD, ["default", 50]),
     "all dead": (overview.ALL_DEAD, []),
 }

@@ -32,8 +32,8 @@ from wakeful.errors import (
     StoreUnavailable,
 )
 from wakeful.stores import Commit, Fence, StateWrite
+from wakeful.stores._packing import BLOB_BYTES
 from wakeful.stores._postgres import PostgresStore
-from wakeful.stores._rows import BLOB_BYTES
 from wakeful.stores._schema import VERSION
 from wakeful.types.runs import Principal
 

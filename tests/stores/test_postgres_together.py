@@ -12,9 +12,9 @@ from conformance.store_suite import Writer, call, identity, item, message, recor
 from postgres_server import fresh_store
 from wakeful.errors import InboxMoved, StaleFence
 from wakeful.stores import Chunk, Commit, Committed, Fence, Store
+from wakeful.stores._packing import Packer
 from wakeful.stores._plans import plan_of
 from wakeful.stores._postgres import PostgresStore
-from wakeful.stores._rows import Packer
 from wakeful.types.content import Text, ToolCall
 from wakeful.types.messages import Message
 

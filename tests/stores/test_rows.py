@@ -11,7 +11,8 @@ from msgspec import ValidationError
 
 from wakeful.errors import CorruptRow
 from wakeful.stores import Commit
-from wakeful.stores._rows import Entry, Packer, entries_of, event_of, followers_of, run_body, run_of
+from wakeful.stores._packing import Packer
+from wakeful.stores._rows import Entry, entries_of, event_of, followers_of, run_body, run_of
 from wakeful.types.codec import encode
 from wakeful.types.content import Text, ToolCall, ToolReply
 from wakeful.types.events import (

@@ -457,14 +457,14 @@ async def test_a_view_with_a_row_that_cannot_be_read_names_it(
     await store.close()
 
 
-async def test_lists_with_a_row_that_cannot_be_read_name_the_thread_to_delete(path: Path) -> None:
+async def test_what_is_asked_of_a_thread_and_cannot_be_read_names_the_thread_to_delete(path: Path) -> None:
     store = await damaged(path, f"UPDATE runs SET payload = ? WHERE thread = {T1}", b"garbage")
     item = InboxItem(id="i", thread_id="t1", kind="cancel", run_id="r-t1")
     await store.commit(Commit("t1", inbox=[item]))
     with raw(path) as db:
         db.execute("UPDATE inbox SET payload = 'garbage'")
     with pytest.raises(CorruptRow, match=r"^thread 't1': run r-t1 can't be read.*or delete the thread"):
-        await store.runs()
+        await store.runs(thread_id="t1")
     with pytest.raises(CorruptRow, match=r"^thread 't1': item i can't be read.*or delete the thread"):
         await store.item("i")
     await store.close()
@@ -472,8 +472,11 @@ async def test_lists_with_a_row_that_cannot_be_read_name_the_thread_to_delete(pa
 
 async def test_a_ledger_whose_answer_cannot_be_read_says_so(path: Path) -> None:
     store = await damaged(path, f"UPDATE log SET payload = ? WHERE thread = {T1} AND seq = 2", b"garbage")
-    with pytest.raises(CorruptRow, match="message 2 can't be read"):
-        await store.calls("r-t1")
+    for read in (store.calls, store.answer):
+        with pytest.raises(CorruptRow, match=r"^thread 't1': message 2 can't be read"):
+            await read("r-t1")
+    with pytest.raises(CorruptRow, match=r"^thread 't1': (message|event) 2 can't be read"):
+        await store.events("t1", after=1)
     assert [c.arguments for c in await store.calls("r-t2")] == [{"at": "sky"}]
     await store.close()
 

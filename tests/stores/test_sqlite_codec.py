@@ -75,7 +75,7 @@ async def test_an_unreadable_codec_result_is_named_too(path: Path) -> None:
     await store.close()
     broken = SqliteStore(path, codec=Broken())
     with pytest.raises(
-        CorruptRow, match=r"thread 't1': message 1 can't be read \(the codec refuses it: wrong key\)"
+        CorruptRow, match=r"thread 't1': message 1 can't be read \(the codec refuses it: ValueError: wrong key\)"
     ):
         await broken.messages("t1")
     await broken.close()

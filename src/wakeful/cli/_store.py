@@ -63,8 +63,8 @@ def check(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Look for damage, for records that contradict each other, and, given a runtime, for parked runs
-    that its code can't resume: those of all tenants, or of one.
+    """Look for damage, for rows that can't be read, for records that contradict each other, and, given
+    a runtime, for parked runs that its code can't resume: those of all tenants, or of one.
 
     The exit code is 1 if anything is wrong.
     """

@@ -9,9 +9,9 @@ from inspect import iscoroutine
 from typing import Any
 
 from ..errors import Conflict, RemoteError, StaleFence, StoreError, WakefulError
-from ..loop import Activation, Ride, end_task, ended_as, outcome_of, tell_item
+from ..loop import Activation, Ride, end_task, outcome_of, tell_item
 from ..state import Snapshot, State
-from ..stores import Commit, InboxItem, Store, ThreadView
+from ..stores import DELETED, Commit, InboxItem, Store, ThreadView
 from ..tasks import TaskBook
 from ..tools import ChildRequest, ChildResult, SpawnRequest, ToolContext
 from ..types.runs import Failed, RunRecord, TaskOutcome, TaskRecord, TaskRef
@@ -29,7 +29,6 @@ from ._beginning import (
     visible_to,
 )
 from ._boarding import board
-from ._deleting import GONE
 from ._local import Dispatcher
 from ._remote_tasks import NotStored, check_stoppable, refresh
 from ._results import output_of
@@ -262,10 +261,9 @@ def _is_open(parent: Activation, task: TaskRecord) -> bool:
 
 def _gone(parent: Activation, task: TaskRecord) -> ChildResult:
     """What is said of a child whose thread was deleted."""
-    ended = ended_as(GONE.termination)
     if _is_open(parent, task):
-        end_task(parent, task, TaskOutcome(task.epoch, ended.status, error=ended.error))
-    return ChildResult(task.target, task.agent_id, "cancelled", "", 0, ended.error, task_id=task.id)
+        end_task(parent, task, TaskOutcome(task.epoch, "cancelled", error=DELETED))
+    return ChildResult(task.target, task.agent_id, "cancelled", "", 0, DELETED, task_id=task.id)
 
 
 async def _collect(dispatch: Dispatcher, parent: Activation, task: TaskRecord, run: RunRecord) -> ChildResult:

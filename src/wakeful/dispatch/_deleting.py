@@ -1,37 +1,26 @@
-"""Removing a thread: whoever waits for a run of it hears that it won't end."""
+"""Removing a thread: whoever waits for a run of it hears at once that it won't end."""
 
 from __future__ import annotations
 
-from msgspec.structs import replace
-
-from ..loop import report_of
-from ..stores import ChildPolicy, InboxItem, ThreadView
-from ..types.runs import Cancelled, Outcome, RunRecord
+from ..errors import CorruptRow
+from ..stores import ChildPolicy, Store
 from ._local import Dispatcher
 
-__all__ = ["GONE", "delete_thread"]
-
-GONE = Outcome(Cancelled("its thread was deleted"))
+__all__ = ["delete_thread"]
 
 
 async def delete_thread(dispatch: Dispatcher, thread_id: str, children: ChildPolicy) -> int:
-    """Remove a thread; returns how many threads went. A run that waits for one of its runs goes on without it."""
-    store = dispatch.env.store
-    stored = await store.load(thread_id)
-    removed = await store.delete(thread_id, children=children)
-    for item in _news(stored) if stored is not None and removed else ():
-        await dispatch.deliver(item)
-        await dispatch.pump(item.thread_id)
+    """Remove a thread; returns how many threads went. The store tells a run that waits for one of its runs."""
+    owner = await _owner(dispatch.env.store, thread_id)
+    removed = await dispatch.env.store.delete(thread_id, children=children)
+    if removed and owner is not None:
+        dispatch.wake(owner)
     return removed
 
 
-def _news(stored: ThreadView) -> list[InboxItem]:
-    """What the owners of tasks are told whose runs were open on the thread, or had yet to begin."""
-    open_run = [] if stored.run is None else [stored.run]
-    pending = [
-        RunRecord(identity=item.lineage, agent_id=item.lineage.agent_id, task=item.task, created_at=0)
-        for item in stored.inbox
-        if item.lineage is not None and item.task is not None
-    ]
-    told = [report_of(replace(run, outcome=GONE), None) for run in (*open_run, *pending)]
-    return [item for item in told if item is not None]
+async def _owner(store: Store, thread_id: str) -> str | None:
+    try:
+        stored = await store.thread(thread_id)
+    except CorruptRow:
+        return None  # It can be deleted all the same; what is due then is found due.
+    return None if stored is None else stored.parent_id

@@ -59,6 +59,7 @@
     │   ├── InboxFull             too many items are pending in a thread's inbox
     │   ├── Repeated              a request of that id was made before
     │   ├── CorruptRow            a row that can't be read; other threads are unaffected
+    │   ├── CodecFailed           the store's codec couldn't encode what was to be written
     │   ├── StoreFull             there is no room left on the disk
     │   └── StoreUnavailable      the database can't be opened, reached or written to
     │       └── StoreRefused      it isn't a store of ours, or it is from a newer version
@@ -115,6 +116,7 @@ from ._models import (
     StreamBroken,
 )
 from ._stores import (
+    CodecFailed,
     Conflict,
     CorruptRow,
     InboxFull,
@@ -161,6 +163,7 @@ __all__ = [
     "BackendError",
     "BadCredentials",
     "CannotResume",
+    "CodecFailed",
     "ConfigurationError",
     "Conflict",
     "ContentFiltered",

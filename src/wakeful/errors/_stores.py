@@ -5,6 +5,7 @@ from __future__ import annotations
 from ._base import WakefulError
 
 __all__ = [
+    "CodecFailed",
     "Conflict",
     "CorruptRow",
     "InboxFull",
@@ -52,6 +53,10 @@ class Repeated(StoreError):
 
 class CorruptRow(StoreError):
     """A row that can't be read. Other threads are unaffected."""
+
+
+class CodecFailed(StoreError):
+    """The store's codec couldn't encode a payload; nothing was written."""
 
 
 class StoreFull(StoreError):

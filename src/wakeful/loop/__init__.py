@@ -26,6 +26,5 @@ from ._tasks import end_task as end_task
 from ._tasks import ended_as as ended_as
 from ._tasks import inherit_tasks as inherit_tasks
 from ._tasks import outcome_of as outcome_of
-from ._tasks import report_of as report_of
 from ._tasks import tell_item as tell_item
 from ._watch import Watches as Watches

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from ..stores import InboxItem, ThreadView
+from ..stores import InboxItem, ThreadView, report
 from ..types.codec import encode
 from ..types.ids import new_id
 from ..types.messages import Message
@@ -238,16 +238,4 @@ def inherit_tasks(act: Activation, stored: ThreadView) -> None:
 
 def report_of(run: RunRecord, answer: Message | None) -> InboxItem | None:
     """What the owner of a task is told when its run is done; None for a run that is nobody's task."""
-    owner, task = run.identity.parent_thread_id, run.task
-    if task is None or owner is None:
-        return None
-    return InboxItem(
-        id=f"{run.id}:done:{task.epoch}",
-        thread_id=owner,
-        kind="task",
-        task_id=task.id,
-        outcome=outcome_of(run, answer),
-        background=task.background,
-        policy="steer" if task.wake == "run" else "queue",
-        agent_id=task.owner or None,
-    )
+    return None if run.task is None else report(run, outcome_of(run, answer))

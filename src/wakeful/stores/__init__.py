@@ -35,6 +35,8 @@ from ._protocol import ThreadView as ThreadView
 from ._protocol import number as number
 from ._relays import Relay as Relay
 from ._relays import RelayStatus as RelayStatus
+from ._reports import DELETED as DELETED
+from ._reports import report as report
 from ._store import Lease as Lease
 from ._store import Store as Store
 from ._threads import Promise as Promise

@@ -8,15 +8,16 @@ from collections.abc import Callable
 from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
-from ..errors import Conflict, InboxMoved, Repeated, StaleFence, StoreError
+from ..errors import CodecFailed, Conflict, InboxMoved, Repeated, StaleFence, StoreError
 from ..types.codec import encode
 from ..types.runs import PRIORITY, RunRecord
 from . import _dispatching
+from ._packing import Packer
 from ._pending import change_rows, check_pending
 from ._plain import PUT_LOG, Known, Place, Plain, log_row, plain_of, write_plain
 from ._protocol import Commit, Committed, InboxItem
 from ._relays import check_revision
-from ._rows import Packer, entries_of, run_body
+from ._rows import entries_of, run_body
 from ._rules import (
     IDLE_WAKES,
     answers,
@@ -56,8 +57,8 @@ class Writing(Struct, eq=False, gc=False):
             return None
         try:
             return plain_of(self.tenant, self.packer, self.commit, self.known)
-        except UnicodeEncodeError:
-            return None
+        except Exception:
+            return None  # Written by itself it says what is wrong with it, and the others are none the worse.
 
     def __call__(self) -> Committed:
         """Write it, or raise and leave the transaction to be rolled back."""
@@ -116,6 +117,8 @@ class Writing(Struct, eq=False, gc=False):
             self.db.execute("SAVEPOINT next")
         try:
             written = self._write(commit)
+        except CodecFailed:
+            raise  # Some of it may be written: all of it goes, with what it came along with.
         except StoreError:
             written = None
             if late:

@@ -25,9 +25,9 @@ from ..types.ids import now_ms
 from ._apply import Writing
 from ._files import CHECKPOINT_PAGES, explained, is_busy, open_database
 from ._owners import Owners
+from ._packing import Packer
 from ._plain import Known, Plain, write_together
 from ._protocol import Commit, Committed
-from ._rows import Packer
 from ._threads import Job, JobThread, Promise, hand_back, settled
 from ._unsynced import Unsynced
 

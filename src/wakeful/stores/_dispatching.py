@@ -11,7 +11,7 @@ from ..types.ids import now_ms
 from ._claiming import PROGRESS, SUSPECT, Asked, Ready, after_death, backoff, died, in_turns
 from ._protocol import MAX_ATTEMPTS, Claimed, Claims
 
-__all__ = ["begin_lease", "claim", "dispatch", "fail", "hold", "revive", "settle"]
+__all__ = ["SOONER", "begin_lease", "claim", "dispatch", "fail", "hold", "revive", "settle"]
 
 _READY = "held = 0 AND dead_at IS NULL"
 _SUSPECT = f"attempts >= {SUSPECT} AND error IS NULL"  # One that failed has said why.
@@ -22,9 +22,12 @@ _SUSPECT = f"attempts >= {SUSPECT} AND error IS NULL"  # One that failed has sai
 
 _DISPATCH = """INSERT INTO dispatches (thread, tenant, agent, priority, due_at) VALUES (?, ?, ?, ?, ?)
     ON CONFLICT (thread) DO UPDATE SET tenant = excluded.tenant, held = 0, dead_at = NULL, error = NULL, """
-_SOONER = f"""{_DISPATCH} priority = min(priority, excluded.priority),
-    due_at = CASE WHEN dead_at IS NULL THEN min(due_at, excluded.due_at) ELSE excluded.due_at END,
-    agent = CASE agent WHEN '' THEN excluded.agent ELSE agent END"""
+# In words that Postgres has too.
+SOONER = f"""{_DISPATCH} priority = CASE WHEN dispatches.priority < excluded.priority
+        THEN dispatches.priority ELSE excluded.priority END,
+    due_at = CASE WHEN dispatches.dead_at IS NULL AND dispatches.due_at < excluded.due_at
+        THEN dispatches.due_at ELSE excluded.due_at END,
+    agent = CASE dispatches.agent WHEN '' THEN excluded.agent ELSE dispatches.agent END"""
 _ANEW = f"""{_DISPATCH} priority = excluded.priority, due_at = excluded.due_at, attempts = 0,
     agent = CASE excluded.agent WHEN '' THEN agent ELSE excluded.agent END"""
 
@@ -41,7 +44,7 @@ def dispatch(
 ) -> None:
     """The thread is due at that time. With `sooner` something more came for it: it isn't due later than it was,
     and who was first comes first. Otherwise it begins anew, with all its attempts."""
-    db.execute(_SOONER if sooner else _ANEW, (thread, tenant, agent, priority, due_at))
+    db.execute(SOONER if sooner else _ANEW, (thread, tenant, agent, priority, due_at))
 
 
 def hold(

@@ -14,9 +14,9 @@ from msgspec import Struct
 from ..errors import StoreError, StoreUnavailable
 from ._beginnings import beginning_of, delivery_of
 from ._connections import Connections
+from ._packing import Packer
 from ._plans import Plan, escaped, outcome, plan_of
 from ._protocol import Commit, Committed
-from ._rows import Packer
 from ._steps import Held, Step, go_on, left_by, step_of
 from ._threads import Promise, cancel_again, settled
 from ._unsynced import Unsynced
@@ -102,8 +102,13 @@ class Groups:
         return await self._write_alone(waiting)
 
     def submit(self, tenant: str, packer: Packer, commit: Commit) -> asyncio.Future[Committed]:
-        """Queue a commit; the future has what came of it."""
-        return self._queue(self._wait(tenant, packer, commit))
+        """Queue a commit; the future has what came of it, also if it can't be sent at all."""
+        try:
+            return self._queue(self._wait(tenant, packer, commit))
+        except Exception as error:
+            failed: Promise[Committed] = Promise(loop=asyncio.get_running_loop())
+            failed.set_exception(error)
+            return failed
 
     def _wait(self, tenant: str, packer: Packer, commit: Commit) -> _Waiting:
         home = (tenant, commit.thread_id)

@@ -315,8 +315,13 @@ class MemoryStore(MemoryReading):
         return self._record(upkeep.fork(self._all, self._mine, thread_id, at, new_id))
 
     async def delete(self, thread_id: str, *, children: ChildPolicy = "reject") -> int:
-        """Remove threads and everything of theirs; returns how many. Children are threads of delegated runs."""
-        return upkeep.delete(self._all, self._mine, thread_id, children)
+        """Remove threads and everything of theirs; returns how many. Children are threads of delegated runs. The
+        owner of what ran on the thread is told."""
+        told = upkeep.told_of(self._mine, thread_id)
+        self._check_room(Commit(thread_id, inbox=told))
+        removed = upkeep.delete(self._all, self._mine, thread_id, children)
+        self._deliver(told)
+        return removed
 
     async def prune(self, retention: Retention) -> Pruned:
         """Remove what is older than it has to be kept."""

@@ -10,8 +10,9 @@ from ._journal import Thread
 from ._memory_dispatches import Entry
 from ._protocol import ChildPolicy, InboxItem, Pruned, Retention
 from ._relays import Relay
+from ._reports import last_words
 
-__all__ = ["Everything", "Tenant", "delete", "fork", "prune"]
+__all__ = ["Everything", "Tenant", "delete", "fork", "prune", "told_of"]
 
 _DAY = 24 * 3600 * 1000
 
@@ -77,6 +78,16 @@ def fork(everything: Everything, tenant: Tenant, thread_id: str, at: int, new_id
     new = everything.new_thread(tenant, new_id, None, now_ms())
     base.fork(new, at)
     return new
+
+
+def told_of(tenant: Tenant, thread_id: str) -> list[InboxItem]:
+    """What the owners of a thread's tasks hear if it is deleted."""
+    thread = tenant.threads.get(thread_id)
+    if thread is None:
+        return []
+    owner = tenant.threads.get(thread.parent or "")
+    tasks = [] if owner is None else [t for t in owner.index().tasks.values() if t.status == "running"]
+    return last_words(thread_id, thread.open, thread.inbox.values(), tasks)
 
 
 def delete(everything: Everything, tenant: Tenant, thread_id: str, children: ChildPolicy) -> int:

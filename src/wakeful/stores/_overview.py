@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ..types.runs import RunRecord, RunStatus, TaskRecord
 from ..types.tickets import Ticket, TicketStatus
-from ._sql_base import RUN_COLUMNS, SqlBase
+from ._sql_base import RUN_COLUMNS, Row, SqlBase
 
 __all__ = [
     "COUNTED",
@@ -204,7 +204,7 @@ SELECT NOW_MS, {_up_to("dispatches WHERE dead_at IS NOT NULL", "tenant, dead_at"
 RUNS = f"""
 SELECT {RUN_COLUMNS},
     (SELECT w.id FROM threads t JOIN workers w ON w.id = t.claim AND w.until > NOW_MS WHERE t.no = r.thread)
-FROM runs r WHERE r.tenant = ? AND r.status = ? ORDER BY r.id DESC LIMIT ?
+FROM runs r WHERE r.tenant = ? AND r.status = ? ORDER BY r.id DESC
 """
 
 _THREADS = """SELECT thread FROM
@@ -212,7 +212,7 @@ _THREADS = """SELECT thread FROM
 TASKS = f"""
 SELECT k.thread, k.id, k.payload
 FROM ({_THREADS.format("running", "a")} UNION {_THREADS.format("waiting", "b")}) AS r
-JOIN tasks k ON k.thread = r.thread AND k.status = 'running' ORDER BY k.id DESC LIMIT ?
+JOIN tasks k ON k.thread = r.thread AND k.status = 'running' ORDER BY k.id DESC
 """
 
 DEAD = """
@@ -286,14 +286,16 @@ class SqlOverview(SqlBase):
         return Backlog(at, await self.queues(), Tally(min(dead, COUNTED), dead > COUNTED))
 
     async def _open_runs(self, status: RunStatus, limit: int) -> list[RunSeen]:
-        rows = await self._query(RUNS, self._tenant, status, limit)
-        return [_run(await self._record(row[:6]), row[6]) for row in rows]
+        async def read(row: Row) -> RunSeen:
+            return _run(await self._record(row[:6]), row[6])
+
+        return await self._listed(RUNS, [self._tenant, status], limit, read)
 
     async def _live_tasks(self, limit: int) -> tuple[TaskSeen, ...]:
-        rows = await self._query(TASKS, self._tenant, limit, self._tenant, limit, limit)
-        return tuple(
-            [_task(await self._one(thread, payload, TaskRecord, f"task {name}")) for thread, name, payload in rows]
-        )
+        async def read(row: Row) -> TaskSeen:
+            return _task(await self._one(row[0], row[2], TaskRecord, f"task {row[1]}"))
+
+        return tuple(await self._listed(TASKS, [self._tenant, limit, self._tenant, limit], limit, read))
 
     async def _dead(self, limit: int) -> tuple[DeadSeen, ...]:
         return tuple(

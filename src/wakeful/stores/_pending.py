@@ -7,8 +7,8 @@ from typing import Any
 
 from ..errors import Conflict
 from ..types.codec import encode
+from ._packing import Packer
 from ._protocol import Commit, InboxItem
-from ._rows import Packer
 
 __all__ = ["PENDING_ROUTINES", "Standing", "change_rows", "check_pending", "moved"]
 

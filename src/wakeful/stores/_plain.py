@@ -14,8 +14,9 @@ from msgspec import Struct
 from ..types.codec import encode
 from ..types.ids import now_ms
 from ..types.runs import Call, RunRecord
+from ._packing import Packer
 from ._protocol import Commit, Committed, Fence
-from ._rows import Entry, Packer, call_body, entries_of, run_body
+from ._rows import Entry, call_body, entries_of, run_body
 from ._rules import answers, going_on, wakes_of
 
 __all__ = [

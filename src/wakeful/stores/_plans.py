@@ -16,10 +16,11 @@ from ..errors import Conflict, InboxMoved, Repeated, StaleFence, StoreUnavailabl
 from ..types.codec import cleaned, encode
 from ..types.ids import new_id
 from ..types.runs import PRIORITY, RunRecord
+from ._packing import Packer
 from ._pending import moved
 from ._protocol import Commit, Committed
 from ._relays import Relay
-from ._rows import Packer, call_body, entries_of, run_body
+from ._rows import call_body, entries_of, run_body
 from ._rules import answers, makes_thread, no_room, not_idle, root_of, wakes_of, writes
 
 __all__ = ["ESCAPE", "Plan", "escaped", "even", "outcome", "plan_of", "unescaped"]

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from ..errors import ConfigurationError, CorruptRow
+from ..errors import ConfigurationError
 from ..types.codec import encode
 from ._checkup import checkup
 from ._claiming import Asked
@@ -21,10 +21,10 @@ from ._connections import Connections
 from ._driver import Address
 from ._groups import Groups
 from ._install import checked_schema
+from ._packing import UNREADABLE, Codec, Packer
 from ._plans import ESCAPE, escaped, unescaped
 from ._protocol import LEASE_MS, Claimed, Claims, Commit, Committed, ThreadView
 from ._renewal import PostgresLease
-from ._rows import Codec, Packer
 from ._sql import VIEWS, SqlStore
 from ._sql_base import Row, Script
 from ._threads import settled
@@ -172,7 +172,7 @@ class PostgresStore(SqlStore):
             if any(self._packer.digests(payload) for row in rows for payload in row[17:19]):
                 return None
             return self._viewed(thread_id, rows, {})
-        except (CorruptRow, msgspec.DecodeError, UnicodeDecodeError):
+        except UNREADABLE:
             return None
 
     def keep(self, worker_id: str, lease: int = LEASE_MS) -> PostgresLease:
@@ -189,8 +189,8 @@ class PostgresStore(SqlStore):
         return other
 
     async def check(self) -> list[str]:
-        """What is wrong with the ledger of all tenants; nothing, if all is well."""
-        return await checkup(self._query)
+        """What is wrong with the ledger of all tenants, and which rows can't be read; nothing, if all is well."""
+        return [*await checkup(self._query), *await self._unreadable()]
 
     async def version(self) -> int:
         """The version of the schema's tables."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import msgspec
 from msgspec.structs import force_setattr
 
 from ..errors import CorruptRow
@@ -13,8 +12,9 @@ from ..types.codec import decode
 from ..types.events import Event
 from ..types.messages import Message
 from ..types.runs import Call, Identity, RunRecord, RunStatus
+from ._packing import UNREADABLE, NoCodec, Packer, Sealed
 from ._protocol import InboxItem, ThreadRecord
-from ._rows import Packer, call_of, event_of, followers_of, message_of, run_of
+from ._rows import call_of, event_of, followers_of, message_of, run_of
 
 __all__ = ["Reader", "thread_of"]
 
@@ -32,10 +32,8 @@ class Reader:
     def _try(self, name: str, work: Callable[[], T]) -> T:
         try:
             return work()
-        except (msgspec.DecodeError, CorruptRow, UnicodeDecodeError, TypeError) as error:
-            raise CorruptRow(
-                f"{self._where}: {name} can't be read ({error}); restore it from a backup, or delete the thread"
-            ) from error
+        except UNREADABLE as error:
+            raise CorruptRow(f"{self._where}: {name} can't be read ({error}){_advice(error)}") from error
 
     def payload(self, data: bytes, name: str) -> bytes:
         return self._try(name, lambda: self._packer.unpack(data, self._blobs))
@@ -92,6 +90,14 @@ class Reader:
             return call_of(run_id, step, place, call_id, name, given, answer, unpack(data, self._blobs))
 
         return self._try(f"call {call_id}", read)
+
+
+def _advice(error: Exception) -> str:
+    """What to do about a row that can't be read."""
+    if isinstance(error, NoCodec):
+        return ""  # It says so itself, and nothing is wrong with the row.
+    key = "give the codec the key that it was written with, " if isinstance(error, Sealed) else ""
+    return f"; {key}restore it from a backup, or delete the thread"
 
 
 def thread_of(row: tuple[Any, ...], read: Reader) -> ThreadRecord:

@@ -13,11 +13,11 @@ from ..types.runs import Call, RunRecord, RunStatus, TaskRecord, TaskStatus
 from ..types.tickets import Decision, Ticket, TicketStatus
 from . import _upkeep
 from ._overview import SqlOverview
+from ._payloads import SqlPayloads
 from ._protocol import ChildPolicy, InboxItem, Pruned, Retention, ThreadRecord, ThreadView
 from ._reader import Reader, thread_of
 from ._sql_base import RUN, Row
 from ._sql_dispatches import SqlDispatches
-from ._sql_log import SqlLog
 from ._sql_relays import SqlRelays
 
 __all__ = ["VIEWS", "SqlStore"]
@@ -68,7 +68,7 @@ FROM t JOIN state s ON s.thread = t.no AND (s.run = 0 OR s.run = t.open_run)
 VIEWS = _VIEW.replace("id = ?)", "id = ANY (?))", 1)
 
 
-class SqlStore(SqlDispatches, SqlRelays, SqlLog, SqlOverview):
+class SqlStore(SqlDispatches, SqlRelays, SqlPayloads, SqlOverview):
     """A store of one tenant, in terms of queries and transactions."""
 
     durable = True
@@ -129,7 +129,8 @@ class SqlStore(SqlDispatches, SqlRelays, SqlLog, SqlOverview):
         before: str | None = None,
         limit: int = 100,
     ) -> list[RunRecord]:
-        """Run records, newest first, older than the run `before`; with `root_run_id` those below that run."""
+        """Run records, newest first, older than the run `before`; with `root_run_id` those below that run. One
+        that can't be read is left out, unless it is of the thread or the tree that is asked for."""
         sql, args = "", list[Any]()
         if thread_id is not None:
             sql += " AND r.thread = (SELECT no FROM threads WHERE tenant = ? AND id = ?)"
@@ -139,7 +140,10 @@ class SqlStore(SqlDispatches, SqlRelays, SqlLog, SqlOverview):
             if value is not None:
                 sql += f" AND {column} ?"
                 args.append(value)
-        return await self._records(f"{sql} ORDER BY r.id DESC LIMIT ?", [*args, limit])
+        if thread_id is not None or root_run_id is not None:
+            return await self._records(f"{sql} ORDER BY r.id DESC LIMIT ?", [*args, limit])
+        sql = f"{RUN} WHERE r.tenant = ?{sql} ORDER BY r.id DESC"
+        return await self._listed(sql, [self._tenant, *args], limit, self._record)
 
     async def _records(self, where: str, args: list[Any]) -> list[RunRecord]:
         rows = await self._query(f"{RUN} WHERE r.tenant = ?{where}", self._tenant, *args)
@@ -150,8 +154,8 @@ class SqlStore(SqlDispatches, SqlRelays, SqlLog, SqlOverview):
         sql = """SELECT l.thread, l.seq, l.at, l.payload FROM runs r
                  JOIN log l ON l.thread = r.thread AND l.seq = r.answer WHERE r.tenant = ? AND r.id = ?"""
         for thread, seq, at, payload in await self._query(sql, self._tenant, run_id):
-            read = Reader(self._packer, await self._blobs(thread, [payload]), f"run {run_id}")
-            return read.message(seq, at, payload)
+            blobs, own = await self._blobs(thread, [payload]), (seq, at, payload)
+            return await self._named(thread, blobs, lambda read, own=own: read.message(*own))
         return None
 
     async def calls(self, run_id: str) -> Sequence[Call]:
@@ -162,10 +166,14 @@ class SqlStore(SqlDispatches, SqlRelays, SqlLog, SqlOverview):
         rows = await self._query(sql, self._tenant, run_id)
         answers = await self._answers({(row[0], row[5]) for row in rows if row[5] is not None})
         calls: list[Call] = []
-        for thread, step, place, call_id, name, ref, arguments, payload in rows:
-            read = Reader(self._packer, await self._blobs(thread, [arguments, payload]), f"run {run_id}")
-            answer = None if ref is None else read.answer(ref, answers.get((thread, ref)))
-            calls.append(read.call(run_id, step, place, call_id, name, arguments, answer, payload))
+        for thread, *own in rows:
+
+            def read(reader: Reader, thread: int = thread, own: list[Any] = own) -> Call:
+                step, place, call_id, name, ref, arguments, payload = own
+                answer = None if ref is None else reader.answer(ref, answers.get((thread, ref)))
+                return reader.call(run_id, step, place, call_id, name, arguments, answer, payload)
+
+            calls.append(await self._named(thread, await self._blobs(thread, own[-2:]), read))
         return calls
 
     async def tickets(
@@ -178,7 +186,8 @@ class SqlStore(SqlDispatches, SqlRelays, SqlLog, SqlOverview):
         after: str | None = None,
         limit: int | None = None,
     ) -> Sequence[Ticket]:
-        """Tickets, oldest first, from behind the ticket `after`; of one run, one thread, or of all."""
+        """Tickets, oldest first, from behind the ticket `after`; of one run, one thread, or of all: then one that
+        can't be read is left out."""
         sql = "SELECT k.thread, k.id, k.payload FROM tickets k WHERE k.tenant = ?"
         args: list[Any] = [self._tenant]
         if run_id is not None:
@@ -192,10 +201,14 @@ class SqlStore(SqlDispatches, SqlRelays, SqlLog, SqlOverview):
                 sql += f" AND {column} ?"
                 args.append(value)
         sql += " ORDER BY k.id"
+        if run_id is None and thread_id is None:
+            return await self._listed(sql, args, limit, self._ticket)
         if limit is not None:
             sql, args = f"{sql} LIMIT ?", [*args, limit]
-        rows = await self._query(sql, *args)
-        return [await self._one(row[0], row[2], Ticket, f"ticket {row[1]}") for row in rows]
+        return [await self._ticket(row) for row in await self._query(sql, *args)]
+
+    async def _ticket(self, row: Row) -> Ticket:
+        return await self._one(row[0], row[2], Ticket, f"ticket {row[1]}")
 
     async def ticket(self, ticket_id: str) -> Ticket | None:
         """One ticket."""
@@ -257,24 +270,22 @@ class SqlStore(SqlDispatches, SqlRelays, SqlLog, SqlOverview):
 
     async def thread(self, thread_id: str) -> ThreadRecord | None:
         """One thread's record."""
-        found = await self._threads("t.id = ?", [thread_id])
-        return found[0] if found else None
+        rows = await self._query(f"{_THREAD} WHERE t.tenant = ? AND t.id = ?", self._tenant, thread_id)
+        return await self._thread(rows[0]) if rows else None
 
     async def threads(self, *, before: str | None = None, limit: int = 100) -> list[ThreadRecord]:
-        """Threads, newest first, older than the thread `before`; without those of delegated runs."""
+        """Threads, newest first, older than the thread `before`; without those of delegated runs, and those that
+        can't be read."""
         where, args = "t.parent IS NULL", list[Any]()
         if before is not None:
             where += " AND t.no < (SELECT no FROM threads WHERE tenant = ? AND id = ?)"
             args = [self._tenant, before]
-        return await self._threads(f"{where} ORDER BY t.no DESC LIMIT ?", [*args, limit])
+        sql = f"{_THREAD} WHERE t.tenant = ? AND {where} ORDER BY t.no DESC"
+        return await self._listed(sql, [self._tenant, *args], limit, self._thread)
 
-    async def _threads(self, where: str, args: list[Any]) -> list[ThreadRecord]:
-        rows = await self._query(f"{_THREAD} WHERE t.tenant = ? AND {where}", self._tenant, *args)
-        found: list[ThreadRecord] = []
-        for row in rows:
-            read = Reader(self._packer, await self._blobs(row[1], [row[17]]), f"thread {row[10]!r}")
-            found.append(thread_of(row, read))
-        return found
+    async def _thread(self, row: Row) -> ThreadRecord:
+        read = Reader(self._packer, await self._blobs(row[1], [row[17]]), f"thread {row[10]!r}")
+        return thread_of(row, read)
 
     async def counts(self) -> Mapping[str, int]:
         """How many there are: threads, messages, runs by status, open tickets, dispatches."""
@@ -300,8 +311,9 @@ class SqlStore(SqlDispatches, SqlRelays, SqlLog, SqlOverview):
         return forked
 
     async def delete(self, thread_id: str, *, children: ChildPolicy = "reject") -> int:
-        """Remove threads and everything of theirs; returns how many. Children are threads of delegated runs."""
-        return await self._transact(lambda: _upkeep.delete(self._tenant, thread_id, children))
+        """Remove threads and everything of theirs; returns how many. Children are threads of delegated runs. The
+        owner of what ran on the thread is told."""
+        return await self._transact(lambda: _upkeep.delete(self._packer, self._tenant, thread_id, children))
 
     async def prune(self, retention: Retention) -> Pruned:
         """Remove what is older than it has to be kept."""

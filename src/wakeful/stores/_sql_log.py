@@ -11,9 +11,10 @@ from ..errors import CorruptRow
 from ..types.events import Event
 from ..types.messages import Message
 from ..types.runs import Identity
+from ._packing import Packer
 from ._protocol import Chunk
 from ._reader import Reader
-from ._rows import MAX_ENTRIES, Packer
+from ._rows import MAX_ENTRIES
 from ._sql_base import RUN, Row, SqlBase
 
 __all__ = ["SqlLog"]
@@ -151,8 +152,11 @@ class SqlLog(SqlBase):
         for no, ref in places:
             sql = "SELECT payload FROM log WHERE thread = ? AND seq = ?"
             for (payload,) in await self._query(sql, no, ref):
-                read = Reader(self._packer, await self._blobs(no, [payload]), "an answer")
-                found[no, ref] = read.payload(payload, f"message {ref}")
+                found[no, ref] = await self._named(
+                    no,
+                    await self._blobs(no, [payload]),
+                    lambda read, data=payload, seq=ref: read.payload(data, f"message {seq}"),
+                )
         return found
 
     async def head(self, thread_id: str) -> int:

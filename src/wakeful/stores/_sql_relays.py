@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ._relays import Relay, RelayStatus
-from ._sql_base import SqlBase
+from ._sql_base import Row, SqlBase
 
 __all__ = ["SqlRelays"]
 
@@ -18,8 +18,8 @@ class SqlRelays(SqlBase):
 
     async def relay(self, relay_id: str) -> Relay | None:
         """One relay."""
-        found = await self._relays(f"{_ROWS} WHERE r.tenant = ? AND r.id = ?", [self._tenant, relay_id])
-        return found[0] if found else None
+        rows = await self._query(f"{_ROWS} WHERE r.tenant = ? AND r.id = ?", self._tenant, relay_id)
+        return await self._relay(rows[0]) if rows else None
 
     async def relays(
         self,
@@ -31,7 +31,8 @@ class SqlRelays(SqlBase):
         after: str | None = None,
         limit: int | None = None,
     ) -> Sequence[Relay]:
-        """Relays, oldest first, from behind the relay `after`."""
+        """Relays, oldest first, from behind the relay `after`. One that can't be read is left out, unless it is of
+        the thread or the run that is asked for."""
         sql, args = f"{_ROWS} WHERE r.tenant = ?", list[Any]([self._tenant])
         if thread_id is not None:
             sql += " AND r.thread = (SELECT no FROM threads WHERE tenant = ? AND id = ?)"
@@ -46,17 +47,18 @@ class SqlRelays(SqlBase):
                 sql += f" AND {column} ?"
                 args.append(value)
         sql += " ORDER BY r.id"
+        if thread_id is None and run_id is None:
+            return await self._listed(sql, args, limit, self._relay)
         if limit is not None:
             sql, args = f"{sql} LIMIT ?", [*args, limit]
-        return await self._relays(sql, args)
+        return [await self._relay(row) for row in await self._query(sql, *args)]
 
     async def due_relays(self, kind: str, now: int, *, limit: int = 100) -> Sequence[Relay]:
         """Live relays of that kind which are due, have something behind their cursor, and nobody delivers."""
         sql = f"""{_ROWS} JOIN threads t ON t.no = r.thread
                   WHERE r.tenant = ? AND r.status = 'live' AND r.due_at <= ? AND r.until <= ? AND r.kind = ?
-                  AND t.head > r.cursor ORDER BY r.due_at, r.id LIMIT ?"""
-        return await self._relays(sql, [self._tenant, now, now, kind, limit])
+                  AND t.head > r.cursor ORDER BY r.due_at, r.id"""
+        return await self._listed(sql, [self._tenant, now, now, kind], limit, self._relay)
 
-    async def _relays(self, sql: str, args: Sequence[Any]) -> list[Relay]:
-        rows = await self._query(sql, *args)
-        return [await self._one(row[0], row[2], Relay, f"relay {row[1]}") for row in rows]
+    async def _relay(self, row: Row) -> Relay:
+        return await self._one(row[0], row[2], Relay, f"relay {row[1]}")

@@ -20,8 +20,8 @@ from ._claiming import Asked
 from ._database import Database, Synchronous
 from ._files import explained
 from ._overview import WorkerSeen, lost
+from ._packing import Codec, Packer
 from ._protocol import LEASE_MS, Claims, Commit, Committed, Due, Renewals, ThreadView
-from ._rows import Codec, Packer
 from ._sql import SqlStore
 from ._sql_base import Row, Script
 
@@ -155,13 +155,14 @@ class SqliteStore(SqlStore):
         await self._database.read(copy)
 
     async def check(self) -> list[str]:
-        """What is wrong with the file and the ledger of all tenants; nothing, if all is well."""
+        """What is wrong with the file and the ledger of all tenants, and which rows can't be read; nothing, if all
+        is well."""
         try:
             rows = await self._query("PRAGMA integrity_check(20)")
         except StoreRefused as error:  # So damaged that it can't even be looked through.
             return [f"the file is damaged: {error.__cause__}; restore a backup"]
         damage = [f"the file is damaged: {row[0]}" for row in rows if row[0] != "ok"]
-        return damage or await checkup(self._query)
+        return damage or [*await checkup(self._query), *await self._unreadable()]
 
     async def version(self) -> int:
         """The version of the file's tables."""

@@ -17,9 +17,10 @@ from msgspec import Struct, field
 
 from ..types.runs import Call
 from ._driver import broken
+from ._packing import Packer
 from ._plans import escaped, even
 from ._protocol import Commit, Committed, Fence
-from ._rows import Entry, Packer, call_body, entries_of, run_body
+from ._rows import Entry, call_body, entries_of, run_body
 from ._rules import answers, going_on, wakes_of
 
 __all__ = ["Held", "Step", "go_on", "left_by", "step_of"]

@@ -195,7 +195,8 @@ class Store(Protocol):
         ...
 
     async def delete(self, thread_id: str, *, children: ChildPolicy = "reject") -> int:
-        """Remove threads and everything of theirs; returns how many. Children are threads of delegated runs."""
+        """Remove threads and everything of theirs; returns how many. Children are threads of delegated runs. The
+        thread that owns a task which runs on the thread, or is yet to, is told in the same transaction."""
         ...
 
     async def prune(self, retention: Retention) -> Pruned:

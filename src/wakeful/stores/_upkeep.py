@@ -12,8 +12,10 @@ from typing import Any, TypeVar
 
 from ..errors import HasChildren, ThreadBusy, ThreadExists, UnknownThread, UsageError, WakefulError
 from ..types.ids import now_ms
+from ._packing import Packer
 from ._protocol import ChildPolicy, Pruned, Retention
 from ._sql_base import Script
+from ._telling import tell_owners
 
 __all__ = ["Script", "Undone", "delete", "fork", "prune", "prune_and_undo"]
 
@@ -55,8 +57,27 @@ def fork(tenant: str, thread_id: str, at: int, new_id: str) -> Script[None]:
     )
 
 
-def delete(tenant: str, thread_id: str, children: ChildPolicy) -> Script[int]:
-    """Remove a thread and everything of it, and its children if they go with it."""
+def delete(packer: Packer, tenant: str, thread_id: str, children: ChildPolicy) -> Script[int]:
+    """Remove a thread and everything of it, and its children if they go with it. Whoever waits for a run of it is
+    told: what else is deleted has its owner deleted with it."""
+    # Both in the order in which commits lock them.
+    yield (
+        """SELECT no FROM threads WHERE tenant = ? AND
+           (id = ? OR id = (SELECT k.parent FROM threads k WHERE k.tenant = ? AND k.id = ?))
+           ORDER BY id FOR_UPDATE""",
+        (tenant, thread_id, tenant, thread_id),
+    )
+    for thread, parent in (
+        yield (
+            "SELECT no, parent FROM threads WHERE tenant = ? AND id = ?",
+            (tenant, thread_id),
+        )
+    ):
+        yield from tell_owners(packer, tenant, thread, thread_id, parent)
+    return (yield from _delete(tenant, thread_id, children))
+
+
+def _delete(tenant: str, thread_id: str, children: ChildPolicy) -> Script[int]:
     yield "SELECT no FROM threads WHERE tenant = ? AND id = ? FOR_UPDATE", (tenant, thread_id)
     rows = yield f"SELECT no, {_ALIVE} FROM threads t WHERE tenant = ? AND id = ?", (tenant, thread_id)
     if not rows:
@@ -73,7 +94,7 @@ def delete(tenant: str, thread_id: str, children: ChildPolicy) -> Script[int]:
     removed = 1
     if children == "cascade":
         for (child,) in kids:
-            removed += yield from delete(tenant, child, children)
+            removed += yield from _delete(tenant, child, children)
     elif kids:
         yield "UPDATE threads SET parent = NULL WHERE tenant = ? AND parent = ?", (tenant, thread_id)
     yield from _free_forks(thread)
@@ -204,7 +225,7 @@ def _remove_idle(tenant: str, which: str, args: Sequence[Any]) -> Script[int]:
     sql = f"SELECT id FROM threads t WHERE {idle} AND NOT EXISTS ({asked}) AND {which} FOR_UPDATE IF_FREE"
     for (thread_id,) in (yield sql, (tenant, *args)):
         if not (yield busy, (tenant, thread_id, tenant, tenant, tenant)):
-            removed += yield from delete(tenant, thread_id, "cascade")
+            removed += yield from _delete(tenant, thread_id, "cascade")
     return removed
 
 

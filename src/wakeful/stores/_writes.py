@@ -9,10 +9,10 @@ from msgspec import Struct
 from ..types.codec import encode
 from ..types.ids import now_ms
 from ..types.runs import RunRecord
+from ._packing import Packer
 from ._plain import PUT_CALL, Known, call_row
 from ._protocol import Commit
 from ._relays import Relay
-from ._rows import Packer
 
 __all__ = ["ThreadRow", "Write", "describe", "number_of", "put_calls", "put_rare", "put_relay", "put_state"]
 

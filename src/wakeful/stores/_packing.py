@@ -1,0 +1,160 @@
+"""Payloads as tables hold them: through a codec, if there is one. What is over 32 KiB lies in a blob of its own,
+and the row has its digest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from ..errors import CodecFailed, CorruptRow, explain
+from ..types.codec import encode
+from ..types.messages import Message
+
+__all__ = ["BLOB_BYTES", "UNREADABLE", "Codec", "NoCodec", "Packer", "Sealed"]
+
+BLOB_BYTES = 32 * 1024
+MAX_SAID = 1000
+
+_CODED, _REFERS = b"\x01", b"\x02"
+
+
+class Codec(Protocol):
+    """What stands between payloads and the disk, such as encryption; it reads what any earlier key wrote."""
+
+    def encode(self, data: bytes) -> bytes:
+        """Make bytes of these that are fit to be stored."""
+        ...
+
+    def decode(self, data: bytes) -> bytes:
+        """Give back what `encode` was given."""
+        ...
+
+
+class Sealed(CorruptRow):
+    """The payload went through a codec, and the one that the store was opened with can't read it."""
+
+
+class NoCodec(Sealed):
+    """The payload went through a codec, and the store was opened without one."""
+
+
+# What comes of reading what nobody wrote.
+UNREADABLE = (msgspec.DecodeError, CorruptRow, UnicodeDecodeError, TypeError, KeyError, RecursionError)
+
+
+class _Reference(Struct, tag="blob"):
+    digest: str
+
+
+class _Parts(Struct):
+    content: list[Raw]
+
+
+class Packer:
+    """Payloads on their way to the tables and back."""
+
+    def __init__(self, codec: Codec | None = None) -> None:
+        self._codec = codec
+        self._said: set[str] = set()
+
+    def is_news(self, problem: str) -> bool:
+        """Whether this is said of a row for the first time: lists are asked for again and again."""
+        if problem in self._said:
+            return False
+        if len(self._said) >= MAX_SAID:
+            self._said.clear()
+        self._said.add(problem)
+        return True
+
+    def pack(self, data: bytes, blobs: dict[str, bytes]) -> bytes:
+        """The payload as a row holds it; what is too large for a row is put into `blobs`."""
+        if len(data) > BLOB_BYTES:
+            return _REFERS + self._code(encode(_Reference(self._put(data, blobs))))
+        return data if self._codec is None else self._code(data)
+
+    def pack_message(self, message: Message, blobs: dict[str, bytes]) -> bytes:
+        """A message's payload: its time is a column, and its large parts are blobs, each found again under its
+        digest."""
+        message = replace(message, created_at=0)
+        data = encode(message)
+        if len(data) <= BLOB_BYTES:
+            return data if self._codec is None else self._code(data)
+        parts: list[Any] = []
+        for part in message.content:
+            small = len(body := encode(part)) <= BLOB_BYTES
+            parts.append(part if small else _Reference(self._put(body, blobs)))
+        whole = msgspec.json.decode(encode(replace(message, content=())))
+        return _REFERS + self._code(encode({**whole, "content": parts}))
+
+    def _put(self, data: bytes, blobs: dict[str, bytes]) -> str:
+        from hashlib import sha256  # Few payloads are that large, and OpenSSL is slow to import.
+
+        digest = sha256(data).hexdigest()
+        blobs[digest] = self._code(data)
+        return digest
+
+    def _code(self, data: bytes) -> bytes:
+        if self._codec is None:
+            return data
+        try:
+            return _CODED + self._codec.encode(data)
+        except Exception as error:
+            raise CodecFailed(
+                f"the store's codec couldn't encode a payload ({explain(error)}); nothing was written: see to the "
+                "codec and the key that it needs, and try again"
+            ) from error
+
+    def _plain(self, data: bytes) -> bytes:
+        if data[:1] != _CODED:
+            return data
+        if self._codec is None:
+            raise NoCodec("it was written through a codec; open the store with that codec")
+        try:
+            return bytes(self._codec.decode(data[1:]))
+        except Exception as error:
+            raise Sealed(f"the codec refuses it: {explain(error)}") from error
+
+    def digests(self, data: bytes | None) -> Sequence[str]:
+        """The blobs that a stored payload refers to."""
+        if data is None or data[:1] != _REFERS:
+            return ()
+        plain = self._plain(data[1:])
+        return [r.digest for r in _references(plain)]
+
+    def unpack(self, data: bytes, blobs: dict[str, bytes]) -> bytes:
+        """The payload as JSON again."""
+        if data[:1] != _REFERS:
+            return self._plain(data)
+        plain = self._plain(data[1:])
+        if (whole := _reference(plain)) is not None:
+            return self._blob(whole.digest, blobs)
+        value = msgspec.json.decode(plain)
+        parts: list[Raw] = []
+        for raw in msgspec.json.decode(plain, type=_Parts).content:
+            found = _reference(raw)
+            parts.append(raw if found is None else Raw(self._blob(found.digest, blobs)))
+        return encode({**value, "content": parts})
+
+    def _blob(self, digest: str, blobs: dict[str, bytes]) -> bytes:
+        if digest not in blobs:
+            raise CorruptRow(f"blob {digest} is missing")
+        return self._plain(blobs[digest])
+
+
+def _reference(data: bytes | Raw) -> _Reference | None:
+    try:
+        return msgspec.json.decode(data, type=_Reference)
+    except msgspec.ValidationError:
+        return None
+
+
+def _references(plain: bytes) -> Iterable[_Reference]:
+    if (whole := _reference(plain)) is not None:
+        return [whole]
+    found = [_reference(raw) for raw in msgspec.json.decode(plain, type=_Parts).content]
+    return [reference for reference in found if reference is not None]

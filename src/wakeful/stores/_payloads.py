@@ -1,0 +1,191 @@
+"""Reading every payload that a database holds, of all tenants, to find those that can't be read.
+
+Tables are gone through in pages, in the order of their keys, and blobs are loaded for one row at a time: however
+much there is, little of it is in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from ..errors import CorruptRow
+from ..types.runs import Identity, TaskRecord
+from ..types.tickets import Decision, Ticket
+from ._packing import UNREADABLE, NoCodec
+from ._protocol import Chunk, InboxItem
+from ._reader import Reader
+from ._relays import Relay
+from ._sql_base import Row
+from ._sql_log import SqlLog
+
+__all__ = ["SqlPayloads"]
+
+PAGE = 200
+# How many rows of a table are named; of more it is said how many there are.
+NAMED = 100
+
+_Read = Callable[[Reader, str, Sequence[Any]], object]
+
+
+class _Table(Struct, frozen=True):
+    """A table with payloads: its key, its other columns, and how a row is read: of the reader, the thread's id,
+    and these columns. The log has no such function: its events are read with what they refer to."""
+
+    name: str
+    key: tuple[str, ...]
+    columns: tuple[str, ...]
+    read: _Read | None = None
+    joined: str = "LEFT JOIN threads t ON t.no = x.thread"
+
+    def query(self, condition: str) -> str:
+        """Its rows: tenant, the thread's id and number, key, other columns. The first three are missing of a row
+        whose thread is gone."""
+        columns = ", ".join([f"x.{name}" for name in (*self.key, *self.columns)])
+        return f"SELECT t.tenant, t.id, t.no, {columns} FROM {self.name} x {self.joined} {condition}"
+
+    def compared(self, how: str) -> str:
+        """The condition that a row's key is compared so to another one."""
+        return f"WHERE ({', '.join([f'x.{name}' for name in self.key])}) {how} ({', '.join('?' * len(self.key))})"
+
+
+def _json(name: str, kind: type[object], label: str) -> _Table:
+    """A table whose rows have an id and are the JSON of one type."""
+
+    def read(reader: Reader, _: str, row: Sequence[Any]) -> object:
+        return None if row[2] is None else reader.json(row[2], kind, f"{label} {row[1]}")
+
+    return _Table(name, ("tenant", "id"), ("payload",), read)
+
+
+def _metadata(read: Reader, _: str, row: Sequence[Any]) -> object:
+    return None if row[1] is None else read.json(row[1], dict[str, Any], "metadata")
+
+
+def _run(read: Reader, thread_id: str, row: Sequence[Any]) -> object:
+    return read.run(thread_id, *row[1:])
+
+
+def _chunk(read: Reader, _: str, row: Sequence[Any]) -> object:
+    return read.json(row[1], Chunk, f"chunk {row[0]}")
+
+
+def _call(read: Reader, _: str, row: Sequence[Any]) -> object:
+    run, step, place, call_id, name, arguments, payload = row
+    return read.call(str(run), step, place, call_id, name, arguments, None, payload)
+
+
+def _state(read: Reader, _: str, row: Sequence[Any]) -> object:
+    return read.json(row[-1], object, f"state {row[2] if isinstance(row[2], str) else row[1]}")
+
+
+_TABLES = (
+    _Table("threads", ("no",), ("metadata",), _metadata, "JOIN threads t ON t.no = x.no"),
+    _Table("runs", ("no",), ("id", "status", "step", "payload"), _run),
+    _Table("log", ("thread", "seq"), ("kind", "run", "agent", "at", "ref", "payload", "more")),
+    _Table("chunks", ("number",), ("payload",), _chunk),
+    _Table(
+        "calls",
+        ("run", "step", "place"),
+        ("id", "name", "arguments", "payload"),
+        _call,
+        "LEFT JOIN runs r ON r.no = x.run LEFT JOIN threads t ON t.no = r.thread",
+    ),
+    _json("tickets", Ticket, "ticket"),
+    _json("decisions", Decision, "decision"),
+    _Table("state", ("thread", "run", "name"), ("payload",), _state),
+    _Table("state_log", ("thread", "name", "seq"), ("payload",), _state),
+    _json("inbox", InboxItem, "item"),
+    _json("tasks", TaskRecord, "task"),
+    _json("relays", Relay, "relay"),
+)
+
+
+class SqlPayloads(SqlLog):
+    """What a database can't read of itself, in terms of queries."""
+
+    async def _unreadable(self) -> list[str]:
+        """The rows that can't be read, in words. Without the codec that rows were written through it is said once
+        that it is missing."""
+        problems: list[str] = []
+        sealed = 0
+        for table in _TABLES:
+            count = 0
+            async for problem in self._problems(table):
+                if isinstance(problem.__cause__, NoCodec):
+                    sealed += 1
+                    continue
+                count += 1
+                if count <= NAMED:
+                    problems.append(str(problem))
+            if count > NAMED:
+                problems.append(f"table {table.name}: {count - NAMED} more rows can't be read")
+        if sealed:
+            problems.append(
+                f"{sealed} rows were written through a codec, and the store was opened without one: open it with "
+                "that codec, or name the runtime that does, as in `wakeful store check app:runtime`"
+            )
+        return problems
+
+    async def _problems(self, table: _Table) -> AsyncIterator[CorruptRow]:
+        width = 3 + len(table.key)
+        condition, key = "", ()
+        while True:
+            order = ", ".join([f"x.{name}" for name in table.key])
+            page = await self._query(table.query(f"{condition} ORDER BY {order} LIMIT {PAGE}"), *key)
+            at_hand = {row[3:width]: row for row in page}
+            for row in page:
+                # What was deleted or changed since the page was read is no problem.
+                if await self._problem(table, row, at_hand) is None:
+                    continue
+                for now in await self._query(table.query(table.compared("=")), *row[3:width]):
+                    if (problem := await self._problem(table, now, {})) is not None:
+                        yield problem
+            if len(page) < PAGE:
+                return
+            condition, key = table.compared(">"), page[-1][3:width]
+
+    async def _problem(self, table: _Table, row: Row, at_hand: dict[Row, Row]) -> CorruptRow | None:
+        """Why a row can't be read; None if it can."""
+        tenant, thread_id, thread, *own = row
+        of = "a thread that is gone" if thread_id is None else f"thread {thread_id!r}"
+        of = of if tenant in (self._tenant, None) else f"tenant {tenant!r}, {of}"
+        blobs = await self._blobs(thread or 0, [value for value in own if isinstance(value, bytes)])
+        read = Reader(self._packer, blobs, f"{of}, table {table.name}")
+        try:
+            if table.read is None:
+                await self._read_entries(read, thread_id or "", own, at_hand)
+            else:
+                table.read(read, thread_id or "", own)
+        except CorruptRow as error:
+            return error
+        return None
+
+    async def _read_entries(
+        self, read: Reader, thread_id: str, row: Sequence[Any], at_hand: dict[Row, Row]
+    ) -> None:
+        """Read a row of the log: its entry, and the events that follow it."""
+        thread, seq, kind, _, agent, _, _, payload, _ = row
+        run, answers = Identity("", thread_id, agent, ""), dict[int, bytes | None]()
+        if kind == "message":
+            answers[seq] = read.payload(payload, f"message {seq}")
+        for number, name, at, ref, body in read.entries(tuple(row[1:])):
+            if ref is not None and ref not in answers:
+                answers[ref] = await self._answer(thread, ref, at_hand)
+            if name == "message":
+                read.message(number, at, body)
+            elif ref is None or answers[ref] != b"":
+                read.event(name, run, number, at, body, None if ref is None else answers[ref])
+
+    async def _answer(self, thread: int, seq: int, at_hand: dict[Row, Row]) -> bytes | None:
+        """The message that an event refers to; None if it isn't there, nothing if it can't be read, which its own
+        row is named for."""
+        try:
+            if (known := at_hand.get((thread, seq))) is not None:
+                payload = known[-2]
+                return self._packer.unpack(payload, await self._blobs(thread, [payload]))
+            return (await self._answers({(thread, seq)})).get((thread, seq))
+        except UNREADABLE:
+            return b""
