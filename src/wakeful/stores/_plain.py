@@ -122,7 +122,7 @@ class Plain(Struct, eq=False, gc=False):
 def plain_of(tenant: str, packer: Packer, commit: Commit, known: Known) -> Plain | None:
     """The commit, ready to be written; None if there is more to it, or its thread isn't known."""
     run, place, fence = going_on(commit), known.find(tenant, commit.thread_id), commit.fence
-    if run is None or place is None or fence is None or run.id != place.run_id:
+    if run is None or place is None or fence is None or run.identity.run_id != place.run_id:
         return None
     blobs: dict[str, bytes] = {}
     entries, places = entries_of(commit, packer, blobs)

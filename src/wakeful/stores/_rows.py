@@ -15,7 +15,6 @@ from msgspec import Raw, Struct
 from msgspec.structs import asdict, astuple, replace
 
 from ..types.codec import decode, encode
-from ..types.content import ToolCall, ToolReply
 from ..types.events import AnyEvent, Event, MessageAdded, ToolCallReady, UnknownEvent
 from ..types.messages import Message
 from ..types.runs import Call, Identity, RunRecord, RunStatus
@@ -61,6 +60,7 @@ _Follower = tuple[str | int, int, int | None, Raw]
 # How far a row reaches. A reader that begins behind an entry looks so far back for the row which has the next one.
 MAX_ENTRIES = 64
 MAX_MORE_BYTES = 4096
+_MAX_FOLLOWERS = MAX_ENTRIES - 1
 
 
 @cache
@@ -86,57 +86,56 @@ def entries_of(commit: Commit, packer: Packer, blobs: dict[str, bytes]) -> tuple
     entries: list[Entry] = []
     followers: list[_Follower] = []
     said = Said(places := {}, {}, {})
-    first, room, number = None, 0, 0
+    first: Entry | None = None
+    # Who wrote the last event that follows: most of the time the next one is the same one's.
+    writer: Identity | None = None
+    room = number = 0
     for entry in commit.log:
         number += 1
         kind = type(entry)
+        event: Any = entry
         if kind is Message or kind is MessageAdded:
-            message = cast(Message, entry) if kind is Message else cast(MessageAdded, entry).message
-            run_id, agent = _writer(commit, entry)
-            places[message.id] = number
-            for place, part in enumerate(message.content):
-                if type(part) is ToolCall:
-                    places[part.id] = number
-                    said.calls[part.id] = (number, place, part.name)
-                elif type(part) is ToolReply:
-                    said.replies[message.id] = (number, part)
+            message: Message = event if kind is Message else event.message
+            said.hear(message, number)
+            run_id, agent = _writer(commit, event)
             payload = packer.pack_message(message, blobs)
             row = Entry(number, "message", run_id, agent, message.created_at, None, payload)
         else:
-            event = cast(Event, entry)
-            run = event.run
+            run: Identity = event.run
             name, ref, body = _event_row(event, said)
-            follows = first is not None and first.run_id == run.run_id and first.agent == run.agent_id
-            if first is not None and follows and len(body) <= room and len(followers) < MAX_ENTRIES - 1:
+            if (
+                first is not None
+                and (run is writer or (first.run_id == run.run_id and first.agent == run.agent_id))
+                and (size := len(body)) <= room
+                and len(followers) < _MAX_FOLLOWERS
+            ):
                 distance = None if ref is None else ref - first.number
                 followers.append((NUMBERS.get(name, name), event.at - first.at, distance, Raw(body)))
-                room -= len(body)
+                writer = run
+                room -= size
                 continue
             row = Entry(number, name, run.run_id, run.agent_id, event.at, ref, packer.pack(body, blobs))
         if followers:
             _close(entries[-1], followers, packer)
             followers = []
-        first, room = row, MAX_MORE_BYTES
+        first, writer, room = row, None, MAX_MORE_BYTES
         entries.append(row)
     if followers:
         _close(entries[-1], followers, packer)
     return entries, places
 
 
-def _event_row(event: Event, said: Said) -> tuple[str, int | None, bytes]:
+def _event_row(event: Any, said: Said) -> tuple[str, int | None, bytes]:
     """An event's kind, the message it refers to, and what it has of its own."""
-    kind = type(event)
-    if kind is UnknownEvent:
-        unknown = cast(UnknownEvent, event)
-        return unknown.kind, None, encode(unknown.raw)
+    kind: Any = event.__class__
     words = SPOKEN.get(kind)
     if words is not None and (found := words(event, said)) is not None:
         return found
+    if kind is UnknownEvent:
+        return event.kind, None, encode(event.raw)
     name, body = _body_of(kind)
-    if kind is ToolCallReady:
-        ready = cast(ToolCallReady, event)
-        if (call := said.calls.get(ready.call_id)) is not None:
-            return name, call[0], encode(body(ready.call_id, ready.name, None))
+    if kind is ToolCallReady and (call := said.calls.get(event.call_id)) is not None:
+        return name, call[0], encode(body(event.call_id, event.name, None))
     return name, None, encode(body(*astuple(event)[3:]))
 
 
@@ -157,16 +156,16 @@ def followers_of(seq: int, at: int, more: bytes) -> list[tuple[int, str, int, in
     ]
 
 
-def _writer(commit: Commit, entry: Message | Event) -> tuple[str, str]:
+def _writer(commit: Commit, entry: Any) -> tuple[str, str]:
     """The run that wrote a message, and its agent."""
-    if isinstance(entry, Event):
+    if type(entry) is not Message:
         return entry.run.run_id, entry.run.agent_id
     if (identity := commit.identity) is None:
         raise ValueError("a commit with messages names its run")
     producer, own = entry.producer, identity.run_id
-    if producer is not None and producer.run_id is not None and producer.run_id != own:
+    if producer is not None and (by := producer.run_id) is not None and by != own:
         # A run that supersedes another writes that one's last words too.
-        own = next((producer.run_id for run in commit.runs if run.id == producer.run_id), own)
+        own = next((by for run in commit.runs if run.id == by), own)
     return own, identity.agent_id
 
 
@@ -224,7 +223,7 @@ _RunBody = msgspec.defstruct(
 def run_body(run: RunRecord) -> bytes:
     """What a run's row holds besides its columns."""
     own, agent_id = run.identity, run.identity.agent_id
-    lineage = _Lineage(
+    lineage: Any = _Lineage(
         None,
         None,
         None if agent_id == run.agent_id else agent_id,
@@ -235,7 +234,7 @@ def run_body(run: RunRecord) -> bytes:
         own.origin,
         own.depth,
     )
-    return encode(replace(run, identity=cast(Any, lineage), status="created", steps=0))
+    return encode(replace(run, identity=lineage, status="created", steps=0))
 
 
 def run_of(thread_id: str, run_id: str, status: RunStatus, steps: int, body: bytes) -> RunRecord:

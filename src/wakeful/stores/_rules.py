@@ -54,7 +54,8 @@ def going_on(commit: Commit) -> RunRecord | None:
     if commit.fence is None or commit.release or commit.claim is not None or len(commit.runs) != 1:
         return None
     run = commit.runs[0]
-    if run.status == "done" or not commit.log or commit.identity is None or commit.identity.run_id != run.id:
+    own = commit.identity
+    if run.status == "done" or not commit.log or own is None or own.run_id != run.identity.run_id:
         return None
     if not commit.more:
         return run

@@ -65,6 +65,17 @@ class Said(Struct, gc=False):
     calls: dict[str, tuple[int, int, str]]
     replies: dict[str, tuple[int, ToolReply]]
 
+    def hear(self, message: Message, number: int) -> None:
+        """Take down what events may refer to."""
+        message_id = message.id
+        self.places[message_id] = number
+        for place, part in enumerate(message.content):
+            if type(part) is ToolCall:
+                self.places[part.id] = number
+                self.calls[part.id] = (number, place, part.name)
+            elif type(part) is ToolReply:
+                self.replies[message_id] = (number, part)
+
 
 # -- written -------------------------------------------------------------------------------------------------
 
