@@ -246,17 +246,25 @@ class Running(Mailing, Working):
         run_id: str,
         *decisions: Decision,
         answers: Mapping[str, Any] | None = None,
+        said: Input | None = None,
         principal: Principal | None = None,
         request_id: str | None = None,
     ) -> RunResult:
         """Answer a waiting run's tickets and go on with it; those left open go on waiting.
 
-        `answers` maps ticket or call ids to values. Nothing is changed if one of them doesn't fit. Giving the same
-        decision twice does no harm, nor does repeating a `request_id`.
+        `answers` maps ticket or call ids to values. What is `said` beside them is shown to the run at its next
+        step. Nothing is changed if one of them doesn't fit. Giving the same decision twice does no harm, nor does
+        repeating a `request_id`.
         """
         self._bind()
-        given = decisions_of(decisions, answers, principal, request_of(request_id))
-        return await resume(self._dispatch, id_of(run_id, "run"), given)
+        known = request_of(request_id)
+        given, beside = decisions_of(decisions, answers, principal, known), None
+        if said is not None:
+            said_id = None if known is None else f"{known}:said"
+            words = message_of(said, principal)
+            # Where it goes is the run's to say.
+            beside = NewRun(thread_id="", agent_id="", message=words, principal=principal, request_id=said_id)
+        return await resume(self._dispatch, id_of(run_id, "run"), given, beside)
 
     async def cancel(self, run_id: str, reason: str = "cancelled by request") -> bool:
         """Cancel a run with everything it does, and wait until it is quiet; False if it was done before."""

@@ -151,8 +151,12 @@ class Writer:
         fault = None if ticket is None else edit_fault(self.agent.tools.get(ticket.tool), ticket, decision)
         if ticket is not None and fault is not None:
             self.change(asked_again(self.view.calls[ticket.call_id], ticket, fault, self.identity, self.now))
-        else:
-            self.decide(decision)
+            return
+        self.decide(decision)
+        if ticket is not None and (beside := item.beside) is not None:
+            self.draft.put_item(beside)
+            if beside.thread_id == self.identity.thread_id:
+                self.view.inbox[beside.id] = beside  # Before the next step, which may come before the next commit.
 
     def decide(self, decision: Decision) -> None:
         """Apply a decision to its call; one whose ticket is closed by now changes nothing."""

@@ -79,7 +79,8 @@ class InboxItem(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True)
     thread; nothing waits for the end of one in the `background`. While input is pending it can be changed: each
     change has the next `revision`. A cancellation with the policy `interrupt` leaves the run's tasks
     in the background to the next run. One with a time `at` wakes nobody before it; the lower its `priority`, the
-    sooner its run is claimed."""
+    sooner its run is claimed. What somebody says `beside` a decision is put where it belongs once that counts, and
+    nowhere if it doesn't."""
 
     id: str
     thread_id: str
@@ -107,6 +108,7 @@ class InboxItem(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True)
     background: bool = False
     event: TaskEvent | None = None
     adopted: TaskRecord | None = None
+    beside: InboxItem | None = None
 
     @property
     def wake(self) -> str:

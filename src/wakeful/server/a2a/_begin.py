@@ -151,15 +151,10 @@ async def _answer(
             result = await runtime.result(run.id)
             _check_waiting(result)
             decisions, besides = decisions_of(message, result.tickets)
-            if besides:
-                await runtime.send(
-                    run.thread_id,
-                    content_of(besides),
-                    policy="steer",
-                    principal=principal,
-                    request_id=f"{request_id}:said",
-                )
-            work = serving.detach(runtime.resume(run.id, *decisions, principal=principal, request_id=request_id))
+            said = content_of(besides) or None
+            work = serving.detach(
+                runtime.resume(run.id, *decisions, said=said, principal=principal, request_id=request_id)
+            )
             try:
                 await _taken(serving, work, decision_id)
             finally:
