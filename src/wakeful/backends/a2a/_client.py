@@ -13,7 +13,7 @@ import httpx
 from msgspec import structs
 
 from ..._outside import open_http
-from ...errors import BackendError, ExecutionFailed, RemoteError
+from ...errors import BackendError, ConfigurationError, ExecutionFailed, NoCredentials, RemoteError, WakefulError
 from ...types.ids import new_id
 from ...types.runs import Failed
 from .._contract import BackendOutput, BackendResult, DelegateRequest, RootRequest
@@ -54,7 +54,7 @@ class A2AClient:
 
     async def execute(self, request: RootRequest | DelegateRequest) -> BackendResult:
         """Say what is new to the remote and follow it, or take up what another activation left."""
-        async with self._faults_told():
+        async with self._faults_told(request.agent_id):
             return await self._execute(request)
 
     async def _execute(self, request: RootRequest | DelegateRequest) -> BackendResult:
@@ -96,6 +96,10 @@ class A2AClient:
                 return await self._give_up(wire, session, request.agent_id)
             except Refused as fault:
                 return self._failed(request.agent_id, str(fault), _refused(session.state))
+            except (NoCredentials, ConfigurationError):
+                if session.unsent:
+                    await request.save(_refused(session.state).dump())
+                raise
         return self._result(request.agent_id, session.progress, session.state, refused, answered_in(parts))
 
     async def _intend(self, wire: Wire, state: RemoteState | None, run_id: str) -> RemoteState:
@@ -142,18 +146,18 @@ class A2AClient:
             return
         if state is None or state.run_id != run_id or state.stage == "done" or state.url != self._settings.url:
             return
-        async with self._faults_told(), self._speak() as (wire, _):
+        async with self._faults_told(agent_id), self._speak() as (wire, _):
             await self._cancel(wire, state)
 
     async def refresh(self, agent_id: str, stored: dict[str, Any]) -> BackendResult | None:
         """What a stored handle's task has come to, without waiting for it; None while the remote is at work."""
-        async with self._faults_told(), self._speak() as (wire, _):
+        async with self._faults_told(agent_id), self._speak() as (wire, _):
             return await self._fetch(wire, agent_id, load_state(stored, agent_id))
 
     async def stop(self, agent_id: str, stored: dict[str, Any]) -> BackendResult | None:
         """Cancel a stored handle's task, and say what it has come to; None if the remote is still at work."""
         state = load_state(stored, agent_id)
-        async with self._faults_told(), self._speak() as (wire, _):
+        async with self._faults_told(agent_id), self._speak() as (wire, _):
             if state is not None:
                 await self._cancel(wire, state)
             return await self._fetch(wire, agent_id, state)
@@ -198,7 +202,7 @@ class A2AClient:
         try:
             async with asyncio.timeout(_GRACE):
                 await self._cancel(wire, session.state)
-        except (Fault, BackendError, TimeoutError) as error:
+        except (Fault, WakefulError, TimeoutError) as error:
             _log.warning(
                 "agent %r: its task could not be cancelled: %s", agent_id, self._credentials.redact(str(error))
             )
@@ -282,10 +286,15 @@ class A2AClient:
         return open_http(allow_private=self._settings.allow_private, timeout=CALL_TIMEOUT)
 
     @asynccontextmanager
-    async def _faults_told(self) -> AsyncGenerator[None, None]:
-        """Faults become errors of ours, without any secret; the card is looked at anew after one."""
+    async def _faults_told(self, agent_id: str) -> AsyncGenerator[None, None]:
+        """Faults become errors of ours, without any secret; the card is looked at anew after one. What is wrong
+        with our own secret says whose it is."""
         try:
             yield
+        except ConfigurationError as error:
+            raise ConfigurationError(f"agent '{agent_id}': {error}") from None
+        except NoCredentials as error:
+            raise NoCredentials(f"agent '{agent_id}': {error.detail}") from None
         except Fault as fault:
             self._endpoint = None
             raise RemoteError(self._credentials.redact(str(fault))) from None

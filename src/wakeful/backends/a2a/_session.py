@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from msgspec import structs
 
-from ...errors import ExecutionFailed, RemoteError
+from ...errors import ConfigurationError, ExecutionFailed, NoCredentials, RemoteError
 from ._faults import Errored, Fault, NoSuchTask, NotOffered, Refused, Unreachable
 from ._objects import (
     INTERRUPTED,
@@ -108,7 +108,10 @@ class Session:
         # Whether the same message may be sent again: the remote dedupes, or the work may be repeated.
         self._exact = exact
         self._failures = 0
+        self._doubted = False
         self._look_at = 0.0
+        # Whether it is certain that the message never left, for want of what we are known by.
+        self.unsent = False
         # What went wrong when the task was last asked for.
         self.fault: Fault | None = None
         self.state = state
@@ -147,6 +150,9 @@ class Session:
         while True:
             try:
                 await self._send(message)
+            except (NoCredentials, ConfigurationError):
+                self.unsent = self.state.stage == "intent" and not self._doubted
+                raise
             except Fault as fault:
                 # A task that is known tells how it stands. Without one, it matters what was begun.
                 if self.state.stage == "intent":
@@ -179,6 +185,7 @@ class Session:
 
     async def _find_out(self, parts: tuple[RemotePart, ...], doubt: str) -> None:
         """Adopt what the remote made of a message that may have reached it; else the effect decides."""
+        self._doubted = True
         if await self._adopt():
             return await self._follow()
         if self._exact:
