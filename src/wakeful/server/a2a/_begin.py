@@ -9,17 +9,19 @@ from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import InvalidParamsError, UnsupportedOperationError
 from msgspec import Struct
 
+from ..._checks import message_of, thread_of
 from ...dispatch import RunResult
 from ...types.ids import new_id
 from ...types.runs import Principal, RunRecord
 from .._serving import Serving
+from ._contexts import belongs, enter
 from ._errors import no_task
 from ._follow import Follower
 from ._tasks import TERMINAL, find, is_unbegun, state_of, unbegun
 from ._tickets import decisions_of
 from ._wire import content_of
 
-__all__ = ["Begun", "begin", "belongs"]
+__all__ = ["Begun", "begin"]
 
 POLL = 0.01
 
@@ -32,14 +34,6 @@ class Begun(Struct, frozen=True, eq=False):
     follower: Follower
     work: asyncio.Task[RunResult] | None = None
     fresh: bool = False
-
-
-def belongs(run: RunRecord | None, agent_id: str, principal: Principal | None) -> bool:
-    """Whether a run is a task of this agent's that the caller may see: one that somebody asked for, not one that
-    an agent delegated; and where callers are known, their own."""
-    if run is None or run.identity.parent_run_id is not None or run.identity.agent_id != agent_id:
-        return False
-    return principal is None or (run.principal is not None and run.principal.id == principal.id)
 
 
 async def begin(serving: Serving, agent_id: str, message: pb.Message, principal: Principal | None) -> Begun:
@@ -62,31 +56,17 @@ async def begin(serving: Serving, agent_id: str, message: pb.Message, principal:
 async def _start(
     serving: Serving, agent_id: str, message: pb.Message, principal: Principal | None, request_id: str
 ) -> Begun:
-    thread_id = message.context_id or new_id()
-    async with serving.entry(thread_id):
-        if message.context_id:
-            await _check_context(serving, thread_id, principal)
-        return await _enter(serving, agent_id, message, principal, request_id, thread_id)
-
-
-async def _enter(
-    serving: Serving,
-    agent_id: str,
-    message: pb.Message,
-    principal: Principal | None,
-    request_id: str,
-    thread_id: str,
-) -> Begun:
-    runtime = serving.runtime
+    runtime, thread_id, content = serving.runtime, message.context_id or new_id(), content_of(message.parts)
+    message_of(content, principal)  # What can't be taken in makes no context anybody's.
+    if message.context_id:
+        await enter(runtime, thread_of(thread_id), principal)
     if await runtime.store.item(request_id) is not None:
         return await _joined(serving, await _taker(serving, request_id))
     head = await runtime.store.head(thread_id)
     follower = await Follower(runtime, thread_id, head).listen()
     try:
         handle = await serving.finish(
-            runtime.start(
-                agent_id, content_of(message.parts), thread=thread_id, principal=principal, request_id=request_id
-            )
+            runtime.start(agent_id, content, thread=thread_id, principal=principal, request_id=request_id)
         )
         run = await runtime.store.run(handle.run_id) or await _taker(serving, request_id)
         if run.thread_id == thread_id:
@@ -103,15 +83,6 @@ async def _joined(serving: Serving, run: RunRecord) -> Begun:
     store = serving.runtime.store
     follower = Follower(serving.runtime, run.thread_id, await store.head(run.thread_id))
     return Begun(await store.run(run.id) or run, await follower.listen())
-
-
-async def _check_context(serving: Serving, thread_id: str, principal: Principal | None) -> None:
-    """A context is its maker's, as tasks are; other agents of the same server may be called in it."""
-    for run in await serving.runtime.list_runs(thread=thread_id, limit=1):
-        if not belongs(run, run.identity.agent_id, principal):
-            raise InvalidParamsError(
-                f"context {thread_id!r:.80} can't be used here; leave the context out to begin a new one"
-            )
 
 
 async def _taker(serving: Serving, request_id: str) -> RunRecord:

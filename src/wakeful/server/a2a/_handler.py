@@ -19,8 +19,9 @@ from a2a.utils.errors import (
 from ...agents import Agent
 from ...types.runs import Principal, RunRecord
 from .._serving import Serving
-from ._begin import Begun, begin, belongs
+from ._begin import Begun, begin
 from ._card import card_of, output_modes
+from ._contexts import belongs
 from ._errors import no_task, told
 from ._follow import Follower, updates
 from ._listing import list_runs, size_of
