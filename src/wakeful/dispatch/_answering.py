@@ -22,7 +22,7 @@ from ..errors import (
 )
 from ..loop import Activation, agent_of, check_value, match_decision, unknown_ticket
 from ..messaging import retract
-from ..stores import Commit, InboxItem, InputPolicy, Store, ThreadView
+from ..stores import Beside, Commit, InboxItem, InputPolicy, Store, ThreadView
 from ..types.ids import new_id
 from ..types.mail import Receipt
 from ..types.runs import Failed, RunRecord, Stopped
@@ -116,15 +116,14 @@ async def _root_of(dispatch: Dispatcher, run_id: str) -> str:
 
 
 async def resume(
-    dispatch: Dispatcher, run_id: str, decisions: Sequence[Decision], said: NewRun | None = None
+    dispatch: Dispatcher, run_id: str, decisions: Sequence[Decision], said: Beside | None = None
 ) -> RunResult:
     """Answer tickets of a run and of those below it, and go on with them; nothing is changed if one doesn't fit. A
     decision that was taken in before does nothing. What is `said` beside them is for the run itself."""
     dispatch.check_open()
     found = await _find(dispatch, run_id)
     groups = await _by_run(dispatch, *found, decisions)
-    to = {"thread_id": found[0].thread_id, "agent_id": found[0].agent_id}
-    beside = None if said is None else item_of(replace(said, **to), "steer")
+    beside = None if said is None else replace(said, thread_id=found[0].thread_id, agent_id=found[0].agent_id)
     if not any(one != run_id for one in groups):
         return await dispatch.whole(await _resume(dispatch, run_id, decisions, beside, found))
     for one, given in groups.items():
@@ -160,7 +159,7 @@ async def _resume(
     dispatch: Dispatcher,
     run_id: str,
     decisions: Sequence[Decision],
-    beside: InboxItem | None,
+    beside: Beside | None,
     found: tuple[RunRecord, ThreadView] | None = None,
 ) -> RunResult:
     """Answer tickets of one run, which may have been found before, and go on with it. What is said beside them
