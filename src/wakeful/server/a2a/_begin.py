@@ -25,6 +25,9 @@ __all__ = ["Begun", "begin"]
 
 POLL = 0.01
 
+# The ids that callers choose for their messages are kept with these.
+LONGEST_ID = 256
+
 
 class Begun(Struct, frozen=True, eq=False):
     """The run that took a message in, and what follows it. It is `fresh` if the message is new: then the follower
@@ -40,6 +43,10 @@ async def begin(serving: Serving, agent_id: str, message: pb.Message, principal:
     """Take a message in. It is in the store when this returns."""
     if not message.message_id:
         raise InvalidParamsError("the message has no messageId; choose one, and send it again when in doubt")
+    if len(message.message_id) > LONGEST_ID:
+        raise InvalidParamsError(
+            f"a messageId has at most {LONGEST_ID} characters, not {len(message.message_id):,}"
+        )
     if not 1 <= len(message.parts) <= serving.limits.parts:
         raise InvalidParamsError(f"a message has 1 to {serving.limits.parts} parts, not {len(message.parts)}")
     who = "" if principal is None else principal.id
@@ -57,7 +64,8 @@ async def _start(
     serving: Serving, agent_id: str, message: pb.Message, principal: Principal | None, request_id: str
 ) -> Begun:
     runtime, thread_id, content = serving.runtime, message.context_id or new_id(), content_of(message.parts)
-    message_of(content, principal)  # What can't be taken in makes no context anybody's.
+    sent_as = message.message_id
+    message_of(content, principal, sent_as)  # What can't be taken in makes no context anybody's.
     if message.context_id:
         await enter(runtime, thread_of(thread_id), principal)
     if await runtime.store.item(request_id) is not None:
@@ -66,7 +74,14 @@ async def _start(
     follower = await Follower(runtime, thread_id, head).listen()
     try:
         handle = await serving.finish(
-            runtime.start(agent_id, content, thread=thread_id, principal=principal, request_id=request_id)
+            runtime.start(
+                agent_id,
+                content,
+                thread=thread_id,
+                principal=principal,
+                request_id=request_id,
+                message_id=sent_as,
+            )
         )
         run = await runtime.store.run(handle.run_id) or await _taker(serving, request_id)
         if run.thread_id == thread_id:
@@ -124,7 +139,14 @@ async def _answer(
             decisions, besides = decisions_of(message, result.tickets)
             said = content_of(besides) or None
             work = serving.detach(
-                runtime.resume(run.id, *decisions, said=said, principal=principal, request_id=request_id)
+                runtime.resume(
+                    run.id,
+                    *decisions,
+                    said=said,
+                    principal=principal,
+                    request_id=request_id,
+                    message_id=message.message_id,
+                )
             )
             try:
                 await _taken(serving, work, decision_id)

@@ -150,6 +150,9 @@ async def task_of(runtime: Runtime, run: RunRecord, history: int, *, artifacts: 
     status = await status_of(runtime, run)
     task = pb.Task(id=run.id, context_id=run.thread_id, status=status)
     if is_unbegun(run):
+        item = await runtime.store.item_of_run(run.id) if history else None
+        if item is not None and item.message is not None:
+            task.history.append(_told(run, item.message))
         return task
     if artifacts:
         task.artifacts.extend(await artifacts_of(runtime, run))
@@ -169,8 +172,10 @@ def fresh_task(run: RunRecord, message: pb.Message) -> pb.Task:
 
 
 def _told(run: RunRecord, message: Message) -> pb.Message:
+    """A message, by the id that its sender gave it."""
     role = pb.ROLE_USER if message.role == "user" else pb.ROLE_AGENT
-    return _message(message.id, run, role, parts_of(message.content))
+    sent_as = None if message.producer is None else message.producer.message_id
+    return _message(sent_as or message.id, run, role, parts_of(message.content))
 
 
 async def _messages(runtime: Runtime, run: RunRecord, newest: int) -> list[Message]:
