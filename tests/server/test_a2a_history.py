@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 from a2a.types import a2a_pb2 as pb
-from a2a.utils.errors import InvalidParamsError
+from a2a.utils.errors import InvalidParamsError, TaskNotFoundError
 from a2a_serving import BINDINGS, Gate, connect, get, said, send, serve, state, stream, tickets_in
 
-from wakeful import Agent, Runtime, ScriptedModel, call, tool
+from wakeful import Agent, Retention, Runtime, ScriptedModel, call, tool
 
 pytestmark = pytest.mark.parametrize("binding", BINDINGS)
 
@@ -82,3 +83,15 @@ async def test_an_id_that_is_too_long_is_refused(binding: str, store: Path | Non
         with pytest.raises(InvalidParamsError, match="at most 256 characters"):
             await send(client, said("a", message_id="m" * 257))
         assert sent(await send(client, said("a", message_id="m" * 256))) == [("m" * 256, "a")]
+
+
+async def test_a_message_whose_task_is_no_longer_kept_is_not_waited_for(binding: str, store: Path | None) -> None:
+    runtime = assistant(store, "ok", "again")
+    async with serve(runtime) as url, connect(url, binding, streaming=False) as client:
+        message = said("a")
+        await send(client, message)
+        await runtime.prune(Retention(runs=0))
+        async with asyncio.timeout(20):
+            with pytest.raises(TaskNotFoundError, match="with a new id"):
+                await send(client, message)
+        assert state(await send(client, said("a"))) == "completed"

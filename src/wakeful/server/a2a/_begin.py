@@ -6,7 +6,7 @@ import asyncio
 from hashlib import sha256
 
 from a2a.types import a2a_pb2 as pb
-from a2a.utils.errors import InvalidParamsError, UnsupportedOperationError
+from a2a.utils.errors import InvalidParamsError, TaskNotFoundError, UnsupportedOperationError
 from msgspec import Struct
 
 from ..._checks import message_of, thread_of
@@ -24,6 +24,7 @@ from ._wire import content_of
 __all__ = ["Begun", "begin"]
 
 POLL = 0.01
+LOOKS = 20
 
 # The ids that callers choose for their messages are kept with these.
 LONGEST_ID = 256
@@ -103,7 +104,7 @@ async def _joined(serving: Serving, run: RunRecord) -> Begun:
 async def _taker(serving: Serving, request_id: str) -> RunRecord:
     """The run that took a message in, or will when it has its turn, behind another run of its context."""
     store = serving.runtime.store
-    while True:
+    for _ in range(LOOKS):
         item = await store.item(request_id)
         if item is not None and item.taken_by is None:
             return unbegun(item)
@@ -111,6 +112,9 @@ async def _taker(serving: Serving, request_id: str) -> RunRecord:
         if run is not None:
             return run
         await asyncio.sleep(POLL)  # It is being taken in at this very moment.
+    raise TaskNotFoundError(
+        "a message of that id was taken before, and its task is no longer kept; send the message with a new id"
+    )
 
 
 # -- answers -------------------------------------------------------------------------------------------------
