@@ -10,8 +10,10 @@ import pytest
 from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import InvalidParamsError, TaskNotFoundError
 from a2a_serving import BINDINGS, Gate, connect, get, said, send, serve, state, stream, tickets_in
+from msgspec import Struct
 
 from wakeful import Agent, Retention, Runtime, ScriptedModel, call, tool
+from wakeful.server.a2a._tasks import task_of
 
 pytestmark = pytest.mark.parametrize("binding", BINDINGS)
 
@@ -95,3 +97,21 @@ async def test_a_message_whose_task_is_no_longer_kept_is_not_waited_for(binding:
             with pytest.raises(TaskNotFoundError, match="with a new id"):
                 await send(client, message)
         assert state(await send(client, said("a"))) == "completed"
+
+
+async def test_a_finished_task_is_whole_when_its_run_was_looked_at_before_it_ended(
+    binding: str, store: Path | None
+) -> None:
+    class Size(Struct):
+        number: int
+
+    gate = Gate()
+    runtime = assistant(store, call("slow"), '{"number": 7}', tools=[gate.slow], output=Size)
+    async with serve(runtime) as url, connect(url, binding, streaming=False) as client:
+        begun = await send(client, "a", return_immediately=True)
+        await gate.reached.wait()
+        before = await runtime.get_run(begun.id)
+        gate.opened.set()
+        await runtime.wait(begun.id)
+        # As a request does that looked at the run in the moment before it was done.
+        assert await task_of(runtime, before, 9) == await get(client, begun.id)

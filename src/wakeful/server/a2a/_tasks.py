@@ -111,9 +111,21 @@ def _ended(run: RunRecord | RunResult) -> pb.TaskState:
 
 async def status_of(runtime: Runtime, run: RunRecord) -> pb.TaskStatus:
     """A run's status, with what it waits for or why it failed."""
+    return (await _standing(runtime, run))[0]
+
+
+async def _standing(runtime: Runtime, run: RunRecord) -> tuple[pb.TaskStatus, RunRecord]:
+    """A run's status, and its record as of then: the one that is known may be from before the run went on."""
     if is_unbegun(run):
-        return pb.TaskStatus(state=state_of(run, ()), timestamp=timestamp_of(run.created_at))
-    result = await runtime.result(run.id)
+        return pb.TaskStatus(state=state_of(run, ()), timestamp=timestamp_of(run.created_at)), run
+    while True:
+        result = await runtime.result(run.id)
+        run = await runtime.store.run(run.id) or run
+        if run.status == result.status:
+            return _status(run, result), run
+
+
+def _status(run: RunRecord, result: RunResult) -> pb.TaskStatus:
     state = state_of(result, result.tickets)
     parts: list[pb.Part] = []
     if state in INTERRUPTED:
@@ -147,7 +159,7 @@ async def artifacts_of(runtime: Runtime, run: RunRecord) -> list[pb.Artifact]:
 
 async def task_of(runtime: Runtime, run: RunRecord, history: int, *, artifacts: bool = True) -> pb.Task:
     """A run as a task, with the last so many messages of its own conversation."""
-    status = await status_of(runtime, run)
+    status, run = await _standing(runtime, run)
     task = pb.Task(id=run.id, context_id=run.thread_id, status=status)
     if is_unbegun(run):
         item = await runtime.store.item_of_run(run.id) if history else None
