@@ -69,7 +69,7 @@ class A2AClient:
                 f"{self._settings.url}"
             )
         begun = again or (state is not None and state.stage == "waiting")
-        async with self._speak(begun=begun) as (wire, endpoint):
+        async with self._speak(begun=begun, patience=self._settings.patience) as (wire, endpoint):
             if state is None or not again:
                 state = await self._intend(wire, state, request.identity.run_id)
             session = Session(
@@ -79,6 +79,7 @@ class A2AClient:
                 emit=request.emit,
                 streams=endpoint.streams,
                 exact=endpoint.dedupes or self._settings.effect != "once",
+                patience=self._settings.patience,
             )
             limit = asyncio.timeout(self._settings.timeout)
             refused = ""
@@ -96,7 +97,7 @@ class A2AClient:
                 return await self._give_up(wire, session, request.agent_id)
             except Refused as fault:
                 return self._failed(request.agent_id, str(fault), _refused(session.state))
-            except (NoCredentials, ConfigurationError):
+            except WakefulError:
                 if session.unsent:
                     await request.save(_refused(session.state).dump())
                 raise
@@ -247,15 +248,17 @@ class A2AClient:
     # The connection.
 
     @asynccontextmanager
-    async def _speak(self, *, begun: bool = False) -> AsyncGenerator[tuple[Wire, Endpoint], None]:
-        endpoint = await self._found(begun=begun)
+    async def _speak(
+        self, *, begun: bool = False, patience: float = 0
+    ) -> AsyncGenerator[tuple[Wire, Endpoint], None]:
+        endpoint = await self._found(begun=begun, patience=patience)
         settings = self._settings
         async with connect(
             endpoint, self._credentials, allow_private=settings.allow_private, timeout=settings.timeout
         ) as wire:
             yield wire, endpoint
 
-    async def _found(self, *, begun: bool) -> Endpoint:
+    async def _found(self, *, begun: bool, patience: float) -> Endpoint:
         """How the remote is spoken to. One that began something and can't be reached is waited for."""
         now = time.monotonic()
         if self._endpoint is None or now - self._endpoint[0] > _CARD_LIFE:
@@ -263,7 +266,8 @@ class A2AClient:
             limit = asyncio.timeout(seconds)
             try:
                 async with limit:
-                    self._endpoint = (now, await patiently(self._discover, patience=3, begun=begun))
+                    found = await patiently(self._discover, tries=3, begun=begun, seconds=patience)
+                    self._endpoint = (now, found)
             except TimeoutError:
                 if not limit.expired():
                     raise
