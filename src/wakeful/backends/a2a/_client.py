@@ -96,6 +96,7 @@ class A2AClient:
                     raise
                 return await self._give_up(wire, session, request.agent_id)
             except Refused as fault:
+                self._endpoint = None  # It may have moved.
                 return self._failed(request.agent_id, str(fault), _refused(session.state))
             except WakefulError:
                 if session.unsent:
@@ -303,6 +304,7 @@ class A2AClient:
             self._endpoint = None
             raise RemoteError(self._credentials.redact(str(fault))) from None
         except BackendError as error:
+            self._endpoint = None
             raise type(error)(self._credentials.redact(error.detail)) from None
 
 
