@@ -115,3 +115,12 @@ async def test_a_finished_task_is_whole_when_its_run_was_looked_at_before_it_end
         await runtime.wait(begun.id)
         # As a request does that looked at the run in the moment before it was done.
         assert await task_of(runtime, before, 9) == await get(client, begun.id)
+
+
+async def test_a_stream_begins_with_no_more_history_than_was_asked_for(binding: str, store: Path | None) -> None:
+    runtime = assistant(store, "One.", "Two.")
+    async with serve(runtime) as url, connect(url, binding) as client:
+        assert not (await stream(client, said("a"), history_length=0))[0].task.history
+        assert sent((await stream(client, said("a", message_id="mine"), history_length=1))[0].task) == [
+            ("mine", "a")
+        ]

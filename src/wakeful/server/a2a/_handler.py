@@ -65,7 +65,7 @@ class Handler(RequestHandler):
         with told(), self._serving.stream():
             history = self._history(params.configuration)
             begun = await self._begin(params, context)
-            first = fresh_task(begun.run, params.message) if begun.fresh else None
+            first = fresh_task(begun.run, params.message, history) if begun.fresh else None
             async for event in self._shown(begun, first or await task_of(self._runtime, begun.run, history)):
                 yield event
 

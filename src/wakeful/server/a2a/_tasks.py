@@ -173,14 +173,14 @@ async def task_of(runtime: Runtime, run: RunRecord, history: int, *, artifacts: 
     return task
 
 
-def fresh_task(run: RunRecord, message: pb.Message) -> pb.Task:
+def fresh_task(run: RunRecord, message: pb.Message, history: int) -> pb.Task:
     """A task that a message just began, or went on with: what came of it is shown next."""
     state = pb.TASK_STATE_WORKING if message.task_id else pb.TASK_STATE_SUBMITTED
     status = pb.TaskStatus(state=state, timestamp=timestamp_of(run.created_at))
     sent = pb.Message()
     sent.CopyFrom(message)
     sent.task_id, sent.context_id = run.id, run.thread_id
-    return pb.Task(id=run.id, context_id=run.thread_id, status=status, history=[sent])
+    return pb.Task(id=run.id, context_id=run.thread_id, status=status, history=[sent] if history else [])
 
 
 def _told(run: RunRecord, message: Message) -> pb.Message:
