@@ -318,9 +318,11 @@ def check_ids(**given: Any) -> None:
             id_of(value, what)
 
 
-def message_of(input: Any, principal: Principal | None) -> Message:
-    """The user message that an input is."""
-    producer = None if principal is None else Producer(principal_id=principal.id)
+def message_of(input: Any, principal: Principal | None, message_id: Any = None) -> Message:
+    """The user message that an input is; `message_id` is what its sender knows it by."""
+    check_ids(message=message_id)
+    who = None if principal is None else principal.id
+    producer = None if who is None and message_id is None else Producer(principal_id=who, message_id=message_id)
     return user_message(input_of(input), producer=producer)
 
 

@@ -34,7 +34,7 @@ from .dispatch import Dispatcher, NewRun, RunResult, cancel, item_of, resume, re
 from .errors import ConfigurationError, UsageError
 from .errors._arguments import known_to
 from .state import AnyKey
-from .stores import InboxItem, InputPolicy
+from .stores import Beside, InboxItem, InputPolicy
 from .tools import ClientTool
 from .types.content import Content, given_text
 from .types.events import AnyEvent, Event
@@ -110,6 +110,7 @@ class Running(Mailing, Working):
         client_tools: Sequence[ClientTool] = (),
         state: Mapping[AnyKey, Any] | None = None,
         request_id: str | None = None,
+        message_id: str | None = None,
         delay: float | None = None,
         at: datetime | None = None,
         priority: int = PRIORITY,
@@ -117,10 +118,11 @@ class Running(Mailing, Working):
         """Begin a run as `run` does, and return once it is in the store; it goes on in the background.
 
         With a `delay` in seconds, or a time `at`, it begins then, where the store is served. The lower its
-        `priority` (0 to 255), the sooner a worker claims it.
+        `priority` (0 to 255), the sooner a worker claims it. A `message_id` is kept with the message, for those
+        outside who know it by that.
         """
         self._bind()
-        new = self._new(agent, input, thread, principal, settings, client_tools, state, request_id)
+        new = self._new(agent, input, thread, principal, settings, client_tools, state, request_id, message_id)
         if delay is not None or at is not None or priority != PRIORITY:
             new = replace(new, at=time_of(delay, at, self._env.clock.now()), priority=priority_of(priority))
         first = None if new.request_id is None else await self._store.item(new.request_id)
@@ -246,17 +248,28 @@ class Running(Mailing, Working):
         run_id: str,
         *decisions: Decision,
         answers: Mapping[str, Any] | None = None,
+        said: Input | None = None,
         principal: Principal | None = None,
         request_id: str | None = None,
+        message_id: str | None = None,
     ) -> RunResult:
         """Answer a waiting run's tickets and go on with it; those left open go on waiting.
 
-        `answers` maps ticket or call ids to values. Nothing is changed if one of them doesn't fit. Giving the same
+        `answers` maps ticket or call ids to values. What is `said` beside them is shown to the run at its next
+        step, as the message of that `message_id`. Nothing is changed if one of them doesn't fit. Giving the same
         decision twice does no harm, nor does repeating a `request_id`.
         """
         self._bind()
-        given = decisions_of(decisions, answers, principal, request_of(request_id))
-        return await resume(self._dispatch, id_of(run_id, "run"), given)
+        known = request_of(request_id)
+        given, beside = decisions_of(decisions, answers, principal, known), None
+        if said is not None:
+            said_id, words = (
+                new_id() if known is None else f"{known}:said",
+                message_of(said, principal, message_id),
+            )
+            # Where it goes is the run's to say.
+            beside = Beside(id=said_id, thread_id="", message=words, principal=principal, run_id=new_id())
+        return await resume(self._dispatch, id_of(run_id, "run"), given, beside)
 
     async def cancel(self, run_id: str, reason: str = "cancelled by request") -> bool:
         """Cancel a run with everything it does, and wait until it is quiet; False if it was done before."""
@@ -323,6 +336,7 @@ class Running(Mailing, Working):
         client_tools: Sequence[ClientTool],
         state: Mapping[AnyKey, Any] | None,
         request_id: str | None,
+        message_id: str | None = None,
     ) -> NewRun:
         agent_id = agent.id if isinstance(agent, Agent) else agent
         self._env.registry.resolve(agent_id)
@@ -344,7 +358,7 @@ class Running(Mailing, Working):
             run_id=run_id,
             thread_id=run_id if thread is None else thread_of(thread),
             agent_id=agent_id,
-            message=message_of(input, principal),
+            message=message_of(input, principal, message_id),
             principal=principal,
             options=options,
             seed=self._seed(state) if state else {},

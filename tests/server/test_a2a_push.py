@@ -110,6 +110,52 @@ async def test_a_task_tells_where_its_message_said(binding: str, caplog: pytest.
     assert "who-i-am" not in caplog.text
 
 
+async def test_a_message_that_is_sent_again_tells_nobody_twice() -> None:
+    @tool(approval=True)
+    def refund() -> str:
+        return "done"
+
+    async with (
+        receiving() as receiver,
+        serve(assistant(call("refund"), "Done.", tools=[refund]), webhooks=OPEN) as url,
+        connect(url, streaming=False) as client,
+    ):
+        message, target = said("Refund"), config(receiver.url)
+        for _ in range(3):
+            task = await send(client, message, task_push_notification_config=target)
+        request = pb.ListTaskPushNotificationConfigsRequest(task_id=task.id)
+        (listed,) = (await client.list_task_push_notification_configs(request)).configs
+        await until(lambda: receiver.states[-1:] == ["input_required"])
+        await client.delete_task_push_notification_config(
+            pb.DeleteTaskPushNotificationConfigRequest(task_id=task.id, id=listed.id)
+        )
+        # It isn't wanted any more, and a message that was late on its way doesn't change that.
+        await send(client, message, task_push_notification_config=target)
+        assert not (await client.list_task_push_notification_configs(request)).configs
+        assert state(await send(client, said("approve", task_id=task.id))) == "completed"
+        assert receiver.states == ["working", "input_required"]
+
+
+async def test_an_answer_with_one_configuration_too_many_is_not_taken() -> None:
+    @tool(approval=True)
+    def refund() -> str:
+        return "done"
+
+    async with (
+        receiving() as receiver,
+        serve(
+            assistant(call("refund"), "Done.", tools=[refund]), webhooks=OPEN, limits=ServerLimits(push_configs=1)
+        ) as url,
+        connect(url, streaming=False) as client,
+    ):
+        task = await send(client, "Refund", task_push_notification_config=config(receiver.url))
+        answer = said("approve", task_id=task.id)
+        with pytest.raises(InvalidParamsError, match="at most 1 push configurations"):
+            await send(client, answer, task_push_notification_config=config(receiver.url))
+        assert state(await client.get_task(pb.GetTaskRequest(id=task.id))) == "input_required"
+        assert state(await send(client, answer)) == "completed"
+
+
 async def test_a_waiting_task_tells_what_it_waits_for_and_how_it_went_on() -> None:
     @tool(approval=True)
     def refund() -> str:

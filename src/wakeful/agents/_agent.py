@@ -105,6 +105,7 @@ class Agent(Struct, metaclass=Checked, frozen=True, repr_omit_defaults=True):
         effect: Literal["pure", "idempotent", "once"] = "once",
         description: str = "",
         timeout: float | None = None,
+        patience: float | None = None,
         allow_private: bool = False,
         output: Any = None,
         plugins: Sequence[Plugin] = (),
@@ -115,9 +116,10 @@ class Agent(Struct, metaclass=Checked, frozen=True, repr_omit_defaults=True):
 
         `auth` is a `Bearer`, an `ApiKey` or an `OAuth2` of `wakeful.backends.a2a`. `effect` says what becomes of a
         message whose fate nobody knows, as a tool's does: by default it is never sent again. `timeout` are the
-        seconds for an exchange, 300 by default. `allow_private` lets it be on this host or network.
+        seconds for an exchange, 300 by default, `patience` those for which a remote that was given nothing to do
+        yet and can't be reached is tried again, 5 by default. `allow_private` lets it be on this host or network.
         """
-        given = {"auth": auth, "timeout": timeout, "allow_private": allow_private}
+        given = {"auth": auth, "timeout": timeout, "patience": patience, "allow_private": allow_private}
         kept = {name: value for name, value in given.items() if value is not None and value is not False}
         config = BackendConfig("a2a", {"url": a2a, "effect": effect, **kept})
         return cls(id, description=description, output=output, plugins=plugins, stop=stop, backend=config)

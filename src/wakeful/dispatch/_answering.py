@@ -22,7 +22,7 @@ from ..errors import (
 )
 from ..loop import Activation, agent_of, check_value, match_decision, unknown_ticket
 from ..messaging import retract
-from ..stores import Commit, InboxItem, InputPolicy, Store, ThreadView
+from ..stores import Beside, Commit, InboxItem, InputPolicy, Store, ThreadView
 from ..types.ids import new_id
 from ..types.mail import Receipt
 from ..types.runs import Failed, RunRecord, Stopped
@@ -115,17 +115,24 @@ async def _root_of(dispatch: Dispatcher, run_id: str) -> str:
     return run_id
 
 
-async def resume(dispatch: Dispatcher, run_id: str, decisions: Sequence[Decision]) -> RunResult:
+async def resume(
+    dispatch: Dispatcher, run_id: str, decisions: Sequence[Decision], said: Beside | None = None
+) -> RunResult:
     """Answer tickets of a run and of those below it, and go on with them; nothing is changed if one doesn't fit. A
-    decision that was taken in before does nothing."""
+    decision that was taken in before does nothing. What is `said` beside them is for the run itself."""
     dispatch.check_open()
     found = await _find(dispatch, run_id)
     groups = await _by_run(dispatch, *found, decisions)
+    beside = None if said is None else replace(said, thread_id=found[0].thread_id, agent_id=found[0].agent_id)
     if not any(one != run_id for one in groups):
-        return await dispatch.whole(await _resume(dispatch, run_id, decisions, found))
+        return await dispatch.whole(await _resume(dispatch, run_id, decisions, beside, found))
     for one, given in groups.items():
         await _match(dispatch, *await _find(dispatch, one), given)
-    await asyncio.gather(*[_resume(dispatch, one, given) for one, given in groups.items()])
+    # It goes along with one of them: with which makes no difference, for all of them fit.
+    first = next(iter(groups))
+    await asyncio.gather(
+        *[_resume(dispatch, one, given, beside if one == first else None) for one, given in groups.items()]
+    )
     return await settle(dispatch, run_id)
 
 
@@ -152,9 +159,11 @@ async def _resume(
     dispatch: Dispatcher,
     run_id: str,
     decisions: Sequence[Decision],
+    beside: Beside | None,
     found: tuple[RunRecord, ThreadView] | None = None,
 ) -> RunResult:
-    """Answer tickets of one run, which may have been found before, and go on with it."""
+    """Answer tickets of one run, which may have been found before, and go on with it. What is said beside them
+    goes along with the first."""
     while True:
         run, stored = found or await _find(dispatch, run_id)
         found = None
@@ -174,6 +183,7 @@ async def _resume(
         if not new:
             return await dispatch.wait(run_id)
         items = [item_for(run.thread_id, decision) for decision in new]
+        items[0] = replace(items[0], beside=beside)
         act = dispatch.active.get(run.thread_id)
         if act is not None or stored.thread.claimed or not dispatch.runs(run.agent_id):
             for item in items:

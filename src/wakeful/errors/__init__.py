@@ -51,6 +51,7 @@
     ├── BackendError              a backend could not carry out what it was asked
     │   ├── AgentNotFound         it knows no such agent
     │   ├── ExecutionFailed       it could not, or can't do what was asked for
+    │   ├── NoCredentials         the function that its secret comes from failed
     │   └── RemoteError           what it talks to failed
     ├── StoreError                the store refused or failed
     │   ├── StaleFence            the writer no longer owns the thread
@@ -92,6 +93,7 @@ from ._execution import (
     BackendError,
     ExecutionFailed,
     InvalidArguments,
+    NoCredentials,
     RemoteError,
     ToolCancelled,
     ToolDenied,
@@ -187,6 +189,7 @@ __all__ = [
     "ModelOverloaded",
     "ModelTimeout",
     "ModelUnavailable",
+    "NoCredentials",
     "NoModelLeft",
     "Overloaded",
     "RateLimited",

@@ -9,6 +9,7 @@ __all__ = [
     "BackendError",
     "ExecutionFailed",
     "InvalidArguments",
+    "NoCredentials",
     "RemoteError",
     "ToolCancelled",
     "ToolDenied",
@@ -38,6 +39,12 @@ class ExecutionFailed(BackendError):
     """The backend could not carry it out, or can't do what was asked for."""
 
     kind = "execution failed"
+
+
+class NoCredentials(BackendError):
+    """The function that a backend's secret comes from failed. What it raised isn't shown: it may quote that."""
+
+    kind = "no credentials"
 
 
 class RemoteError(BackendError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from ..agents import ResolvedAgent
 from ..errors import explain
@@ -151,8 +151,13 @@ class Writer:
         fault = None if ticket is None else edit_fault(self.agent.tools.get(ticket.tool), ticket, decision)
         if ticket is not None and fault is not None:
             self.change(asked_again(self.view.calls[ticket.call_id], ticket, fault, self.identity, self.now))
-        else:
-            self.decide(decision)
+            return
+        self.decide(decision)
+        if ticket is not None and item.beside is not None:
+            said = InboxItem(kind="input", policy="steer", **asdict(item.beside))
+            self.draft.put_item(said)
+            if said.thread_id == self.identity.thread_id:
+                self.view.inbox[said.id] = said  # Before the next step, which may come before the next commit.
 
     def decide(self, decision: Decision) -> None:
         """Apply a decision to its call; one whose ticket is closed by now changes nothing."""

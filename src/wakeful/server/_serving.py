@@ -7,7 +7,6 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
-from weakref import WeakValueDictionary
 
 from ..agents import Agent
 from ..errors import RuntimeClosed, UsageError, report
@@ -47,13 +46,7 @@ class Serving:
         self.webhooks = webhooks
         self.services: list[Callable[[], Coroutine[Any, Any, None]]] = []
         self._work: set[asyncio.Task[Any]] = set()
-        self._entries: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._streams = 0
-
-    def entry(self, thread_id: str) -> asyncio.Lock:
-        """Held while it is looked whose a thread is and something is put into it: of two who come at once to a new
-        one, the second finds it the first's."""
-        return self._entries.setdefault(thread_id, asyncio.Lock())
 
     def detach(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Begin work that goes on when the request that wanted it is gone."""

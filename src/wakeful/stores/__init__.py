@@ -15,6 +15,7 @@ from ._overview import WorkerSeen as WorkerSeen
 from ._protocol import LEASE_MS as LEASE_MS
 from ._protocol import MAX_ATTEMPTS as MAX_ATTEMPTS
 from ._protocol import About as About
+from ._protocol import Beside as Beside
 from ._protocol import ChildPolicy as ChildPolicy
 from ._protocol import Chunk as Chunk
 from ._protocol import Claimed as Claimed

@@ -32,6 +32,7 @@ __all__ = [
     "LEASE_MS",
     "MAX_ATTEMPTS",
     "About",
+    "Beside",
     "ChildPolicy",
     "Chunk",
     "Claimed",
@@ -71,6 +72,17 @@ class Fence(Struct, frozen=True, gc=False):
     token: str
 
 
+class Beside(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
+    """Input that goes along with a decision: its item's id, the thread that it is for, and what makes it input."""
+
+    id: str
+    thread_id: str
+    message: Message
+    agent_id: str | None = None
+    principal: Principal | None = None
+    run_id: str | None = None
+
+
 class InboxItem(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """Something the outside tells a thread: input, a decision, what a task says, to cancel or pause its run, or to
     tell of its end. A request is what remains of input that a run took in at once. Input for a child has the
@@ -79,7 +91,8 @@ class InboxItem(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True)
     thread; nothing waits for the end of one in the `background`. While input is pending it can be changed: each
     change has the next `revision`. A cancellation with the policy `interrupt` leaves the run's tasks
     in the background to the next run. One with a time `at` wakes nobody before it; the lower its `priority`, the
-    sooner its run is claimed."""
+    sooner its run is claimed. What somebody says `beside` a decision is put where it belongs once that counts, and
+    nowhere if it doesn't."""
 
     id: str
     thread_id: str
@@ -107,6 +120,7 @@ class InboxItem(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True)
     background: bool = False
     event: TaskEvent | None = None
     adopted: TaskRecord | None = None
+    beside: Beside | None = None
 
     @property
     def wake(self) -> str:

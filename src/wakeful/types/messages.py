@@ -20,7 +20,7 @@ Visibility = Literal["all", "internal"]
 
 class Producer(Struct, frozen=True, gc=False, omit_defaults=True):
     """Who wrote a message: the run and step, the agent, and for mail the thread it came from, the root of the
-    sender's tree, and over how many messages it came."""
+    sender's tree, and over how many messages it came. `message_id` is what the sender knows it by, outside."""
 
     run_id: str | None = None
     step: int | None = None
@@ -29,6 +29,7 @@ class Producer(Struct, frozen=True, gc=False, omit_defaults=True):
     principal_id: str | None = None
     root_run_id: str | None = None
     hops: int = 0
+    message_id: str | None = None
 
 
 class Message(Struct, frozen=True, gc=False, omit_defaults=True):

@@ -57,6 +57,6 @@ def identity(run: str) -> Identity:
 
 
 def thread(url: str, **settings: Any) -> Thread:
-    """A thread with the agent at a URL, which may be private and has ten seconds."""
-    endpoint = {"url": url, "allow_private": True, "timeout": 10.0, **settings}
+    """A thread with the agent at a URL, which may be private and has ten seconds, if it is there."""
+    endpoint = {"url": url, "allow_private": True, "timeout": 10.0, "patience": 0, **settings}
     return Thread(A2AFactory().build(endpoint))

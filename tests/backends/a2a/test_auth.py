@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from wakeful import Agent, Runtime
 from wakeful.backends import FailedStatus
 from wakeful.backends.a2a import ApiKey, Bearer, Env, OAuth2
-from wakeful.errors import BackendError, ConfigurationError
+from wakeful.errors import BackendError, ConfigurationError, NoCredentials
+from wakeful.types.runs import Failed
 
 from .requests import thread
 from .servers import App, Receive, Scope, Send, Turn, Wrap, serving, tokens
@@ -66,10 +69,66 @@ async def test_a_missing_secret_is_a_clear_error(monkeypatch: pytest.MonkeyPatch
     with serving(answers) as remote:
         with pytest.raises(ConfigurationError, match="'ANALYST_TOKEN' holds no secret: set it"):
             await thread(remote.url, auth=Bearer(Env("ANALYST_TOKEN"))).ask("hi")
-        with pytest.raises(ConfigurationError, match="secret is empty"):
+        with pytest.raises(ConfigurationError, match="agent 'analyst': Bearer's token is empty"):
             await thread(remote.url, auth=Bearer(lambda: "a\r\nb")).ask("hi")
         with pytest.raises(ConfigurationError, match="gave a NoneType, not a text"):
             await thread(remote.url, auth=Bearer(lambda: None)).ask("hi")  # type: ignore[arg-type, return-value]
+
+
+def vault() -> str:
+    raise TimeoutError(f"no lease for {SECRET}")
+
+
+async def slow_vault() -> str:
+    raise ValueError(f"{SECRET} is sealed")
+
+
+def contents(folder: Path) -> bytes:
+    return b"".join([file.read_bytes() for file in folder.iterdir()])
+
+
+@pytest.mark.parametrize(
+    ("auth", "named"),
+    [
+        (Bearer(vault), "backends.a2a.test_auth.vault (test_auth.py:"),
+        (ApiKey("X-API-Key", slow_vault), "backends.a2a.test_auth.slow_vault (test_auth.py:"),
+        (OAuth2("https://127.0.0.1:9/token", "me", lambda: [SECRET][1]), "backends.a2a.test_auth.<lambda>"),
+    ],
+)
+async def test_a_secrets_function_that_fails_is_named_and_says_nothing_of_the_secret(
+    auth: Any, named: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    with serving(answers) as remote:
+        analyst = Agent.remote("analyst", a2a=remote.url, allow_private=True, auth=auth)
+        async with Runtime([analyst], store=tmp_path / "app.db") as runtime:
+            result = await runtime.run("analyst", "hi", thread="t")
+            events = [event async for event in runtime.events("t", follow=False)]
+    assert isinstance(result.termination, Failed)
+    assert result.termination.error == "NoCredentials"
+    assert result.error is not None
+    assert result.error.startswith(f"NoCredentials: agent 'analyst': the function {named}")
+    assert "call it by itself to see why, and retry the run" in result.error
+    assert SECRET.encode() not in contents(tmp_path)
+    for text in (repr(result), repr(events), caplog.text):
+        assert SECRET not in text
+
+
+async def test_a_message_that_was_never_sent_for_want_of_a_secret_is_sent_when_there_is_one() -> None:
+    given = [SECRET, None, SECRET, SECRET, SECRET]  # For the card, and not for the message.
+
+    def token() -> str:
+        found = given.pop(0) if len(given) > 1 else SECRET
+        if found is None:
+            raise OSError("sealed")
+        return found
+
+    with serving(answers) as remote:
+        talk = thread(remote.url, auth=Bearer(token))
+        with pytest.raises(NoCredentials):
+            await talk.ask("hi")
+        assert (await talk.ask("hi")).text == "Hello."
+    assert len(remote.messages) == 1
 
 
 async def test_oauth2_tokens_are_fetched_once_and_shared() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response, Stream
 from starlette.routing import Route
 
 from wakeful.agents import Agent
+from wakeful.backends import FailedStatus
 from wakeful.backends.a2a import A2AFactory
 from wakeful.backends.a2a._state import RemoteState
 from wakeful.errors import BackendError, ConfigurationError, InvalidConfig, RemoteError
@@ -338,3 +339,20 @@ async def test_a_card_as_0_3_wrote_them_leads_to_the_agent(transport: str) -> No
         }
         with card_at(lambda _: JSONResponse(card)) as url:
             assert (await thread(url).ask("hi")).text == "Hello."
+
+
+@pytest.mark.parametrize("status", [404, 503])
+async def test_an_interface_that_moved_is_found_by_the_next_run(status: int) -> None:
+    async def gone(app: App, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] != "/rpc":
+            return await app(scope, receive, send)
+        await send({"type": "http.response.start", "status": status, "headers": [(b"retry-after", b"0")]})
+        return await send({"type": "http.response.body", "body": b""})
+
+    with serving(answers, wrap=gone) as old, serving(answers) as new:
+        talk = thread(old.url)
+        with suppress(RemoteError):
+            assert isinstance((await talk.ask("hi")).status, FailedStatus)
+        old.card.supported_interfaces[0].url = f"{new.url}/rpc"
+        assert (await talk.ask("hi", run="run-2")).text == "Hello."
+    assert len(new.messages) == 1

@@ -73,16 +73,17 @@ async def test_with_a_handle_the_task_is_followed_and_nothing_sent() -> None:
 
 
 class Down:
-    """A server that is down for so many requests to each path."""
+    """A server that is down for so many requests to each path; it says when to come back, or nothing."""
 
-    def __init__(self) -> None:
-        self.left: dict[str, int] = {}
+    def __init__(self, *, wish: str | None = "0", **left: int) -> None:
+        self.left: dict[str, int] = left
+        self._headers = [] if wish is None else [(b"retry-after", wish.encode())]
 
     async def __call__(self, app: App, scope: Scope, receive: Receive, send: Send) -> None:
         if self.left.get(scope["path"], 0) == 0:
             return await app(scope, receive, send)
         self.left[scope["path"]] -= 1
-        await send({"type": "http.response.start", "status": 503, "headers": [(b"retry-after", b"0")]})
+        await send({"type": "http.response.start", "status": 503, "headers": self._headers})
         return await send({"type": "http.response.body", "body": b""})
 
 
@@ -149,6 +150,33 @@ async def test_a_remote_that_is_down_when_its_question_is_answered_is_waited_for
         again.state, down.left = talk.state, {CARD: 10, "/rpc": 10}
         assert (await again.ask("Rome", is_answer=True)).text == "Sunny in Rome."
     assert len(remote.messages) == 2
+
+
+@pytest.mark.parametrize("path", [CARD, "/rpc"])
+async def test_a_remote_that_is_not_there_yet_is_tried_for_as_long_as_there_is_patience(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wakeful.backends.a2a._session.FIRST_PAUSE", 0.001)
+    with serving(answers, wrap=Down(wish=None, **{path: 12})) as remote:
+        assert (await thread(remote.url, patience=10).ask("Paris")).text == "Sunny in Paris."
+    assert len(remote.messages) == 1
+
+
+@pytest.mark.parametrize(("path", "tries"), [(CARD, 3), ("/rpc", 6)])
+async def test_a_remote_that_stays_away_is_told_and_what_was_never_sent_is_sent_by_a_retry(
+    path: str, tries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wakeful.backends.a2a._session.FIRST_PAUSE", 0.001)
+    down = Down(wish=None, **{path: 1_000_000})
+    with serving(answers, wrap=down, bindings=[("JSONRPC", "0.3")]) as remote:
+        talk = thread(remote.url, patience=0.05)
+        with pytest.raises(RemoteError, match="Nothing was begun there: see that it runs") as failure:
+            await talk.ask("Paris")
+        assert "the agent's `patience`, 0.05 s, is how long it is tried" in failure.value.detail
+        assert 1_000_000 - down.left.pop(path) >= tries
+        # The remote lists no tasks, and couldn't tell.
+        assert (await talk.ask("Paris")).text == "Sunny in Paris."
+    assert len(remote.messages) == 1
 
 
 async def test_a_message_that_arrived_is_found_by_its_context() -> None:

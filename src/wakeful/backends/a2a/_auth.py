@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from ...errors import ConfigurationError
+from ...errors import ConfigurationError, NoCredentials
 from ...errors._arguments import Checked
 
 __all__ = ["ApiKey", "Auth", "Bearer", "Env", "OAuth2", "Secret", "reveal"]
@@ -64,8 +64,8 @@ class OAuth2(Struct, metaclass=Checked, frozen=True):
 Auth = Bearer | ApiKey | OAuth2
 
 
-async def reveal(secret: Secret) -> str:
-    """The secret itself."""
+async def reveal(secret: Secret, what: str) -> str:
+    """The secret itself; `what` it is, such as Bearer's token, names it in errors."""
     if isinstance(secret, str):
         value = secret
     elif isinstance(secret, Env):
@@ -73,15 +73,32 @@ async def reveal(secret: Secret) -> str:
         if not value:
             raise ConfigurationError(f"the environment variable {secret.name!r} holds no secret: set it")
     else:
-        found: Any = secret()
-        value = await found if inspect.isawaitable(found) else found
+        value = await _asked(secret, what)
         if not isinstance(value, str):
             given = type(value).__name__
-            raise ConfigurationError(
-                f"the function that a remote agent's secret comes from gave a {given}, not a text"
-            )
+            raise ConfigurationError(f"{_function(secret)}, which {what} comes from, gave a {given}, not a text")
     # What a file or a shell adds at the end is no part of a secret, and no header can carry it.
     value = value.strip()
     if not value or not value.isascii() or not value.isprintable():
-        raise ConfigurationError("a remote agent's secret is empty, or no header can carry it: check its source")
+        raise ConfigurationError(f"{what} is empty, or no header can carry it: check where it comes from")
     return value
+
+
+async def _asked(secret: Callable[[], str | Awaitable[str]], what: str) -> Any:
+    try:
+        found: Any = secret()
+        return await found if inspect.isawaitable(found) else found
+    except Exception as error:
+        # Neither its words nor its cause: they may quote the secret, and this is written down.
+        raise NoCredentials(
+            f"{_function(secret)}, which {what} comes from, raised {type(error).__name__}; what it said isn't "
+            "shown, for it may hold the secret: call it by itself to see why, and retry the run once it gives one"
+        ) from None
+
+
+def _function(function: Any) -> str:
+    """A function by its name, and by its place, for many are lambdas."""
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    code = getattr(function, "__code__", None)
+    place = "" if code is None else f" ({os.path.basename(code.co_filename)}:{code.co_firstlineno})"
+    return f"the function {getattr(function, '__module__', '')}.{name}{place}"

@@ -75,7 +75,7 @@ class A2ABackend(ExecutionBackend):
 
 
 class A2AFactory(BackendFactory):
-    """Builds it from data: `url`, and `auth`, `effect`, `timeout`, `allow_private` as `Agent.remote` has them."""
+    """Builds it from data: `url`, and `auth`, `effect`, `timeout`, `patience`, `allow_private`, as of an agent."""
 
     name: ClassVar[str] = "a2a"
 

@@ -13,7 +13,7 @@ import httpx
 from msgspec import structs
 
 from ..._outside import open_http
-from ...errors import BackendError, ExecutionFailed, RemoteError
+from ...errors import BackendError, ConfigurationError, ExecutionFailed, NoCredentials, RemoteError, WakefulError
 from ...types.ids import new_id
 from ...types.runs import Failed
 from .._contract import BackendOutput, BackendResult, DelegateRequest, RootRequest
@@ -54,7 +54,7 @@ class A2AClient:
 
     async def execute(self, request: RootRequest | DelegateRequest) -> BackendResult:
         """Say what is new to the remote and follow it, or take up what another activation left."""
-        async with self._faults_told():
+        async with self._faults_told(request.agent_id):
             return await self._execute(request)
 
     async def _execute(self, request: RootRequest | DelegateRequest) -> BackendResult:
@@ -69,7 +69,7 @@ class A2AClient:
                 f"{self._settings.url}"
             )
         begun = again or (state is not None and state.stage == "waiting")
-        async with self._speak(begun=begun) as (wire, endpoint):
+        async with self._speak(begun=begun, patience=self._settings.patience) as (wire, endpoint):
             if state is None or not again:
                 state = await self._intend(wire, state, request.identity.run_id)
             session = Session(
@@ -79,6 +79,7 @@ class A2AClient:
                 emit=request.emit,
                 streams=endpoint.streams,
                 exact=endpoint.dedupes or self._settings.effect != "once",
+                patience=self._settings.patience,
             )
             limit = asyncio.timeout(self._settings.timeout)
             refused = ""
@@ -95,7 +96,12 @@ class A2AClient:
                     raise
                 return await self._give_up(wire, session, request.agent_id)
             except Refused as fault:
+                self._endpoint = None  # It may have moved.
                 return self._failed(request.agent_id, str(fault), _refused(session.state))
+            except WakefulError:
+                if session.unsent:
+                    await request.save(_refused(session.state).dump())
+                raise
         return self._result(request.agent_id, session.progress, session.state, refused, answered_in(parts))
 
     async def _intend(self, wire: Wire, state: RemoteState | None, run_id: str) -> RemoteState:
@@ -142,18 +148,18 @@ class A2AClient:
             return
         if state is None or state.run_id != run_id or state.stage == "done" or state.url != self._settings.url:
             return
-        async with self._faults_told(), self._speak() as (wire, _):
+        async with self._faults_told(agent_id), self._speak() as (wire, _):
             await self._cancel(wire, state)
 
     async def refresh(self, agent_id: str, stored: dict[str, Any]) -> BackendResult | None:
         """What a stored handle's task has come to, without waiting for it; None while the remote is at work."""
-        async with self._faults_told(), self._speak() as (wire, _):
+        async with self._faults_told(agent_id), self._speak() as (wire, _):
             return await self._fetch(wire, agent_id, load_state(stored, agent_id))
 
     async def stop(self, agent_id: str, stored: dict[str, Any]) -> BackendResult | None:
         """Cancel a stored handle's task, and say what it has come to; None if the remote is still at work."""
         state = load_state(stored, agent_id)
-        async with self._faults_told(), self._speak() as (wire, _):
+        async with self._faults_told(agent_id), self._speak() as (wire, _):
             if state is not None:
                 await self._cancel(wire, state)
             return await self._fetch(wire, agent_id, state)
@@ -198,7 +204,7 @@ class A2AClient:
         try:
             async with asyncio.timeout(_GRACE):
                 await self._cancel(wire, session.state)
-        except (Fault, BackendError, TimeoutError) as error:
+        except (Fault, WakefulError, TimeoutError) as error:
             _log.warning(
                 "agent %r: its task could not be cancelled: %s", agent_id, self._credentials.redact(str(error))
             )
@@ -243,15 +249,17 @@ class A2AClient:
     # The connection.
 
     @asynccontextmanager
-    async def _speak(self, *, begun: bool = False) -> AsyncGenerator[tuple[Wire, Endpoint], None]:
-        endpoint = await self._found(begun=begun)
+    async def _speak(
+        self, *, begun: bool = False, patience: float = 0
+    ) -> AsyncGenerator[tuple[Wire, Endpoint], None]:
+        endpoint = await self._found(begun=begun, patience=patience)
         settings = self._settings
         async with connect(
             endpoint, self._credentials, allow_private=settings.allow_private, timeout=settings.timeout
         ) as wire:
             yield wire, endpoint
 
-    async def _found(self, *, begun: bool) -> Endpoint:
+    async def _found(self, *, begun: bool, patience: float) -> Endpoint:
         """How the remote is spoken to. One that began something and can't be reached is waited for."""
         now = time.monotonic()
         if self._endpoint is None or now - self._endpoint[0] > _CARD_LIFE:
@@ -259,7 +267,8 @@ class A2AClient:
             limit = asyncio.timeout(seconds)
             try:
                 async with limit:
-                    self._endpoint = (now, await patiently(self._discover, patience=3, begun=begun))
+                    found = await patiently(self._discover, tries=3, begun=begun, seconds=patience)
+                    self._endpoint = (now, found)
             except TimeoutError:
                 if not limit.expired():
                     raise
@@ -282,14 +291,20 @@ class A2AClient:
         return open_http(allow_private=self._settings.allow_private, timeout=CALL_TIMEOUT)
 
     @asynccontextmanager
-    async def _faults_told(self) -> AsyncGenerator[None, None]:
-        """Faults become errors of ours, without any secret; the card is looked at anew after one."""
+    async def _faults_told(self, agent_id: str) -> AsyncGenerator[None, None]:
+        """Faults become errors of ours, without any secret; the card is looked at anew after one. What is wrong
+        with our own secret says whose it is."""
         try:
             yield
+        except ConfigurationError as error:
+            raise ConfigurationError(f"agent '{agent_id}': {error}") from None
+        except NoCredentials as error:
+            raise NoCredentials(f"agent '{agent_id}': {error.detail}") from None
         except Fault as fault:
             self._endpoint = None
             raise RemoteError(self._credentials.redact(str(fault))) from None
         except BackendError as error:
+            self._endpoint = None
             raise type(error)(self._credentials.redact(error.detail)) from None
 
 

@@ -53,9 +53,10 @@ class Credentials:
             case None:
                 return {}
             case Bearer(token):
-                return {"Authorization": f"Bearer {self._remember(await reveal(token))}"}
+                found = self._remember(await reveal(token, "Bearer's token"))
+                return {"Authorization": f"Bearer {found}"}
             case ApiKey(header, key):
-                return {header: self._remember(await reveal(key))}
+                return {header: self._remember(await reveal(key, "ApiKey's key"))}
             case OAuth2():
                 return {"Authorization": await self._bearer(self._auth, refused)}
 
@@ -90,7 +91,7 @@ class Credentials:
         form = {"grant_type": "client_credentials"}
         if auth.scopes:
             form["scope"] = " ".join(auth.scopes)
-        secret = self._remember(await reveal(auth.client_secret))
+        secret = self._remember(await reveal(auth.client_secret, "OAuth2's client_secret"))
         try:
             async with self._open_http() as http:
                 response = await http.post(auth.token_url, data=form, auth=(auth.client_id, secret))

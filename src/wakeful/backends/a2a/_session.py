@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from msgspec import structs
 
-from ...errors import ExecutionFailed, RemoteError
+from ...errors import ConfigurationError, ExecutionFailed, NoCredentials, RemoteError
 from ._faults import Errored, Fault, NoSuchTask, NotOffered, Refused, Unreachable
 from ._objects import (
     INTERRUPTED,
@@ -29,7 +29,8 @@ __all__ = ["Session", "find_task", "patiently"]
 
 T = TypeVar("T")
 
-# The first pause and the longest, in seconds, and how many failures in a row are too many.
+# The first pause and the longest, in seconds, and how many failures in a row are too many; where nothing is begun
+# yet and nobody answers, only if they also took as long as the agent's `patience`.
 FIRST_PAUSE = 0.25
 LONGEST_PAUSE = 10.0
 PATIENCE = 6
@@ -51,18 +52,47 @@ def pause_after(failures: int, fault: Fault | None = None) -> float:
     return min(FIRST_PAUSE * 1.6 ** min(failures, 32), LONGEST_PAUSE) * random.uniform(0.5, 1.0)
 
 
-async def patiently(call: Callable[[], Awaitable[T]], patience: int = PATIENCE, *, begun: bool = False) -> T:
+class Patience:
+    """How long a remote is tried that was given nothing to do yet: so many times, and for so many seconds if it
+    doesn't even answer. One that says when to come back is taken at its word."""
+
+    def __init__(self, tries: int, seconds: float) -> None:
+        self._tries = tries
+        self._seconds = seconds
+        self._since = asyncio.get_running_loop().time()
+        self.failures = 0
+
+    def ends_with(self, fault: Fault) -> bool:
+        """Count a failure; whether it is one too many."""
+        self.failures += 1
+        silent = isinstance(fault, Unreachable) and fault.retry_after is None
+        waited = asyncio.get_running_loop().time() - self._since
+        return self.failures >= self._tries and not (silent and waited < self._seconds)
+
+    def told(self, what: str, fault: Fault, *, doubted: bool = False) -> RemoteError:
+        """What is said when it is over."""
+        advice = ""
+        if isinstance(fault, Unreachable) and self._seconds and not (fault.begun or doubted):
+            advice = (
+                ". Nothing was begun there: see that it runs and can be reached from here, and retry the run; the "
+                f"agent's `patience`, {self._seconds:g} s, is how long it is tried"
+            )
+        return RemoteError(f"given up after {self.failures} {what}, the last: {fault}{advice}")
+
+
+async def patiently(
+    call: Callable[[], Awaitable[T]], tries: int = PATIENCE, *, begun: bool = False, seconds: float = 0
+) -> T:
     """Make a call that changes nothing; a few failures in a row don't end it. Where a task was `begun`, a remote
     that can't be reached is waited for until the run's own deadline: it may be starting again."""
-    failures = 0
+    patience = Patience(tries, seconds)
     while True:
         try:
             return await call()
         except (Unreachable, Errored) as fault:
-            failures += 1
-            if failures >= patience and not (begun and isinstance(fault, Unreachable)):
-                raise RemoteError(f"given up after {failures} failures in a row, the last: {fault}") from None
-            await asyncio.sleep(pause_after(failures - 1, fault))
+            if patience.ends_with(fault) and not (begun and isinstance(fault, Unreachable)):
+                raise patience.told("failures in a row", fault) from None
+            await asyncio.sleep(pause_after(patience.failures - 1, fault))
 
 
 async def find_task(wire: Wire, state: RemoteState) -> RemoteTask | None:
@@ -100,6 +130,7 @@ class Session:
         emit: Callable[[str], None],
         streams: bool,
         exact: bool,
+        patience: float,
     ) -> None:
         self.wire = wire
         self._save = save
@@ -107,8 +138,11 @@ class Session:
         self._streams = streams
         # Whether the same message may be sent again: the remote dedupes, or the work may be repeated.
         self._exact = exact
-        self._failures = 0
+        self._patience = Patience(PATIENCE, patience)
+        self._doubted = False
         self._look_at = 0.0
+        # Whether it is certain that the message never left.
+        self.unsent = False
         # What went wrong when the task was last asked for.
         self.fault: Fault | None = None
         self.state = state
@@ -147,6 +181,9 @@ class Session:
         while True:
             try:
                 await self._send(message)
+            except (NoCredentials, ConfigurationError):
+                self.unsent = self.state.stage == "intent" and not self._doubted
+                raise
             except Fault as fault:
                 # A task that is known tells how it stands. Without one, it matters what was begun.
                 if self.state.stage == "intent":
@@ -162,7 +199,11 @@ class Session:
     async def _may_send_again(self, fault: Fault) -> bool:
         """Whether nothing was begun, and another attempt may go better."""
         if isinstance(fault, Unreachable):
-            await self._pause(fault)
+            try:
+                await self._pause(fault)
+            except RemoteError:
+                self.unsent = not self._doubted
+                raise
             return True
         if isinstance(fault, NotOffered) and self._streams:
             self._streams = False  # The card promises streams, and the server has none.
@@ -179,6 +220,7 @@ class Session:
 
     async def _find_out(self, parts: tuple[RemotePart, ...], doubt: str) -> None:
         """Adopt what the remote made of a message that may have reached it; else the effect decides."""
+        self._doubted = True
         if await self._adopt():
             return await self._follow()
         if self._exact:
@@ -300,10 +342,9 @@ class Session:
         self.progress.take(event)
 
     async def _pause(self, fault: Unreachable) -> None:
-        self._failures += 1
-        if self._failures >= PATIENCE and self.state.task_id is None:  # One that began a task is waited for.
-            raise RemoteError(f"given up after {self._failures} attempts to send the message, the last: {fault}")
-        await asyncio.sleep(pause_after(self._failures - 1, fault))
+        if self._patience.ends_with(fault) and self.state.task_id is None:  # One that began a task is waited for.
+            raise self._patience.told("attempts to send the message", fault, doubted=self._doubted)
+        await asyncio.sleep(pause_after(self._patience.failures - 1, fault))
 
 
 def _ids(event: Event) -> tuple[str, str] | None:

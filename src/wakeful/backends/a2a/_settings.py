@@ -25,6 +25,7 @@ class Settings(Struct, frozen=True):
     auth: Auth | None = None
     effect: Effect = "once"
     timeout: float = 300.0
+    patience: float = 5.0
     allow_private: bool = False
 
 
@@ -49,6 +50,8 @@ def settings_of(endpoint: Mapping[str, Any]) -> Settings:
         )
     if type(settings.timeout) not in (int, float) or not settings.timeout > 0:
         raise InvalidConfig(f"timeout={settings.timeout!r:.80} is no time: give a positive number of seconds")
+    if type(settings.patience) not in (int, float) or not settings.patience >= 0:
+        raise InvalidConfig(f"patience={settings.patience!r:.80} is no time: give a number of seconds, or 0")
     if not isinstance(cast(Any, settings.allow_private), bool):
         raise InvalidConfig(f"allow_private is True or False, not {settings.allow_private!r:.80}")
     for package in ("a2a", "httpx"):

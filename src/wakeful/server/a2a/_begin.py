@@ -6,22 +6,28 @@ import asyncio
 from hashlib import sha256
 
 from a2a.types import a2a_pb2 as pb
-from a2a.utils.errors import InvalidParamsError, UnsupportedOperationError
+from a2a.utils.errors import InvalidParamsError, TaskNotFoundError, UnsupportedOperationError
 from msgspec import Struct
 
+from ..._checks import message_of, thread_of
 from ...dispatch import RunResult
 from ...types.ids import new_id
 from ...types.runs import Principal, RunRecord
 from .._serving import Serving
+from ._contexts import belongs, enter
 from ._errors import no_task
 from ._follow import Follower
 from ._tasks import TERMINAL, find, is_unbegun, state_of, unbegun
 from ._tickets import decisions_of
 from ._wire import content_of
 
-__all__ = ["Begun", "begin", "belongs"]
+__all__ = ["Begun", "begin"]
 
 POLL = 0.01
+LOOKS = 20
+
+# The ids that callers choose for their messages are kept with these.
+LONGEST_ID = 256
 
 
 class Begun(Struct, frozen=True, eq=False):
@@ -34,18 +40,14 @@ class Begun(Struct, frozen=True, eq=False):
     fresh: bool = False
 
 
-def belongs(run: RunRecord | None, agent_id: str, principal: Principal | None) -> bool:
-    """Whether a run is a task of this agent's that the caller may see: one that somebody asked for, not one that
-    an agent delegated; and where callers are known, their own."""
-    if run is None or run.identity.parent_run_id is not None or run.identity.agent_id != agent_id:
-        return False
-    return principal is None or (run.principal is not None and run.principal.id == principal.id)
-
-
 async def begin(serving: Serving, agent_id: str, message: pb.Message, principal: Principal | None) -> Begun:
     """Take a message in. It is in the store when this returns."""
     if not message.message_id:
         raise InvalidParamsError("the message has no messageId; choose one, and send it again when in doubt")
+    if len(message.message_id) > LONGEST_ID:
+        raise InvalidParamsError(
+            f"a messageId has at most {LONGEST_ID} characters, not {len(message.message_id):,}"
+        )
     if not 1 <= len(message.parts) <= serving.limits.parts:
         raise InvalidParamsError(f"a message has 1 to {serving.limits.parts} parts, not {len(message.parts)}")
     who = "" if principal is None else principal.id
@@ -62,22 +64,11 @@ async def begin(serving: Serving, agent_id: str, message: pb.Message, principal:
 async def _start(
     serving: Serving, agent_id: str, message: pb.Message, principal: Principal | None, request_id: str
 ) -> Begun:
-    thread_id = message.context_id or new_id()
-    async with serving.entry(thread_id):
-        if message.context_id:
-            await _check_context(serving, thread_id, principal)
-        return await _enter(serving, agent_id, message, principal, request_id, thread_id)
-
-
-async def _enter(
-    serving: Serving,
-    agent_id: str,
-    message: pb.Message,
-    principal: Principal | None,
-    request_id: str,
-    thread_id: str,
-) -> Begun:
-    runtime = serving.runtime
+    runtime, thread_id, content = serving.runtime, message.context_id or new_id(), content_of(message.parts)
+    sent_as = message.message_id
+    message_of(content, principal, sent_as)  # What can't be taken in makes no context anybody's.
+    if message.context_id:
+        await enter(runtime, thread_of(thread_id), principal)
     if await runtime.store.item(request_id) is not None:
         return await _joined(serving, await _taker(serving, request_id))
     head = await runtime.store.head(thread_id)
@@ -85,7 +76,12 @@ async def _enter(
     try:
         handle = await serving.finish(
             runtime.start(
-                agent_id, content_of(message.parts), thread=thread_id, principal=principal, request_id=request_id
+                agent_id,
+                content,
+                thread=thread_id,
+                principal=principal,
+                request_id=request_id,
+                message_id=sent_as,
             )
         )
         run = await runtime.store.run(handle.run_id) or await _taker(serving, request_id)
@@ -105,19 +101,10 @@ async def _joined(serving: Serving, run: RunRecord) -> Begun:
     return Begun(await store.run(run.id) or run, await follower.listen())
 
 
-async def _check_context(serving: Serving, thread_id: str, principal: Principal | None) -> None:
-    """A context is its maker's, as tasks are; other agents of the same server may be called in it."""
-    for run in await serving.runtime.list_runs(thread=thread_id, limit=1):
-        if not belongs(run, run.identity.agent_id, principal):
-            raise InvalidParamsError(
-                f"context {thread_id!r:.80} can't be used here; leave the context out to begin a new one"
-            )
-
-
 async def _taker(serving: Serving, request_id: str) -> RunRecord:
     """The run that took a message in, or will when it has its turn, behind another run of its context."""
     store = serving.runtime.store
-    while True:
+    for _ in range(LOOKS):
         item = await store.item(request_id)
         if item is not None and item.taken_by is None:
             return unbegun(item)
@@ -125,6 +112,9 @@ async def _taker(serving: Serving, request_id: str) -> RunRecord:
         if run is not None:
             return run
         await asyncio.sleep(POLL)  # It is being taken in at this very moment.
+    raise TaskNotFoundError(
+        "a message of that id was taken before, and its task is no longer kept; send the message with a new id"
+    )
 
 
 # -- answers -------------------------------------------------------------------------------------------------
@@ -151,15 +141,17 @@ async def _answer(
             result = await runtime.result(run.id)
             _check_waiting(result)
             decisions, besides = decisions_of(message, result.tickets)
-            if besides:
-                await runtime.send(
-                    run.thread_id,
-                    content_of(besides),
-                    policy="steer",
+            said = content_of(besides) or None
+            work = serving.detach(
+                runtime.resume(
+                    run.id,
+                    *decisions,
+                    said=said,
                     principal=principal,
-                    request_id=f"{request_id}:said",
+                    request_id=request_id,
+                    message_id=message.message_id,
                 )
-            work = serving.detach(runtime.resume(run.id, *decisions, principal=principal, request_id=request_id))
+            )
             try:
                 await _taken(serving, work, decision_id)
             finally:

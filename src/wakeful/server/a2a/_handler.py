@@ -19,12 +19,13 @@ from a2a.utils.errors import (
 from ...agents import Agent
 from ...types.runs import Principal, RunRecord
 from .._serving import Serving
-from ._begin import Begun, begin, belongs
+from ._begin import Begun, begin
 from ._card import card_of, output_modes
+from ._contexts import belongs
 from ._errors import no_task, told
 from ._follow import Follower, updates
 from ._listing import list_runs, size_of
-from ._push import Push
+from ._push import Push, named
 from ._tasks import INTERRUPTED, TERMINAL, find, fresh_task, task_of
 
 __all__ = ["Handler"]
@@ -64,7 +65,7 @@ class Handler(RequestHandler):
         with told(), self._serving.stream():
             history = self._history(params.configuration)
             begun = await self._begin(params, context)
-            first = fresh_task(begun.run, params.message) if begun.fresh else None
+            first = fresh_task(begun.run, params.message, history) if begun.fresh else None
             async for event in self._shown(begun, first or await task_of(self._runtime, begun.run, history)):
                 yield event
 
@@ -99,13 +100,16 @@ class Handler(RequestHandler):
         offered = {"text/*", "*/*", *output_modes(self._agent)}
         if modes and not offered.intersection(modes):
             raise ContentTypeNotSupportedError(f"{self._agent.id} answers with text/plain, not {', '.join(modes)}")
-        target = params.configuration.task_push_notification_config
+        message = params.message
+        target = named(params.configuration.task_push_notification_config, message.message_id)
         if target.url:
             await self._push.check(target)
-        begun = await begin(self._serving, self._agent.id, params.message, self._principal(context))
+            if message.task_id:
+                await self._push.check_room(await self._run(message.task_id, context), target.id)
+        begun = await begin(self._serving, self._agent.id, message, self._principal(context))
         if target.url:
             try:
-                await self._push.create(begun.run, target)
+                await self._push.attach(begun.run, target, fresh=begun.fresh)
             except BaseException:
                 await begun.follower.close()
                 raise

@@ -10,7 +10,7 @@ from a2a.utils.errors import InvalidParamsError
 
 from ...types.runs import Principal, RunRecord, RunStatus
 from .._serving import Serving
-from ._begin import belongs
+from ._contexts import belongs
 from ._tasks import INTERRUPTED, TERMINAL, state_of
 
 __all__ = ["list_runs", "size_of"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import sha256
 
 import msgspec
 from a2a.types import a2a_pb2 as pb
@@ -22,7 +23,7 @@ from .._webhooks import check_url, post
 from ._tasks import INTERRUPTED, TERMINAL, find, is_silent, is_unbegun, status_of, task_of
 from ._wire import timestamp_of
 
-__all__ = ["Push"]
+__all__ = ["Push", "named"]
 
 KIND = "a2a-push"
 
@@ -45,6 +46,11 @@ class _Target(Struct, frozen=True, omit_defaults=True):
 
     def __repr__(self) -> str:
         return f"_Target({self.id!r})"
+
+    def is_like(self, other: _Target) -> bool:
+        """Whether both lead to the same recipient, by the same secrets."""
+        own, theirs = [(t.id, t.url, t.token, t.scheme, t.credentials) for t in (self, other)]
+        return own == theirs
 
     def headers(self) -> dict[str, str]:
         found = {"A2A-Version": "1.0"}
@@ -81,20 +87,39 @@ class Push:
     async def create(self, run: RunRecord, config: pb.TaskPushNotificationConfig) -> pb.TaskPushNotificationConfig:
         """Have a run's updates sent to an address, from its beginning on; one of the same id is replaced."""
         await self.check(config)
-        config_id, auth = config.id or new_id(), config.authentication
-        target = _Target(config_id, config.url, config.token, auth.scheme, auth.credentials)
+        target = _target_of(config, config.id or new_id())
         while True:
-            known = await self._relays(run)
-            old = next((relay for relay in known if relay.id == _relay_id(run, config_id)), None)
-            live = [relay for relay in known if relay.payload]
-            if old is None and len(live) >= self._serving.limits.push_configs:
-                raise InvalidParamsError(f"a task has at most {len(live)} push configurations; delete one first")
+            await self.check_room(run, target.id)
+            try:
+                await self._put(run, target, await self._found(run, target.id))
+            except Conflict:
+                continue
+            self.deliverer.look()
+            return _config(run, target, secret=True)
+
+    async def check_room(self, run: RunRecord, config_id: str) -> None:
+        """Refuse a configuration that would be one too many for a run."""
+        live = [relay.id for relay in await self._relays(run) if relay.payload]
+        if _relay_id(run, config_id) not in live and len(live) >= self._serving.limits.push_configs:
+            raise InvalidParamsError(f"a task has at most {len(live)} push configurations; delete one first")
+
+    async def attach(self, run: RunRecord, config: pb.TaskPushNotificationConfig, *, fresh: bool) -> None:
+        """Have a run's updates sent to where a message said, which was checked before it was taken in. One that
+        was sent before changes nothing: its recipient was told some of it, or isn't wanted any more."""
+        target = _target_of(config, config.id)
+        while True:
+            old = await self._found(run, target.id)
+            if old is not None and (not fresh or (old.payload and _target(old).is_like(target))):
+                return
             try:
                 await self._put(run, target, old)
             except Conflict:
                 continue
             self.deliverer.look()
-            return _config(run, target, secret=True)
+            return
+
+    async def _found(self, run: RunRecord, config_id: str) -> Relay | None:
+        return await self._runtime.store.relay(_relay_id(run, config_id))
 
     async def _put(self, run: RunRecord, target: _Target, old: Relay | None) -> None:
         now = self._runtime.clock.now()
@@ -131,7 +156,7 @@ class Push:
             return
 
     async def _relay(self, run: RunRecord, config_id: str) -> Relay:
-        relay = await self._runtime.store.relay(_relay_id(run, config_id))
+        relay = await self._found(run, config_id)
         if relay is None or not relay.payload:
             raise InvalidParamsError(f"task {run.id} has no push configuration {config_id!r:.80}; list them")
         return relay
@@ -181,6 +206,19 @@ class Push:
 def _tells(relay: Relay, event: Event) -> bool:
     mine = event.run_id == relay.run_id and isinstance(event, RunStart | RunFinish)
     return mine and event.seq > _target(relay).told
+
+
+def named(config: pb.TaskPushNotificationConfig, message_id: str) -> pb.TaskPushNotificationConfig:
+    """A message's push configuration with an id of its own, or else the message's: sent again, it is the same."""
+    found = pb.TaskPushNotificationConfig()
+    found.CopyFrom(config)
+    found.id = config.id or sha256(message_id.encode()).hexdigest()[:32]
+    return found
+
+
+def _target_of(config: pb.TaskPushNotificationConfig, config_id: str) -> _Target:
+    auth = config.authentication
+    return _Target(config_id, config.url, config.token, auth.scheme, auth.credentials)
 
 
 def _relay_id(run: RunRecord, config_id: str) -> str:

@@ -111,9 +111,21 @@ def _ended(run: RunRecord | RunResult) -> pb.TaskState:
 
 async def status_of(runtime: Runtime, run: RunRecord) -> pb.TaskStatus:
     """A run's status, with what it waits for or why it failed."""
+    return (await _standing(runtime, run))[0]
+
+
+async def _standing(runtime: Runtime, run: RunRecord) -> tuple[pb.TaskStatus, RunRecord]:
+    """A run's status, and its record as of then: the one that is known may be from before the run went on."""
     if is_unbegun(run):
-        return pb.TaskStatus(state=state_of(run, ()), timestamp=timestamp_of(run.created_at))
-    result = await runtime.result(run.id)
+        return pb.TaskStatus(state=state_of(run, ()), timestamp=timestamp_of(run.created_at)), run
+    while True:
+        result = await runtime.result(run.id)
+        run = await runtime.store.run(run.id) or run
+        if run.status == result.status:
+            return _status(run, result), run
+
+
+def _status(run: RunRecord, result: RunResult) -> pb.TaskStatus:
     state = state_of(result, result.tickets)
     parts: list[pb.Part] = []
     if state in INTERRUPTED:
@@ -147,9 +159,12 @@ async def artifacts_of(runtime: Runtime, run: RunRecord) -> list[pb.Artifact]:
 
 async def task_of(runtime: Runtime, run: RunRecord, history: int, *, artifacts: bool = True) -> pb.Task:
     """A run as a task, with the last so many messages of its own conversation."""
-    status = await status_of(runtime, run)
+    status, run = await _standing(runtime, run)
     task = pb.Task(id=run.id, context_id=run.thread_id, status=status)
     if is_unbegun(run):
+        item = await runtime.store.item_of_run(run.id) if history else None
+        if item is not None and item.message is not None:
+            task.history.append(_told(run, item.message))
         return task
     if artifacts:
         task.artifacts.extend(await artifacts_of(runtime, run))
@@ -158,19 +173,21 @@ async def task_of(runtime: Runtime, run: RunRecord, history: int, *, artifacts: 
     return task
 
 
-def fresh_task(run: RunRecord, message: pb.Message) -> pb.Task:
+def fresh_task(run: RunRecord, message: pb.Message, history: int) -> pb.Task:
     """A task that a message just began, or went on with: what came of it is shown next."""
     state = pb.TASK_STATE_WORKING if message.task_id else pb.TASK_STATE_SUBMITTED
     status = pb.TaskStatus(state=state, timestamp=timestamp_of(run.created_at))
     sent = pb.Message()
     sent.CopyFrom(message)
     sent.task_id, sent.context_id = run.id, run.thread_id
-    return pb.Task(id=run.id, context_id=run.thread_id, status=status, history=[sent])
+    return pb.Task(id=run.id, context_id=run.thread_id, status=status, history=[sent] if history else [])
 
 
 def _told(run: RunRecord, message: Message) -> pb.Message:
+    """A message, by the id that its sender gave it."""
     role = pb.ROLE_USER if message.role == "user" else pb.ROLE_AGENT
-    return _message(message.id, run, role, parts_of(message.content))
+    sent_as = None if message.producer is None else message.producer.message_id
+    return _message(sent_as or message.id, run, role, parts_of(message.content))
 
 
 async def _messages(runtime: Runtime, run: RunRecord, newest: int) -> list[Message]:
