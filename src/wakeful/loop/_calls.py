@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from ..agents import HandoffTool
 from ..errors import ConfigurationError, HookFailed, InvalidArguments, ToolError, explain
 from ..plugins import AfterTool, BeforeTool, Block, GateAnswer, GateTool, Supply, Suspend
 from ..tools import (
@@ -24,11 +25,12 @@ from ..tools import (
 )
 from ..types.runs import Blocked, Call, CallOutcome, TaskOutcome, TaskRecord
 from ._executor import Arrival, Starting
-from ._ledger import Change, closed, finished, interrupted_reply, suspended
+from ._ledger import Change, closed, finished, interrupted_reply, not_handed_over, suspended
 from ._moves import NOBODY
 from ._tasks import hear_of_tasks
 
 if TYPE_CHECKING:
+    from ..state import Command
     from ..stores import InboxItem
     from ..types.content import ToolReply
     from ._activation import Activation
@@ -304,6 +306,8 @@ def _settle(act: Activation, arrival: Arrival) -> None:
     if reply is not None and (ended == "ok" or ended == "error"):
         outcome: CallOutcome = ended
         if (changes := arrival.context.changes) is not None and ended == "ok":
+            if changes.handoff is not None:
+                reply, outcome = _handed_over(act, call, changes, changes.handoff, reply)
             try:
                 act.apply(changes)
             except Exception as error:  # A reducer is the application's code.
@@ -320,6 +324,19 @@ def _settle(act: Activation, arrival: Arrival) -> None:
     else:
         # No result: what to do is the effect's question, and `recover` answers it.
         act.interrupted[call.id] = ended
+
+
+def _handed_over(
+    act: Activation, call: Call, changes: Command, wanted: str, reply: ToolReply
+) -> tuple[ToolReply, CallOutcome]:
+    """Only one agent can take over: the first that was asked for. Whoever wants another is told so."""
+    winner = act.view.run.next_agent
+    if winner is None or winner == wanted:
+        return reply, "ok"
+    changes.handoff = None
+    if isinstance(act.agent.tools.get(call.name), HandoffTool):
+        return _error(call, "denied", f"not handed over to {wanted}: {winner} takes over after this step"), "error"
+    return not_handed_over(reply, wanted, winner), "ok"
 
 
 def _parked(act: Activation, call: Call, parked: Parked | None) -> Call:

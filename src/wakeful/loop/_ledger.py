@@ -41,6 +41,7 @@ __all__ = [
     "finished",
     "interrupted_reply",
     "match_decision",
+    "not_handed_over",
     "reassigned",
     "supersede",
     "suspended",
@@ -72,6 +73,12 @@ def finished(
     row = replace(call, state="finished", outcome=outcome, ticket_id=None, message_id=message.id, finished_at=now)
     done = ToolCallDone(run, 0, now, call.id, call.name, outcome, message.id, reply.error)
     return Change(row, (message, done), message)
+
+
+def not_handed_over(reply: ToolReply, wanted: str, winner: str) -> ToolReply:
+    """What a call came to that wanted a handoff when another had already been asked for."""
+    note = Text(f"\n[{wanted} does not take over: {winner} does, after this step]")
+    return replace(reply, content=(*reply.content, note))
 
 
 def _with_note(reply: ToolReply, edited: dict[str, Any]) -> ToolReply:
