@@ -28,7 +28,7 @@ from ._following import Follower
 from ._mailing import Mailing
 from ._sync import OwnLoop
 from ._working import Working
-from .agents import Agent
+from .agents import Agent, said_to
 from .bus import News
 from .dispatch import Dispatcher, NewRun, RunResult, cancel, item_of, resume, retry, send
 from .errors import ConfigurationError, UsageError
@@ -46,7 +46,8 @@ from .types.tickets import Decision
 
 __all__ = ["RunHandle", "Running"]
 
-Input = str | Sequence[Content]
+# A text, content parts, or a value of the type that the agent declares as its `input`.
+Input = str | Sequence[Content] | object
 
 
 class RunHandle(Struct, frozen=True, eq=False):
@@ -325,7 +326,8 @@ class Running(Mailing, Working):
         request_id: str | None,
     ) -> NewRun:
         agent_id = agent.id if isinstance(agent, Agent) else agent
-        self._env.registry.resolve(agent_id)
+        resolved = self._env.registry.resolve(agent_id)
+        said = input if type(input) is str else said_to(agent_id, resolved.input, input)
         options = None
         if principal is not None or settings is not None or state is not None:
             instance_of(principal, Principal, "principal")
@@ -344,7 +346,7 @@ class Running(Mailing, Working):
             run_id=run_id,
             thread_id=run_id if thread is None else thread_of(thread),
             agent_id=agent_id,
-            message=message_of(input, principal),
+            message=message_of(said, principal),
             principal=principal,
             options=options,
             seed=self._seed(state) if state else {},
