@@ -37,6 +37,7 @@ from .state import AnyKey
 from .stores import InboxItem, InputPolicy
 from .tools import ClientTool
 from .types.content import Content, given_text
+from .types.copies import own_event
 from .types.events import AnyEvent, Event
 from .types.ids import new_id
 from .types.mail import Receipt
@@ -227,13 +228,13 @@ class Running(Mailing, Working):
                         if run.root_run_id not in roots:
                             continue
                         if run.thread_id != new.thread_id:
-                            yield event
+                            yield own_event(event)
                             continue
                         here = run
                     if event.seq <= follower.last if event.durable else event.seq < reread:
                         continue
                     follower.seen(event)
-                    yield event
+                    yield own_event(event)
                 if not await self._news(new.thread_id, subscription, follower):
                     async for event in follower.look():
                         yield event

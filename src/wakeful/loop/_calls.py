@@ -23,6 +23,7 @@ from ..tools import (
     error_reply,
     reply_of,
 )
+from ..types.copies import own
 from ..types.runs import Blocked, Call, CallOutcome, TaskOutcome, TaskRecord
 from ._executor import Arrival, Starting
 from ._ledger import Change, closed, finished, interrupted_reply, not_handed_over, suspended
@@ -104,7 +105,7 @@ async def _gate(act: Activation, call: Call, tool: Tool, arguments: dict[str, An
                 act.env.registry.catalog,
                 hook.config,
             )
-            ctx.call, ctx.arguments = call, {**arguments}
+            ctx.call, ctx.arguments = own(call), own(arguments)
             try:
                 answer: GateAnswer = await hook.function(ctx)
             except Exception as error:
@@ -192,7 +193,7 @@ async def _start(act: Activation, ready: list[Ready]) -> None:
         for call, _, arguments in ready:
 
             def prepare(ctx: BeforeTool, call: Call = call, arguments: dict[str, Any] = arguments) -> None:
-                ctx.call, ctx.arguments = call, {**arguments}
+                ctx.call, ctx.arguments = own(call), own(arguments)
 
             await act.phase("before_tool", act.agent.hooks["before_tool"], BeforeTool, prepare)
             if act.view.run.ending is not None or act.view.run.cancel is not None:
@@ -378,7 +379,7 @@ async def after_calls(act: Activation, move: AfterCalls) -> None:
         def prepare(
             ctx: AfterTool, row: Call = row, outcome: CallOutcome = outcome, reply: ToolReply = reply
         ) -> None:
-            ctx.call, ctx.outcome, ctx.reply = row, outcome, reply
+            ctx.call, ctx.outcome, ctx.reply = own(row), outcome, own(reply)
 
         await act.phase("after_tool", act.agent.hooks["after_tool"], AfterTool, prepare)
         act.draft.calls[row.id] = row
