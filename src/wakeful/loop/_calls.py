@@ -26,7 +26,7 @@ from ..tools import (
 from ..types.copies import own
 from ..types.runs import Blocked, Call, CallOutcome, TaskOutcome, TaskRecord
 from ._executor import Arrival, Starting
-from ._ledger import Change, closed, finished, interrupted_reply, not_handed_over, suspended
+from ._ledger import Change, closed, finished, interrupted_reply, left_reply, not_handed_over, suspended
 from ._moves import NOBODY
 from ._tasks import hear_of_tasks
 
@@ -457,7 +457,6 @@ async def drop(act: Activation, move: Drop) -> None:
     now = act.now
     for call in move.calls:
         ticket = act.view.tickets.get(call.ticket_id) if call.ticket_id else None
-        reply = _error(call, "cancelled", f"{call.name} did not run: {move.reason}.")
-        change = closed(call, ticket, reply, "cancelled", act.identity, now)
+        change = closed(call, ticket, left_reply(call, "cancelled", move.reason), "cancelled", act.identity, now)
         row = None if ticket is None else replace(ticket, status="cancelled")
         act.change(replace(change, ticket=row))
