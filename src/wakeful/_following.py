@@ -10,6 +10,7 @@ from ._partial import PartialAnswer
 from .bus import Grown, Moved, News, Shown
 from .loop import Environment
 from .stores import Chunk
+from .types.copies import own_event
 from .types.events import AnyEvent, Delta, Event, LiveEvent, StreamReset
 from .types.runs import Identity
 
@@ -122,7 +123,7 @@ class Follower:
                 after = self._below[thread] = event.seq
                 if self._shows(event):
                     self._partial(thread).committed(cast(AnyEvent, event))
-                    yield cast(AnyEvent, event)
+                    yield own_event(cast(AnyEvent, event))
 
     async def _live(self, event: LiveEvent) -> AsyncIterator[AnyEvent]:
         thread = event.run.thread_id
@@ -174,7 +175,7 @@ class Follower:
                 after = self.last = event.seq
                 if self._shows(event):
                     partial.committed(cast(AnyEvent, event))
-                    yield cast(AnyEvent, event)
+                    yield own_event(cast(AnyEvent, event))
 
     async def _grown(self, thread: str, partial: PartialAnswer) -> AsyncIterator[AnyEvent]:
         chunks = await self._env.store.chunks(thread)

@@ -49,6 +49,7 @@ from .stores import (
 )
 from .types.codec import encode
 from .types.content import clean_text
+from .types.copies import own
 from .types.ids import new_id
 from .types.messages import Message
 from .types.requests import ToolSpec
@@ -78,19 +79,20 @@ class Reading(Watching):
         self, thread: str, *, after: int | str = 0, limit: int | None = None, newest: int | None = None
     ) -> list[Message]:
         """A thread's conversation, oldest first: from behind a cursor, or the newest so many of it."""
-        return await self._store.messages(
+        found = await self._store.messages(
             id_of(thread, "thread"),
             after=cursor_of(after)[0],
             limit=count_of(limit, "limit"),
             newest=count_of(newest, "newest"),
         )
+        return own(found)
 
     async def get_run(self, run_id: str) -> RunRecord:
         """A run's record."""
         run = await self._store.run(id_of(run_id, "run"))
         if run is None:
             raise UnknownRun(f"no run {run_id!r} in this store")
-        return run
+        return own(run)
 
     async def result(self, run_id: str) -> RunResult:
         """What a run came to so far, without waiting for more."""
@@ -110,7 +112,8 @@ class Reading(Watching):
         one_of(status, get_args(RunStatus), "status")
         check_ids(thread=thread, agent=agent, run=before)
         limit = count_of(limit, "limit") or 100
-        return await self._store.runs(thread_id=thread, status=status, agent_id=agent, before=before, limit=limit)
+        found = await self._store.runs(thread_id=thread, status=status, agent_id=agent, before=before, limit=limit)
+        return own(found)
 
     async def dispatches(
         self, *, dead: bool | None = None, after: str | None = None, limit: int = 100
@@ -122,7 +125,7 @@ class Reading(Watching):
     async def calls(self, run_id: str) -> Sequence[Call]:
         """The ledger of a run's tool calls, in order."""
         await self.get_run(run_id)
-        return await self._store.calls(run_id)
+        return own(await self._store.calls(run_id))
 
     async def ledger(self, run_id: str) -> Ledger:
         """A run's tool calls by what is known of them: finished, never started, or unknown."""
@@ -153,14 +156,14 @@ class Reading(Watching):
         wanted: dict[str, Any] = {"status": status, "assignee": assignee, "after": after, "limit": most}
         found = list(await store.tickets(run_id, thread_id=thread, **wanted))
         if above is None:
-            return found
+            return own(found)
         for below in await threads_below(store, above, run_id):
             found += await store.tickets(thread_id=below, **wanted)
-        return sorted(found, key=lambda ticket: ticket.id)[:most]
+        return own(sorted(found, key=lambda ticket: ticket.id)[:most])
 
     async def decisions(self, ticket_id: str) -> Sequence[Decision]:
         """Who answered a ticket, when, how and why."""
-        return await self._store.decisions(id_of(ticket_id, "ticket"))
+        return own(await self._store.decisions(id_of(ticket_id, "ticket")))
 
     async def relays(
         self,
@@ -205,14 +208,14 @@ class Reading(Watching):
                 f"no thread {before!r} in this store to list older ones than; if it was deleted since the last "
                 "page, begin with the first one again"
             )
-        return found
+        return own(found)
 
     async def get_thread(self, thread: str) -> ThreadRecord:
         """A thread's record, with its title and metadata."""
         found = await self._store.thread(id_of(thread, "thread"))
         if found is None:
             raise UnknownThread(f"no thread {thread!r} in this store")
-        return found
+        return own(found)
 
     async def describe(
         self, thread: str, *, title: str | None = None, metadata: Mapping[str, Any] | None = None

@@ -28,7 +28,7 @@ from ._following import Follower
 from ._mailing import Mailing
 from ._sync import OwnLoop
 from ._working import Working
-from .agents import Agent
+from .agents import Agent, said_to
 from .bus import News
 from .dispatch import Dispatcher, NewRun, RunResult, cancel, item_of, resume, retry, send
 from .errors import ConfigurationError, UsageError
@@ -37,6 +37,7 @@ from .state import AnyKey
 from .stores import Beside, InboxItem, InputPolicy
 from .tools import ClientTool
 from .types.content import Content, given_text
+from .types.copies import own_event
 from .types.events import AnyEvent, Event
 from .types.ids import new_id
 from .types.mail import Receipt
@@ -46,7 +47,8 @@ from .types.tickets import Decision
 
 __all__ = ["RunHandle", "Running"]
 
-Input = str | Sequence[Content]
+# A text, content parts, or a value of the type that the agent declares as its `input`.
+Input = str | Sequence[Content] | object
 
 
 class RunHandle(Struct, frozen=True, eq=False):
@@ -228,13 +230,13 @@ class Running(Mailing, Working):
                         if run.root_run_id not in roots:
                             continue
                         if run.thread_id != new.thread_id:
-                            yield event
+                            yield own_event(event)
                             continue
                         here = run
                     if event.seq <= follower.last if event.durable else event.seq < reread:
                         continue
                     follower.seen(event)
-                    yield event
+                    yield own_event(event)
                 if not await self._news(new.thread_id, subscription, follower):
                     async for event in follower.look():
                         yield event
@@ -339,7 +341,8 @@ class Running(Mailing, Working):
         message_id: str | None = None,
     ) -> NewRun:
         agent_id = agent.id if isinstance(agent, Agent) else agent
-        self._env.registry.resolve(agent_id)
+        resolved = self._env.registry.resolve(agent_id)
+        said = input if type(input) is str else said_to(agent_id, resolved.input, input)
         options = None
         if principal is not None or settings is not None or state is not None:
             instance_of(principal, Principal, "principal")
@@ -358,7 +361,7 @@ class Running(Mailing, Working):
             run_id=run_id,
             thread_id=run_id if thread is None else thread_of(thread),
             agent_id=agent_id,
-            message=message_of(input, principal, message_id),
+            message=message_of(said, principal, message_id),
             principal=principal,
             options=options,
             seed=self._seed(state) if state else {},

@@ -12,6 +12,7 @@ from .dispatch import Dispatcher, Signals
 from .loop import Environment
 from .state import State
 from .stores import Store
+from .types.copies import own, own_event
 from .types.events import AnyEvent, Event, MessagesSnapshot, StateSnapshot
 from .types.runs import Identity
 
@@ -76,7 +77,7 @@ class Watching:
                             continue
                         if (reset := follower.seen(event)) is not None:
                             yield reset
-                    yield cast(AnyEvent, event)
+                    yield own_event(cast(AnyEvent, event))
                 if subscription.closed:
                     return
                 if not await self._news(thread, subscription, follower):
@@ -130,7 +131,7 @@ class Watching:
         identity = Identity("", thread, "", "") if run is None else run.identity
         now, head = self._env.clock.now(), stored.thread.head
         messages = await self._store.messages(thread)
-        yield MessagesSnapshot(identity, head, now, tuple(m for m in messages if m.seq <= head))
+        yield MessagesSnapshot(identity, head, now, tuple(own(m) for m in messages if m.seq <= head))
         yield StateSnapshot(identity, head, now, await self.state(thread))
 
     async def state(self, thread: str) -> dict[str, Any]:

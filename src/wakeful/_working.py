@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from ._checks import id_of, instance_of, message_of, one_of, request_of, thread_of, time_of
 from ._deciding import Deciding
-from .agents import Agent
+from .agents import Agent, said_to
 from .dispatch import (
     Dispatcher,
     RunResult,
@@ -34,7 +34,8 @@ from .types.runs import Principal, TaskRecord, TaskStatus, TaskWake
 
 __all__ = ["TaskHandle", "Working"]
 
-Input = str | Sequence[Content]
+# A text, content parts, or a value of the type that the agent declares as its `input`.
+Input = str | Sequence[Content] | object
 
 
 class TaskHandle(Struct, frozen=True, eq=False):
@@ -103,8 +104,8 @@ class Working(Deciding):
             check_task(name, True, wake)
             given = arguments_of(arguments, more)
             instance_of(principal, Principal, "principal")
-            message = None if prompt is None else message_of(prompt, principal)
             where = target.id if isinstance(target, Agent) else target
+            message = None if prompt is None else message_of(self._said_to(where, prompt), principal)
             request = SpawnRequest(where, message, given, name, {}, True, wake)
             child = child_of(self._dispatch, self._book, request, self.spawn)
         owner = None if thread is None else thread_of(thread)
@@ -165,8 +166,8 @@ class Working(Deciding):
                 raise UsageError(f"a schedule's name has up to 64 bytes: {name!r:.80}")
             moment = self._moment(cron, tz, at, delay)
             later = None if delay is None else round(seconds_of(delay, "a delay") * 1000)
-            message = None if input is None else message_of(input, principal)
             where = target.id if isinstance(target, Agent) else target
+            message = None if input is None else message_of(self._said_to(where, input), principal)
             given = arguments_of(arguments, {})
             if isinstance(where, str) and where in self._env.registry.agents and (message is None or given):
                 raise InvalidArguments(
@@ -186,6 +187,11 @@ class Working(Deciding):
                 delay=later,
             )
         return await put_schedule(self._dispatch, found)
+
+    def _said_to(self, target: Any, given: Any) -> Any:
+        if not isinstance(target, str) or target not in self._env.registry.agents:
+            return given
+        return said_to(target, self._env.registry.resolve(target).input, given)
 
     def _moment(
         self, cron: str | None, tz: str, at: datetime | None, delay: float | timedelta | None

@@ -133,7 +133,7 @@ async def test_typed_input_is_checked_before_the_child_begins(scripted: Scripted
 
 def test_an_input_that_has_no_json_form_is_refused_with_whose_it_is(scripted: Scripted) -> None:
     agents = [Agent("lead", scripted(), delegates=["clerk"]), Agent("clerk", scripted(), input=object())]
-    with pytest.raises(ConfigurationError, match=r"'lead': the input of its delegate 'clerk': .* no JSON form"):
+    with pytest.raises(ConfigurationError, match=r"'clerk': input: .* no JSON form"):
         Runtime(agents)
 
 

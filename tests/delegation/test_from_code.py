@@ -248,3 +248,64 @@ async def test_a_models_prompt_is_as_long_as_input_may_be(scripted: Scripted) ->
     (reply,) = await replies_on(runtime, "t")
     assert "the limit is 1,048,576" in reply_text(reply)
     assert await tasks_of(runtime) == []
+
+
+# -- tools that aren't repeatable ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("again", "text"),
+    [
+        (("other", "one"), "it begins agent 'other', and began agent 'waiting' before"),
+        (("waiting", "two"), "it gives agent 'waiting' 'two', and gave it 'one' before"),
+    ],
+    ids=["agent", "prompt"],
+)
+@pytest.mark.parametrize("how", [{}, {"durable": True}, {"fork": True}], ids=["ephemeral", "durable", "forked"])
+async def test_a_tool_that_begins_another_child_when_it_runs_again_gets_no_other_childs_result(
+    how: Any, again: tuple[str, str], text: str, place: Place, scripted: Scripted
+) -> None:
+    @tool(resumable=True)
+    async def survey(ctx: ToolContext) -> str:
+        """Ask somebody, and later somebody else."""
+        agent, prompt = ("waiting", "one") if ctx.attempt == 1 else again
+        return (await ctx.run_agent(agent, prompt, **how)).text
+
+    agents = [
+        Agent("lead", scripted("hi", call("survey"), "done"), tools=[survey]),
+        Agent("waiting", scripted(call("pay"), "paid"), tools=[spying(Spy(), "pay", approval=True)]),
+        Agent("other", scripted()),
+    ]
+    runtime = Runtime(agents, store=place())
+    await soon(runtime.run("lead", "hello", thread="t"))
+    waiting = await soon(runtime.run("lead", "go", thread="t"))
+    result = await soon(runtime.resume(waiting.run_id, waiting.tickets[0].approve()))
+    (reply,) = await replies_on(runtime, "t")
+    assert result.text == "done"
+    assert reply.error == "failed"
+    assert f"survey runs again, and in place 1 of what it waits for {text}: code between" in reply_text(reply)
+    await assert_quiet(runtime)
+    await runtime.close()
+
+
+async def test_a_spawned_task_is_found_again_only_by_what_began_it(place: Place, scripted: Scripted) -> None:
+    @tool(resumable=True)
+    async def begin(ctx: ToolContext) -> str:
+        """Begin a task, and ask."""
+        task = await ctx.spawn("worker" if ctx.attempt == 1 else "other", "one")
+        return str(ctx.ask(f"Is {task.agent_id} right?"))
+
+    agents = [
+        Agent("lead", scripted(call("begin"), "done"), tools=[begin]),
+        Agent("worker", scripted("worked")),
+        Agent("other", scripted()),
+    ]
+    runtime = Runtime(agents, store=place())
+    waiting = await soon(runtime.run("lead", "go", thread="t"))
+    (task,) = await tasks_of(runtime)
+    await soon((await runtime.task(task.id)).result())
+    await soon(runtime.resume(waiting.run_id, waiting.tickets[0].answer("yes")))
+    (reply,) = await replies_on(runtime, "t")
+    assert "it begins agent 'other', and began agent 'worker' before" in reply_text(reply)
+    assert len(await tasks_of(runtime)) == 1
+    await runtime.close()

@@ -98,6 +98,51 @@ async def test_a_handoff_waits_for_the_calls_beside_it(scripted: Scripted) -> No
     await assert_settled(runtime, "t")
 
 
+async def test_of_two_handoffs_in_one_step_the_first_wins_and_the_other_is_told(scripted: Scripted) -> None:
+    model = scripted([call("handoff_to_b"), call("handoff_to_c"), call("handoff_to_b")])
+    agents = [
+        Agent("a", model=model, handoffs=["b", "c"]),
+        Agent("b", model=scripted("from b")),
+        Agent("c", model=scripted()),
+    ]
+    runtime = Runtime(agents)
+    result = await runtime.run("a", "go", thread="t")
+    assert (result.text, result.agent_id) == ("from b", "b")
+    assert [(reply_text(reply), reply.error) for reply in await replies_on(runtime, "t")] == [
+        ("Handed over to b.", None),
+        ("not handed over to c: b takes over after this step", "denied"),
+        ("Handed over to b.", None),
+    ]
+    await assert_settled(runtime, "t")
+
+
+async def test_a_tool_whose_handoff_comes_too_late_keeps_its_result_and_its_changes(scripted: Scripted) -> None:
+    @tool
+    async def escalate(ctx: ToolContext) -> str:
+        """Hand over, and more."""
+        ctx.update(Mood, "upset")
+        ctx.handoff("c")
+        return "escalated"
+
+    @tool
+    async def mood(ctx: ToolContext) -> str:
+        """Say the mood."""
+        return ctx.state[Mood]
+
+    agents = [
+        Agent("a", model=scripted([call("handoff_to_b"), call("escalate")]), handoffs=["b"], tools=[escalate]),
+        Agent("b", model=scripted(call("mood"), "from b"), tools=[mood]),
+        Agent("c", model=scripted()),
+    ]
+    runtime = Runtime(agents, keys=[Mood])
+    assert (await runtime.run("a", "go", thread="t")).agent_id == "b"
+    assert [reply_text(reply) for reply in await replies_on(runtime, "t")] == [
+        "Handed over to b.",
+        "escalated\n[c does not take over: b does, after this step]",
+        "upset",
+    ]
+
+
 async def test_a_handoff_survives_a_suspension_before_it_takes_place(scripted: Scripted) -> None:
     agents = [
         Agent(

@@ -75,6 +75,23 @@ async def test_an_unknown_ticket_names_the_open_ones(scripted: Scripted) -> None
         await house.resume(result.run_id, Decision("nope"))
 
 
+async def test_a_tool_that_asked_while_it_ran_is_not_said_to_have_done_nothing(scripted: Scripted) -> None:
+    denied = House(scripted(call("confirm"), "done"), confirm)
+    result = await denied.run()
+    await denied.resume(result.run_id, result.tickets[0].deny("no"))
+    superseded = House(scripted(call("confirm"), "done"), confirm)
+    await superseded.run()
+    await superseded.run("never mind")
+    cancelled = House(scripted(call("confirm")), confirm)
+    await cancelled.fresh().cancel((await cancelled.run()).run_id)
+    told = [await house.replies() for house in (denied, superseded, cancelled)]
+    assert [text for ((_, _, text),) in told] == [
+        "confirm was denied: no. It had begun, and did not go on.",
+        "confirm had begun, and did not go on: new input came before it was decided.",
+        "confirm had begun, and did not go on: the run was cancelled.",
+    ]
+
+
 # -- what survives -------------------------------------------------------------------------------------------
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any
 
 import pytest
 
 from wakeful import Agent, Runtime, call, tool
+from wakeful.stores._threads import Promise, settled
 
 from .helpers import Scripted, assert_settled, replies_on, reply_text, soon
 
@@ -164,6 +166,46 @@ async def test_a_call_that_is_cancelled_before_its_first_turn_takes_what_it_wait
     assert (await soon(task)).error == "cancelled: enough"
     await assert_settled(runtime, "t")
     assert sorted(ends) == ["sleeper", "whole", "whole"]
+
+
+async def test_a_call_that_is_cancelled_before_its_first_turn_hears_of_what_it_writes(scripted: Scripted) -> None:
+    loop, ends = asyncio.get_running_loop(), list[str]()
+    written: Promise[str] = Promise(loop=loop)
+
+    async def writes() -> str:
+        """It waits for a store, which finishes what it was given."""
+        try:
+            ends.append(await settled(written))
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            ends.append("stopped")
+            raise
+        return "never"
+
+    async def reads() -> str:
+        """It waits for a store that fails, and would go on."""
+        failing: Promise[str] = Promise(loop=loop)
+        loop.call_soon(failing.set_exception, OSError("no disk"))
+        with suppress(OSError):
+            await failing
+        ends.append("went on")
+        return "never"
+
+    runtime = runtime_of(scripted, writes, reads, then=())
+
+    def cancel() -> None:
+        (act,) = runtime._dispatch.active.values()
+        act.cancel("enough")
+        write(turns=5)
+
+    def write(turns: int) -> None:
+        _ = loop.call_soon(write, turns - 1) if turns else written.set_result("written")
+
+    task = asyncio.create_task(runtime.run("agent", "go", thread="t"))
+    loop.call_soon(cancel)
+    assert (await soon(task)).error == "cancelled: enough"
+    await assert_settled(runtime, "t")
+    assert ends == ["written", "stopped"]
 
 
 async def test_a_call_that_cancels_its_task_harms_no_other(scripted: Scripted) -> None:

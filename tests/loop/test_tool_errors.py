@@ -51,7 +51,7 @@ RAISED = [
     (StopIteration(), "failed", "StopIteration"),
     (StopAsyncIteration("x"), "failed", "StopAsyncIteration"),
     (SystemExit(3), "failed", "SystemExit: 3"),
-    (ExceptionGroup("both", [ValueError("a")]), "failed", "both"),
+    (ExceptionGroup("both", [ValueError("a")]), "failed", "both (1 sub-exception): ValueError: a"),
     (RecursionError("deep"), "failed", "RecursionError: deep"),
 ]
 
@@ -81,6 +81,22 @@ async def test_what_a_tool_raises_is_told_to_the_model(
     assert text in reply_text(reply)
     assert await outcomes(runtime, result.run_id) == {"bad": "error", **dict.fromkeys(besides, "ok")}
     await assert_settled(runtime, "t")
+
+
+async def test_of_many_errors_in_a_group_the_first_are_told(scripted: Scripted) -> None:
+    @tool
+    async def gathers() -> str:
+        """Fail in many ways."""
+        inner = ExceptionGroup("inner", [KeyError("k")])
+        raise ExceptionGroup("all", [inner, *[ValueError(str(n)) for n in range(6)]])
+
+    runtime = Runtime([Agent("agent", model=scripted(call("gathers"), "done"), tools=[gathers])])
+    await runtime.run("agent", "go", thread="t")
+    (reply,) = await replies_on(runtime, "t")
+    assert reply_text(reply) == (
+        "ExceptionGroup: all (7 sub-exceptions): ExceptionGroup: inner (1 sub-exception): KeyError: 'k'; "
+        "ValueError: 0; ValueError: 1; ValueError: 2; ValueError: 3; and 2 more"
+    )
 
 
 async def test_an_error_that_says_nothing_is_told_by_its_name(scripted: Scripted) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import pytest
+from msgspec.structs import replace
 
 from loop.helpers import Scripted, Spy, assert_valid_history, spying
 from wakeful import (
@@ -19,7 +20,7 @@ from wakeful import (
     Step,
     call,
 )
-from wakeful.plugins import select_context
+from wakeful.plugins import ContextBook, select_context
 from wakeful.plugins._plan import Book
 
 Note = ContextMessage
@@ -199,3 +200,39 @@ def test_a_sent_message_that_cools_down_is_kept_until_it_was_sent() -> None:
     assert (chosen, set(later.messages)) == ([], {"a"})
     chosen, gone = select_context(later, 4)
     assert ([m.key for m in chosen], gone.messages) == (["a"], {})
+
+
+def sent_again(cooldown: int, steps: int) -> Book:
+    """The book after so many steps, each with a message of a key of its own."""
+    kept = Book()
+    for step in range(1, steps + 1):
+        note = Note(f"key-{step}", "x", cooldown=cooldown)
+        _, kept = select_context(replace(kept, messages={note.key: note}), step)
+    return kept
+
+
+@pytest.mark.parametrize("cooldown", [0, 5, 10**9])
+def test_a_new_key_in_every_step_doesnt_fill_the_book(cooldown: int) -> None:
+    kept = sent_again(cooldown, 5000)
+    assert len(ContextBook().encode(kept)) < 200 * 1024
+    assert f"key-{5000}" in kept.sent
+
+
+def test_keys_that_come_and_go_dont_end_a_cooldown() -> None:
+    first = book(Note("rule", "x", cooldown=900))
+    _, kept = select_context(first, 0)
+    for step in range(1, 900):
+        more = {f"key-{step}": Note(f"key-{step}", "x"), "rule": Note("rule", "x", cooldown=900)}
+        chosen, kept = select_context(replace(kept, messages=more), step)
+        assert [note.key for note in chosen] == [f"key-{step}"]
+    chosen, _ = select_context(replace(kept, messages=first.messages), 900)
+    assert [note.key for note in chosen] == ["rule"]
+
+
+def test_a_message_that_stays_keeps_its_cooldown_however_many_come_after_it() -> None:
+    kept = Book({"rule": Note("rule", "x", cooldown=10**6, keep="always")})
+    for step in range(1, 3000):
+        key = f"key-{step}"
+        messages = {**kept.messages, key: Note(key, "x", cooldown=10**6)}
+        chosen, kept = select_context(replace(kept, messages=messages), step)
+        assert step == 1 or [note.key for note in chosen] == [key]

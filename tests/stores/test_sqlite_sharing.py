@@ -25,6 +25,7 @@ from wakeful.errors import Conflict, InboxFull, StaleFence, StoreError, StoreFul
 from wakeful.stores import Commit, Fence, InboxItem
 from wakeful.stores._schema import APPLICATION_ID
 from wakeful.stores._sqlite import SqliteStore
+from wakeful.stores._threads import Job, Promise
 from wakeful.types.content import Text
 from wakeful.types.messages import Message
 
@@ -90,6 +91,31 @@ async def test_in_a_group_what_is_refused_fails_alone(path: Path) -> None:
     assert store.batches[0] - before == 1
     assert [type(one) for one in done if isinstance(one, Exception)] == [StaleFence, InboxFull, Conflict]
     assert [await told(store, f"t{n}") for n in range(4)] == [["x"], ["a"], ["b", "c"], []]
+    await store.close()
+
+
+async def test_what_comes_after_a_refused_commit_is_written_while_no_other_process_can(path: Path) -> None:
+    store = SqliteStore(path)
+    other = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+    refused: Promise[None] = Promise(loop=asyncio.get_running_loop())
+
+    def refuse() -> None:
+        raise Conflict("not any more")
+
+    def begins_elsewhere(_: object) -> bool:
+        try:
+            other.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return False
+        other.execute("ROLLBACK")
+        return True
+
+    # As the event loop begins a transaction, for its thread to go on with and to commit.
+    assert store._database._left_begun([Job(refuse, refused)])
+    assert await store._database.write(begins_elsewhere) is False
+    with pytest.raises(Conflict):
+        await refused
+    other.close()
     await store.close()
 
 

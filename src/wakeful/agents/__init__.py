@@ -10,6 +10,9 @@ from ._backend import BackendHandles as BackendHandles
 from ._backend import BackendOutputs as BackendOutputs
 from ._backend import handoff_refusal as handoff_refusal
 from ._handoff import HandoffTool as HandoffTool
+from ._input import input_shape as input_shape
+from ._input import packed_input as packed_input
+from ._input import said_to as said_to
 from ._registry import Registry as Registry
 from ._resolved import Hook as Hook
 from ._resolved import ResolvedAgent as ResolvedAgent

@@ -61,11 +61,11 @@ class Agent(Struct, metaclass=Checked, frozen=True, repr_omit_defaults=True):
     `model` is a name such as `vendor:model`, a model object, or a pool of them. `tools` are tools, plain
     functions, or names of tools given to the runtime (`*` matches any part of a name). `delegates` are agents it
     can call as tools, `handoffs` agents it can hand the conversation to. `output` is the type its final answer
-    must have, `input` the type of what it is given as a delegate, where that isn't a text. `config` has a
-    section for each plugin that wants one, by the plugin's name. `messages` says whom it may write to, and who
-    may write to it. `patience` says how long its model is waited for and how often it is asked again, where that
-    isn't as the runtime has it. `context` says what becomes of a conversation that outgrows the model's window;
-    with None it is sent as it is.
+    must have, `input` the type of what it is given as a delegate, and may be given by `run`, where that isn't a
+    text. `config` has a section for each plugin that wants one, by the plugin's name. `messages` says whom it may
+    write to, and who may write to it. `patience` says how long its model is waited for and how often it is asked
+    again, where that isn't as the runtime has it. `context` says what becomes of a conversation that outgrows the
+    model's window; with None it is sent as it is.
 
     An agent with a `backend`, an object or its config, is executed by that and not by the loop: it needs no
     model, and `model` is only a name that its events show.

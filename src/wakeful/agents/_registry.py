@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from fnmatch import fnmatchcase
 from math import isnan
@@ -38,6 +39,7 @@ from ._backend import (
     remote_problems,
 )
 from ._handoff import HandoffTool
+from ._input import input_shape
 from ._resolved import Hook, ResolvedAgent
 
 __all__ = ["Registry"]
@@ -230,6 +232,7 @@ class Registry:
             self._problems += [f"{where}: {problem}" for problem in remote_problems(agent, own)]
             hooks = {phase: () if phase in LOCAL_PHASES else found for phase, found in hooks.items()}
         self._check_numbers(agent, where)
+        self._try(lambda: input_shape(agent), f"{where}: input: ")
         if len(self._problems) > before:
             if agent.output is not None:
                 self._try(lambda: Shape(agent.output), f"{where}: output: ")
@@ -299,11 +302,10 @@ class Registry:
                 self._problems.append(
                     f"{where}: delegate {how.agent!r} is not an agent of this runtime{self._near(how.agent)}"
                 )
-            elif self._try(
-                lambda other=other: other.input in (None, str) or Shape(other.input),
-                f"{where}: the input of its delegate {other.id!r}: ",
-            ):
-                found.append((other, how))
+            else:
+                with suppress(ConfigurationError):  # Which is said of the agent whose input it is.
+                    input_shape(other)
+                    found.append((other, how))
         return found
 
     def _shared_tools(self, pattern: str, where: str) -> list[Tool]:

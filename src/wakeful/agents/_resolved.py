@@ -15,6 +15,7 @@ from ..types.limits import ConsecutiveErrors, ContentMatch, LoopDetection
 from ..types.requests import OutputSpec, ToolSpec
 from ._agent import Agent
 from ._backend import Backend
+from ._input import input_shape
 
 __all__ = ["Hook", "ResolvedAgent", "child_agent", "digest"]
 
@@ -59,6 +60,7 @@ class ResolvedAgent:
         # The tools whose calls are asked about before they run.
         self.gated = frozenset(name for name, tool in self.tools.items() if hooks["gate_tool"] or tool.gated)
         self.shape = None if agent.output in (None, str) else Shape(agent.output)
+        self.input = input_shape(agent)
         self.output = None if self.shape is None else OutputSpec("output", self.shape.schema)
         self.patterns = {p.pattern: re.compile(p.pattern) for p in agent.stop if isinstance(p, ContentMatch)}
         self.window = max((p.window for p in agent.stop if isinstance(p, LoopDetection)), default=0)

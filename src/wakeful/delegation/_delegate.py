@@ -8,9 +8,9 @@ from typing import Any, cast
 import msgspec
 from msgspec.structs import replace
 
-from ..agents import Agent, Delegate
+from ..agents import Agent, Delegate, input_shape, packed_input
 from ..errors import InvalidArguments, InvalidInput, ToolError
-from ..tools import ChildRequest, ChildResult, Shape, Tool, ToolContext, ToolResult
+from ..tools import ChildRequest, ChildResult, Tool, ToolContext, ToolResult
 from ..tools._begun import check_task_name
 from ..tools._schema._wording import listed, told
 from ..types.messages import input_of, user_message
@@ -48,7 +48,7 @@ class DelegateTool(Tool):
         about = f": {agent.description}" if agent.description else "."
         self.description = f"Give a task to the agent {agent.id}{about}"
         self._how = how
-        self._shape = None if agent.input in (None, str) else Shape(agent.input)
+        self._shape = input_shape(agent)
         self._options = ["background", "name"] * how.background + ["fork_context"] * how.fork
         self._field = "prompt" if self._shape is None else "input"
         self._fields = frozenset([self._field, *self._options])
@@ -98,10 +98,9 @@ class DelegateTool(Tool):
         value = arguments[self._field]
         if self._shape is not None:
             try:
-                self._shape.convert(value)
+                return _checked(packed_input(self._shape, value))
             except InvalidArguments as error:
                 raise InvalidArguments(f"input: {error}") from None
-            return _checked(msgspec.json.encode(value).decode())
         if not isinstance(value, str):
             raise InvalidArguments("prompt must be a string")
         if not value.strip():

@@ -22,6 +22,7 @@ from ..types.messages import Message, Producer, input_of, user_message
 from ..types.runs import FUNCTION, Identity, TaskRecord, TaskRef
 from ._local import Dispatcher
 from ._remote_tasks import InvalidState, backend_of_task, thread_for
+from ._repeating import check_agent
 
 __all__ = [
     "begin",
@@ -317,6 +318,7 @@ async def keep_here(
     begun = False
     try:
         if (known := await recorded(dispatch, parent, context, place)) is not None:
+            check_agent(context, known, COROUTINE)
             return known
         message = user_message(getattr(coroutine, "__name__", "coroutine"), at=parent.clock.now())
         child = ChildRequest(

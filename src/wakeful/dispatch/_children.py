@@ -31,6 +31,7 @@ from ._beginning import (
 from ._boarding import board
 from ._local import Dispatcher
 from ._remote_tasks import NotStored, check_stoppable, refresh
+from ._repeating import check_same
 from ._results import output_of
 from ._trees import POLL, measure, open_below
 
@@ -115,6 +116,8 @@ async def _run(
     fresh = first or task is None
     if task is None:
         task = await begin(dispatch, parent, context, place, request)
+    elif not first:
+        await check_same(dispatch.env.store, context, task, request)
     if request.background:
         return ChildResult(task.target, task.agent_id, "running", "", 0, task_id=task.id)
     if task.status == "running" and not task.durable:

@@ -11,6 +11,7 @@ from ..agents import Registry
 from ..errors import RunFailed
 from ..stores import InboxItem, InputPolicy
 from ..types.content import Artifact, text_of
+from ..types.copies import own
 from ..types.ids import new_id
 from ..types.messages import Message
 from ..types.runs import (
@@ -112,14 +113,14 @@ def result_of(
         text=text,
         output=output_of(registry, run, text),
         termination=outcome.termination if outcome is not None else None,
-        tickets=tickets,
+        tickets=own(tickets) if tickets else (),
         usage=run.usage + run.descendants,
         steps=run.steps,
         tasks=() if run.waiting is None else run.waiting.tasks,
     )
     if end is None:
         return result
-    return replace(result, artifacts=end.artifacts, raw=end.raw, status_reason=end.reason)
+    return replace(result, artifacts=own(end.artifacts), raw=own(end.raw), status_reason=end.reason)
 
 
 def output_of(registry: Registry, run: RunRecord, text: str) -> Any:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from typing import cast
 
 __all__ = [
     "HookFailed",
@@ -16,15 +18,27 @@ __all__ = [
     "report",
 ]
 
+# How many errors of a group are said.
+_SHOWN = 5
+
 
 def explain(error: BaseException) -> str:
-    """The error in words, whatever its own `__str__` does."""
+    """The error in words, whatever its own `__str__` does; of a group also what is in it."""
     name = type(error).__name__
     try:
         text = str(error)
     except Exception:
         return name
+    if isinstance(error, BaseExceptionGroup):
+        group = cast(BaseExceptionGroup[BaseException], error)
+        text = f"{text}: {_listed(group.exceptions)}"
     return f"{name}: {text}" if text else name
+
+
+def _listed(errors: Sequence[BaseException]) -> str:
+    """The first of some errors; a group that has hundreds of them is told in a line all the same."""
+    found = [explain(error) for error in errors[:_SHOWN]]
+    return "; ".join([*found, f"and {len(errors) - _SHOWN} more"] if len(errors) > _SHOWN else found)
 
 
 def report(log: logging.Logger, error: BaseException, message: str, *args: object) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from ..agents import HandoffTool
 from ..errors import ConfigurationError, HookFailed, InvalidArguments, ToolError, explain
 from ..plugins import AfterTool, BeforeTool, Block, GateAnswer, GateTool, Supply, Suspend
 from ..tools import (
@@ -22,13 +23,15 @@ from ..tools import (
     error_reply,
     reply_of,
 )
+from ..types.copies import own
 from ..types.runs import Blocked, Call, CallOutcome, TaskOutcome, TaskRecord
 from ._executor import Arrival, Starting
-from ._ledger import Change, closed, finished, interrupted_reply, suspended
+from ._ledger import Change, closed, finished, interrupted_reply, left_reply, not_handed_over, suspended
 from ._moves import NOBODY
 from ._tasks import hear_of_tasks
 
 if TYPE_CHECKING:
+    from ..state import Command
     from ..stores import InboxItem
     from ..types.content import ToolReply
     from ._activation import Activation
@@ -102,7 +105,7 @@ async def _gate(act: Activation, call: Call, tool: Tool, arguments: dict[str, An
                 act.env.registry.catalog,
                 hook.config,
             )
-            ctx.call, ctx.arguments = call, {**arguments}
+            ctx.call, ctx.arguments = own(call), own(arguments)
             try:
                 answer: GateAnswer = await hook.function(ctx)
             except Exception as error:
@@ -190,7 +193,7 @@ async def _start(act: Activation, ready: list[Ready]) -> None:
         for call, _, arguments in ready:
 
             def prepare(ctx: BeforeTool, call: Call = call, arguments: dict[str, Any] = arguments) -> None:
-                ctx.call, ctx.arguments = call, {**arguments}
+                ctx.call, ctx.arguments = own(call), own(arguments)
 
             await act.phase("before_tool", act.agent.hooks["before_tool"], BeforeTool, prepare)
             if act.view.run.ending is not None or act.view.run.cancel is not None:
@@ -304,6 +307,8 @@ def _settle(act: Activation, arrival: Arrival) -> None:
     if reply is not None and (ended == "ok" or ended == "error"):
         outcome: CallOutcome = ended
         if (changes := arrival.context.changes) is not None and ended == "ok":
+            if changes.handoff is not None:
+                reply, outcome = _handed_over(act, call, changes, changes.handoff, reply)
             try:
                 act.apply(changes)
             except Exception as error:  # A reducer is the application's code.
@@ -320,6 +325,19 @@ def _settle(act: Activation, arrival: Arrival) -> None:
     else:
         # No result: what to do is the effect's question, and `recover` answers it.
         act.interrupted[call.id] = ended
+
+
+def _handed_over(
+    act: Activation, call: Call, changes: Command, wanted: str, reply: ToolReply
+) -> tuple[ToolReply, CallOutcome]:
+    """Only one agent can take over: the first that was asked for. Whoever wants another is told so."""
+    winner = act.view.run.next_agent
+    if winner is None or winner == wanted:
+        return reply, "ok"
+    changes.handoff = None
+    if isinstance(act.agent.tools.get(call.name), HandoffTool):
+        return _error(call, "denied", f"not handed over to {wanted}: {winner} takes over after this step"), "error"
+    return not_handed_over(reply, wanted, winner), "ok"
 
 
 def _parked(act: Activation, call: Call, parked: Parked | None) -> Call:
@@ -361,7 +379,7 @@ async def after_calls(act: Activation, move: AfterCalls) -> None:
         def prepare(
             ctx: AfterTool, row: Call = row, outcome: CallOutcome = outcome, reply: ToolReply = reply
         ) -> None:
-            ctx.call, ctx.outcome, ctx.reply = row, outcome, reply
+            ctx.call, ctx.outcome, ctx.reply = own(row), outcome, own(reply)
 
         await act.phase("after_tool", act.agent.hooks["after_tool"], AfterTool, prepare)
         act.draft.calls[row.id] = row
@@ -439,7 +457,6 @@ async def drop(act: Activation, move: Drop) -> None:
     now = act.now
     for call in move.calls:
         ticket = act.view.tickets.get(call.ticket_id) if call.ticket_id else None
-        reply = _error(call, "cancelled", f"{call.name} did not run: {move.reason}.")
-        change = closed(call, ticket, reply, "cancelled", act.identity, now)
+        change = closed(call, ticket, left_reply(call, "cancelled", move.reason), "cancelled", act.identity, now)
         row = None if ticket is None else replace(ticket, status="cancelled")
         act.change(replace(change, ticket=row))

@@ -37,6 +37,7 @@ class Inline:
         "_begun",
         "_context",
         "_coroutine",
+        "_late",
         "_raised",
         "_thrown",
         "_waits_for",
@@ -58,6 +59,7 @@ class Inline:
         self._waits_for = waits_for
         self._raised = raised
         self._thrown: BaseException | None = None
+        self._late: BaseException | None = None
         self.told: Callable[[], None] | None = None
         self.leave = False
         self.forgotten: set[asyncio.TaskGroup] = set()
@@ -66,8 +68,8 @@ class Inline:
         if self._raised is not None:
             raise self._raised
         run, coroutine, thrown = self._context.run, self._coroutine, self._thrown
-        begun, waits_for = self._begun, self._waits_for
-        self._begun, self._waits_for = False, None
+        begun, waits_for, late = self._begun, self._waits_for, self._late
+        self._begun, self._waits_for, self._late = False, None, None
         try:
             while True:
                 if not begun:
@@ -84,15 +86,19 @@ class Inline:
                         if _GROUP_WAITS is not None:
                             self.forgotten |= _groups_that_forget(coroutine)
                         self.told()
+                if late is not None:
+                    thrown, late = late, None
         except StopIteration as stop:
             return stop.value
 
     def interrupt(self, error: asyncio.CancelledError) -> None:
         """The task that goes on with it was cancelled before its first turn: as by a task, what is waited for is
-        cancelled, else the coroutine hears of it."""
-        cancel = getattr(self._waits_for, "cancel", None)
-        if cancel is None or not cancel(*error.args):
+        cancelled, else the coroutine hears of it; where that won't be cancelled, once it is there."""
+        waits_for = self._waits_for
+        if not asyncio.isfuture(waits_for) or waits_for.done():
             self._begun, self._thrown = False, error
+        elif not waits_for.cancel(*error.args):
+            self._late = error
 
     async def rest(self) -> None:
         """Drive on what was left behind, in a task of its own; nobody hears how it ends."""

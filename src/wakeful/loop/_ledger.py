@@ -40,7 +40,9 @@ __all__ = [
     "edit_fault",
     "finished",
     "interrupted_reply",
+    "left_reply",
     "match_decision",
+    "not_handed_over",
     "reassigned",
     "supersede",
     "suspended",
@@ -74,6 +76,12 @@ def finished(
     return Change(row, (message, done), message)
 
 
+def not_handed_over(reply: ToolReply, wanted: str, winner: str) -> ToolReply:
+    """What a call came to that wanted a handoff when another had already been asked for."""
+    note = Text(f"\n[{wanted} does not take over: {winner} does, after this step]")
+    return replace(reply, content=(*reply.content, note))
+
+
 def _with_note(reply: ToolReply, edited: dict[str, Any]) -> ToolReply:
     note = Text(f"\n[a person changed the arguments before the call ran, to: {encode(edited).decode()}]")
     return replace(reply, content=(*reply.content, note), metadata={**reply.metadata, "edited": edited})
@@ -88,6 +96,16 @@ def interrupted_reply(call: Call, reason: str) -> ToolReply:
         f"{call.name} was interrupted ({reason}) and its outcome is unknown: it may or may not have taken "
         "effect. Don't assume either, and don't repeat it without checking first.",
     )
+
+
+def left_reply(call: Call, kind: str, reason: str) -> ToolReply:
+    """What the model is told about a call that waited, or was about to begin, and is given up."""
+    return error_reply(call.id, call.name, kind, f"{call.name} {_left(call)}: {reason}.")
+
+
+def _left(call: Call) -> str:
+    # A tool that waits for somebody inside has done what stands before that.
+    return "had begun, and did not go on" if call.attempt else "did not run"
 
 
 def suspended(
@@ -160,7 +178,7 @@ def asked_again(call: Call, ticket: Ticket, why: str, run: Identity, now: int) -
 
 def _denied(call: Call, decision: Decision) -> ToolReply:
     why = f": {decision.reason}" if decision.reason else ""
-    return error_reply(call.id, call.name, "denied", f"{call.name} was denied{why}. It did not run.")
+    return error_reply(call.id, call.name, "denied", f"{call.name} was denied{why}. It {_left(call)}.")
 
 
 def _told_backend(call: Call, ticket: Ticket, decision: Decision, run: Identity, now: int) -> Change:
@@ -315,8 +333,7 @@ def supersede(draft: Draft, stored: ThreadView, run: RunRecord, now: int) -> lis
     for call in stored.calls:
         if call.state == "finished":
             continue
-        text = f"{call.name} did not run: new input came before it was decided."
-        reply = error_reply(call.id, call.name, "superseded", text)
+        reply = left_reply(call, "superseded", "new input came before it was decided")
         change = closed(call, tickets.get(call.ticket_id or ""), reply, "superseded", identity, now)
         draft.calls[change.call.id] = change.call
         log.extend(change.log)

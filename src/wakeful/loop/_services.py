@@ -7,6 +7,7 @@ import threading
 from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..agents import said_to
 from ..state import AnyKey, Command
 from ..tools import ChildRequest, ChildResult, Mail, SpawnRequest, ToolContext
 from ..types.content import text_of
@@ -57,6 +58,12 @@ class CallServices:
     def check_agent(self, agent_id: str) -> None:
         """Refuse an agent that isn't registered."""
         self._act.env.registry.catalog.check_agent(agent_id)
+
+    def said_to(self, agent_id: str, given: Any) -> Any:
+        """What is given to an agent, as a text or content parts; what doesn't fit its `input` is refused."""
+        registry = self._act.env.registry
+        known = agent_id in registry.agents
+        return said_to(agent_id, registry.resolve(agent_id).input, given) if known else given
 
     def notify(self, command: Command, name: str, payload: Any) -> None:
         """Put a notice into the command."""

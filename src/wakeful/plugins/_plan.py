@@ -19,14 +19,22 @@ from ..types.requests import ModelSettings
 
 __all__ = ["ContextBook", "ContextMessage", "InferencePlan", "PlanEdits", "checked_context", "select_context"]
 
+# How many bytes a book has for what was sent and cools down, and for what was sent and is due again. It is written
+# with every step that sends something, and a state value may have 256 KiB.
+_COOLING, _DUE = 128 * 1024, 4 * 1024
+
+# About what an entry has besides its key.
+_ENTRY = 64
+
 
 class ContextMessage(Struct, metaclass=Checked, frozen=True, omit_defaults=True):
     """Text that joins the model's request and never the thread.
 
     `target` is where: after the `system` text, at the head of the conversation (`session`), before the newest
     user message (`conversation`), or at the very `end`. A message of the same key replaces the one before. With
-    a `cooldown` it is sent again only after so many steps, or when its text changed. `keep` says how long it
-    stays: for the `next` model call only, until it was `sent` once, or `always`.
+    a `cooldown` it is sent again only after so many steps, or when its text changed; a run remembers that of the
+    1,500 or so keys that were sent last. `keep` says how long it stays: for the `next` model call only, until it
+    was `sent` once, or `always`.
     """
 
     key: str
@@ -48,11 +56,12 @@ def checked_context(message: Any) -> ContextMessage:
     return replace(message, key=clean_text(message.key), text=clean_text(message.text))
 
 
-class Sent(Struct, frozen=True):
-    """When a context message was last sent, and what it said."""
+class Sent(Struct, frozen=True, omit_defaults=True):
+    """When a context message was last sent, what it said, and for how many steps that keeps it from being sent."""
 
     step: int
     digest: str
+    cooldown: int = 0
 
 
 class Book(Struct, frozen=True, omit_defaults=True):
@@ -89,13 +98,27 @@ def select_context(book: Book, step: int) -> tuple[list[ContextMessage], Book]:
         due = message.cooldown == 0 or last is None or last.digest != digest
         if due or (last is not None and step - last.step >= message.cooldown):
             chosen.append(message)
-            sent[key] = Sent(step, digest)
+            sent[key] = Sent(step, digest, message.cooldown)
             if message.keep == "always":
                 kept[key] = message
         elif message.keep != "next":
             kept[key] = message
     chosen.sort(key=lambda m: (m.priority, m.key))
-    return chosen, Book(kept, sent)
+    return chosen, Book(kept, _remembered(sent, kept, step))
+
+
+def _remembered(sent: dict[str, Sent], kept: dict[str, ContextMessage], step: int) -> dict[str, Sent]:
+    """What has to be known of what was sent, the newest first where there is no room for all. What is due again
+    matters only if a message of its key comes with a longer cooldown: of that a little is enough."""
+    room = {True: _COOLING, False: _DUE}
+    found: set[str] = set(kept)
+    for key, last in sorted(sent.items(), key=lambda entry: entry[1].step, reverse=True):
+        if key not in kept:
+            cools = step - last.step < last.cooldown
+            room[cools] -= len(key.encode()) + _ENTRY
+            if room[cools] >= 0:
+                found.add(key)
+    return sent if len(found) == len(sent) else {key: last for key, last in sent.items() if key in found}
 
 
 class PlanEdits:

@@ -216,7 +216,10 @@ class Database:
             if not self._begun() or (rest := self._together(batch)) is None:
                 return False
             self._attempt_all(rest, alone=len(batch) == 1)
-            self._begun_here = batch
+            if self._writing.in_transaction:
+                self._begun_here = batch
+            else:
+                hand_back(batch)  # It was refused: there is nothing to commit.
         except sqlite3.Error as error:
             self._undo(batch, error)
             hand_back(batch)
@@ -333,7 +336,8 @@ class Database:
     def _end(self) -> None:
         """Commit the transaction with what was done, and bring the log home if it has grown."""
         self._loops_left = LOOP_TRANSACTIONS
-        self._commit(self._full)
+        if self._writing.in_transaction:  # What was alone in it may have been refused.
+            self._commit(self._full)
 
     def _tune(self, checkpoint: int, synced: bool) -> None:
         """Say how the next transaction is committed: from how many pages on it brings the log home, and whether
@@ -370,7 +374,6 @@ class Database:
             job.error = explained(error, self.path) if isinstance(error, sqlite3.Error) else error
             if alone:
                 self._roll_back()
-                execute("BEGIN")
             else:
                 execute("ROLLBACK TO one")
         if not alone:

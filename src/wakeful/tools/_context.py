@@ -255,7 +255,7 @@ class ToolContext(Struct, eq=False):
     async def run_agent(
         self,
         agent_id: str,
-        prompt: str | list[Content] | tuple[Content, ...],
+        prompt: str | Sequence[Content] | object,
         *,
         durable: bool = False,
         fork: bool = False,
@@ -263,7 +263,8 @@ class ToolContext(Struct, eq=False):
     ) -> ChildResult:
         """Run another agent as a child of this call and wait for what it comes to.
 
-        A `durable` child has a thread that any process can run. With `fork` the child is shown this conversation
+        The prompt is a text, content parts, or a value of the type that the agent declares as its `input`. A
+        `durable` child has a thread that any process can run. With `fork` the child is shown this conversation
         before the prompt. `state` is what a local child's state begins with; the result has what it left behind.
         A tool that may run again (`resumable=True`, or any effect but `once`) is unwound while the child waits for
         a person or runs elsewhere, and runs again from the top once it is done; any other waits in memory.
@@ -277,7 +278,7 @@ class ToolContext(Struct, eq=False):
     async def spawn(
         self,
         target: Spawnable,
-        prompt: str | list[Content] | tuple[Content, ...] | None = None,
+        prompt: str | Sequence[Content] | object | None = None,
         *,
         name: str | None = None,
         state: Mapping[AnyKey, Any] | None = None,
@@ -297,7 +298,7 @@ class ToolContext(Struct, eq=False):
         with closing(target):
             check_task(name, detached, wake)
             given = arguments_of(arguments, more)
-            message = None if prompt is None else self._message(prompt)
+            message = None if prompt is None else self._message(self._said(target, prompt))
             seed = self._seed(state)
             if iscoroutine(target) and (message is not None or given or seed):
                 raise InvalidInput(
@@ -331,7 +332,11 @@ class ToolContext(Struct, eq=False):
     def _prompt(self, agent_id: Any, prompt: Any) -> Message:
         if not isinstance(agent_id, str):
             raise InvalidInput(f"an agent is named by its id, a text, not {agent_id!r:.80}")
-        return self._message(prompt)
+        return self._message(self._said(agent_id, prompt))
+
+    def _said(self, target: Any, prompt: Any) -> Any:
+        known = isinstance(prompt, str) or not isinstance(target, str)
+        return prompt if known else self._services.said_to(target, prompt)
 
     def _message(self, prompt: Any) -> Message:
         if isinstance(prompt, str) and not prompt.strip():

@@ -94,6 +94,10 @@ class Services(Protocol):
         """Refuse an agent that isn't registered."""
         ...
 
+    def said_to(self, agent_id: str, given: Any) -> Any:
+        """What is given to an agent, as a text or content parts; what doesn't fit its `input` is refused."""
+        ...
+
     def notify(self, command: Command, name: str, payload: Any) -> None:
         """Put a notice into the command."""
         ...
