@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from loop.helpers import Hold, Scripted, Spy, holding, replies_on, reply_text, soon, spying
-from wakeful import Agent, Delegate, Runtime, ToolContext, call, tool
+from wakeful import Agent, Delegate, FunctionModel, Runtime, ToolContext, call, tool
 from wakeful.errors import InvalidArguments
 from wakeful.types.runs import NaturalEnd
 
@@ -256,35 +256,60 @@ async def test_a_models_prompt_is_as_long_as_input_may_be(scripted: Scripted) ->
 @pytest.mark.parametrize(
     ("again", "text"),
     [
-        (("other", "one"), "it begins agent 'other', and began agent 'waiting' before"),
-        (("waiting", "two"), "it gives agent 'waiting' 'two', and gave it 'one' before"),
+        ([("quick", "one"), ("other", "two")], "2 of what it waits for it begins agent 'other', and began agent"),
+        ([("quick", "two")], "1 of what it waits for it gives agent 'quick' 'two', which it gave it in place 2"),
     ],
-    ids=["agent", "prompt"],
+    ids=["agent", "order"],
 )
 @pytest.mark.parametrize("how", [{}, {"durable": True}, {"fork": True}], ids=["ephemeral", "durable", "forked"])
 async def test_a_tool_that_begins_another_child_when_it_runs_again_gets_no_other_childs_result(
-    how: Any, again: tuple[str, str], text: str, place: Place, scripted: Scripted
+    how: Any, again: list[tuple[str, str]], text: str, place: Place, scripted: Scripted
 ) -> None:
+    asked = [("quick", "one"), ("quick", "two"), ("waiting", "pay")]
+
     @tool(resumable=True)
     async def survey(ctx: ToolContext) -> str:
-        """Ask somebody, and later somebody else."""
-        agent, prompt = ("waiting", "one") if ctx.attempt == 1 else again
-        return (await ctx.run_agent(agent, prompt, **how)).text
+        """Ask some in turn, and later others, or in another order."""
+        for agent, prompt in asked:
+            await ctx.run_agent(agent, prompt, **how)
+        return "surveyed"
 
     agents = [
         Agent("lead", scripted("hi", call("survey"), "done"), tools=[survey]),
+        Agent("quick", FunctionModel(lambda request: request.messages[-1].text)),
         Agent("waiting", scripted(call("pay"), "paid"), tools=[spying(Spy(), "pay", approval=True)]),
         Agent("other", scripted()),
     ]
     runtime = Runtime(agents, store=place())
     await soon(runtime.run("lead", "hello", thread="t"))
     waiting = await soon(runtime.run("lead", "go", thread="t"))
+    asked[:] = again
     result = await soon(runtime.resume(waiting.run_id, waiting.tickets[0].approve()))
     (reply,) = await replies_on(runtime, "t")
     assert result.text == "done"
     assert reply.error == "failed"
-    assert f"survey runs again, and in place 1 of what it waits for {text}: code between" in reply_text(reply)
+    assert f"survey runs again, and in place {text}" in reply_text(reply)
     await assert_quiet(runtime)
+    await runtime.close()
+
+
+async def test_a_prompt_that_was_reworded_while_its_child_waited_gets_that_childs_result(
+    place: Place, scripted: Scripted
+) -> None:
+    @tool(resumable=True)
+    async def survey(ctx: ToolContext) -> str:
+        """Ask somebody."""
+        return (await ctx.run_agent("waiting", f"attempt {ctx.attempt}")).text
+
+    agents = [
+        Agent("lead", scripted(call("survey"), "done"), tools=[survey]),
+        Agent("waiting", scripted(call("pay"), "paid"), tools=[spying(Spy(), "pay", approval=True)]),
+    ]
+    runtime = Runtime(agents, store=place())
+    waiting = await soon(runtime.run("lead", "go", thread="t"))
+    result = await soon(runtime.resume(waiting.run_id, waiting.tickets[0].approve()))
+    (reply,) = await replies_on(runtime, "t")
+    assert (result.text, reply_text(reply)) == ("done", "paid")
     await runtime.close()
 
 

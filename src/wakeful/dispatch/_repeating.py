@@ -1,4 +1,8 @@
-"""Tools that run again: what they begin must be what they began before, or they would get another's result."""
+"""Tools that run again: what they begin must be what they began before, or they would get another's result.
+
+A prompt that says something else is no other child: it may have the time in it, or have been reworded while the run
+was parked. One that another child of the call was given is.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +21,17 @@ async def check_same(store: Store, context: ToolContext, task: TaskRecord, reque
     check_agent(context, task, request.agent_id)
     if context.one_child:
         return  # What it asks is in the call's arguments, and those are kept.
+    content = request.message.content
     given = await _given(store, task)
-    if given is not None and given.content != request.message.content:
-        was, now = _shown(given.text), _shown(request.message.text)
-        raise _changed(context, task, f"gives {_named(task.agent_id)} {now}, and gave it {was} before")
+    if given is None or given.content == content:
+        return
+    for other in await store.tasks(task.thread_id):
+        if other.call_id != task.call_id or other.agent_id != task.agent_id or other.id == task.id:
+            continue
+        theirs = await _given(store, other)
+        if theirs is not None and theirs.content == content:
+            now = f"gives {_named(task.agent_id)} {_shown(request.message.text)}"
+            raise _changed(context, task, f"{now}, which it gave it in place {other.place} before")
 
 
 def check_agent(context: ToolContext, task: TaskRecord, agent_id: str) -> None:
