@@ -320,9 +320,10 @@ def check_ids(**given: Any) -> None:
 
 def message_of(input: Any, principal: Principal | None, message_id: Any = None) -> Message:
     """The user message that an input is; `message_id` is what its sender knows it by."""
-    check_ids(message=message_id)
-    who = None if principal is None else principal.id
-    producer = None if who is None and message_id is None else Producer(principal_id=who, message_id=message_id)
+    producer = None
+    if principal is not None or message_id is not None:
+        check_ids(message=message_id)
+        producer = Producer(principal_id=None if principal is None else principal.id, message_id=message_id)
     return user_message(input_of(input), producer=producer)
 
 

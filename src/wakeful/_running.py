@@ -265,10 +265,8 @@ class Running(Mailing, Working):
         known = request_of(request_id)
         given, beside = decisions_of(decisions, answers, principal, known), None
         if said is not None:
-            said_id, words = (
-                new_id() if known is None else f"{known}:said",
-                message_of(said, principal, message_id),
-            )
+            said_id = new_id() if known is None else f"{known}:said"
+            words = message_of(said, principal, message_id)
             # Where it goes is the run's to say.
             beside = Beside(id=said_id, thread_id="", message=words, principal=principal, run_id=new_id())
         return await resume(self._dispatch, id_of(run_id, "run"), given, beside)

@@ -1,7 +1,7 @@
 """Tools that run again: what they begin must be what they began before, or they would get another's result.
 
-A prompt that says something else is no other child: it may have the time in it, or have been reworded while the run
-was parked. One that another child of the call was given is.
+A prompt that says something else is no other child: it may have the time in it, or have been reworded while the
+run was parked. One that another child of the call was given is.
 """
 
 from __future__ import annotations
