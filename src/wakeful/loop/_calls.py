@@ -1,4 +1,4 @@
-"""Tool calls: gates, starting, results, and what becomes of those that were interrupted."""
+"""Tool calls: starting, results, and what becomes of those that were interrupted."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from msgspec.structs import replace
 
 from ..agents import HandoffTool
 from ..errors import ConfigurationError, HookFailed, InvalidArguments, ToolError, explain
-from ..plugins import AfterTool, BeforeTool, Block, GateAnswer, GateTool, Supply, Suspend
+from ..plugins import AfterTool, BeforeTool, Block, Supply, Suspend
 from ..tools import (
     ChildResult,
-    ClientTool,
     Done,
     NotDone,
     Parked,
@@ -26,6 +25,7 @@ from ..tools import (
 from ..types.copies import own
 from ..types.runs import Blocked, Call, CallOutcome, TaskOutcome, TaskRecord
 from ._executor import Arrival, Starting
+from ._gates import ask_gates
 from ._ledger import Change, closed, finished, interrupted_reply, left_reply, not_handed_over, suspended
 from ._moves import NOBODY
 from ._tasks import hear_of_tasks
@@ -46,16 +46,16 @@ def execute(act: Activation, move: Execute) -> Awaitable[None] | None:
     """Start the calls that may run now; the others are refused, suspended or asked about later."""
     ready = [checked for call in move.calls if (checked := _check(act, call)) is not None]
     if act.agent.gated:
-        return _ask_gates(act, ready)
+        return _gated(act, ready)
     return _start(act, ready) if ready else None
 
 
-async def _ask_gates(act: Activation, checked: list[Ready]) -> None:
+async def _gated(act: Activation, checked: list[Ready]) -> None:
     """Start those of the calls that their gates let pass."""
     ready: list[Ready] = []
     for call, tool, arguments in checked:
         if call.name in act.agent.gated:
-            answer, asked_by = await _gate(act, call, tool, arguments)
+            answer, asked_by = await ask_gates(act, call, tool, arguments)
             if answer is not None:
                 _intercept(act, call, answer, asked_by, ready)
                 continue
@@ -87,72 +87,6 @@ def _error(call: Call, kind: str, message: str) -> ToolReply:
 
 
 # -- gates ---------------------------------------------------------------------------------------------------
-
-
-async def _gate(act: Activation, call: Call, tool: Tool, arguments: dict[str, Any]) -> tuple[GateAnswer, str]:
-    """The strongest answer of all gates, and who gave it: block beats suspend beats supply."""
-    found: GateAnswer = None
-    asked_by = ""
-    if act.agent.hooks["gate_tool"]:
-        await act.flush()
-        for hook in act.agent.hooks["gate_tool"]:
-            run = act.view.run
-            ctx = GateTool(
-                act.identity,
-                run.steps,
-                act.state.snapshot(),
-                run.principal,
-                act.env.registry.catalog,
-                hook.config,
-            )
-            ctx.call, ctx.arguments = own(call), own(arguments)
-            try:
-                answer: GateAnswer = await hook.function(ctx)
-            except Exception as error:
-                raise HookFailed(f"plugin {hook.plugin!r} failed in gate_tool: {explain(error)}") from error
-            _check_answer(hook.plugin, answer, ctx)
-            if isinstance(answer, Suspend) and not answer.again and _approved(call, hook.plugin):
-                continue
-            if _RANK[type(answer)] > _RANK[type(found)]:
-                found, asked_by = answer, hook.plugin
-        act.now = act.clock.now()
-    if isinstance(tool, ClientTool):
-        if found is None:
-            found, asked_by = Suspend(f"{call.name} runs in the client", None, ("result",)), "client"
-    elif (
-        _RANK[type(found)] < _RANK[Suspend]
-        and _needs_approval(tool, arguments)
-        and not _approved(call, "approval")
-    ):
-        found, asked_by = Suspend(f"May {call.name} run?"), "approval"
-    return found, asked_by
-
-
-_RANK: dict[type[Any], int] = {type(None): 0, Supply: 1, Suspend: 2, Block: 3}
-
-
-def _check_answer(plugin: str, answer: Any, ctx: GateTool) -> None:
-    if type(answer) not in _RANK:
-        raise HookFailed(
-            f"the gate of plugin {plugin!r} answered {answer!r:.80}; return None to allow the call, or "
-            "ctx.block(...), ctx.suspend(...) or ctx.supply(...)"
-        )
-    if ctx.command:
-        raise HookFailed(
-            f"the gate of plugin {plugin!r} wrote something; a gate may be asked many times and only answers: "
-            "write in before_tool"
-        )
-
-
-def _approved(call: Call, asked_by: str) -> bool:
-    return any(d.asked_by == asked_by and d.verdict == "approve" for d in call.decisions)
-
-
-def _needs_approval(tool: Tool, arguments: dict[str, Any]) -> bool:
-    try:
-        return tool.needs_approval(arguments)
-    except Exception as error:
-        raise HookFailed(f"the approval rule of tool {tool.spec.name!r} failed: {explain(error)}") from error
 
 
 def _intercept(

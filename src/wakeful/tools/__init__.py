@@ -1,7 +1,5 @@
 """Tools: functions with a schema, the context they run in, and what becomes of their results."""
 
-from ._context import Asked as Asked
-from ._context import Parked as Parked
 from ._context import ToolContext as ToolContext
 from ._mail import Mail as Mail
 from ._mail import check_text as check_text
@@ -18,6 +16,8 @@ from ._services import ChildRequest as ChildRequest
 from ._services import ChildResult as ChildResult
 from ._services import Services as Services
 from ._services import SpawnRequest as SpawnRequest
+from ._signals import Asked as Asked
+from ._signals import Parked as Parked
 from ._terms import Terms as Terms
 from ._terms import default_decision as default_decision
 from ._terms import escalated as escalated

@@ -24,31 +24,15 @@ from ._mail import Addressee, Mail, check_text, recipient_of
 from ._schema import Shape
 from ._services import ChildRequest, ChildResult, Services, Spawnable, SpawnRequest
 from ._showing import check_progress, check_shown
-from ._terms import Terms, terms_of
+from ._signals import Asked, Parked
+from ._terms import terms_of
 
 if TYPE_CHECKING:
     from ._tool import Tool
 
-__all__ = ["Asked", "Parked", "ToolContext"]
+__all__ = ["ToolContext"]
 
 T = TypeVar("T")
-
-
-class Asked(BaseException):
-    """The signal that unwinds a tool which asked a question; not an error, so `except Exception` lets it by."""
-
-    def __init__(self, message: str, terms: Terms) -> None:
-        super().__init__(message)
-        self.message = message
-        self.terms = terms
-
-
-class Parked(BaseException):
-    """The signal that unwinds a tool which waits for a task, for times, or for both; not an error, so `except
-    Exception` lets it by. `timers` are places in the tool's code, each with its time."""
-
-    task_id: str | None = None
-    timers: tuple[tuple[int, int], ...] = ()
 
 
 class _Over(Struct, frozen=True, gc=False):
