@@ -440,5 +440,5 @@ async def test_what_never_changes_of_a_run_is_not_logged_again_with_every_commit
             return int(after[0][0] - before[0][0])
 
         await written(10)  # Pages that are touched for the first time are logged whole.
-        # So they are after a checkpoint of the server's, which may come at any time.
-        assert min([await written(30) for _ in range(3)]) < 30 * 1300
+        # So they are after a checkpoint of the server's, and it may clean up besides, at any time.
+        assert min([await written(30) for _ in range(10)]) < 30 * 1300
