@@ -16,7 +16,7 @@ from sqlite_suite import append, raw, run_of, told
 from wakeful.errors import StaleFence
 from wakeful.stores import Chunk, Commit, Committed, Fence
 from wakeful.stores import _schema as schema
-from wakeful.stores._database import LOOP_TRANSACTIONS
+from wakeful.stores._database import LOOP_TRANSACTIONS, MAX_GATHERED
 from wakeful.stores._files import CHECKPOINT_PAGES, PAGE_BYTES
 from wakeful.stores._sqlite import SqliteStore
 from wakeful.types.content import Text
@@ -96,6 +96,21 @@ async def test_owners_in_company_share_a_sync_in_the_thread(path: Path, fast: No
     fences = {name: await owned(store, name) for name in ("a", "b")}
     for name, fence in [*fences.items()] * 2:
         assert at_once(goes_on(store, fence, "hello", name)) is None
+    await store.close()
+
+
+async def test_commits_of_one_thread_that_go_into_different_transactions_follow_each_other(path: Path) -> None:
+    store = SqliteStore(path)
+    names = [f"t{n}" for n in range(MAX_GATHERED + 6)]
+    fences = {name: await owned(store, name) for name in names}
+    statements = traced(store)
+    # The last one's rows are made while the first one, of the same thread, waits: they aren't right any more then.
+    texts = [("first", "t0"), *[(name, name) for name in names[1:]], ("last", "t0")]
+    done = await asyncio.gather(*[goes_on(store, fences[name], text, name) for text, name in texts])
+    assert (done[0].head, done[-1].head) == (2, 4)
+    assert await told(store, "t0") == ["first", "last"]
+    assert [await told(store, name) for name in names[1:]] == [[name] for name in names[1:]]
+    assert "ROLLBACK" not in " ".join(statements)
     await store.close()
 
 

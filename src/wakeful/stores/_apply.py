@@ -45,20 +45,29 @@ class Writing(Struct, eq=False, gc=False):
     commit: Commit
     alive: Callable[[str], bool]
     known: Known
+    _ready: Plain | None = None
 
     @property
     def owner(self) -> tuple[str, str]:
         """Whose thread it is about."""
         return self.tenant, self.commit.thread_id
 
-    def plain(self) -> Plain | None:
-        """The same, ready to be written together with others, if its thread is as it was left and it can be."""
+    def make_ready(self) -> None:
+        """Make rows of it, if its thread is as it was left and there is nothing else to it. While others are being
+        written there is time for that."""
         if self.commit.then:
-            return None
+            return
         try:
-            return plain_of(self.tenant, self.packer, self.commit, self.known)
+            self._ready = plain_of(self.tenant, self.packer, self.commit, self.known)
         except Exception:
-            return None  # Written by itself it says what is wrong with it, and the others are none the worse.
+            self._ready = None  # Written by itself it says what is wrong with it, and others are none the worse.
+
+    def plain(self) -> Plain | None:
+        """The same, ready to be written together with others, if it can be."""
+        ready = self._ready
+        if ready is None or ready.version != ready.place.version:
+            self.make_ready()
+        return self._ready
 
     def __call__(self) -> Committed:
         """Write it, or raise and leave the transaction to be rolled back."""
@@ -69,7 +78,7 @@ class Writing(Struct, eq=False, gc=False):
 
     def _write(self, commit: Commit) -> Committed:
         tenant, packer, known = self.tenant, self.packer, self.known
-        plain = plain_of(tenant, packer, commit, known)
+        plain = self.plain() if commit is self.commit else plain_of(tenant, packer, commit, known)
         if plain is not None and (written := write_plain(known.cursor, plain)) is not None:
             return written
         write = Write(self.db, tenant, packer, commit, known)

@@ -152,6 +152,7 @@ class Database:
         if gathers is not None and gathers is not loop and not gathers.is_closed():
             return await settled(self._writer.promise(writing))
         future: Promise[Committed] = Promise(loop=loop)
+        writing.make_ready()
         self._gathered.append(Job(writing, future))
         if gathers is not loop:
             self._gathers = loop

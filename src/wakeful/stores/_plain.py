@@ -117,6 +117,8 @@ class Plain(Struct, eq=False, gc=False):
     calls: list[_Row]
     # Whether there may be chunks of the answer that it has.
     drops: bool
+    # The thread's when it was made ready.
+    version: int
 
 
 def plain_of(tenant: str, packer: Packer, commit: Commit, known: Known) -> Plain | None:
@@ -142,7 +144,7 @@ def plain_of(tenant: str, packer: Packer, commit: Commit, known: Known) -> Plain
     if blobs:
         return None
     row = (run.steps, int(run.stage == "acting"), 0 if answer is None else base + answer, payload, number)
-    return Plain(commit, fence, run, place, row, log, calls, place.chunks and answers(commit))
+    return Plain(commit, fence, run, place, row, log, calls, place.chunks and answers(commit), place.version)
 
 
 def write_plain(db: sqlite3.Cursor, plain: Plain) -> Committed | None:
