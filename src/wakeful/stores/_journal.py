@@ -223,11 +223,14 @@ class Thread(Struct, eq=False, gc=False):
                 self._log.append(writer)
             self.head += len(log)
             self._log += log if len(commit.runs) < 2 else _attributed(commit)
-        for call in commit.calls:
-            known = self._calls.get(call.id)
-            if known is not None and known.arguments is not call.arguments:
-                call = replace(call, arguments=known.arguments)
-            self._calls[call.id] = call
+        if rows := commit.calls:
+            calls = self._calls
+            for call in rows:
+                call_id = call.id
+                known = calls.get(call_id)
+                if known is not None and known.arguments is not call.arguments:
+                    call = replace(call, arguments=known.arguments)
+                calls[call_id] = call
         if commit.more:
             if commit.tickets or commit.decisions or commit.tasks:
                 self._rare = (*self._rare, commit)
