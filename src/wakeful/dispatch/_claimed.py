@@ -198,7 +198,8 @@ async def _release(
     except (Conflict, StaleFence):
         pass  # It was given back, or taken, before.
     except StoreError as error:
-        _log.warning("thread %r could not be given back, and waits for the lease's end: %s", thread_id, error)
+        _log.warning("thread %r could not be given back, and will be later: %s", thread_id, error)
+        dispatch.keeper.suspect()
 
 
 def next_input(stored: ThreadView, now: int) -> InboxItem | None:
