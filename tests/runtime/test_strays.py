@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from loop.helpers import Hold, Scripted, holding, soon
+from loop.helpers import Hold, Scripted, holding, soon, until
 from postgres_server import fresh_store, server
 from stores.lossy_proxy import proxied
 from stores.postgres_suite import schema_of
@@ -18,7 +18,7 @@ from wakeful import Agent, FunctionModel, Runtime, SqliteStore, ToolContext, cal
 from wakeful.dispatch import _hosting as hosting
 from wakeful.dispatch._claimed import go_on
 from wakeful.errors import StoreUnavailable
-from wakeful.stores import Claims, Commit, Committed, Fence, ThreadView
+from wakeful.stores import Claims, Commit, Committed, Fence, ThreadRecord, ThreadView
 from wakeful.stores._postgres import PostgresStore
 
 
@@ -48,6 +48,42 @@ async def test_what_was_claimed_by_a_call_that_failed_is_given_back_and_run(
         # They were given back, not taken over: no attempt was lost, and no lease had to end.
         assert worker.metrics.counts["wakeful_takeovers_total", ""] == 0
         assert worker.metrics.counts["wakeful_claims_total", ""] == 2
+    await front.close()
+
+
+class Opening(Lossy):
+    """A lossy store that takes its time for the first commit of a run."""
+
+    hold: Hold | None = None
+    looked = 0
+
+    async def commit(self, commit: Commit) -> Committed:
+        if commit.claim is not None and (hold := self.hold) is not None:
+            self.hold = None
+            await hold.here()
+        return await super().commit(commit)
+
+    async def thread(self, thread_id: str) -> ThreadRecord | None:
+        found = await super().thread(thread_id)
+        self.looked += self.lost is not None
+        return found
+
+
+async def test_a_stray_that_is_in_the_way_of_a_run_that_is_being_begun_is_given_back(
+    tmp_path: Path, scripted: Scripted
+) -> None:
+    hold, store = Hold(), Opening(tmp_path / "a.db")
+    agent = Agent("agent", model=scripted("one", "two"))
+    front = Runtime([agent], store=tmp_path / "a.db", execute=False)
+    async with Runtime([agent], store=store) as runtime:
+        store.hold = hold
+        running = asyncio.create_task(runtime.run("agent", "go", thread="t"))
+        await soon(hold.reached.wait())
+        await front.send("t", "and go", agent="agent")
+        await until(lambda: store.looked)
+        hold.released.set()
+        assert (await soon(running)).status == "done"
+        assert store.lost == ["t"]
     await front.close()
 
 

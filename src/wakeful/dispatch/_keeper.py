@@ -285,11 +285,14 @@ class Keeper:
 
     async def _give_back(self, dispatch: Dispatcher, thread_id: str) -> None:
         thread = await dispatch.env.store.thread(thread_id)
-        if thread is None or thread_id in dispatch.active or thread_id in dispatch.waking:
+        if thread is None:
             return
-        with suppress(Conflict, StaleFence):
-            fence = Fence(thread.epoch, self._owner)
-            await dispatch.env.store.commit(Commit(thread_id, fence=fence, release=True))
+        fence, act = Fence(thread.epoch, self._owner), dispatch.active.get(thread_id)
+        if thread_id in dispatch.waking or (act is not None and act.draft.fence is None):
+            self._unsure = True  # Whether the claim is theirs is known once they began, or were refused for it.
+        elif act is None or act.draft.fence != fence:
+            with suppress(Conflict, StaleFence):
+                await dispatch.env.store.commit(Commit(thread_id, fence=fence, release=True))
 
     async def stop(self) -> None:
         """Claim nothing more."""
