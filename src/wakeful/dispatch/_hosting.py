@@ -80,8 +80,12 @@ class Hosting:
         if thread_id in self.active:
             self.bus.release(thread_id)
             raise Conflict(f"thread {thread_id!r} was taken by another run of this process")
+        stopping = self.closed and self.env.store.durable
+        if stopping and act.draft.fence is None and not act.attached:
+            self.bus.release(thread_id)
+            raise RuntimeClosed  # Nobody may be there any more to give back what it would claim.
         self.active[thread_id] = act
-        if self.closed and self.env.store.durable:
+        if stopping:
             act.hand_over()  # It was being opened when the runtime was told to stop.
         if self.waking:
             self.waking.discard(thread_id)
