@@ -12,7 +12,7 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from loop.helpers import Hold, Spy, events_of, holding, replies_on, reply_text, soon, spying
+from loop.helpers import Hold, Spy, events_of, holding, replies_on, reply_text, soon, spying, until
 from wakeful import (
     Agent,
     Decision,
@@ -31,8 +31,8 @@ from wakeful import (
     tool,
 )
 from wakeful.dispatch import leave_decision
-from wakeful.errors import InvalidDecision, StaleFence, TicketClosed, UnknownTicket
-from wakeful.stores import Commit, Fence
+from wakeful.errors import Conflict, InvalidDecision, StaleFence, TicketClosed, UnknownTicket
+from wakeful.stores import Commit, Committed, Fence, settled
 from wakeful.types.events import TicketReassigned, ToolCallSuspended
 from wakeful.types.runs import Cancelled
 
@@ -252,6 +252,35 @@ async def test_an_answer_to_a_run_that_is_being_cancelled_is_left_to_nobody(make
         assert (await store.ticket(ticket.id)).status == "cancelled"
         assert (await store.load("t")).inbox == ()
         assert spy.ran == []
+
+
+class Refusing(SqliteStore):
+    """A store that takes its time for one commit that claims a thread, and refuses it: somebody was faster."""
+
+    hold: Hold | None = None
+
+    async def commit(self, commit: Commit) -> Committed:
+        if commit.claim is not None and (hold := self.hold) is not None:
+            self.hold = None
+            await settled(asyncio.ensure_future(hold.here()))
+            raise Conflict("somebody was faster")
+        return await super().commit(commit)
+
+
+async def test_who_answers_is_not_cancelled_with_a_run_that_another_process_took(tmp_path: Path, spy: Spy) -> None:
+    store, hold = Refusing(tmp_path / "app.db"), Hold()
+    agent = Agent("agent", model=ScriptedModel([call("act"), "done"]), tools=[approved(spy)])
+    async with Runtime([agent], store=store) as runtime:
+        waiting = await runtime.run("agent", "go", thread="t")
+        store.hold = hold
+        answered = asyncio.create_task(runtime.answer(waiting.tickets[0].id, True))
+        await soon(hold.reached.wait())
+        cancelled = asyncio.create_task(runtime.cancel(waiting.run_id))
+        await until(lambda: runtime._dispatch.active["t"].being_cancelled())
+        hold.released.set()
+        await soon(asyncio.wait([answered, cancelled]))  # Either may be first now.
+        assert not answered.cancelled()
+        assert (await runtime.get_run(waiting.run_id)).status == "done"
 
 
 async def test_another_tenants_ticket_is_unknown(make: Make, spy: Spy) -> None:

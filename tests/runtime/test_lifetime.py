@@ -19,6 +19,8 @@ from wakeful import (
     Principal,
     Retention,
     Runtime,
+    ScriptedModel,
+    SqliteStore,
     Text,
     ToolContext,
     Url,
@@ -26,6 +28,7 @@ from wakeful import (
     tool,
 )
 from wakeful.errors import InvalidInput, RuntimeClosed, UnknownAgent, UnknownRun, UsageError
+from wakeful.stores import ThreadView
 from wakeful.testing import FakeClock
 from wakeful.types.runs import Cancelled
 
@@ -392,3 +395,42 @@ def test_run_sync_runs_again_and_again_on_one_thread(scripted: Scripted) -> None
     loop = runtime._own_loop._loop
     assert loop is not None
     loop.call_soon_threadsafe(loop.stop)
+
+
+class ClosesSlowly(SqliteStore):
+    """A store that is slow to read a thread, and read it when everything but the store is closed."""
+
+    hold: Hold | None = None
+    answered: asyncio.Task[Any] | None = None
+
+    async def load(self, thread_id: str) -> ThreadView | None:
+        view = await super().load(thread_id)
+        if self.hold is not None:
+            await self.hold.here()
+        return view
+
+    async def close(self) -> None:
+        if self.hold is not None and self.answered is not None:
+            self.hold.released.set()
+            await asyncio.wait([self.answered])
+        await super().close()
+
+
+async def test_what_is_begun_while_the_runtime_closes_claims_nothing_that_nobody_gives_back(
+    tmp_path: Path,
+) -> None:
+    store, spy = ClosesSlowly(tmp_path / "a.db"), Spy()
+    agent = Agent("agent", model=ScriptedModel([call("act"), "done"]), tools=[spying(spy, "act", approval=True)])
+    runtime = Runtime([agent], store=store)
+    waiting = await runtime.run("agent", "go", thread="t")
+    store.hold = Hold()
+    store.answered = asyncio.create_task(runtime.answer(waiting.tickets[0].id, True))
+    await soon(store.hold.reached.wait())
+    await soon(runtime.close())
+    with pytest.raises(RuntimeClosed):
+        await store.answered
+    assert spy.ran == []
+    async with Runtime([agent], store=tmp_path / "a.db") as another:
+        thread = await another.store.thread("t")
+        assert thread is not None
+        assert not thread.claimed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from wakeful import (
     SqliteStore,
     call,
 )
-from wakeful.stores import Commit, Committed
+from wakeful.stores import Claims, Commit, Committed, ThreadView
 
 from .test_busy_threads import busy, echo, echoing, said
 
@@ -120,3 +121,52 @@ async def test_no_result_that_waits_has_lost_its_tickets_to_an_answer_from_elsew
     assert (result.status, result.text, store.meanwhile) == ("done", "done", None)
     await there.close()
     await here.close()
+
+
+Act = Callable[[], Awaitable[Any]]
+
+
+class LooksAway(SqliteStore):
+    """A store in which things happen behind the back of one that claims: before it reads the thread, and after."""
+
+    def __init__(self, path: Path, before: Act, after: Act) -> None:
+        super().__init__(path)
+        self._acts: list[Act] = []
+        self._planned = [after, before]
+
+    async def claim(self, worker_id: str, **options: Any) -> Claims:
+        claims = await super().claim(worker_id, **options)
+        if claims.claimed and self._planned:
+            await self._planned.pop()()
+            self._acts = self._planned
+        return claims
+
+    async def load(self, thread_id: str) -> ThreadView | None:
+        view = await super().load(thread_id)
+        if self._acts:
+            await self._acts.pop()()
+        return view
+
+
+async def test_input_that_comes_while_a_thread_is_given_back_until_later_is_not_put_off(tmp_path: Path) -> None:
+    agent = Agent("agent", model=echo())
+    front = Runtime([agent], store=tmp_path / "a.db", execute=False)
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+    await front.send("t", "tomorrow", agent="agent", at=tomorrow)
+    await front.send("t", "never mind", agent="agent")
+    _, mistake = await front.pending("t")
+    store = LooksAway(
+        tmp_path / "a.db",
+        before=lambda: front.retract(mistake.id),
+        after=lambda: front.send("t", "instead", agent="agent"),
+    )
+    async with Runtime([agent], store=store) as worker:
+        await soon(_answered(worker))
+        assert await said(worker) == ["instead"]
+        assert [item.text for item in await worker.pending("t")] == ["tomorrow"]
+    await front.close()
+
+
+async def _answered(runtime: Runtime) -> None:
+    while len(await runtime.messages("t")) < 2:
+        await asyncio.sleep(0.01)

@@ -1,4 +1,5 @@
-"""Claims that a process made and doesn't know of, because a connection broke: they are given back at once."""
+"""Claims that a process made and doesn't know of, because a connection broke, or that it couldn't give back: they
+are given back as soon as the store answers. The lease of a process that is alive would keep them for ever."""
 
 from __future__ import annotations
 
@@ -7,14 +8,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from loop.helpers import Hold, Scripted, holding, soon
+import pytest
+
+from loop.helpers import Hold, Scripted, holding, soon, until
 from postgres_server import fresh_store, server
 from stores.lossy_proxy import proxied
 from stores.postgres_suite import schema_of
-from wakeful import Agent, Runtime, SqliteStore, call
+from wakeful import Agent, FunctionModel, Runtime, SqliteStore, ToolContext, call, tool
+from wakeful.dispatch import _hosting as hosting
 from wakeful.dispatch._claimed import go_on
 from wakeful.errors import StoreUnavailable
-from wakeful.stores import Claims, Fence
+from wakeful.stores import Claims, Commit, Committed, Fence, ThreadRecord, ThreadView
 from wakeful.stores._postgres import PostgresStore
 
 
@@ -44,6 +48,42 @@ async def test_what_was_claimed_by_a_call_that_failed_is_given_back_and_run(
         # They were given back, not taken over: no attempt was lost, and no lease had to end.
         assert worker.metrics.counts["wakeful_takeovers_total", ""] == 0
         assert worker.metrics.counts["wakeful_claims_total", ""] == 2
+    await front.close()
+
+
+class Opening(Lossy):
+    """A lossy store that takes its time for the first commit of a run."""
+
+    hold: Hold | None = None
+    looked = 0
+
+    async def commit(self, commit: Commit) -> Committed:
+        if commit.claim is not None and (hold := self.hold) is not None:
+            self.hold = None
+            await hold.here()
+        return await super().commit(commit)
+
+    async def thread(self, thread_id: str) -> ThreadRecord | None:
+        found = await super().thread(thread_id)
+        self.looked += self.lost is not None
+        return found
+
+
+async def test_a_stray_that_is_in_the_way_of_a_run_that_is_being_begun_is_given_back(
+    tmp_path: Path, scripted: Scripted
+) -> None:
+    hold, store = Hold(), Opening(tmp_path / "a.db")
+    agent = Agent("agent", model=scripted("one", "two"))
+    front = Runtime([agent], store=tmp_path / "a.db", execute=False)
+    async with Runtime([agent], store=store) as runtime:
+        store.hold = hold
+        running = asyncio.create_task(runtime.run("agent", "go", thread="t"))
+        await soon(hold.reached.wait())
+        await front.send("t", "and go", agent="agent")
+        await until(lambda: store.looked)
+        hold.released.set()
+        assert (await soon(running)).status == "done"
+        assert store.lost == ["t"]
     await front.close()
 
 
@@ -122,3 +162,152 @@ async def test_a_claim_that_is_given_twice_leaves_the_run_that_has_it_alone(
     assert [m.text for m in await runtime.messages("t") if m.role != "tool"][-1] == "done"
     await front.close()
     await runtime.close()
+
+
+BROKEN = "the connection broke"
+
+
+class Ailing(SqliteStore):
+    """A store that doesn't answer so many times: when something was claimed to be read, or is to be given back."""
+
+    losses = 0
+
+    async def claim(self, worker_id: str, **options: Any) -> Claims:
+        claims = await super().claim(worker_id, **options)
+        if any(one.agent_id == "napping" for one in claims.claimed) and not self.losses:
+            self.losses = 3
+        return claims
+
+    def _lose(self) -> None:
+        if self.losses > 1:
+            self.losses -= 1
+            raise StoreUnavailable(BROKEN)
+
+    async def load(self, thread_id: str) -> ThreadView | None:
+        self._lose()
+        return await super().load(thread_id)
+
+    async def commit(self, commit: Commit) -> Committed:
+        if commit.release and commit.failed:
+            self._lose()
+        return await super().commit(commit)
+
+
+@tool(resumable=True)
+async def nap(ctx: ToolContext) -> str:
+    """Sleep."""
+    await ctx.sleep(0.001)
+    return "slept"
+
+
+async def test_a_wait_ends_though_what_was_claimed_for_it_could_neither_be_read_nor_given_back(
+    tmp_path: Path,
+) -> None:
+    model = FunctionModel(lambda request: call("nap") if len(request.messages) == 1 else "woke")
+    store = Ailing(tmp_path / "a.db")
+    async with Runtime([Agent("napping", model=model, tools=[nap])], store=store) as runtime:
+        await runtime.start("napping", "go", thread="t")
+        await soon(_done(runtime))  # Who waits for the run itself would look after its thread, too.
+        assert store.losses == 1
+        assert runtime.metrics.counts["wakeful_takeovers_total", ""] == 0
+
+
+async def _done(runtime: Runtime) -> None:
+    while [run.status for run in await runtime.list_runs(thread="t")] != ["done"]:
+        await asyncio.sleep(0.01)
+
+
+class Deaf(Lossy):
+    """A store that once claims and doesn't say so, nor then what was claimed."""
+
+    asked = 0
+
+    async def claims(self, worker_id: str) -> list[tuple[str, str, int]]:
+        if self.lost is not None:
+            self.asked += 1
+            if self.asked == 1:
+                raise StoreUnavailable(BROKEN)
+        return await super().claims(worker_id)
+
+
+async def test_strays_that_could_not_be_asked_for_are_asked_for_again(tmp_path: Path, scripted: Scripted) -> None:
+    agent = Agent("agent", model=scripted("done"))
+    front = Runtime([agent], store=tmp_path / "a.db", execute=False)
+    handle = await front.start("agent", "go", thread="t")
+    store = Deaf(tmp_path / "a.db")
+    async with Runtime([agent], store=store):
+        assert (await soon(handle.result())).text == "done"
+    assert store.lost == ["t"]
+    assert store.asked > 1
+    await front.close()
+
+
+class Silent(SqliteStore):
+    """A store that makes a thread's first commit and doesn't say so."""
+
+    silent = "t"
+
+    async def commit(self, commit: Commit) -> Committed:
+        committed = await super().commit(commit)
+        if commit.thread_id == self.silent and commit.claim is not None:
+            self.silent = ""
+            raise StoreUnavailable(BROKEN)
+        return committed
+
+
+async def test_a_run_whose_first_commit_was_made_and_not_heard_of_goes_on(
+    tmp_path: Path, scripted: Scripted
+) -> None:
+    agent = Agent("agent", model=scripted("done"))
+    async with Runtime([agent], store=Silent(tmp_path / "a.db")) as runtime:
+        with pytest.raises(StoreUnavailable):
+            await runtime.run("agent", "go", thread="t")
+        (run,) = await runtime.list_runs(thread="t")
+        assert (await soon(runtime.wait(run.id))).text == "done"
+
+
+async def test_one_that_serves_nothing_gives_its_strays_back_while_it_runs_something_else(
+    tmp_path: Path, scripted: Scripted
+) -> None:
+    hold = Hold()
+    busy = Agent("busy", model=scripted(call("wait"), "done"), tools=[holding(hold)])
+    agent = Agent("agent", model=scripted("done"))
+    bare = Runtime([agent, busy], store=Silent(tmp_path / "a.db"))
+    with pytest.raises(StoreUnavailable):
+        await bare.run("agent", "go", thread="t")
+    running = asyncio.create_task(bare.run("busy", "go", thread="other"))
+    await soon(hold.reached.wait())
+    async with Runtime([agent], store=tmp_path / "a.db") as worker:
+        (run,) = await worker.list_runs(thread="t")
+        assert (await soon(worker.wait(run.id))).text == "done"
+    hold.released.set()
+    await soon(running)
+    await bare.close()
+
+
+class Stuck(SqliteStore):
+    """A store that for a while has no room for what a run writes, nor for giving its thread back."""
+
+    losses = 0
+
+    async def commit(self, commit: Commit) -> Committed:
+        if self.losses and commit.fence is not None:
+            self.losses -= 1
+            raise StoreUnavailable(BROKEN)
+        return await super().commit(commit)
+
+
+async def test_what_was_tried_in_vain_to_be_given_back_is_given_back_at_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hosting, "HAND_BACK_PAUSES", (0, 0))
+    store, hold = Stuck(tmp_path / "a.db"), Hold()
+    model = FunctionModel(lambda request: call("wait") if len(request.messages) == 1 else "done")
+    agent = Agent("agent", model=model, tools=[holding(hold, effect="pure")])
+    async with Runtime([agent], store=store) as runtime:
+        handle = await runtime.start("agent", "go", thread="t")
+        await soon(hold.reached.wait())
+        store.losses = 3  # The call's result, and both tries.
+        hold.released.set()
+        assert (await soon(handle.result())).text == "done"
+        assert store.losses == 0

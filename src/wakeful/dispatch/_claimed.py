@@ -65,7 +65,8 @@ async def go_on(dispatch: Dispatcher, claimed: Claimed, fence: Fence) -> None:
         elif (act := await _reopened(dispatch, stored, fence)) is not None:
             await first(act).drive(dispatch)
         else:
-            await _release(dispatch, thread_id, fence, later=_later(dispatch, stored))
+            later = _later(dispatch, stored)
+            await _release(dispatch, thread_id, fence, later=later, seen=stored.thread.inbox_head)
     except (Conflict, StaleFence, RuntimeClosed):
         # Somebody else has it, or will; perhaps this very process, which began with it while it was claimed. It
         # may even have this fence: a store that crashed may forget a claim, and give the same one again.
@@ -190,15 +191,25 @@ def _pause(dispatch: Dispatcher, thread_id: str) -> int:
 
 
 async def _release(
-    dispatch: Dispatcher, thread_id: str, fence: Fence, *, later: int | None = None, failed: str | None = None
+    dispatch: Dispatcher,
+    thread_id: str,
+    fence: Fence,
+    *,
+    later: int | None = None,
+    seen: int | None = None,
+    failed: str | None = None,
 ) -> None:
-    commit = Commit(thread_id, fence=fence, release=True, later=later, failed=failed)
+    """Give a thread back: due as it is, after a failure, or later, unless its inbox isn't as it was `seen`."""
+    commit = Commit(thread_id, fence=fence, release=True, later=later, inbox_head=seen, failed=failed)
     try:
         await dispatch.env.store.commit(commit)
+    except InboxMoved:
+        await _release(dispatch, thread_id, fence)  # What came meanwhile made no dispatch, and isn't put off.
     except (Conflict, StaleFence):
         pass  # It was given back, or taken, before.
     except StoreError as error:
-        _log.warning("thread %r could not be given back, and waits for the lease's end: %s", thread_id, error)
+        _log.warning("thread %r could not be given back, and will be later: %s", thread_id, error)
+        dispatch.keeper.suspect()
 
 
 def next_input(stored: ThreadView, now: int) -> InboxItem | None:

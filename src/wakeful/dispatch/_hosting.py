@@ -35,6 +35,10 @@ _log = logging.getLogger("wakeful")
 inside_of: ContextVar[tuple[str, ...]] = ContextVar("wakeful_threads", default=())
 
 
+# How long to wait before each try to give a thread back, in seconds.
+HAND_BACK_PAUSES = (0, 0.1, 0.5, 2, 5, 10)
+
+
 class Hosting:
     """The activations of one tenant that this process has, at most one on a thread."""
 
@@ -76,8 +80,12 @@ class Hosting:
         if thread_id in self.active:
             self.bus.release(thread_id)
             raise Conflict(f"thread {thread_id!r} was taken by another run of this process")
+        stopping = self.closed and self.env.store.durable
+        if stopping and act.draft.fence is None and not act.attached:
+            self.bus.release(thread_id)
+            raise RuntimeClosed  # Nobody may be there any more to give back what it would claim.
         self.active[thread_id] = act
-        if self.closed and self.env.store.durable:
+        if stopping:
             act.hand_over()  # It was being opened when the runtime was told to stop.
         if self.waking:
             self.waking.discard(thread_id)
@@ -93,6 +101,8 @@ class Hosting:
         """An activation is given up; its thread is given back, unless somebody else has it."""
         if isinstance(error, Exception) and not isinstance(error, Conflict | StaleFence):
             self.hand_back(act, explain(error))
+            if act.draft.fence is None and isinstance(error, StoreUnavailable):
+                self.keeper.suspect()  # Its first commit may be in all the same.
 
     def ended(self, act: Activation) -> None:
         """An activation is over: others may have its thread."""
@@ -130,7 +140,7 @@ class Hosting:
 
     async def _hand_back(self, act: Activation, fence: Fence, error: str | None) -> None:
         thread_id = act.identity.thread_id
-        for pause in (0, 0.1, 0.5, 2, 5, 10):
+        for pause in HAND_BACK_PAUSES:
             await asyncio.sleep(pause)
             if self.closed:
                 return
@@ -141,6 +151,7 @@ class Hosting:
             except StoreError:
                 pass  # Somebody else has it.
             return
+        self.keeper.suspect()
 
     def result(self, act: Activation) -> RunResult:
         """What an activation came to."""

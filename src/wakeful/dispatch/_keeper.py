@@ -138,6 +138,8 @@ class Keeper:
             # A claim's own commit says what was in its inbox: there is nothing to hear of at first.
             await asyncio.sleep(PULSE_WITH_BUS if self._signals.healthy else PULSE)
             try:
+                if self._unsure and self._service is None:
+                    await self._give_back_strays()
                 for tenant, thread_id, head in await self.store.claims(self._owner):
                     await self._dispatcher(tenant).hear(thread_id, head)
             except StoreError as error:
@@ -271,14 +273,24 @@ class Keeper:
         self._looks.set()
 
     async def _give_back_strays(self) -> None:
-        """Give back what this process claimed and doesn't know of, because a connection broke."""
+        """Give back what this process claimed and doesn't know of, because a connection broke, or couldn't give
+        back before. Its lease goes on with the process: nobody else could ever take it."""
         self._unsure = False
-        for tenant, thread_id, _ in await self.store.claims(self._owner):
-            dispatch = self._dispatcher(tenant)
-            stored = await dispatch.env.store.load(thread_id)
-            if stored is None or thread_id in dispatch.active or thread_id in dispatch.waking:
-                continue
-            fence = Fence(stored.thread.epoch, self._owner)
+        try:
+            for tenant, thread_id, _ in await self.store.claims(self._owner):
+                await self._give_back(self._dispatcher(tenant), thread_id)
+        except StoreError as error:
+            self._unsure = True
+            _log.warning("the store didn't answer: %s", explain(error))
+
+    async def _give_back(self, dispatch: Dispatcher, thread_id: str) -> None:
+        thread = await dispatch.env.store.thread(thread_id)
+        if thread is None:
+            return
+        fence, act = Fence(thread.epoch, self._owner), dispatch.active.get(thread_id)
+        if thread_id in dispatch.waking or (act is not None and act.draft.fence is None):
+            self._unsure = True  # Whether the claim is theirs is known once they began, or were refused for it.
+        elif act is None or act.draft.fence != fence:
             with suppress(Conflict, StaleFence):
                 await dispatch.env.store.commit(Commit(thread_id, fence=fence, release=True))
 

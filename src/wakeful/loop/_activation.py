@@ -202,7 +202,11 @@ class Activation(Committer):
         except BaseException as error:
             if self.view.live:
                 self.executor.give_up()
+            if self._cancels and isinstance(error, Exception | asyncio.CancelledError):
+                await self._too_late()  # Else what goes on in this task would be cancelled, and not the run.
             host.lost(self, error)
+            if self._caller_cancelled and isinstance(error, Exception):
+                raise asyncio.CancelledError from error
             if self.stopping == "now" and not self.attached and isinstance(error, asyncio.CancelledError):
                 raise self._stopped() from None
             raise
