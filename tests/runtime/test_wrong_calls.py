@@ -207,6 +207,8 @@ async def test_a_thread_id_is_a_text_of_some_bytes(thread: Any) -> None:
         {"settings": ModelSettings(extra={"x": object()})},
         {"state": [1]},
         {"client_tools": ["x"]},
+        {"client_tools": [None]},
+        {"client_tools": ClientTool("locate")},
     ],
 )
 async def test_options_of_a_run_are_checked_by_name(options: dict[str, Any]) -> None:
