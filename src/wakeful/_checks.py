@@ -14,6 +14,7 @@ from .agents import Agent, Delegate
 from .errors import ConfigurationError, InvalidDecision, InvalidInput, UsageError
 from .messaging import Retry
 from .stores import Retention
+from .tools import ClientTool
 from .tools._begun import LATEST, moment_of, seconds_of
 from .types.content import clean_text
 from .types.limits import CostBudget, Limits
@@ -27,6 +28,7 @@ __all__ = [
     "agents_of",
     "backends_of",
     "check_ids",
+    "client_tools_of",
     "count_of",
     "cursor_of",
     "decision_of",
@@ -50,6 +52,13 @@ MAX_THREAD_ID_BYTES = 128
 
 # Databases have no larger numbers.
 _LARGEST = 2**63 - 1
+
+
+def client_tools_of(given: Any) -> Sequence[ClientTool]:
+    """The tools that a run's client has; refused if they aren't a list of such."""
+    if not isinstance(given, Sequence) or not all(isinstance(tool, ClientTool) for tool in cast(Any, given)):
+        raise UsageError(f"client_tools is a list of ClientTool(...), not {given!r:.80}")
+    return cast(Sequence[ClientTool], given)
 
 
 def instance_of(value: Any, kind: type[Any], name: str) -> None:

@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ._checks import (
+    client_tools_of,
     decisions_of,
     id_of,
     instance_of,
@@ -347,10 +348,9 @@ class Running(Mailing, Working):
             settings_of(settings)
             instance_of(state, Mapping, "state")
         if settings is not None or client_tools:
-            for tool in client_tools:
-                instance_of(tool, ClientTool, "client_tools")
-            problems = [problem for tool in client_tools for problem in tool.problems()]
-            specs = tuple([tool.spec for tool in client_tools])
+            tools = client_tools_of(client_tools or ())
+            problems = [problem for tool in tools for problem in tool.problems()]
+            specs = tuple([tool.spec for tool in tools])
             if problems := problems or twice([spec.name for spec in specs]):
                 raise ConfigurationError(problems)
             options = RunOptions(settings or ModelSettings(), specs)

@@ -182,6 +182,15 @@ def test_a_client_tool_is_given_its_result(wakeful) -> None:
     assert '← locate: {"lat":48.9}\nFound.\n' in result.stdout
 
 
+@pytest.mark.parametrize(
+    ("agent", "prompt", "asked"), [("clerk", "Register me", "answer> "), ("support", "Refund A7", "decision> ")]
+)
+def test_exit_leaves_a_question_open_too(wakeful, agent, prompt, asked) -> None:
+    result = talk(wakeful, "sample:make", prompt, "/exit", options=(agent,))
+    assert result.stdout.endswith(f"{asked}/exit\n")
+    assert (result.exit_code, result.stderr) == (0, "")
+
+
 def test_the_end_of_the_input_leaves_a_question_open(wakeful) -> None:
     result = talk(wakeful, "sample:make", "Refund A7", options=("support",))
     assert result.stdout.endswith("decision> \n")

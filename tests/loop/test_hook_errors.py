@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from wakeful import Agent, Plugin, Runtime, StateKey, Step, call, tool
+from wakeful import Agent, HookContext, Plugin, Runtime, StateKey, Step, action, call, notice, tool
 from wakeful.errors import HookFailed
 from wakeful.plugins import PHASES
 from wakeful.types.codec import encode
@@ -51,6 +51,63 @@ async def test_a_run_end_hook_that_raises_is_noted_and_changes_no_outcome(script
     (noted,) = await events_of(runtime, "t", ErrorRaised)
     assert (noted.error, noted.source) == ("HookFailed", "run_end")
     assert "plugin 'Bad' failed in run_end: ValueError: out of luck" in noted.message
+    await assert_settled(runtime, "t")
+
+
+# -- cancellations of what a plugin waits for ------------------------------------------------------------------
+
+STRAY = "CancelledError: what it waited for was cancelled, and nobody cancelled the run"
+
+
+class Idle(Plugin):
+    async def step_start(self, ctx: Step) -> None:
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("others", [0, 1], ids=["alone", "beside_another"])
+async def test_what_a_hook_waited_for_is_cancelled_and_the_plugin_is_named(
+    scripted: Scripted, others: int
+) -> None:
+    plugins = [*[Idle()] * others, failing("step_start", error=asyncio.CancelledError())]
+    runtime = Runtime([Agent("agent", model=scripted(), plugins=plugins)])
+    result = await soon(runtime.run("agent", "go", thread="t"))
+    assert result.termination == Failed("HookFailed", f"plugin 'Bad' failed in step_start: {STRAY}")
+    await assert_settled(runtime, "t")
+
+
+async def test_a_cancellation_of_its_own_at_the_run_end_is_noted_and_changes_no_outcome(
+    scripted: Scripted,
+) -> None:
+    plugin = failing("run_end", error=asyncio.CancelledError())
+    runtime = Runtime([Agent("agent", model=scripted("done"), plugins=[plugin])])
+    result = await soon(runtime.run("agent", "go", thread="t"))
+    assert (result.text, result.termination) == ("done", NaturalEnd())
+    (noted,) = await events_of(runtime, "t", ErrorRaised)
+    assert (noted.source, noted.message) == ("run_end", f"plugin 'Bad' failed in run_end: {STRAY}")
+    await assert_settled(runtime, "t")
+
+
+async def test_an_action_and_a_notice_whose_wait_is_cancelled_are_noted_and_the_run_goes_on(
+    scripted: Scripted,
+) -> None:
+    class Odd(Plugin):
+        async def step_start(self, ctx: Step) -> None:
+            ctx.schedule("wait", 1, phase="step_start")
+            ctx.notify("told", 1)
+
+        @action("wait")
+        async def wait(self, payload: int, ctx: HookContext) -> None:
+            raise asyncio.CancelledError
+
+        @notice("told")
+        async def told(self, payload: int) -> None:
+            raise asyncio.CancelledError
+
+    runtime = Runtime([Agent("agent", model=scripted("done"), plugins=[Odd()])])
+    result = await soon(runtime.run("agent", "go", thread="t"))
+    assert (result.text, result.termination) == ("done", NaturalEnd())
+    noted = {event.source: event.message for event in await events_of(runtime, "t", ErrorRaised)}
+    assert noted == {"step_start": f"action 'wait': {STRAY}", "notice 'told'": STRAY.partition(": ")[2]}
     await assert_settled(runtime, "t")
 
 

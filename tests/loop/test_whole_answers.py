@@ -67,7 +67,7 @@ async def test_one_that_fails_is_asked_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "says"), [(None, "'NoneType' object is not iterable"), ("text", "no chunk: 't'")], ids=str
+    ("answer", "says"), [(None, "this one returned None"), ("text", "no chunk: 't'")], ids=str
 )
 async def test_what_is_no_list_of_chunks_fails_the_run_as_the_models_fault(answer: Any, says: str) -> None:
     runtime = Runtime([Agent("agent", model=Whole(lambda _: answer))])
@@ -102,3 +102,47 @@ async def test_a_pool_may_have_such_a_member() -> None:
 async def test_whoever_reads_a_model_gets_its_chunks_whichever_way_it_gives_them() -> None:
     request = ModelRequest("", [user_message("go")])
     assert [chunk async for chunk in chunks_from(Whole(lambda _: said("all")), request)] == said("all")
+
+
+async def streamed() -> Any:
+    yield TextChunk("streamed")
+
+
+def yielded() -> Any:
+    yield TextChunk("yielded")
+
+
+class Given:
+    """Its `stream` isn't async, and returns what it was given."""
+
+    name = "given"
+    live = False
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    def stream(self, request: ModelRequest) -> Any:
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    ("model", "returned"),
+    [
+        (Whole(lambda _: None), "None"),
+        (Whole(lambda _: streamed()), "<async_generator object streamed"),
+        (Given(said("list")), "[TextChunk("),
+        (Given(yielded()), "<generator object yielded"),
+    ],
+)
+async def test_a_stream_that_is_neither_a_generator_nor_returns_chunks_is_told_what_it_must_be(
+    model: Any, returned: str
+) -> None:
+    must = "stream must be an async generator that yields chunks, or an async def that returns a list of them"
+    result = await soon(Runtime([Agent("agent", model=model)]).run("agent", "go"))
+    assert isinstance(result.termination, Failed)
+    assert (
+        f"model {model.name!r} failed: TypeError: {must}; this one returned {returned}"
+        in result.termination.message
+    )
+    with pytest.raises(TypeError, match=must):
+        await anext(chunks_from(model, ModelRequest("", [user_message("go")])))

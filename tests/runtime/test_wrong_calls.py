@@ -23,6 +23,7 @@ from wakeful import (
     Limits,
     ModelError,
     ModelSettings,
+    NaturalEnd,
     Plugin,
     RateLimit,
     Retention,
@@ -206,6 +207,8 @@ async def test_a_thread_id_is_a_text_of_some_bytes(thread: Any) -> None:
         {"settings": ModelSettings(extra={"x": object()})},
         {"state": [1]},
         {"client_tools": ["x"]},
+        {"client_tools": [None]},
+        {"client_tools": ClientTool("locate")},
     ],
 )
 async def test_options_of_a_run_are_checked_by_name(options: dict[str, Any]) -> None:
@@ -345,7 +348,7 @@ async def test_a_hook_that_raises_no_exception_leaves_no_run_open(error: Any, ph
     except KeyboardInterrupt:
         assert error is KeyboardInterrupt
     else:
-        assert isinstance(result.termination, Failed)
+        assert isinstance(result.termination, NaturalEnd if phase == "run_end" else Failed)
     (run,) = await runtime.list_runs(thread="t")
     assert run.status == "done"
 

@@ -26,7 +26,9 @@ from wakeful import (
     Agent,
     ConfigurationError,
     Delegate,
+    FunctionModel,
     InvalidArguments,
+    ModelRequest,
     RunFailed,
     Runtime,
     ScriptedModel,
@@ -340,6 +342,33 @@ async def test_cancel_descendants_for_run_rejects_late_spawns(scripted: Scripted
     (reply,) = await replies_on(runtime, "t")
     assert "has already been cancelled" in reply_text(reply)
     await runtime.close()
+
+
+@pytest.mark.parametrize("what", ["function", "agent"])
+async def test_a_task_is_cancelled_while_its_first_step_is_being_written(what: str) -> None:
+    asked = Spy()
+
+    @task
+    async def endless() -> None:
+        asked.ran.append("function")
+        await asyncio.Event().wait()
+
+    async def answer(request: ModelRequest) -> str:
+        asked.ran.append("agent")
+        await asyncio.Event().wait()
+        return ""
+
+    async with Runtime([Agent("agent", model=FunctionModel(answer))], tasks=[endless]) as runtime:
+
+        async def begin_and_cancel() -> Any:
+            handle = await (runtime.spawn(endless) if what == "function" else runtime.spawn("agent", "go"))
+            assert await handle.cancel("not needed")
+            return handle
+
+        # In a task of its own: between the two nothing else runs.
+        handle = await soon(asyncio.create_task(begin_and_cancel()))
+        assert (await handle.result()).termination == Cancelled("not needed")
+    assert asked.ran == []
 
 
 async def test_a_task_is_cancelled_by_its_run_s_id_before_it_has_begun(place: Place) -> None:

@@ -42,6 +42,8 @@ async def execute_remote(act: Activation, cut_off: tuple[str, int] | None = None
     if act.view.run.ending is not None or act.view.run.cancel is not None:
         return
     await act.flush()
+    if act.view.run.cancel is not None:  # The commit found that in the inbox: nobody interrupts what comes now.
+        return
     exchange = _Exchange(act, cut_off)
     started = act.now
     try:

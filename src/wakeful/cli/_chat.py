@@ -42,9 +42,7 @@ class Chat:
 
     def _round(self) -> None:
         """One prompt, and all that comes of it."""
-        line = self._ask("> ", "").strip()
-        if line in ("/exit", "/quit"):
-            raise EOFError
+        line = self._line("> ", "").strip()
         if line.startswith("/"):
             self._renderer.note(_HELP)
         elif line:
@@ -63,7 +61,7 @@ class Chat:
         later: set[str] = set()
         try:
             while ticket := next((t for t in turn.tickets if t.id not in later), None):
-                decision = decide(ticket, self._ask, self._renderer)
+                decision = decide(ticket, self._line, self._renderer)
                 try:
                     if decision is None:
                         later.add(ticket.id)
@@ -81,6 +79,13 @@ class Chat:
             self._renderer.status("cancelled", WITHDRAWN)
         elif turn.waiting is not None:
             self._renderer.note(outlook(turn, turn.waiting))
+
+    def _line(self, label: str, begun: str) -> str:
+        """What the person types next. They may leave wherever they are asked, as with ctrl-D."""
+        line = self._ask(label, begun)
+        if line.strip() in ("/exit", "/quit"):
+            raise EOFError
+        return line
 
     def _interrupted(self, hint: str) -> None:
         self._renderer.interrupted()

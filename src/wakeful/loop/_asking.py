@@ -15,6 +15,7 @@ from ..models import (
     Patience,
     PoolModel,
     media_in,
+    no_stream,
     with_modalities,
 )
 from ..types.messages import Message, user_message
@@ -121,7 +122,10 @@ async def stream(act: Activation, asking: Asking) -> None:
             answer.go_on(act.head)
         chunks: Any = model.stream(request)
         if chunks.__class__ is CoroutineType:
-            for chunk in await chunks:
+            whole = await chunks
+            if whole.__class__ is not list and not hasattr(whole, "__iter__"):
+                raise no_stream(whole)
+            for chunk in whole:
                 TAKE[type(chunk)](answer, chunk)
                 asking.began = True
         else:
@@ -158,6 +162,10 @@ async def _read(asking: Asking, chunks: Any, watch: Watch, checkpoints: Checkpoi
                     await checkpoints.pass_by()
                 finally:
                     watch.held = False
+    except TypeError as error:
+        if not hasattr(chunks, "__aiter__"):
+            raise no_stream(chunks) from error
+        raise
     finally:
         asking.began = chunk is not None
         # A generator that came to its end is closed; whatever else may still hold a connection.

@@ -19,7 +19,7 @@ from ..stores import Commit, Committed, InboxItem, number
 from ..types.events import Event, MessageAdded
 from ..types.messages import Message
 from ._environment import Environment
-from ._phases import run_actions, run_hooks
+from ._phases import STRAY, run_actions, run_hooks, told_to_stop
 from ._rides import Ride
 from ._writer import ACTIONS, Writer
 
@@ -152,6 +152,10 @@ class Committer(Writer):
         handler = self.env.registry.catalog.notices[notice.name]
         try:
             await handler.function(handler.payload.decode(notice.payload))
+        except asyncio.CancelledError:
+            if told_to_stop():
+                raise
+            self.note(STRAY, f"notice {notice.name!r}")
         except Exception as error:
             self.note(error, f"notice {notice.name!r}")
 

@@ -74,6 +74,9 @@ async def infer(act: Activation, move: Infer) -> None:
         give_up(act)
         return
     await act.flush(unsynced=True)
+    if view.run.cancel is not None:  # The commit found that in the inbox: nobody interrupts what comes now.
+        give_up(act)
+        return
     asking = act.asking
     if asking is None:
         asking = _begin(act, model, request)

@@ -15,11 +15,14 @@ from ..plugins import ActionQueue, Catalog, Handler, HookContext
 from ..state import AnyKey, Command, ScheduledAction, State, conflicts
 from ..types.content import clean_text
 
-__all__ = ["MAX_ACTION_ROUNDS", "run_actions", "run_hooks"]
+__all__ = ["MAX_ACTION_ROUNDS", "STRAY", "run_actions", "run_hooks", "told_to_stop"]
 
 C = TypeVar("C", bound=HookContext)
 
 MAX_ACTION_ROUNDS = 16
+
+STRAY = asyncio.CancelledError("what it waited for was cancelled, and nobody cancelled the run")
+"""What is told in the place of a cancellation that a plugin came upon by itself: an error like any other."""
 
 
 async def run_hooks(
@@ -72,11 +75,21 @@ async def _gather(phase: str, hooks: Sequence[Hook], contexts: Sequence[HookCont
 async def _call(phase: str, hook: Hook, context: HookContext) -> None:
     try:
         await hook.function(context)
+    except asyncio.CancelledError as error:
+        if told_to_stop():
+            raise
+        raise _failure(phase, hook, STRAY) from error
     except Exception as error:
         raise _failure(phase, hook, error) from error
 
 
-def _failure(phase: str, hook: Hook, error: Exception) -> HookFailed:
+def told_to_stop() -> bool:
+    """Whether a cancellation is the task's own, and not that of something which it awaits."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
+
+
+def _failure(phase: str, hook: Hook, error: BaseException) -> HookFailed:
     return HookFailed(f"plugin {hook.plugin!r} failed in {phase}: {explain(error)}")
 
 
@@ -123,6 +136,10 @@ async def _act(
         ctx.end()
     except (msgspec.MsgspecError, WakefulError) as error:
         return str(error)
+    except asyncio.CancelledError:
+        if told_to_stop():
+            raise
+        return explain(STRAY)
     except Exception as error:
         return explain(error)
     return ""

@@ -24,6 +24,7 @@ from ._protocol import StopChunk as StopChunk
 from ._protocol import TextChunk as TextChunk
 from ._protocol import UsageChunk as UsageChunk
 from ._protocol import chunks_from as chunks_from
+from ._protocol import no_stream as no_stream
 from ._registry import Line as Line
 from ._registry import ModelRegistry as ModelRegistry
 from ._registry import VendorFactory as VendorFactory

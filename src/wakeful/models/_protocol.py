@@ -28,6 +28,7 @@ __all__ = [
     "TextChunk",
     "UsageChunk",
     "chunks_from",
+    "no_stream",
 ]
 
 
@@ -128,9 +129,22 @@ async def chunks_from(model: Model, request: ModelRequest) -> AsyncGenerator[Chu
     """A model's answer, chunk by chunk, whichever way it is given."""
     answer = model.stream(request)
     if isinstance(answer, CoroutineType):
-        for chunk in await answer:
+        whole = await answer
+        if not hasattr(whole, "__iter__"):
+            raise no_stream(whole)
+        for chunk in whole:
             yield chunk
         return
+    if not hasattr(answer, "__aiter__"):
+        raise no_stream(answer)
     async with aclosing(cast(Any, answer)) as chunks:
         async for chunk in chunks:
             yield chunk
+
+
+def no_stream(given: object) -> TypeError:
+    """What is said of a `stream` that is neither of the two that it can be."""
+    return TypeError(
+        f"stream must be an async generator that yields chunks, or an async def that returns a list of them; this "
+        f"one returned {given!r:.100}"
+    )
