@@ -283,6 +283,11 @@ WRONG = [
             ("a hook that yields", {"run_end": yields}, ["run_end must be", "doesn't yield"]),
             ("a hook that is no function", {"run_end": "x"}, ["run_end must be"]),
             ("a phase misspelt", {"befor_tool": hook}, ["befor_tool is no phase; did you mean before_tool?"]),
+            (
+                "a phase that there isn't",
+                {"before_step": hook},
+                ["before_step is no phase; the"],
+            ),
             ("a phase misspelt and not async", {"befor_tool": not_async}, ["did you mean before_tool?"]),
             (
                 "an action's handler without a context",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from inspect import iscoroutinefunction, signature
 from typing import Any, cast, get_type_hints
@@ -14,6 +15,7 @@ from ._plugin import Plugin
 __all__ = ["config_problems", "part_problems", "plugin_problems"]
 
 _HOOKS = (*PHASES, "activate", "deactivate")
+_LIKE_A_PHASE = re.compile(r"(before|after|gate|on)_|.*_(start|end)$")
 
 
 def plugin_problems(plugin: Plugin) -> list[str]:
@@ -31,7 +33,7 @@ def plugin_problems(plugin: Plugin) -> list[str]:
         elif hasattr(marked, "_wakeful_notice"):
             found += _of_function(marked, member, "payload")
         elif callable(marked) and _takes(marked, 1):
-            found += _misspelt(member)
+            found += _misspelt(member, marked)
     return found
 
 
@@ -103,9 +105,16 @@ def _takes(function: Callable[..., Any], count: int) -> bool:
     return True
 
 
-def _misspelt(name: str) -> list[str]:
+def _misspelt(name: str, function: Callable[..., Any]) -> list[str]:
     """A method that looks like a phase and is none: it would never be called."""
     from difflib import get_close_matches
 
-    close = get_close_matches(name, _HOOKS, n=1, cutoff=0.85)
-    return [f"{name} is no phase; did you mean {close[0]}?"] if close else []
+    if close := get_close_matches(name, _HOOKS, n=1, cutoff=0.85):
+        return [f"{name} is no phase; did you mean {close[0]}?"]
+    if (
+        _LIKE_A_PHASE.match(name)
+        and iscoroutinefunction(function)
+        and [*signature(function).parameters] == ["ctx"]
+    ):
+        return [f"{name} is no phase; the phases are {', '.join(_HOOKS)}"]
+    return []
