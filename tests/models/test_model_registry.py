@@ -231,3 +231,8 @@ def test_new_models_and_names_of_ones_own_have_limits_and_facts() -> None:
     limits = {name: RateLimit(requests_per_minute=6) for name in ("acme", "openai:gpt-9", "scripted", "grok:4")}
     facts = {name: ModelFacts() for name in ("openai:gpt-9", "opnai", "acme:large")}
     Runtime([Agent("agent", model=ScriptedModel([]))], rate_limits=limits, facts=facts)
+
+
+def test_what_is_neither_a_model_nor_makes_one_is_found_before_anybody_asks_for_it() -> None:
+    with pytest.raises(ConfigurationError, match="models: 'house' is 5; give a model, a Pool, or a function"):
+        Runtime([Agent("agent", model=ScriptedModel([]))], models={"house": 5})  # type: ignore[dict-item]

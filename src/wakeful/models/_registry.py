@@ -110,9 +110,15 @@ class ModelRegistry:
                 self._vendors[name] = cast(VendorFactory, entry)
 
     def problems(self) -> list[str]:
-        """What is wrong with the pools that were given by name, and which limits and facts are misspelt."""
+        """What is wrong with what was given by name, and which limits and facts are misspelt."""
+        strange = [name for name, vendor in self._vendors.items() if not callable(vendor)]
         pools = [model for model in self._models.values() if isinstance(model, PoolModel)]
-        found = [problem for pool in pools for problem in pool.problems()]
+        found = [
+            f"models: {name!r} is {self._vendors[name]!r:.80}; give a model, a Pool, or a function that makes a "
+            "model of the name behind the colon"
+            for name in strange
+        ]
+        found += [problem for pool in pools for problem in pool.problems()]
         found += [problem for name in self._buckets for problem in self._misspelt(name, "rate_limits")]
         return found + [problem for name in self._facts.own for problem in self._misspelt(name, "facts")]
 
