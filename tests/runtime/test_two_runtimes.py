@@ -85,7 +85,7 @@ async def test_a_run_is_answered_wherever_it_runs(scripted: Scripted) -> None:
 
 async def test_a_run_is_cancelled_wherever_it_runs(scripted: Scripted) -> None:
     hold, store = Hold(), MemoryStore()
-    agent = Agent("agent", model=scripted([call("wait")], "never"), tools=[holding(hold)])
+    agent = Agent("agent", model=scripted([call("wait")]), tools=[holding(hold)])
     here, there = Runtime([agent], store=store), Runtime([agent], store=store)
     task = asyncio.create_task(here.run("agent", "go", thread="t"))
     await soon(hold.reached.wait())
