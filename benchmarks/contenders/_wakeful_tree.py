@@ -11,6 +11,7 @@ from benchmarks._measures import PROMPT
 from wakeful import Agent, Delegate, Limits, ModelRequest, Runtime, Store, tool
 from wakeful.models import CallDeltaChunk, CallStartChunk, Chunk, StopChunk
 
+CONNECTIONS = 20
 LEADS = 5
 
 
@@ -59,6 +60,8 @@ async def planted(store: Store, children: int) -> AsyncIterator[Tree]:
         Agent("worker", model=Calling([("block", {})]), tools=[block]),
     ]
     async with Runtime(agents, store=store) as runtime:
+        # All connections that a pool may keep are opened now: one that is opened later isn't left by a tree.
+        await asyncio.gather(*[store.head(f"nothing-{n}") for n in range(CONNECTIONS)])
 
         async def plant() -> str:
             nonlocal blocked
