@@ -23,10 +23,7 @@ from ..state import State
 from ..stores import InboxItem
 from ..types.content import clean_text
 from ..types.messages import Message
-from ..types.runs import (
-    Failed,
-    RunRecord,
-)
+from ..types.runs import Failed, RunRecord
 from . import _boundaries, _calls, _inference
 from ._answer import Answer
 from ._asking import Asking
