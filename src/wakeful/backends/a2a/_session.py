@@ -52,7 +52,7 @@ def pause_after(failures: int, fault: Fault | None = None) -> float:
     return min(FIRST_PAUSE * 1.6 ** min(failures, 32), LONGEST_PAUSE) * random.uniform(0.5, 1.0)
 
 
-class Patience:
+class Tries:
     """How long a remote is tried that was given nothing to do yet: so many times, and for so many seconds if it
     doesn't even answer. One that says when to come back is taken at its word."""
 
@@ -85,7 +85,7 @@ async def patiently(
 ) -> T:
     """Make a call that changes nothing; a few failures in a row don't end it. Where a task was `begun`, a remote
     that can't be reached is waited for until the run's own deadline: it may be starting again."""
-    patience = Patience(tries, seconds)
+    patience = Tries(tries, seconds)
     while True:
         try:
             return await call()
@@ -138,7 +138,7 @@ class Session:
         self._streams = streams
         # Whether the same message may be sent again: the remote dedupes, or the work may be repeated.
         self._exact = exact
-        self._patience = Patience(PATIENCE, patience)
+        self._patience = Tries(PATIENCE, patience)
         self._doubted = False
         self._look_at = 0.0
         # Whether it is certain that the message never left.
