@@ -179,6 +179,7 @@ class Desk:
         try:
             rows = await connection.fetch("SELECT status, count(*) FROM runs WHERE status <> 'done' GROUP BY 1")
             waiting = await connection.fetchval("SELECT count(*) FROM dispatches WHERE dead_at IS NULL")
+            claimed = await connection.fetchval("SELECT count(*) FROM threads WHERE claim IS NOT NULL")
             dead = await connection.fetch(
                 "SELECT t.id FROM dispatches d JOIN threads t ON t.no = d.thread WHERE d.dead_at IS NOT NULL"
             )
@@ -186,7 +187,7 @@ class Desk:
             await connection.close()
         for row in dead:
             self.revived += await self._runtime.store.revive(row["id"])
-        counts = {**dict(rows), "dispatches": waiting, "dead": len(dead)}
+        counts = {**dict(rows), "dispatches": waiting, "claimed": claimed, "dead": len(dead)}
         return {name: count for name, count in counts.items() if count}
 
 

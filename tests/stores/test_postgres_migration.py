@@ -11,6 +11,7 @@ import asyncpg
 import pytest
 from postgres_suite import connected, texts
 
+from conformance.store_suite import Writer, record
 from postgres_server import server
 from wakeful import Agent, PostgresStore, Runtime, ScriptedModel, tool
 from wakeful.stores._schema import VERSION, statements
@@ -111,3 +112,35 @@ async def test_a_worker_of_version_5_claims_nothing_of_what_it_could_not_read() 
         with pytest.raises(asyncpg.UndefinedFunctionError):
             await connection.fetch(claim)
         assert [one.thread_id for one in (await store.claim("w", agents=["shop"], limit=5)).claimed] == ["t2"]
+
+
+HOLD_OF_6 = """
+CREATE OR REPLACE FUNCTION hold_v3(
+    v_tenant text, v_thread bigint, v_agent text, v_now bigint, v_priority bigint, v_step bigint, v_lost boolean
+) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO dispatches AS d (thread, tenant, agent, priority, due_at, held, mark)
+        VALUES (v_thread, v_tenant, v_agent, v_priority, v_now, 1, v_step)
+    ON CONFLICT (thread) DO UPDATE SET held = 1, due_at = excluded.due_at, mark = excluded.mark;
+END
+$$
+"""
+
+
+async def test_claims_make_dispatches_in_version_6_and_none_once_it_is_migrated() -> None:
+    async with version_2("version_six", 6) as store, connected("version_six") as connection:
+        await connection.execute(HOLD_OF_6)
+        await connection.execute(
+            "SELECT hold_v3('default', no, 'shop', 1, 128, 1, false) FROM threads WHERE id = 't1'"
+        )
+        await connection.execute("UPDATE threads SET claim = 'old' WHERE id = 't1'")
+        old = "SELECT held FROM dispatches d JOIN threads t ON t.no = d.thread WHERE t.id = $1"
+        assert [row[0] for row in await connection.fetch(old, "t1")] == [1]
+        writer = Writer(store, "new")
+        for number in (1, 2):
+            await writer.begin(f"r{number}")
+            assert await connection.fetch(old, "new") == []
+            await writer.release(runs=[record(f"r{number}", "new", status="done")])
+        taken = {one.thread_id: one for one in (await store.claim("w", agents=["shop"], limit=5)).claimed}
+        assert (taken["t1"].taken_over, taken["t1"].attempts) == (True, 1)
+        assert await store.version() == VERSION

@@ -10,7 +10,7 @@ from msgspec.structs import force_setattr, replace
 
 from ..errors import CodecFailed, Conflict, InboxMoved, Repeated, StaleFence, StoreError
 from ..types.codec import encode
-from ..types.runs import PRIORITY, RunRecord
+from ..types.runs import RunRecord
 from . import _dispatching
 from ._packing import Packer
 from ._pending import change_rows, check_pending
@@ -212,9 +212,9 @@ def _claim(write: Write, thread: ThreadRow, worker: str) -> None:
     thread.claim = worker
     thread.epoch += 1
     _dispatching.begin_lease(write.db, worker, commit.lease, write.now)
-    run = commit.runs[-1] if commit.runs else None
-    agent, priority, step = ("", PRIORITY, 0) if run is None else (run.agent_id, run.priority, run.steps)
-    _dispatching.hold(write.db, write.tenant, thread.no, agent, write.now, priority, step, lost)
+    if not thread.new:  # Nothing was due on it before.
+        agent, step = (commit.runs[-1].agent_id, commit.runs[-1].steps) if commit.runs else ("", 0)
+        _dispatching.hold(write.db, thread.no, agent, write.now, step, lost)
 
 
 def _append(write: Write, thread: ThreadRow) -> None:
@@ -360,11 +360,23 @@ def _of_run(write: Write, thread: ThreadRow) -> tuple[str, int] | None:
     return write.run("SELECT agent, priority FROM runs WHERE no = ?", (thread.open_run,)).fetchone()
 
 
+def _last_agent(write: Write, thread: ThreadRow) -> str:
+    """The agent of a thread's last run, if nothing says whom the thread is due for."""
+    sql = """SELECT r.agent FROM runs r WHERE r.no = ?
+             AND NOT EXISTS (SELECT 1 FROM dispatches d WHERE d.thread = r.thread AND d.agent <> '')"""
+    row = write.run(sql, (thread.last_run or 0,)).fetchone()
+    return "" if row is None else row[0]
+
+
 def _settle_dispatch(write: Write, thread: ThreadRow) -> None:
     """A thread that nobody owns is due if something in its inbox may wake it, if its run waits for a time, or if
     its run was left in the middle; else nothing is due."""
     commit, now = write.commit, write.now
+    # By its owner, whose claim may have made no dispatch.
+    given_back = commit.fence is not None or commit.claim is not None
     if commit.failed is not None:
+        if given_back:
+            _dispatching.make(write.db, thread.no, now)
         _dispatching.fail(write.db, thread.no, commit.failed, now)
         return
     sql = """SELECT wake, at, priority, agent FROM inbox WHERE thread = ? AND status = 'pending'
@@ -374,11 +386,15 @@ def _settle_dispatch(write: Write, thread: ThreadRow) -> None:
     if write.open is not None and (time := due_time(write.open, now)) is not None:
         times.append(time)
     if write.open is None and thread.open_run is not None and (commit.later is not None or not times):
+        if given_back:
+            _dispatching.make(write.db, thread.no, now)
         _dispatching.settle(write.db, thread.no, commit.later)  # Its run's record isn't part: what was due is due.
     elif not times:
         write.run("DELETE FROM dispatches WHERE thread = ?", (thread.no,))
     else:
         own = _of_run(write, thread)
         agent, priority = own or (pending[0][3] or "", min(row[2] for row in pending))
+        if not agent and given_back:
+            agent = _last_agent(write, thread)
         due = min(times) if commit.later is None else commit.later
         _dispatching.dispatch(write.db, write.tenant, thread.no, agent, due, priority)

@@ -11,7 +11,7 @@ from typing import Any
 from ._plans import Plan, escaped
 from ._rules import IDLE_WAKES, MAX_PENDING
 
-__all__ = ["BEGIN_ROUTINES", "beginning_of", "delivery_of"]
+__all__ = ["BEGIN", "BEGIN_ROUTINES", "beginning_of", "delivery_of"]
 
 # Gives the thread's version, head, epoch and inbox head. If there is more to it, nothing is given and nothing was
 # written: the thread has an owner or an open run, the item is there, or there may be no room.
@@ -56,8 +56,8 @@ $wakeful$
 # item or, if `i[4]` is null, what a request brought. `w`, `i` and `p` are ordered as in `beginning_of`.
 # Gives the thread's version, head, epoch and inbox head. If the version isn't what the writer saw, it gives that
 # alone, and nothing if something else isn't as it was thought to be. Then nothing was written.
-_BEGIN = """
-CREATE FUNCTION begin_v3(w text[], i bigint[], p bytea[]) RETURNS bigint[] LANGUAGE plpgsql AS $wakeful$
+BEGIN = """
+CREATE OR REPLACE FUNCTION begin_v3(w text[], i bigint[], p bytea[]) RETURNS bigint[] LANGUAGE plpgsql AS $wakeful$
 DECLARE
     v_now bigint;
     v_run bigint;
@@ -110,7 +110,9 @@ BEGIN
             INSERT INTO workers (id, until, started_at) VALUES (w[3], v_now + i[2], v_now)
                 ON CONFLICT (id) DO UPDATE SET until = excluded.until;
         END IF;
-        PERFORM hold_v3(w[1], t.no, w[7], v_now, i[7], i[5], false);
+        IF t.created_at IS NOT NULL THEN -- Nothing was due on one that was just made.
+            PERFORM hold_v3(w[1], t.no, w[7], v_now, i[7], i[5], false);
+        END IF;
         t.last_commit := concat_ws(' ', w[4], coalesce(v_before, '-'), t.version, t.head, t.epoch);
         t.epoch := t.epoch + 1;
     ELSE
@@ -131,7 +133,7 @@ END
 $wakeful$
 """
 
-BEGIN_ROUTINES = (_PUT, _BEGIN)
+BEGIN_ROUTINES = (_PUT, BEGIN)
 
 
 def delivery_of(plan: Plan) -> list[Any] | None:

@@ -31,13 +31,13 @@ _RULES = (
         "run {0}: it is running and has no dispatch",
         """SELECT r.id FROM runs r JOIN threads t ON t.no = r.thread AND t.open_run = r.no
            LEFT JOIN dispatches d ON d.thread = t.no
-           WHERE r.status = 'running' AND d.thread IS NULL""",
+           WHERE r.status = 'running' AND t.claim IS NULL AND d.thread IS NULL""",
     ),
     (
         "thread {0!r}: {1} items wait in its inbox, nothing runs, and it has no dispatch",
         """SELECT t.id, count(*) FROM threads t JOIN inbox i ON i.thread = t.no AND i.status = 'pending'
            LEFT JOIN dispatches d ON d.thread = t.no
-           WHERE t.open_run IS NULL AND d.thread IS NULL AND i.kind = 'input' GROUP BY t.id""",
+           WHERE t.open_run IS NULL AND t.claim IS NULL AND d.thread IS NULL AND i.kind = 'input' GROUP BY t.id""",
     ),
     (
         "thread {0!r}: entry {1} refers to answer {2}, which isn't there",

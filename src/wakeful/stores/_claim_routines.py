@@ -1,7 +1,7 @@
 """Dispatches in Postgres: the functions that make them due, settle them, and claim them in one round trip.
 
-They do what `_dispatching` does for SQLite. A dispatch is changed by whoever has its thread's row locked. Claiming
-waits for nobody: rows that others have locked are left to them.
+They do what `_dispatching` does for SQLite. A dispatch is made and changed by whoever has its thread's row locked.
+Claiming waits for nobody: rows that others have locked are left to them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from ._claiming import FIRST_PAUSE, LONGEST_PAUSE, PROGRESS, SUSPECT, died
 from ._protocol import MAX_ATTEMPTS
 from ._sql import VIEWS
 
-__all__ = ["CLAIM_ROUTINES", "CLAIM_ROWS", "DISPATCH_ROUTINES"]
+__all__ = ["CLAIM_ROUTINES", "CLAIM_ROWS", "DISPATCH_ROUTINES", "UNMADE_ROUTINES"]
 
 _DISPATCH = """
 CREATE FUNCTION dispatch_v3(
@@ -37,19 +37,32 @@ LANGUAGE sql IMMUTABLE AS $wakeful$
 $wakeful$
 """
 
-# A commit claims the thread; `v_lost` says that its owner before died, which counts unless it was counted.
+# Makes the dispatch of a thread that is or was claimed, if the claim made none: as it would be.
+_MAKE = f"""
+CREATE OR REPLACE FUNCTION make_dispatch_v7(v_thread bigint, v_now bigint) RETURNS void
+LANGUAGE sql AS $wakeful$
+    INSERT INTO dispatches (thread, tenant, agent, priority, due_at, held, mark)
+        SELECT t.no, t.tenant, coalesce(r.agent, ''), coalesce(r.priority, {PRIORITY}), v_now, 1,
+            coalesce(r.step, 0)
+        FROM threads t LEFT JOIN runs r ON r.no = t.open_run WHERE t.no = v_thread
+    ON CONFLICT (thread) DO NOTHING
+$wakeful$
+"""
+
+# A commit claims the thread; `v_lost` says that its owner before died, which counts unless it was counted. Where
+# there is no dispatch and nothing to count, none is made. `v_tenant` and `v_priority` aren't asked for any more.
 _HOLD = """
-CREATE FUNCTION hold_v3(
+CREATE OR REPLACE FUNCTION hold_v3(
     v_tenant text, v_thread bigint, v_agent text, v_now bigint, v_priority bigint, v_step bigint, v_lost boolean
 ) RETURNS void LANGUAGE plpgsql AS $wakeful$
 BEGIN
-    INSERT INTO dispatches AS d (thread, tenant, agent, priority, due_at, held, mark)
-        VALUES (v_thread, v_tenant, v_agent, v_priority, v_now, 1, v_step)
-    ON CONFLICT (thread) DO UPDATE SET tenant = excluded.tenant, held = 1, dead_at = NULL, error = NULL,
-        due_at = excluded.due_at, mark = excluded.mark,
-        attempts = CASE WHEN v_lost AND d.held = 1 THEN after_death_v3(d.attempts, d.mark, v_step)
-            ELSE d.attempts END,
-        agent = CASE excluded.agent WHEN '' THEN d.agent ELSE excluded.agent END;
+    IF v_lost THEN
+        PERFORM make_dispatch_v7(v_thread, v_now);
+    END IF;
+    UPDATE dispatches SET held = 1, dead_at = NULL, error = NULL, due_at = v_now, mark = v_step,
+        attempts = CASE WHEN v_lost AND held = 1 THEN after_death_v3(attempts, mark, v_step) ELSE attempts END,
+        agent = coalesce(nullif(v_agent, ''), agent)
+        WHERE thread = v_thread;
 END
 $wakeful$
 """
@@ -65,14 +78,18 @@ $wakeful$
 
 # What is due on a thread that nobody owns.
 _SETTLE = f"""
-CREATE FUNCTION settle_v3(c jsonb, t threads, v_now bigint) RETURNS void LANGUAGE plpgsql AS $wakeful$
+CREATE OR REPLACE FUNCTION settle_v3(c jsonb, t threads, v_now bigint) RETURNS void LANGUAGE plpgsql AS $wakeful$
 DECLARE
     v_due bigint;
     v_priority bigint;
     v_agent text;
     v_later bigint := (c->>'later')::bigint;
+    v_given_back boolean := c ? 'fence' OR c ? 'claim'; -- by its owner, whose claim may have made no dispatch
 BEGIN
     IF c ? 'failed' THEN
+        IF v_given_back THEN
+            PERFORM make_dispatch_v7(t.no, v_now);
+        END IF;
         PERFORM fail_v3(t.no, c->>'failed', v_now);
         RETURN;
     END IF;
@@ -85,6 +102,9 @@ BEGIN
         v_agent := c->'open'->>'agent';
     ELSIF t.open_run IS NOT NULL THEN
         IF v_later IS NOT NULL OR v_due IS NULL THEN -- Its run's record isn't part: what was due is due.
+            IF v_given_back THEN
+                PERFORM make_dispatch_v7(t.no, v_now);
+            END IF;
             UPDATE dispatches SET held = 0, due_at = coalesce(v_later, due_at) WHERE thread = t.no;
             RETURN;
         END IF;
@@ -93,6 +113,11 @@ BEGIN
     IF v_due IS NULL THEN
         DELETE FROM dispatches WHERE thread = t.no;
     ELSE
+        IF v_given_back AND coalesce(v_agent, '') = ''
+            AND NOT EXISTS (SELECT 1 FROM dispatches d WHERE d.thread = t.no AND d.agent <> '')
+        THEN -- Nothing says whom it is due for.
+            SELECT agent INTO v_agent FROM runs WHERE no = t.last_run;
+        END IF;
         PERFORM dispatch_v3(c->>'tenant', t.no, coalesce(v_agent, ''), coalesce(v_later, v_due),
             coalesce(v_priority, {PRIORITY}), false);
     END IF;
@@ -100,7 +125,7 @@ END
 $wakeful$
 """
 
-DISPATCH_ROUTINES = (_DISPATCH, _AFTER_DEATH, _HOLD, _FAIL, _SETTLE)
+DISPATCH_ROUTINES = (_DISPATCH, _AFTER_DEATH, _MAKE, _HOLD, _FAIL, _SETTLE)
 
 # Those who have claims and no lease: one look into the index for each who has claims.
 _DEAD = """
@@ -115,22 +140,26 @@ CREATE FUNCTION dead_v3(v_now bigint) RETURNS TABLE (id text) LANGUAGE sql STABL
 $wakeful$
 """
 
-# Makes due what workers left that died, each an attempt; one too many is a dead letter.
+# Makes due what workers left that died, each an attempt; one too many is a dead letter. Once a thread is locked,
+# its dispatch is looked at again: another may have counted it meanwhile.
 _REAP = f"""
-CREATE FUNCTION reap_v3(v_now bigint) RETURNS void LANGUAGE plpgsql AS $wakeful$
+CREATE OR REPLACE FUNCTION reap_v3(v_now bigint) RETURNS void LANGUAGE plpgsql AS $wakeful$
 DECLARE
     e record;
     v_step bigint;
     v_attempts bigint;
 BEGIN
     FOR e IN
-        SELECT t.no, t.open_run, d.attempts, d.mark FROM threads t
-        JOIN dispatches d ON d.thread = t.no AND d.held = 1
-        WHERE t.claim = ANY (ARRAY(SELECT w.id FROM dead_v3(v_now) w)) FOR UPDATE OF t, d SKIP LOCKED
+        SELECT t.no, t.open_run FROM threads t LEFT JOIN dispatches d ON d.thread = t.no
+        WHERE t.claim = ANY (ARRAY(SELECT w.id FROM dead_v3(v_now) w)) AND (d.thread IS NULL OR d.held = 1)
+        FOR UPDATE OF t SKIP LOCKED
     LOOP
+        PERFORM make_dispatch_v7(e.no, v_now);
         SELECT step INTO v_step FROM runs WHERE no = e.open_run;
         v_step := coalesce(v_step, 0);
-        v_attempts := after_death_v3(e.attempts, e.mark, v_step);
+        SELECT after_death_v3(attempts, mark, v_step) INTO v_attempts FROM dispatches
+            WHERE thread = e.no AND held = 1;
+        CONTINUE WHEN NOT FOUND;
         IF v_attempts < {MAX_ATTEMPTS} THEN
             UPDATE dispatches SET held = 0, attempts = v_attempts, mark = v_step, error = NULL
                 WHERE thread = e.no;
@@ -214,7 +243,7 @@ $wakeful$
 # claim's fence, and its flush takes the claim along. A server that crashes in between forgets the claim, and then
 # refuses the fence.
 _CLAIM = f"""
-CREATE FUNCTION claim_v3(
+CREATE OR REPLACE FUNCTION claim_v3(
     v_worker text, v_lease bigint, v_agents text[], v_limit int, v_at bigint, v_per_tenant bigint,
     v_per_agent jsonb
 ) RETURNS jsonb LANGUAGE plpgsql AS $wakeful$
@@ -254,8 +283,9 @@ BEGIN
                 SELECT t.tenant, count(*) AS n FROM workers w JOIN threads t ON t.claim = w.id
                 WHERE w.until > v_now GROUP BY t.tenant) AS x;
             SELECT coalesce(jsonb_object_agg(x.agent, x.n), '{{}}') INTO v_of_agent FROM (
-                SELECT d.agent, count(*) AS n FROM workers w JOIN threads t ON t.claim = w.id
-                JOIN dispatches d ON d.thread = t.no WHERE w.until > v_now GROUP BY d.agent) AS x;
+                SELECT coalesce(d.agent, r.agent, '') AS agent, count(*) AS n
+                FROM workers w JOIN threads t ON t.claim = w.id LEFT JOIN dispatches d ON d.thread = t.no
+                LEFT JOIN runs r ON r.no = t.open_run WHERE w.until > v_now GROUP BY 1) AS x;
         END IF;
         SELECT EXISTS (SELECT 1 FROM workers WHERE id = v_worker AND until >= v_now + v_lease - v_lease / 2),
             EXISTS (SELECT 1 FROM threads t JOIN dispatches d ON d.thread = t.no
@@ -357,3 +387,6 @@ $wakeful$
 """
 
 CLAIM_ROUTINES = (_DEAD, _REAP, _IS_SUSPECT, _LANES, _TAKE, _CLAIM)
+
+# Those that know of claims which made no dispatch.
+UNMADE_ROUTINES = (_MAKE, _HOLD, _SETTLE, _REAP, _CLAIM)

@@ -1,4 +1,8 @@
-"""Dispatches in SQLite, inside the writer's transaction: what is due, who takes it, and what becomes of it."""
+"""Dispatches in SQLite, inside the writer's transaction: what is due, who takes it, and what becomes of it.
+
+A commit that claims a thread which has no dispatch makes none. One is made when the thread's owner died or gives
+it back, as it would be if it had been made with the claim.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,11 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from ..types.ids import now_ms
+from ..types.runs import PRIORITY
 from ._claiming import PROGRESS, SUSPECT, Asked, Ready, after_death, backoff, died, in_turns
 from ._protocol import MAX_ATTEMPTS, Claimed, Claims
 
-__all__ = ["SOONER", "begin_lease", "claim", "dispatch", "fail", "hold", "revive", "settle"]
+__all__ = ["SOONER", "begin_lease", "claim", "dispatch", "fail", "hold", "make", "revive", "settle"]
 
 _READY = "held = 0 AND dead_at IS NULL"
 _SUSPECT = f"attempts >= {SUSPECT} AND error IS NULL"  # One that failed has said why.
@@ -47,24 +52,30 @@ def dispatch(
     db.execute(SOONER if sooner else _ANEW, (thread, tenant, agent, priority, due_at))
 
 
-def hold(
-    db: sqlite3.Connection, tenant: str, thread: int, agent: str, now: int, priority: int, step: int, lost: bool
-) -> None:
+_MAKE = f"""INSERT INTO dispatches (thread, tenant, agent, priority, due_at, held, mark)
+    SELECT t.no, t.tenant, coalesce(r.agent, ''), coalesce(r.priority, {PRIORITY}), ?, 1, coalesce(r.step, 0)
+    FROM threads t LEFT JOIN runs r ON r.no = t.open_run
+    WHERE t.no = ? AND NOT EXISTS (SELECT 1 FROM dispatches d WHERE d.thread = t.no)"""
+_MAKE_ALL = _MAKE.replace("t.no = ?", "t.claim = ?")
+
+
+def make(db: sqlite3.Connection, thread: int, now: int) -> None:
+    """Make the dispatch of a thread that is or was claimed, if the claim made none."""
+    db.execute(_MAKE, (now, thread))
+
+
+def hold(db: sqlite3.Connection, thread: int, agent: str, now: int, step: int, lost: bool) -> None:
     """The thread is claimed by a commit; `lost` says that its owner before died, which counts unless it was."""
     if lost:
+        make(db, thread, now)
         sql = "SELECT held, attempts, mark FROM dispatches WHERE thread = ?"
         for held, attempts, mark in db.execute(sql, (thread,)).fetchall():
             if held:
                 sql = "UPDATE dispatches SET attempts = ? WHERE thread = ?"
                 db.execute(sql, (after_death(attempts, mark, step), thread))
-    db.execute(
-        """INSERT INTO dispatches (thread, tenant, agent, priority, due_at, held, mark)
-           VALUES (?, ?, ?, ?, ?, 1, ?)
-           ON CONFLICT (thread) DO UPDATE SET tenant = excluded.tenant, held = 1, dead_at = NULL, error = NULL,
-           due_at = excluded.due_at, mark = excluded.mark,
-           agent = CASE excluded.agent WHEN '' THEN agent ELSE excluded.agent END""",
-        (thread, tenant, agent, priority, now, step),
-    )
+    sql = """UPDATE dispatches SET held = 1, dead_at = NULL, error = NULL, due_at = ?, mark = ?,
+             agent = coalesce(nullif(?, ''), agent) WHERE thread = ?"""
+    db.execute(sql, (now, step, agent, thread))
 
 
 def settle(db: sqlite3.Connection, thread: int, later: int | None) -> None:
@@ -134,7 +145,10 @@ def _free_the_dead(db: sqlite3.Connection, clock: int) -> None:
     sql = """SELECT t.no, d.attempts, d.mark, coalesce(r.step, 0) FROM threads t
              JOIN dispatches d ON d.thread = t.no AND d.held = 1 LEFT JOIN runs r ON r.no = t.open_run
              WHERE t.claim = ?"""
-    left = [row for owner in _dead(db, clock) for row in db.execute(sql, (owner,)).fetchall()]
+    dead = _dead(db, clock)
+    for owner in dead:
+        db.execute(_MAKE_ALL, (clock, owner))
+    left = [row for owner in dead for row in db.execute(sql, (owner,)).fetchall()]
     for thread, attempts, mark, step in left:
         attempts = after_death(attempts, mark, step)
         if attempts < MAX_ATTEMPTS:
@@ -215,8 +229,9 @@ def _live(db: sqlite3.Connection, asked: Asked, clock: int) -> dict[tuple[str, s
     """How many threads are claimed by somebody alive, by tenant and agent; only where that is limited."""
     if asked.per_tenant is None and not asked.per_agent:
         return {}
-    sql = """SELECT t.tenant, d.agent, count(*) FROM workers w JOIN threads t ON t.claim = w.id
-             JOIN dispatches d ON d.thread = t.no WHERE w.until > ? GROUP BY t.tenant, d.agent"""
+    sql = """SELECT t.tenant, coalesce(d.agent, r.agent, ''), count(*) FROM workers w
+             JOIN threads t ON t.claim = w.id LEFT JOIN dispatches d ON d.thread = t.no
+             LEFT JOIN runs r ON r.no = t.open_run WHERE w.until > ? GROUP BY 1, 2"""
     return {(tenant, agent): count for tenant, agent, count in db.execute(sql, (clock,))}
 
 

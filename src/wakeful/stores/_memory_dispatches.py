@@ -18,7 +18,8 @@ __all__ = ["Entry", "arrive", "claim", "due", "hold", "queued", "revive", "seen"
 
 class Entry(Struct, gc=False):
     """A thread's dispatch. `held` is set by a claim and outlives its owner's death until that is counted; `mark`
-    is the step that the run had when it was claimed."""
+    is the step that the run had when it was claimed. One that a claim made is `bare`, and has nothing of its own:
+    it shows the thread's open run, until somebody else may have to take that over."""
 
     agent: str
     due_at: int
@@ -28,6 +29,7 @@ class Entry(Struct, gc=False):
     attempts: int = 0
     dead_at: int | None = None
     error: str = ""
+    bare: bool = False
 
 
 Entries = dict[Thread, Entry]
@@ -35,13 +37,33 @@ Entries = dict[Thread, Entry]
 
 def hold(entries: Entries, thread: Thread, run: RunRecord | None, now: int, lost: bool) -> None:
     """The thread is claimed by a commit; `lost` says that its owner before died, which counts unless it was."""
-    agent, priority, step = ("", PRIORITY, 0) if run is None else (run.agent_id, run.priority, run.steps)
+    agent, step = ("", 0) if run is None else (run.agent_id, run.steps)
     before = entries.get(thread)
     if before is None:
-        entries[thread] = Entry(agent, now, priority, True, step)
+        entries[thread] = Entry("", now, PRIORITY, True, step, bare=True)
         return
+    _fill(thread, before, now)
     attempts = after_death(before.attempts, before.mark, step) if lost and before.held else before.attempts
     entries[thread] = Entry(agent or before.agent, now, before.priority, True, step, attempts)
+
+
+def _fill(thread: Thread, entry: Entry, now: int) -> None:
+    """Give a bare dispatch what it shows."""
+    if entry.bare:
+        entry.agent, entry.priority = _shown(thread, entry)
+        entry.due_at, entry.bare = now, False
+
+
+def _shown(thread: Thread, entry: Entry) -> tuple[str, int]:
+    """Whose dispatch it is, and its priority."""
+    if not entry.bare:
+        return entry.agent, entry.priority
+    run = thread.open
+    return ("", PRIORITY) if run is None else (run.agent_id, run.priority)
+
+
+def _shown_due(thread: Thread, entry: Entry) -> int:
+    return thread.updated_at if entry.bare else entry.due_at
 
 
 def arrive(entries: Entries, thread: Thread, item: InboxItem) -> None:
@@ -70,6 +92,7 @@ def settle(entries: Entries, thread: Thread, commit: Commit) -> None:
     entry, now = entries.get(thread), now_ms()
     if commit.failed is not None:
         if entry is not None:
+            _fill(thread, entry, now)
             _fail(entry, commit.failed, now)
         return
     pending = [item for item in thread.inbox.values() if woken(wakes_of(run), [item.wake])] if thread.inbox else []
@@ -79,6 +102,7 @@ def settle(entries: Entries, thread: Thread, commit: Commit) -> None:
         times.append(time)
     if run is not None and not written and (commit.later is not None or not times):
         if entry is not None:  # Its record isn't part of this commit: what was due is due.
+            _fill(thread, entry, now)
             entry.held, entry.due_at = False, entry.due_at if commit.later is None else commit.later
     elif not times:
         entries.pop(thread, None)
@@ -88,7 +112,14 @@ def settle(entries: Entries, thread: Thread, commit: Commit) -> None:
         else:
             agent, priority = pending[0].agent_id or "", min(item.priority for item in pending)
         agent = agent or ("" if entry is None else entry.agent)
+        if not agent and (commit.fence is not None or commit.claim is not None):
+            agent = _last_agent(thread)
         entries[thread] = Entry(agent, min(times) if commit.later is None else commit.later, priority)
+
+
+def _last_agent(thread: Thread) -> str:
+    last = thread.index().runs.get(thread.last_run_id or "")
+    return "" if last is None else last.record.agent_id
 
 
 def _fail(entry: Entry, error: str, now: int) -> None:
@@ -120,21 +151,25 @@ def queued(entries: Entries, tenant: str, limit: int) -> int:
 def due(entries: Entries, alive: Callable[[str], bool]) -> list[Due]:
     """What nobody alive has claimed, the first due first."""
     found = [
-        (entry.due_at, thread.no, Due(thread.tenant, thread.id, entry.agent, entry.due_at))
+        (_shown_due(thread, entry), thread.no, thread, entry)
         for thread, entry in entries.items()
         if entry.dead_at is None and (thread.claim is None or not alive(thread.claim))
     ]
-    return [one for *_, one in sorted(found, key=lambda entry: entry[:2])]
+    return [
+        Due(thread.tenant, thread.id, _shown(thread, entry)[0], at)
+        for at, _, thread, entry in sorted(found, key=lambda one: one[:2])
+    ]
 
 
 def seen(thread: Thread, entry: Entry, alive: Callable[[str], bool]) -> Dispatch:
     """A dispatch as an operator sees it."""
+    agent, priority = _shown(thread, entry)
     return Dispatch(
         thread_id=thread.id,
         run_id=None if thread.open is None else thread.open.id,
-        agent_id=entry.agent,
-        priority=entry.priority,
-        due_at=entry.due_at,
+        agent_id=agent,
+        priority=priority,
+        due_at=_shown_due(thread, entry),
         attempts=entry.attempts,
         claimed_by=thread.claim if thread.claim is not None and alive(thread.claim) else None,
         dead_at=entry.dead_at,
@@ -189,6 +224,7 @@ def _free_the_dead(entries: Entries, workers: dict[str, float], clock: int) -> N
     for thread, entry in entries.items():
         if not entry.held or thread.claim is None or workers.get(thread.claim, 0) > clock:
             continue
+        _fill(thread, entry, clock)
         step = _steps(thread)
         entry.held, entry.attempts = False, after_death(entry.attempts, entry.mark, step)
         entry.mark, entry.error = step, ""
@@ -209,7 +245,8 @@ def _live(entries: Entries, workers: dict[str, float], clock: int) -> dict[tuple
     live: dict[tuple[str, str], int] = {}
     for thread, entry in entries.items():
         if thread.claim is not None and workers.get(thread.claim, 0) > clock:
-            live[thread.tenant, entry.agent] = live.get((thread.tenant, entry.agent), 0) + 1
+            whose = thread.tenant, _shown(thread, entry)[0]
+            live[whose] = live.get(whose, 0) + 1
     return live
 
 

@@ -9,14 +9,14 @@ gives it.
 from __future__ import annotations
 
 from ..types.runs import PRIORITY
-from ._claim_routines import CLAIM_ROUTINES, CLAIM_ROWS, DISPATCH_ROUTINES
+from ._claim_routines import CLAIM_ROUTINES, CLAIM_ROWS, DISPATCH_ROUTINES, UNMADE_ROUTINES
 from ._pending import PENDING_ROUTINES
 from ._plain_routines import PLAIN_ROUTINES
 from ._rare_routines import RARE_ROUTINES
 from ._relay_routines import RELAY_ROUTINES
 from ._rules import IDLE_WAKES, MAX_PENDING, RESERVE
 
-__all__ = ["ROUTINES_3", "ROUTINES_4", "ROUTINES_6"]
+__all__ = ["ROUTINES_3", "ROUTINES_4", "ROUTINES_6", "ROUTINES_7"]
 
 # Row locks serialise writers of threads that are there. One that isn't is locked by its name, and all names are
 # locked before any row, so that two batches never wait for each other.
@@ -283,9 +283,11 @@ BEGIN
             INSERT INTO workers (id, until, started_at) VALUES (v_worker, v_now + v_lease, v_now)
                 ON CONFLICT (id) DO UPDATE SET until = excluded.until;
         END IF;
-        PERFORM hold_v3(v_tenant, t.no, coalesce(c->>'agent', ''), v_now,
-            coalesce((c->'runs'->-1->>'priority')::bigint, {PRIORITY}),
-            coalesce((c->'runs'->-1->>'step')::bigint, 0), v_lost);
+        IF t.created_at IS NOT NULL THEN -- Nothing was due on one that was just made.
+            PERFORM hold_v3(v_tenant, t.no, coalesce(c->>'agent', ''), v_now,
+                coalesce((c->'runs'->-1->>'priority')::bigint, {PRIORITY}),
+                coalesce((c->'runs'->-1->>'step')::bigint, 0), v_lost);
+        END IF;
     END IF;
     IF c ? 'changes' THEN
         t := append_v3(c, p, v_first, t, v_now);
@@ -395,3 +397,6 @@ ROUTINES_4 = (_COMMIT_ONE, *PLAIN_ROUTINES, _DELIVER)
 # The rows of views say more than they did: what a run's row leaves out. A worker of an earlier version can't read
 # those, and would take each for damaged: it can claim nothing any more.
 ROUTINES_6 = ("DROP FUNCTION IF EXISTS claim_rows_v3", CLAIM_ROWS)
+
+# A commit that claims a thread which has no dispatch makes none.
+ROUTINES_7 = (*UNMADE_ROUTINES, _COMMIT_ONE)

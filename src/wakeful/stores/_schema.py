@@ -9,13 +9,13 @@ from which version on a store can be read.
 
 from __future__ import annotations
 
-from ._beginnings import BEGIN_ROUTINES
-from ._routines import ROUTINES_3, ROUTINES_4, ROUTINES_6
+from ._beginnings import BEGIN, BEGIN_ROUTINES
+from ._routines import ROUTINES_3, ROUTINES_4, ROUTINES_6, ROUTINES_7
 
 __all__ = ["APPLICATION_ID", "MIGRATIONS", "MIN_READER", "VERSION", "statements"]
 
 APPLICATION_ID = 0x77616B65  # "wake", in SQLite's file header
-MIN_READER = 6
+MIN_READER = 7
 
 # {number} is a row number that the database gives, {int} a 64-bit integer, {text} is sorted by its bytes, {bytes}
 # a payload, {rowless} what SQLite needs to keep a table in the order of its key.
@@ -269,7 +269,10 @@ _FIFTH = ""
 # And here: so are those of every run, and what columns say is left out of runs and messages.
 _SIXTH = ""
 
-MIGRATIONS: tuple[str, ...] = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH)
+# And here: a thread that is claimed may have no dispatch, and an older reader wouldn't take it over.
+_SEVENTH = ""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH, _SEVENTH)
 VERSION = len(MIGRATIONS)
 
 _DIALECTS = {
@@ -294,6 +297,7 @@ _OWN: dict[tuple[str, int], tuple[str, ...]] = {
     ("postgres", 3): ROUTINES_3,
     ("postgres", 4): (*ROUTINES_4, *BEGIN_ROUTINES),
     ("postgres", 6): ROUTINES_6,
+    ("postgres", 7): (*ROUTINES_7, BEGIN),
 }
 
 

@@ -17,7 +17,7 @@ from ._payloads import SqlPayloads
 from ._protocol import ChildPolicy, InboxItem, Pruned, Retention, ThreadRecord, ThreadView
 from ._reader import Reader, thread_of
 from ._sql_base import RUN, Row
-from ._sql_dispatches import SqlDispatches
+from ._sql_dispatches import SEEN, SqlDispatches
 from ._sql_relays import SqlRelays
 
 __all__ = ["VIEWS", "SqlStore"]
@@ -289,14 +289,13 @@ class SqlStore(SqlDispatches, SqlRelays, SqlPayloads, SqlOverview):
 
     async def counts(self) -> Mapping[str, int]:
         """How many there are: threads, messages, runs by status, open tickets, dispatches."""
-        sql = """
+        sql = f"""
         SELECT 'threads', count(*) FROM threads WHERE tenant = ?
         UNION ALL SELECT 'messages', count(*) FROM threads t JOIN log l ON l.thread = t.no AND l.kind = 'message'
             WHERE t.tenant = ?
         UNION ALL SELECT status, count(*) FROM runs WHERE tenant = ? GROUP BY status
         UNION ALL SELECT 'tickets', count(*) FROM tickets WHERE tenant = ? AND status = 'open'
-        UNION ALL SELECT 'dispatches', count(*) FROM threads t JOIN dispatches d ON d.thread = t.no
-            WHERE t.tenant = ?"""
+        UNION ALL SELECT 'dispatches', count(*) FROM {SEEN} WHERE d.tenant = ?"""
         return dict(await self._query(sql, *[self._tenant] * 5))  # type: ignore[arg-type]
 
     async def tenants(self) -> list[str]:

@@ -5,11 +5,24 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from secrets import token_hex
 
+from ..types.runs import PRIORITY
 from ._claiming import Asked
 from ._protocol import LEASE_MS, Claims, Dispatch, Due
 from ._sql_base import Script, SqlBase
 
-__all__ = ["SqlDispatches"]
+__all__ = ["SEEN", "SqlDispatches"]
+
+# Dispatches as they are shown: those that have a row, and threads that a commit claimed without making one. With a
+# tenant that is an expression SQLite finds the latter by their claims, which are few, and not among all threads.
+_ROWS = """SELECT t.no, t.tenant, t.id, t.claim, r.id AS run, d.agent, d.priority, d.due_at, d.attempts,
+        d.dead_at, d.error
+    FROM threads t JOIN dispatches d ON d.thread = t.no LEFT JOIN runs r ON r.no = t.open_run"""
+_CLAIMS = f"""SELECT t.no, t.tenant || '' AS tenant, t.id, t.claim, r.id AS run, coalesce(r.agent, '') AS agent,
+        coalesce(r.priority, {PRIORITY}) AS priority, t.updated_at AS due_at, 0 AS attempts,
+        CAST(NULL AS bigint) AS dead_at, NULL AS error
+    FROM threads t LEFT JOIN runs r ON r.no = t.open_run
+    WHERE t.claim IS NOT NULL AND NOT EXISTS (SELECT 1 FROM dispatches h WHERE h.thread = t.no)"""
+SEEN = f"({_ROWS} UNION ALL {_CLAIMS}) AS d"
 
 
 class SqlDispatches(SqlBase):
@@ -57,10 +70,10 @@ class SqlDispatches(SqlBase):
 
     async def due(self, *, limit: int = 100) -> list[Due]:
         """Dispatches of all tenants that nobody alive has claimed: the first due first, then those of later."""
-        sql = """SELECT t.tenant, t.id, d.agent, d.due_at FROM dispatches d JOIN threads t ON t.no = d.thread
-                 WHERE d.dead_at IS NULL AND (t.claim IS NULL
-                 OR NOT EXISTS (SELECT 1 FROM workers w WHERE w.id = t.claim AND w.until > NOW_MS))
-                 ORDER BY d.due_at, d.thread LIMIT ?"""
+        sql = f"""SELECT d.tenant, d.id, d.agent, d.due_at FROM {SEEN}
+                  WHERE d.dead_at IS NULL AND (d.claim IS NULL
+                  OR NOT EXISTS (SELECT 1 FROM workers w WHERE w.id = d.claim AND w.until > NOW_MS))
+                  ORDER BY d.due_at, d.no LIMIT ?"""
         return [Due(*row) for row in await self._query(sql, limit)]
 
     async def claims(self, worker_id: str) -> list[tuple[str, str, int]]:
@@ -74,10 +87,12 @@ class SqlDispatches(SqlBase):
         """Dispatches by their thread's id, from behind the thread `after`; with `dead` only dead letters, or only
         others."""
         which = {None: "", True: " AND d.dead_at IS NOT NULL", False: " AND d.dead_at IS NULL"}[dead]
-        sql = f"""SELECT t.id, r.id, d.agent, d.priority, d.due_at, d.attempts,
-                  (SELECT w.id FROM workers w WHERE w.id = t.claim AND w.until > NOW_MS), d.dead_at, d.error
-                  FROM threads t JOIN dispatches d ON d.thread = t.no LEFT JOIN runs r ON r.no = t.open_run
-                  WHERE t.tenant = ? AND t.id > ?{which} ORDER BY t.id LIMIT ?"""
+        page = f"WHERE d.tenant = ? AND d.id > ?{which} ORDER BY d.id LIMIT ?"
+        rows, claims = [f"SELECT * FROM (SELECT * FROM ({of}) AS d {page}) AS p" for of in (_ROWS, _CLAIMS)]
+        sql = f"""SELECT d.id, d.run, d.agent, d.priority, d.due_at, d.attempts,
+                  (SELECT w.id FROM workers w WHERE w.id = d.claim AND w.until > NOW_MS), d.dead_at, d.error
+                  FROM ({rows} UNION ALL {claims}) AS d ORDER BY d.id LIMIT ?"""
+        args = (self._tenant, after or "", limit)
         return [
             Dispatch(
                 thread_id=thread_id,
@@ -91,7 +106,7 @@ class SqlDispatches(SqlBase):
                 error=error or "",
             )
             for thread_id, run_id, agent, priority, due_at, attempts, claimed_by, dead_at, error in (
-                await self._query(sql, self._tenant, after or "", limit)
+                await self._query(sql, *args, *args, limit)
             )
         ]
 
