@@ -33,7 +33,9 @@ async def through_a_proxy(store: PostgresStore, **options: Any) -> AsyncIterator
         far = PostgresStore(url, schema=schema_of(store), **options)
         try:
             await Writer(far, "warm").write(message())
-            await Writer(far, "begun").begin(log=[message()], request="warm")
+            ended = Writer(far, "ended")
+            await ended.begin(log=[message()], request="warm")
+            await ended.release(log=[message()], runs=[record("r1", "ended", status="done")], inbox_head=0)
             await far.commit(Commit(thread_id="sent", inbox=[item("warm", "sent")]))
             yield far, proxy
         finally:

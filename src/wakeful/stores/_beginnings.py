@@ -1,17 +1,20 @@
-"""Postgres's way of the two commits that most runs begin with: input for a thread that nobody runs, and the run.
+"""Postgres's way of the commits that most runs begin and end with: input for a thread that nobody runs, the run,
+on a new thread or one that is there, and its last answer.
 
-Each does what `commit_v3` does, without JSON: the first step waits for both. They are for commits that come alone;
-many at once go together.
+Each does what `commit_v3` does, without JSON: a run of one step is little else. They are for commits that come
+alone; many at once go together.
 """
 
 from __future__ import annotations
 
+from functools import cache
+from itertools import chain
 from typing import Any
 
 from ._plans import Plan, escaped
 from ._rules import IDLE_WAKES, MAX_PENDING
 
-__all__ = ["BEGIN", "BEGIN_ROUTINES", "beginning_of", "delivery_of"]
+__all__ = ["BEGIN", "BEGIN_ROUTINES", "beginning_of", "delivery_of", "ending_of", "opening_of"]
 
 # Gives the thread's version, head, epoch and inbox head. If there is more to it, nothing is given and nothing was
 # written: the thread has an owner or an open run, the item is there, or there may be no room.
@@ -135,6 +138,79 @@ $wakeful$
 
 BEGIN_ROUTINES = (_PUT, BEGIN)
 
+# Begins a run on a thread that isn't there yet. Gives the thread's version, head, epoch and inbox head. If it is
+# there after all, or the run or the request is, nothing is given and nothing was written.
+_OPEN = """
+WITH t AS (
+    INSERT INTO threads (tenant, id, version, head, epoch, claim, wakes, open_run, last_run, last_commit,
+        created_at, updated_at)
+    SELECT $1, $2, 1, $7, 1, $3, $6, x.run, x.run, $5 || ' - 0 0 0', x.now, x.now
+    FROM (SELECT nextval('runs_no_seq') AS run, (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now) AS x
+    WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.tenant = $1 AND r.id = $8)
+        AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.tenant = $1 AND i.id = $15)
+    ON CONFLICT (tenant, id) DO NOTHING
+    RETURNING no, open_run, version, head, epoch, inbox_head, created_at AS now
+), put_run AS (
+    INSERT INTO runs (no, tenant, id, thread, agent, status, step, acting, payload, root, priority)
+    OVERRIDING SYSTEM VALUE SELECT t.open_run, $1, $8, t.no, $9, 'running', $10, $11, $14, $13, $12 FROM t
+), put_log AS (
+    INSERT INTO log (thread, seq, kind, run, agent, at, ref, payload, size, more)
+    SELECT t.no, x.n, x.kind, t.open_run, x.agent, x.at, x.ref, x.payload, x.size, x.more
+    FROM t CROSS JOIN (VALUES {rows}) AS x(n, kind, agent, at, ref, payload, size, more)
+), put_request AS (
+    INSERT INTO inbox (tenant, id, thread, kind, wake, position, status, taken_by)
+    SELECT $1, $15, t.no, 'request', '', 0, 'taken', $8 FROM t WHERE $15 IS NOT NULL
+), lease AS (
+    INSERT INTO workers (id, until, started_at) SELECT $3, t.now + $4, t.now FROM t
+    WHERE NOT EXISTS (SELECT 1 FROM workers WHERE id = $3 AND until >= t.now + $4 - $4 / 2)
+    ON CONFLICT (id) DO UPDATE SET until = excluded.until
+)
+SELECT version, head, epoch, inbox_head FROM t
+"""
+
+# Ends the open run and gives the thread back, if nothing waits in its inbox: neither what was there, nor what comes
+# while the row is waited for, which moves the inbox's head. Gives the same. If something isn't as it was thought to
+# be, or the commit is in already, nothing is given and nothing was written.
+_END = f"""
+WITH t AS (
+    UPDATE threads SET version = version + 1, head = head + $7, claim = NULL, wakes = '{IDLE_WAKES}',
+        open_run = NULL, updated_at = (extract(epoch FROM clock_timestamp()) * 1000)::bigint,
+        last_commit = $5 || substr(last_commit, strpos(last_commit || ' ', ' '))
+    WHERE tenant = $1 AND id = $2 AND claim = $3 AND epoch = $4 AND version = coalesce($6, version)
+        AND inbox_head = $15 AND strpos(last_commit, $5) = 0
+        AND open_run = last_run AND open_run = (SELECT r.no FROM runs r WHERE r.tenant = $1 AND r.id = $8)
+        AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.thread = threads.no AND i.status = 'pending')
+    RETURNING no, last_run, version, head, epoch, inbox_head, head - $7 AS base
+), put_run AS (
+    UPDATE runs SET agent = $9, status = 'done', step = $10, acting = $11, finished_at = $12, payload = $14,
+        answer = coalesce(t.base + $13, answer)
+    FROM t WHERE runs.no = t.last_run
+), put_log AS (
+    INSERT INTO log (thread, seq, kind, run, agent, at, ref, payload, size, more)
+    SELECT t.no, t.base + x.n, x.kind, t.last_run, x.agent, x.at, t.base + x.ref, x.payload, x.size, x.more
+    FROM t CROSS JOIN (VALUES {{rows}}) AS x(n, kind, agent, at, ref, payload, size, more)
+), drop_chunks AS (
+    DELETE FROM chunks USING t WHERE chunks.thread = t.no
+), settle AS (
+    DELETE FROM dispatches USING t WHERE dispatches.thread = t.no
+)
+SELECT version, head, epoch, inbox_head FROM t
+"""
+
+
+_ROW = ("bigint", "text", "text", "bigint", "bigint", "bytea", "bigint", "bytea")
+_FIRST_ROW = 16
+# Each number of rows is a statement of its own, which a connection has to learn. What is more goes the long way.
+_MAX_ROWS = 4
+
+
+@cache
+def _statement(text: str, rows: int) -> str:
+    """The statement for so many rows of the log."""
+    numbers = iter(range(_FIRST_ROW, _FIRST_ROW + rows * len(_ROW)))
+    written = [", ".join([f"${next(numbers)}::{kind}" for kind in _ROW]) for _ in range(rows)]
+    return text.format(rows=", ".join([f"({row})" for row in written]))
+
 
 def delivery_of(plan: Plan) -> list[Any] | None:
     """What `put` is told of a commit, if that only puts input into its own thread's inbox."""
@@ -177,3 +253,50 @@ def beginning_of(plan: Plan) -> tuple[list[str | None], list[int | None], list[b
         integers += (entry.n, entry.at, entry.ref, entry.size)
         bodies += (payloads[entry.i], payloads[entry.more or 0])
     return [None if word is None else escaped(word) for word in words], integers, bodies
+
+
+def opening_of(plan: Plan) -> tuple[str, list[Any]] | None:
+    """The statement that writes a commit, and what it is told, if that only begins a run on a new thread."""
+    told = plan.told
+    if told.claim is None or told.version != 0 or told.inbox_head or not _runs_only(plan, "running"):
+        return None
+    (run,) = told.runs
+    if told.answered or run.answer is not None or told.parent is not None:
+        return None
+    own = (escaped(told.tenant), escaped(told.thread), told.claim, told.lease, told.id, run.wakes, told.entries)
+    begun = (escaped(run.id), escaped(run.agent), run.step, run.acting, run.priority, run.root)
+    return _told(_OPEN, plan, [*own, *begun], told.request)
+
+
+def ending_of(plan: Plan) -> tuple[str, list[Any]] | None:
+    """The same, if it only ends a run and gives its thread back."""
+    told = plan.told
+    if told.fence is None or not told.release or told.inbox_head is None or not _runs_only(plan, "done"):
+        return None
+    if told.request is not None or told.failed is not None:
+        return None
+    (run,), (epoch, owner) = told.runs, told.fence
+    own = (escaped(told.tenant), escaped(told.thread), owner, epoch, told.id, told.version, told.entries)
+    ended = (escaped(run.id), escaped(run.agent), run.step, run.acting, run.finished_at, run.answer)
+    return _told(_END, plan, [*own, *ended], told.inbox_head)
+
+
+def _runs_only(plan: Plan, status: str) -> bool:
+    """Whether a commit has one run of that status and its log, and nothing else."""
+    told = plan.told
+    more = told.rare or told.calls or told.state or told.blobs or told.inbox or told.relays or told.pending
+    if more or told.seen or plan.commit.about is not None or told.invalid:
+        return False
+    own = len(told.runs) == 1 and told.runs[0].status == status and told.names == [told.runs[0].id]
+    return own and 0 < len(told.log) <= _MAX_ROWS
+
+
+def _told(text: str, plan: Plan, words: list[Any], last: Any) -> tuple[str, list[Any]]:
+    """The statement and what it is told: words, the run's payload, the last word, and the rows of the log."""
+    payloads: list[bytes | None] = [None, *plan.payloads]
+    rows = [
+        (e.n, escaped(e.kind), escaped(e.agent), e.at, e.ref, payloads[e.i], e.size, payloads[e.more or 0])
+        for e in plan.told.log
+    ]
+    args = [*words, payloads[plan.told.runs[0].i], last, *chain(*rows)]
+    return _statement(text, len(rows)), args

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from ..errors import StoreError, StoreUnavailable
-from ._beginnings import beginning_of, delivery_of
+from ._beginnings import beginning_of, delivery_of, ending_of, opening_of
 from ._connections import Connections
 from ._packing import Packer
 from ._plans import Plan, escaped, outcome, plan_of
@@ -250,7 +250,7 @@ class Groups:
     async def _take_the_long_way(self, batch: list[_Waiting]) -> None:
         plans = [waiting.planned() for waiting in batch]
         self._plain += sum([plan.plain for plan in plans])
-        if len(plans) > 1 or plans[0].plain or (verdict := await self._begin(plans[0])) is None:
+        if len(plans) > 1 or plans[0].plain or (verdict := await self._shortly(plans[0])) is None:
             verdicts = await self._commit(batch, plans)
         else:
             verdicts = [verdict]
@@ -283,13 +283,19 @@ class Groups:
             self._unsynced.synced(began)
         return verdicts
 
-    async def _begin(self, plan: Plan) -> list[Any] | None:
-        """The verdict on a commit that gives an idle thread input, or begins a run with it; None if it goes the
-        long way."""
+    async def _shortly(self, plan: Plan) -> list[Any] | None:
+        """The verdict on a commit that gives an idle thread input, begins a run with it, or ends one; None if it
+        goes the long way."""
+        began = monotonic()
+        if (told := ending_of(plan) or opening_of(plan)) is not None:
+            text, rows = told
+            row = await self._connections.run(lambda connection: connection.fetchrow(text, *rows))
+            if row is not None:
+                self._unsynced.synced(began)
+                return ["ok", *row, []]
         sql, args = (_PUT, delivery_of(plan)) if plan.commit.inbox else (_BEGIN, beginning_of(plan))
         if args is None:
             return None
-        began = monotonic()
         found = await self._connections.run(lambda connection: connection.fetchval(sql, *args))
         if found is None or len(found) == 1:
             return found and ["conflict", *found]
