@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks import _envs
+from benchmarks import _envs, _syncs
 from benchmarks._measures import MEASURES, Measure
 from benchmarks._report import report
 
@@ -40,7 +40,18 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         metavar="SECONDS",
         help="for each contender and measure; default: 180",
     )
+    parser.add_argument(
+        "--sync-delay",
+        type=int,
+        default=0,
+        metavar="MICROSECONDS",
+        help="have each sync of a database take so much longer, as on a slower disk; default: 0",
+    )
     arguments = parser.parse_args(argv)
+    try:
+        arguments.environ = _syncs.delayed(arguments.sync_delay) if arguments.sync_delay > 0 else {}
+    except _syncs.NoDelay as error:
+        parser.error(str(error))
     arguments.contender = arguments.contender or known
     for name in arguments.contender:
         if name not in known:
@@ -62,7 +73,9 @@ def _able(contenders: list[str], measures: list[Measure]) -> dict[str, set[str]]
     return {name: own for name, own in found.items() if any(measure.entry in own for measure in measures)}
 
 
-def _measured(python: Path, contender: str, measure: Measure, timeout: float) -> dict[str, Any]:
+def _measured(
+    python: Path, contender: str, measure: Measure, timeout: float, environ: dict[str, str]
+) -> dict[str, Any]:
     """What the contender's process printed, or why it printed nothing."""
     command = [str(python), "-m", "benchmarks._harness", contender, measure.name]
     try:
@@ -71,7 +84,7 @@ def _measured(python: Path, contender: str, measure: Measure, timeout: float) ->
             capture_output=True,
             text=True,
             timeout=timeout,
-            env=_envs.worker_environ(),
+            env={**_envs.worker_environ(), **environ},
             cwd=_envs.ROOT,
         )
     except subprocess.TimeoutExpired:
@@ -111,15 +124,19 @@ def main(argv: list[str] | None = None) -> None:
                 print(f"{measure.name} {contender}, turn {turn + 1} ...", file=sys.stderr, flush=True)
                 python = pythons[contender]
                 if isinstance(python, Path):
-                    taken[contender].append(_measured(python, contender, measure, arguments.timeout))
+                    own = (arguments.timeout, arguments.environ)
+                    taken[contender].append(_measured(python, contender, measure, *own))
                 else:
                     taken[contender].append({"error": python})
         for contender, results in taken.items():
             named = {"contender": contender, "measure": measure.name, "unit": measure.unit}
+            named |= {"sync_delay_us": arguments.sync_delay} if arguments.sync_delay else {}
             rows.append({**named, **_quickest(results)})
         if arguments.json:  # after each measure, so that an interrupted run keeps what it has
             arguments.json.write_text(json.dumps(rows, indent=2, ensure_ascii=False) + "\n")
     print(report(rows))
+    if arguments.sync_delay:
+        print(f"\neach sync took {arguments.sync_delay:,} µs longer than the disk does")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from benchmarks import _delegation, _durable, _envs, _models
+from benchmarks import _delegation, _durable, _envs, _models, _syncs
 from benchmarks._databases import database
 from benchmarks._harness import measure_import
 from benchmarks._measures import MEASURES, Measure
@@ -36,6 +38,19 @@ def test_every_measure_has_contenders() -> None:
 def test_an_import_is_measured_with_its_names_and_without() -> None:
     row = measure_import("from wakeful import Agent, Runtime, tool", 1)
     assert row["names_us"] > 0
+
+
+def test_syncs_can_take_longer_than_the_disk_does(tmp_path: Path) -> None:
+    try:
+        environ = _syncs.delayed(1)
+    except _syncs.NoDelay as error:
+        pytest.skip(str(error))
+    file = tmp_path / "synced"
+    code = (
+        f"import os; file = os.open({str(file)!r}, os.O_CREAT | os.O_RDWR); os.write(file, b'x'); os.fsync(file)"
+    )
+    subprocess.run([sys.executable, "-c", code], env={**os.environ, **environ}, check=True)
+    assert file.read_bytes() == b"x"
 
 
 async def test_the_call_of_another_agent_is_measured() -> None:
