@@ -10,6 +10,8 @@ import pytest
 
 from loop.helpers import Hold, Scripted, Spy, holding, replies_on, reply_text, soon, spying, until
 from wakeful import Agent, Runtime, ToolContext, call, tool
+from wakeful.clock import SystemClock
+from wakeful.stores import open_store
 from wakeful.testing import FakeClock
 from wakeful.types.runs import Cancelled
 
@@ -43,6 +45,32 @@ async def test_a_run_whose_tool_sleeps_holds_nothing_and_goes_on_in_time(place: 
         assert (await runtime.result(result.run_id)).text == "rested"
         assert ran == ["nap 3600", "nap 3600"]
         await assert_quiet(runtime)
+
+
+class Late(SystemClock):
+    """The clock of a machine that is a second behind the store's."""
+
+    def now(self) -> int:
+        return super().now() - 1000
+
+
+async def test_a_process_whose_clock_is_behind_does_not_claim_a_sleeping_run_over_and_over(
+    place: Place, scripted: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = Agent("agent", model=scripted(call("nap"), "rested"), tools=[sleeping("nap", 0.3, ran=[])])
+    store, claims = open_store(place()), 0
+    claim = store.claim
+
+    async def counted(*args: Any, **options: Any) -> Any:
+        nonlocal claims
+        claims += bool((found := await claim(*args, **options)).claimed)
+        return found
+
+    monkeypatch.setattr(store, "claim", counted)
+    async with Runtime([agent], store=store, clock=Late()) as runtime:
+        result = await soon(runtime.run("agent", "go", thread="t"))
+        await eventually(lambda: done(runtime, result.run_id))
+    assert claims < 10
 
 
 async def done(runtime: Runtime, run_id: str) -> bool:

@@ -65,7 +65,7 @@ async def go_on(dispatch: Dispatcher, claimed: Claimed, fence: Fence) -> None:
         elif (act := await _reopened(dispatch, stored, fence)) is not None:
             await first(act).drive(dispatch)
         else:
-            later = _later(dispatch, stored)
+            later = _later(dispatch, stored, claimed)
             await _release(dispatch, thread_id, fence, later=later, seen=stored.thread.inbox_head)
     except (Conflict, StaleFence, RuntimeClosed):
         # Somebody else has it, or will; perhaps this very process, which began with it while it was claimed. It
@@ -172,17 +172,18 @@ async def _reopened(dispatch: Dispatcher, stored: ThreadView, fence: Fence) -> A
     return await dispatch.opener.reopen(stored, run, "wake", fence=fence)
 
 
-def _later(dispatch: Dispatcher, stored: ThreadView) -> int:
+def _later(dispatch: Dispatcher, stored: ThreadView, claimed: Claimed) -> int:
     """When to look again at a thread that can't go on here, or had nothing to do by this process's clock: that may
-    be slow."""
+    be slow, and the store's goes by what is claimed."""
     now, waiting = dispatch.env.clock.now(), stored.run.waiting if stored.run is not None else None
     if stored.run is not None and is_due(stored, stored.run, now):
         return now + _pause(dispatch, stored.thread.id)
     times = [i.at for i in stored.inbox if i.at is not None]
     if waiting is not None and waiting.until is not None:
         times.append(waiting.until)
-    later = [time for time in times if time > now]
-    return min(later) if later else now + LOOK_AGAIN
+    stores_now = claimed.due_at + claimed.waited
+    soon = max(now, stores_now) + LOOK_AGAIN
+    return min([time if time > stores_now else soon for time in times if time > now], default=soon)
 
 
 def _pause(dispatch: Dispatcher, thread_id: str) -> int:

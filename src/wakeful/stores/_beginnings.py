@@ -168,9 +168,9 @@ WITH t AS (
 SELECT version, head, epoch, inbox_head FROM t
 """
 
-# Ends the open run and gives the thread back, if nothing waits in its inbox: neither what was there, nor what comes
-# while the row is waited for, which moves the inbox's head. Gives the same. If something isn't as it was thought to
-# be, or the commit is in already, nothing is given and nothing was written.
+# Ends the open run and gives the thread back, if nothing waits in its inbox: neither what was there, nor what
+# comes while the row is waited for, which moves the inbox's head. Gives the same. If something isn't as it was
+# thought to be, or the commit is in already, nothing is given and nothing was written.
 _END = f"""
 WITH t AS (
     UPDATE threads SET version = version + 1, head = head + $7, claim = NULL, wakes = '{IDLE_WAKES}',
