@@ -260,7 +260,7 @@ MEASURES: tuple[Measure, ...] = (
         plan=Plan(turns=20),
         per=20,
         budget_s=6.0,
-        turns=5,
+        turns=9,
         columns={"bytes_per_step": "bytes/step", "transactions_per_step": "tx/step"},
         targets=(
             Target("median_us", 2.5, "floor"),
@@ -276,7 +276,7 @@ MEASURES: tuple[Measure, ...] = (
         plan=Plan(turns=20),
         per=20,
         budget_s=6.0,
-        turns=5,
+        turns=9,
         columns={"bytes_per_step": "bytes/step", "transactions_per_step": "tx/step"},
         targets=(Target("median_us", 4, "floor"),),
     ),
