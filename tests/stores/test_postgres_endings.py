@@ -1,4 +1,4 @@
-"""Runs that begin on a new thread, and runs that end: one statement each, if all is as it was thought to be."""
+"""Runs that begin and runs that end: one statement each, if all is as it was thought to be."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from test_postgres_breaks import Lost, through_a_proxy
 from conformance.store_suite import Writer, due_threads, identity, item, message, record, step
 from postgres_server import fresh_store
 from wakeful.errors import Conflict, InboxMoved, Repeated, StaleFence
-from wakeful.stores import Chunk, Commit, Committed
+from wakeful.stores import Chunk, Commit, Committed, Fence
 from wakeful.stores._postgres import PostgresStore
 
 
-async def begin(writer: Writer, **changes: Any) -> Committed:
-    given = {"log": [step(1), message("go")], "identity": identity("r1", writer.thread_id)}
-    return await writer.begin(**{**given, **changes})
+async def begin(writer: Writer, run_id: str = "r1", **changes: Any) -> Committed:
+    own = identity(run_id, writer.thread_id)
+    return await writer.begin(run_id, **{"log": [step(1, own), message("go")], "identity": own, **changes})
 
 
-async def end(writer: Writer, **changes: Any) -> Committed:
-    done = record("r1", writer.thread_id, status="done", steps=1, finished_at=9)
-    own = {"log": [message("done")], "runs": [done], "identity": identity("r1", writer.thread_id), "inbox_head": 0}
-    return await writer.release(**{**own, **changes})
+async def end(writer: Writer, run_id: str = "r1", **changes: Any) -> Committed:
+    done = record(run_id, writer.thread_id, status="done", steps=1, finished_at=9)
+    own = {"log": [message("done")], "runs": [done], "identity": identity(run_id, writer.thread_id)}
+    return await writer.release(**{**own, "inbox_head": 0, **changes})
 
 
 @pytest.fixture
@@ -44,27 +44,47 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         monkeypatch.setattr(_groups, name, watch)
 
-    for name in ("opening_of", "beginning_of", "ending_of"):
+    for name in ("beginning_of", "ending_of"):
         watched(name)
     return found
 
 
 async def all_of(store: PostgresStore) -> list[Any]:
     """All that there is, but for when it was written and under which numbers and ids."""
-    thread, run = "(SELECT no FROM threads)", "(SELECT no FROM runs)"
+    thread, run = "(SELECT no FROM threads)", "(SELECT max(no) FROM runs)"
     last = ", ".join([f"split_part(last_commit, ' ', {n})" for n in (3, 4, 5)])
     tables = {
         "threads": f"tenant, id, version, head, epoch, inbox_head, wakes, open_run = {run}, last_run = {run}, "
         f"claim IS NULL, parent, created_at <= updated_at, {last}",
-        "runs": f"tenant, id, thread = {thread}, agent, status, step, acting, answer, finished_at, payload, root, "
+        "runs": f"id, tenant, thread = {thread}, agent, status, step, acting, answer, finished_at, payload, root, "
         "priority",
         "log": f"seq, thread = {thread}, run = {run}, kind, agent, at, ref, size, more",
-        "inbox": f"id, tenant, thread = {thread}, kind, wake, position, status, taken_by, payload",
+        "inbox": f"id, tenant, thread = {thread}, kind, wake, position, status, taken_by, payload IS NULL",
         "chunks": "message",
-        "dispatches": "agent",
-        "workers": "until - started_at",
+        "dispatches": "agent, priority, held, mark, attempts",
+        "workers": "id = 'w', until - started_at",
     }
     return [await store._query(f"SELECT {columns} FROM {table} ORDER BY 1") for table, columns in tables.items()]
+
+
+async def with_an_item(store: PostgresStore, worker: str = "w") -> dict[str, Any]:
+    """What a worker begins a run with that was given input: the item is in the thread's inbox, and the thread is
+    the worker's."""
+    await store.commit(Commit(thread_id="t1", inbox=[item("input", agent_id="agent")]))
+    (claimed,) = (await store.claim(worker, agents=["agent"], limit=1)).claimed
+    head = await store.thread("t1")
+    assert head is not None
+    return {
+        "fence": Fence(claimed.epoch, worker),
+        "taken": ["input"],
+        "seen": {"input": 0},
+        "inbox_head": head.inbox_head,
+    }
+
+
+async def under_a_fence(store: PostgresStore, changes: dict[str, Any]) -> Committed:
+    given = {"log": [message("input")], "runs": [record("r3")], "identity": identity("r3")}
+    return await store.commit(Commit(thread_id="t1", **given, **changes))
 
 
 @pytest.mark.parametrize("request_id", [None, "q1"])
@@ -75,15 +95,16 @@ async def test_they_write_what_the_long_way_writes(
     for way in ("shortly", "the long way"):
         async with fresh_store() as store:
             writer = Writer(store)
-            first = await begin(writer, request=request_id)
-            half = await all_of(store)
+            seen.append([await begin(writer, request=request_id), await all_of(store)])
             await writer.write(identity=identity(), chunks=[Chunk("answer", 0, 0, "text", "an")])
-            last = await end(writer)
-            seen.append((first, half, last, await all_of(store)))
+            seen[-1] += [await end(writer), await all_of(store)]
+            seen[-1] += [await begin(writer, run_id="r2", request=request_id and "q2"), await all_of(store)]
+            await end(writer, run_id="r2")
+            seen[-1] += [await under_a_fence(store, await with_an_item(store)), await all_of(store)]
             assert await store.check() == []
         if way == "shortly":
-            assert sent == ["opening_of", "ending_of"]
-            for name in ("opening_of", "beginning_of", "ending_of"):
+            assert sent == ["beginning_of", "ending_of"] * 2 + ["beginning_of"]
+            for name in ("beginning_of", "ending_of"):
                 monkeypatch.setattr(f"wakeful.stores._groups.{name}", lambda plan: None)
     assert seen[0] == seen[1]
 
@@ -95,7 +116,7 @@ async def test_a_beginning_whose_connection_breaks_is_in_once(what: Lost, sent: 
         proxy.lose(what)
         done = await begin(Writer(far), log=[message("go")])
         assert proxy.lost.is_set()
-        assert sent[0] == "opening_of"
+        assert sent[0] == "beginning_of"
         assert (done.version, done.head, done.epoch) == (1, 1, 1)
         assert await texts(near) == ["go"]
 

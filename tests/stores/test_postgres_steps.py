@@ -252,6 +252,19 @@ async def test_one_whose_writer_is_cancelled_is_written_once_and_its_writer_hear
         assert await store.check() == []
 
 
+async def test_what_comes_for_a_thread_while_a_step_is_on_its_way_is_written_after_it() -> None:
+    async with fresh_store() as store, connected(schema_of(store)) as other:
+        writer = await begun(store)
+        async with other.transaction():
+            await other.execute("SELECT 1 FROM threads FOR UPDATE")
+            step = asyncio.create_task(goes_on(writer))
+            await waits_for_a_lock(other)
+            sent = asyncio.create_task(store.commit(Commit(thread_id="t1", inbox=[item("a")])))
+            await asyncio.sleep(0)
+        async with asyncio.timeout(10):
+            assert ((await step).version, (await sent).inbox_head) == (2, 1)
+
+
 async def test_a_store_is_closed_once_one_that_is_on_its_way_is_written() -> None:
     async with fresh_store() as store, beside(store) as later:
         writer = await begun(store)

@@ -14,7 +14,7 @@ from typing import Any
 from ._plans import Plan, escaped
 from ._rules import IDLE_WAKES, MAX_PENDING
 
-__all__ = ["BEGIN", "BEGIN_ROUTINES", "beginning_of", "delivery_of", "ending_of", "opening_of"]
+__all__ = ["BEGIN", "BEGIN_ROUTINES", "beginning_of", "delivery_of", "ending_of"]
 
 # Gives the thread's version, head, epoch and inbox head. If there is more to it, nothing is given and nothing was
 # written: the thread has an owner or an open run, the item is there, or there may be no room.
@@ -55,8 +55,9 @@ END
 $wakeful$
 """
 
-# Begins a run on a thread without one: under its owner's fence or, if `i[9]` is null, with a claim. It takes in an
-# item or, if `i[4]` is null, what a request brought. `w`, `i` and `p` are ordered as in `beginning_of`.
+# What earlier clients have to begin a run on a thread without one: under its owner's fence or, if `i[9]` is null,
+# with a claim. It takes in an item or, if `i[4]` is null, what a request brought. `w` has words, `i` integers, `p`
+# payloads: the run's, then those of each row of the log.
 # Gives the thread's version, head, epoch and inbox head. If the version isn't what the writer saw, it gives that
 # alone, and nothing if something else isn't as it was thought to be. Then nothing was written.
 BEGIN = """
@@ -138,58 +139,69 @@ $wakeful$
 
 BEGIN_ROUTINES = (_PUT, BEGIN)
 
-# Begins a run on a thread that isn't there yet. Gives the thread's version, head, epoch and inbox head. If it is
-# there after all, or the run or the request is, nothing is given and nothing was written.
+# Each of these gives the thread's version, head, epoch and inbox head. If something isn't as it was thought to be,
+# or the commit is in already, nothing is given and nothing was written.
+
+# Begins a run on a thread that isn't there yet.
 _OPEN = """
 WITH t AS (
     INSERT INTO threads (tenant, id, version, head, epoch, claim, wakes, open_run, last_run, last_commit,
         created_at, updated_at)
-    SELECT $1, $2, 1, $7, 1, $3, $6, x.run, x.run, $5 || ' - 0 0 0', x.now, x.now
+    SELECT $1, $2, 1, $6, 1, $3, $5, x.run, x.run, $4 || ' - 0 0 0', x.now, x.now
     FROM (SELECT nextval('runs_no_seq') AS run, (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now) AS x
-    WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.tenant = $1 AND r.id = $8)
-        AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.tenant = $1 AND i.id = $15)
+    WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.tenant = $1 AND r.id = $7)
+        AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.tenant = $1 AND i.id = $14)
     ON CONFLICT (tenant, id) DO NOTHING
-    RETURNING no, open_run, version, head, epoch, inbox_head, created_at AS now
-), put_run AS (
-    INSERT INTO runs (no, tenant, id, thread, agent, status, step, acting, payload, root, priority)
-    OVERRIDING SYSTEM VALUE SELECT t.open_run, $1, $8, t.no, $9, 'running', $10, $11, $14, $13, $12 FROM t
-), put_log AS (
-    INSERT INTO log (thread, seq, kind, run, agent, at, ref, payload, size, more)
-    SELECT t.no, x.n, x.kind, t.open_run, x.agent, x.at, x.ref, x.payload, x.size, x.more
-    FROM t CROSS JOIN (VALUES {rows}) AS x(n, kind, agent, at, ref, payload, size, more)
-), put_request AS (
-    INSERT INTO inbox (tenant, id, thread, kind, wake, position, status, taken_by)
-    SELECT $1, $15, t.no, 'request', '', 0, 'taken', $8 FROM t WHERE $15 IS NOT NULL
-), lease AS (
-    INSERT INTO workers (id, until, started_at) SELECT $3, t.now + $4, t.now FROM t
-    WHERE NOT EXISTS (SELECT 1 FROM workers WHERE id = $3 AND until >= t.now + $4 - $4 / 2)
-    ON CONFLICT (id) DO UPDATE SET until = excluded.until
+    RETURNING no, open_run, version, head, epoch, inbox_head, updated_at, 0 AS base
+), {put_run}, {put_log}, {put_request}, {lease}
+SELECT version, head, epoch, inbox_head FROM t
+"""
+
+# Begins a run on a thread without one: with a claim or, if there is an epoch, under its owner's fence. What it
+# takes in may be an item: whoever changes that meanwhile moves the inbox's head.
+_BEGIN = """
+WITH t AS (
+    UPDATE threads SET version = version + 1, head = head + $6, claim = $3, wakes = $5, open_run = x.run,
+        last_run = x.run, updated_at = x.now, epoch = epoch + CASE WHEN $15::bigint IS NULL THEN 1 ELSE 0 END,
+        last_commit = CASE WHEN $15::bigint IS NULL
+            THEN concat_ws(' ', $4, coalesce(split_part(last_commit, ' ', 1), '-'), version, head, epoch)
+            ELSE $4 || coalesce(substr(last_commit, strpos(last_commit || ' ', ' ')), '') END
+    FROM (SELECT nextval('runs_no_seq') AS run, (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now) AS x
+    WHERE tenant = $1 AND id = $2 AND open_run IS NULL
+        AND CASE WHEN $15::bigint IS NULL THEN claim IS NULL ELSE claim = $3 AND epoch = $15 END
+        AND version = coalesce($16, version) AND inbox_head = coalesce($17, inbox_head)
+        AND coalesce(strpos(last_commit, $4), 0) = 0
+        AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.tenant = $1 AND r.id = $7)
+        AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.tenant = $1 AND i.id = $14)
+        AND ($18::text IS NULL OR EXISTS (SELECT 1 FROM inbox i WHERE i.tenant = $1 AND i.id = $18
+            AND i.thread = threads.no AND i.status = 'pending' AND i.revision = $19))
+    RETURNING no, open_run, version, head, epoch, inbox_head, updated_at, head - $6 AS base
+), {put_run}, {put_log}, {put_request}, {lease}, take AS (
+    UPDATE inbox SET status = 'taken', taken_by = $7 FROM t WHERE inbox.tenant = $1 AND inbox.id = $18
+), hold AS (
+    UPDATE dispatches SET held = 1, dead_at = NULL, error = NULL, due_at = t.updated_at, mark = $9, agent = $8
+    FROM t WHERE dispatches.thread = t.no AND $15::bigint IS NULL
 )
 SELECT version, head, epoch, inbox_head FROM t
 """
 
 # Ends the open run and gives the thread back, if nothing waits in its inbox: neither what was there, nor what
-# comes while the row is waited for, which moves the inbox's head. Gives the same. If something isn't as it was
-# thought to be, or the commit is in already, nothing is given and nothing was written.
+# comes while the row is waited for, which moves the inbox's head.
 _END = f"""
 WITH t AS (
-    UPDATE threads SET version = version + 1, head = head + $7, claim = NULL, wakes = '{IDLE_WAKES}',
+    UPDATE threads SET version = version + 1, head = head + $6, claim = NULL, wakes = '{IDLE_WAKES}',
         open_run = NULL, updated_at = (extract(epoch FROM clock_timestamp()) * 1000)::bigint,
-        last_commit = $5 || substr(last_commit, strpos(last_commit || ' ', ' '))
-    WHERE tenant = $1 AND id = $2 AND claim = $3 AND epoch = $4 AND version = coalesce($6, version)
-        AND inbox_head = $15 AND strpos(last_commit, $5) = 0
-        AND open_run = last_run AND open_run = (SELECT r.no FROM runs r WHERE r.tenant = $1 AND r.id = $8)
+        last_commit = $4 || substr(last_commit, strpos(last_commit || ' ', ' '))
+    WHERE tenant = $1 AND id = $2 AND claim = $3 AND epoch = $5 AND version = coalesce($14, version)
+        AND inbox_head = $15 AND strpos(last_commit, $4) = 0
+        AND open_run = last_run AND open_run = (SELECT r.no FROM runs r WHERE r.tenant = $1 AND r.id = $7)
         AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.thread = threads.no AND i.status = 'pending')
-    RETURNING no, last_run, version, head, epoch, inbox_head, head - $7 AS base
+    RETURNING no, last_run AS open_run, version, head, epoch, inbox_head, head - $6 AS base
 ), put_run AS (
-    UPDATE runs SET agent = $9, status = 'done', step = $10, acting = $11, finished_at = $12, payload = $14,
-        answer = coalesce(t.base + $13, answer)
-    FROM t WHERE runs.no = t.last_run
-), put_log AS (
-    INSERT INTO log (thread, seq, kind, run, agent, at, ref, payload, size, more)
-    SELECT t.no, t.base + x.n, x.kind, t.last_run, x.agent, x.at, t.base + x.ref, x.payload, x.size, x.more
-    FROM t CROSS JOIN (VALUES {{rows}}) AS x(n, kind, agent, at, ref, payload, size, more)
-), drop_chunks AS (
+    UPDATE runs SET agent = $8, status = 'done', step = $9, acting = $10, finished_at = $11, payload = $13,
+        answer = coalesce(t.base + $12, answer)
+    FROM t WHERE runs.no = t.open_run
+), {{put_log}}, drop_chunks AS (
     DELETE FROM chunks USING t WHERE chunks.thread = t.no
 ), settle AS (
     DELETE FROM dispatches USING t WHERE dispatches.thread = t.no
@@ -197,19 +209,40 @@ WITH t AS (
 SELECT version, head, epoch, inbox_head FROM t
 """
 
-
+_PARTS = {
+    "put_run": """put_run AS (
+    INSERT INTO runs (no, tenant, id, thread, agent, status, step, acting, payload, root, priority)
+    OVERRIDING SYSTEM VALUE SELECT t.open_run, $1, $7, t.no, $8, 'running', $9, $10, $13, $12, $11 FROM t
+)""",
+    "put_request": """put_request AS (
+    INSERT INTO inbox (tenant, id, thread, kind, wake, position, status, taken_by)
+    SELECT $1, $14, t.no, 'request', '', 0, 'taken', $7 FROM t WHERE $14::text IS NOT NULL
+)""",
+    "lease": """lease AS (
+    INSERT INTO workers (id, until, started_at) SELECT $3, t.updated_at + {lease}, t.updated_at FROM t
+    WHERE {lease} IS NOT NULL
+        AND NOT EXISTS (SELECT 1 FROM workers WHERE id = $3 AND until >= t.updated_at + {lease} - {lease} / 2)
+    ON CONFLICT (id) DO UPDATE SET until = excluded.until
+)""",
+    "put_log": """put_log AS (
+    INSERT INTO log (thread, seq, kind, run, agent, at, ref, payload, size, more)
+    SELECT t.no, t.base + x.n, x.kind, t.open_run, x.agent, x.at, t.base + x.ref, x.payload, x.size, x.more
+    FROM t CROSS JOIN (VALUES {rows}) AS x(n, kind, agent, at, ref, payload, size, more)
+)""",
+}
 _ROW = ("bigint", "text", "text", "bigint", "bigint", "bytea", "bigint", "bytea")
-_FIRST_ROW = 16
 # Each number of rows is a statement of its own, which a connection has to learn. What is more goes the long way.
 _MAX_ROWS = 4
 
 
 @cache
-def _statement(text: str, rows: int) -> str:
-    """The statement for so many rows of the log."""
-    numbers = iter(range(_FIRST_ROW, _FIRST_ROW + rows * len(_ROW)))
+def _statement(text: str, words: int, rows: int) -> str:
+    """The statement that is told so many words and rows of the log. The last word is the lease, where there is
+    one."""
+    numbers = iter(range(words + 1, words + 1 + rows * len(_ROW)))
     written = [", ".join([f"${next(numbers)}::{kind}" for kind in _ROW]) for _ in range(rows)]
-    return text.format(rows=", ".join([f"({row})" for row in written]))
+    given = {"rows": ", ".join([f"({row})" for row in written]), "lease": f"${words}::bigint"}
+    return text.format(**{name: part.format(**given) for name, part in _PARTS.items()})
 
 
 def delivery_of(plan: Plan) -> list[Any] | None:
@@ -227,76 +260,62 @@ def delivery_of(plan: Plan) -> list[Any] | None:
     return [*given, item.priority, item.at, *plan.payloads]
 
 
-def beginning_of(plan: Plan) -> tuple[list[str | None], list[int | None], list[bytes | None]] | None:
-    """What `begin` is told of a commit, if that only begins a run with an item or a request: words, integers and
-    payloads."""
+def beginning_of(plan: Plan) -> tuple[str, list[Any]] | None:
+    """The statement that writes a commit, and what it is told, if that only begins a run: on a new thread or one
+    without a run, with an item, a request or neither."""
     commit, told = plan.commit, plan.told
-    asked = told.request if not commit.taken else commit.taken[0]
-    if asked is None or len(told.runs) != 1 or list(commit.seen) != list(commit.taken) or len(commit.seen) > 1:
+    (epoch, owner), items = told.fence or (None, told.claim), list(commit.taken)
+    if owner is None or told.release or told.answered or told.parent is not None or not _has_only(plan, "running"):
         return None
-    run, (epoch, owner) = told.runs[0], told.fence or (None, told.claim)
-    rare = told.tickets or told.decisions or told.tasks or told.chunks or told.blobs or told.state
-    more = told.inbox or told.relays or told.pending or told.calls or commit.about is not None
-    if rare or more or told.release or told.answered or owner is None:
+    if items != list(commit.seen) or len(items) > 1 or (items and told.inbox_head is None):
         return None
-    if run.status != "running" or run.answer is not None or told.names != [run.id] or told.parent is not None:
+    if told.request is not None and (items or epoch is not None):
         return None
-    if told.request is not None and (commit.taken or epoch is not None):
-        return None
-    payloads: list[bytes | None] = [None, *plan.payloads]
-    words = [told.tenant, told.thread, owner, told.id, run.wakes, run.id, run.agent, run.status, asked, run.root]
-    integers = [told.version, told.lease, told.entries, commit.seen.get(asked), run.step, run.acting, run.priority]
-    integers += [len(told.log), epoch, told.inbox_head]
-    bodies = [payloads[run.i]]
-    for entry in told.log:
-        words += (entry.kind, entry.agent)
-        integers += (entry.n, entry.at, entry.ref, entry.size)
-        bodies += (payloads[entry.i], payloads[entry.more or 0])
-    return [None if word is None else escaped(word) for word in words], integers, bodies
-
-
-def opening_of(plan: Plan) -> tuple[str, list[Any]] | None:
-    """The statement that writes a commit, and what it is told, if that only begins a run on a new thread."""
-    told = plan.told
-    if told.claim is None or told.version != 0 or told.inbox_head or not _runs_only(plan, "running"):
+    if (epoch is None and told.version is None) or told.runs[0].answer is not None:
         return None
     (run,) = told.runs
-    if told.answered or run.answer is not None or told.parent is not None:
-        return None
-    own = (escaped(told.tenant), escaped(told.thread), told.claim, told.lease, told.id, run.wakes, told.entries)
-    begun = (escaped(run.id), escaped(run.agent), run.step, run.acting, run.priority, run.root)
-    return _told(_OPEN, plan, [*own, *begun], told.request)
+    begun = [run.priority, run.root, plan.payloads[run.i - 1], told.request]
+    words = [*_words(plan, owner, run.wakes), *begun]
+    if epoch is None and told.version == 0 and not items and not told.inbox_head:
+        return _told(_OPEN, [*words, told.lease], plan)
+    item, revision = next(iter(commit.seen.items()), (None, None))
+    held = [epoch, told.version, told.inbox_head, None if item is None else escaped(item), revision]
+    return _told(_BEGIN, [*words, *held, told.lease], plan)
 
 
 def ending_of(plan: Plan) -> tuple[str, list[Any]] | None:
     """The same, if it only ends a run and gives its thread back."""
     told = plan.told
-    if told.fence is None or not told.release or told.inbox_head is None or not _runs_only(plan, "done"):
+    if told.fence is None or not told.release or told.inbox_head is None or not _has_only(plan, "done"):
         return None
-    if told.request is not None or told.failed is not None:
+    if told.request is not None or told.failed is not None or told.taken or told.seen:
         return None
     (run,), (epoch, owner) = told.runs, told.fence
-    own = (escaped(told.tenant), escaped(told.thread), owner, epoch, told.id, told.version, told.entries)
-    ended = (escaped(run.id), escaped(run.agent), run.step, run.acting, run.finished_at, run.answer)
-    return _told(_END, plan, [*own, *ended], told.inbox_head)
+    ended = [run.finished_at, run.answer, plan.payloads[run.i - 1]]
+    return _told(_END, [*_words(plan, owner, epoch), *ended, told.version, told.inbox_head], plan)
 
 
-def _runs_only(plan: Plan, status: str) -> bool:
-    """Whether a commit has one run of that status and its log, and nothing else."""
+def _has_only(plan: Plan, status: str) -> bool:
+    """Whether a commit has one run of that status and its log, and nothing else but what it takes in."""
     told = plan.told
-    more = told.rare or told.calls or told.state or told.blobs or told.inbox or told.relays or told.pending
-    if more or told.seen or plan.commit.about is not None or told.invalid:
+    rare = told.tickets or told.decisions or told.tasks or told.chunks or told.blobs or told.state or told.calls
+    if rare or told.inbox or told.relays or told.pending or plan.commit.about is not None or told.invalid:
         return False
     own = len(told.runs) == 1 and told.runs[0].status == status and told.names == [told.runs[0].id]
     return own and 0 < len(told.log) <= _MAX_ROWS
 
 
-def _told(text: str, plan: Plan, words: list[Any], last: Any) -> tuple[str, list[Any]]:
-    """The statement and what it is told: words, the run's payload, the last word, and the rows of the log."""
+def _words(plan: Plan, owner: str, fifth: Any) -> list[Any]:
+    """What all of them are told first."""
+    told, run = plan.told, plan.told.runs[0]
+    thread = [escaped(told.tenant), escaped(told.thread), escaped(owner), told.id, fifth, told.entries]
+    return [*thread, escaped(run.id), escaped(run.agent), run.step, run.acting]
+
+
+def _told(text: str, words: list[Any], plan: Plan) -> tuple[str, list[Any]]:
     payloads: list[bytes | None] = [None, *plan.payloads]
     rows = [
         (e.n, escaped(e.kind), escaped(e.agent), e.at, e.ref, payloads[e.i], e.size, payloads[e.more or 0])
         for e in plan.told.log
     ]
-    args = [*words, payloads[plan.told.runs[0].i], last, *chain(*rows)]
-    return _statement(text, len(rows)), args
+    return _statement(text, len(words), len(rows)), [*words, *chain(*rows)]

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from ..errors import StoreError, StoreUnavailable
-from ._beginnings import beginning_of, delivery_of, ending_of, opening_of
+from ._beginnings import beginning_of, delivery_of, ending_of
 from ._connections import Connections
 from ._packing import Packer
 from ._plans import Plan, escaped, outcome, plan_of
@@ -33,7 +33,6 @@ MANY = 16
 FIRST_STEPS = 4
 
 _COMMIT = "SELECT commit_v3($1, $2, $3, $4, $5)"
-_BEGIN = "SELECT begin_v3($1, $2, $3)"
 _PUT = "SELECT put_v3($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
 # The smallest transaction that is synced, and all before it.
 _SYNC = "SELECT pg_logical_emit_message(true, 'wakeful', '')"
@@ -145,6 +144,8 @@ class Groups:
             self._alone = None
             alone.set_result(None)
             self._busy.discard(waiting.thread)
+            if self._waiting:  # For this thread: the lane that was begun for it found nothing to do.
+                self._start(waiting.future.get_loop())
         if not waiting.future.done():
             self._held[waiting.thread] = waiting.held
             self._queue(waiting)
@@ -286,19 +287,14 @@ class Groups:
     async def _shortly(self, plan: Plan) -> list[Any] | None:
         """The verdict on a commit that gives an idle thread input, begins a run with it, or ends one; None if it
         goes the long way."""
-        began = monotonic()
-        if (told := ending_of(plan) or opening_of(plan)) is not None:
-            text, rows = told
-            row = await self._connections.run(lambda connection: connection.fetchrow(text, *rows))
-            if row is not None:
-                self._unsynced.synced(began)
-                return ["ok", *row, []]
-        sql, args = (_PUT, delivery_of(plan)) if plan.commit.inbox else (_BEGIN, beginning_of(plan))
-        if args is None:
+        told = (_PUT, delivery_of(plan)) if plan.commit.inbox else beginning_of(plan) or ending_of(plan)
+        if told is None or told[1] is None:
             return None
-        found = await self._connections.run(lambda connection: connection.fetchval(sql, *args))
-        if found is None or len(found) == 1:
-            return found and ["conflict", *found]
+        sql, args, began = told[0], told[1], monotonic()
+        found = await self._connections.run(lambda connection: connection.fetchrow(sql, *args))
+        found = found and (found[0] if plan.commit.inbox else found)
+        if found is None:
+            return None
         self._unsynced.synced(began)
         return ["ok", *found, found[-1:] if plan.commit.inbox else []]
 
