@@ -214,3 +214,23 @@ async def test_what_is_more_than_an_end_goes_the_long_way(changes: dict[str, Any
         await end(writer, **changes)
         assert sent == []
         assert (await writer.view()).run is None
+
+
+@pytest.mark.parametrize("odd", ["nul \0 nul", "\x10", "\x100", "$1 ? %s '"])
+async def test_text_is_kept_to_the_letter(odd: str, sent: list[str]) -> None:
+    async with fresh_store(tenant=odd) as store:
+        writer = Writer(store, odd)
+        await begin(writer, odd, request=f"{odd} again")
+        assert (await writer.view()).thread.open_run_id == odd
+        await end(writer, odd)
+        await store.commit(Commit(thread_id=odd, inbox=[item(odd, odd)]))
+        last = identity("next", odd)
+        begun = {"log": [message(odd)], "identity": last, "taken": [odd], "seen": {odd: 0}, "inbox_head": 1}
+        await begin(writer, "next", **begun)
+        assert sent == ["beginning_of", "ending_of", "beginning_of"]
+        assert await texts(store, odd) == ["go", "done", odd]
+        assert (await store.run(odd)) == record(odd, odd, status="done", steps=1, finished_at=9)
+        assert (await writer.view()).inbox == ()
+        with pytest.raises(Repeated) as caught:
+            await begin(Writer(store, "another"), "other", request=f"{odd} again")
+        assert caught.value.run_id == odd

@@ -256,8 +256,7 @@ def delivery_of(plan: Plan) -> list[Any] | None:
     if item.kind != "input" or item.thread_id != commit.thread_id or row.get("parent") or "blobs" in row:
         return None
     words = (told.tenant, item.thread_id, item.id, item.kind, item.wake, item.agent_id, item.run_id)
-    given: list[Any] = [None if word is None else escaped(word) for word in words]
-    return [*given, item.priority, item.at, *plan.payloads]
+    return [*map(_spelled, words), item.priority, item.at, *plan.payloads]
 
 
 def beginning_of(plan: Plan) -> tuple[str, list[Any]] | None:
@@ -274,12 +273,12 @@ def beginning_of(plan: Plan) -> tuple[str, list[Any]] | None:
     if (epoch is None and told.version is None) or told.runs[0].answer is not None:
         return None
     (run,) = told.runs
-    begun = [run.priority, run.root, plan.payloads[run.i - 1], told.request]
+    begun = [run.priority, _spelled(run.root), plan.payloads[run.i - 1], _spelled(told.request)]
     words = [*_words(plan, owner, run.wakes), *begun]
     if epoch is None and told.version == 0 and not items and not told.inbox_head:
         return _told(_OPEN, [*words, told.lease], plan)
     item, revision = next(iter(commit.seen.items()), (None, None))
-    held = [epoch, told.version, told.inbox_head, None if item is None else escaped(item), revision]
+    held = [epoch, told.version, told.inbox_head, _spelled(item), revision]
     return _told(_BEGIN, [*words, *held, told.lease], plan)
 
 
@@ -310,6 +309,10 @@ def _words(plan: Plan, owner: str, fifth: Any) -> list[Any]:
     told, run = plan.told, plan.told.runs[0]
     thread = [escaped(told.tenant), escaped(told.thread), escaped(owner), told.id, fifth, told.entries]
     return [*thread, escaped(run.id), escaped(run.agent), run.step, run.acting]
+
+
+def _spelled(word: str | None) -> str | None:
+    return None if word is None else escaped(word)
 
 
 def _told(text: str, words: list[Any], plan: Plan) -> tuple[str, list[Any]]:
