@@ -18,10 +18,11 @@ from free_ports import free_port
 
 __all__ = ["NatsServer", "server"]
 
-# The server ends when its standard input does, and its folder with it, however the tests end.
+# The server ends when its standard input does, and its folder with it, however the tests end. Its id is written
+# before it is there.
 _GUARD = """
 cd "$1"; shift
-"$@" & echo $! > pid; read -r _; kept=$?
+sh -c 'echo $$ > pid; exec "$@"' sh "$@" & read -r _; kept=$?
 kill -TERM $! 2>/dev/null; wait $!
 [ $kept = 0 ] || rm -rf "$PWD"
 """
