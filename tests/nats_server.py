@@ -14,12 +14,15 @@ from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
 
+from free_ports import free_port
+
 __all__ = ["NatsServer", "server"]
 
-# The server ends when its standard input does, and its folder with it, however the tests end.
+# The server ends when its standard input does, and its folder with it, however the tests end. Its id is written
+# before it is there.
 _GUARD = """
 cd "$1"; shift
-"$@" & echo $! > pid; read -r _; kept=$?
+sh -c 'echo $$ > pid; exec "$@"' sh "$@" & read -r _; kept=$?
 kill -TERM $! 2>/dev/null; wait $!
 [ $kept = 0 ] || rm -rf "$PWD"
 """
@@ -31,9 +34,7 @@ class NatsServer:
     def __init__(self, *settings: str, jetstream: bool = True) -> None:
         self.folder = Path(mkdtemp(prefix="wakeful-nats-"))
         self._guard: subprocess.Popen[bytes] | None = None
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
+        self.port = free_port()
         stored = [f'jetstream: {{store_dir: "{self.folder}/js"}}'] if jetstream else []
         lines = [f"listen: 127.0.0.1:{self.port}", "max_payload: 1MB", *stored, *settings]
         (self.folder / "nats.conf").write_text("\n".join(lines))
@@ -51,15 +52,19 @@ class NatsServer:
                 stdout=log,
                 stderr=log,
             )
-        deadline = time.monotonic() + 20
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", self.port), 10).close()
-                return
-            except ConnectionRefusedError:
-                if time.monotonic() > deadline:
-                    raise RuntimeError((self.folder / "log").read_text()) from None
-                time.sleep(0.01)
+        deadline = time.monotonic() + 60
+        while not self._greets():
+            if time.monotonic() > deadline:
+                raise RuntimeError((self.folder / "log").read_text())
+            time.sleep(0.01)
+
+    def _greets(self) -> bool:
+        """Whether it is there, and not somebody else at its port: a NATS server speaks first."""
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), 10) as connection:
+                return connection.recv(4) == b"INFO"
+        except OSError:
+            return False
 
     def kill(self) -> None:
         """End it as a crash would."""

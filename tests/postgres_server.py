@@ -8,7 +8,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import AsyncIterator
@@ -21,6 +20,7 @@ from typing import Any
 
 import asyncpg
 
+from free_ports import free_port
 from wakeful.stores._postgres import PostgresStore
 from wakeful.stores._schema import VERSION, statements
 
@@ -49,9 +49,7 @@ class PostgresServer:
         self._user = pwd.getpwnam("nobody") if os.geteuid() == 0 else None
         if self._user is not None:
             os.chown(self._folder, self._user.pw_uid, self._user.pw_gid)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
+        self.port = free_port()
         self._run("initdb", "--no-sync", "--no-locale", "--encoding=UTF8", "--auth=trust", "-U", "postgres")
         hba = self._data / "pg_hba.conf"
         hba.write_text(f"host all guarded 127.0.0.1/32 scram-sha-256\n{hba.read_text()}")

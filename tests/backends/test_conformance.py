@@ -59,7 +59,7 @@ class Nested(ExecutionBackend):
     execute_delegate = execute_root  # type: ignore[assignment]
 
 
-CHECKS = backend_checks(Nested, slow="Dawdle", asking="Ask", grace=0.5)
+CHECKS = backend_checks(Nested, slow="Dawdle", asking="Ask", grace=5)
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=str)

@@ -83,7 +83,7 @@ async def test_waiting_with_an_event_there_does_not_wait() -> None:
     bus = LocalBus()
     reader = bus.watch("t1")
     reader.push(event())
-    await asyncio.wait_for(reader.wait(), 1)
+    await asyncio.wait_for(reader.wait(), 20)
 
 
 async def test_a_reader_that_gave_up_waiting_still_gets_events() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -58,12 +57,12 @@ async def test_a_server_that_comes_goes_and_comes_back(
             await eventually(lambda: ("default", "t1") in one.interest)
             server.stop()
             await eventually(lambda: not one.link.healthy and not other.link.healthy)
-            began = time.monotonic()
             for number in range(10_000):
                 one.link.wake(Wake("default", f"t{number}"))
                 one.link.show("default", "t1", [Moved("t1", number, number + 1)])
-            assert not await one.link.tell(other.id, "default", "t1")
-            assert time.monotonic() - began < 1
+            telling = asyncio.create_task(one.link.tell(other.id, "default", "t1"))
+            await asyncio.sleep(0)
+            assert not telling.result()  # It was known at once.
             one.interest.clear()
             await asyncio.to_thread(server.start)
             await eventually(lambda: one.link.healthy and other.link.healthy)
@@ -84,7 +83,7 @@ async def test_closing_while_there_is_no_server_does_not_wait_for_one() -> None:
     server = NatsServer()
     try:
         for bus in (NatsBus(server.url), PostgresBus(f"postgres://nobody@127.0.0.1:{server.port}/nothing")):
-            async with asyncio.timeout(3):
+            async with asyncio.timeout(8):
                 link = bus.join("one", None)  # type: ignore[arg-type]
                 link.wake(Wake("default", "t1"))
                 assert not await link.tell("other", "default", "t1")

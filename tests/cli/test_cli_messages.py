@@ -29,7 +29,7 @@ async def _fill(path: Path) -> None:
     agent = Agent("a", model=ScriptedModel([*turns, "sent"]), messages=Messages(to=("outside:*",)))
     async with Runtime([agent], store=path, transports={"mail": Closed()}, retry=Retry(attempts=1)) as runtime:
         await runtime.run("a", "go", thread="t")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             while len(await runtime.dead_letters()) < 2:
                 await asyncio.sleep(0.005)
         items = [

@@ -86,7 +86,7 @@ async def _met(one: Process, others: list[Process]) -> None:
     one.link.leave("probe", probe)
 
 
-async def eventually(condition: Callable[[], Any], seconds: float = 10) -> None:
+async def eventually(condition: Callable[[], Any], seconds: float = 20) -> None:
     """Wait until the condition holds; it must, in bounded time."""
     async with asyncio.timeout(seconds):
         while not condition():

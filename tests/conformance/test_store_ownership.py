@@ -62,7 +62,7 @@ async def test_a_lease_that_is_kept_outlives_the_one_that_the_claim_began(open_s
         owner = Writer(store)
         await owner.claim("w1", lease=0)
         lease.beat()
-        async with asyncio.timeout(10):  # It may be renewed from another thread.
+        async with asyncio.timeout(20):  # It may be renewed from another thread.
             while not (await owner.view()).thread.claimed:
                 await asyncio.sleep(0.01)
         await lease.close()

@@ -17,7 +17,7 @@ from wakeful.testing._crash_processes import Child, Kill, Launchers
 from wakeful.testing._crash_sites import Sites
 from wakeful.types.runs import Call
 
-DEADLINE = 20.0
+DEADLINE = 60.0
 
 
 class Place:

@@ -29,7 +29,7 @@ def test_a_process_that_serves_takes_over_what_a_dead_one_left(place: Place) -> 
     begin = time.monotonic()
     place.kill(first)
     place.reached("slow")  # The second process runs it.
-    assert time.monotonic() - begin < 10, "it waited for the lease, which is 30 s"
+    assert time.monotonic() - begin < 25, "it waited for the lease, which is 30 s"
     place.let_go("slow")
     until(lambda: place.calls()["slow"].state == "finished")
     (place.folder / "stop").touch()

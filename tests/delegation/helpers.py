@@ -50,7 +50,7 @@ def data_of(reply: ToolReply) -> Any:
 
 async def until_true(condition: Any) -> None:
     """Wait until an async condition holds."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while not await condition():
             await asyncio.sleep(0.002)
 

@@ -76,7 +76,7 @@ async def test_a_stream_follows_children_that_another_runtime_runs(tmp_path: Pat
     agents = nested(scripted, Delegate("middle", durable=True))
     watching = Runtime(agents, store=path, execute=False)
     async with Runtime(agents, store=path) as working:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             seen = await Recorder().record(watching.stream("lead", "go", thread="t"))
         assert (await run_of(working, "lead")).status == "done"
     ends = [(e.run.agent_id, e.status) for e in seen.of(RunFinish) if e.run.depth == 0]

@@ -127,13 +127,13 @@ async def outcomes(runtime: Runtime, run_id: str) -> dict[str, str | None]:
 
 async def soon(awaitable: Awaitable[T]) -> T:
     """The result of something that must not hang."""
-    return await asyncio.wait_for(awaitable, 5)
+    return await asyncio.wait_for(awaitable, 20)
 
 
 async def until(condition: Callable[[], Any]) -> None:
     """Let tasks run until the condition holds."""
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + 5
+    deadline = loop.time() + 20
     while not condition():
         assert loop.time() < deadline, "it never came true"
         await asyncio.sleep(0)

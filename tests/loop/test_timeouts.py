@@ -176,7 +176,7 @@ async def test_a_thread_that_comes_back_within_the_grace_keeps_its_result(
     def polite(ctx: ToolContext) -> str:
         """Look now and then whether to stop."""
         loop.call_soon_threadsafe(reached.set)
-        assert told.wait(5)
+        assert told.wait(20)
         return f"stopped: {ctx.cancelled}"
 
     runtime = clocked(scripted(call("polite"), "done"), fake_clock, polite)

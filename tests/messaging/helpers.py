@@ -54,7 +54,7 @@ async def receipts(runtime: Runtime, thread: str) -> list[dict[str, Any]]:
 
 async def done(runtime: Runtime, thread: str, runs: int = 1, *, status: RunStatus = "done") -> None:
     """Wait until so many runs of a thread are done."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         while len(await runtime.list_runs(thread=thread, status=status)) < runs:
             await asyncio.sleep(0.005)
 

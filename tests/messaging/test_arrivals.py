@@ -151,7 +151,7 @@ async def test_a_run_that_waits_for_tasks_is_woken(place: Place, scripted: Scrip
         running = await runtime.start("reader", "work", thread="there")
         await soon(hold.reached.wait())
         await waits(runtime, "there")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await receipt(runtime)
             while "heard" not in [m.text for m in await runtime.messages("there")]:
                 await asyncio.sleep(0.005)

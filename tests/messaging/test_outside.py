@@ -48,7 +48,7 @@ class Office:
 
 
 async def eventually(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         while not condition():
             await asyncio.sleep(0.002)
 
@@ -77,7 +77,7 @@ async def test_a_message_is_delivered_with_its_sender(place: Place) -> None:
 
 
 async def eventually_done(runtime: Runtime, message_id: str, status: str = "done") -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         while (relay := await runtime.store.relay(message_id)) is None or relay.status != status:
             await asyncio.sleep(0.002)
 
@@ -95,7 +95,7 @@ async def test_a_failed_delivery_is_tried_again_on_the_clock(place: Place) -> No
 
 
 async def eventually_attempts(runtime: Runtime, count: int) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         while (await runtime.store.relays())[0].attempts < count:
             await asyncio.sleep(0.002)
 

@@ -212,7 +212,7 @@ async def test_whoever_waits_for_retracted_input_is_told(place: Place, scripted:
     async with Runtime([busy(scripted, hold, "first")], store=place()) as runtime:
         running = await begun(runtime, hold)
         waits = asyncio.create_task(runtime.run("a", "two", thread="t"))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while not (found := await runtime.pending("t")):
                 await asyncio.sleep(0.002)
         await runtime.retract(found[0].id)

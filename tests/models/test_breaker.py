@@ -25,7 +25,7 @@ def guarded(clock: FakeClock) -> tuple[Guard, Breaker]:
 
 
 async def enter(guard: Guard) -> Pass:
-    return await asyncio.wait_for(guard.enter(REQUEST, 60), 5)
+    return await asyncio.wait_for(guard.enter(REQUEST, 60), 20)
 
 
 async def fail(guard: Guard, times: int = 1, error: BaseException = DOWN) -> None:
@@ -169,14 +169,14 @@ async def test_all_runs_of_a_runtime_share_a_models_breaker_and_wait_for_it() ->
     clock, model = FakeClock(), Sick()
     agents = [Agent(name, model="sick") for name in ("one", "two")]
     runtime = Runtime(agents, models={"sick": model}, clock=clock, patience=Patience(retries=4, pause=0))
-    first = await asyncio.wait_for(runtime.run("one", "go"), 5)
+    first = await asyncio.wait_for(runtime.run("one", "go"), 20)
     assert (first.status, model.asked) == ("done", FAILURES)
     work = asyncio.create_task(runtime.run("two", "go"))
     await clock.advance(COOLDOWN - 1)
     assert model.asked == FAILURES
     model.well = True
     await clock.advance(2)
-    assert (await asyncio.wait_for(work, 5)).text == "well"
+    assert (await asyncio.wait_for(work, 20)).text == "well"
     assert model.asked == FAILURES + 1
 
 

@@ -78,7 +78,7 @@ async def test_a_run_streams_real_tokens_and_the_signals_stay_ours() -> None:
         rung = asyncio.Event()
         loop.add_signal_handler(signal.SIGTERM, rung.set)
         signal.raise_signal(signal.SIGTERM)
-        await asyncio.wait_for(rung.wait(), 5)
+        await asyncio.wait_for(rung.wait(), 20)
         loop.remove_signal_handler(signal.SIGTERM)
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
     assert Engine._server is None, "the memory isn't free"

@@ -55,7 +55,7 @@ def in_order(*models: Any, **options: Any) -> Pool:
 
 async def run(pool: Pool, thread: str = "t", **options: Any) -> tuple[Any, Runtime]:
     runtime = Runtime([Agent("agent", model="pool")], models={"pool": pool}, patience=AT_ONCE, **options)
-    return await asyncio.wait_for(runtime.run("agent", "go", thread=thread), 5), runtime
+    return await asyncio.wait_for(runtime.run("agent", "go", thread=thread), 20), runtime
 
 
 # -- whom a thread is served by ------------------------------------------------------------------------------

@@ -99,7 +99,7 @@ async def test_what_an_answer_used_corrects_what_was_reserved_for_it() -> None:
     await clock.advance(5)
     assert not waiting.done()
     bucket.settle(-950)
-    await asyncio.wait_for(waiting, 5)
+    await asyncio.wait_for(waiting, 20)
 
 
 async def test_whoever_gives_up_makes_room_for_the_next() -> None:
@@ -171,7 +171,7 @@ async def test_a_pause_that_is_too_long_is_not_waited_for() -> None:
         [Agent("agent", model=model)], rate_limits={"acme": RateLimit(requests_per_minute=100)}, clock=clock
     )
     for _ in range(2):
-        result = await asyncio.wait_for(runtime.run("agent", "go"), 5)
+        result = await asyncio.wait_for(runtime.run("agent", "go"), 20)
         assert result.termination.error == "RateLimited"  # type: ignore[union-attr]
 
 
@@ -187,7 +187,7 @@ async def test_usage_settles_what_was_guessed() -> None:
     agent = Agent("agent", model=FunctionModel(answer, name="acme"))
     runtime = Runtime([agent], rate_limits=limits, clock=clock)
     for _ in range(10):
-        assert (await asyncio.wait_for(runtime.run("agent", "go"), 5)).text == "hi"
+        assert (await asyncio.wait_for(runtime.run("agent", "go"), 20)).text == "hi"
         await clock.advance(1)  # The two tokens that it was; the guess would take most of a minute.
 
 

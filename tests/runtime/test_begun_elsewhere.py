@@ -42,6 +42,13 @@ async def pair(places: Cluster, agent: Agent, **options: Any) -> tuple[Any, Any]
     return front, worker
 
 
+async def begun(front: Any, thread_id: str) -> Any:
+    """A thread's runs, once it has one."""
+    while not (runs := await front.store.runs(thread_id=thread_id)):
+        await asyncio.sleep(0.005)
+    return runs
+
+
 class Watched(MemoryBus):
     """A bus that keeps what goes over it, and loses what it is told to."""
 
@@ -122,7 +129,7 @@ async def test_an_answer_that_is_lost_leads_to_one_run_nevertheless(
         front, _ = await pair(places, Agent("agent", model=scripted("one")))
         bus.loses = b'"heard"'
         await soon(front.send("t", "hi", agent="agent"))
-        (run,) = await front.store.runs(thread_id="t")
+        (run,) = await soon(begun(front, "t"))
         await soon(front.wait(run.id))
         assert [m.text for m in await front.store.messages("t")] == ["hi", "one"]
         assert await front.pending("t") == []

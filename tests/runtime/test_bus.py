@@ -21,6 +21,7 @@ from stores.postgres_suite import beside
 from wakeful import Agent, FunctionModel, ModelRequest, Runtime, SqliteStore, ToolContext, call, task, tool
 from wakeful import _following as following
 from wakeful.bus import Bus, MemoryBus, NatsBus, PostgresBus
+from wakeful.bus import _link as link
 from wakeful.dispatch import _keeper as keeper
 from wakeful.models import StopChunk, TextChunk
 from wakeful.stores import Store
@@ -78,14 +79,16 @@ def place(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What isn't said over the bus is found out when the test is long over."""
+    """What isn't said over the bus is found out when the test is long over; whoever is asked may take its time."""
     for name in ("PULSE", "PULSE_WITH_BUS", "IDLE", "IDLE_WITH_BUS"):
         monkeypatch.setattr(keeper, name, 600)
     monkeypatch.setattr(following, "POLL_WITH_BUS", 600)
+    for name in ("ANSWER_SECONDS", "BEGIN_SECONDS"):
+        monkeypatch.setattr(link, name, 20)
 
 
 async def soon(work: Any) -> Any:
-    return await asyncio.wait_for(work, 10)
+    return await asyncio.wait_for(work, 20)
 
 
 def reading(*pieces: str, hold: Hold | None = None, hold_at: int = 1) -> FunctionModel:
@@ -333,9 +336,9 @@ async def test_nothing_is_shown_once_nobody_watches(
         agent = Agent("agent", model=reading("a", "b"))
         back, front = await places.runtime(agent), await places.runtime(agent, serve=False, execute=False)
         shown: list[Any] = []
-        link = back._signals._link
-        assert link is not None
-        monkeypatch.setattr(link, "show", lambda *news: shown.append(news))
+        back_link = back._signals._link
+        assert back_link is not None
+        monkeypatch.setattr(back_link, "show", lambda *news: shown.append(news))
         await soon(back.run("agent", "go", thread="t"))
         assert shown == []
         reader = asyncio.create_task(record(front.events("t", after=100)))
@@ -398,7 +401,7 @@ async def test_losing_the_bus_in_the_middle_loses_nothing(tmp_path: Path, script
             async def texts() -> list[str]:
                 return [m.text for m in await back.messages("t") if m.role == "assistant"]
 
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(20):
                 while (await texts())[-1:] != ["next"]:
                     await asyncio.sleep(0.01)
             server.start()

@@ -170,10 +170,10 @@ async def test_input_beyond_the_queue_s_depth_is_refused_before_anything_is_writ
 async def test_a_delayed_run_begins_when_its_time_has_come(scripted: Scripted, tmp_path: Path) -> None:
     async with Runtime([agent(scripted, "done")], store=tmp_path / "store.db") as runtime:
         begun = runtime._env.clock.now()
-        handle = await runtime.start("agent", "go", delay=0.3)
+        handle = await runtime.start("agent", "go", delay=1)
         assert await runtime.list_runs() == []
         assert (await soon(handle.result())).text == "done"
-        assert (await runtime.get_run(handle.run_id)).created_at >= begun + 300
+        assert (await runtime.get_run(handle.run_id)).created_at >= begun + 1000
 
 
 @pytest.mark.parametrize("bad", [{"delay": -1}, {"priority": 256}, {"at": "noon"}, {"priority": True}])

@@ -65,7 +65,7 @@ class Spoken:
         until = self.said + number
         for _ in range(number):
             self.allowed.release()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while self.said < min(until, len(self.chunks)):
                 await asyncio.sleep(0)
 
@@ -123,7 +123,7 @@ async def places(where: str, path: Path, model: Spoken) -> AsyncIterator[tuple[R
 
 async def read(runtime: Runtime, screen: Screen, after: str, until: Any) -> None:
     """Read on until the screen is as it should be, or the answer is in the log."""
-    async with asyncio.timeout(5), aclosing(runtime.events("t", after=after)) as events:  # type: ignore[type-var]
+    async with asyncio.timeout(20), aclosing(runtime.events("t", after=after)) as events:  # type: ignore[type-var]
         async for event in events:
             screen.show(event)
             if until(event):

@@ -196,7 +196,7 @@ class Ailing(SqliteStore):
 @tool(resumable=True)
 async def nap(ctx: ToolContext) -> str:
     """Sleep."""
-    await ctx.sleep(0.001)
+    await ctx.sleep(0.5)  # Long enough that it isn't over before its run waits for it.
     return "slept"
 
 

@@ -13,6 +13,7 @@ from loop.helpers import Hold, Scripted, Spy, holding, soon, spying
 from wakeful import Agent, Runtime, SqliteStore, call, tool
 from wakeful import _following as following
 from wakeful.bus import MemoryBus
+from wakeful.bus import _link as link
 from wakeful.dispatch import _keeper as keeper
 from wakeful.dispatch import _waiting as waiting
 from wakeful.dispatch._waiting import pause_after
@@ -57,10 +58,12 @@ def _model(name: str) -> Any:
 
 @pytest.fixture
 def nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What isn't said over the bus is found out when the test is long over."""
+    """What isn't said over the bus is found out when the test is long over; whoever is asked may take its time."""
     for name in ("PULSE", "PULSE_WITH_BUS", "IDLE", "IDLE_WITH_BUS"):
         monkeypatch.setattr(keeper, name, 600)
     monkeypatch.setattr(waiting, "SOONEST", 600)
+    for name in ("ANSWER_SECONDS", "BEGIN_SECONDS"):
+        monkeypatch.setattr(link, name, 20)
 
 
 class Pair:

@@ -332,7 +332,7 @@ async def test_what_a_tool_raises_is_told_even_if_it_can_not_be_shown(
 
     bad = tool(name="bad")(fail if sync else fail_later)
     runtime = Runtime([Agent("agent", model=scripted(call("bad"), "so be it"), tools=[bad])])
-    assert (await asyncio.wait_for(runtime.run("agent", "go"), 10)).text == "so be it"
+    assert (await asyncio.wait_for(runtime.run("agent", "go"), 20)).text == "so be it"
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, asyncio.CancelledError])
@@ -378,7 +378,7 @@ async def test_a_run_can_not_wait_for_itself(scripted: Any) -> None:
         return (await runtime.run("agent", "inner", thread="t")).text
 
     runtime = Runtime([Agent("agent", model=scripted(call("again"), "no"), tools=[again])])
-    await asyncio.wait_for(runtime.run("agent", "go", thread="t"), 10)
+    await asyncio.wait_for(runtime.run("agent", "go", thread="t"), 20)
     reply = next(m.reply for m in await runtime.messages("t") if m.reply)
     assert "would wait for itself" in "".join(part.text for part in reply.content if isinstance(part, Text))
 
@@ -389,7 +389,7 @@ async def test_readers_end_when_the_runtime_closes() -> None:
     reader = asyncio.create_task(_read(runtime))
     await asyncio.sleep(0)
     await runtime.close()
-    assert (await asyncio.wait_for(reader, 10))[-1] == "run_finish"
+    assert (await asyncio.wait_for(reader, 20))[-1] == "run_finish"
     with pytest.raises(RuntimeClosed):
         await _read(runtime)
 
@@ -444,7 +444,7 @@ def test_ctrl_c_before_anybody_waits_cancels_the_run_too(monkeypatch: pytest.Mon
 
     def give(work: Any, loop: asyncio.AbstractEventLoop) -> Any:
         real(work, loop)
-        begun.wait(10)
+        begun.wait(20)
         raise KeyboardInterrupt
 
     real = asyncio.run_coroutine_threadsafe

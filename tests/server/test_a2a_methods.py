@@ -340,7 +340,7 @@ async def test_what_comes_of_an_answer_to_a_delegate_need_not_be_waited_for(
     runtime = Runtime(agents, store=tmp_path / "app.db")
     async with serve(runtime, agents=["lead"]) as url, connect(url, binding, streaming=False) as client:
         task = await send(client, "Refund")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             task = await send(client, said("approve", task_id=task.id), return_immediately=True)
         assert state(task) == "working"
         gate.opened.set()

@@ -150,7 +150,7 @@ async def test_a_task_that_waits_its_turn_is_cancelled(tmp_path: Path, by: str) 
             assert state(await client.cancel_task(pb.CancelTaskRequest(id=second.id))) == "canceled"
         else:
             assert await runtime.cancel(second.id)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             seen += [event async for event in watching]
             assert (states(seen), state(await waiting)) == (["submitted", "canceled"], "canceled")
         gate.opened.set()

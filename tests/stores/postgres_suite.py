@@ -45,7 +45,7 @@ async def texts(store: PostgresStore, thread_id: str = "t1") -> list[str]:
 
 async def waits_for_a_lock(connection: Any) -> None:
     """Return once somebody waits for what this connection has locked."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         while not await connection.fetchval(
             "SELECT count(*) FROM pg_stat_activity WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid))"
         ):

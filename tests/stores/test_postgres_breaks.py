@@ -199,7 +199,7 @@ async def crash(store: PostgresStore, before: Callable[[], Awaitable[None]]) -> 
     try:
         await before()
         stopping = asyncio.create_task(asyncio.to_thread(server().stop, signal.SIGQUIT))
-        await asyncio.wait_for(over.wait(), 10)  # All of its processes were told.
+        await asyncio.wait_for(over.wait(), 20)  # All of its processes were told.
     finally:
         os.kill(writer["pid"], signal.SIGCONT)
     await stopping

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 import traceback
@@ -14,6 +13,7 @@ import asyncpg
 import pytest
 
 from conformance.store_suite import Writer, message
+from free_ports import free_port
 from postgres_server import fresh_store, server
 from wakeful.errors import StoreUnavailable
 from wakeful.stores._postgres import PostgresStore
@@ -46,12 +46,6 @@ async def refusal(url: str, *, write: bool = False, **options: Any) -> str:
     shown = "".join(traceback.format_exception(caught.value)) + repr(caught.value) + repr(store) + str(store)
     assert SECRET not in shown
     return str(caught.value)
-
-
-def an_unused_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 async def test_a_wrong_password() -> None:
@@ -113,7 +107,7 @@ async def test_a_database_that_takes_no_writes() -> None:
 
 
 async def test_a_server_that_was_never_there_is_not_waited_for() -> None:
-    said = await refusal(f"postgres://me:{SECRET}@127.0.0.1:{an_unused_port()}/app")
+    said = await refusal(f"postgres://me:{SECRET}@127.0.0.1:{free_port()}/app")
     assert "can't be reached" in said
     assert "host and port" in said
 

@@ -119,7 +119,7 @@ async def test_a_lease_is_renewed_while_the_loop_beats_and_no_longer() -> None:
         writer = Writer(store)
         await writer.claim("worker", lease=0)
         lease = store.keep("worker", 300)
-        async with asyncio.timeout(10), connected(schema_of(store)) as other:
+        async with asyncio.timeout(20), connected(schema_of(store)) as other:
             seen: set[int] = set()
             while len(seen) < 4:
                 lease.beat()
@@ -149,7 +149,7 @@ async def test_a_lease_is_renewed_though_the_loop_is_busy() -> None:
 
         looking = threading.Thread(target=look)
         looking.start()
-        looking.join(timeout=10)  # The loop stands still meanwhile.
+        looking.join(timeout=20)  # The loop stands still meanwhile.
         assert not looking.is_alive()
         await lease.close()
 

@@ -196,6 +196,29 @@ async def test_what_an_owner_writes_at_once_is_in_though_the_connection_breaks_o
         assert await texts(near, "t0") == ["go", "first", "next", "last"]
 
 
+async def test_what_an_owner_writes_at_once_is_in_in_its_order() -> None:
+    async with fresh_store() as store:
+        (writer,) = await begun(store, 1)
+        await goes_on(writer, "first")
+        await asyncio.gather(goes_on(writer, "next"), goes_on(writer, "last"))
+        assert await texts(store, "t0") == ["go", "first", "next", "last"]
+
+
+@pytest.mark.parametrize("is_in", [True, False])
+async def test_one_that_is_cancelled_is_in_once_and_before_what_its_owner_wrote_after_it(is_in: bool) -> None:
+    async with fresh_store() as near, through_a_proxy(near) as (far, proxy):
+        (writer,) = await begun(far, 1)
+        await goes_on(writer, "first")
+        proxy.lose("reply" if is_in else "request", lambda data: b"next" in data)
+        proxy.hold()
+        work = [asyncio.create_task(goes_on(writer, text)) for text in ("next", "last")]
+        await proxy.lost.wait()
+        work[0].cancel()
+        proxy.let_in()
+        await asyncio.wait(work)
+        assert await texts(near, "t0") == ["go", "first", "next", "last"]
+
+
 @pytest.mark.parametrize("what", ["request", "reply"])
 async def test_after_a_break_each_is_told_of_itself_though_one_has_another_owner_by_now(what: Lost) -> None:
     async with fresh_store() as near, through_a_proxy(near) as (far, proxy):

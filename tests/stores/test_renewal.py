@@ -25,7 +25,7 @@ async def beating(lease: Lease, until: Callable[[], bool]) -> None:
 async def test_on_sqlite_a_lease_outlives_a_file_that_was_locked(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "a.db", busy_seconds=0.02)
     await Writer(store).claim("w1", lease=0)
-    lease = store.keep("w1", 600)
+    lease = store.keep("w1", 2400)
     await beating(lease, lambda: lease.renewals.ok > 0)
     with closing(sqlite3.connect(tmp_path / "a.db", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")

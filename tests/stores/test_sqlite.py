@@ -379,7 +379,7 @@ async def test_who_waits_for_a_lock_looks_often_enough_to_meet_a_gap(path: Path)
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         work = asyncio.ensure_future(append(store, "t1", "x"))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             while len(tried) < 100:  # SQLite's own way to wait is to ask itself, ten times a second.
                 await asyncio.sleep(0)
         other.execute("ROLLBACK")

@@ -43,7 +43,7 @@ async def task_of(runtime: Runtime, thread: str = "t") -> TaskRecord:
 
 async def eventually(look: Callable[[], Any]) -> Any:
     """What a look comes to once it comes to something."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         while not (found := await look()):
             await asyncio.sleep(0.005)
     return found

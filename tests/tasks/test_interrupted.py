@@ -74,7 +74,7 @@ async def newest(runtime: Runtime) -> RunRecord:
 
 async def handed_over(runtime: Runtime, first: str) -> RunRecord:
     """The run after the first, once it has its task."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while (run := await newest(runtime)).id == first:
             await asyncio.sleep(0.002)
     task = await task_of(runtime)

@@ -34,7 +34,7 @@ class Visits(StateKey[int, int]):
 
 async def until(condition: Callable[[], bool]) -> None:
     """Let the event loop run until something holds."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         while not condition():
             await asyncio.sleep(0)
 
@@ -319,7 +319,7 @@ class Patient:
         self.saw.append(ctx.cancelled)
         ctx.check_cancelled()
         self.context = ctx
-        assert self.look_now.wait(10)
+        assert self.look_now.wait(20)
         self.saw.append(ctx.cancelled)
         try:
             ctx.check_cancelled()

@@ -46,13 +46,13 @@ class Busy:
     def __call__(self) -> str:
         self.thread = threading.current_thread()
         self.started.set()
-        assert self.released.wait(10)
+        assert self.released.wait(20)
         return "released"
 
 
 async def until(condition: Callable[[], bool]) -> None:
     """Let the event loop run until something holds."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         while not condition():
             await asyncio.sleep(0)
 
@@ -138,20 +138,20 @@ async def test_a_job_that_comes_as_an_idle_thread_ends_is_not_lost(
 ) -> None:
     monkeypatch.setattr(_threads, "IDLE_SECONDS", 0.00005)
     for number in range(500):
-        assert await asyncio.wait_for(threads.submit(lambda number=number: number), 5) == number
+        assert await asyncio.wait_for(threads.submit(lambda number=number: number), 20) == number
 
 
 async def test_idle_threads_end_by_themselves(threads: ToolThreads, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_threads, "IDLE_SECONDS", 0.001)
     thread = await threads.submit(threading.current_thread)
-    thread.join(5)
+    thread.join(20)
     assert (thread.is_alive(), threads.alive) == (False, 0)
 
 
 async def test_idle_threads_end_when_it_is_closed(threads: ToolThreads) -> None:
     thread = await threads.submit(threading.current_thread)
     threads.close()
-    thread.join(5)
+    thread.join(20)
     assert (thread.is_alive(), threads.alive) == (False, 0)
 
 
@@ -234,7 +234,7 @@ def test_a_function_that_ends_after_its_loop_was_closed_does_no_harm(
     busy.released.set()
     threads.close()
     assert busy.thread is not None
-    busy.thread.join(5)
+    busy.thread.join(20)
     assert not busy.thread.is_alive()
     assert crashes == []
 

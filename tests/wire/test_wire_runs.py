@@ -65,9 +65,9 @@ async def test_cancelling_a_run_closes_its_connection(codec: Codec) -> None:
     server = WireServer(replace(whole, ends="stall", cut_at=whole.size // 2))
     async with server, Runtime([Agent("a", model=codec.model(server.url))]) as runtime:
         handle = await runtime.start("a", "hi")
-        await asyncio.wait_for(server.stalled.wait(), 5)
+        await asyncio.wait_for(server.stalled.wait(), 20)
         await handle.cancel()
-        await asyncio.wait_for(server.gone.wait(), 1)
+        await asyncio.wait_for(server.gone.wait(), 20)
         result = await handle.result()
     assert isinstance(result.termination, Cancelled)
 
@@ -133,7 +133,7 @@ async def test_a_thread_goes_on_after_an_answer_that_was_cancelled_while_it_was_
     server = WireServer(cut, codec.answer(Script([Says(["Here."])])))
     async with server, Runtime([Agent("a", model=codec.model(server.url))]) as runtime:
         handle = await runtime.start("a", "one", thread="t")
-        await asyncio.wait_for(server.stalled.wait(), 5)
+        await asyncio.wait_for(server.stalled.wait(), 20)
         await handle.cancel()
         assert isinstance((await handle.result()).termination, Cancelled)
         assert (await runtime.run("a", "two", thread="t")).text == "Here."

@@ -505,7 +505,7 @@ async def test_what_takes_longer_than_the_timeout_is_a_timeout(codec: Codec, end
         model = codec.model(server.url, timeout=0.5)
         with pytest.raises(ModelTimeout):
             await listen(model, HELLO)
-        await asyncio.wait_for(server.gone.wait(), 5)
+        await asyncio.wait_for(server.gone.wait(), 20)
         await model.close()  # pyright: ignore[reportAttributeAccessIssue]
 
 
@@ -516,11 +516,11 @@ async def test_cancelling_closes_the_connection_at_once(codec: Codec, when: str)
     async with WireServer(reply) as server:
         model = codec.model(server.url)
         task = asyncio.create_task(listen(model, HELLO))
-        await asyncio.wait_for(server.stalled.wait(), 5)
+        await asyncio.wait_for(server.stalled.wait(), 20)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await asyncio.wait_for(server.gone.wait(), 1)
+        await asyncio.wait_for(server.gone.wait(), 20)
         await model.close()  # pyright: ignore[reportAttributeAccessIssue]
 
 
@@ -533,7 +533,7 @@ async def test_leaving_the_stream_closes_the_connection_at_once(codec: Codec) ->
             if getattr(chunk, "text", "") == "first":
                 break
         await stream.aclose()  # pyright: ignore[reportAttributeAccessIssue]
-        await asyncio.wait_for(server.gone.wait(), 1)
+        await asyncio.wait_for(server.gone.wait(), 20)
         await model.close()  # pyright: ignore[reportAttributeAccessIssue]
 
 
@@ -544,7 +544,7 @@ async def test_a_connection_is_used_again(codec: Codec) -> None:
             await listen(model, HELLO)
         assert server.open == 1
         await model.close()  # pyright: ignore[reportAttributeAccessIssue]
-        await asyncio.wait_for(_until_zero(server), 5)
+        await asyncio.wait_for(_until_zero(server), 20)
 
 
 CUT = Script([Says(["Hel", "lo"]), Calls("look", ['{"at": ', '"sky"}'], id="call_1")], stop="tool_use")
@@ -656,7 +656,7 @@ async def test_an_error_that_comes_as_a_success_is_the_error_that_it_is(
 
 async def test_a_page_that_never_ends_is_not_waited_for(codec: Codec) -> None:
     page = Reply([PAGE, PAGE], 200, {"content-type": "text/html"}, ends="stall", cut_at=len(PAGE))
-    assert type(await asyncio.wait_for(_outcome(codec, page), 10)) is ModelNotFound
+    assert type(await asyncio.wait_for(_outcome(codec, page), 20)) is ModelNotFound
 
 
 # -- keys ----------------------------------------------------------------------------------------------------

@@ -121,10 +121,10 @@ class Groups:
             waiting.step = step_of(tenant, packer, commit, held)
         return waiting
 
-    def _queue(self, waiting: _Waiting) -> asyncio.Future[Committed]:
+    def _queue(self, waiting: _Waiting, *, first: bool = False) -> asyncio.Future[Committed]:
         if waiting.step is None and waiting.plan is None:
             waiting.plan = plan_of(waiting.tenant, waiting.packer, waiting.commit)
-        self._waiting.append(waiting)
+        self._waiting.insert(0 if first else len(self._waiting), waiting)
         self._queued.add(waiting.thread)
         self._start(waiting.future.get_loop())
         return waiting.future
@@ -132,7 +132,8 @@ class Groups:
     async def _write_alone(self, waiting: _Waiting) -> Committed:
         """Go on with a run without a task for it, and so in fewer turns of the loop. Who is cancelled meanwhile
         doesn't know whether it is in, and asks like one whose connection broke."""
-        alone = self._alone = waiting.future.get_loop().create_future()
+        loop = waiting.future.get_loop()
+        alone = self._alone = loop.create_future()
         self._busy.add(waiting.thread)
         waiting.held, cancelled = self._held.pop(waiting.thread), False
         self._count(1)
@@ -144,11 +145,12 @@ class Groups:
             self._alone = None
             alone.set_result(None)
             self._busy.discard(waiting.thread)
-            if self._waiting:  # For this thread: the lane that was begun for it found nothing to do.
-                self._start(waiting.future.get_loop())
+            if self._waiting:
+                self._start(loop)  # The lane that was begun for them met a thread that was busy, and ended.
         if not waiting.future.done():
+            # Before what its owner wrote after it: whether it is in can't be told any more behind that.
             self._held[waiting.thread] = waiting.held
-            self._queue(waiting)
+            self._queue(waiting, first=True)
         try:
             return await settled(waiting.future)
         finally:

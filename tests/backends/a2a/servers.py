@@ -127,14 +127,14 @@ class Remote:
 
     async def wait(self, name: str) -> None:
         """Wait until the agent reached a point."""
-        assert await asyncio.to_thread(self.at(name).wait, 10), f"never reached {name!r}"
+        assert await asyncio.to_thread(self.at(name).wait, 30), f"never reached {name!r}"
 
     async def called(self, condition: Callable[[], bool]) -> None:
         """Wait until requests came that make something so."""
 
         def so() -> bool:
             with self._called:
-                return self._called.wait_for(condition, 10)
+                return self._called.wait_for(condition, 30)
 
         assert await asyncio.to_thread(so), "it never came to that"
 
@@ -196,7 +196,7 @@ def listening(app: App, **options: Any) -> Iterator[str]:
             yield f"http://127.0.0.1:{sock.getsockname()[1]}"
         finally:
             server.should_exit = server.force_exit = True
-            thread.join(10)
+            thread.join(20)
             assert not thread.is_alive()
 
 

@@ -235,7 +235,7 @@ async def test_the_deadline_cancels_the_remote_task() -> None:
 
     for streaming in (True, False):
         with serving(hangs, streaming=streaming) as remote:
-            talk = thread(remote.url, timeout=0.5)
+            talk = thread(remote.url, timeout=3)
             result = await talk.ask("go")
             assert result.status == TimedOut()
             assert result.termination is not None

@@ -86,14 +86,14 @@ def serving() -> Iterator[tuple[Remote, Calls]]:
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
     thread.start()
-    assert up.wait(10)
+    assert up.wait(20)
     try:
         with listening(Starlette(routes=[Route("/.well-known/agent-card.json", card)])) as url:
             remote.url = url
             yield remote, calls
     finally:
         down.set()
-        thread.join(10)
+        thread.join(20)
 
 
 async def test_a_run_over_grpc() -> None:

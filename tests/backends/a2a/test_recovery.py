@@ -111,7 +111,7 @@ async def test_who_waited_in_vain_for_a_remote_to_come_back_is_told_what_it_said
     with serving(answers, wrap=down) as remote:
         talk = thread(remote.url)
         await crashes(talk, "sent")
-        again = Thread(thread(remote.url, timeout=0.3).backend)
+        again = Thread(thread(remote.url, timeout=3).backend)
         again.state, down.left = talk.state, {"/rpc": 1_000_000}
         result = await again.ask("Paris")
     assert result.status == TimedOut()
@@ -374,7 +374,7 @@ async def test_a_remote_that_began_and_is_gone_is_waited_for_until_the_deadline(
 
     wrap = failing("/rest/tasks/", 502, times=1000)
     with serving(works, streaming=False, bindings=[("HTTP+JSON", "1.0")], wrap=wrap) as remote:
-        talk = thread(remote.url, timeout=0.5)
+        talk = thread(remote.url, timeout=3)
         assert (await talk.ask("Paris")).status == TimedOut()
         assert talk.state is not None  # The handle stays, so the task can still be looked after.
         assert talk.state["task_id"]
@@ -523,7 +523,7 @@ async def asked(remote: Remote, task_id: str) -> None:
     waits = "TASK_STATE_INPUT_REQUIRED"
     async with httpx.AsyncClient(headers={"A2A-Version": "1.0"}) as http:
         call = {"jsonrpc": "2.0", "id": 1, "method": "SubscribeToTask", "params": {"id": task_id}}
-        async with asyncio.timeout(10), http.stream("POST", f"{remote.url}/rpc", json=call) as events:
+        async with asyncio.timeout(20), http.stream("POST", f"{remote.url}/rpc", json=call) as events:
             async for line in events.aiter_lines():
                 if waits in line:
                     break

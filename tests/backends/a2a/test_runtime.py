@@ -59,7 +59,7 @@ def far(remote: Remote, **options: Any) -> Agent:
 
 def checks(url: str) -> list[Any]:
     endpoint = {"url": url, "allow_private": True, "timeout": 10.0}
-    return backend_checks(lambda: A2AFactory().build(endpoint), slow="Dawdle", asking="Ask", grace=2.0)
+    return backend_checks(lambda: A2AFactory().build(endpoint), slow="Dawdle", asking="Ask", grace=10)
 
 
 @pytest.mark.parametrize("name", [str(check) for check in checks("http://localhost")])
