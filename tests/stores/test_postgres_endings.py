@@ -132,6 +132,16 @@ async def test_a_thread_that_is_there_or_a_run_or_a_request_is_found() -> None:
         assert await store.load("t2") is None
 
 
+@pytest.mark.parametrize("request_id", ["a\0b", "a\x10b"])
+async def test_a_request_of_any_characters_is_found_again(request_id: str) -> None:
+    async with fresh_store() as store:
+        await begin(Writer(store), request=request_id)
+        with pytest.raises(Repeated) as repeated:
+            await begin(Writer(store, "t2"), request=request_id)
+        assert repeated.value.run_id == "r1"
+        assert await store.load("t2") is None
+
+
 async def test_who_lost_the_thread_ends_nothing() -> None:
     async with fresh_store() as store:
         first, second = Writer(store), Writer(store)

@@ -264,8 +264,9 @@ def opening_of(plan: Plan) -> tuple[str, list[Any]] | None:
     if told.answered or run.answer is not None or told.parent is not None:
         return None
     own = (escaped(told.tenant), escaped(told.thread), told.claim, told.lease, told.id, run.wakes, told.entries)
-    begun = (escaped(run.id), escaped(run.agent), run.step, run.acting, run.priority, run.root)
-    return _told(_OPEN, plan, [*own, *begun], told.request)
+    root, request = [None if word is None else escaped(word) for word in (run.root, told.request)]
+    begun = (escaped(run.id), escaped(run.agent), run.step, run.acting, run.priority, root)
+    return _told(_OPEN, plan, [*own, *begun], request)
 
 
 def ending_of(plan: Plan) -> tuple[str, list[Any]] | None:
