@@ -184,6 +184,21 @@ async def test_what_comes_while_a_run_ends_is_seen() -> None:
         assert (await store._query("SELECT open_run IS NULL, claim IS NULL FROM threads")) == [(False, False)]
 
 
+async def test_an_owner_whose_death_is_counted_while_its_run_ends_leaves_nothing_due() -> None:
+    async with fresh_store() as store, connected(schema_of(store)) as other:
+        writer = Writer(store)
+        await begin(writer)
+        async with other.transaction():
+            await other.execute("UPDATE workers SET until = 0")
+            await other.execute("SELECT claim_v3('other', 30000, '{nobody}', 1, NULL, NULL, '{}')")
+            ending = asyncio.create_task(end(writer))
+            await waits_for_a_lock(other)
+        with pytest.raises(InboxMoved):
+            await ending
+        await end(writer, inbox_head=(await writer.view()).thread.inbox_head)
+        assert await store.dispatches() == []
+
+
 @pytest.mark.parametrize(
     "changes",
     [
