@@ -21,7 +21,7 @@ from ._database import Database, Synchronous
 from ._files import explained
 from ._overview import WorkerSeen, lost
 from ._packing import Codec, Packer
-from ._protocol import LEASE_MS, Claims, Commit, Committed, Due, Renewals, ThreadView
+from ._protocol import LEASE_MS, ChildPolicy, Claims, Commit, Committed, Due, Renewals, ThreadView
 from ._sql import SqlStore
 from ._sql_base import Row, Script, checked_seconds
 
@@ -121,6 +121,12 @@ class SqliteStore(SqlStore):
             return _dispatching.claim(db, asked, database.alive)
 
         return await database.write(claim)
+
+    async def delete(self, thread_id: str, *, children: ChildPolicy = "reject") -> int:
+        """Remove threads and everything of theirs; returns how many. Children are threads of delegated runs. The
+        owner of what ran on the thread is told."""
+        await self._database.write(self._database.reap)
+        return await super().delete(thread_id, children=children)
 
     async def workers(self, *, limit: int = 50) -> tuple[WorkerSeen, ...]:
         """Those who have a lease, and those who left claims when theirs was over or they ended, of all tenants."""
