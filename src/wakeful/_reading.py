@@ -120,6 +120,8 @@ class Reading(Watching):
     ) -> list[Dispatch]:
         """What waits for a worker or has one, by thread, from behind the thread `after`; with `dead` only dead
         letters, which `retry` puts back, or only others."""
+        instance_of(dead, bool, "dead")
+        check_ids(thread=after)
         return await self._store.dispatches(dead=dead, after=after, limit=count_of(limit, "limit") or 100)
 
     async def calls(self, run_id: str) -> Sequence[Call]:

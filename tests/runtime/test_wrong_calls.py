@@ -269,6 +269,10 @@ async def test_reading_is_checked_too() -> None:
             await anext(runtime.events("t", after=after, follow=False), None)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="limit"):
         await runtime.list_runs(limit=0)
+    with pytest.raises(UsageError, match="dead must be a bool, not 'yes'"):
+        await runtime.dispatches(dead="yes")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="the thread is named by its id"):
+        await runtime.dispatches(after=5)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="status is one of created, running, waiting, done"):
         await runtime.list_runs(status="dnoe")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="policy is one of queue, steer, interrupt, reject"):

@@ -198,9 +198,10 @@ async def test_a_commit_is_written_though_its_writer_is_cancelled() -> None:
 # -- schemas and tenants -------------------------------------------------------------------------------------
 
 
-def test_a_pool_without_connections_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="pool_size"):
-        PostgresStore(server().url(), pool_size=0)
+@pytest.mark.parametrize("option", [{"pool_size": 0}, {"pool_size": "many"}, {"wait_seconds": -1}])
+def test_an_option_that_means_nothing_is_refused(option: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=f"{next(iter(option))} is"):
+        PostgresStore(server().url(), **option)
 
 
 async def test_a_pool_of_one_connection_is_enough() -> None:

@@ -153,6 +153,16 @@ async def test_a_thread_that_is_there_or_a_run_or_a_request_is_found() -> None:
         assert await store.load("t2") is None
 
 
+@pytest.mark.parametrize("request_id", ["a\0b", "a\x10b"])
+async def test_a_request_of_any_characters_is_found_again(request_id: str) -> None:
+    async with fresh_store() as store:
+        await begin(Writer(store), request=request_id)
+        with pytest.raises(Repeated) as repeated:
+            await begin(Writer(store, "t2"), request=request_id)
+        assert repeated.value.run_id == "r1"
+        assert await store.load("t2") is None
+
+
 async def test_who_lost_the_thread_ends_nothing() -> None:
     async with fresh_store() as store:
         first, second = Writer(store), Writer(store)
@@ -193,6 +203,21 @@ async def test_what_comes_while_a_run_ends_is_seen() -> None:
         with pytest.raises(InboxMoved):
             await ending
         assert (await store._query("SELECT open_run IS NULL, claim IS NULL FROM threads")) == [(False, False)]
+
+
+async def test_an_owner_whose_death_is_counted_while_its_run_ends_leaves_nothing_due() -> None:
+    async with fresh_store() as store, connected(schema_of(store)) as other:
+        writer = Writer(store)
+        await begin(writer)
+        async with other.transaction():
+            await other.execute("UPDATE workers SET until = 0")
+            await other.execute("SELECT claim_v3('other', 30000, '{nobody}', 1, NULL, NULL, '{}')")
+            ending = asyncio.create_task(end(writer))
+            await waits_for_a_lock(other)
+        with pytest.raises(InboxMoved):
+            await ending
+        await end(writer, inbox_head=(await writer.view()).thread.inbox_head)
+        assert await store.dispatches() == []
 
 
 @pytest.mark.parametrize(

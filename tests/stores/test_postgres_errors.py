@@ -12,11 +12,12 @@ from typing import Any
 import asyncpg
 import pytest
 
-from conformance.store_suite import Writer, message
+from conformance.store_suite import Writer, identity, message, record
 from free_ports import free_port
 from postgres_server import fresh_store, server
 from wakeful.errors import StoreUnavailable
 from wakeful.stores._postgres import PostgresStore
+from wakeful.stores._schema import VERSION
 
 SECRET = "s3same"
 
@@ -86,6 +87,43 @@ async def test_a_user_who_may_not_write() -> None:
             said = await refusal(server().url("guarded", SECRET), write=True, schema=schema)
             assert "too few rights" in said
             assert "GRANT ALL" in said
+
+
+def all_rights(schema: str) -> tuple[str, ...]:
+    return (
+        f"ALL ON SCHEMA {schema}",
+        *[f"ALL ON ALL {kind} IN SCHEMA {schema}" for kind in ("TABLES", "SEQUENCES")],
+    )
+
+
+async def test_a_user_with_all_rights_on_a_schema_that_is_there_can_begin_and_end_runs() -> None:
+    async with fresh_store() as store:
+        await Writer(store).write(message())
+        schema = store._database.connections.address.schema
+        async with a_guarded_user(*all_rights(schema)):
+            theirs = PostgresStore(server().url("guarded", SECRET), schema=schema)
+            try:
+                writer = Writer(theirs, "t2")
+                await writer.begin(log=[message()], identity=identity("r1", "t2"))
+                done = record("r1", "t2", status="done")
+                await writer.release(log=[message()], runs=[done], identity=identity("r1", "t2"), inbox_head=0)
+                assert (await writer.view()).run is None
+            finally:
+                await theirs.close()
+
+
+async def test_a_user_who_may_not_migrate() -> None:
+    async with fresh_store() as store:
+        await Writer(store).write(message())
+        schema = store._database.connections.address.schema
+        await store._query("UPDATE meta SET value = '6' WHERE name = 'version' RETURNING 1")
+        try:
+            async with a_guarded_user(*all_rights(schema)):
+                said = await refusal(server().url("guarded", SECRET), schema=schema)
+        finally:
+            await store._query(f"UPDATE meta SET value = '{VERSION}' WHERE name = 'version' RETURNING 1")
+        assert f"is of version 6, and this user can't bring it to version {VERSION} (must be owner" in said
+        assert "open the store once as the user that owns it" in said
 
 
 async def test_a_user_with_the_right_to_make_a_schema_needs_no_other() -> None:

@@ -11,11 +11,12 @@ import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlite_suite import append, pragma, raw, run_of, told
 
-from wakeful.errors import CorruptRow, StoreError, StoreFull, StoreRefused, StoreUnavailable
+from wakeful.errors import ConfigurationError, CorruptRow, StoreError, StoreFull, StoreRefused, StoreUnavailable
 from wakeful.stores import Commit, Fence, InboxItem, StateWrite
 from wakeful.stores import _files as files
 from wakeful.stores import _schema as schema
@@ -63,6 +64,17 @@ async def test_full_sync_is_the_default(path: Path) -> None:
     store = SqliteStore(path)
     assert await pragma(store, "synchronous") == 2
     await store.close()
+
+
+@pytest.mark.parametrize(
+    "option", [{"synchronous": "full"}, {"synchronous": "EXTRA"}, {"busy_seconds": "long"}, {"busy_seconds": -1}]
+)
+def test_an_option_that_means_nothing_is_refused_before_there_is_a_file(
+    path: Path, option: dict[str, Any]
+) -> None:
+    with pytest.raises(ConfigurationError, match=f"{next(iter(option))} is"):
+        SqliteStore(path, **option)
+    assert not path.exists()
 
 
 async def test_what_was_committed_is_there_when_the_file_is_opened_again(path: Path) -> None:

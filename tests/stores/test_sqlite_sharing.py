@@ -21,7 +21,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from sqlite_suite import append, run_of, told
 
-from wakeful.errors import Conflict, InboxFull, StaleFence, StoreError, StoreFull, StoreUnavailable
+from wakeful.errors import Conflict, InboxFull, StaleFence, StoreError, StoreFull, StoreUnavailable, ThreadBusy
 from wakeful.stores import Commit, Fence, InboxItem
 from wakeful.stores._schema import APPLICATION_ID
 from wakeful.stores._sqlite import SqliteStore
@@ -248,6 +248,17 @@ async def test_a_killed_owner_is_seen_by_the_claim_itself(path: Path) -> None:
     os.kill(process.pid, signal.SIGKILL)
     await asyncio.to_thread(end, process)
     assert (await store.commit(Commit(thread_id="t1", version=1, claim="w2"))).epoch == 2
+    await store.close()
+
+
+async def test_a_thread_whose_owner_was_killed_can_be_deleted_at_once(path: Path) -> None:
+    store = SqliteStore(path)
+    process = await asyncio.to_thread(another_process, _CLAIM, path)
+    with pytest.raises(ThreadBusy):
+        await store.delete("t1")
+    os.kill(process.pid, signal.SIGKILL)
+    await asyncio.to_thread(end, process)
+    assert await store.delete("t1") == 1
     await store.close()
 
 

@@ -141,7 +141,9 @@ $wakeful$
 """
 
 # Makes due what workers left that died, each an attempt; one too many is a dead letter. Once a thread is locked,
-# its dispatch is looked at again: another may have counted it meanwhile.
+# its dispatch is looked at again: another may have counted it meanwhile. An owner that isn't dead, and gives the
+# thread back in this moment in one statement, doesn't see a dispatch that is made here: the inbox's head moves, so
+# that it looks again.
 _REAP = f"""
 CREATE OR REPLACE FUNCTION reap_v3(v_now bigint) RETURNS void LANGUAGE plpgsql AS $wakeful$
 DECLARE
@@ -154,7 +156,10 @@ BEGIN
         WHERE t.claim = ANY (ARRAY(SELECT w.id FROM dead_v3(v_now) w)) AND (d.thread IS NULL OR d.held = 1)
         FOR UPDATE OF t SKIP LOCKED
     LOOP
-        PERFORM make_dispatch_v7(e.no, v_now);
+        IF NOT EXISTS (SELECT 1 FROM dispatches WHERE thread = e.no) THEN
+            PERFORM make_dispatch_v7(e.no, v_now);
+            UPDATE threads SET inbox_head = inbox_head + 1 WHERE no = e.no;
+        END IF;
         SELECT step INTO v_step FROM runs WHERE no = e.open_run;
         v_step := coalesce(v_step, 0);
         SELECT after_death_v3(attempts, mark, v_step) INTO v_attempts FROM dispatches

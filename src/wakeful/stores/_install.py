@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ..errors import ConfigurationError, StoreRefused
+from ..errors import ConfigurationError, StoreRefused, StoreUnavailable
 from ._schema import MIN_READER, VERSION, statements
 
 __all__ = ["checked_schema", "install"]
 
 _APPLICATION = "wakeful"
+_NOT_ALLOWED = "42501"
 _TABLES = re.findall(
     r"CREATE TABLE (\w+)", "".join("".join(statements(n, "postgres")) for n in range(1, VERSION + 1))
 )
@@ -38,7 +39,12 @@ async def install(connection: Any, schema: str, place: str) -> None:
             await connection.execute(f'CREATE SCHEMA "{schema}"')
         for step in range(version + 1, VERSION + 1):
             if script := ";\n".join(statements(step, "postgres")):
-                await connection.execute(script)
+                try:
+                    await connection.execute(script)
+                except Exception as error:
+                    if version and getattr(error, "sqlstate", None) == _NOT_ALLOWED:
+                        raise _not_the_owner(schema, place, version, error) from error
+                    raise
         for name, value in (("application", _APPLICATION), ("version", VERSION), ("min_reader", MIN_READER)):
             await connection.execute(
                 """INSERT INTO meta (name, value) VALUES ($1, $2)
@@ -46,6 +52,13 @@ async def install(connection: Any, schema: str, place: str) -> None:
                 name,
                 str(value),
             )
+
+
+def _not_the_owner(schema: str, place: str, version: int, error: Exception) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"the schema {schema!r} of {place} is of version {version}, and this user can't bring it to version "
+        f"{VERSION} ({error}); it was left as it is: open the store once as the user that owns it"
+    )
 
 
 async def _version(connection: Any, schema: str, place: str) -> int:

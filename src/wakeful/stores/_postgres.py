@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -26,7 +26,7 @@ from ._plans import ESCAPE, escaped, unescaped
 from ._protocol import LEASE_MS, Claimed, Claims, Commit, Committed, ThreadView
 from ._renewal import PostgresLease
 from ._sql import VIEWS, SqlStore
-from ._sql_base import Row, Script
+from ._sql_base import Row, Script, checked_seconds
 from ._threads import settled
 from ._views import Views
 
@@ -100,9 +100,10 @@ class PostgresStore(SqlStore):
         wait_seconds: float = 60,
     ) -> None:
         super().__init__(tenant, Packer(codec))
-        if pool_size < 1:
-            raise ConfigurationError(f"pool_size must be at least 1, not {pool_size}")
-        self._database = _Database(Address(url, checked_schema(schema)), pool_size, wait_seconds)
+        if not isinstance(cast(Any, pool_size), int) or pool_size < 1:
+            raise ConfigurationError(f"pool_size is a number of at least 1, not {pool_size!r:.80}")
+        patience = checked_seconds(wait_seconds, "wait_seconds")
+        self._database = _Database(Address(url, checked_schema(schema)), pool_size, patience)
 
     def __repr__(self) -> str:
         address = self._database.connections.address

@@ -6,12 +6,12 @@ import logging
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from typing import Any, TypeVar
 
-from ..errors import CorruptRow
+from ..errors import ConfigurationError, CorruptRow
 from ..types.runs import RunRecord
 from ._packing import UNREADABLE, NoCodec, Packer, Sealed
 from ._reader import Reader
 
-__all__ = ["RUN", "RUN_COLUMNS", "Row", "Script", "SqlBase"]
+__all__ = ["RUN", "RUN_COLUMNS", "Row", "Script", "SqlBase", "checked_seconds"]
 
 T = TypeVar("T")
 
@@ -25,6 +25,13 @@ RUN = f"SELECT {RUN_COLUMNS} FROM runs r"
 
 
 _log = logging.getLogger("wakeful")
+
+
+def checked_seconds(seconds: Any, name: str) -> float:
+    """How long a store is to wait, if that is a time."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
+        raise ConfigurationError(f"{name} is a number of seconds, not {seconds!r:.80}")
+    return seconds
 
 
 class SqlBase:

@@ -9,9 +9,9 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
-from ..errors import StoreError, StoreRefused, StoreUnavailable
+from ..errors import ConfigurationError, StoreError, StoreRefused, StoreUnavailable
 from ..types.codec import cleaned
 from ..types.ids import now_ms
 from . import _dispatching
@@ -21,9 +21,9 @@ from ._database import Database, Synchronous
 from ._files import explained
 from ._overview import WorkerSeen, lost
 from ._packing import Codec, Packer
-from ._protocol import LEASE_MS, Claims, Commit, Committed, Due, Renewals, ThreadView
+from ._protocol import LEASE_MS, ChildPolicy, Claims, Commit, Committed, Due, Renewals, ThreadView
 from ._sql import SqlStore
-from ._sql_base import Row, Script
+from ._sql_base import Row, Script, checked_seconds
 
 __all__ = ["SqliteStore", "Synchronous"]
 
@@ -62,7 +62,9 @@ class SqliteStore(SqlStore):
         busy_seconds: float = 30,
     ) -> None:
         super().__init__(tenant, Packer(codec))
-        self._database = Database(Path(path), synchronous, busy_seconds)
+        if synchronous not in get_args(Synchronous):
+            raise ConfigurationError(f'synchronous is "FULL" or "NORMAL", not {synchronous!r:.80}')
+        self._database = Database(Path(path), synchronous, checked_seconds(busy_seconds, "busy_seconds"))
 
     @property
     def path(self) -> Path:
@@ -119,6 +121,12 @@ class SqliteStore(SqlStore):
             return _dispatching.claim(db, asked, database.alive)
 
         return await database.write(claim)
+
+    async def delete(self, thread_id: str, *, children: ChildPolicy = "reject") -> int:
+        """Remove threads and everything of theirs; returns how many. Children are threads of delegated runs. The
+        owner of what ran on the thread is told."""
+        await self._database.write(self._database.reap)
+        return await super().delete(thread_id, children=children)
 
     async def workers(self, *, limit: int = 50) -> tuple[WorkerSeen, ...]:
         """Those who have a lease, and those who left claims when theirs was over or they ended, of all tenants."""
