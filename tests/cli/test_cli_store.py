@@ -469,6 +469,8 @@ def test_a_fork_is_named_or_named_by_us(wakeful: Wakeful, db: str) -> None:
 
 def test_the_same_on_postgres(wakeful: Wakeful, here: Path) -> None:
     url = server().url(database=fresh_database())
+    for looked in (("store", "check", url), ("tickets", "list", url), ("dispatches", "list", url)):
+        assert "has no store in the schema 'wakeful', and none was made" in refused(wakeful(*looked), 1)
     asyncio.run(fill(url))
     assert lines(wakeful("store", "check", url)) == ["all is well"]
     found = msgspec.json.decode(wakeful("store", "info", url, "--json").stdout)

@@ -11,11 +11,12 @@ from typing import Any
 
 import asyncpg
 import pytest
+from postgres_suite import schema_of
 
 from conformance.store_suite import Writer, identity, message, record
 from free_ports import free_port
 from postgres_server import fresh_store, server
-from wakeful.errors import StoreUnavailable
+from wakeful.errors import StoreRefused, StoreUnavailable
 from wakeful.stores._postgres import PostgresStore
 from wakeful.stores._schema import VERSION
 
@@ -55,6 +56,21 @@ async def test_a_wrong_password() -> None:
         assert "refused the login" in said
         assert "password" in said
         assert f"postgres://guarded@127.0.0.1:{server().port}/postgres" in said
+
+
+async def test_a_database_without_a_store_where_none_is_to_be_made() -> None:
+    store = PostgresStore(server().url(), schema="not_there", create=False)
+    with pytest.raises(StoreRefused, match="has no store in the schema 'not_there', and none was made"):
+        await store.head("t1")
+    await store.close()
+    async with fresh_store() as there:
+        await there.head("t1")
+        again = PostgresStore(server().url(), schema=schema_of(there), create=False)
+        assert await again.head("t1") == 0
+        await again.close()
+    connection = await asyncpg.connect(server().url())
+    assert not await connection.fetch("SELECT 1 FROM pg_namespace WHERE nspname = 'not_there'")
+    await connection.close()
 
 
 async def test_a_user_that_does_not_exist() -> None:

@@ -14,6 +14,7 @@ from ..agents import Agent
 from ..errors import ConfigurationError, UsageError
 from ..models import ScriptedModel
 from ..runtime import Runtime
+from ..stores import open_store
 from ..types.codec import encode
 from ._exit import reported
 from ._render import Renderer
@@ -43,7 +44,8 @@ def runtime_of(place: str, *, may_be_new: bool = False) -> Runtime:
     if "://" not in path and not may_be_new and not Path(path).exists():
         raise UsageError(f"there is no file {path!r}; a store is a file's path, postgres://... or module:runtime")
     try:
-        return Runtime([Agent("nobody", model=ScriptedModel([]))], store=place)  # It must have one, and runs none.
+        store = open_store(place, create=may_be_new)
+        return Runtime([Agent("nobody", model=ScriptedModel([]))], store=store)  # It must have one, and runs none.
     except ConfigurationError as error:
         raise UsageError(str(error)) from error
 

@@ -25,8 +25,9 @@ _CLASHES = 10
 class Connections:
     """At most `size` of them, each made when it is first needed, all on one event loop."""
 
-    def __init__(self, address: Address, size: int, wait_seconds: float) -> None:
+    def __init__(self, address: Address, size: int, wait_seconds: float, *, create: bool = True) -> None:
         self.address = address
+        self._create = create
         self._size = size
         self._wait_seconds = wait_seconds
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -94,7 +95,7 @@ class Connections:
         return connection
 
     async def _install(self, connection: Any) -> None:
-        await install(connection, self.address.schema, self.address.place)
+        await install(connection, self.address.schema, self.address.place, create=self._create)
 
     def _bind(self) -> None:
         self._check_open()

@@ -26,10 +26,16 @@ def checked_schema(name: str) -> str:
     return name
 
 
-async def install(connection: Any, schema: str, place: str) -> None:
-    """Make or migrate the tables. Whoever comes first does it; the others find it done."""
-    if await _version(connection, schema, place) >= VERSION:
+async def install(connection: Any, schema: str, place: str, *, create: bool = True) -> None:
+    """Make or migrate the tables. Whoever comes first does it; the others find it done. Without `create` they are
+    refused if they aren't there."""
+    found = await _version(connection, schema, place)
+    if found >= VERSION:
         return
+    if not found and not create:
+        raise StoreRefused(
+            f"{place} has no store in the schema {schema!r}, and none was made: check the URL's host and database"
+        )
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", f"wakeful {schema}")
         version = await _version(connection, schema, place)

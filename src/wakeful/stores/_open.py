@@ -12,8 +12,9 @@ from ._store import Store
 __all__ = ["open_store"]
 
 
-def open_store(given: Store | str | Path | None) -> Store:
-    """The store that a runtime is given: an object, a file's path, a database's URL, or None for memory."""
+def open_store(given: Store | str | Path | None, *, create: bool = True) -> Store:
+    """The store that a runtime is given: an object, a file's path, a database's URL, or None for memory. Without
+    `create` a database that has no store is refused when it is first asked something."""
     if given is None:
         return MemoryStore()
     if not isinstance(given, str | Path):
@@ -36,7 +37,7 @@ def open_store(given: Store | str | Path | None) -> Store:
     if scheme in ("postgres", "postgresql"):
         from ._postgres import PostgresStore
 
-        return PostgresStore(str(given))
+        return PostgresStore(str(given), create=create)
     raise ConfigurationError(
         f"a store is a file's path, such as app.db, or postgres://..., not a {scheme!r} address; "
         "for anything else give a Store object"

@@ -58,8 +58,8 @@ def _sql(text: str) -> str:
 class _Database:
     """One schema of one database, open. Shared by the handles of all tenants."""
 
-    def __init__(self, address: Address, pool_size: int, wait_seconds: float) -> None:
-        self.connections = Connections(address, pool_size, wait_seconds)
+    def __init__(self, address: Address, pool_size: int, wait_seconds: float, create: bool) -> None:
+        self.connections = Connections(address, pool_size, wait_seconds, create=create)
         self.groups = Groups(self.connections)
         self.views = Views(self._read_views)
         self.leases: set[PostgresLease] = set()
@@ -81,7 +81,8 @@ class _Database:
 
 
 class PostgresStore(SqlStore):
-    """Threads, runs and everything else in a Postgres database, in a schema that is made if it isn't there.
+    """Threads, runs and everything else in a Postgres database, in a schema that is made if it isn't there, or
+    refused without `create`.
 
     `url` is `postgres://user:password@host:port/database`. Nothing is connected before the first use; then the
     store belongs to the event loop that runs. At most `pool_size` connections are made, and one for each lease.
@@ -98,12 +99,13 @@ class PostgresStore(SqlStore):
         codec: Codec | None = None,
         pool_size: int = 10,
         wait_seconds: float = 60,
+        create: bool = True,
     ) -> None:
         super().__init__(tenant, Packer(codec))
         if not isinstance(cast(Any, pool_size), int) or pool_size < 1:
             raise ConfigurationError(f"pool_size is a number of at least 1, not {pool_size!r:.80}")
         patience = checked_seconds(wait_seconds, "wait_seconds")
-        self._database = _Database(Address(url, checked_schema(schema)), pool_size, patience)
+        self._database = _Database(Address(url, checked_schema(schema)), pool_size, patience, create)
 
     def __repr__(self) -> str:
         address = self._database.connections.address
