@@ -90,7 +90,8 @@ class Process:
 
 def environment() -> dict[str, str]:
     """The environment of a user who set nothing that changes the output."""
-    kept = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "TERM")}
+    changing = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "TERM", "PYTHONUNBUFFERED")
+    kept = {k: v for k, v in os.environ.items() if k not in changing}
     return {**kept, "PYTHONIOENCODING": "utf-8"}
 
 

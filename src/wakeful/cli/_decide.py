@@ -127,7 +127,8 @@ def ask_terminal(label: str, prefill: str = "") -> str:
         return _edit_line(label, prefill)
     print(label, end="", flush=True)
     line = sys.stdin.readline()
-    print(line.rstrip("\n"))  # Nobody sees what is piped in; with it, the output reads as a conversation.
+    # Nobody sees what is piped in; with it, the output reads as a conversation.
+    print(line.rstrip("\n"), flush=True)
     if not line:
         raise EOFError
     return line.rstrip("\n")

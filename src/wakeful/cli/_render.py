@@ -214,6 +214,7 @@ class Renderer:
                 self._err.print()
         else:
             self.end_line()
+        self._out.file.flush()  # Where both go to one place, what was said before stands before.
         self._err.print(f"{label}: {plain(text)}", style=style)
 
 
