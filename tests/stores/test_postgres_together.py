@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from postgres_suite import connected, schema_of
 from test_postgres_breaks import Lost, through_a_proxy
 
 from conformance.store_suite import Writer, call, identity, item, message, record, step
@@ -160,6 +161,46 @@ def is_plain(**changes: Any) -> bool:
         "t0", **{"fence": Fence(1, "me"), "identity": identity(run_of(0), "t0"), **answer(0), **changes}
     )
     return '"plain":true' in plan_of("default", Packer(None), commit).control
+
+
+async def test_they_never_read_whole_tables_though_these_were_empty_when_they_were_planned() -> None:
+    async with fresh_store(pool_size=1) as store, connected(schema_of(store)) as other:
+
+        async def read() -> dict[str, int]:
+            await store._query("SELECT pg_stat_force_next_flush()")
+            tables = f"pg_stat_user_tables WHERE schemaname = '{schema_of(store)}'"
+            return dict(await other.fetch(f"SELECT relname, coalesce(seq_tup_read, 0) FROM {tables}"))
+
+        for n in range(12):
+            await some_of_all_kinds(store, f"early{n}")
+        await other.execute(
+            """INSERT INTO threads (tenant, id, created_at, updated_at) SELECT 'default', n, 0, 0 FROM
+                generate_series(1, 5000) AS n;
+            INSERT INTO runs (tenant, id, thread, agent, status, step, acting, payload)
+                SELECT 'default', n, n, '', 'done', 0, 0, '' FROM generate_series(1, 5000) AS n"""
+        )
+        before = await read()
+        for n in range(3):
+            await some_of_all_kinds(store, f"late{n}")
+        after = await read()
+        assert {name: count - before[name] for name, count in after.items() if count - before[name] >= 5000} == {}
+
+
+async def some_of_all_kinds(store: PostgresStore, name: str) -> None:
+    """Runs that begin, go on and end, several at once, and tell other threads."""
+    writers = [Writer(store, f"{name}-{n}") for n in range(3)]
+
+    def own(writer: Writer, status: Any) -> dict[str, Any]:
+        run_id, thread_id = f"r-{writer.thread_id}", writer.thread_id
+        given = {"log": [message()], "runs": [record(run_id, thread_id, status=status)]}
+        return {**given, "identity": identity(run_id, thread_id)}
+
+    def told(writer: Writer, item_id: str) -> list[Any]:
+        return [item(f"{item_id}-{writer.thread_id}", f"other-{writer.thread_id}")]
+
+    await asyncio.gather(*[w.claim(**own(w, "running"), inbox=told(w, "a")) for w in writers])
+    await asyncio.gather(*[w._commit(fence=w.fence, **own(w, "running")) for w in writers])
+    await asyncio.gather(*[w.release(**own(w, "done"), inbox=told(w, "b")) for w in writers])
 
 
 def test_only_a_commit_that_goes_on_with_its_run_and_does_nothing_else_is_one_of_them() -> None:

@@ -271,10 +271,10 @@ class Groups:
         for plan in plans:
             firsts.append(len(payloads))
             payloads += plan.payloads
-        keys = sorted(set[Key]().union(*[waiting.threads for waiting in batch]))
+        threads = set[Key]().union(*[waiting.threads for waiting in batch])
         # One that writes to its own thread only locks it by itself.
-        tenants = [escaped(tenant) for tenant, _ in keys] if len(keys) > 1 else []
-        ids = [escaped(thread_id) for _, thread_id in keys] if len(keys) > 1 else []
+        keys = sorted([(escaped(tenant), escaped(thread_id)) for tenant, thread_id in threads])
+        tenants, ids = ([key[0] for key in keys], [key[1] for key in keys]) if len(keys) > 1 else ([], [])
         began = monotonic()
         commits = "[" + ",".join([plan.control for plan in plans]) + "]"
         # The same call again finds the commits that are in by their ids: trying again is safe.

@@ -19,9 +19,11 @@ BEGIN
         SELECT x.n, x.c, x.c->'runs'->0 AS r, x.first, t.no, t.open_run AS run, t.head, t.version, t.epoch,
             t.inbox_head, string_to_array(t.last_commit, ' ') AS last
         FROM (SELECT n, first, commits->(n::int - 1) AS c FROM unnest(firsts) WITH ORDINALITY AS f(first, n)) AS x
-        JOIN threads t ON t.tenant = x.c->>'tenant' AND t.id = x.c->>'thread'
-        JOIN runs o ON o.no = t.open_run AND o.id = x.c->'runs'->0->>'id'
-        WHERE x.c ? 'plain' AND t.claim = x.c->'fence'->>1 AND t.epoch = (x.c->'fence'->>0)::bigint
+        CROSS JOIN LATERAL (
+            SELECT * FROM threads WHERE tenant = x.c->>'tenant' AND id = x.c->>'thread' LIMIT 1) AS t
+        CROSS JOIN LATERAL (SELECT id FROM runs WHERE no = t.open_run LIMIT 1) AS o
+        WHERE x.c ? 'plain' AND o.id = x.c->'runs'->0->>'id'
+            AND t.claim = x.c->'fence'->>1 AND t.epoch = (x.c->'fence'->>0)::bigint
             AND t.inbox_head = coalesce((x.c->>'inbox_head')::bigint, t.inbox_head)
             AND t.version = coalesce((x.c->>'version')::bigint, t.version)
             AND t.last_commit NOT LIKE '%' || (x.c->>'id') || '%'

@@ -329,14 +329,14 @@ END
 $wakeful$
 """
 
-# `tenants` and `ids` name the threads that a batch of more than one writes to; `firsts` says behind which of the
-# payloads each commit's begin. A commit that may be refused after its first write has a savepoint of its own.
+# `tenants` and `ids` name the threads that a batch of more than one writes to, in order. They are looked up one by
+# one: a join that was planned while there were few threads would read all of them. `firsts` says behind which of
+# the payloads each commit's begin. A commit that may be refused after its first write has a savepoint of its own.
 _COMMIT = """
 CREATE OR REPLACE FUNCTION commit_v3(commits jsonb, p bytea[], firsts int[], tenants text[], ids text[])
 RETURNS jsonb LANGUAGE plpgsql AS $wakeful$
 DECLARE
     c jsonb;
-    e record;
     v_verdict jsonb;
     v_verdicts jsonb := '[]';
     v_plain jsonb := '{}';
@@ -344,15 +344,15 @@ BEGIN
     -- Planning takes longer than all of it, and every plan goes by the same indexes.
     PERFORM set_config('plan_cache_mode', 'force_generic_plan', true);
     IF cardinality(ids) > 0 THEN
-        FOR e IN
-            SELECT w.tenant, w.id FROM unnest(tenants, ids) AS w(tenant, id)
-            WHERE NOT EXISTS (SELECT 1 FROM threads t WHERE t.tenant = w.tenant AND t.id = w.id)
-            ORDER BY w.tenant COLLATE "C", w.id COLLATE "C"
-        LOOP
-            PERFORM lock_name_v3(e.tenant, e.id);
+        FOR n IN 1 .. cardinality(ids) LOOP
+            PERFORM 1 FROM threads WHERE tenant = tenants[n] AND id = ids[n];
+            IF NOT FOUND THEN
+                PERFORM lock_name_v3(tenants[n], ids[n]);
+            END IF;
         END LOOP;
-        PERFORM 1 FROM threads t JOIN unnest(tenants, ids) AS w(tenant, id) ON t.tenant = w.tenant AND t.id = w.id
-            ORDER BY t.tenant, t.id FOR UPDATE OF t;
+        FOR n IN 1 .. cardinality(ids) LOOP
+            PERFORM 1 FROM threads WHERE tenant = tenants[n] AND id = ids[n] FOR UPDATE;
+        END LOOP;
         IF commits @? '$[*].plain' THEN -- Looking takes long, even if there is none.
             v_plain := commit_plain_v3(commits, p, firsts);
         END IF;
@@ -403,4 +403,4 @@ ROUTINES_4 = (_COMMIT_ONE, *PLAIN_ROUTINES, _DELIVER)
 ROUTINES_6 = ("DROP FUNCTION IF EXISTS claim_rows_v3", CLAIM_ROWS)
 
 # A commit that claims a thread which has no dispatch makes none; and what is the same each time is planned once.
-ROUTINES_7 = (*UNMADE_ROUTINES, _COMMIT_ONE, _COMMIT)
+ROUTINES_7 = (*UNMADE_ROUTINES, _COMMIT_ONE, *PLAIN_ROUTINES, _COMMIT)
