@@ -14,7 +14,7 @@ from wakeful.types.events import TextDelta
 from wakeful.types.ids import new_id
 from wakeful.types.runs import Identity
 
-__all__ = ["BUSES", "BusFactory", "Process", "delta", "eventually", "fresh_name", "processes"]
+__all__ = ["BUSES", "BusFactory", "Process", "delta", "eventually", "fresh_name", "met", "processes"]
 
 BusFactory = Callable[[], Bus]
 
@@ -73,11 +73,11 @@ async def processes(bus: Bus, *options: dict[str, Any]) -> AsyncIterator[list[Pr
         for one in found:
             await eventually(lambda one=one: one.link.healthy)
         for one in found:
-            await _met(one, [other for other in found if other is not one])
+            await met(one, [other for other in found if other is not one])
         yield found
 
 
-async def _met(one: Process, others: list[Process]) -> None:
+async def met(one: Process, others: list[Process]) -> None:
     """Return once the others hear what goes to everybody, and this one's queue is theirs too."""
     probe = f"probe-{new_id()}"
     one.link.watch("probe", probe)

@@ -6,7 +6,7 @@ import asyncio
 import time
 
 import pytest
-from bus_suite import BUSES, BusFactory, delta, eventually, processes
+from bus_suite import BUSES, BusFactory, delta, eventually, met, processes
 from msgspec.structs import replace
 
 from wakeful.bus import Bus, Grown, Moved, News, Shown, Wake
@@ -38,7 +38,7 @@ def bus(request: pytest.FixtureRequest) -> Bus:
 
 @pytest.fixture
 def time_to_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever is told may take its time to say that it heard."""
+    """Whoever is told may take its time to say that it heard, and whoever leaves to say so."""
     monkeypatch.setattr(link, "ANSWER_SECONDS", 20)
 
 
@@ -71,9 +71,11 @@ async def test_wake_ups_for_one_thread_that_wait_to_be_sent_are_one(bus: Bus) ->
         assert taker.wakes.count(Wake("default", "t1")) == 1
 
 
+@pytest.mark.usefixtures("time_to_answer")
 async def test_whoever_leaves_gets_no_wake_ups(bus: Bus) -> None:
     async with processes(bus, {}, {"serves": True}, {"serves": True}) as (sender, leaver, stayer):
         await leaver.link.close()
+        await met(stayer, [sender])  # What was said before that is known too.
         for number in range(6):
             sender.link.wake(Wake("default", f"t{number}"))
             await eventually(lambda number=number: len(stayer.wakes) == number + 1)
