@@ -163,6 +163,7 @@ async def test_a_lease_that_is_given_up_frees_the_worker_s_threads_at_once() -> 
         await lease.close()
         assert not (await writer.view()).thread.claimed
         assert [due.thread_id for due in await store.due()] == ["t1"]
+        assert lease.renewals.ok == 0  # Its claim has said how long it counts.
         await lease.close()
 
 

@@ -13,6 +13,8 @@ from ._protocol import Renewals
 __all__ = ["PostgresLease"]
 
 _GIVE_UP_SECONDS = 5.0
+# What claims writes the lease too. So there is time to connect until the first run has begun, which that would delay.
+_FIRST_SECONDS = 0.25
 _NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 _RENEW = f"""INSERT INTO workers (id, until, started_at) VALUES ($1, {_NOW} + $2, {_NOW})
              ON CONFLICT (id) DO UPDATE SET until = excluded.until"""
@@ -58,7 +60,7 @@ class PostgresLease:
     async def _serve(self) -> None:
         seconds = self._lease / 1000
         connection: Any = None
-        pause = 0.0
+        pause = min(_FIRST_SECONDS, seconds / 3)
         while not await self._closing(pause):
             pause = seconds / 3
             if time.monotonic() - self._beaten > seconds / 2:
