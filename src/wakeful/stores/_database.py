@@ -39,7 +39,7 @@ Synchronous = Literal["FULL", "NORMAL"]
 
 # So many transactions in a row are made by event loops. The next one is the thread's, which brings the log home if
 # it has grown: that is synced, and takes its time.
-LOOP_TRANSACTIONS = 64
+LOOP_TRANSACTIONS = 128
 
 # An event loop syncs what it writes while syncs take less than this. A slow one is remembered for a while.
 FAST_SYNC_SECONDS = 0.001

@@ -14,10 +14,10 @@ from ._schema import APPLICATION_ID, MIN_READER, VERSION, statements
 
 __all__ = ["CHECKPOINT_PAGES", "PAGE_BYTES", "explained", "is_busy", "open_database"]
 
-# A commit touches a few pages and writes each of them whole: small ones keep what a step writes small. The log is
-# brought home after as many bytes as with SQLite's own sizes.
-PAGE_BYTES = 1024
-CHECKPOINT_PAGES = 4000
+# A commit touches a few pages and writes each of them whole: small ones keep what a step writes small, as long as
+# most messages fit into one. The log is brought home after as many bytes as with SQLite's own sizes.
+PAGE_BYTES = 2048
+CHECKPOINT_PAGES = 2000
 
 SMALLEST_FILE = 512
 PAUSE_SECONDS = 0.01
