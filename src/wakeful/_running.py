@@ -238,7 +238,7 @@ class Running(Mailing, Working):
                         continue
                     follower.seen(event)
                     yield own_event(event)
-                if not await self._news(new.thread_id, subscription, follower):
+                if not await self._news(new.thread_id, subscription, follower) and roots:
                     async for event in follower.look():
                         yield event
                     reread = follower.last
