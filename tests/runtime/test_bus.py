@@ -126,9 +126,26 @@ async def record(events: AsyncIterator[AnyEvent], seen: list[Event] | None = Non
     return seen
 
 
-async def streamed(runtime: Runtime, agent: str = "agent") -> list[Event]:
+async def both_read(
+    front: Runtime, back: Runtime, agent: str, hold: Hold, last: tuple[str, str]
+) -> tuple[list[Event], list[Event]]:
+    """What two readers see of a run on thread `t`, one where it is asked for and one where it runs. It goes on
+    from where it holds when both have seen the last event before that, of this type and agent."""
+    here, there = list[Event](), list[Event]()
+    stream = front.stream(agent, "go", thread="t")
+    reading = asyncio.gather(record(stream, here), record(back.events("t"), there))
+    await soon(hold.reached.wait())
+    await eventually(lambda: back._signals._forwards)
+    for seen in (here, there):
+        await eventually(lambda seen=seen: seen and (seen[-1].type, seen[-1].run.agent_id) == last)
+    hold.released.set()
+    await soon(reading)
+    return here, there
+
+
+async def streamed(runtime: Runtime) -> list[Event]:
     """The whole stream of a run on thread `t`."""
-    return [event async for event in runtime.stream(agent, "go", thread="t")]
+    return [event async for event in runtime.stream("agent", "go", thread="t")]
 
 
 def text_of(events: list[Event]) -> str:
@@ -275,15 +292,7 @@ async def test_a_stream_of_a_run_elsewhere_is_the_one_that_is_seen_there(place: 
         agent = Agent("agent", model=reading(*words, hold=hold, hold_at=0))
         front = await places.runtime(agent, serve=False, execute=False)
         back = await places.runtime(agent)
-        here: list[Event] = []
-        seen: list[Event] = []
-        readers = [record(front.stream("agent", "go", thread="t"), here), record(back.events("t"), seen)]
-        reading_both = asyncio.gather(*readers)
-        await soon(hold.reached.wait())
-        await eventually(lambda: here and seen and here[-1].type == seen[-1].type == "step_start")
-        await eventually(lambda: back._signals._forwards)
-        hold.released.set()
-        await soon(reading_both)
+        here, seen = await both_read(front, back, "agent", hold, ("step_start", "agent"))
         assert durable(here) == durable(seen)
         assert "".join(words).startswith(text_of(here))
         if isinstance(places.bus, MemoryBus):  # Elsewhere the log's own word may overtake the last of the deltas.
@@ -328,18 +337,18 @@ async def test_progress_and_the_agents_below_are_seen_elsewhere(
         @tool
         async def work(ctx: ToolContext) -> str:
             """Work."""
+            await hold.here()
             ctx.progress(0.5, message="half")
             return "worked"
 
+        hold = Hold()
         child = Agent("child", model=scripted(call("work"), "below"), tools=[work])
         asking = scripted(call("agent_run_child", prompt="go"), "above")
         parent = Agent("parent", model=asking, delegates=["child"])
         front = await places.runtime(parent, child, serve=False, execute=False)
         back = await places.runtime(parent, child)
-        there = asyncio.create_task(record(back.events("t")))
-        await asyncio.sleep(0)
-        here = await soon(streamed(front, "parent"))
-        assert here == await soon(there)
+        here, seen = await both_read(front, back, "parent", hold, ("tool_call_ready", "child"))
+        assert here == seen
         assert [e.fraction for e in here if isinstance(e, ToolProgress)] == [0.5]
         assert {e.run.agent_id for e in here} == {"parent", "child"}
 

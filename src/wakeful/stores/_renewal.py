@@ -13,7 +13,7 @@ from ._protocol import Renewals
 __all__ = ["PostgresLease"]
 
 _GIVE_UP_SECONDS = 5.0
-# What claims writes the lease too. So there is time to connect until the first run has begun, which that would delay.
+# What claims writes the lease too: connecting has time until the first run has begun, which it would delay.
 _FIRST_SECONDS = 0.25
 _NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 _RENEW = f"""INSERT INTO workers (id, until, started_at) VALUES ($1, {_NOW} + $2, {_NOW})
