@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from typing import cast
 
 from ._partial import PartialAnswer
@@ -79,17 +79,22 @@ class Follower:
         self._own.run = run
         return self._own.grown(chunks, self.last, self._env.clock.now())
 
-    async def look(self) -> AsyncIterator[AnyEvent]:
-        """What others wrote to the thread's log, and what they have streamed of the next answer."""
+    async def look(self, waiting: Collection[object]) -> AsyncIterator[AnyEvent]:
+        """What others wrote to the thread's log, and what they have streamed of the next answer. Nothing more once
+        something is `waiting` that this process shows: it comes first, behind what was `missed`."""
         self.elsewhere = True
-        async for event in self.log():
+        async for event in self.log(waiting=waiting):
             self._seen_at = asyncio.get_running_loop().time()
             yield event
         for thread, partial in list(self._partials.items()):
             if thread == self._thread or partial.waits:
-                async for event in self._grown(thread, partial):
+                async for event in self._grown(thread, partial, waiting):
                     self._seen_at = asyncio.get_running_loop().time()
                     yield event
+
+    def missed(self, event: Event) -> bool:
+        """Whether the log has something before an event of the thread that its own process shows the reader."""
+        return self.last < event.seq - event.durable
 
     async def gone(self) -> bool:
         """Whether the thread that the reader was shown something of is deleted."""
@@ -159,8 +164,9 @@ class Follower:
     def _partial(self, thread: str) -> PartialAnswer:
         return self._partials.setdefault(thread, PartialAnswer())
 
-    async def log(self, until: int | None = None) -> AsyncIterator[AnyEvent]:
-        """What the thread's log has that wasn't shown: all of it, or up to where live events come next."""
+    async def log(self, until: int | None = None, *, waiting: Collection[object] = ()) -> AsyncIterator[AnyEvent]:
+        """What the thread's log has that wasn't shown: all of it, or up to where live events come next, or those
+        that are `waiting`."""
         store, partial = self._env.store, self._own
         after = self.last
         if self._roots is not None:
@@ -170,18 +176,22 @@ class Follower:
             after = max(after, min(run.first_seq for run in runs) - 1)
         while page := await store.events(self._thread, after=after):
             for event in page:
-                if until is not None and event.seq > until:
+                if waiting or (until is not None and event.seq > until):
                     return
                 after = self.last = event.seq
                 if self._shows(event):
                     partial.committed(cast(AnyEvent, event))
                     yield own_event(cast(AnyEvent, event))
 
-    async def _grown(self, thread: str, partial: PartialAnswer) -> AsyncIterator[AnyEvent]:
+    async def _grown(
+        self, thread: str, partial: PartialAnswer, waiting: Collection[object]
+    ) -> AsyncIterator[AnyEvent]:
         chunks = await self._env.store.chunks(thread)
         if chunks and partial.run is None:
             stored = await self._env.store.load(thread)
             partial.run = stored.run.identity if stored is not None and stored.run is not None else None
+        if waiting:
+            return
         if partial.run is not None and (self._roots is None or partial.run.root_run_id in self._roots):
             last = self.last if thread == self._thread else self._below.get(thread, 0)
             for event in partial.grown(chunks, last, self._env.clock.now()):

@@ -236,10 +236,13 @@ class Running(Mailing, Working):
                         here = run
                     if event.seq <= follower.last if event.durable else event.seq < reread:
                         continue
+                    if (follower.last or follower.elsewhere) and follower.missed(event):
+                        async for logged in follower.log(event.seq - event.durable):
+                            yield logged
                     follower.seen(event)
                     yield own_event(event)
                 if not await self._news(new.thread_id, subscription, follower) and roots:
-                    async for event in follower.look():
+                    async for event in follower.look(queue):
                         yield event
                     reread = follower.last
         finally:

@@ -75,13 +75,16 @@ class Watching:
                     if event.run.thread_id == thread:
                         if event.seq <= follower.last if event.durable else event.seq < follower.last:
                             continue
+                        if follower.missed(event):
+                            async for logged in follower.log(event.seq - event.durable):
+                                yield logged
                         if (reset := follower.seen(event)) is not None:
                             yield reset
                     yield own_event(cast(AnyEvent, event))
                 if subscription.closed:
                     return
                 if not await self._news(thread, subscription, follower):
-                    async for event in follower.look():
+                    async for event in follower.look(subscription.events):
                         yield event
                     if await follower.gone():
                         return

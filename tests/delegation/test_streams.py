@@ -53,15 +53,17 @@ async def test_who_begins_to_watch_later_sees_what_goes_on_below(
     handle = await runtime.start("lead", "go", thread="t")
     await soon(hold.reached.wait())
     seen: list[Any] = []
+    watched = asyncio.Event()
 
     async def watch() -> None:
         async for event in runtime.events("t"):
             seen.append(event)
+            watched.set()
             if isinstance(event, RunFinish) and event.status == "done" and event.run.depth == 0:
                 return
 
     watching = asyncio.create_task(watch())
-    await asyncio.sleep(0.01)
+    await soon(watched.wait())
     hold.released.set()
     assert (await soon(handle.result())).text == "done"
     await soon(watching)

@@ -83,7 +83,7 @@ async def grow(root: Node, seed: int, store: Any, ledger: Ledger) -> None:
     people = People(dice)
     before = asyncio.all_tasks()
     runtime = Runtime(agents_of(root, ledger), store=store())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         result = await runtime.run(root.id, "go", thread="t")
         while result.status == "waiting":
             assert result.tickets, "it waits, and nobody is asked"
@@ -116,7 +116,7 @@ async def share(root: Node, path: str) -> None:
     """Two runtimes on one file, both of which take what is due; either may be asked, and answered."""
     ledger, dice = Ledger(), random.Random(0)
     agents = agents_of(root, ledger)
-    async with asyncio.timeout(30), Runtime(agents, store=path) as one, Runtime(agents, store=path) as other:
+    async with asyncio.timeout(60), Runtime(agents, store=path) as one, Runtime(agents, store=path) as other:
         handle = await one.start(root.id, "go", thread="t")
         result = await other.wait(handle.run_id)
         while result.status == "waiting":
