@@ -14,6 +14,7 @@ from conformance.bus_suite import eventually, fresh_name, processes
 from nats_server import NatsServer
 from postgres_server import PostgresServer
 from wakeful.bus import Bus, Moved, NatsBus, PostgresBus, Wake
+from wakeful.bus import _link as link
 
 
 class Outage:
@@ -44,8 +45,11 @@ async def _postgres() -> AsyncIterator[Outage]:
 
 @pytest.mark.parametrize("outage", [_nats, _postgres])
 async def test_a_server_that_comes_goes_and_comes_back(
-    outage: Callable[[], AsyncIterator[Outage]], caplog: pytest.LogCaptureFixture
+    outage: Callable[[], AsyncIterator[Outage]],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(link, "ANSWER_SECONDS", 20)  # Whoever is told may take its time to say that it heard.
     async with outage() as server:  # type: ignore[attr-defined]
         early = processes(server.bus, {}, {"serves": True})
         joining = asyncio.create_task(early.__aenter__())
@@ -84,10 +88,10 @@ async def test_closing_while_there_is_no_server_does_not_wait_for_one() -> None:
     try:
         for bus in (NatsBus(server.url), PostgresBus(f"postgres://nobody@127.0.0.1:{server.port}/nothing")):
             async with asyncio.timeout(8):
-                link = bus.join("one", None)  # type: ignore[arg-type]
-                link.wake(Wake("default", "t1"))
-                assert not await link.tell("other", "default", "t1")
-                await link.close()
+                one = bus.join("one", None)  # type: ignore[arg-type]
+                one.wake(Wake("default", "t1"))
+                assert not await one.tell("other", "default", "t1")
+                await one.close()
     finally:
         server.close()
 
