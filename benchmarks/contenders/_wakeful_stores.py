@@ -1,5 +1,6 @@
 """wakeful with a store: what its contenders have in common, whichever store it is."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -50,7 +51,9 @@ async def delegation(store: Any, plan: Plan, tally: Tally) -> AsyncIterator[Dele
 async def growth(store: Store, plan: Plan, tally: Tally) -> AsyncIterator[Turn]:
     agent = Agent("bench", model=Scripted(plan, tally), limits=Limits(history=HISTORY))
     async with Runtime([agent], store=store) as runtime:
-        await store.head(THREAD)  # A store makes its tables when it is first asked something.
+        # A store makes its tables when it is first asked something; soon after, who serves is written down.
+        while not await store.workers():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
 
         async def turn(prompt: str) -> str:
             return (await runtime.run("bench", prompt, thread=THREAD)).text
