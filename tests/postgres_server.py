@@ -34,7 +34,15 @@ cd "$1"; shift
 kill -INT $! 2>/dev/null; wait $!
 [ $kept = 0 ] || rm -rf "$PWD"
 """
-_SETTINGS = ("fsync=off", "max_connections=200", "autovacuum=off", "jit=off", "logging_collector=off")
+# What isn't synced stays so until it is asked for, as long as the server goes on.
+_SETTINGS = (
+    "fsync=off",
+    "max_connections=200",
+    "autovacuum=off",
+    "jit=off",
+    "logging_collector=off",
+    "wal_writer_delay=10s",
+)
 
 
 class PostgresServer:

@@ -295,8 +295,8 @@ async def test_a_stream_of_a_run_elsewhere_is_the_one_that_is_seen_there(place: 
         here, seen = await both_read(front, back, "agent", hold, ("step_start", "agent"))
         assert durable(here) == durable(seen)
         assert "".join(words).startswith(text_of(here))
-        if isinstance(places.bus, MemoryBus):  # Elsewhere the log's own word may overtake the last of the deltas.
-            assert here == seen
+        if isinstance(places.bus, MemoryBus):  # The log's own word may overtake the last of the deltas.
+            assert here == [event for event in seen if event in here]
 
 
 @pytest.mark.usefixtures("nobody_looks")
