@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -187,35 +188,34 @@ async def test_what_waits_in_the_inbox_makes_the_thread_due_when_its_run_ends() 
         assert await due_threads(store) == ["t1"]
 
 
+async def ends_too_late(other: Any, writer: Writer, before: Sequence[str], meanwhile: Sequence[str] = ()) -> None:
+    """Begin a run, and end it in the middle of another transaction, behind which the end has to look again."""
+    await begin(writer)
+    async with other.transaction():
+        for statement in before:
+            await other.execute(statement)
+        ending = asyncio.create_task(end(writer))
+        await waits_for_a_lock(other)
+        for statement in meanwhile:
+            await other.execute(statement)
+    with pytest.raises(InboxMoved):
+        await ending
+
+
 async def test_what_comes_while_a_run_ends_is_seen() -> None:
+    comes = """INSERT INTO inbox (tenant, id, thread, kind, wake, position, status)
+               SELECT tenant, 'late', no, 'input', 'queue', 1, 'pending' FROM threads"""
     async with fresh_store() as store, connected(schema_of(store)) as other:
-        writer = Writer(store)
-        await begin(writer)
-        async with other.transaction():
-            await other.execute("SELECT 1 FROM threads FOR UPDATE")
-            ending = asyncio.create_task(end(writer))
-            await waits_for_a_lock(other)
-            await other.execute("UPDATE threads SET inbox_head = 1")
-            await other.execute(
-                "INSERT INTO inbox (tenant, id, thread, kind, wake, position, status) "
-                "SELECT tenant, 'late', no, 'input', 'queue', 1, 'pending' FROM threads"
-            )
-        with pytest.raises(InboxMoved):
-            await ending
+        locks, moves = "SELECT 1 FROM threads FOR UPDATE", "UPDATE threads SET inbox_head = 1"
+        await ends_too_late(other, Writer(store), [locks], [moves, comes])
         assert (await store._query("SELECT open_run IS NULL, claim IS NULL FROM threads")) == [(False, False)]
 
 
 async def test_an_owner_whose_death_is_counted_while_its_run_ends_leaves_nothing_due() -> None:
+    counts = "SELECT claim_v3('other', 30000, '{nobody}', 1, NULL, NULL, '{}')"
     async with fresh_store() as store, connected(schema_of(store)) as other:
         writer = Writer(store)
-        await begin(writer)
-        async with other.transaction():
-            await other.execute("UPDATE workers SET until = 0")
-            await other.execute("SELECT claim_v3('other', 30000, '{nobody}', 1, NULL, NULL, '{}')")
-            ending = asyncio.create_task(end(writer))
-            await waits_for_a_lock(other)
-        with pytest.raises(InboxMoved):
-            await ending
+        await ends_too_late(other, writer, ["UPDATE workers SET until = 0", counts])
         await end(writer, inbox_head=(await writer.view()).thread.inbox_head)
         assert await store.dispatches() == []
 
