@@ -426,6 +426,29 @@ async def test_a_view_is_what_it_was_when_read_again() -> None:
         assert await everything(one) == await everything(two)
 
 
+async def test_a_view_takes_one_round_trip_and_its_window_another() -> None:
+    async with fresh_store(pool_size=1) as store:
+        await Writer(store).write(*[message(f"m{n}") for n in range(30)])
+        asked: list[str] = []
+
+        async def listen(connection: Any) -> None:
+            connection.add_query_logger(lambda record: asked.append(record.query))
+
+        async def taken() -> int:
+            await asyncio.sleep(0)  # The listener is called in the loop's next turn.
+            return len(asked)
+
+        await store._database.connections.run(listen)
+        assert await store.load("t1") is not None
+        assert await taken() == 1
+        window = await store.messages("t1", newest=20)
+        assert await taken() == 2
+        assert [m.text for m in window] == [f"m{n}" for n in range(10, 30)]
+        assert [m.text for m in await store.messages("t1", after=window[-3].seq or 0)] == ["m28", "m29"]
+        assert [m.text for m in await store.messages("t1", limit=2)] == ["m0", "m1"]
+        assert await taken() == 4
+
+
 async def test_what_never_changes_of_a_run_is_not_logged_again_with_every_commit() -> None:
     async with fresh_store() as store:
         writer, claims = Writer(store), {"claim": "x" * 1500}

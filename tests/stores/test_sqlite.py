@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from sqlite_suite import append, pragma, raw, run_of, told
 
+from wakeful import Agent, FunctionModel, Runtime, call, tool
 from wakeful.errors import ConfigurationError, CorruptRow, StoreError, StoreFull, StoreRefused, StoreUnavailable
 from wakeful.stores import Commit, Fence, InboxItem, StateWrite
 from wakeful.stores import _files as files
@@ -284,6 +285,52 @@ def test_a_file_that_is_migrated_again_is_copied_again_unless_it_is_as_it_was(pa
     assert backup.read_bytes() == first
     with closing(sqlite3.connect(second)) as db:
         assert db.execute("SELECT id FROM threads ORDER BY no").fetchall() == [("t1",), ("t2",)]
+
+
+async def test_a_file_whose_log_was_kept_in_the_order_of_its_key_has_all_of_it_when_migrated(path: Path) -> None:
+    """Up to version 7 the log and the ledger were tables without row ids."""
+
+    async def seen(store: SqliteStore) -> list[object]:
+        run_ids = [run.id for run in await store.runs()]
+        ledger = [await store.calls(run_id) for run_id in run_ids]
+        return [[await store.messages(t), await store.events(t), await store.load(t)] for t in ("a", "b")] + ledger
+
+    @tool(approval=True)
+    async def pay(amount: int) -> str:
+        """Pay."""
+        return f"paid {amount}"
+
+    model = FunctionModel(lambda r: "done" if r.messages[-1].role == "tool" else call("pay", amount=3))
+    agent = Agent("clerk", model=model, tools=[pay])
+    async with Runtime([agent], store=path) as runtime:
+        for thread in ("a", "b", "a", "b"):
+            result = await runtime.run("clerk", "Go.", thread=thread)
+            if thread == "a":
+                await runtime.resume(result.run_id, result.tickets[0].approve())
+    store = SqliteStore(path)
+    before = await seen(store)
+    await store.close()
+
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        made = [text for number in (1, 3) for text in schema.statements(number, "sqlite")]
+        for table in ("log", "calls"):
+            db.execute(f"ALTER TABLE {table} RENAME TO {table}_8")
+            for text in made:
+                if text.startswith((f"CREATE TABLE {table} ", f"ALTER TABLE {table} ")):
+                    db.execute(text)
+            db.execute(f"INSERT INTO {table} SELECT * FROM {table}_8")
+            db.execute(f"DROP TABLE {table}_8")
+        db.execute("PRAGMA user_version = 7")
+        with pytest.raises(sqlite3.OperationalError, match="no such column: rowid"):
+            db.execute("SELECT rowid FROM log")
+
+    store = SqliteStore(path)
+    assert await seen(store) == before
+    assert (await store.check(), await store.version()) == ([], schema.VERSION)
+    rows = await store._query("SELECT (SELECT count(rowid) FROM log), (SELECT count(rowid) FROM calls)")
+    assert rows == [(len(await store._query("SELECT 1 FROM log")), 4)]
+    await store.close()
+    assert path.with_name("store.db.v7.bak").exists()
 
 
 async def test_half_a_backup_is_none_and_the_file_is_not_migrated(path: Path) -> None:

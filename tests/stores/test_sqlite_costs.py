@@ -11,6 +11,7 @@ from sqlite_suite import append, raw, run_of
 from wakeful.stores import Commit, InboxItem
 from wakeful.stores import _dispatching as dispatching
 from wakeful.stores import _sql as sql
+from wakeful.stores import _sql_log as sql_log
 from wakeful.stores import _sqlite as sqlite
 from wakeful.stores._sqlite import SqliteStore
 from wakeful.types.content import Text
@@ -37,6 +38,15 @@ async def test_a_view_looks_rows_up_and_walks_through_no_table(path: Path) -> No
         assert lookup in searches
     assert searches.count("(thread=? AND status=?)") == 2
     assert "(thread=?)" not in searches
+    await store.close()
+
+
+async def test_a_window_is_read_from_its_end_and_no_further(path: Path) -> None:
+    store = SqliteStore(path)
+    newest = f"EXPLAIN QUERY PLAN {sql_log._OWN} DESC LIMIT ?"
+    steps = [row[3] for row in await store._query(newest, "default", "t1", 0, 20)]
+    assert [step for step in steps if "(thread=? AND seq>?)" in step]
+    assert not [step for step in steps if step.startswith(("SCAN", "USE TEMP B-TREE"))]
     await store.close()
 
 

@@ -9,6 +9,8 @@ from which version on a store can be read.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ._beginnings import BEGIN, BEGIN_ROUTINES
 from ._routines import ROUTINES_3, ROUTINES_4, ROUTINES_6, ROUTINES_7
 
@@ -272,7 +274,45 @@ _SIXTH = ""
 # And here: a thread that is claimed may have no dispatch, and an older reader wouldn't take it over.
 _SEVENTH = ""
 
-MIGRATIONS: tuple[str, ...] = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH, _SEVENTH)
+# And here, but SQLite keeps the rows of the log and of the ledger in the order in which they came: what many runs
+# write at once lies together, and a page that is full stays as it is. In the order of their keys each of these has
+# pages of its own to write, and one that is full is shared out among three.
+_EIGHTH = ""
+_IN_ORDER = """
+ALTER TABLE log RENAME TO log_7;
+CREATE TABLE log (
+    thread INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    run INTEGER NOT NULL,
+    agent TEXT NOT NULL,
+    at INTEGER NOT NULL,
+    ref INTEGER,
+    payload BLOB NOT NULL,
+    size INTEGER NOT NULL DEFAULT 1,
+    more BLOB,
+    PRIMARY KEY (thread, seq)
+);
+INSERT INTO log SELECT * FROM log_7 ORDER BY thread, seq;
+DROP TABLE log_7;
+
+ALTER TABLE calls RENAME TO calls_7;
+CREATE TABLE calls (
+    run INTEGER NOT NULL,
+    step INTEGER NOT NULL,
+    place INTEGER NOT NULL,
+    id TEXT NOT NULL,
+    name TEXT NOT NULL,
+    ref INTEGER,
+    arguments BLOB,
+    payload BLOB NOT NULL,
+    PRIMARY KEY (run, step, place)
+);
+INSERT INTO calls SELECT * FROM calls_7 ORDER BY run, step, place;
+DROP TABLE calls_7;
+"""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH, _SEVENTH, _EIGHTH)
 VERSION = len(MIGRATIONS)
 
 _DIALECTS = {
@@ -292,17 +332,21 @@ _DIALECTS = {
     },
 }
 
+
+def _split(script: str) -> list[str]:
+    return [statement.strip() for statement in script.split(";") if statement.strip()]
+
+
 # What a dialect has of its own in a version, behind the tables.
-_OWN: dict[tuple[str, int], tuple[str, ...]] = {
+_OWN: dict[tuple[str, int], Sequence[str]] = {
     ("postgres", 3): ROUTINES_3,
     ("postgres", 4): (*ROUTINES_4, *BEGIN_ROUTINES),
     ("postgres", 6): ROUTINES_6,
     ("postgres", 7): (*ROUTINES_7, BEGIN),
+    ("sqlite", 8): _split(_IN_ORDER),
 }
 
 
 def statements(version: int, dialect: str) -> list[str]:
     """The statements that lead to a version from the one before it."""
-    script = MIGRATIONS[version - 1].format(**_DIALECTS[dialect])
-    shared = [statement.strip() for statement in script.split(";") if statement.strip()]
-    return [*shared, *_OWN.get((dialect, version), ())]
+    return [*_split(MIGRATIONS[version - 1].format(**_DIALECTS[dialect])), *_OWN.get((dialect, version), ())]

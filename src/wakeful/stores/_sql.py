@@ -51,8 +51,8 @@ UNION ALL
 SELECT 'ticket', NULL, NULL, NULL{_NONE}, k.id{_NONE}, k.payload, NULL, r.home
 FROM r JOIN tickets k ON k.run = r.no AND k.status = 'open'
 UNION ALL
-SELECT 'answer', l.seq, l.at, NULL{_NONE}{_NONE}, NULL, l.payload, NULL, t.no
-FROM t JOIN r ON r.no = t.open_run JOIN log l ON l.thread = t.no AND l.seq = r.answer
+SELECT 'answer', l.seq, l.at, NULL{_NONE}{_NONE}, NULL, l.payload, NULL, r.home
+FROM r JOIN log l ON l.thread = r.home AND l.seq = r.answer
 UNION ALL
 SELECT 'task', NULL, NULL, NULL{_NONE}, k.id{_NONE}, k.payload, NULL, t.no
 FROM t JOIN tasks k ON k.thread = t.no AND k.status = 'running'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -31,6 +32,13 @@ WITH RECURSIVE chain(no, base, low, high) AS (
 """
 
 _LOG = "SELECT seq, kind, run, agent, at, ref, payload, more FROM log WHERE thread = ? AND seq > ? AND seq <= ?"
+
+# The messages of a thread that is no fork, with its number.
+_OWN = """
+SELECT seq, kind, run, agent, at, ref, payload, more, thread FROM log
+WHERE thread = (SELECT no FROM threads WHERE tenant = ? AND id = ? AND base IS NULL)
+    AND seq > ? AND kind = 'message' ORDER BY seq
+"""
 
 
 class SqlLog(SqlBase):
@@ -79,13 +87,20 @@ class SqlLog(SqlBase):
     ) -> list[Message]:
         """The thread's messages, oldest first, from behind a sequence number; with `newest` the last so many."""
 
-        async def read(chain: list[Row]) -> list[Message]:
-            if newest is None:
-                rows = await self._log(chain, after, limit, "seq > ? AND kind = 'message'")
-            else:
-                rows = await self._newest(chain, after, newest)
+        async def decoded(rows: list[tuple[int, int, Row]]) -> list[Message]:
             return [read.message(row[0], row[4], row[6]) for row, read in await self._readers(thread_id, rows)]
 
+        async def read(chain: list[Row]) -> list[Message]:
+            if newest is not None:
+                return await decoded(await self._newest(chain, after, newest))
+            return await decoded(await self._log(chain, after, limit, "seq > ? AND kind = 'message'"))
+
+        most = limit if newest is None else newest
+        order, args = (" DESC" if newest is not None else ""), [] if most is None else [most]
+        sql = f"{_OWN}{order}{' LIMIT ?' if args else ''}"
+        if own := await self._query(sql, self._tenant, thread_id, after, *args):
+            with suppress(CorruptRow):  # It may have been deleted meanwhile.
+                return await decoded([(row[8], 0, row) for row in (own if newest is None else own[::-1])])
         return await self._steadily(thread_id, read)
 
     async def _newest(self, chain: list[Row], after: int, newest: int) -> list[tuple[int, int, Row]]:
