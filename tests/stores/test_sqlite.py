@@ -327,6 +327,7 @@ async def test_a_file_whose_log_was_kept_in_the_order_of_its_key_has_all_of_it_w
     store = SqliteStore(path)
     assert await seen(store) == before
     assert (await store.check(), await store.version()) == ([], schema.VERSION)
+    assert path.with_name("store.db-wal").stat().st_size == 0
     rows = await store._query("SELECT (SELECT count(rowid) FROM log), (SELECT count(rowid) FROM calls)")
     assert rows == [(len(await store._query("SELECT 1 FROM log")), 4)]
     await store.close()

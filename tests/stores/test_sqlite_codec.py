@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from sqlite_suite import append, told
 
-from wakeful.errors import CorruptRow
+from wakeful.errors import ConfigurationError, CorruptRow
 from wakeful.stores import StateWrite
+from wakeful.stores._postgres import PostgresStore
 from wakeful.stores._sqlite import SqliteStore
 
 
@@ -25,6 +26,14 @@ class Xor:
         return bytes([byte ^ 0x5A for byte in data])
 
     decode = encode
+
+
+@pytest.mark.parametrize("codec", [3, "zlib", Xor])
+def test_what_can_not_encode_and_decode_is_no_codec(path: Path, codec: Any) -> None:
+    for make in (lambda: SqliteStore(path, codec=codec), lambda: PostgresStore("postgres://h/db", codec=codec)):
+        with pytest.raises(ConfigurationError, match=r"codec is an object with the methods encode\(bytes\)"):
+            make()
+    assert not path.exists()
 
 
 async def test_payloads_go_through_the_codec(path: Path) -> None:

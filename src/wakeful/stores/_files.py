@@ -127,6 +127,8 @@ def _prepare(db: sqlite3.Connection, path: Path) -> None:
     except BaseException:
         db.execute("ROLLBACK")
         raise
+    if version:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # Tables that were made anew are all in the log.
 
 
 def _version(db: sqlite3.Connection) -> int:

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from ..errors import CodecFailed, CorruptRow, explain
+from ..errors import CodecFailed, ConfigurationError, CorruptRow, explain
 from ..types.codec import encode
 from ..types.messages import Message
 
@@ -59,6 +59,11 @@ class Packer:
     """Payloads on their way to the tables and back."""
 
     def __init__(self, codec: Codec | None = None) -> None:
+        ways = [getattr(codec, name, None) for name in ("encode", "decode")]
+        if codec is not None and (isinstance(codec, type) or not all(map(callable, ways))):
+            raise ConfigurationError(
+                f"codec is an object with the methods encode(bytes) and decode(bytes), not {codec!r:.80}"
+            )
         self._codec = codec
         self._said: set[str] = set()
 
