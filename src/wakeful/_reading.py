@@ -79,6 +79,8 @@ class Reading(Watching):
         self, thread: str, *, after: int | str = 0, limit: int | None = None, newest: int | None = None
     ) -> list[Message]:
         """A thread's conversation, oldest first: from behind a cursor, or the newest so many of it."""
+        if limit is not None and newest is not None:
+            raise UsageError("messages are the first ones (limit) or the last ones (newest), not both")
         found = await self._store.messages(
             id_of(thread, "thread"),
             after=cursor_of(after)[0],

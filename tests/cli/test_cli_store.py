@@ -200,6 +200,13 @@ def test_a_place_that_leads_nowhere_is_named(wakeful: Wakeful, here: Path, place
     assert list(here.iterdir()) == []
 
 
+@pytest.mark.parametrize("what", ["info", "check", "prune"])
+def test_a_file_with_nothing_in_it_is_no_store_and_stays_so(wakeful: Wakeful, here: Path, what: str) -> None:
+    (here / "cut.db").touch()
+    assert "the file 'cut.db' is empty: it has no store" in refused(wakeful("store", what, "cut.db"), 2)
+    assert [(file.name, file.stat().st_size) for file in here.iterdir()] == [("cut.db", 0)]
+
+
 def test_a_database_that_does_not_answer_is_one_line(wakeful: Wakeful) -> None:
     line = refused(wakeful("store", "info", "postgres://ada:secret@127.0.0.1:1/x"), 1)
     assert "127.0.0.1" in line

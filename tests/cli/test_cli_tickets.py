@@ -118,6 +118,18 @@ def test_lists_are_filtered(wakeful: Wakeful, here: Path) -> None:
     assert tickets(wakeful, "app.db", "--tenant", "acme") == {}
 
 
+@pytest.mark.parametrize("verb", ["approve", "deny", "reassign"])
+def test_nobody_decides_in_the_name_of_a_deadline(wakeful: Wakeful, target: str, verb: str) -> None:
+    ticket = tickets(wakeful, "app.db")["refund"]["id"]
+    more = ["bob"] if verb == "reassign" else []
+    for place in ("app.db", target):
+        for who, why in (("wakeful", "'wakeful' is who decides at a deadline"), (" ", "' ' is nobody")):
+            result = wakeful("tickets", verb, place, ticket, *more, "--as", who)
+            assert (result.exit_code, f"{why}; say who you are with --as WHO" in result.stderr) == (2, True)
+    assert tickets(wakeful, "app.db")["refund"]["assignee"] == "ann"
+    assert "left" not in tickets(wakeful, "app.db")["refund"]
+
+
 def test_with_the_code_at_hand_the_run_goes_on(wakeful: Wakeful, target: str) -> None:
     ticket = tickets(wakeful, target)["refund"]["id"]
     result = wakeful("tickets", "approve", target, ticket, "--as", "ann", "--reason", "fine")

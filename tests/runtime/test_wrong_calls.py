@@ -275,6 +275,11 @@ async def test_reading_is_checked_too() -> None:
         await runtime.dispatches(after=5)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="status is one of created, running, waiting, done"):
         await runtime.list_runs(status="dnoe")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"the first ones \(limit\) or the last ones \(newest\), not both"):
+        await runtime.messages("t", limit=1, newest=1)
+    await runtime.describe("empty", title="Nothing yet")
+    with pytest.raises(UsageError, match="thread 'empty' has no entries yet; it can't be forked at 3"):
+        await runtime.fork("empty", at=3)
     with pytest.raises(UsageError, match="policy is one of queue, steer, interrupt, reject"):
         await runtime.send("t", "hi", agent="agent", policy="zz")  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="thread id"):

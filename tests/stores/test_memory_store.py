@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
-from wakeful import Agent, MemoryStore, Runtime, call, tool
+import pytest
+
+from wakeful import Agent, MemoryStore, PostgresStore, Runtime, SqliteStore, call, tool
+from wakeful.errors import ConfigurationError
 from wakeful.stores import Commit
 
 
@@ -20,6 +24,19 @@ async def test_runtimes_do_not_share_a_store_by_default(scripted: Any) -> None:
         await one.run("a", "hello", thread="t1")
         assert len(await one.messages("t1")) == 2
         assert await two.messages("t1") == []
+
+
+@pytest.mark.parametrize("tenant", ["", 5, None])
+def test_what_is_no_name_of_a_tenant_is_refused_by_every_store(tmp_path: Path, tenant: Any) -> None:
+    for make in (
+        lambda: MemoryStore(tenant=tenant),
+        lambda: MemoryStore().tenant(tenant),
+        lambda: SqliteStore(tmp_path / "app.db", tenant=tenant),
+        lambda: PostgresStore("postgres://127.0.0.1:1/x", tenant=tenant),
+    ):
+        with pytest.raises(ConfigurationError, match="a tenant is named by a text"):
+            make()
+    assert list(tmp_path.iterdir()) == []
 
 
 async def test_a_store_outlives_the_runtime_that_wrote_to_it(scripted: Any) -> None:

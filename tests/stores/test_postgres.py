@@ -222,10 +222,16 @@ async def test_schemas_of_one_database_know_nothing_of_each_other() -> None:
             assert await connection.fetchval(sql, "public") == 0
 
 
-@pytest.mark.parametrize("name", ["", "Upper", "pg_mine", "a b", 'x"; DROP TABLE y', "x" * 64, "ä"])
-def test_a_name_that_no_schema_may_have_is_refused(name: str) -> None:
+@pytest.mark.parametrize("name", ["", "Upper", "pg_mine", "a b", 'x"; DROP TABLE y', "x" * 64, "ä", 5, None])
+def test_a_name_that_no_schema_may_have_is_refused(name: Any) -> None:
     with pytest.raises(ConfigurationError, match="schema"):
         PostgresStore(server().url(), schema=name)
+
+
+@pytest.mark.parametrize("url", [None, 5, "app.db"])
+def test_what_is_no_url_is_refused(url: Any) -> None:
+    with pytest.raises(StoreUnavailable, match="begins with postgres://"):
+        PostgresStore(url)
 
 
 async def test_many_that_open_a_new_schema_at_once_make_it_once() -> None:

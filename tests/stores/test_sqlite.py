@@ -9,8 +9,10 @@ import re
 import resource
 import shutil
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -355,6 +357,43 @@ async def test_half_a_backup_is_none_and_the_file_is_not_migrated(path: Path) ->
         assert db.execute("SELECT count(*) FROM threads").fetchone() == (1,)
 
 
+async def test_a_migration_that_finds_no_room_says_why_and_leaves_nothing_but_the_file(path: Path) -> None:
+    store = SqliteStore(path)
+    for n in range(20):
+        await append(store, f"t{n}", "x" * 20_000)
+    size = (await store.size())["bytes"]
+    await store.close()
+    made_older(path)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 50_000, limits[1]))  # Enough for a copy, not for its log.
+    try:
+        with pytest.raises(StoreUnavailable, match="disk"):
+            SqliteStore(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [file.name for file in path.parent.iterdir() if "bak" in file.name] == []
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (schema.MIN_READER - 1,)
+        assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def damage(path: Path, what: bytes) -> None:
+    """Overwrite the last page of a file that holds this."""
+    with path.open("r+b") as file:
+        file.seek(file.read().rindex(what) // files.PAGE_BYTES * files.PAGE_BYTES)
+        file.write(b"\xff" * files.PAGE_BYTES)
+
+
+async def test_a_damaged_file_that_can_not_be_migrated_is_left_to_the_version_that_wrote_it(path: Path) -> None:
+    store = SqliteStore(path)
+    for n in range(20):
+        await append(store, f"t{n}", "x" * 1500)
+    await store.close()
+    made_older(path)
+    damage(path, b"x" * 1500)
+    refuse(path, StoreRefused, r"can't be brought from version 6 to 8, for it is damaged .*left as it is: restore")
+
+
 async def test_a_migration_that_fails_leaves_the_file_at_its_version(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -401,16 +440,35 @@ async def test_what_cannot_be_written_says_so_and_can_still_be_read(path: Path) 
     await store.close()
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write to anything")
-async def test_a_file_without_the_right_to_write_is_unavailable(path: Path) -> None:
-    await SqliteStore(path).close()
-    os.chmod(path, 0o400)
-    os.chmod(path.parent, 0o500)
+@contextmanager
+def nobody() -> Iterator[None]:
+    """Let this process be somebody who may write only to what everybody may."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
     try:
-        with pytest.raises(StoreUnavailable, match=r"read-only|can't be opened"):
-            SqliteStore(path)
+        yield
     finally:
-        os.chmod(path.parent, 0o700)
+        os.seteuid(0)
+
+
+async def test_who_may_not_write_to_a_file_is_refused_and_leaves_nothing_in_the_way_of_who_may() -> None:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "store.db"
+        await SqliteStore(path).close()
+        os.chmod(folder, 0o777)
+        os.chmod(path, 0o444)
+        for version in (schema.VERSION, schema.MIN_READER - 1):  # Neither is an old one migrated, or copied.
+            with nobody():
+                refuse(path, StoreUnavailable, r"store\.db is read-only; nothing was written: check its rights")
+            os.chmod(path, 0o644)
+            if version == schema.VERSION:
+                made_older(path)
+                os.chmod(path, 0o444)
+        store = SqliteStore(path)
+        await append(store, "t1", "hello")
+        await store.close()
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder in which nobody can make a file")

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
 import crash_samples
 import pytest
 
-from wakeful import UsageError
+from wakeful import Agent, FunctionModel, Retention, Runtime, SqliteStore, UsageError
+from wakeful.errors import StoreUnavailable
 from wakeful.stores import Store
 from wakeful.testing import CrashFailed, CrashSite, crash_matrix
 from wakeful.testing._crash_child import Asked
-from wakeful.testing._crash_rules import _bought_twice, _call_problems, _pairing
+from wakeful.testing._crash_rules import _bought_twice, _call_problems, _pairing, broken_rules
 from wakeful.types.content import Text, ToolCall, ToolReply
 from wakeful.types.messages import Message
 from wakeful.types.runs import Call, Identity, RunRecord
@@ -99,6 +102,18 @@ def test_points_where_nothing_would_be_killed_are_refused(points: Any) -> None:
         crash_matrix(crash_samples.good, points=points)
 
 
+@pytest.mark.parametrize("option", [{"processes": 0}, {"processes": 1.5}, {"timeout": -1}, {"timeout": "long"}])
+def test_an_option_that_means_nothing_is_refused(option: Any) -> None:
+    with pytest.raises(UsageError, match=f"{next(iter(option))} is a number above 0"):
+        crash_matrix(crash_samples.good, **option)
+
+
+def test_a_server_that_does_not_answer_is_named_without_its_password() -> None:
+    with pytest.raises(StoreUnavailable, match=r"postgres://127\.0\.0\.1:1 can't be reached") as caught:
+        crash_matrix(crash_samples.good, store="postgres://ada:secret@127.0.0.1:1/x")
+    assert "secret" not in str(caught.value)
+
+
 async def test_it_can_be_called_where_a_loop_runs() -> None:
     assert crash_matrix(crash_samples.good, points=["inside"]).kills == 4
 
@@ -133,6 +148,27 @@ def result(call_id: str, at: int) -> Message:
 )
 def test_every_call_has_one_result(messages: list[Message], waiting: bool, problems: list[str]) -> None:
     assert _pairing(messages, waiting=waiting) == problems
+
+
+async def test_what_retention_and_deleted_bases_leave_is_no_gap(tmp_path: Path) -> None:
+    """Runs without their events, in front of, behind and between whole ones."""
+    store = SqliteStore(tmp_path / "app.db")
+    runtime = Runtime([Agent("a", model=FunctionModel(lambda _: "hello"))], store=store)
+    for thread in ("pruned", "base"):
+        await runtime.run("a", "one", thread=thread)
+    while (await runtime.prune(Retention(events=0))).events == 0:
+        await asyncio.sleep(0.001)
+    assert await broken_rules(store, []) == []
+    await runtime.run("a", "two", thread="pruned")
+    await runtime.run("a", "two", thread="base")
+    fork = await runtime.fork("base")
+    await runtime.delete("base")
+    await runtime.run("a", "three", thread=fork)
+    assert await broken_rules(store, []) == []
+    lost = "DELETE FROM log WHERE thread = 1 AND seq = (SELECT max(seq) FROM log WHERE thread = 1)"
+    await store._database.write(lambda db: db.execute(lost))
+    assert "its log ends at" in "".join(await broken_rules(store, []))
+    await runtime.close()
 
 
 def test_an_answer_that_is_in_the_log_is_not_bought_again() -> None:

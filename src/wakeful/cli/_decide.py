@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from ..errors import UsageError
-from ..types.tickets import Decision, Ticket
+from ..types.tickets import SYSTEM, Decision, Ticket
 from ._render import Renderer
 
 __all__ = ["Ask", "ask_terminal", "decide", "decider", "read_value", "ways"]
@@ -113,12 +113,14 @@ def read_value(said: str, schema: dict[str, Any] | None) -> Any:
 
 def decider(who: str | None) -> str:
     """Who decides: whom the command names, else the user of the shell."""
-    if who is not None:
-        return who
     try:
-        return getpass.getuser()
+        who = getpass.getuser() if who is None else who
     except (KeyError, OSError) as error:  # A container's user need not have a name.
         raise UsageError("nobody knows who you are here: say so with --as WHO") from error
+    if not who.strip() or who == SYSTEM:
+        why = "is who decides at a deadline" if who == SYSTEM else "is nobody"
+        raise UsageError(f"{who!r} {why}; say who you are with --as WHO")
+    return who
 
 
 def ask_terminal(label: str, prefill: str = "") -> str:

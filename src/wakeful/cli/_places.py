@@ -41,8 +41,13 @@ def runtime_of(place: str, *, may_be_new: bool = False) -> Runtime:
     if is_target(place):
         return load_runtime(place)
     path = place.removeprefix("sqlite://")
-    if "://" not in path and not may_be_new and not Path(path).exists():
-        raise UsageError(f"there is no file {path!r}; a store is a file's path, postgres://... or module:runtime")
+    if "://" not in path and not may_be_new:
+        if not Path(path).exists():
+            raise UsageError(
+                f"there is no file {path!r}; a store is a file's path, postgres://... or module:runtime"
+            )
+        if Path(path).is_file() and Path(path).stat().st_size == 0:
+            raise UsageError(f"the file {path!r} is empty: it has no store, and none was made")
     try:
         store = open_store(place, create=may_be_new)
         return Runtime([Agent("nobody", model=ScriptedModel([]))], store=store)  # It must have one, and runs none.

@@ -63,7 +63,7 @@ def _driver() -> Any:
 
 def _place(url: str) -> str:
     """The address as it may be shown."""
-    scheme, separator, _ = url.partition("://")
+    scheme, separator, _ = str(url).partition("://")
     if not separator or scheme not in ("postgres", "postgresql"):
         raise StoreUnavailable("a Postgres store's URL begins with postgres:// or postgresql://")
     try:

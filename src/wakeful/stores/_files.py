@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from contextlib import closing
@@ -22,7 +23,8 @@ CHECKPOINT_PAGES = 2000
 SMALLEST_FILE = 512
 PAUSE_SECONDS = 0.01
 
-RESTORE = "restore a copy that `wakeful store backup` made, or the .bak that a migration left beside it"
+COPY = "restore a copy that `wakeful store backup` made"
+RESTORE = f"{COPY}, or the .bak that a migration left beside it"
 
 _ID = "PRAGMA application_id"
 _TABLES = "SELECT count(*) FROM sqlite_master"
@@ -35,6 +37,9 @@ def open_database(path: Path, synchronous: str, busy_seconds: float) -> sqlite3.
     if path.is_dir() or not path.parent.is_dir():
         what = "a folder" if path.is_dir() else "in a folder that doesn't exist"
         raise StoreUnavailable(f"{path} is {what}; give the path of a file")
+    if path.exists() and not os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
+        # Who may only read it would leave a log of its own beside it, which the file's owner couldn't write to.
+        raise StoreUnavailable(f"{path} is read-only; nothing was written: check its rights, or open a copy")
     until = time.monotonic() + busy_seconds
     while True:
         _look(path)
@@ -110,11 +115,12 @@ def _prepare(db: sqlite3.Connection, path: Path) -> None:
         _check_reader(db, path, version)
         return
     db.execute("BEGIN EXCLUSIVE")
+    backup: Path | None = None
     try:
         version = _version(db)
         steps = [statements(step, "sqlite") for step in range(version + 1, VERSION + 1)]
         if version and (any(steps) or version < MIN_READER):
-            _backup(path, version)
+            backup = _backup(path, version)
         for statement in chain(*steps):
             db.execute(statement)
         db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -124,8 +130,16 @@ def _prepare(db: sqlite3.Connection, path: Path) -> None:
             (str(MIN_READER),),
         )
         db.execute("COMMIT")
-    except BaseException:
-        db.execute("ROLLBACK")
+    except BaseException as error:
+        if db.in_transaction:  # On a full disk SQLite has rolled it back.
+            db.execute("ROLLBACK")
+        if backup is not None:
+            backup.unlink()  # Of what the file still is.
+        if version and _damaged(error):
+            raise StoreRefused(
+                f"{path} can't be brought from version {version} to {VERSION}, for it is damaged ({error}); it "
+                f"was left as it is: {COPY}, or export its threads with the version of wakeful that wrote it"
+            ) from error
         raise
     if version:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # Tables that were made anew are all in the log.
@@ -144,9 +158,10 @@ def _check_reader(db: sqlite3.Connection, path: Path, version: int) -> None:
         )
 
 
-def _backup(path: Path, version: int) -> None:
+def _backup(path: Path, version: int) -> Path | None:
     """Keep the file as it is, while nobody else can write to it: the version that wrote it may not be able to read
-    what becomes of it. The copy has its name once it is whole, and one of another time keeps its own."""
+    what becomes of it. The copy has its name once it is whole, and one of another time keeps its own. None, if one
+    is there that is the same."""
     names = chain([f"{path.name}.v{version}.bak"], (f"{path.name}.v{version}-{n}.bak" for n in count(2)))
     part = path.with_name(f"{path.name}.v{version}.bak.part")
     part.unlink(missing_ok=True)
@@ -155,12 +170,13 @@ def _backup(path: Path, version: int) -> None:
             db.backup(into)
         for target in map(path.with_name, names):
             if not target.exists():
-                part.replace(target)
-                return
+                return part.replace(target)
             if cmp(target, part, shallow=False):
-                return
+                return None
     finally:
-        part.unlink(missing_ok=True)
+        for left in (part, part.with_name(f"{part.name}-journal")):
+            left.unlink(missing_ok=True)
+    return None
 
 
 def is_busy(error: sqlite3.Error) -> bool:

@@ -19,7 +19,7 @@ _TABLES = re.findall(
 
 def checked_schema(name: str) -> str:
     """The name, if a schema may have it."""
-    if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", name) or name.startswith("pg_"):
+    if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", str(name)) or name.startswith("pg_"):
         raise ConfigurationError(
             f"a schema's name is made of a-z, 0-9 and _, at most 63, and doesn't begin with pg_; not {name!r:.80}"
         )

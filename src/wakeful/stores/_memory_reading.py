@@ -15,6 +15,7 @@ from ._journal import RunIndex, Thread, behind
 from ._memory_upkeep import Everything, Tenant
 from ._protocol import Chunk, InboxItem, ThreadRecord, ThreadView
 from ._relays import Relay, RelayStatus, wanted
+from ._rules import checked_tenant
 
 __all__ = ["MemoryReading"]
 
@@ -24,7 +25,7 @@ class MemoryReading:
 
     def _open(self, everything: Everything, tenant: str) -> None:
         self._all = everything
-        self._mine: Tenant = everything.tenant(tenant)
+        self._mine: Tenant = everything.tenant(checked_tenant(tenant))
         self._threads = self._mine.threads
         self._thread_of = self._mine.thread_of_run
 

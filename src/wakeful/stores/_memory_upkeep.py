@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..errors import HasChildren, ThreadBusy, ThreadExists, UnknownThread, UsageError
+from ..errors import HasChildren, ThreadBusy, ThreadExists, UnknownThread
 from ..types.ids import now_ms
 from ._journal import Thread
 from ._memory_dispatches import Entry
 from ._protocol import ChildPolicy, InboxItem, Pruned, Retention
 from ._relays import Relay
 from ._reports import last_words
+from ._rules import no_place
 
 __all__ = ["Everything", "Tenant", "delete", "fork", "prune", "told_of"]
 
@@ -72,7 +73,7 @@ def fork(everything: Everything, tenant: Tenant, thread_id: str, at: int, new_id
     if base is None:
         raise UnknownThread(f"no thread {thread_id!r} in this store")
     if not 0 <= at <= base.head:
-        raise UsageError(f"thread {thread_id!r} has entries 1 to {base.head}; it can't be forked at {at}")
+        raise no_place(thread_id, base.head, at)
     if new_id in tenant.threads:
         raise ThreadExists(f"thread {new_id!r} exists already; fork into another id")
     new = everything.new_thread(tenant, new_id, None, now_ms())

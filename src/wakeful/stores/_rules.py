@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
-from ..errors import Conflict, InboxFull
+from ..errors import ConfigurationError, Conflict, InboxFull, UsageError
 from ..types.events import MessageAdded
 from ..types.messages import Message
 from ..types.runs import RunRecord
@@ -15,9 +16,11 @@ __all__ = [
     "MAX_PENDING",
     "RESERVE",
     "answers",
+    "checked_tenant",
     "due_time",
     "going_on",
     "makes_thread",
+    "no_place",
     "no_room",
     "not_idle",
     "room_for",
@@ -31,6 +34,19 @@ MAX_PENDING = 1000
 # How much more an inbox holds of what isn't input: answers, what comes of tasks, to stop. No sender can use it up.
 RESERVE = 100
 IDLE_WAKES = "queue steer"
+
+
+def checked_tenant(name: Any) -> str:
+    """The name, if a tenant may have it."""
+    if not isinstance(name, str) or not name:
+        raise ConfigurationError(f"a tenant is named by a text, not {name!r:.80}")
+    return name
+
+
+def no_place(thread_id: str, head: int, at: int) -> UsageError:
+    """Why a thread can't be forked where somebody wants to."""
+    has = f"has entries 1 to {head}" if head else "has no entries yet"
+    return UsageError(f"thread {thread_id!r} {has}; it can't be forked at {at}")
 
 
 def writes(commit: Commit) -> bool:

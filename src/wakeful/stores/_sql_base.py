@@ -10,6 +10,7 @@ from ..errors import ConfigurationError, CorruptRow
 from ..types.runs import RunRecord
 from ._packing import UNREADABLE, NoCodec, Packer, Sealed
 from ._reader import Reader
+from ._rules import checked_tenant
 
 __all__ = ["RUN", "RUN_COLUMNS", "Row", "Script", "SqlBase", "checked_seconds"]
 
@@ -38,7 +39,7 @@ class SqlBase:
     """A store of one tenant, in terms of queries and transactions."""
 
     def __init__(self, tenant: str, packer: Packer) -> None:
-        self._tenant = tenant
+        self._tenant = checked_tenant(tenant)
         self._packer = packer
 
     @property

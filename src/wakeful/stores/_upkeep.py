@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from ..errors import HasChildren, ThreadBusy, ThreadExists, UnknownThread, UsageError, WakefulError
+from ..errors import HasChildren, ThreadBusy, ThreadExists, UnknownThread, WakefulError
 from ..types.ids import now_ms
 from ._packing import Packer
 from ._protocol import ChildPolicy, Pruned, Retention
+from ._rules import no_place
 from ._sql_base import Script
 from ._telling import tell_owners
 
@@ -33,7 +34,7 @@ def fork(tenant: str, thread_id: str, at: int, new_id: str) -> Script[None]:
         raise UnknownThread(f"no thread {thread_id!r} in this store")
     base, head = rows[0]
     if not 0 <= at <= head:
-        raise UsageError(f"thread {thread_id!r} has entries 1 to {head}; it can't be forked at {at}")
+        raise no_place(thread_id, head, at)
     if (yield "SELECT 1 FROM threads WHERE tenant = ? AND id = ?", (tenant, new_id)):
         raise ThreadExists(f"thread {new_id!r} exists already; fork into another id")
     now = now_ms()

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 from msgspec import Struct
 
@@ -110,6 +110,9 @@ def crash_matrix(
     Raises `CrashFailed` if anything is wrong; else prints and returns the report.
     """
     name = _name_of(scenario)
+    for option, value, kinds in (("processes", processes, int), ("timeout", timeout, int | float)):
+        if isinstance(value, bool) or not isinstance(cast(Any, value), kinds) or not value > 0:
+            raise UsageError(f"{option} is a number above 0, not {value!r:.80}")
     with open_sites(store) as sites, Launchers() as launchers, ThreadPoolExecutor(processes) as pool:
         wanted = _wanted(sites.points, points)
         matrix = _Matrix(name, sites, launchers, check, timeout)

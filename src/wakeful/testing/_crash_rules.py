@@ -4,9 +4,11 @@ and from the times at which models were asked."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from ..stores import Store
+from ..types.events import Event, MessageAdded
 from ..types.messages import Message
 from ..types.runs import Call, RunRecord
 from ._crash_child import Asked
@@ -92,11 +94,15 @@ def _bought_twice(messages: Sequence[Message], asked: Sequence[Asked]) -> list[s
 
 
 async def _gaps(store: Store, thread_id: str) -> list[str]:
-    """The events are numbered without a gap, and one of them is the last of each run."""
-    head, last = await store.head(thread_id), 0
-    while page := await store.events(thread_id, after=last):
-        for event in page:
-            if event.seq != last + 1:
-                return [f"event {event.seq} follows event {last}"]
-            last = event.seq
-    return [] if last == head else [f"its log ends at {head}, its events at {last}"]
+    """The events are numbered without a gap, but beside a run that has only its messages: that is what retention
+    leaves of one, and what a fork has of a base that is deleted."""
+    head, events = await store.head(thread_id), list[Event]()
+    while page := await store.events(thread_id, after=events[-1].seq if events else 0):
+        events += page
+    whole = {event.run.run_id for event in events if not isinstance(event, MessageAdded)}
+    places = [(event.seq, event.run.run_id in whole) for event in events]
+    for (last, one), (seq, other) in pairwise([(0, True), *places, (head + 1, True)]):
+        if seq != last + 1 and one and other:
+            ends = f"its log ends at {head}, its events at {last}"
+            return [ends if seq > head else f"event {seq} follows event {last}"]
+    return []

@@ -13,7 +13,7 @@ from threading import Lock
 from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
-from ..errors import UsageError
+from ..errors import StoreUnavailable, UsageError
 from ..stores import open_store
 from ..types.ids import new_id
 from ._crash_child import CrashSite, KillPoint
@@ -145,7 +145,13 @@ class _PostgresSites:
 
 
 async def _execute(url: str, sql: str) -> None:
-    connection = await import_module("asyncpg").connect(url)
+    try:
+        connection = await import_module("asyncpg").connect(url)
+    except OSError as error:
+        at = urlsplit(url)
+        raise StoreUnavailable(
+            f"{at.scheme}://{at.hostname}:{at.port or 5432} can't be reached ({error}): check that the server runs"
+        ) from error
     try:
         await connection.execute(sql)
     finally:
