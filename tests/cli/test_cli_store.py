@@ -207,6 +207,15 @@ def test_a_file_with_nothing_in_it_is_no_store_and_stays_so(wakeful: Wakeful, he
     assert [(file.name, file.stat().st_size) for file in here.iterdir()] == [("cut.db", 0)]
 
 
+@pytest.mark.parametrize(
+    "place",
+    ["postgres:/me:s3same@h/app", "postgres:me:s3same@h/app", "me:s3same@h/app", "host=h password=s3same user=me"],
+)
+def test_an_address_with_a_slip_in_it_is_not_shown_with_its_password(wakeful: Wakeful, place: str) -> None:
+    for words in ("store info", "tickets list"):
+        assert "s3same" not in refused(wakeful(*words.split(), place), 2)
+
+
 def test_a_database_that_does_not_answer_is_one_line(wakeful: Wakeful) -> None:
     line = refused(wakeful("store", "info", "postgres://ada:secret@127.0.0.1:1/x"), 1)
     assert "127.0.0.1" in line

@@ -15,6 +15,7 @@ from store_suite import STORES, StoreFactory, die, identity, item, record
 
 from wakeful.errors import StaleFence
 from wakeful.stores import MAX_ATTEMPTS, Claimed, Commit, Fence, Store
+from wakeful.stores._claiming import SUSPECT
 from wakeful.types.ids import new_id, now_ms
 
 HOUR = 3_600_000
@@ -27,15 +28,19 @@ priorities = st.sampled_from([0, 128, 128, 255])
 
 
 class Queued(Struct):
-    """A thread and its dispatch, as they should be. `items` are pending inputs: id, agent, priority, delayed."""
+    """A thread and its dispatch, as they should be. `items` are pending inputs: id, agent, priority, delayed. What
+    comes while somebody has the thread changes its `priority` when it is given back, but not when its owner fails.
+    `told` says that the last owner which failed said why; one that died didn't."""
 
     items: list[tuple[str, str, int, bool]] = []
+    priority: int = 255
     version: int = 0
     epoch: int = 0
     owner: str | None = None
     lost: bool = False
     counted: bool = False
     attempts: int = 0
+    told: bool = False
     dead: bool = False
     paused: bool = False
     fences: list[Fence] = []
@@ -55,8 +60,12 @@ class Queued(Struct):
         return self.items[0][1]
 
     @property
-    def priority(self) -> int:
-        return min(priority for _, _, priority, _ in self.items)
+    def suspect(self) -> bool:
+        return self.attempts >= SUSPECT and not self.told
+
+    def given_back(self) -> None:
+        self.owner, self.attempts, self.paused = None, 0, False
+        self.priority = min([priority for _, _, priority, _ in self.items], default=255)
 
 
 class QueueMachine(RuleBasedStateMachine):
@@ -87,7 +96,8 @@ class QueueMachine(RuleBasedStateMachine):
         self.commit(key, inbox=[item(item_id, key[1], agent_id=agent, priority=priority, at=at)])
         one.items.append((item_id, agent, priority, delayed))
         if one.owner is None:  # New input is a reason to try a dead letter again, and not to wait.
-            one.dead = False
+            one.priority = min(one.priority, priority)
+            one.dead = one.told = False
             one.paused &= delayed
 
     @rule(known=knowledge, limit=st.integers(0, 4), per_tenant=st.none() | st.integers(1, 3), late=st.booleans())
@@ -105,6 +115,10 @@ class QueueMachine(RuleBasedStateMachine):
         }
         got = [(claimed.tenant, claimed.thread_id) for claimed in claims.claimed]
         assert len(set(got)) == len(got) <= limit
+        suspects = [key for key in got if self.queue[key].suspect]
+        assert len(suspects) <= 1
+        if suspects:
+            ready = {key: one for key, one in ready.items() if key in got or not self.queue[key].suspect}
         assert set(got) <= set(ready)
         for tenant in "ab":
             mine = [key for key in got if key[0] == tenant]
@@ -119,7 +133,7 @@ class QueueMachine(RuleBasedStateMachine):
             if left and mine:
                 assert max(ready[key][0] for key in mine) <= min(ready[key][0] for key in left)
         for key, claimed in zip(got, claims.claimed, strict=True):
-            self.claimed(self.queue[key], claimed, worker)
+            self.claimed(self.queue[key], claimed, worker, late)
 
     def live(self, tenant: str) -> int:
         return sum(key[0] == tenant and one.owner is not None and not one.lost for key, one in self.queue.items())
@@ -128,15 +142,16 @@ class QueueMachine(RuleBasedStateMachine):
         """Whoever claims counts first what died."""
         for one in self.queue.values():
             if one.lost and not one.counted:
-                one.counted, one.attempts = True, one.attempts + 1
+                one.counted, one.attempts, one.told = True, one.attempts + 1, False
                 if one.attempts >= MAX_ATTEMPTS:
                     one.dead, one.owner, one.lost, one.counted = True, None, False, False
 
-    def claimed(self, one: Queued, claimed: Claimed, worker: str) -> None:
+    def claimed(self, one: Queued, claimed: Claimed, worker: str, late: bool) -> None:
         assert claimed.epoch == one.epoch + 1
         assert claimed.taken_over == (one.owner is not None)
         assert claimed.attempts == one.attempts
-        one.epoch, one.owner, one.lost, one.counted, one.paused = claimed.epoch, worker, False, False, False
+        one.epoch, one.owner, one.lost, one.counted = claimed.epoch, worker, False, False
+        one.paused &= late  # Whose owner dies before the pause is over waits for its end.
         one.fences.append(Fence(one.epoch, worker))
 
     def owned(self, key: tuple[str, str]) -> Queued | None:
@@ -147,13 +162,13 @@ class QueueMachine(RuleBasedStateMachine):
     def give_back(self, key: tuple[str, str]) -> None:
         if (one := self.owned(key)) is not None:
             self.commit(key, fence=one.fences[-1], release=True)
-            one.owner, one.attempts = None, 0
+            one.given_back()
 
     @rule(key=threads)
     def give_up(self, key: tuple[str, str]) -> None:
         if (one := self.owned(key)) is not None:
             self.commit(key, fence=one.fences[-1], release=True, failed="no luck")
-            one.owner, one.attempts, one.paused = None, one.attempts + 1, True
+            one.owner, one.attempts, one.paused, one.told = None, one.attempts + 1, True, True
             one.dead = one.attempts >= MAX_ATTEMPTS
 
     @rule(key=threads)
@@ -164,7 +179,8 @@ class QueueMachine(RuleBasedStateMachine):
         run = record(new_id(), key[1], status="done")
         taken = [one.items.pop(0)[0]] if one.items else []
         self.commit(key, fence=one.fences[-1], release=True, runs=[run], taken=taken)
-        one.owner, one.attempts, one.version = None, 0, one.version + 1
+        one.given_back()
+        one.version += 1
 
     @rule(key=threads)
     def kill(self, key: tuple[str, str]) -> None:
@@ -179,7 +195,8 @@ class QueueMachine(RuleBasedStateMachine):
         one = self.queue[key]
         if one.owner is None and one.items:
             done = self.commit(key, version=self.version(key), taken=[i[0] for i in one.items])
-            one.items, one.attempts, one.dead, one.version = [], 0, False, done.version
+            one.items, one.dead, one.version = [], False, done.version
+            one.given_back()
 
     def version(self, key: tuple[str, str]) -> int:
         found = self.runner.run(self.store.tenant(key[0]).load(key[1]))

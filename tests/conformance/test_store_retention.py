@@ -25,7 +25,7 @@ from store_suite import (
 )
 
 from wakeful.errors import HasChildren, Repeated, ThreadBusy
-from wakeful.stores import Chunk, Commit, Pruned, Relay, Retention, StateWrite, Store
+from wakeful.stores import Chunk, Commit, InboxItem, Pruned, Relay, Retention, StateWrite, Store
 from wakeful.types.events import MessageAdded
 from wakeful.types.ids import new_id, now_ms
 from wakeful.types.tickets import Decision
@@ -386,6 +386,22 @@ async def test_a_child_stays_while_the_run_that_began_it_may_ask_for_it(open_sto
         await child_of(store, "t1", "kid")
         assert await store.prune(keep(children=LATER, threads=LATER)) == Pruned()
         assert await store.thread("kid") is not None
+
+
+async def test_what_was_for_a_run_that_is_over_keeps_no_thread(open_store: StoreFactory) -> None:
+    """A cancellation that came as the run ended."""
+    async with open_store() as store:
+        kinds: list[Any] = ["cancel", "pause", "unpause", "decision"]
+        for kind in kinds:
+            await Writer(store, kind).write(message())
+            await child_of(store, kind, f"kid of {kind}")
+            for thread_id in (kind, f"kid of {kind}"):
+                one = InboxItem(id=f"for {thread_id}", thread_id=thread_id, kind=kind)
+                await store.commit(Commit(thread_id, inbox=[one]))
+        await Writer(store, "input").write(message())
+        await store.commit(Commit("input", inbox=[item("i1", "input")]))
+        assert await store.prune(keep(threads=LATER)) == Pruned(threads=8)
+        assert [thread.id for thread in await store.threads()] == ["input"]
 
 
 async def test_the_newest_threads_stay(open_store: StoreFactory) -> None:

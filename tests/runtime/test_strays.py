@@ -17,7 +17,7 @@ from stores.postgres_suite import schema_of
 from wakeful import Agent, FunctionModel, Runtime, SqliteStore, ToolContext, call, tool
 from wakeful.dispatch import _hosting as hosting
 from wakeful.dispatch._claimed import go_on
-from wakeful.errors import StoreUnavailable
+from wakeful.errors import StoreError, StoreFull, StoreUnavailable
 from wakeful.stores import Claims, Commit, Committed, Fence, ThreadRecord, ThreadView
 from wakeful.stores._postgres import PostgresStore
 
@@ -289,19 +289,22 @@ class Stuck(SqliteStore):
     """A store that for a while has no room for what a run writes, nor for giving its thread back."""
 
     losses = 0
+    error: type[StoreError] = StoreUnavailable
 
     async def commit(self, commit: Commit) -> Committed:
         if self.losses and commit.fence is not None:
             self.losses -= 1
-            raise StoreUnavailable(BROKEN)
+            raise self.error(BROKEN)
         return await super().commit(commit)
 
 
+@pytest.mark.parametrize("error", [StoreUnavailable, StoreFull, StoreError])
 async def test_what_was_tried_in_vain_to_be_given_back_is_given_back_at_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[StoreError]
 ) -> None:
     monkeypatch.setattr(hosting, "HAND_BACK_PAUSES", (0, 0))
     store, hold = Stuck(tmp_path / "a.db"), Hold()
+    store.error = error
     model = FunctionModel(lambda request: call("wait") if len(request.messages) == 1 else "done")
     agent = Agent("agent", model=model, tools=[holding(hold, effect="pure")])
     async with Runtime([agent], store=store) as runtime:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -32,6 +33,7 @@ from wakeful.errors import (
     StoreUnavailable,
 )
 from wakeful.stores import Commit, Fence, StateWrite
+from wakeful.stores._connections import _Patience
 from wakeful.stores._packing import BLOB_BYTES
 from wakeful.stores._postgres import PostgresStore
 from wakeful.stores._schema import VERSION
@@ -226,6 +228,40 @@ async def test_schemas_of_one_database_know_nothing_of_each_other() -> None:
 def test_a_name_that_no_schema_may_have_is_refused(name: Any) -> None:
     with pytest.raises(ConfigurationError, match="schema"):
         PostgresStore(server().url(), schema=name)
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("default_transaction_read_only = on", "read-only"),
+        ("lock_timeout = '10ms'", "rows that somebody else holds"),
+    ],
+)
+async def test_a_session_whose_settings_are_the_problem_is_not_used_again(setting: str, said: str) -> None:
+    """An operator changes them back, and only new sessions have them so."""
+    async with fresh_store(pool_size=1) as store, connected(schema_of(store)) as other:
+        writer = Writer(store)
+        await writer.write(message())
+        await store._database.connections.run(lambda connection: connection.execute(f"SET {setting}"))
+        async with other.transaction():
+            await other.execute("SELECT 1 FROM threads FOR UPDATE")
+            with pytest.raises(StoreUnavailable, match=said):
+                await writer.write(message())
+        await writer.write(message())
+        assert (await store.counts())["messages"] == 2
+
+
+async def test_a_server_that_is_not_waited_for_has_a_moment_to_answer() -> None:
+    async with fresh_store(wait_seconds=0) as store:
+        assert await store.head("t1") == 0
+
+
+def test_what_is_asked_waits_from_when_it_was_asked() -> None:
+    """What took long to fail, as on a network that is silent, is tried again once and no more."""
+    broken, now = ConnectionResetError(), monotonic()
+    late, early = _Patience(now - 1), _Patience(now + 60)
+    assert [late.after(broken, ever_connected=True) for _ in range(2)] == [0.0, None]
+    assert [early.after(broken, ever_connected=True) for _ in range(3)] == [0.0, 0.05, 0.1]
 
 
 @pytest.mark.parametrize("url", [None, 5, "app.db"])

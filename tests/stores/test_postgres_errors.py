@@ -176,6 +176,7 @@ async def test_a_host_that_does_not_exist() -> None:
         f"mysql://me:{SECRET}@host/app",
         f"me:{SECRET}@host/app",
         f"postgres://me:{SECRET}/x@host/app",
+        f"postgres://me:x@{SECRET}@host/app",
         f"postgres://me:{SECRET}#x@host/app",
         f"postgres://me:{SECRET}?x@host/app",
         f"postgres://me:12#{SECRET}@host/app",

@@ -185,6 +185,7 @@ FREE = {
     "output",
     "parameters",
     "patch",
+    "payload",
     "raw",
     "schema",
     "seed",

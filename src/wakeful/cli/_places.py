@@ -43,8 +43,10 @@ def runtime_of(place: str, *, may_be_new: bool = False) -> Runtime:
     path = place.removeprefix("sqlite://")
     if "://" not in path and not may_be_new:
         if not Path(path).exists():
+            # An address with a slip in it may have a password.
+            shown = re.sub(r"(?<=:)[^:]+(?=@)|(?<=password=)\S+", "...", path)
             raise UsageError(
-                f"there is no file {path!r}; a store is a file's path, postgres://... or module:runtime"
+                f"there is no file {shown!r}; a store is a file's path, postgres://... or module:runtime"
             )
         if Path(path).is_file() and Path(path).stat().st_size == 0:
             raise UsageError(f"the file {path!r} is empty: it has no store, and none was made")

@@ -15,7 +15,6 @@ from ..errors import (
     RuntimeClosed,
     StaleFence,
     StoreError,
-    StoreFull,
     StoreUnavailable,
     explain,
     report,
@@ -146,10 +145,10 @@ class Hosting:
                 return
             try:
                 await self.env.store.commit(Commit(thread_id, act.identity, fence, release=True, failed=error))
-            except (StoreFull, StoreUnavailable):
-                continue
-            except StoreError:
+            except (Conflict, StaleFence):
                 pass  # Somebody else has it.
+            except StoreError:
+                continue
             return
         self.keeper.suspect()
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from time import monotonic
 from typing import Any, TypeVar
 
 from ..errors import StoreUnavailable
-from ._driver import Address, broken, clashed, explained
+from ._driver import Address, broken, clashed, explained, soured
 from ._install import install
 
 __all__ = ["Connections"]
@@ -39,13 +40,13 @@ class Connections:
     async def run(self, work: Callable[[Any], Awaitable[T]]) -> T:
         """Do work on a connection; from its beginning again if the connection breaks."""
         self._bind()
-        patience: _Patience | None = None
+        patience, began = None, monotonic()
         while True:
             try:
                 return await self._once(work)
             except Exception as error:
                 failure = error
-            patience = patience or _Patience(self._wait_seconds)
+            patience = patience or _Patience(began + self._wait_seconds)
             pause = patience.after(failure, ever_connected=self._installed)
             if pause is None or self._closed:
                 raise explained(failure, self.address.place)
@@ -76,10 +77,11 @@ class Connections:
         return None
 
     def _give_back(self, connection: Any, error: BaseException | None = None) -> None:
-        """After an error a connection is kept only if nothing is under way on it."""
+        """After an error a connection is kept only if nothing is under way on it, and it isn't the reason."""
         whole = error is None or (
             isinstance(error, Exception)
             and not broken(error)
+            and not soured(error)
             and not connection.is_closed()
             and not connection.is_in_transaction()
         )
@@ -129,11 +131,11 @@ async def _closed(connection: Any) -> None:
 
 
 class _Patience:
-    """How long to wait until the next try."""
+    """How long to wait until the next try: one is at once, the others come until a time."""
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._until: float | None = None
+    def __init__(self, until: float) -> None:
+        self._until = until
+        self._tried = False
         self._pause = 0.0
         self._clashes = 0
 
@@ -144,9 +146,8 @@ class _Patience:
             return 0.0 if self._clashes <= _CLASHES else None
         if not broken(error, ever_connected=ever_connected):
             return None
-        now = asyncio.get_running_loop().time()
-        if self._until is None:
-            self._until = now + self._seconds
+        if not self._tried:
+            self._tried = True
             return 0.0
-        self._pause = min(max(self._pause * 2, _FIRST_PAUSE), _LAST_PAUSE, self._until - now)
+        self._pause = min(max(self._pause * 2, _FIRST_PAUSE), _LAST_PAUSE, self._until - monotonic())
         return self._pause if self._pause > 0 else None

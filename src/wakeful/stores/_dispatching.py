@@ -194,14 +194,15 @@ _IN_LANE = f"FROM dispatches WHERE {_READY} AND tenant = ? AND agent = ? AND pri
 
 
 def _candidates(db: sqlite3.Connection, lanes: list[_Lane], due: int, limit: int, suspect: bool) -> list[Ready]:
-    """What is due in each lane; without what is suspect, if the worker has such a run."""
+    """What is due in each lane, and more than is wanted of it: of what is suspect one is taken, or none if the
+    worker has such a run."""
     left_out = f"AND NOT ({_SUSPECT})" if suspect else ""
     sql = f"""SELECT priority, due_at, thread, tenant, agent, {_SUSPECT} {_IN_LANE} AND due_at <= ? {left_out}
               ORDER BY due_at, thread LIMIT ?"""
     found: list[Ready] = []
     for lane in lanes:
         if lane.due_at <= due:
-            rows = db.execute(sql, (lane.tenant, lane.agent, lane.priority, due, limit))
+            rows = db.execute(sql, (lane.tenant, lane.agent, lane.priority, due, limit * 2 + 16))
             found += [Ready(*row[:5], suspect=bool(row[5])) for row in rows]
     return found
 

@@ -10,9 +10,11 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from ..errors import StoreError, StoreFull, StoreUnavailable, WakefulError
 
-__all__ = ["Address", "broken", "clashed", "explained"]
+__all__ = ["Address", "broken", "clashed", "explained", "soured"]
 
 _CONNECT_SECONDS = 10.0
+# So long a server has to answer, though it isn't waited for.
+_LEAST_SECONDS = 1.0
 # A statement that takes longer is taken for one whose connection is dead.
 _STATEMENT_SECONDS = 60.0
 
@@ -36,7 +38,7 @@ class Address:
         try:
             connection = await driver.connect(
                 self._url,
-                timeout=min(_CONNECT_SECONDS, wait_seconds),
+                timeout=min(_CONNECT_SECONDS, max(wait_seconds, _LEAST_SECONDS)),
                 command_timeout=_STATEMENT_SECONDS,
                 server_settings={"search_path": f'"{self.schema}"', "application_name": "wakeful"},
             )
@@ -71,7 +73,7 @@ def _place(url: str) -> str:
     except ValueError:
         raise StoreUnavailable(_UNREADABLE) from None
     login, _, hosts = parts.netloc.rpartition("@")
-    if "@" in url and not login:
+    if "@" in login or ("@" in url and not login):
         raise StoreUnavailable(_UNREADABLE)  # A password with a / or a # in it: its rest would be shown as a host.
     if not re.fullmatch(r"[\w.,:%\[\]-]*", hosts):
         raise StoreUnavailable(_UNREADABLE)
@@ -85,6 +87,8 @@ def _place(url: str) -> str:
 _STARTING = ("57P03", "53300")
 _BROKEN = ("57P01", "57P02", "57P05", *_STARTING)
 _CLASHES = ("40001", "40P01", "23505")
+# What a session's settings are the cause of, which it has from when it was made.
+_OF_SESSION = ("25006", "55P03", "57014")
 
 
 def _state(error: BaseException) -> str:
@@ -104,6 +108,11 @@ def broken(error: BaseException, *, ever_connected: bool = True) -> bool:
     return own or isinstance(error, OSError | EOFError | TimeoutError)
 
 
+def soured(error: BaseException) -> bool:
+    """Whether it may be the session's settings: a new one has those that the server has by now."""
+    return _state(error) in _OF_SESSION
+
+
 def clashed(error: BaseException) -> bool:
     """Whether the transaction got in another one's way, nothing of it was written, and it may be tried again."""
     return _state(error) in _CLASHES
@@ -117,6 +126,7 @@ _WORDS = {
     "ON DATABASE, for one that is there with GRANT ALL on the schema, its tables and its sequences",
     "25006": "takes no writes, it is read-only ({why}): give the URL of the primary",
     "53300": "has no connection left: make pool_size smaller, or the server's max_connections larger",
+    "55P03": "has rows that somebody else holds ({why}): try again, or make the server's lock_timeout longer",
     "57014": "cancelled the statement ({why}): make the server's statement_timeout longer",
     "3F000": "has lost the store's schema ({why}): restore it from a backup",
     "42P01": "has lost a table of the store ({why}): restore it from a backup",

@@ -11,7 +11,7 @@ from ._memory_dispatches import Entry
 from ._protocol import ChildPolicy, InboxItem, Pruned, Retention
 from ._relays import Relay
 from ._reports import last_words
-from ._rules import no_place
+from ._rules import FOR_RUNS, no_place
 
 __all__ = ["Everything", "Tenant", "delete", "fork", "prune", "told_of"]
 
@@ -234,9 +234,10 @@ def _prune_threads(everything: Everything, tenant: Tenant, threads: Iterable[Thr
 
 
 def _idle(everything: Everything, tenant: Tenant, thread: Thread) -> bool:
-    """Whether nothing waits on the thread, and no message is on its way from it."""
+    """Whether nothing waits on the thread, and no message is on its way from it. What was for a run that was over
+    when it came is for nobody."""
     alive = thread.claim is not None and everything.alive(thread.claim)
-    if thread.open is not None or alive or thread.inbox:
+    if thread.open is not None or alive or any(item.kind not in FOR_RUNS for item in thread.inbox.values()):
         return False
     return not any(r.thread_id == thread.id and _on_its_way(r) for r in tenant.relays.values())
 

@@ -12,6 +12,7 @@ from ..types.runs import RunRecord
 from ._protocol import Commit, InboxItem
 
 __all__ = [
+    "FOR_RUNS",
     "IDLE_WAKES",
     "MAX_PENDING",
     "RESERVE",
@@ -34,6 +35,8 @@ MAX_PENDING = 1000
 # How much more an inbox holds of what isn't input: answers, what comes of tasks, to stop. No sender can use it up.
 RESERVE = 100
 IDLE_WAKES = "queue steer"
+# Items that mean something to an open run only.
+FOR_RUNS = ("cancel", "decision", "pause", "unpause")
 
 
 def checked_tenant(name: Any) -> str:

@@ -14,7 +14,7 @@ from ..errors import HasChildren, ThreadBusy, ThreadExists, UnknownThread, Wakef
 from ..types.ids import now_ms
 from ._packing import Packer
 from ._protocol import ChildPolicy, Pruned, Retention
-from ._rules import no_place
+from ._rules import FOR_RUNS, no_place
 from ._sql_base import Script
 from ._telling import tell_owners
 
@@ -213,9 +213,12 @@ def prune_and_undo(tenant: str, retention: Retention) -> Script[Pruned]:
 
 def _remove_idle(tenant: str, which: str, args: Sequence[Any]) -> Script[int]:
     """Remove threads that nothing runs on or waits for, neither on them nor on their children, and that no message
-    is on its way from; and not a child's while the run that began it may ask what came of it."""
+    is on its way from; and not a child's while the run that began it may ask what came of it. What was for a run
+    that was over when it came is for nobody."""
+    kinds = ", ".join([f"'{kind}'" for kind in FOR_RUNS])
     idle = f"""t.tenant = ? AND t.open_run IS NULL AND NOT {_ALIVE}
-               AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.thread = t.no AND i.status = 'pending')
+               AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.thread = t.no AND i.status = 'pending'
+                   AND i.kind NOT IN ({kinds}))
                AND NOT EXISTS (SELECT 1 FROM relays WHERE thread = t.no AND {_ON_THEIR_WAY})"""
     busy = f"""WITH RECURSIVE tree(id) AS (
                    SELECT id FROM threads WHERE tenant = ? AND id = ?

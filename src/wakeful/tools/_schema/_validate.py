@@ -255,7 +255,7 @@ def _check_text(value: str, node: _Schema, path: str) -> Iterator[Problem]:
     if (kind := _FORMATS.get(node.get("format", ""))) is not None:
         try:
             msgspec.convert(value, kind)
-        except msgspec.ValidationError:
+        except (msgspec.ValidationError, UnicodeEncodeError):
             yield path, f"expected a {node['format']}, not {value!r:.80}"
 
 
