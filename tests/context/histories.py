@@ -61,7 +61,7 @@ def histories(draw: st.DrawFn, *, summaries: bool = True) -> list[Message]:
     for place, one in enumerate(found):
         seq += draw(st.integers(1, 3))
         if summaries and place > 2 and draw(st.integers(0, 6)) == 0:
-            first, last = sorted([draw(st.integers(1, seq)), draw(st.integers(1, seq))])
+            first, last = sorted([draw(st.integers(1, seq - 1)), draw(st.integers(1, seq - 1))])
             one = found[place] = Message(
                 new_id(), "user", (Text("A summary."),), 1, visibility="internal", covers=(first, last)
             )
