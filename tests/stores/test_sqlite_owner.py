@@ -7,6 +7,7 @@ import math
 import os
 import sqlite3
 from collections.abc import Coroutine
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from sqlite_suite import append, raw, run_of, told
 from wakeful.errors import StaleFence
 from wakeful.stores import Chunk, Commit, Committed, Fence
 from wakeful.stores import _schema as schema
-from wakeful.stores._database import LOOP_TRANSACTIONS, MAX_GATHERED
+from wakeful.stores._database import LOOP_TRANSACTIONS, MAX_GATHERED, TURN_TRANSACTIONS
 from wakeful.stores._files import CHECKPOINT_PAGES, PAGE_BYTES
 from wakeful.stores._sqlite import SqliteStore
 from wakeful.types.content import Text
@@ -140,9 +141,20 @@ async def test_the_next_commit_syncs_what_was_left_unsynced(path: Path, fast: No
     await goes_on(store, fence, "hello")
     statements = traced(store)
     at_once(goes_on(store, fence, "unsynced", unsynced=True))
+    assert store._database._unsynced._since is not None
     at_once(goes_on(store, fence, "synced"))
-    levels = [s for s in statements if s.startswith(("PRAGMA synchronous", "COMMIT"))]
-    assert levels == ["PRAGMA synchronous = NORMAL", "COMMIT", "PRAGMA synchronous = FULL", "COMMIT"]
+    levels = [s for s in statements if s.startswith("PRAGMA synchronous")]
+    assert levels == ["PRAGMA synchronous = NORMAL", "PRAGMA synchronous = FULL"]
+    assert store._database._unsynced._since is None
+    await store.close()
+
+
+async def test_what_owners_write_together_syncs_what_was_left_unsynced(path: Path) -> None:
+    store = SqliteStore(path)
+    fences = {name: await owned(store, name) for name in ("a", "b")}
+    assert at_once(goes_on(store, fences["a"], "unsynced", "a", unsynced=True)) is not None
+    assert store._database._unsynced._since is not None
+    await asyncio.gather(*[goes_on(store, fence, "synced", name) for name, fence in fences.items()])
     assert store._database._unsynced._since is None
     await store.close()
 
@@ -292,4 +304,47 @@ async def test_a_file_of_version_2_is_read_as_it_was_and_gone_on_with(path: Path
     assert (await told(store), await store.check()) == (["old", "new"], [])
     assert [event.seq for event in await store.events("t1", after=1)] == [2, 3, 4]
     assert path.with_name("store.db.v2.bak").exists()
+    await store.close()
+
+
+async def test_who_waits_for_nothing_else_leaves_others_their_turn(path: Path, fast: None) -> None:
+    store = SqliteStore(path)
+    fence = await owned(store)
+    turns: list[int] = []
+
+    async def talk() -> None:
+        for n in range(3 * TURN_TRANSACTIONS):
+            await goes_on(store, fence, str(n))
+
+    async def look() -> None:
+        while not talking.done():
+            await asyncio.sleep(0)
+            turns.append(store.batches[1])
+
+    await goes_on(store, fence, "hello")
+    talking = asyncio.ensure_future(talk())
+    await look()
+    steps = [later - sooner for sooner, later in pairwise(turns)]
+    assert 1 < max(steps) <= TURN_TRANSACTIONS
+    await store.close()
+
+
+async def test_a_cancellation_comes_after_the_turn_and_what_is_written(path: Path, fast: None) -> None:
+    store = SqliteStore(path)
+    fence = await owned(store)
+    done: list[int] = []
+
+    async def talk() -> None:
+        while not talking.cancelling():
+            done.append((await goes_on(store, fence, "x")).head)
+        await asyncio.sleep(0)
+
+    await goes_on(store, fence, "hello")
+    talking = asyncio.ensure_future(talk())
+    while len(done) < TURN_TRANSACTIONS:
+        await asyncio.sleep(0)
+    talking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await talking
+    assert len(await told(store)) == len(done) + 1
     await store.close()

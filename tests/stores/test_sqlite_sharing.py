@@ -111,7 +111,7 @@ async def test_what_comes_after_a_refused_commit_is_written_while_no_other_proce
         return True
 
     # As the event loop begins a transaction, for its thread to go on with and to commit.
-    assert store._database._left_begun([Job(refuse, refused)])
+    assert store._database._begun_with([Job(refuse, refused)])
     assert await store._database.write(begins_elsewhere) is False
     with pytest.raises(Conflict):
         await refused

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import Conflict, StaleFence, WakefulError
 from ..loop import Activation, Ride
-from ..stores import InboxItem, Promise, settled
+from ..stores import InboxItem, next_turn
 from ._opening import join
 from ._results import new_run_of
 
@@ -67,9 +67,7 @@ async def board(dispatch: Dispatcher, act: Activation, items: Sequence[InboxItem
             dispatch.track(loop.create_task(_drive(dispatch, rider)))
     if not rides:
         return ()
-    turn: Promise[None] = Promise(loop=loop)
-    loop.call_soon(turn.set_result, None)
-    await settled(turn)
+    await next_turn()
     for ride in rides:
         if ride.commit is None:
             ride.end(None)

@@ -41,4 +41,5 @@ from ._reports import report as report
 from ._store import Lease as Lease
 from ._store import Store as Store
 from ._threads import Promise as Promise
+from ._threads import next_turn as next_turn
 from ._threads import settled as settled

@@ -14,7 +14,7 @@ from ..types.runs import RunRecord
 from . import _dispatching
 from ._packing import Packer
 from ._pending import change_rows, check_pending
-from ._plain import PUT_LOG, Known, Place, Plain, log_row, plain_of, write_plain
+from ._plain import PUT_LOG, Known, Place, Plain, entry_values, found, plain_of, write_together
 from ._protocol import Commit, Committed, InboxItem
 from ._relays import check_revision
 from ._rows import entries_of, run_body
@@ -52,6 +52,11 @@ class Writing(Struct, eq=False, gc=False):
         """Whose thread it is about."""
         return self.tenant, self.commit.thread_id
 
+    @property
+    def rows(self) -> int:
+        """How many rows it was made ready as; 0 if it can't be written together with others."""
+        return 0 if self._ready is None else self._ready.rows
+
     def make_ready(self) -> None:
         """Make rows of it, if its thread is as it was left and there is nothing else to it. While others are being
         written there is time for that."""
@@ -63,7 +68,10 @@ class Writing(Struct, eq=False, gc=False):
             self._ready = None  # Written by itself it says what is wrong with it, and others are none the worse.
 
     def plain(self) -> Plain | None:
-        """The same, ready to be written together with others, if it can be."""
+        """The same, for who writes it in one statement, with others or by itself; None if that isn't possible."""
+        return self._current()
+
+    def _current(self) -> Plain | None:
         ready = self._ready
         if ready is None or ready.version != ready.place.version:
             self.make_ready()
@@ -78,8 +86,7 @@ class Writing(Struct, eq=False, gc=False):
 
     def _write(self, commit: Commit) -> Committed:
         tenant, packer, known = self.tenant, self.packer, self.known
-        plain = self.plain() if commit is self.commit else plain_of(tenant, packer, commit, known)
-        if plain is not None and (written := write_plain(known.cursor, plain)) is not None:
+        if (written := self._go_on(commit)) is not None:
             return written
         write = Write(self.db, tenant, packer, commit, known)
         changes = writes(commit)
@@ -119,6 +126,21 @@ class Writing(Struct, eq=False, gc=False):
             write.run(sql, (thread.no, digest, payload))
         _remember(write, thread, known)
         return Committed(thread.version, thread.head, thread.epoch, thread.inbox_head)
+
+    def _go_on(self, commit: Commit) -> Committed | None:
+        """Write a commit that only goes on with its run. None, and nothing is written, if there is more to it, or
+        the thread isn't its owner's any more."""
+        cursor = self.known.cursor
+        for _ in range(2):
+            whole = commit is self.commit
+            plain = self._current() if whole else plain_of(self.tenant, self.packer, commit, self.known)
+            if plain is None:
+                return None
+            if (written := write_together(cursor, [plain])) is not None:
+                return written[0]
+            if not found(cursor, plain):
+                return None
+        return None
 
     def _attempt(self, commit: Commit) -> Committed | None:
         late = bool(commit.inbox)  # Only for want of room in an inbox is it refused when something is written.
@@ -225,7 +247,8 @@ def _append(write: Write, thread: ThreadRow) -> None:
     for record in commit.runs:
         _put_run(write, thread, record, places)
     if entries:
-        write.many(PUT_LOG, [log_row(thread.no, base, number_of(write, entry.run_id), entry) for entry in entries])
+        own = [(thread.no, number_of(write, entry.run_id), *entry_values(entry, base)) for entry in entries]
+        write.many(PUT_LOG, own)
         thread.head += len(commit.log)
     if not thread.new and (write.ended or answers(commit)):
         write.run("DELETE FROM chunks WHERE thread = ?", (thread.no,))

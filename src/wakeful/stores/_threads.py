@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from msgspec import Struct
 
-__all__ = ["Job", "JobThread", "Promise", "cancel_again", "hand_back", "settled"]
+__all__ = ["Job", "JobThread", "Promise", "cancel_again", "hand_back", "next_turn", "settled"]
 
 T = TypeVar("T")
 
@@ -65,10 +66,15 @@ class JobThread:
         for job in jobs:
             self._jobs.put(job)
 
-    def close(self) -> None:
-        """End the thread once everything that was queued is done."""
+    def close(self) -> list[Job]:
+        """End the thread once everything that was queued is done: what the last of that queued is left."""
         self._jobs.put(None)
         self._thread.join()
+        left: list[Job] = []
+        while not self._jobs.empty():
+            if (job := self._jobs.get()) is not None:
+                left.append(job)
+        return left
 
     def _serve(self) -> None:
         get, get_nowait = self._jobs.get, self._jobs.get_nowait
@@ -92,15 +98,16 @@ def hand_back(batch: list[Job]) -> None:
     """Tell the loops; jobs of one loop wake it once."""
     loops: dict[asyncio.AbstractEventLoop, list[Job]] = {}
     for job in batch:
+        if (future := job.future) is not None:
+            if (jobs := loops.get(loop := future.get_loop())) is None:
+                jobs = loops[loop] = []
+            jobs.append(job)
+    for loop, jobs in loops.items():
+        with suppress(RuntimeError):  # The loop is closed: nobody waits any more.
+            loop.call_soon_threadsafe(_resolve, jobs)
+    for job in batch:
         if job.then is not None:
             job.then(job.error)
-        if job.future is not None:
-            loops.setdefault(job.future.get_loop(), []).append(job)
-    for loop, jobs in loops.items():
-        try:
-            loop.call_soon_threadsafe(_resolve, jobs)
-        except RuntimeError:
-            pass  # The loop is closed: nobody waits any more.
 
 
 def _resolve(jobs: list[Job]) -> None:
@@ -133,6 +140,14 @@ async def settled(future: asyncio.Future[T]) -> T:
     if cancelled:
         cancel_again()
     return result
+
+
+async def next_turn() -> None:
+    """Let the event loop do what else there is to do; a cancellation comes after that."""
+    loop = asyncio.get_running_loop()
+    turn: Promise[None] = Promise(loop=loop)
+    loop.call_soon(turn.set_result, None)
+    await settled(turn)
 
 
 def cancel_again() -> None:

@@ -10,7 +10,7 @@ from ..types.codec import encode
 from ..types.ids import now_ms
 from ..types.runs import RunRecord
 from ._packing import Packer
-from ._plain import PUT_CALL, Known, call_row
+from ._plain import PUT_CALL, Known, call_values
 from ._protocol import Commit
 from ._relays import Relay
 
@@ -64,7 +64,7 @@ def number_of(write: Write, run_id: str) -> int:
 def put_calls(write: Write, base: int, places: dict[str, int]) -> None:
     """Write rows of the ledger."""
     rows = [
-        call_row(call, number_of(write, call.run_id), base, write.packer, places, write.blobs)
+        (number_of(write, call.run_id), *call_values(call, base, write.packer, places, write.blobs))
         for call in write.commit.calls
     ]
     write.many(PUT_CALL, rows)

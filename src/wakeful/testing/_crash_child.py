@@ -167,17 +167,20 @@ def _watch_sqlite(reaper: _Reaper) -> None:
     from ..stores._apply import Writing
     from ..stores._sqlite import SqliteStore
 
-    def watched(write: Callable[[Writing], Any]) -> Callable[[Writing], Any]:
-        def written(writing: Writing) -> Any:
-            if reaper.dooms(writing.commit):
-                # The whole group is written by then, and its transaction is about to be committed.
-                writing.db.set_trace_callback(lambda sql: reaper.die_at("inside") if sql == "COMMIT" else None)
-            return write(writing)
+    plain, write = Writing.plain, Writing.__call__
 
-        return written
+    def plain_of(writing: Writing) -> Any:
+        # By itself, the one statement is a transaction that nobody can look into.
+        return None if reaper.dooms(writing.commit) else plain(writing)
 
-    Writing.plain = watched(Writing.plain)  # type: ignore[method-assign]
-    Writing.__call__ = watched(Writing.__call__)  # type: ignore[method-assign]
+    def written(writing: Writing) -> Any:
+        if reaper.dooms(writing.commit):
+            # The whole group is written by then, and its transaction is about to be committed.
+            writing.db.set_trace_callback(lambda sql: reaper.die_at("inside") if sql == "COMMIT" else None)
+        return write(writing)
+
+    Writing.plain = plain_of  # type: ignore[method-assign]
+    Writing.__call__ = written  # type: ignore[method-assign]
     SqliteStore.commit = reaper.around(SqliteStore.commit)  # type: ignore[method-assign]
 
 
