@@ -124,6 +124,17 @@ async def test_the_loop_waits_for_no_slow_disk(path: Path, monkeypatch: pytest.M
     await store.close()
 
 
+async def test_a_disk_that_was_slow_for_a_moment_isnt_for_ever(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wakeful.stores._database.FAST_SYNC_SECONDS", 10)
+    store = SqliteStore(path)
+    fence = await owned(store)
+    store._database._transactions.sync_seconds = 100
+    for n in range(11):
+        await goes_on(store, fence, str(n))
+    assert at_once(goes_on(store, fence, "again")) is not None
+    await store.close()
+
+
 async def test_what_need_not_be_synced_yet_is_written_by_the_loop_and_seen_by_others(path: Path) -> None:
     store = SqliteStore(path)
     fence = await owned(store)
