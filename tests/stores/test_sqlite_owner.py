@@ -124,7 +124,7 @@ async def test_the_loop_waits_for_no_slow_disk(path: Path, monkeypatch: pytest.M
     await store.close()
 
 
-async def test_a_disk_that_was_slow_for_a_moment_isnt_for_ever(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_disk_that_was_slow_once_isnt_for_ever(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wakeful.stores._database.FAST_SYNC_SECONDS", 10)
     store = SqliteStore(path)
     fence = await owned(store)
