@@ -62,9 +62,10 @@ def traced(store: SqliteStore) -> list[str]:
 
 
 def at_once(work: Coroutine[Any, Any, Committed]) -> Committed | None:
-    """What the work comes to, if it doesn't wait for anything."""
+    """What the work comes to, if it waits for nothing but its turn."""
     try:
-        work.send(None)
+        while work.send(None) is None:
+            pass
     except StopIteration as done:
         return done.value
     work.close()

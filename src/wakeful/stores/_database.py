@@ -44,8 +44,9 @@ Synchronous = Literal["FULL", "NORMAL"]
 # So many transactions in a row are made by event loops. The next one is the thread's, which brings the log home if
 # it has grown: that is synced, and takes its time.
 LOOP_TRANSACTIONS = 128
-# After so many the others on the loop have their turn: who waits for nothing else would keep them from beginning.
-TURN_TRANSACTIONS = 8
+# Before each of so many the others on the loop have their turn: who waits for nothing else would keep them from
+# beginning.
+TURN_TRANSACTIONS = 16
 
 # An event loop syncs what it writes while syncs take less than this.
 FAST_SYNC_SECONDS = 0.001
@@ -132,10 +133,10 @@ class Database:
     async def write_soon(self, writing: Writing) -> Committed:
         """Write what a thread's owner has. If nobody else is writing, and a sync is fast or needn't be waited for,
         it is done here and now; else together with what others have."""
-        if self._loops_left % TURN_TRANSACTIONS == 1:
-            await next_turn()
         synced = self._full and not writing.commit.unsynced
-        here = self._alone(writing.owner) if synced else self._gathers is None
+        if (here := self._may_write_here(writing, synced)) and self._loops_left % TURN_TRANSACTIONS == 0:
+            await next_turn()
+            here = self._may_write_here(writing, synced)
         if here and self._loops_left and not self.closed and self._take():
             try:
                 self._transactions.tune(0, synced)
@@ -156,6 +157,18 @@ class Database:
             loop.call_soon(self._write_gathered, loop)  # What others have in this turn of the loop comes along.
         return await settled(future)
 
+    def _may_write_here(self, writing: Writing, synced: bool) -> bool:
+        """Whether nobody else is writing, and it needn't be synced, or its owner is alone and a sync takes a moment:
+        those in company share one."""
+        if self._gathers is not None:
+            self._last_owner = None
+            return False
+        if not synced:
+            return True
+        owner = writing.owner
+        again, self._last_owner = owner == self._last_owner, owner
+        return (again or not self.known.others(owner)) and self._transactions.sync_seconds < FAST_SYNC_SECONDS
+
     def _take(self) -> bool:
         """Keep others from beginning a transaction, if there is none."""
         if not self._free.acquire(blocking=False):
@@ -164,12 +177,6 @@ class Database:
             self._free.release()
             return False
         return True
-
-    def _alone(self, owner: tuple[str, str]) -> bool:
-        """Whether no other thread is claimed here, or nobody else wrote since this owner did, and a sync takes a
-        moment. Those in company share one."""
-        again, self._last_owner = owner == self._last_owner, owner
-        return (again or not self.known.others(owner)) and self._transactions.sync_seconds < FAST_SYNC_SECONDS
 
     def _written_here(self, writing: Writing, synced: bool) -> Committed | None:
         """None, and nothing is written, if another process is in the middle of a transaction."""

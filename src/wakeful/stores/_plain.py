@@ -121,7 +121,7 @@ VIEW = (
             payload = new.body
         WHERE no = new.run AND new.claim <> '';
         UPDATE runs SET agent = new.agent, status = new.status WHERE no = new.run AND new.status <> '';
-        DELETE FROM chunks WHERE thread = new.chunks;
+        DELETE FROM chunks WHERE thread = new.chunks AND new.chunks > 0;
         {_INTO_LOG.format(*[f"new.{name}" for name in ("thread", "run", *_ENTRY.split())], "new.seq > 0")};
         {_INTO_CALLS.format(*[f"new.{name}" for name in ("run", *_CALL.split())], "new.place >= 0")};
     END""",

@@ -102,7 +102,8 @@ def entries_of(commit: Commit, packer: Packer, blobs: dict[str, bytes]) -> tuple
             row = Entry(number, "message", run_id, agent, message.created_at, None, payload)
         else:
             run: Identity = event.run
-            name, ref, body = _event_row(event, said)
+            words = SPOKEN.get(kind)
+            name, ref, body = (words and words(event, said)) or _event_row(event, said)
             if (
                 first is not None
                 and (run is writer or (first.run_id == run.run_id and first.agent == run.agent_id))
@@ -126,11 +127,8 @@ def entries_of(commit: Commit, packer: Packer, blobs: dict[str, bytes]) -> tuple
 
 
 def _event_row(event: Any, said: Said) -> tuple[str, int | None, bytes]:
-    """An event's kind, the message it refers to, and what it has of its own."""
+    """An event that is written in full: its kind, the message it refers to, and what it has of its own."""
     kind: Any = event.__class__
-    words = SPOKEN.get(kind)
-    if words is not None and (found := words(event, said)) is not None:
-        return found
     if kind is UnknownEvent:
         return event.kind, None, encode(event.raw)
     name, body = _body_of(kind)

@@ -98,6 +98,8 @@ def hand_back(batch: list[Job]) -> None:
     """Tell the loops; jobs of one loop wake it once."""
     loops: dict[asyncio.AbstractEventLoop, list[Job]] = {}
     for job in batch:
+        if job.then is not None:
+            job.then(job.error)
         if (future := job.future) is not None:
             if (jobs := loops.get(loop := future.get_loop())) is None:
                 jobs = loops[loop] = []
@@ -105,9 +107,6 @@ def hand_back(batch: list[Job]) -> None:
     for loop, jobs in loops.items():
         with suppress(RuntimeError):  # The loop is closed: nobody waits any more.
             loop.call_soon_threadsafe(_resolve, jobs)
-    for job in batch:
-        if job.then is not None:
-            job.then(job.error)
 
 
 def _resolve(jobs: list[Job]) -> None:
@@ -143,11 +142,11 @@ async def settled(future: asyncio.Future[T]) -> T:
 
 
 async def next_turn() -> None:
-    """Let the event loop do what else there is to do; a cancellation comes after that."""
-    loop = asyncio.get_running_loop()
-    turn: Promise[None] = Promise(loop=loop)
-    loop.call_soon(turn.set_result, None)
-    await settled(turn)
+    """Let the event loop do what else there is to do. A cancellation reaches the task at its next await."""
+    try:
+        await asyncio.sleep(0)
+    except asyncio.CancelledError:
+        cancel_again()
 
 
 def cancel_again() -> None:

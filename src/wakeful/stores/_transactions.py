@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -110,9 +109,11 @@ class Transactions:
         more to it, or it can't be: who begins a transaction for it hears why."""
         if (plain := writing.plain()) is None:
             return None
-        began, written = time.perf_counter(), None
-        with suppress(sqlite3.OperationalError):
+        began = time.perf_counter()
+        try:
             written = write_together(self.cursor, [plain])
+        except sqlite3.OperationalError:
+            return None
         if written is None:
             return None
         self._committed(began)
