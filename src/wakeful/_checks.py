@@ -27,6 +27,7 @@ from .types.tickets import SYSTEM, Decision, Verdict
 __all__ = [
     "agents_of",
     "backends_of",
+    "check_decider",
     "check_ids",
     "client_tools_of",
     "count_of",
@@ -385,6 +386,12 @@ def decision_of(decision: Any) -> Decision:
     return replace(decision, reason=clean_text(decision.reason))
 
 
+def check_decider(who: str | None) -> None:
+    """Refuse a decision in the name of who decides at a deadline."""
+    if who == SYSTEM:
+        raise InvalidDecision(f"{SYSTEM!r} is who decides at a deadline; no principal may have that id")
+
+
 def decisions_of(
     decisions: Sequence[Any], answers: Any, principal: Principal | None, request_id: str | None
 ) -> list[Decision]:
@@ -397,8 +404,8 @@ def decisions_of(
     if not given:
         raise UsageError("resume needs a decision: ticket.approve(), ticket.deny(), ticket.answer(...)")
     given = [decision_of(decision) for decision in given]
-    if SYSTEM in {None if principal is None else principal.id, *[d.principal_id for d in given]}:
-        raise InvalidDecision(f"{SYSTEM!r} is who decides at a deadline; no principal may have that id")
+    for who in (None if principal is None else principal.id, *[decision.principal_id for decision in given]):
+        check_decider(who)
     if principal is not None:
         given = [replace(decision, principal_id=principal.id) for decision in given]
     if request_id is not None:

@@ -6,14 +6,14 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from ._checks import decision_of, decisions_of, id_of, instance_of, request_of
+from ._checks import check_decider, decision_of, decisions_of, id_of, instance_of, request_of
 from ._reading import Reading
 from .dispatch import RunResult, answer, leave_decision, reassign
 from .errors import InvalidDecision, UsageError
 from .types.content import clean_text, given_text
 from .types.ids import new_id
 from .types.runs import Principal
-from .types.tickets import SYSTEM, Decision, Ticket
+from .types.tickets import Decision, Ticket
 
 __all__ = ["Deciding"]
 
@@ -80,8 +80,7 @@ class Deciding(Reading):
             raise UsageError(f"a ticket is given to somebody by a text, not {to!r:.80}")
         to = clean_text(to)
         who = None if principal is None else principal.id
-        if who == SYSTEM:
-            raise UsageError(f"{SYSTEM!r} is who decides at a deadline; no principal may have that id")
+        check_decider(who)
         decision = Decision(
             ticket_id,
             "reassign",

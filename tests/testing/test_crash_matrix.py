@@ -109,7 +109,7 @@ def test_an_option_that_means_nothing_is_refused(option: Any) -> None:
 
 
 def test_a_server_that_does_not_answer_is_named_without_its_password() -> None:
-    with pytest.raises(StoreUnavailable, match=r"postgres://127\.0\.0\.1:1 can't be reached") as caught:
+    with pytest.raises(StoreUnavailable, match=r"postgres://ada@127\.0\.0\.1:1/x can't be reached") as caught:
         crash_matrix(crash_samples.good, store="postgres://ada:secret@127.0.0.1:1/x")
     assert "secret" not in str(caught.value)
 

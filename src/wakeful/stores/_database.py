@@ -158,7 +158,7 @@ class Database:
         return await settled(future)
 
     def _may_write_here(self, writing: Writing, synced: bool) -> bool:
-        """Whether nobody else is writing, and it needn't be synced, or its owner is alone and a sync takes a moment:
+        """Whether nobody else is writing, and it need not be synced, or its owner is alone and a sync is fast:
         those in company share one."""
         if self._gathers is not None:
             self._last_owner = None

@@ -10,9 +10,9 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from ..errors import StoreError, StoreFull, StoreUnavailable, WakefulError
 
-__all__ = ["Address", "broken", "clashed", "explained", "soured"]
+__all__ = ["CONNECT_SECONDS", "Address", "broken", "clashed", "explained", "soured"]
 
-_CONNECT_SECONDS = 10.0
+CONNECT_SECONDS = 10.0
 # So long a server has to answer, though it isn't waited for.
 _LEAST_SECONDS = 1.0
 # A statement that takes longer is taken for one whose connection is dead.
@@ -38,7 +38,7 @@ class Address:
         try:
             connection = await driver.connect(
                 self._url,
-                timeout=min(_CONNECT_SECONDS, max(wait_seconds, _LEAST_SECONDS)),
+                timeout=min(CONNECT_SECONDS, max(wait_seconds, _LEAST_SECONDS)),
                 command_timeout=_STATEMENT_SECONDS,
                 server_settings={"search_path": f'"{self.schema}"', "application_name": "wakeful"},
             )

@@ -6,15 +6,15 @@ import asyncio
 from collections.abc import Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock
 from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
-from ..errors import StoreUnavailable, UsageError
+from ..errors import UsageError
 from ..stores import open_store
+from ..stores._driver import CONNECT_SECONDS, Address, explained
 from ..types.ids import new_id
 from ._crash_child import CrashSite, KillPoint
 
@@ -145,13 +145,11 @@ class _PostgresSites:
 
 
 async def _execute(url: str, sql: str) -> None:
+    address = Address(url, "wakeful")
     try:
-        connection = await import_module("asyncpg").connect(url)
-    except OSError as error:
-        at = urlsplit(url)
-        raise StoreUnavailable(
-            f"{at.scheme}://{at.hostname}:{at.port or 5432} can't be reached ({error}): check that the server runs"
-        ) from error
+        connection = await address.connect(None, CONNECT_SECONDS)
+    except Exception as error:
+        raise explained(error, address.place) from error
     try:
         await connection.execute(sql)
     finally:
