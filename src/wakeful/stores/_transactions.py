@@ -41,9 +41,9 @@ class Transactions:
         self._on_sync = on_sync
         self._changes = db.total_changes
         self._tuned: tuple[int | None, bool | None] = None, None
-        for statement in VIEW:
+        # What a statement may have to undo is kept in memory: there may be no room for files elsewhere.
+        for statement in ("PRAGMA temp_store = MEMORY", *VIEW, "PRAGMA busy_timeout = 0"):
             self.cursor.execute(statement)
-        self.cursor.execute("PRAGMA busy_timeout = 0")
 
     # -- from the beginning to the end -----------------------------------------------------------------------
 
@@ -131,7 +131,7 @@ class Transactions:
             try:
                 written = self._patiently(lambda: write_together(self.cursor, plains))
             except Exception as error:
-                if isinstance(error, sqlite3.OperationalError) or within > self.db.in_transaction:
+                if isinstance(error, sqlite3.OperationalError) or (within and not self.db.in_transaction):
                     raise  # All that was in the transaction is gone with it.
         if written is None:
             self.begin()
