@@ -5,16 +5,15 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 
-from msgspec import Struct
-from msgspec.structs import force_setattr, replace
+from msgspec.structs import force_setattr
 
-from ..errors import CodecFailed, Conflict, InboxMoved, Repeated, StaleFence, StoreError
+from ..errors import Conflict, InboxMoved, Repeated, StaleFence
 from ..types.codec import encode
 from ..types.runs import RunRecord
 from . import _dispatching
 from ._packing import Packer
 from ._pending import change_rows, check_pending
-from ._plain import PUT_LOG, Known, Place, Plain, entry_values, found, plain_of, write_together
+from ._plain import PUT_LOG, Known, Place, entry_values
 from ._protocol import Commit, Committed, InboxItem
 from ._relays import check_revision
 from ._rows import entries_of, run_body
@@ -33,130 +32,58 @@ from ._rules import (
 )
 from ._writes import ThreadRow, Write, describe, number_of, put_calls, put_rare, put_relay, put_state
 
-__all__ = ["Writing"]
+__all__ = ["apply"]
 
 
-class Writing(Struct, eq=False, gc=False):
-    """A commit to be written, with what comes along with it."""
-
-    db: sqlite3.Connection
-    tenant: str
-    packer: Packer
-    commit: Commit
-    alive: Callable[[str], bool]
-    known: Known
-    _ready: Plain | None = None
-
-    @property
-    def owner(self) -> tuple[str, str]:
-        """Whose thread it is about."""
-        return self.tenant, self.commit.thread_id
-
-    @property
-    def rows(self) -> int:
-        """How many rows it was made ready as; 0 if it can't be written together with others."""
-        return 0 if self._ready is None else self._ready.rows
-
-    def make_ready(self) -> None:
-        """Make rows of it, if its thread is as it was left and there is nothing else to it. While others are being
-        written there is time for that."""
-        if self.commit.then:
-            return
-        try:
-            self._ready = plain_of(self.tenant, self.packer, self.commit, self.known)
-        except Exception:
-            self._ready = None  # Written by itself it says what is wrong with it, and others are none the worse.
-
-    def plain(self) -> Plain | None:
-        """The same, for who writes it in one statement, with others or by itself; None if that isn't possible."""
-        return self._current()
-
-    def _current(self) -> Plain | None:
-        ready = self._ready
-        if ready is None or ready.version != ready.place.version:
-            self.make_ready()
-        return self._ready
-
-    def __call__(self) -> Committed:
-        """Write it, or raise and leave the transaction to be rolled back."""
-        written = self._write(self.commit)
-        if self.commit.then:
-            written = replace(written, then=tuple([self._attempt(one) for one in self.commit.then]))
-        return written
-
-    def _write(self, commit: Commit) -> Committed:
-        tenant, packer, known = self.tenant, self.packer, self.known
-        if (written := self._go_on(commit)) is not None:
-            return written
-        write = Write(self.db, tenant, packer, commit, known)
-        changes = writes(commit)
-        thread = _find(write, commit.thread_id)
-        _check(write, thread, changes, self.alive)
-        if thread is None:
-            if not (changes or commit.claim or commit.inbox or commit.about or commit.relays):
-                return Committed(0, 0, 0, 0)
-            if not (changes or commit.claim or commit.about or commit.relays) and all(
-                i.thread_id != commit.thread_id or not makes_thread(i) for i in commit.inbox
-            ):
-                thread = ThreadRow(0, 0, 0, 0, None, 0, IDLE_WAKES, None, None)
-            else:
-                thread = _create(write, commit.thread_id)
-        if commit.claim is not None:
-            _claim(write, thread, commit.claim)
-        if changes:
-            _append(write, thread)
-        if commit.release:
-            thread.claim = None
-        if changes or commit.claim is not None or commit.release:
-            _update(write, thread)
-        if commit.about is not None:
-            describe(write, thread)
-        for relay in commit.relays:
-            put_relay(write, thread, relay)
-        for item in commit.inbox:
-            _deliver(write, item, thread)
-        if commit.pending:
-            change_rows(write.run, tenant, packer, write.blobs, {item.id: item for item in commit.pending})
-            thread.inbox_head += 1
-            write.run("UPDATE threads SET inbox_head = ? WHERE no = ?", (thread.inbox_head, thread.no))
-        if (changes or commit.release or commit.pending) and thread.claim is None and thread.no:
-            _settle_dispatch(write, thread)
-        for digest, payload in write.blobs.items():
-            sql = "INSERT INTO blobs (thread, digest, payload) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
-            write.run(sql, (thread.no, digest, payload))
-        _remember(write, thread, known)
-        return Committed(thread.version, thread.head, thread.epoch, thread.inbox_head)
-
-    def _go_on(self, commit: Commit) -> Committed | None:
-        """Write a commit that only goes on with its run. None, and nothing is written, if there is more to it, or
-        the thread isn't its owner's any more."""
-        cursor = self.known.cursor
-        for _ in range(2):
-            whole = commit is self.commit
-            plain = self._current() if whole else plain_of(self.tenant, self.packer, commit, self.known)
-            if plain is None:
-                return None
-            if (written := write_together(cursor, [plain])) is not None:
-                return written[0]
-            if not found(cursor, plain):
-                return None
-        return None
-
-    def _attempt(self, commit: Commit) -> Committed | None:
-        late = bool(commit.inbox)  # Only for want of room in an inbox is it refused when something is written.
-        if late:
-            self.db.execute("SAVEPOINT next")
-        try:
-            written = self._write(commit)
-        except CodecFailed:
-            raise  # Some of it may be written: all of it goes, with what it came along with.
-        except StoreError:
-            written = None
-            if late:
-                self.db.execute("ROLLBACK TO next")
-        if late:
-            self.db.execute("RELEASE next")
-        return written
+def apply(
+    db: sqlite3.Connection,
+    tenant: str,
+    packer: Packer,
+    commit: Commit,
+    alive: Callable[[str], bool],
+    known: Known,
+) -> Committed:
+    """Check a commit and write it, or raise. Of an owner it is kept how it left its thread."""
+    write = Write(db, tenant, packer, commit, known)
+    changes = writes(commit)
+    thread = _find(write, commit.thread_id)
+    if write.left is not None and (thread is None or write.left.thread != thread.no):
+        write.left = None  # It was of one that was deleted.
+    _check(write, thread, changes, alive)
+    if thread is None:
+        if not (changes or commit.claim or commit.inbox or commit.about or commit.relays):
+            return Committed(0, 0, 0, 0)
+        if not (changes or commit.claim or commit.about or commit.relays) and all(
+            i.thread_id != commit.thread_id or not makes_thread(i) for i in commit.inbox
+        ):
+            thread = ThreadRow(0, 0, 0, 0, None, 0, IDLE_WAKES, None, None)
+        else:
+            thread = _create(write, commit.thread_id)
+    if commit.claim is not None:
+        _claim(write, thread, commit.claim)
+    if changes:
+        _append(write, thread)
+    if commit.release:
+        thread.claim = None
+    if changes or commit.claim is not None or commit.release:
+        _update(write, thread)
+    if commit.about is not None:
+        describe(write, thread)
+    for relay in commit.relays:
+        put_relay(write, thread, relay)
+    for item in commit.inbox:
+        _deliver(write, item, thread)
+    if commit.pending:
+        change_rows(write.run, tenant, packer, write.blobs, {item.id: item for item in commit.pending})
+        thread.inbox_head += 1
+        write.run("UPDATE threads SET inbox_head = ? WHERE no = ?", (thread.inbox_head, thread.no))
+    if (changes or commit.release or commit.pending) and thread.claim is None and thread.no:
+        _settle_dispatch(write, thread)
+    for digest, payload in write.blobs.items():
+        sql = "INSERT INTO blobs (thread, digest, payload) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+        write.run(sql, (thread.no, digest, payload))
+    _remember(write, thread, known)
+    return Committed(thread.version, thread.head, thread.epoch, thread.inbox_head)
 
 
 def _remember(write: Write, thread: ThreadRow, known: Known) -> None:
@@ -166,7 +93,8 @@ def _remember(write: Write, thread: ThreadRow, known: Known) -> None:
         known.forget(write.tenant, commit.thread_id)
     elif write.open is not None and thread.open_run is not None:
         run, chunks = write.open, bool(commit.chunks) or not thread.new
-        place = Place(thread.no, thread.open_run, run.id, run.agent_id, run.status, *at, chunks)
+        of_run = (thread.open_run, run.id, run.agent_id, run.status)
+        place = Place(thread.no, *of_run, thread.epoch, *at, chunks)
         known.keep(write.tenant, commit.thread_id, place)
     elif write.left is not None:
         write.left.move(*at, chunks=bool(commit.chunks))

@@ -17,7 +17,6 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -25,7 +24,6 @@ from msgspec import Struct
 
 from ..errors import StoreUnavailable
 from ..types.ids import now_ms
-from ._apply import Writing
 from ._files import CHECKPOINT_PAGES, explained, open_database
 from ._owners import Owners
 from ._packing import Packer
@@ -34,6 +32,7 @@ from ._protocol import Commit, Committed
 from ._threads import Job, JobThread, Promise, hand_back, next_turn, settled
 from ._transactions import Transactions
 from ._unsynced import Unsynced
+from ._writing import Writing
 
 __all__ = ["Database", "Synchronous"]
 
@@ -92,8 +91,8 @@ class Database:
         self._gathers: asyncio.AbstractEventLoop | None = None
         self._begun_here: list[Job] = []
         self._handed = threading.Event()
-        self._writer = JobThread("wakeful-sqlite-writer", self._write_batch)
-        self._reader = JobThread("wakeful-sqlite-reader", self._read_batch)
+        self._writer = JobThread("wakeful-sqlite-writer", self._write_batch, self._refuse)
+        self._reader = JobThread("wakeful-sqlite-reader", self._read_batch, self._refuse)
         self.closed = False
 
     def _sweep(self) -> None:
@@ -137,7 +136,7 @@ class Database:
         if (here := self._may_write_here(writing, synced)) and self._loops_left % TURN_TRANSACTIONS == 0:
             await next_turn()
             here = self._may_write_here(writing, synced)
-        if here and self._loops_left and not self.closed and self._take():
+        if here and self._loops_left and self._take():
             try:
                 self._transactions.tune(0, synced)
                 if (written := self._written_here(writing, synced)) is not None:
@@ -170,10 +169,10 @@ class Database:
         return (again or not self.known.others(owner)) and self._transactions.sync_seconds < FAST_SYNC_SECONDS
 
     def _take(self) -> bool:
-        """Keep others from beginning a transaction, if there is none."""
+        """Keep others from beginning a transaction, or closing the file, if nobody has."""
         if not self._free.acquire(blocking=False):
             return False
-        if self._begun_here:
+        if self._begun_here or self.closed:
             self._free.release()
             return False
         return True
@@ -206,9 +205,7 @@ class Database:
         batch = self._next(MAX_GATHERED if not self.closed else len(self._gathered))
         if self.closed or not batch:
             self._gathers = None
-            for job in batch:
-                job.error = self._was_closed()
-            hand_back(batch)
+            self._refuse(batch)
             return
         self._handed.clear()
         ready, rest = _split(batch)
@@ -220,8 +217,11 @@ class Database:
             self._handed.wait(HANDING_SECONDS)
 
     def _next(self, most: int) -> list[Job]:
-        gathered = self._gathered
-        return [gathered.popleft() for _ in range(min(len(gathered), most))]
+        batch: list[Job] = []
+        with suppress(IndexError):
+            while len(batch) < most:
+                batch.append(self._gathered.popleft())
+        return batch
 
     def _hand_over(self, loop: asyncio.AbstractEventLoop, ready: list[Job], rest: list[Job]) -> None:
         self._writer.put(*rest, Job(_Handed(ready), then=lambda _: self._go_on(loop)))
@@ -229,7 +229,7 @@ class Database:
     def _go_on(self, loop: asyncio.AbstractEventLoop) -> None:
         """The thread goes on with what was gathered meanwhile, without waiting for the loop, if one statement is
         enough for that."""
-        ready, rest = _split(list(islice(self._gathered, MAX_GATHERED)))
+        ready, rest = _split([*self._gathered][:MAX_GATHERED])  # In one piece: a loop may be adding to it.
         if ready and not rest and not self.closed:
             self._hand_over(loop, self._next(len(ready)), [])
         else:
@@ -250,9 +250,11 @@ class Database:
                 self._begun_here = rest
             else:
                 hand_back(rest)  # It was refused: there is nothing to commit.
-        except sqlite3.Error as error:
-            transactions.undo(rest, error)
-            hand_back(rest)
+        except BaseException as error:
+            try:
+                transactions.undo(rest, error)
+            finally:
+                hand_back(rest)
         finally:
             self._free.release()
         return True
@@ -296,7 +298,7 @@ class Database:
                     transactions.together(ready, self._handed.set)
                 self._handed.set()
                 transactions.commit()
-            except sqlite3.Error as error:
+            except BaseException as error:
                 transactions.undo(batch, error)
 
     def _count(self, commits: int) -> None:
@@ -328,17 +330,27 @@ class Database:
     def _was_closed(self) -> StoreUnavailable:
         return StoreUnavailable(f"the store {self.path} was closed; open it again")
 
+    def _refuse(self, batch: list[Job]) -> None:
+        """It came too late: the file is closed, or is being closed."""
+        for job in batch:
+            job.error = self._was_closed()
+            if isinstance(job.work, _Handed):
+                self._refuse(job.work.jobs)
+        hand_back(batch)
+
     def close(self) -> None:
         if self.closed:
             return
         self.closed = True
-        left = self._writer.close()
+        self._writer.close()
+        left: list[Job] = []
         self._write_batch(left)  # An event loop may have begun something in the last moment.
         hand_back(left)
         self._reader.close()
-        self._reading.close()
-        self._transactions.cursor.close()
-        self._writing.close()
+        with self._free:
+            self._reading.close()
+            self._transactions.cursor.close()
+            self._writing.close()
         self.owners.close()
 
 

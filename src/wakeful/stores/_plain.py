@@ -49,6 +49,8 @@ class Place(Struct):
     run_id: str
     agent: str
     status: str
+    # Of whom these things are known: what others wrote meanwhile is not.
+    epoch: int
     version: int
     head: int
     inbox_head: int
@@ -63,7 +65,7 @@ class Place(Struct):
 
 class Known:
     """The threads that commits of this process have claimed, by tenant and id. Claims that others took since are
-    no harm: a fence that is stale fits no row."""
+    no harm: a fence that is stale fits no row, and one of a later claim nothing that is known."""
 
     def __init__(self, cursor: sqlite3.Cursor) -> None:
         self.cursor = cursor
@@ -73,8 +75,10 @@ class Known:
         """Whether threads are claimed besides this one."""
         return len(self._places) > (owner in self._places)
 
-    def find(self, tenant: str, thread_id: str) -> Place | None:
-        return self._places.get((tenant, thread_id))
+    def find(self, tenant: str, thread_id: str, fence: Fence | None) -> Place | None:
+        """How a thread's owner left it, if it was this one."""
+        place = self._places.get((tenant, thread_id))
+        return None if place is None or fence is None or place.epoch != fence.epoch else place
 
     def keep(self, tenant: str, thread_id: str, place: Place) -> None:
         """A thread's owner wrote to it."""
@@ -103,7 +107,7 @@ PUT_CALL = _INTO_CALLS.format(*"????????", "true")
 
 # All that these commits write goes through this view, so that one statement is enough for many of them: while that
 # runs, and is synced, the interpreter is free for those who make the next ones. A row has the thread and the run
-# as they are left, an entry of the log and a call. The rows that follow have more entries and calls, and no claim.
+# as they are left, an entry of the log and a call. Rows that follow have more entries and calls, and no version.
 _THREAD = "thread run claim epoch version head inbox_head added wakes now"
 _RUN = "step acting answer body agent status chunks"
 _ENTRY = "seq kind writer at ref payload size more"
@@ -116,10 +120,10 @@ VIEW = (
         UPDATE threads SET version = version + 1, head = head + new.added, wakes = new.wakes, updated_at = new.now
         WHERE no = new.thread AND claim = new.claim AND epoch = new.epoch AND open_run = new.run
             AND version = new.version AND head = new.head AND inbox_head = new.inbox_head;
-        SELECT RAISE(ABORT, '{_MOVED}') WHERE changes() = 0 AND new.claim <> '';
+        SELECT RAISE(ABORT, '{_MOVED}') WHERE changes() = 0 AND new.version >= 0;
         UPDATE runs SET step = new.step, acting = new.acting, answer = coalesce(nullif(new.answer, 0), answer),
             payload = new.body
-        WHERE no = new.run AND new.claim <> '';
+        WHERE no = new.run AND new.version >= 0;
         UPDATE runs SET agent = new.agent, status = new.status WHERE no = new.run AND new.status <> '';
         DELETE FROM chunks WHERE thread = new.chunks AND new.chunks > 0;
         {_INTO_LOG.format(*[f"new.{name}" for name in ("thread", "run", *_ENTRY.split())], "new.seq > 0")};
@@ -131,10 +135,10 @@ VIEW = (
 # 999 values for one.
 _SIZES = (*range(1, 9), 16, 24, *((*range(32, 65, 8), 96, 128) if sqlite3.sqlite_version_info >= (3, 32) else ()))
 MAX_ROWS = _SIZES[-1]
-_NO_CLAIM: _Values = ("", 0, 0, 0, 0, 0, "", 0, 0, 0, 0, 0, "", "", 0)
+_NO_STEP: _Values = ("", 0, -1, 0, 0, 0, "", 0, 0, 0, 0, 0, "", "", 0)
 _NO_ENTRY: _Values = (0, "", "", 0, 0, 0, 0, 0)
 _NO_CALL: _Values = (0, -1, "", "", 0, 0, 0)
-_NO_ROW: _Values = (0, 0, *_NO_CLAIM, *_NO_ENTRY, *_NO_CALL)
+_NO_ROW: _Values = (0, 0, *_NO_STEP, *_NO_ENTRY, *_NO_CALL)
 _FIND = """SELECT version, inbox_head FROM threads
            WHERE no = ? AND claim = ? AND epoch = ? AND open_run = ? AND head = ?
                AND inbox_head = coalesce(?, inbox_head)"""
@@ -155,6 +159,12 @@ class Plain(Struct, eq=False, gc=False):
     version: int
     inbox_head: int
 
+    @property
+    def current(self) -> bool:
+        """Whether the thread is as it was then, as far as is known."""
+        place, head = self.place, self.commit.inbox_head
+        return self.version == place.version and (self.inbox_head == place.inbox_head or head is not None)
+
     def left(self) -> Committed:
         """It was written: keep how it left its thread."""
         place, run = self.place, self.run
@@ -167,7 +177,8 @@ class Plain(Struct, eq=False, gc=False):
 
 def plain_of(tenant: str, packer: Packer, commit: Commit, known: Known) -> Plain | None:
     """The commit, ready to be written; None if there is more to it, or its thread isn't known."""
-    run, place, fence = going_on(commit), known.find(tenant, commit.thread_id), commit.fence
+    fence = commit.fence
+    run, place = going_on(commit), known.find(tenant, commit.thread_id, fence)
     if run is None or place is None or fence is None or run.identity.run_id != place.run_id:
         return None
     blobs: dict[str, bytes] = {}
@@ -212,7 +223,7 @@ def plain_of(tenant: str, packer: Packer, commit: Commit, known: Known) -> Plain
     values += log[0]
     values += calls[0] if calls else _NO_CALL
     for more in range(1, rows):
-        values += (thread, number, *_NO_CLAIM)
+        values += (thread, number, *_NO_STEP)
         values += log[more] if more < len(log) else _NO_ENTRY
         values += calls[more] if more < len(calls) else _NO_CALL
     return Plain(commit, fence, run, place, rows, values, drops, place.version, inbox_head)

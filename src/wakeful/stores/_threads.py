@@ -37,24 +37,30 @@ class Job(Struct, eq=False):
 
 
 class JobThread:
-    """Runs jobs in batches: whatever queued up while the last batch ran is the next one."""
+    """Runs jobs in batches: whatever queued up while the last batch ran is the next one. What comes after its end
+    is given to `refuse`."""
 
-    def __init__(self, name: str, run_batch: Callable[[list[Job]], None]) -> None:
+    def __init__(
+        self, name: str, run_batch: Callable[[list[Job]], None], refuse: Callable[[list[Job]], None]
+    ) -> None:
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._run_batch = run_batch
+        self._refuse = refuse
+        self._ended = False
+        self._ending = threading.Lock()
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
 
     def submit(self, work: Callable[[], T]) -> asyncio.Future[T]:
         """Queue work; the future belongs to the running loop."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._jobs.put(Job(work, future))
+        self.put(Job(work, future))
         return future
 
     def promise(self, work: Callable[[], T]) -> Promise[T]:
         """The same for work that is waited for whatever happens."""
         future: Promise[T] = Promise(loop=asyncio.get_running_loop())
-        self._jobs.put(Job(work, future))
+        self.put(Job(work, future))
         return future
 
     def post(self, work: Callable[[], Any], then: Callable[[BaseException | None], None] | None = None) -> None:
@@ -63,18 +69,19 @@ class JobThread:
 
     def put(self, *jobs: Job) -> None:
         """Queue jobs, from any thread."""
-        for job in jobs:
-            self._jobs.put(job)
+        with self._ending:
+            if not self._ended:
+                for job in jobs:
+                    self._jobs.put(job)
+                return
+        self._refuse([*jobs])
 
-    def close(self) -> list[Job]:
-        """End the thread once everything that was queued is done: what the last of that queued is left."""
-        self._jobs.put(None)
+    def close(self) -> None:
+        """End the thread once everything that was queued is done."""
+        with self._ending:
+            self._ended = True
+            self._jobs.put(None)
         self._thread.join()
-        left: list[Job] = []
-        while not self._jobs.empty():
-            if (job := self._jobs.get()) is not None:
-                left.append(job)
-        return left
 
     def _serve(self) -> None:
         get, get_nowait = self._jobs.get, self._jobs.get_nowait
@@ -88,7 +95,11 @@ class JobThread:
                     batch.append(job)
             except Empty:
                 pass
-            self._run_batch(batch)
+            try:
+                self._run_batch(batch)
+            except BaseException as error:  # Whatever it is: who waits hears of it, and the thread goes on.
+                for job in batch:
+                    job.error = job.error or error
             hand_back(batch)
             if last:
                 return

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from ._apply import Writing
 from ._files import explained, is_busy
 from ._plain import VIEW, Known, write_together
 from ._protocol import Committed
 from ._threads import Job
+from ._writing import Writing
 
 __all__ = ["Transactions"]
 
@@ -153,8 +153,8 @@ class Transactions:
                 job.result = job.work()
             except sqlite3.OperationalError:
                 raise  # The disk or the file, not this job: the whole group fails.
-            except Exception as error:
-                job.error = explained(error, self._path) if isinstance(error, sqlite3.Error) else error
+            except BaseException as error:  # Of a codec's, who knows.
+                job.error = self._explained(error)
                 if alone:
                     self.roll_back()
                 else:
@@ -162,9 +162,12 @@ class Transactions:
             if not alone:
                 execute("RELEASE one")
 
-    def undo(self, batch: list[Job], error: sqlite3.Error) -> None:
+    def undo(self, batch: list[Job], error: BaseException) -> None:
         """Nothing of a batch was written."""
-        self.roll_back()
         self.known.clear()
         for job in batch:
-            job.error = job.error or explained(error, self._path)
+            job.error = job.error or self._explained(error)
+        self.roll_back()
+
+    def _explained(self, error: BaseException) -> BaseException:
+        return explained(error, self._path) if isinstance(error, sqlite3.Error) else error

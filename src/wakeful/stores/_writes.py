@@ -44,7 +44,7 @@ class Write:
         self.packer = packer
         self.commit = commit
         # What its owner left of the thread, which holds as long as it is the owner.
-        self.left = None if commit.fence is None else known.find(tenant, commit.thread_id)
+        self.left = known.find(tenant, commit.thread_id, commit.fence)
         self.now = now_ms()
         self.blobs: dict[str, bytes] = {}
         self.run_numbers: dict[str, int] = {}

@@ -164,8 +164,8 @@ class _Reaper:
 
 
 def _watch_sqlite(reaper: _Reaper) -> None:
-    from ..stores._apply import Writing
     from ..stores._sqlite import SqliteStore
+    from ..stores._writing import Writing
 
     plain, write = Writing.plain, Writing.__call__
 
