@@ -49,10 +49,7 @@ class Writing(Struct, eq=False, gc=False):
             self._ready = None  # Written by itself it says what is wrong with it, and others are none the worse.
 
     def plain(self) -> Plain | None:
-        """The same, for who writes it in one statement, with others or by itself; None if that isn't possible."""
-        return self._current()
-
-    def _current(self) -> Plain | None:
+        """The same, ready to be written in one statement; None if that isn't possible."""
         if self._ready is None or not self._ready.current:
             self.make_ready()
         return self._ready
@@ -80,7 +77,7 @@ class Writing(Struct, eq=False, gc=False):
         cursor = self.known.cursor
         for _ in range(2):
             whole = commit is self.commit
-            plain = self._current() if whole else plain_of(self.tenant, self.packer, commit, self.known)
+            plain = self.plain() if whole else plain_of(self.tenant, self.packer, commit, self.known)
             if plain is None:
                 return None
             if (written := write_together(cursor, [plain])) is not None:

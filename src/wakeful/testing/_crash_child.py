@@ -170,7 +170,7 @@ def _watch_sqlite(reaper: _Reaper) -> None:
     plain, write = Writing.plain, Writing.__call__
 
     def plain_of(writing: Writing) -> Any:
-        # By itself, the one statement is a transaction that nobody can look into.
+        # What is one statement is a transaction that nobody can look into: it takes the long way.
         return None if reaper.dooms(writing.commit) else plain(writing)
 
     def written(writing: Writing) -> Any:
