@@ -2,7 +2,7 @@
 PY := .venv/bin/python
 READY := .venv/.ready
 
-.PHONY: demo test test-all crash chaos lint bench clean
+.PHONY: demo test test-all crash chaos lint bench dist clean
 
 $(READY): pyproject.toml constraints.txt
 	@if command -v uv >/dev/null 2>&1; then \
@@ -19,11 +19,12 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY) ## the main job, on the embedded default, with no key and no service
 	@$(PY) -m examples.demo
 
-lint: $(READY) ## ruff, pyright strict on src, the layers
+lint: $(READY) ## ruff, pyright strict on src, the layers, names and docstrings
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m pyright
 	.venv/bin/lint-imports --no-cache
+	$(PY) tools/lint_style.py
 
 test: lint ## every acceptance row once
 	$(PY) -m pytest -n auto -m "not long"
@@ -39,6 +40,11 @@ chaos: $(READY) ## four workers, Postgres and NATS, killed, paused and restarted
 
 bench: $(READY) ## what we claim about speed, against floors and peers; writes bench.json
 	$(PY) -m benchmarks --json bench.json
+
+dist: $(READY) ## wheel and sdist in dist/, and a smoke test of the wheel in a clean environment
+	rm -rf dist
+	$(PY) -m build --outdir dist
+	$(PY) tools/smoke_dist.py dist
 
 clean:
 	rm -rf .venv build dist benchmarks/.envs

@@ -1,1 +1,1 @@
-"""Times wakeful, its peers and two floors doing the same scripted work."""
+"""Benchmarks of wakeful, its peers and two floors on the same scripted work."""

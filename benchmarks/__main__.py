@@ -1,4 +1,4 @@
-"""The driver: times contenders in environments of their own and reports the medians."""
+"""The driver: time contenders in their own environments and report the medians."""
 
 import argparse
 import json
@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks import _envs, _syncs
-from benchmarks._measures import MEASURES, Measure
-from benchmarks._report import report
+from benchmarks import envs, syncs
+from benchmarks.measures import MEASURES, Measure
+from benchmarks.report import report
 
 
 def _names(text: str) -> list[str]:
@@ -17,7 +17,7 @@ def _names(text: str) -> list[str]:
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
-    known = _envs.contenders()
+    known = envs.contenders()
     measures = [measure.name for measure in MEASURES]
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
@@ -45,12 +45,12 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         type=int,
         default=0,
         metavar="MICROSECONDS",
-        help="have each sync of a database take so much longer, as on a slower disk; default: 0",
+        help="make each fsync of a database this much slower, as on a slower disk; default: 0",
     )
     arguments = parser.parse_args(argv)
     try:
-        arguments.environ = _syncs.delayed(arguments.sync_delay) if arguments.sync_delay > 0 else {}
-    except _syncs.NoDelay as error:
+        arguments.environ = syncs.delay_environ(arguments.sync_delay) if arguments.sync_delay > 0 else {}
+    except syncs.NoDelay as error:
         parser.error(str(error))
     arguments.contender = arguments.contender or known
     for name in arguments.contender:
@@ -61,53 +61,53 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         if not any(measure.answers_to(name) for measure in MEASURES):
             parser.error(f"unknown measure {name!r}; there are {', '.join(measures)}")
     arguments.measure = [measure for measure in MEASURES if any(measure.answers_to(name) for name in wanted)]
-    arguments.contender = _able(arguments.contender, arguments.measure)
+    arguments.contender = _select_contenders(arguments.contender, arguments.measure)
     if not arguments.contender:
-        parser.error("none of these contenders can be measured so: databases have measures of their own")
+        parser.error("none of these contenders takes part in these measures: databases have measures of their own")
     return arguments
 
 
-def _able(contenders: list[str], measures: list[Measure]) -> dict[str, set[str]]:
-    """The contenders that take part in at least one of the measures, with what they define."""
-    found = {name: _envs.entries(name) for name in contenders}
+def _select_contenders(contenders: list[str], measures: list[Measure]) -> dict[str, set[str]]:
+    """The contenders that take part in at least one of the measures, with the names they define."""
+    found = {name: envs.entries(name) for name in contenders}
     return {name: own for name, own in found.items() if any(measure.entry in own for measure in measures)}
 
 
-def _measured(
+def _run_measure(
     python: Path, contender: str, measure: Measure, timeout: float, environ: dict[str, str]
 ) -> dict[str, Any]:
-    """What the contender's process printed, or why it printed nothing."""
-    command = [str(python), "-m", "benchmarks._harness", contender, measure.name]
+    """The row that the contender's process printed, or an error row."""
+    command = [str(python), "-m", "benchmarks.harness", contender, measure.name]
     try:
         done = subprocess.run(
             command,
             capture_output=True,
             text=True,
             timeout=timeout,
-            env={**_envs.worker_environ(), **environ},
-            cwd=_envs.ROOT,
+            env={**envs.worker_environ(), **environ},
+            cwd=envs.ROOT,
         )
     except subprocess.TimeoutExpired:
         return {"error": f"no result within {timeout:.0f} s"}
     try:
-        return json.loads(_envs.last_line(done.stdout))
+        return json.loads(envs.last_line(done.stdout))
     except ValueError:
-        return {"error": f"exit status {done.returncode}: {_envs.last_line(done.stderr)[:300]}"}
+        return {"error": f"exit status {done.returncode}: {envs.last_line(done.stderr)[:300]}"}
 
 
-def _quickest(results: list[dict[str, Any]]) -> dict[str, Any]:
-    """The turn that was disturbed least, with the medians of all; or the first that failed."""
+def _fastest(results: list[dict[str, Any]]) -> dict[str, Any]:
+    """The fastest turn, with the medians of all; or the first one that failed."""
     if failed := [result for result in results if "error" in result]:
         return failed[0]
-    quickest = min(results, key=lambda result: result["median_us"])
-    return {**quickest, "turns_us": [result["median_us"] for result in results]}
+    fastest = min(results, key=lambda result: result["median_us"])
+    return {**fastest, "turns_us": [result["median_us"] for result in results]}
 
 
 def _environment(contender: str) -> Path | str:
-    """The contender's interpreter, or why there is none."""
+    """The contender's interpreter, or an error text."""
     try:
-        return _envs.ensure(contender)
-    except (_envs.EnvError, OSError) as error:
+        return envs.ensure(contender)
+    except (envs.EnvError, OSError) as error:
         return f"environment: {error}"
 
 
@@ -115,7 +115,7 @@ def main(argv: list[str] | None = None) -> None:
     arguments = _arguments(argv)
     pythons = {contender: _environment(contender) for contender in arguments.contender}
     rows: list[dict[str, Any]] = []
-    # Contenders within measures and in turns, so that those compared with each other run close in time.
+    # Contenders alternate within a measure, so that compared rows are measured close in time.
     for measure in arguments.measure:
         taking = [name for name in pythons if measure.entry in arguments.contender[name]]
         taken: dict[str, list[dict[str, Any]]] = {name: [] for name in taking}
@@ -125,18 +125,18 @@ def main(argv: list[str] | None = None) -> None:
                 python = pythons[contender]
                 if isinstance(python, Path):
                     own = (arguments.timeout, arguments.environ)
-                    taken[contender].append(_measured(python, contender, measure, *own))
+                    taken[contender].append(_run_measure(python, contender, measure, *own))
                 else:
                     taken[contender].append({"error": python})
         for contender, results in taken.items():
             named = {"contender": contender, "measure": measure.name, "unit": measure.unit}
             named |= {"sync_delay_us": arguments.sync_delay} if arguments.sync_delay else {}
-            rows.append({**named, **_quickest(results)})
-        if arguments.json:  # after each measure, so that an interrupted run keeps what it has
+            rows.append({**named, **_fastest(results)})
+        if arguments.json:  # After each measure, so that an interrupted run keeps its rows.
             arguments.json.write_text(json.dumps(rows, indent=2, ensure_ascii=False) + "\n")
     print(report(rows))
     if arguments.sync_delay:
-        print(f"\neach sync took {arguments.sync_delay:,} µs longer than the disk does")
+        print(f"\neach fsync was slowed down by {arguments.sync_delay:,} µs")
 
 
 if __name__ == "__main__":

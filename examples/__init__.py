@@ -1,1 +1,1 @@
-"""Small, complete programs to copy from; each runs with `python -m examples.<name>`."""
+"""Small complete programs to copy from; run one with `python -m examples.<name>`."""

@@ -1,4 +1,4 @@
-"""A tool that a person must approve: the run waits, holding nothing, until somebody answers its ticket."""
+"""A tool that needs a person's approval: the run waits, without any process, until its ticket is answered."""
 
 import asyncio
 
@@ -19,7 +19,7 @@ runtime = Runtime([Agent("clerk", model=ScriptedModel(script), tools=[pay])])
 
 
 async def main() -> None:
-    """Pay two people, and answer the ticket of the one that needs it."""
+    """Pay two people, and answer the ticket of the payment that needs approval."""
     async with runtime:
         result = await runtime.run("clerk", "Pay Ann 20 and Bob 500.")
         print(result.status, ledger)  # Ann's call is done; Bob's waits.

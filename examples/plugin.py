@@ -1,12 +1,11 @@
-"""A plugin that keeps count of an agent's tool calls in the thread's state, and refuses one too many."""
+"""A plugin that counts tool calls in the thread's state and refuses the third."""
 
-from random import randint
-
-from wakeful import AfterTool, Agent, GateAnswer, GateTool, Plugin, Runtime, ScriptedModel, StateKey, call, tool
+from wakeful import Agent, Plugin, Runtime, ScriptedModel, StateKey, call, tool
+from wakeful.plugins import AfterTool, GateAnswer, GateTool
 
 
 class Calls(StateKey[int, int]):
-    """How many tool calls the thread has had; updates add up."""
+    """The number of tool calls on the thread; updates add up."""
 
     name, scope, merge, default = "calls", "thread", "commutative", 0
 
@@ -15,7 +14,7 @@ class Calls(StateKey[int, int]):
 
 
 class Quota(Plugin):
-    """Two tool calls for each thread; a refused one gives the model an error result and the run goes on."""
+    """Allows two tool calls for each thread; a refused call is an error result, and the run continues."""
 
     keys = (Calls,)
 
@@ -29,7 +28,7 @@ class Quota(Plugin):
 @tool
 async def roll() -> int:
     """Roll a die."""
-    return randint(1, 6)
+    return 4
 
 
 model = ScriptedModel([call("roll"), call("roll"), call("roll"), "Two rolls were all I had."])

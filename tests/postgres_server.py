@@ -21,8 +21,8 @@ from typing import Any
 import asyncpg
 
 from free_ports import free_port
-from wakeful.stores._postgres import PostgresStore
-from wakeful.stores._schema import VERSION, statements
+from wakeful.stores.postgres import PostgresStore
+from wakeful.stores.sql.schema import VERSION, statements
 
 __all__ = ["PostgresServer", "expire_leases", "fresh_database", "fresh_store", "server"]
 

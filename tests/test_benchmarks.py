@@ -12,18 +12,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from benchmarks import _delegation, _durable, _envs, _models, _syncs
-from benchmarks._databases import database
-from benchmarks._harness import measure_import
-from benchmarks._measures import MEASURES, Measure
+from benchmarks import delegation, durable, envs, models, syncs
 from benchmarks.contenders import floor_sqlite, wakeful, wakeful_models, wakeful_sqlite
-from benchmarks.workers import _profile
-from benchmarks.workers._contenders import CONTENDERS
-from benchmarks.workers._echo import round_trips
-from benchmarks.workers._places import nats_server, postgres_server
-from benchmarks.workers._report import report
-from benchmarks.workers._session import Session, spread
-from benchmarks.workers._setup import STEPS
+from benchmarks.databases import database
+from benchmarks.harness import measure_import
+from benchmarks.measures import MEASURES, Measure
+from benchmarks.workers import profile
+from benchmarks.workers.echo import round_trips
+from benchmarks.workers.report import report
+from benchmarks.workers.roster import CONTENDERS
+from benchmarks.workers.servers import nats_server, postgres_server
+from benchmarks.workers.session import Session, spread
+from benchmarks.workers.setup import STEPS
 
 
 def short(name: str) -> Measure:
@@ -31,19 +31,19 @@ def short(name: str) -> Measure:
 
 
 def test_every_measure_has_contenders() -> None:
-    defined = set[str]().union(*[_envs.entries(name) for name in _envs.contenders()])
+    defined = set[str]().union(*[envs.entries(name) for name in envs.contenders()])
     assert [measure.name for measure in MEASURES if measure.entry not in defined] == []
 
 
-def test_an_import_is_measured_with_its_names_and_without() -> None:
+def test_import_measure_counts_names() -> None:
     row = measure_import("from wakeful import Agent, Runtime, tool", 1)
     assert row["names_us"] > 0
 
 
-def test_syncs_can_take_longer_than_the_disk_does(tmp_path: Path) -> None:
+def test_slow_sync_can_be_simulated(tmp_path: Path) -> None:
     try:
-        environ = _syncs.delayed(1)
-    except _syncs.NoDelay as error:
+        environ = syncs.delay_environ(1)
+    except syncs.NoDelay as error:
         pytest.skip(str(error))
     file = tmp_path / "synced"
     code = (
@@ -53,44 +53,44 @@ def test_syncs_can_take_longer_than_the_disk_does(tmp_path: Path) -> None:
     assert file.read_bytes() == b"x"
 
 
-async def test_the_call_of_another_agent_is_measured() -> None:
-    row = await _delegation.delegation(wakeful, short("delegation"))
+async def test_delegated_call_is_measured() -> None:
+    row = await delegation.delegation(wakeful, short("delegation"))
     assert row["n"] == 2
     assert row["delegated_us"] > 0
 
 
-async def test_the_call_of_a_durable_agent_is_measured(tmp_path: Path) -> None:
+async def test_durable_child_is_measured(tmp_path: Path) -> None:
     place = SimpleNamespace(address=str(tmp_path / "bench.db"))
-    row = await _delegation.durable_delegation(wakeful_sqlite, short("delegation-durable"), place)
+    row = await delegation.durable_delegation(wakeful_sqlite, short("delegation-durable"), place)
     assert row["transactions_child"] < 3  # Of its own and of its caller, together.
 
 
 @pytest.mark.parametrize("module", [wakeful_sqlite, floor_sqlite])
-async def test_a_conversation_is_measured_by_what_its_turns_add_to_an_empty_store(module: Any) -> None:
+async def test_conversation_measure_counts_added_bytes(module: Any) -> None:
     measure = replace(short("growth"), rounds=100, budget_s=60)
     with database("sqlite") as place:
-        row = await _durable.growth(module, measure, place)
-        payload = 50 * (_durable.MESSAGE_BYTES + len(measure.plan.text))
+        row = await durable.growth(module, measure, place)
+        payload = 50 * (durable.MESSAGE_BYTES + len(measure.plan.text))
         assert row["empty_bytes"] > 0
         # The second fifty turns add as much as the first.
         added = (place.stored() - row["empty_bytes"]) / 2
         assert row["payload_ratio_50"] == pytest.approx(added / payload, rel=0.05)
 
 
-async def test_a_cancelled_tree_leaves_nothing_in_memory() -> None:
-    row = await _delegation.cancel_tree(wakeful, short("cancel-tree"))
+async def test_cancelled_tree_leaves_nothing_in_memory() -> None:
+    row = await delegation.cancel_tree(wakeful, short("cancel-tree"))
     assert (row["left"], row["abandoned"]) == (0, 0)
 
 
-async def test_a_cancelled_tree_leaves_nothing_on_sqlite(tmp_path: Path) -> None:
+async def test_cancelled_tree_leaves_nothing_on_sqlite(tmp_path: Path) -> None:
     place = SimpleNamespace(address=str(tmp_path / "bench.db"))
-    row = await _delegation.cancel_tree(wakeful_sqlite, short("cancel-tree"), place)
+    row = await delegation.cancel_tree(wakeful_sqlite, short("cancel-tree"), place)
     assert (row["left"], row["abandoned"]) == (0, 0)
 
 
 @pytest.mark.parametrize("vendor", ["openai", "openai-chat", "anthropic"])
-async def test_what_a_model_adds_to_its_sdk_is_measured(vendor: str) -> None:
-    row = await _models.models(wakeful_models, short(f"models-{vendor}"))
+async def test_model_overhead_is_measured(vendor: str) -> None:
+    row = await models.models(wakeful_models, short(f"models-{vendor}"))
     assert row["n"] == 2
     assert row["bare_us"] > 0
     assert row["stream_kb"] > 0
@@ -107,7 +107,7 @@ FEW: dict[str, Any] = {
 }
 
 
-def test_a_worker_on_sqlite_is_measured() -> None:
+def test_sqlite_worker_is_measured() -> None:
     row = Session({**FEW, "dispatches": 1}, None, "").measure(CONTENDERS[0], 1)
     assert row.get("error") is None
     assert (row["runs"], row["dispatches"]) == (3, 1)
@@ -115,7 +115,7 @@ def test_a_worker_on_sqlite_is_measured() -> None:
 
 
 @pytest.mark.long
-def test_workers_on_postgres_with_and_without_a_bus_are_measured_and_reported() -> None:
+def test_postgres_workers_are_measured_with_and_without_bus() -> None:
     alone, with_nats = (one for one in CONTENDERS if one.name in ("wakeful-postgres", "wakeful-postgres-nats"))
     with postgres_server() as postgres, nats_server() as nats:
         session = Session(FEW, postgres, nats)
@@ -123,9 +123,9 @@ def test_workers_on_postgres_with_and_without_a_bus_are_measured_and_reported() 
             "machine": "-",
             "postgres": {"fsync": postgres.ask("SHOW fsync")},
             "nats": {**spread("round_trip", asyncio.run(round_trips(nats, 3))), "n": 3},
-            "bare_commits_per_s": {"1": _profile.bare(postgres, 1)},
+            "bare_commits_per_s": {"1": profile.bare(postgres, 1)},
             "rows": [session.measure(alone, 2), session.measure(with_nats, 1)],
-            "profile": [_profile.profile(session, alone)],
+            "profile": [profile.profile(session, alone)],
         }
     assert [row for row in out["rows"] if "error" in row] == []
     statements = [name for name, _ in out["profile"][0]["queries"]]

@@ -1,204 +1,100 @@
-"""The public names, all of them: a change here is a change for users."""
+"""The public names of each package: a change here is a change for users."""
 
 from __future__ import annotations
 
+from importlib import import_module
 from types import ModuleType
 
+import pytest
+
 import wakeful
-import wakeful.backends
-import wakeful.server
-import wakeful.testing
+
+PUBLIC = {
+    "wakeful": """
+        Agent Capacity ClientTool Compaction ConfigurationError CostBudget Decision Delegate Document
+        FunctionModel Image Limits MailPolicy MemoryStore Message Model ModelError ModelRequest
+        ModelSettings Plugin Pool PostgresStore Principal RateLimit Retention RetryPolicy RunFailed
+        RunHandle RunResult Runtime ScriptedModel SqliteStore StateKey StopOnTool TaskContext TaskHandle
+        Text Ticket TokenBudget Tool ToolContext ToolError ToolResult Turn Usage UsageError WakefulError
+        WallTime WindowPolicy call task tool
+    """,
+    "wakeful.agents": "Agent BackendConfig Delegate",
+    "wakeful.backends": """
+        AbortRequest AgentNotFound Artifact BackendConfig BackendError BackendFactory BackendOutput
+        BackendResult BackendStatus Cancellation CancelledStatus Capabilities Completed Control
+        DelegatePolicy DelegateRequest ExecutionBackend ExecutionFailed FailedStatus InvalidConfig
+        LocalBackend Parent Question RemoteError RootRequest Suspended TimedOut WaitingAuth WaitingInput
+        backend_of can_abort check_delegate check_root durable_reason durable_status is_cooperative label
+    """,
+    "wakeful.bus": """
+        Bus Channel INTEREST_SECONDS Link Listener LiveUpdate LocalBus LogAdvanced Reader StreamAdvanced
+        Subscription Update Wake open_bus
+    """,
+    "wakeful.context": "Compaction WindowPolicy count_tokens",
+    "wakeful.delegation": "task_tools",
+    "wakeful.messaging": "DeliveryPolicy PendingInput Transport",
+    "wakeful.models": """
+        CallChunk CallDeltaChunk CallStartChunk Chunk FunctionModel LongPrices Member Model ModelFacts
+        ModelRequest PartChunk Pool RateLimit ReasoningChunk RetryPolicy ScriptedCall ScriptedModel
+        StopChunk TextChunk Turn UsageChunk VendorFactory call chunks_from forbid_live_models
+        shipped_facts
+    """,
+    "wakeful.plugins": """
+        AfterInference AfterTool BeforeInference BeforeTool Block ContextMessage GateAnswer GateTool
+        HookContext InferencePlan PlanEdits Plugin RunEnd Step Supply Suspend action notice
+    """,
+    "wakeful.runtime": "Ledger ParkedProblem RunHandle RunResult RunTree Runtime TaskHandle TenantRuntime",
+    "wakeful.server": "Auth ServerLimits Webhooks app lifespan",
+    "wakeful.state": "AnyKey Snapshot StateKey",
+    "wakeful.stores": """
+        About Backlog ChildPolicy Chunk Claimed Claims Codec Commit Committed DeadSeen Dispatch Due Fence
+        Lease MemoryStore Overview PostgresStore Pruned QueueSeen Relay RelayStatus Renewals Retention
+        RunSeen SqliteStore StateWrite Store Tally TaskSeen ThreadRecord ThreadView TicketSeen WorkerSeen
+        open_store
+    """,
+    "wakeful.tasks": "Cron FunctionTask Schedule TaskContext task",
+    "wakeful.testing": """
+        BackendCheck CrashFailed CrashReport CrashRow CrashSite FakeClock FunctionModel LeakError Leaks
+        Recorder ScriptedModel Turn backend_checks call crash_matrix forbid_live_models
+    """,
+    "wakeful.tools": "ClientTool Done FunctionTool Mail NotDone Tool ToolContext ToolResult UnknownOutcome tool",
+    "wakeful.types": """
+        Answer Arriving Artifact Audio Base64 Blocked Call CallOutcome CallState Cancelled Capacity
+        ConsecutiveErrors Content ContentMatch CostBudget DeadLetter Decision Document Effect EndRequested
+        Escalation Failed Identity Image InputPolicy Limits LoopDetection MailPolicy Message ModelSettings
+        NaturalEnd OnDeadline OutboundMessage Outcome OutputSpec Principal Producer Receipt Recipient
+        Refusal ResumeMode RunRecord RunStatus StopOnTool StopPolicy Stopped TaskEvent TaskOutcome
+        TaskRecord TaskStatus TaskWake Termination Text Thinking Ticket TicketStatus TokenBudget ToolCall
+        ToolReply ToolSpec Url Usage Verdict Video Visibility WaitReason Waiting WallTime text_of
+        user_message
+    """,
+}
 
 
 def public(module: ModuleType) -> list[str]:
+    """The names in `__all__`, or else all that aren't private or modules."""
+    if (names := getattr(module, "__all__", None)) is not None:
+        return sorted(names)
     hidden = {"annotations", "import_module", "TYPE_CHECKING", "Any"}
-    names = [name for name in dir(module) if not name.startswith("_") and name not in hidden]
-    return sorted(name for name in names if not isinstance(getattr(module, name), ModuleType))
+    found = [name for name in dir(module) if not name.startswith("_") and name not in hidden]
+    return sorted(name for name in found if not isinstance(getattr(module, name), ModuleType))
 
 
-def test_wakeful() -> None:
-    assert public(wakeful) == [
-        "AfterInference",
-        "AfterTool",
-        "Agent",
-        "Answer",
-        "Artifact",
-        "Audio",
-        "Base64",
-        "BeforeInference",
-        "BeforeTool",
-        "BehaviourRequested",
-        "Blocked",
-        "Cancelled",
-        "Capacity",
-        "ClientTool",
-        "Clock",
-        "Codec",
-        "Compaction",
-        "ConfigurationError",
-        "ConsecutiveErrors",
-        "ContentMatch",
-        "Context",
-        "ContextMessage",
-        "CostBudget",
-        "DeadLetter",
-        "Decision",
-        "Delegate",
-        "Dispatch",
-        "Document",
-        "Done",
-        "Escalation",
-        "Failed",
-        "FunctionModel",
-        "FunctionTask",
-        "GateAnswer",
-        "GateTool",
-        "HookContext",
-        "Identity",
-        "Image",
-        "InvalidArguments",
-        "Ledger",
-        "Limits",
-        "LoopDetection",
-        "Member",
-        "MemoryStore",
-        "Message",
-        "Messages",
-        "Model",
-        "ModelError",
-        "ModelFacts",
-        "ModelRequest",
-        "ModelSettings",
-        "NaturalEnd",
-        "NotDone",
-        "OutboundMessage",
-        "Overloaded",
-        "Patience",
-        "PendingInput",
-        "Plugin",
-        "Pool",
-        "PostgresStore",
-        "Principal",
-        "RateLimit",
-        "Receipt",
-        "Recipient",
-        "Retention",
-        "Retry",
-        "RunEnd",
-        "RunFailed",
-        "RunHandle",
-        "RunRecord",
-        "RunResult",
-        "Runtime",
-        "Schedule",
-        "ScriptedModel",
-        "Snapshot",
-        "SqliteStore",
-        "StateKey",
-        "Step",
-        "StopOnTool",
-        "Stopped",
-        "Store",
-        "StoreError",
-        "TaskContext",
-        "TaskHandle",
-        "TaskRecord",
-        "Text",
-        "ThreadRecord",
-        "Ticket",
-        "TokenBudget",
-        "Tool",
-        "ToolContext",
-        "ToolDenied",
-        "ToolError",
-        "ToolResult",
-        "Transport",
-        "Turn",
-        "UnknownOutcome",
-        "Url",
-        "Usage",
-        "UsageError",
-        "Video",
-        "WakefulError",
-        "WallTime",
-        "action",
-        "call",
-        "notice",
-        "task",
-        "task_tools",
-        "tool",
-    ]
+@pytest.mark.parametrize("package", PUBLIC)
+def test_package_exports_these_names(package: str) -> None:
+    module = import_module(package)
+    assert public(module) == sorted(PUBLIC[package].split())
+    assert [name for name in public(module) if not hasattr(module, name)] == []
 
 
-def test_a_star_brings_all_public_names() -> None:
+def test_top_level_names_are_those_of_packages() -> None:
+    for package, names in wakeful._PACKAGES.items():
+        assert set(names.split()) <= set(public(import_module(f"wakeful{package}"))), package
+
+
+def test_star_import_brings_all_public_names() -> None:
     found: dict[str, object] = {}
     exec("from wakeful import *", found)  # A star is allowed at a module's level only.
-    assert sorted(found.keys() - {"__builtins__"}) == wakeful.__all__ == public(wakeful)
+    assert sorted(found.keys() - {"__builtins__"}) == wakeful.__all__
     assert found["Runtime"] is wakeful.Runtime
-
-
-def test_wakeful_server() -> None:
-    assert public(wakeful.server) == ["Auth", "ServerLimits", "Webhooks", "app", "lifespan"]
-
-
-def test_wakeful_testing() -> None:
-    assert public(wakeful.testing) == [
-        "BackendCheck",
-        "CrashFailed",
-        "CrashReport",
-        "CrashRow",
-        "CrashSite",
-        "FakeClock",
-        "FunctionModel",
-        "LeakError",
-        "Leaks",
-        "Recorder",
-        "ScriptedModel",
-        "Turn",
-        "backend_checks",
-        "call",
-        "crash_matrix",
-        "forbid_live_models",
-    ]
-
-
-def test_wakeful_backends() -> None:
-    assert public(wakeful.backends) == [
-        "AbortRequest",
-        "AgentNotFound",
-        "Artifact",
-        "BackendConfig",
-        "BackendError",
-        "BackendFactory",
-        "BackendOutput",
-        "BackendResult",
-        "BackendStatus",
-        "Cancellation",
-        "CancelledStatus",
-        "Capabilities",
-        "Completed",
-        "Control",
-        "DelegatePolicy",
-        "DelegateRequest",
-        "ExecutionBackend",
-        "ExecutionFailed",
-        "FailedStatus",
-        "InvalidConfig",
-        "LocalBackend",
-        "Parent",
-        "Question",
-        "RemoteError",
-        "RootRequest",
-        "Suspended",
-        "TimedOut",
-        "WaitingAuth",
-        "WaitingInput",
-        "backend_of",
-        "can_abort",
-        "check_delegate",
-        "check_root",
-        "durable_reason",
-        "durable_status",
-        "is_cooperative",
-        "label",
-    ]
+    assert set(wakeful.__all__) <= set(dir(wakeful))

@@ -46,11 +46,11 @@ def test_nothing_heavy_is_imported(statement: str) -> None:
     assert found & set(HEAVY) == set()
 
 
-def test_a_star_imports_nothing_that_must_be_installed() -> None:
+def test_star_imports_nothing_that_must_be_installed() -> None:
     assert imported_by("from wakeful import *") & set(HEAVY) == {"sqlite3"}
 
 
-def test_a_run_with_tools_imports_nothing_heavy() -> None:
+def test_run_with_tools_imports_nothing_heavy() -> None:
     program = (
         "import wakeful as w\n"
         "look = w.tool(name='look')(lambda at='sky': at)\n"

@@ -8,7 +8,7 @@ async def weather(city: str) -> str:
     return f"Sunny in {city}"
 
 
-async def test_a_tool_call_and_an_answer(scripted) -> None:
+async def test_tool_call_and_answer(scripted) -> None:
     model = scripted(call("weather", city="Paris"), "It is sunny.")
     async with Runtime([Agent("assistant", model=model, tools=[weather])]) as runtime:
         result = await runtime.run("assistant", "Weather in Paris?")

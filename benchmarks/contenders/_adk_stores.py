@@ -1,4 +1,4 @@
-"""Google ADK with sessions in a database: every event saved when it happens."""
+"""Google ADK with sessions in a database: every event is saved at once."""
 
 from typing import Any
 
@@ -6,8 +6,8 @@ from google.adk.agents.run_config import RunConfig
 from google.adk.sessions.base_session_service import GetSessionConfig
 from google.genai import types
 
-from benchmarks._measures import PROMPT, Durable, Plan, Tally, Turn
 from benchmarks.contenders.google_adk import QUIET, runner_of
+from benchmarks.measures import PROMPT, Durable, Plan, Tally, Turn
 
 
 async def _answer(runner: Any, session_id: str, prompt: str, config: RunConfig) -> str:

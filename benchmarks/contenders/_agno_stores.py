@@ -1,10 +1,10 @@
-"""Agno with a database: each batch of tool calls saved, as for a run that has to go on after a crash."""
+"""Agno with a database: each batch of tool calls is saved, as crash recovery needs."""
 
 from itertools import count
 from typing import Any
 
-from benchmarks._measures import PROMPT, Durable, Plan, Tally, Turn
 from benchmarks.contenders.agno import agent_of
+from benchmarks.measures import PROMPT, Durable, Plan, Tally, Turn
 
 
 def runs(db: Any, plan: Plan, tally: Tally) -> Durable:
@@ -18,7 +18,7 @@ def runs(db: Any, plan: Plan, tally: Tally) -> Durable:
 
 
 def turns(db: Any, plan: Plan, tally: Tally) -> Turn:
-    # A run is a turn of two messages.
+    # A run is one turn of two messages.
     agent = agent_of(plan, tally, db=db, add_history_to_context=True, num_history_runs=10)
 
     async def turn(prompt: str) -> str:

@@ -1,6 +1,6 @@
-"""The floors' loop: what one would write by hand to do the same turns, with one transaction for each of them.
+"""The floors' loop on a database, as one would write it by hand: one transaction for each turn.
 
-Its messages have the fields of ours, so that what is written has as many bytes.
+Its messages have the fields of wakeful's, so that as many bytes are written.
 """
 
 import time
@@ -9,13 +9,13 @@ from uuid import uuid4
 
 import msgspec
 
-from benchmarks._measures import PROMPT, Plan, Run, Tally, Turn
+from benchmarks.measures import PROMPT, Plan, Run, Tally, Turn
 
 HISTORY = 20
 
-# Saves a turn in one transaction: the run's number, the number of its first message, the messages, the run itself.
+# Saves a turn in one transaction: run number, number of its first message, messages, run record.
 Save = Callable[[int, int, list[bytes], bytes], Awaitable[None]]
-# The payloads of the newest messages of a run, oldest first.
+# The payloads of a run's newest messages, oldest first.
 Load = Callable[[int, int], Awaitable[list[bytes]]]
 
 
@@ -81,7 +81,7 @@ def new_run() -> RunRow:
 
 
 def runs(plan: Plan, tally: Tally, save: Save) -> Run:
-    """A run of the plan: the prompt goes into the first turn's transaction."""
+    """Run the plan; the prompt is part of the first turn's transaction."""
     number = 0
 
     async def model(messages: list[Message]) -> list[Part]:
@@ -129,7 +129,7 @@ def runs(plan: Plan, tally: Tally, save: Save) -> Run:
 
 
 def turns(plan: Plan, tally: Tally, save: Save, load: Load) -> Turn:
-    """Turns of one conversation, each a run in one transaction; the model is shown the last messages."""
+    """Turns of one conversation, each a run in one transaction; the model gets the last messages."""
     run, count = new_run(), 0
 
     async def turn(prompt: str) -> str:

@@ -1,10 +1,10 @@
-"""LangGraph with a checkpointer: the prebuilt agent, each step saved in the mode that is its default."""
+"""LangGraph with a checkpointer: the prebuilt agent, each step saved in the default mode."""
 
 from itertools import count
 from typing import Any
 
-from benchmarks._measures import PROMPT, Durable, Plan, Tally, Turn
 from benchmarks.contenders.langgraph import agent_of
+from benchmarks.measures import PROMPT, Durable, Plan, Tally, Turn
 
 
 def runs(saver: Any, plan: Plan, tally: Tally) -> Durable:

@@ -1,4 +1,4 @@
-"""wakeful with a store: what its contenders have in common, whichever store it is."""
+"""Code shared by wakeful's contenders on databases."""
 
 import asyncio
 import time
@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from benchmarks._delegation import Delegations
-from benchmarks._measures import PROMPT, Durable, Plan, Run, Tally, Turn
 from benchmarks.contenders.wakeful import Scripted, agent_of, delegating
-from wakeful import Agent, Decision, Limits, ModelRequest, Runtime, Store, tool
+from benchmarks.delegation import Delegations
+from benchmarks.measures import PROMPT, Durable, Plan, Run, Tally, Turn
+from wakeful import Agent, Decision, Limits, ModelRequest, Runtime, tool
 from wakeful.models import CallStartChunk, Chunk, StopChunk, TextChunk
+from wakeful.stores import Store
 
 THREAD = "conversation"
 HISTORY = 20
@@ -28,13 +29,13 @@ async def durable(store: Any, plan: Plan, tally: Tally) -> AsyncIterator[Durable
 
 @asynccontextmanager
 async def delegation(store: Any, plan: Plan, tally: Tally) -> AsyncIterator[Delegations]:
-    """A plain run and runs that call another agent, on one store."""
+    """A plain run and runs with a delegated call, on one store."""
     agents = {"direct": [agent_of(Plan(), tally)]}
     agents |= {"durable": delegating(plan, tally, durable=True), "ephemeral": delegating(plan, tally)}
     async with AsyncExitStack() as stack:
 
         async def run_of(agents: list[Agent]) -> Run:
-            # Not served: each would claim what is due for the others' agents, which have the same names.
+            # The runtimes don't serve: each would claim runs of the others' agents, which have the same names.
             runtime = Runtime(agents, store=store)
             stack.push_async_callback(runtime.close)
 
@@ -51,7 +52,7 @@ async def delegation(store: Any, plan: Plan, tally: Tally) -> AsyncIterator[Dele
 async def growth(store: Store, plan: Plan, tally: Tally) -> AsyncIterator[Turn]:
     agent = Agent("bench", model=Scripted(plan, tally), limits=Limits(history=HISTORY))
     async with Runtime([agent], store=store) as runtime:
-        # A store makes its tables when it is first asked something; soon after, who serves is written down.
+        # Wait for the tables, which are created on first use, and for the worker's record.
         while not await store.workers():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
@@ -61,11 +62,11 @@ async def growth(store: Store, plan: Plan, tally: Tally) -> AsyncIterator[Turn]:
         yield turn
 
 
-# -- a run that waits at the end of a long thread -------------------------------------------------------------
+# -- a waiting run at the end of a long thread ----------------------------------------------------------------
 
 
 class Asking:
-    """Says hello, and once it is told to ask, asks for an approval time and again."""
+    """Answers hello, or, when told to ask, requests an approval again and again."""
 
     name = "asking"
     live = False
@@ -86,7 +87,7 @@ class Asking:
 
 @tool(approval=True)
 async def guarded() -> str:
-    """Do what needs an approval."""
+    """Do something that needs an approval."""
     return "done"
 
 
@@ -95,7 +96,7 @@ def _asking() -> Agent:
 
 
 async def park(store: Store, messages: int) -> tuple[str, str]:
-    """Make a thread with so many messages and a run that waits at its end: its id and its ticket's."""
+    """Make a thread with a waiting run at its end; returns the ids of the run and its ticket."""
     async with Runtime([_asking()], store=store) as runtime:
         for _ in range(messages // 2 - 1):
             await runtime.run("bench", "Hello.", thread=THREAD)
@@ -106,12 +107,12 @@ async def park(store: Store, messages: int) -> tuple[str, str]:
 async def _opened(open_store: Callable[[], Store]) -> tuple[Store, float, float]:
     start = time.perf_counter()
     store = open_store()
-    await store.head("nothing")  # a store may connect when it is first used
+    await store.head("nothing")  # A store may connect on first use.
     return store, start, time.perf_counter()
 
 
 async def view(open_store: Callable[[], Store]) -> dict[str, float]:
-    """Load what it takes to go on with the thread."""
+    """Load the thread's view and its last messages; returns the seconds."""
     store, start, opened = await _opened(open_store)
     stored = await store.load(THREAD)
     messages = await store.messages(THREAD, newest=HISTORY)
@@ -124,12 +125,12 @@ async def view(open_store: Callable[[], Store]) -> dict[str, float]:
 
 
 async def answer(open_store: Callable[[], Store], run_id: str, ticket_id: str) -> dict[str, Any]:
-    """Answer the ticket; the time until the model is called, and the ticket the run waits for next."""
+    """Answer the ticket; returns the seconds until the model call, and the run's next ticket."""
     agent = _asking()
     store, start, opened = await _opened(open_store)
     runtime = Runtime([agent], store=store)
     begun = time.perf_counter()
-    result = await runtime.resume(run_id, Decision(ticket_id, mode="replay"))
+    result = await runtime.resume(run_id, Decision(ticket_id, mode="proceed"))
     spent = agent.model.called - begun
     await runtime.close()
     return {"open": opened - start, "spent": spent, "ticket": result.tickets[0].id}

@@ -1,4 +1,4 @@
-"""A tree of wakeful's runs whose leaves are blocked in tools: ephemeral ones and such in the background."""
+"""A tree of wakeful runs, foreground and background, whose leaves block in tools."""
 
 import asyncio
 import json
@@ -6,17 +6,18 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from benchmarks._delegation import Tree
-from benchmarks._measures import PROMPT
-from wakeful import Agent, Delegate, Limits, ModelRequest, Runtime, Store, tool
+from benchmarks.delegation import Tree
+from benchmarks.measures import PROMPT
+from wakeful import Agent, Delegate, Limits, ModelRequest, Runtime, tool
 from wakeful.models import CallDeltaChunk, CallStartChunk, Chunk, StopChunk
+from wakeful.stores import Store
 
 CONNECTIONS = 20
 LEADS = 5
 
 
 class Calling:
-    """Asks for these calls at once; it is cancelled before it is asked again."""
+    """Makes these calls in its first turn; it is cancelled before the second."""
 
     name = "calling"
     live = False
@@ -33,20 +34,20 @@ class Calling:
 
 
 def _delegating(name: str, to: str, number: int) -> Agent:
-    """Calls so many of an agent: every other one in the background, the rest at once while it waits."""
+    """Calls of an agent: every other one in the background, the rest in the foreground."""
     calls = [(f"agent_run_{to}", {"prompt": PROMPT, "background": bool(index % 2)}) for index in range(number)]
     limits = Limits(parallel=number)
     return Agent(name, model=Calling(calls), delegates=[Delegate(to, background=True)], limits=limits)
 
 
 @asynccontextmanager
-async def planted(store: Store, children: int) -> AsyncIterator[Tree]:
-    """Trees on a store: a root, some below it, and so many below those in all."""
+async def open_trees(store: Store, children: int) -> AsyncIterator[Tree]:
+    """Trees on a store: a root, its children, and `children` grandchildren in all."""
     blocked, full = 0, asyncio.Event()
 
     @tool
     async def block() -> str:
-        """Wait until somebody stops it."""
+        """Wait until cancelled."""
         nonlocal blocked
         blocked += 1
         if blocked == children:
@@ -60,10 +61,10 @@ async def planted(store: Store, children: int) -> AsyncIterator[Tree]:
         Agent("worker", model=Calling([("block", {})]), tools=[block]),
     ]
     async with Runtime(agents, store=store) as runtime:
-        # All connections that a pool may keep are opened now: one that is opened later isn't left by a tree.
+        # All pool connections are opened now: one opened later would count as left over.
         await asyncio.gather(*[store.head(f"nothing-{n}") for n in range(CONNECTIONS)])
 
-        async def plant() -> str:
+        async def start() -> str:
             nonlocal blocked
             blocked = 0
             full.clear()
@@ -75,4 +76,4 @@ async def planted(store: Store, children: int) -> AsyncIterator[Tree]:
         async def running() -> int:
             return len(await store.runs(status="running")) + len(await store.runs(status="waiting"))
 
-        yield Tree(plant, runtime.cancel, running, lambda: runtime.abandoned)
+        yield Tree(start, runtime.cancel, running, lambda: runtime.workers.abandoned)

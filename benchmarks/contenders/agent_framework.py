@@ -1,5 +1,7 @@
-"""Microsoft Agent Framework: an Agent over a scripted chat client, instrumentation off. The client has the layers
-that its own clients have, and its sample of a custom one."""
+"""Microsoft Agent Framework: an Agent over a scripted chat client, instrumentation off.
+
+The client has the layers of the framework's own clients and of its custom-client sample.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -18,7 +20,7 @@ from agent_framework import (
 )
 from agent_framework.observability import ChatTelemetryLayer
 
-from benchmarks._measures import CHILD, INSTRUCTIONS, PROMPT, Plan, Run, Tally
+from benchmarks.measures import CHILD, INSTRUCTIONS, PROMPT, Plan, Run, Tally
 
 PACKAGES = ("agent-framework-core",)
 IMPORT = "from agent_framework import Agent, tool"

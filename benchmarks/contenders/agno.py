@@ -12,7 +12,7 @@ from agno.models.response import ModelResponse
 from agno.team import Team
 from agno.tools import tool
 
-from benchmarks._measures import CHILD, INSTRUCTIONS, PROMPT, Plan, Run, Tally
+from benchmarks.measures import CHILD, INSTRUCTIONS, PROMPT, Plan, Run, Tally
 
 PACKAGES = ("agno",)
 IMPORT = "from agno.agent import Agent\nfrom agno.tools import tool"

@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 
 from agno.db.sqlite import AsyncSqliteDb
 
-from benchmarks._measures import Durable, Plan, Tally, Turn
 from benchmarks.contenders import _agno_stores as stores
+from benchmarks.measures import Durable, Plan, Tally, Turn
 
 PACKAGES = ("agno", "sqlalchemy", "aiosqlite")
 

@@ -18,7 +18,7 @@ from autogen_core.models import (
 )
 from autogen_core.tools import FunctionTool
 
-from benchmarks._measures import CHILD, INSTRUCTIONS, PROMPT, Plan, Run, Tally
+from benchmarks.measures import CHILD, INSTRUCTIONS, PROMPT, Plan, Run, Tally
 
 PACKAGES = ("autogen-agentchat", "autogen-core")
 IMPORT = "from autogen_agentchat.agents import AssistantAgent\nfrom autogen_core.tools import FunctionTool"
@@ -92,11 +92,11 @@ def run(plan: Plan, tally: Tally) -> Run:
         return str(n)
 
     client = Scripted(plan, tally)
-    # Made once: its schema is the costly part, and agents may share it.
+    # Made once, as its schema is expensive; agents may share it.
     tools: list[Any] = [FunctionTool(step, description="Do one step.")] if plan.turns else []
 
     async def once() -> str:
-        # The agent holds its conversation, so runs that stand alone need one each.
+        # The agent holds its conversation, so each run needs its own.
         agent = AssistantAgent(
             "bench", client, tools=tools, system_message=INSTRUCTIONS, max_tool_iterations=plan.turns + 10
         )
@@ -114,7 +114,7 @@ def delegation(plan: Plan, tally: Tally) -> Run:
     tools: list[Any] = [AgentTool(child, return_value_as_last_message=True)]
 
     async def once() -> str:
-        # As in `run`; the child's conversation is emptied instead, as a tool around it is the costly part.
+        # As in `run`; the child is reset instead, as making its tool is expensive.
         agent = AssistantAgent("bench", client, tools=tools, system_message=INSTRUCTIONS, max_tool_iterations=10)
         result = await agent.run(task=PROMPT)
         await child.on_reset(CancellationToken())

@@ -5,7 +5,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-from benchmarks._measures import CHILD, INSTRUCTIONS, PROMPT, Plan, Run, Tally
+from benchmarks.measures import CHILD, INSTRUCTIONS, PROMPT, Plan, Run, Tally
 
 PACKAGES = ()
 IMPORT = "import asyncio, json"

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from benchmarks._measures import CHILD, INSTRUCTIONS, PROMPT, Plan, Run, Tally
+from benchmarks.measures import CHILD, INSTRUCTIONS, PROMPT, Plan, Run, Tally
 
 PACKAGES = ("msgspec",)
 IMPORT = "import asyncio, msgspec"

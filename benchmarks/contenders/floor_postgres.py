@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 
 import asyncpg
 
-from benchmarks._measures import Durable, Plan, Tally, Turn
 from benchmarks.contenders import _floor_stores as floor
+from benchmarks.measures import Durable, Plan, Tally, Turn
 
 PACKAGES = ("asyncpg", "msgspec")
 

@@ -4,8 +4,8 @@ import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 
-from benchmarks._measures import Durable, Plan, Tally, Turn
 from benchmarks.contenders import _floor_stores as floor
+from benchmarks.measures import Durable, Plan, Tally, Turn
 
 PACKAGES = ("msgspec",)
 

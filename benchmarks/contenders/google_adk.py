@@ -17,7 +17,7 @@ from google.adk.telemetry.context import ContentCapturingMode
 from google.adk.tools.agent_tool import AgentTool
 from google.genai import types
 
-from benchmarks._measures import CHILD, INSTRUCTIONS, PROMPT, Plan, Run, Tally
+from benchmarks.measures import CHILD, INSTRUCTIONS, PROMPT, Plan, Run, Tally
 
 PACKAGES = ("google-adk", "google-genai")
 IMPORT = (
@@ -27,10 +27,10 @@ IMPORT = (
 )
 
 
-# Every provider states one, and ADK logs a line for each answer without it.
+# Every provider sends one, and ADK logs a line for each answer without it.
 USAGE = types.GenerateContentResponseUsageMetadata(prompt_token_count=1, candidates_token_count=1)
 
-# ADK has no switch for tracing; this is the least of it, decided once and not for each event.
+# ADK can't switch tracing off; this is the cheapest form, decided once instead of for each event.
 QUIET = TelemetryConfig(
     genai_semconv_stability_opt_in="stable", capture_message_content=ContentCapturingMode.NO_CONTENT
 )
@@ -79,7 +79,7 @@ def runner_of(plan: Plan, tally: Tally, sessions: Any) -> Runner:
 
 
 def _events(runner: Runner, config: RunConfig) -> Any:
-    """One run in a new session, which is forgotten afterwards as every run stands alone."""
+    """One run in a new session, which is deleted afterwards."""
 
     async def events() -> AsyncIterator[Any]:
         sessions = runner.session_service

@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 
 from google.adk.sessions import DatabaseSessionService
 
-from benchmarks._measures import Durable, Plan, Tally, Turn
 from benchmarks.contenders import _adk_stores as stores
+from benchmarks.measures import Durable, Plan, Tally, Turn
 
 PACKAGES = ("google-adk", "sqlalchemy", "aiosqlite")
 

@@ -12,7 +12,7 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from langgraph.config import get_stream_writer
 from langgraph.graph import END, START, StateGraph
 
-from benchmarks._measures import CHILD, INSTRUCTIONS, PROMPT, Plan, Run, Tally
+from benchmarks.measures import CHILD, INSTRUCTIONS, PROMPT, Plan, Run, Tally
 
 PACKAGES = ("langgraph", "langchain", "langchain-core")
 IMPORT = "from langchain.agents import create_agent\nfrom langchain.tools import tool"

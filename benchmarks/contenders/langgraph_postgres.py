@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 
 from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 
-from benchmarks._measures import Durable, Plan, Tally, Turn
 from benchmarks.contenders import _langgraph_stores as stores
+from benchmarks.measures import Durable, Plan, Tally, Turn
 
 PACKAGES = ("langgraph", "langchain", "langgraph-checkpoint-postgres")
 

@@ -15,7 +15,7 @@ from openai.types.responses import (
 )
 
 from agents import Agent, Model, ModelResponse, Runner, Usage, function_tool, set_tracing_disabled
-from benchmarks._measures import CHILD, INSTRUCTIONS, PROMPT, Plan, Run, Tally
+from benchmarks.measures import CHILD, INSTRUCTIONS, PROMPT, Plan, Run, Tally
 
 PACKAGES = ("openai-agents", "openai")
 IMPORT = "from agents import Agent, Runner, function_tool"
@@ -35,7 +35,7 @@ class Scripted(Model):
         self.plan = plan
         self.tally = tally
 
-    # The SDK passes these by keyword, so the names are its own.
+    # The SDK passes these by keyword, so the names are fixed.
     async def get_response(
         self,
         system_instructions: Any,

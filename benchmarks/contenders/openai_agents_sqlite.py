@@ -1,4 +1,4 @@
-"""OpenAI Agents SDK with its SQLite session: it keeps conversations, not runs, so only these are measured."""
+"""OpenAI Agents SDK with its SQLite session, which stores conversations but no runs."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 from agents.memory import SessionSettings
 
 from agents import Agent, Runner, SQLiteSession
-from benchmarks._measures import INSTRUCTIONS, Plan, Tally, Turn
 from benchmarks.contenders.openai_agents import Scripted
+from benchmarks.measures import INSTRUCTIONS, Plan, Tally, Turn
 
 PACKAGES = ("openai-agents", "openai")
 

@@ -9,7 +9,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.usage import RequestUsage, UsageLimits
 
-from benchmarks._measures import CHILD, INSTRUCTIONS, PROMPT, Plan, Run, Tally
+from benchmarks.measures import CHILD, INSTRUCTIONS, PROMPT, Plan, Run, Tally
 
 PACKAGES = ("pydantic-ai-slim", "pydantic")
 IMPORT = "from pydantic_ai import Agent"
@@ -23,7 +23,7 @@ def _agent(plan: Plan, tally: Tally) -> Agent:
         last = messages[-1].parts[-1]
         calls = plan.ask(last.content if isinstance(last, ToolReturnPart) else None)
         parts: list[Any] = [ToolCallPart(plan.tool, call.json, call.id) for call in calls]
-        # A stated usage, as every provider states one; without it FunctionModel re-reads the whole history.
+        # Every provider sends a usage; without it FunctionModel re-reads the whole history.
         return ModelResponse(parts=parts or [TextPart(plan.text)], usage=RequestUsage(input_tokens=1))
 
     return Agent(FunctionModel(scripted), instructions=INSTRUCTIONS)

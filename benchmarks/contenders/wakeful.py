@@ -6,8 +6,8 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
-from benchmarks._measures import CHILD, INSTRUCTIONS, PROMPT, Plan, Run, Tally
-from benchmarks.contenders._wakeful_tree import planted
+from benchmarks.contenders._wakeful_tree import open_trees
+from benchmarks.measures import CHILD, INSTRUCTIONS, PROMPT, Plan, Run, Tally
 from wakeful import Agent, Delegate, Limits, MemoryStore, ModelRequest, Runtime, tool
 from wakeful.events import TextDelta
 from wakeful.models import CallDeltaChunk, CallStartChunk, Chunk, StopChunk, TextChunk
@@ -25,7 +25,7 @@ class Scripted:
         self.tally = tally
 
     async def stream(self, request: ModelRequest) -> list[Chunk]:
-        # An answer that is there as a whole, as the peers' scripted clients give theirs.
+        # A whole answer, as the peers' scripted clients return it.
         plan = self.plan
         self.tally.models += 1
         reply = request.messages[-1].reply
@@ -42,7 +42,7 @@ class Scripted:
 
 
 class Streaming(Scripted):
-    """Gives the same chunk by chunk."""
+    """Yields the answer chunk by chunk."""
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         for chunk in await super().stream(request):
@@ -62,13 +62,13 @@ def agent_of(plan: Plan, tally: Tally, model: type[Scripted | Streaming] = Scrip
         model=model(plan, tally),
         instructions=INSTRUCTIONS,
         tools=tools,
-        # The peers run as many calls at once as they are asked for.
+        # Peers have no limit of concurrent calls.
         limits=Limits(steps=plan.turns + 10, parallel=max(plan.calls, 1)),
     )
 
 
 class Fresh:
-    """A runtime that is replaced now and then: a memory store keeps every thread for as long as it lives."""
+    """A runtime that is replaced from time to time, as a memory store never drops a thread."""
 
     def __init__(self, agents: list[Agent], plan: Plan) -> None:
         self.agents = agents
@@ -92,7 +92,7 @@ def run(plan: Plan, tally: Tally) -> Run:
 
 
 def delegating(plan: Plan, tally: Tally, *, durable: bool = False) -> list[Agent]:
-    """An agent that calls another one, and that one."""
+    """An agent and the agent that it calls."""
     model = Scripted(replace(plan, tool=f"agent_run_{plan.tool}", argument="prompt"), tally)
     child = Agent(plan.tool, model=Scripted(CHILD, tally), instructions=INSTRUCTIONS)
     how = Delegate(plan.tool, durable=durable)
@@ -109,7 +109,7 @@ def delegation(plan: Plan, tally: Tally) -> Run:
 
 
 def cancel_tree(address: None, children: int) -> Any:
-    return planted(MemoryStore(), children)
+    return open_trees(MemoryStore(), children)
 
 
 def stream(plan: Plan, tally: Tally) -> Run:

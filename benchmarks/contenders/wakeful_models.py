@@ -1,9 +1,9 @@
-"""wakeful's models beside the SDKs that they are made of, with the same request."""
+"""wakeful's models and the SDKs that they use, with the same request."""
 
 from collections.abc import AsyncIterator
 from typing import Any
 
-from benchmarks._models import Streams
+from benchmarks.models import Streams
 from wakeful import ModelRequest
 from wakeful.models import TextChunk
 from wakeful.types.messages import user_message

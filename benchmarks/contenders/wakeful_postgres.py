@@ -2,9 +2,9 @@
 
 from functools import partial
 
-from benchmarks._measures import Plan, Tally
 from benchmarks.contenders import _wakeful_stores as stores
-from benchmarks.contenders._wakeful_tree import planted
+from benchmarks.contenders._wakeful_tree import open_trees
+from benchmarks.measures import Plan, Tally
 from wakeful import PostgresStore
 
 PACKAGES = ("wakeful", "asyncpg", "msgspec")
@@ -22,7 +22,7 @@ def delegation_durable(plan: Plan, tally: Tally, address: str):
 
 
 def cancel_tree(address: str, children: int):
-    return planted(PostgresStore(address), children)
+    return open_trees(PostgresStore(address), children)
 
 
 def growth(plan: Plan, tally: Tally, address: str):

@@ -1,10 +1,10 @@
-"""wakeful on a SQLite file, which is its embedded default."""
+"""wakeful on a SQLite file."""
 
 from functools import partial
 
-from benchmarks._measures import Plan, Tally
 from benchmarks.contenders import _wakeful_stores as stores
-from benchmarks.contenders._wakeful_tree import planted
+from benchmarks.contenders._wakeful_tree import open_trees
+from benchmarks.measures import Plan, Tally
 from wakeful import SqliteStore
 
 PACKAGES = ("wakeful", "msgspec")
@@ -26,7 +26,7 @@ def delegation_durable(plan: Plan, tally: Tally, address: str):
 
 
 def cancel_tree(address: str, children: int):
-    return planted(SqliteStore(address), children)
+    return open_trees(SqliteStore(address), children)
 
 
 def growth(plan: Plan, tally: Tally, address: str):

@@ -1,1 +1,1 @@
-"""Fleets of workers: how many runs they do in a second, how soon they begin, and what they cost while idle."""
+"""Benchmarks of worker fleets: throughput, dispatch latency and idle cost."""

@@ -1,4 +1,4 @@
-"""The driver: makes the environments, has a session measure in wakeful's own, and reports what it found."""
+"""The driver: create the environments, run a session in wakeful's, and report its results."""
 
 import argparse
 import json
@@ -6,10 +6,10 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from benchmarks import _envs
-from benchmarks.workers._contenders import CONTENDERS
-from benchmarks.workers._report import report
-from benchmarks.workers._setup import CALLS, STEPS
+from benchmarks import envs
+from benchmarks.workers.report import report
+from benchmarks.workers.roster import CONTENDERS
+from benchmarks.workers.setup import CALLS, STEPS
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -38,16 +38,16 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
 
 def _session(wanted: dict[str, Any], python: Path, timeout: float) -> dict[str, Any]:
     done = subprocess.run(
-        [str(python), "-m", "benchmarks.workers._session"],
+        [str(python), "-m", "benchmarks.workers.session"],
         input=json.dumps(wanted) + "\n",
         stdout=subprocess.PIPE,
         text=True,
         timeout=timeout,
-        env=_envs.worker_environ(),
-        cwd=_envs.ROOT,
+        env=envs.worker_environ(),
+        cwd=envs.ROOT,
         check=True,
     )
-    return json.loads(_envs.last_line(done.stdout))
+    return json.loads(envs.last_line(done.stdout))
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -66,7 +66,7 @@ def main(argv: list[str] | None = None) -> None:
         "profile": arguments.profile,
     }
     environments = {"wakeful-workers", *[one.environment for one in chosen]}
-    pythons = {name: _envs.ensure(name) for name in sorted(environments)}
+    pythons = {name: envs.ensure(name) for name in sorted(environments)}
     wanted["pythons"] = {name: str(path) for name, path in pythons.items()}
     out = _session(wanted, pythons["wakeful-workers"], arguments.timeout)
     if arguments.json:

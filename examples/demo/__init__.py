@@ -1,1 +1,1 @@
-"""The demo, `make demo`: a run that outlives the processes that run it, and what else the runtime does."""
+"""The demo, `make demo`: a tour of the runtime, with a run that survives the kill of its process."""

@@ -1,5 +1,5 @@
-"""A tour of a few seconds: a tool call, parallel tools, a handoff, a process that is killed in mid-work,
-an approval from another process, and the events behind it all. Everything is in one SQLite file.
+"""A tour of a few seconds: a tool call, parallel tools, a handoff, a killed process, an approval from another
+process, and the events. Everything is in one SQLite file.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from wakeful.events import (
     ToolCallReady,
     ToolProgress,
 )
-from wakeful.types.content import text_of
+from wakeful.types import text_of
 
 from .agents import Bank, make_runtime
 from .process import ORDER
 from .screen import COLOURS, bar, caption, console, say, seconds, show
 
-DEADLINE = 60
+DEADLINE = 180
 
 
 async def a_tool_call(runtime: Runtime) -> None:
-    """The model asks for a function, reads what it returned, and answers."""
+    """The model calls a function, reads its result, and answers."""
     async for event in runtime.stream("counter", "How many words has 'to be or not to be'?"):
         match event:
             case ToolCallReady():
@@ -50,7 +50,7 @@ async def a_tool_call(runtime: Runtime) -> None:
 
 
 async def parallel_tools(runtime: Runtime) -> None:
-    """Three timers at once: their progress interleaves, and the ledger has the times they really took."""
+    """Three timers run at once: their progress interleaves, and the ledger has their actual times."""
     run_id = ""
     async for event in runtime.stream("cook", "Tea, eggs and toast, please."):
         run_id = event.run_id
@@ -59,16 +59,16 @@ async def parallel_tools(runtime: Runtime) -> None:
                 say(f"{name:<6} {'●' * (done or 0):<{total}}", COLOURS[name])
             case _:
                 pass
-    calls = await runtime.calls(run_id)
+    calls = await runtime.runs.calls(run_id)
     begin = min(c.started_at or 0 for c in calls)
     for each in calls:
         say(bar(each, begin), COLOURS[each.arguments["name"]])
     took = (max(c.finished_at or 0 for c in calls) - begin) / 1000
-    say(f"{took:.1f} s together; one after another they would take {sum(map(seconds, calls)):.1f} s", "bold")
+    say(f"{took:.1f} s together; sequentially they would take {sum(map(seconds, calls)):.1f} s", "bold")
 
 
 class Follower:
-    """Reads the order's events from the store, wherever the order runs, and shows them."""
+    """Reads the order's events from the store and shows them, whichever process runs the order."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.last: AnyEvent | None = None
@@ -77,7 +77,7 @@ class Follower:
         self._events: AsyncIterator[AnyEvent] = runtime.events(ORDER)
 
     async def until(self, condition: Callable[[AnyEvent], bool]) -> None:
-        """Show events up to one that was waited for."""
+        """Show events up to the first that meets the condition."""
         async for event in self._events:
             self._begin = self._begin or event.at
             if isinstance(event, InferenceComplete) and not self.middle:
@@ -88,18 +88,18 @@ class Follower:
 
 
 async def a_killed_process(folder: Path, follower: Follower) -> None:
-    """Another process runs an order. The customer is charged, a letter is sent and the stock is looked up, all at
-    once; and then the process is killed. These are the order's events, read from the file as they come."""
+    """Another process runs an order: it charges the customer, sends a letter and looks up the stock, all at once.
+    Then the process is killed. These are the order's events, read from the file as they arrive."""
     bank = Bank(folder)
-    first = await process("work", folder)
+    first = await start_process("work", folder)
     say(f"process {first.pid} runs the order", "bold")
     await follower.until(lambda event: isinstance(event, ToolCallDone) and event.name == "charge")
-    while not lines(bank.letters):  # noqa: ASYNC110 # The post office is a file, and doesn't call.
+    while not read_lines(bank.letters):  # noqa: ASYNC110 # The post office is a file, which must be polled.
         await asyncio.sleep(0.02)
-    say(f"kill -9 {first.pid}: the letter is out, and nothing says so yet", "bold red")
+    say(f"kill -9 {first.pid}: the letter is sent, but its result isn't committed", "bold red")
     os.kill(first.pid, signal.SIGKILL)
     await first.wait()
-    second = await process("work", folder)
+    second = await start_process("work", folder)
     say(f"process {second.pid} is started in its place", "bold")
     await follower.until(lambda event: isinstance(event, RunFinish))
     await second.wait()
@@ -108,19 +108,19 @@ async def a_killed_process(folder: Path, follower: Follower) -> None:
 
 
 async def an_approval(folder: Path, runtime: Runtime, follower: Follower) -> None:
-    """The order waits for a person: no process runs it, and the question is in the file. A third one answers."""
-    (ticket,) = await runtime.tickets(status="open")
+    """The order waits for a person: no process runs it, and its ticket is in the file. A third process answers."""
+    (ticket,) = await runtime.tickets.list(status="open")
     say(f"ticket {ticket.id}: {ticket.message} {ticket.arguments}", "yellow")
-    say(f"parcels so far: {len(lines(Bank(folder).parcels))}", "yellow")
-    third = await process("answer", folder)
+    say(f"parcels so far: {len(read_lines(Bank(folder).parcels))}", "yellow")
+    third = await start_process("answer", folder)
     say(f"process {third.pid} answers: yes", "bold")
     await follower.until(lambda event: isinstance(event, RunFinish))
     await third.wait()
-    say(f"parcels now: {len(lines(Bank(folder).parcels))}", "green")
-    (run,) = await runtime.list_runs(thread=ORDER)
-    ledger = await runtime.ledger(run.id)
+    say(f"parcels now: {len(read_lines(Bank(folder).parcels))}", "green")
+    (run,) = await runtime.runs.list(thread=ORDER)
+    ledger = await runtime.runs.ledger(run.id)
     for each in ledger.finished:
-        times = "once" if each.attempt == 1 else f"{each.attempt} times, which does no harm"
+        times = "once" if each.attempt == 1 else f"{each.attempt} times, which is harmless"
         say(f"{each.name:<14} finished; it was started {times}", "green")
     for each in ledger.unknown:
         say(f"{each.name:<14} unknown; it was started once, and never again", "yellow")
@@ -139,9 +139,9 @@ async def a_handoff(runtime: Runtime) -> None:
 
 
 async def the_events(runtime: Runtime, follower: Follower) -> None:
-    """A reader who left in the middle of the order comes back with its cursor, and misses nothing."""
+    """A reader that left in the middle of the order returns with its cursor and misses nothing."""
     events = [event async for event in runtime.events(ORDER, after=follower.middle, follow=False)]
-    say(f"behind cursor {follower.middle} there are {len(events)} events, of three processes:", "bold")
+    say(f"after cursor {follower.middle} there are {len(events)} events, of three processes:", "bold")
     for event in events:
         if isinstance(event, ToolCallDone | RunFinish):
             show(event, events[0].at)
@@ -150,19 +150,19 @@ async def the_events(runtime: Runtime, follower: Follower) -> None:
 started: list[Process] = []
 
 
-async def process(what: str, folder: Path) -> Process:
+async def start_process(what: str, folder: Path) -> Process:
     """Start one of the demo's other processes."""
     started.append(await create_subprocess_exec(sys.executable, "-m", "examples.demo.process", what, str(folder)))
     return started[-1]
 
 
-def lines(file: Path) -> list[str]:
-    """The lines of a file that may not be there yet."""
+def read_lines(file: Path) -> list[str]:
+    """The lines of a file; none if it doesn't exist yet."""
     return file.read_text().splitlines() if file.exists() else []
 
 
 async def tour(folder: Path) -> None:
-    """All of it."""
+    """Run all parts."""
     async with make_runtime(folder, execute=False) as reader:
         follower = Follower(reader)
         async with make_runtime(folder) as runtime:
@@ -181,7 +181,7 @@ async def tour(folder: Path) -> None:
 
 
 async def main() -> None:
-    """Take the tour, in a folder that is gone afterwards."""
+    """Run the tour in a temporary folder."""
     console.print(Text("wakeful: a scripted model, a real runtime, and one SQLite file", "bold"))
     with TemporaryDirectory() as folder:
         try:

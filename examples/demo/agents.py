@@ -1,4 +1,4 @@
-"""The agents of the demo. Their models are scripted and their words fixed; the tools and the runtime are real."""
+"""The agents of the demo. Their models are scripted; the tools and the runtime are real."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def count_words(text: str) -> int:
 
 @tool(effect="pure")
 async def timer(name: str, seconds: float, ctx: ToolContext) -> str:
-    """Wait for so long."""
+    """Wait for some seconds."""
     for done in range(1, 4):
         await asyncio.sleep(seconds / 3)
         ctx.progress(done=done, total=3, message=name)
@@ -27,7 +27,7 @@ async def timer(name: str, seconds: float, ctx: ToolContext) -> str:
 
 
 class Bank:
-    """The world outside: a bank and a post office that keep books of their own."""
+    """The outside world: a bank and a post office with files of their own."""
 
     def __init__(self, folder: Path) -> None:
         self.charges = folder / "bank.txt"
@@ -36,7 +36,7 @@ class Bank:
 
     @tool(effect="once")
     async def charge(self, order: int, amount: float) -> str:
-        """Charge the customer: never twice, whatever happens."""
+        """Charge the customer, at most once."""
         _write(self.charges, f"order {order}: {amount:.2f}")
         return f"charged {amount:.2f}"
 
@@ -50,13 +50,13 @@ class Bank:
 
     @tool(effect="pure")
     async def look_up_stock(self, order: int) -> str:
-        """See what is in stock: harmless, so it may run again."""
+        """Look up the stock; harmless, so it may run again."""
         await asyncio.sleep(1)
         return "in stock"
 
     @tool(effect="once", approval=True)
     async def ship(self, order: int) -> str:
-        """Ship the order, once a person agrees."""
+        """Ship the order, after a person's approval."""
         _write(self.parcels, f"order {order}")
         return "shipped"
 
@@ -67,7 +67,7 @@ def _write(file: Path, line: str) -> None:
 
 
 def shop(request: ModelRequest) -> Any:
-    """What the shop's model says, from what was said before: any process can ask it."""
+    """Answer from the conversation alone, so that any process can continue."""
     replies = {m.reply.name: m.reply for m in request.messages if m.reply is not None}
     if not replies:
         return [call("charge", order=7, amount=20), call("send_letter", order=7), call("look_up_stock", order=7)]
@@ -79,7 +79,7 @@ def shop(request: ModelRequest) -> Any:
 
 
 def make_runtime(folder: Path, *, execute: bool = True) -> Runtime:
-    """All agents of the demo, on a SQLite file in the folder."""
+    """Make a runtime of all agents on a SQLite file in the folder."""
     bank = Bank(folder)
     counter = ScriptedModel([call("count_words", text="to be or not to be"), "That is 6 words."])
     timers = [call("timer", name="tea", seconds=0.9), call("timer", name="eggs", seconds=0.6)]

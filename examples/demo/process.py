@@ -1,4 +1,4 @@
-"""The demo's other processes: one that runs the order, and one that answers what it asks."""
+"""The demo's other processes: one runs the order, one answers its ticket."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ ORDER = "order-7"
 
 
 async def work(folder: Path) -> None:
-    """Run the order, or go on with it: the request's id says that it is the same."""
+    """Run the order, or resume it: the request id identifies it."""
     async with make_runtime(folder) as runtime:
         await runtime.run("shop", "Order 7, please.", thread=ORDER, request_id=ORDER)
 
 
 async def answer(folder: Path) -> None:
-    """Say yes to what waits for a person, and go on with the run."""
+    """Approve the open tickets and resume their runs."""
     async with make_runtime(folder) as runtime:
-        for ticket in await runtime.tickets(status="open"):
+        for ticket in await runtime.tickets.list(status="open"):
             await runtime.resume(ticket.run_id, ticket.approve())
 
 

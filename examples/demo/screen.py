@@ -1,4 +1,4 @@
-"""How the demo looks on the terminal."""
+"""The demo's terminal output."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from wakeful.events import (
     ToolCallSuspended,
     ToolProgress,
 )
-from wakeful.types.runs import Call
+from wakeful.types import Call
 
 __all__ = ["COLOURS", "bar", "caption", "console", "say", "seconds", "show"]
 
@@ -35,20 +35,20 @@ def say(text: str, style: str = "") -> None:
 
 
 def caption(title: str, about: str | None) -> None:
-    """Print a heading with what there is to see."""
+    """Print a heading with a description."""
     console.print()
     console.print(Rule(Text(title, "bold"), align="left"))
     console.print(Text(" ".join((about or "").split()), "italic dim"))
 
 
 def show(event: AnyEvent, begin: int) -> None:
-    """Print an event: its cursor, its type, the time since the beginning, and a few words."""
+    """Print an event: its cursor, type, time since the start, and a few words."""
     line = f"{event.cursor:>6}  {event.type:<20} {max(event.at - begin, 0) / 1000:>5.1f} s  {detail(event)}"
     say(line.rstrip(), style(event))
 
 
 def style(event: AnyEvent) -> str:
-    """A colour for what matters most."""
+    """The colour of an event."""
     match event:
         case ToolCallDone(outcome="ok"):
             return "green"
@@ -64,11 +64,11 @@ def detail(event: AnyEvent) -> str:
     """A few words about an event."""
     match event:
         case RunStart(trigger=trigger):
-            return "a new run" if trigger == "new" else "the run goes on where it stood"
+            return "a new run" if trigger == "new" else "the run resumes where it stopped"
         case MessageAdded(message=message) if message.calls:
             return f"{message.role} asks for {', '.join(call.name for call in message.calls)}"
         case MessageAdded(message=message) if message.reply is not None:
-            return f"{message.role}: what {message.reply.name} came to"
+            return f"{message.role}: the result of {message.reply.name}"
         case MessageAdded(message=message):
             return f"{message.role}: {message.text}"
         case TextDelta():
@@ -76,7 +76,7 @@ def detail(event: AnyEvent) -> str:
         case ToolCallReady():
             return event.name
         case ToolCallDone(outcome="unknown"):
-            return f"{event.name}: nobody knows whether it was done; the model is told so"
+            return f"{event.name}: outcome unknown; the model is told so"
         case ToolCallDone(outcome="ok"):
             return f"{event.name}: done"
         case ToolCallDone():
@@ -84,7 +84,7 @@ def detail(event: AnyEvent) -> str:
         case ToolCallSuspended():
             return f"{event.name} waits for a person: {event.ticket.message}"
         case ToolCallResumed():
-            return "the answer is in: the call goes on"
+            return "the ticket is answered: the call continues"
         case ToolProgress():
             return f"{event.done} of {event.total}"
         case StepStart():
@@ -98,11 +98,11 @@ def detail(event: AnyEvent) -> str:
 
 
 def seconds(each: Call) -> float:
-    """How long a call took."""
+    """The duration of a call in seconds."""
     return ((each.finished_at or 0) - (each.started_at or 0)) / 1000
 
 
 def bar(each: Call, begin: int) -> str:
-    """A call on a scale of 20 marks for a second."""
+    """A bar for a call, with 20 marks for a second."""
     before = " " * round(((each.started_at or 0) - begin) / 50)
     return f"{each.arguments['name']:<6} {before}{'█' * round(seconds(each) * 20)} {seconds(each):.1f} s"

@@ -1,4 +1,4 @@
-"""Time: the system's, or a test's."""
+"""The clock protocol and the system clock. Tests replace it with a fake clock."""
 
 from __future__ import annotations
 
@@ -11,49 +11,49 @@ __all__ = ["Clock", "SystemClock", "Timer", "sleep"]
 
 
 class Timer(Protocol):
-    """Something that will happen unless it is cancelled."""
+    """A scheduled callback."""
 
     def cancel(self) -> None:
-        """Don't."""
+        """Cancel the callback."""
         ...
 
 
 class Clock(Protocol):
-    """Where the runtime takes its time from."""
+    """The runtime's source of time."""
 
     def now(self) -> int:
         """Milliseconds since the epoch, UTC."""
         ...
 
     def call_later(self, seconds: float, callback: Callable[..., Any], *args: Any) -> Timer:
-        """Call back on the event loop when so many seconds have passed."""
+        """Schedule `callback` on the running event loop in `seconds`."""
         ...
 
 
 class SystemClock:
-    """The time it is."""
+    """The clock of the operating system."""
 
     def now(self) -> int:
         """Milliseconds since the epoch, UTC."""
         return time_ns() // 1_000_000
 
     def call_later(self, seconds: float, callback: Callable[..., Any], *args: Any) -> Timer:
-        """Call back on the running event loop."""
+        """Schedule `callback` on the running event loop in `seconds`."""
         return asyncio.get_running_loop().call_later(seconds, callback, *args)
 
 
 async def sleep(clock: Clock, seconds: float) -> None:
-    """Wait for so many seconds of the clock."""
+    """Sleep for `seconds` of the given clock; returns at once if not positive."""
     if seconds <= 0:
         return
-    over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    timer = clock.call_later(seconds, _set, over)
+    elapsed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    timer = clock.call_later(seconds, _resolve, elapsed)
     try:
-        await over
+        await elapsed
     finally:
         timer.cancel()
 
 
-def _set(future: asyncio.Future[None]) -> None:
+def _resolve(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)

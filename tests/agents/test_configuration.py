@@ -1,4 +1,4 @@
-"""What can't work together is found when the runtime is made, all of it at once."""
+"""The runtime reports all configuration problems at once."""
 
 from __future__ import annotations
 
@@ -14,14 +14,9 @@ from wakeful import (
     ClientTool,
     Compaction,
     ConfigurationError,
-    ConsecutiveErrors,
-    ContentMatch,
-    Context,
     CostBudget,
     Delegate,
     Limits,
-    LoopDetection,
-    Member,
     Plugin,
     Pool,
     Runtime,
@@ -30,12 +25,14 @@ from wakeful import (
     StopOnTool,
     TokenBudget,
     WallTime,
-    action,
+    WindowPolicy,
     call,
-    notice,
     tool,
 )
 from wakeful.errors import UnknownAgent
+from wakeful.models import Member
+from wakeful.plugins import action, notice
+from wakeful.types import ConsecutiveErrors, ContentMatch, LoopDetection
 from wakeful.types.runs import Stopped
 
 MODEL = ScriptedModel([])
@@ -114,7 +111,7 @@ class Tuned(Plugin):
 
 
 class Audit(Plugin):
-    """Brings a tool, a key and handlers."""
+    """A plugin with a tool, a key and handlers."""
 
     name = "audit"
 
@@ -163,7 +160,7 @@ def problems(*agents: Agent, **options: Any) -> tuple[str, ...]:
 
 
 def tools_of(runtime: Runtime, agent_id: str = "a") -> list[str]:
-    return list(runtime._env.registry.resolve(agent_id).offered)
+    return list(runtime._scope.env.registry.resolve(agent_id).offered)
 
 
 # -- one thing wrong -----------------------------------------------------------------------------------------
@@ -171,7 +168,7 @@ def tools_of(runtime: Runtime, agent_id: str = "a") -> list[str]:
 
 @dataclass
 class Wrong:
-    """A runtime with one problem, and what the error must say."""
+    """Arguments of a runtime with one problem, and the expected error."""
 
     label: str
     says: tuple[str, ...]
@@ -239,8 +236,8 @@ WRONG = [
     ),
     of("a signature without a schema", "tool '<lambda>'", "'*words'", tools=[lambda *words: 1]),
     of(
-        "a plugin that is named as others who ask are",
-        "a plugin can't be named 'approval', as others who ask are",
+        "a plugin that is named which is reserved",
+        "a plugin can't be named 'approval', which is reserved",
         plugins=[type("Asks", (Plugin,), {"name": "approval"})()],
     ),
     of(
@@ -367,14 +364,14 @@ WRONG = [
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: wrong.label)
-def test_each_problem_says_where_and_what(wrong: Wrong) -> None:
+def test_configuration_problem_says_where_and_what(wrong: Wrong) -> None:
     found = problems(*wrong.agents(), **wrong.options())
     assert len(found) == 1
     for part in wrong.says:
         assert part in found[0]
 
 
-def test_the_error_for_one_problem_is_that_problem() -> None:
+def test_configuration_error_of_one_problem_is_its_text() -> None:
     with pytest.raises(ConfigurationError) as raised:
         Runtime([])
     assert str(raised.value) == "a runtime needs at least one agent"
@@ -383,7 +380,7 @@ def test_the_error_for_one_problem_is_that_problem() -> None:
 # -- everything wrong ----------------------------------------------------------------------------------------
 
 
-def test_one_error_lists_all_that_is_wrong() -> None:
+def test_configuration_error_lists_all_problems() -> None:
     agents = [
         agent(
             "a", model="acme:large", tools=["nothing", 5, look, other_look], delegates=["nobody"], handoffs=["no"]
@@ -425,12 +422,12 @@ def test_one_error_lists_all_that_is_wrong() -> None:
 
 
 @pytest.mark.parametrize("tools", [None, [], ()], ids=repr)
-async def test_no_tools_means_no_tools(scripted: Any, tools: Any) -> None:
+async def test_agent_without_tools_has_none(scripted: Any, tools: Any) -> None:
     model = scripted(call("look", at="sky"), "no tools here")
     async with Runtime([agent(model=model, tools=tools)], tools=[look, wait]) as runtime:
         assert tools_of(runtime) == []
         await runtime.run("a", "go", thread="t1")
-        (reply,) = [m.reply for m in await runtime.messages("t1") if m.reply is not None]
+        (reply,) = [m.reply for m in await runtime.threads.messages("t1") if m.reply is not None]
     assert model.requests[0].tools == ()
     assert reply.error == "not_found"
 
@@ -446,16 +443,16 @@ async def test_no_tools_means_no_tools(scripted: Any, tools: Any) -> None:
         (["l??k"], ["look"]),
     ],
 )
-def test_shared_tools_are_found_by_name_and_pattern(names: list[str], expected: list[str]) -> None:
+def test_shared_tools_match_names_and_patterns(names: list[str], expected: list[str]) -> None:
     assert sorted(tools_of(Runtime([agent(tools=names)], tools=[look, look_up, wait]))) == expected
 
 
-def test_names_are_not_found_by_another_case() -> None:
+def test_tool_patterns_are_case_sensitive() -> None:
     (problem,) = problems(agent(tools=["Look"]), tools=[look])
     assert "there: look" in problem
 
 
-def test_tools_come_from_everywhere_at_once() -> None:
+def test_agent_combines_tools_of_all_sources() -> None:
     def plain() -> str:
         """A plain function."""
         return ""
@@ -467,24 +464,24 @@ def test_tools_come_from_everywhere_at_once() -> None:
     assert sorted(tools_of(runtime)) == ["agent_run_b", "handoff_to_b", "look", "plain", "wait"]
 
 
-def test_a_plugin_of_the_runtime_and_of_an_agent_is_there_once() -> None:
+def test_plugin_of_runtime_and_agent_is_used_once() -> None:
     audit = Audit()
     runtime = Runtime([agent(plugins=[audit]), agent("b")], plugins=[audit])
     assert (tools_of(runtime, "a"), tools_of(runtime, "b")) == (["look"], ["look"])
 
 
-def test_the_same_key_from_two_plugins_is_one_key() -> None:
+def test_key_of_two_plugins_is_one_key() -> None:
     one, two = (type(name, (Plugin,), {"keys": (Calls,)})() for name in ("One", "Two"))
     Runtime([agent(plugins=[one, two])], keys=[Calls])
 
 
-def test_one_plugin_serves_several_agents() -> None:
+def test_plugin_may_serve_several_agents() -> None:
     audit = Audit()
     Runtime([agent(plugins=[audit]), agent("b", plugins=[audit])])
 
 
 @pytest.mark.parametrize("section", [{"level": 2}, Settings(2)], ids=["plain", "typed"])
-async def test_a_plugin_finds_its_section_of_the_agents_config(scripted: Any, section: Any) -> None:
+async def test_plugin_gets_its_config_section(scripted: Any, section: Any) -> None:
     seen: list[Any] = []
 
     class Watch(Tuned):
@@ -497,7 +494,7 @@ async def test_a_plugin_finds_its_section_of_the_agents_config(scripted: Any, se
     assert seen == [Settings(2)]
 
 
-def test_good_limits_and_policies_are_accepted() -> None:
+def test_valid_limits_and_policies_are_accepted() -> None:
     stop = [
         WallTime(0.5),
         TokenBudget(1),
@@ -511,45 +508,45 @@ def test_good_limits_and_policies_are_accepted() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "two words", "search()", "x" * 65])
-def test_a_policy_for_a_tool_that_nobody_can_bring_is_refused(name: str) -> None:
+def test_stop_policy_for_an_invalid_tool_name_is_refused(name: str) -> None:
     with pytest.raises(ConfigurationError, match="stop policy stop_on_tool: no tool can be named"):
         Runtime([agent(stop=[StopOnTool(name)])])
 
 
-async def test_a_policy_may_be_for_a_tool_that_a_client_brings(scripted: Any) -> None:
+async def test_stop_policy_may_name_a_client_tool(scripted: Any) -> None:
     stops = agent(model=scripted(call("pick")), stop=[StopOnTool("pick")])
     async with Runtime([stops]) as runtime:
         result = await runtime.run("a", "go", client_tools=[ClientTool("pick", "Pick one.")])
     assert result.termination == Stopped("stop_on_tool", "pick")
 
 
-def test_an_agent_that_was_not_given_is_unknown() -> None:
+def test_unregistered_agent_is_unknown() -> None:
     runtime = Runtime([agent("a"), agent("b")])
     assert set(runtime.agents) == {"a", "b"}
     with pytest.raises(UnknownAgent, match=r"unknown agent 'c' \(known: a, b\)"):
-        runtime._env.registry.resolve("c")
+        runtime._scope.env.registry.resolve("c")
 
 
-def test_nothing_is_asked_of_a_model_before_a_run() -> None:
+def test_model_is_not_called_before_a_run() -> None:
     made: list[str] = []
     Runtime([agent(model="acme:large")], models={"acme": lambda name: made.append(name) or MODEL})
     assert made == []
 
 
-def test_a_plugin_that_several_agents_have_is_told_of_once_with_all_its_problems() -> None:
+def test_shared_plugin_problems_are_reported_once() -> None:
     shared = type("Odd", (Plugin,), {"run_end": bare, "befor_tool": hook, "keys": 5})()
     found = problems(agent(plugins=[shared]), agent("b", plugins=[shared]))
     assert [problem.partition(": ")[2].split()[0] for problem in found] == ["keys", "run_end()", "befor_tool"]
 
 
-def test_a_phase_misspelt_in_a_base_class_is_found() -> None:
+def test_misspelt_phase_in_a_base_class_is_found() -> None:
     base = type("Base", (Plugin,), {"before_infrence": hook})
     (found,) = problems(agent(plugins=[type("Heir", (base,), {})()]))
     assert "did you mean before_inference?" in found
 
 
 @pytest.mark.parametrize("mark", [action, notice])
-def test_a_handler_is_marked_with_a_name(mark: Any) -> None:
+def test_handler_mark_requires_a_name(mark: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"takes the .*'s name"):
         mark(hook)
 
@@ -562,14 +559,14 @@ ADDRESS = "openai-compatible:qwen3@http://ada:hunter2@gpu:8000/v1?token=sesame"
     [
         Agent("a", model=ADDRESS),
         Agent("a", model=Pool([ADDRESS, Member(ADDRESS, weight=2)])),
-        Agent("a", context=Context(compaction=Compaction(model=ADDRESS))),
+        Agent("a", window=WindowPolicy(compaction=Compaction(model=ADDRESS))),
         Agent.remote("a", a2a="https://ada:hunter2@there.example/agent?token=sesame"),
         Agent.remote("a", a2a="https://there.example/agent", auth={"type": "bearer", "token": "hunter2"}),
         Agent.remote("a", a2a="https://there.example/agent", auth="hunter2"),
     ],
     ids=["its model", "a pool's member", "who summarises", "where it is", "its credentials", "no credentials"],
 )
-def test_an_agent_as_it_is_shown_has_no_password_in_it_and_says_what_is_not_a_default(made: Agent) -> None:
+def test_agent_repr_hides_passwords_and_defaults(made: Agent) -> None:
     shown = repr(made)
     assert "hunter2" not in shown
     assert "sesame" not in shown
@@ -579,7 +576,7 @@ def test_an_agent_as_it_is_shown_has_no_password_in_it_and_says_what_is_not_a_de
 
 
 @pytest.mark.parametrize("made", [lambda: Pool(ADDRESS), lambda: Runtime([Agent("a", model=[ADDRESS])])])  # type: ignore[arg-type]
-def test_an_error_about_a_model_has_no_password_in_it(made: Callable[[], Any]) -> None:
+def test_model_error_hides_passwords(made: Callable[[], Any]) -> None:
     with pytest.raises(ConfigurationError) as raised:
         made()
     assert "gpu:8000" in str(raised.value)

@@ -1,4 +1,4 @@
-"""Values as input: an agent that declares a type for it is given what fits, by whoever calls it."""
+"""Typed input: values for agents that declare an input type."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Parcel(Struct):
 
 
 class Invoice(BaseModel):
-    """An invoice, whose number has another name on the wire."""
+    """An invoice with a field that has another name in JSON."""
 
     number: int = Field(alias="no")
 
@@ -59,16 +59,14 @@ SENT = datetime(2030, 1, 2, tzinfo=UTC)
         (int, 7, "7"),
     ],
 )
-async def test_a_value_is_told_as_the_model_of_another_agent_would_say_it(
-    type_: Any, value: Any, text: str, scripted: Scripted
-) -> None:
+async def test_typed_input_is_encoded_as_json_text(type_: Any, value: Any, text: str, scripted: Scripted) -> None:
     model = scripted("done")
     await Runtime([Agent("clerk", model, input=type_)]).run("clerk", value)
     assert model.requests[0].messages[0].text == text
 
 
 @pytest.mark.parametrize("given", ["two teas", [Text("two teas")], (Text("two "), "teas")])
-async def test_text_and_content_are_what_they_are_for_such_an_agent_too(given: Any, scripted: Scripted) -> None:
+async def test_typed_input_agent_accepts_text_and_parts(given: Any, scripted: Scripted) -> None:
     model = scripted("done")
     await Runtime([Agent("clerk", model, input=Order)]).run("clerk", given)
     assert model.requests[0].messages[0].text == "two teas"
@@ -88,18 +86,18 @@ async def _send(runtime: Runtime, value: Any) -> None:
 
 
 async def _spawn(runtime: Runtime, value: Any) -> None:
-    await (await runtime.spawn("clerk", value)).result()
+    await (await runtime.tasks.spawn("clerk", value)).result()
 
 
 async def _schedule(runtime: Runtime, value: Any) -> None:
-    await runtime.schedule("daily", "clerk", value, delay=0)
+    await runtime.schedules.put("daily", "clerk", value, delay=0)
 
 
 WAYS = [_stream, _start, _send, _spawn, _schedule]
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__[1:])
-async def test_every_way_to_begin_a_run_takes_values(
+async def test_every_start_method_accepts_typed_input(
     way: Callable[[Runtime, Any], Awaitable[None]], scripted: Scripted
 ) -> None:
     model = scripted("done")
@@ -110,7 +108,7 @@ async def test_every_way_to_begin_a_run_takes_values(
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__[1:])
-async def test_what_does_not_fit_is_refused_with_its_place_and_begins_nothing(
+async def test_invalid_typed_input_starts_nothing(
     way: Callable[[Runtime, Any], Awaitable[None]], scripted: Scripted
 ) -> None:
     wrong: Any = Order("tea", "two")  # type: ignore[arg-type]
@@ -119,35 +117,35 @@ async def test_what_does_not_fit_is_refused_with_its_place_and_begins_nothing(
         for value in (wrong, {"item": "tea", "count": "two"}):
             with pytest.raises(InvalidInput, match=text):
                 await way(runtime, value)
-        assert await runtime.list_runs() == []
-        assert await runtime.threads() == []
+        assert await runtime.runs.list() == []
+        assert await runtime.threads.list() == []
 
 
-def test_programs_without_an_event_loop_give_values_too(scripted: Scripted) -> None:
+def test_run_sync_accepts_typed_input(scripted: Scripted) -> None:
     model = scripted("done")
     Runtime([Agent("clerk", model, input=Order)]).run_sync("clerk", Order("tea"))
     assert model.requests[0].messages[0].text == '{"item":"tea","count":1}'
 
 
-async def test_an_agent_without_a_type_takes_no_values_and_says_how_it_would(scripted: Scripted) -> None:
+async def test_untyped_agent_refuses_values(scripted: Scripted) -> None:
     runtime = Runtime([Agent("clerk", scripted())])
     with pytest.raises(InvalidInput, match=r"not Order; values .* declare it: Agent\('clerk', input=\.\.\.\)"):
         await runtime.run("clerk", Order("tea"))
 
 
-async def test_a_value_that_has_no_json_form_is_refused(scripted: Scripted) -> None:
+async def test_typed_input_without_json_form_is_refused(scripted: Scripted) -> None:
     runtime = Runtime([Agent("clerk", scripted(), input=Order)])
-    with pytest.raises(InvalidInput, match="the input of agent 'clerk': object can't be kept as JSON"):
+    with pytest.raises(InvalidInput, match="the input of agent 'clerk': object can't be stored as JSON"):
         await runtime.run("clerk", object())
 
 
-def test_a_type_that_has_no_json_form_is_refused_though_nobody_delegates_to_it(scripted: Scripted) -> None:
+def test_input_type_without_json_form_is_refused(scripted: Scripted) -> None:
     with pytest.raises(ConfigurationError, match=r"'clerk': input: .* no JSON form"):
         Runtime([Agent("clerk", scripted(), input=object())])
 
 
 @pytest.mark.parametrize("verb", ["run_agent", "spawn"])
-async def test_a_tool_gives_its_child_a_value(verb: str, scripted: Scripted) -> None:
+async def test_tool_passes_typed_input_to_a_child(verb: str, scripted: Scripted) -> None:
     @tool
     async def order(ctx: ToolContext, count: Any) -> str:
         """Order tea."""

@@ -1,4 +1,4 @@
-"""A user's backend whose answers a test scripts, and a store that fails where a test wants it."""
+"""A scripted backend, and a store that fails at a chosen commit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from wakeful.testing import Recorder
 Request = RootRequest | DelegateRequest
 Act = Callable[[Any], BackendResult | Awaitable[BackendResult]]
 
-# A backend that keeps its own conversation, asks questions and can be told to stop.
+# A backend that keeps its own conversation, asks questions and can be aborted.
 REMOTE = Capabilities(
     "abort",
     False,
@@ -70,7 +70,7 @@ class Scripted(ExecutionBackend):
 
 
 class FailingStore(MemoryStore):
-    """Fails at the first commit that a test picks."""
+    """Fails at the first commit that a test selects."""
 
     def __init__(self, picks: Callable[[Commit], bool]) -> None:
         super().__init__()

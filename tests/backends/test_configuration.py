@@ -1,4 +1,4 @@
-"""Agents with a backend: what they may have, and what is said of what they can't."""
+"""Configuration of agents with a backend."""
 
 from __future__ import annotations
 
@@ -8,18 +8,7 @@ from typing import Any
 
 import pytest
 
-from wakeful import (
-    Agent,
-    BeforeInference,
-    ConfigurationError,
-    FunctionModel,
-    ModelSettings,
-    Plugin,
-    Runtime,
-    StateKey,
-    Step,
-    tool,
-)
+from wakeful import Agent, ConfigurationError, FunctionModel, ModelSettings, Plugin, Runtime, StateKey, tool
 from wakeful.backends import (
     BackendConfig,
     BackendFactory,
@@ -29,6 +18,7 @@ from wakeful.backends import (
     InvalidConfig,
 )
 from wakeful.backends.a2a import ApiKey, Bearer, OAuth2
+from wakeful.plugins import BeforeInference, Step
 
 from .helpers import Scripted
 
@@ -40,20 +30,20 @@ async def look() -> str:
 
 
 class Plans(Plugin):
-    """Has a say in model calls."""
+    """A plugin with hooks on model calls."""
 
     async def before_inference(self, ctx: BeforeInference) -> None: ...
 
 
 class Brings(Plugin):
-    """Brings a tool."""
+    """A plugin with a tool."""
 
     def tools(self) -> list[Any]:
         return [look]
 
 
 class Notes(Plugin):
-    """Only follows runs and steps."""
+    """A plugin with hooks on runs and steps only."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []
@@ -69,7 +59,7 @@ class Notes(Plugin):
 
 
 class Odd(ExecutionBackend):
-    """Says something of itself that none may say."""
+    """A backend with an invalid declaration."""
 
     def __init__(self, **fields: Any) -> None:
         vars(self).update(fields)
@@ -78,14 +68,14 @@ class Odd(ExecutionBackend):
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ({"timeout": "5"}, "agent 'far': its timeout is None or a positive number of seconds, not '5'"),
-        ({"timeout": 0}, "its timeout is None or a positive number"),
-        ({"timeout": True}, "its timeout is None or a positive number"),
-        ({"capabilities": None}, "agent 'far': its capabilities are Capabilities(...), not None"),
+        ({"timeout": "5"}, "agent 'far': its timeout must be None or a positive number of seconds, not '5'"),
+        ({"timeout": 0}, "its timeout must be None or a positive number"),
+        ({"timeout": True}, "its timeout must be None or a positive number"),
+        ({"capabilities": None}, "agent 'far': its capabilities must be Capabilities(...), not None"),
         ({"capabilities": Capabilities(waits="sometimes")}, "its capabilities: Invalid enum value"),  # type: ignore[arg-type]
     ],
 )
-def test_what_a_backend_says_of_itself_is_checked(fields: dict[str, Any], text: str) -> None:
+def test_backend_declaration_is_checked(fields: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(text)):
         Runtime([Agent("far", backend=Odd(**fields))])
 
@@ -96,13 +86,13 @@ def test_factories_are_checked(backends: Any) -> None:
         Runtime([Agent("far", backend=Scripted())], backends=backends)
 
 
-async def test_a_state_that_is_no_json_is_not_saved() -> None:
+async def test_state_is_refused_when_not_json() -> None:
     async def saves(request: Any) -> BackendResult:
         await request.save({"handle": object()})
         raise AssertionError("it was saved")
 
     result = await Runtime([Agent("far", backend=Scripted(saves))]).run("far", "hi")
-    assert str(result.error).startswith("ExecutionFailed: save takes what JSON can hold")
+    assert str(result.error).startswith("ExecutionFailed: save takes a JSON object; this one can't be encoded")
 
 
 @pytest.mark.parametrize(
@@ -133,7 +123,7 @@ async def test_a_state_that_is_no_json_is_not_saved() -> None:
         ({"stop": 5}, "stop is a list"),
     ],
 )
-def test_what_agent_remote_is_given_is_checked(fields: dict[str, Any], text: str) -> None:
+def test_agent_remote_arguments_are_checked(fields: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(text)):
         Runtime([Agent.remote("far", **({"a2a": "https://x"} | fields))])
 
@@ -145,10 +135,13 @@ def test_what_agent_remote_is_given_is_checked(fields: dict[str, Any], text: str
         ({"backend": ExecutionBackend}, "is no backend; give an ExecutionBackend object"),
         ({"backend": "a2a"}, "'a2a' is no backend; give an ExecutionBackend object"),
         ({"backend": Scripted(), "model": FunctionModel(lambda _: "x")}, "it has a backend and a model object"),
-        ({"backend": Scripted(), "tools": [look]}, "it has a backend and tools; give those to what"),
-        ({"backend": Scripted(), "delegates": ["far"]}, "it has a backend and delegates; give those to what"),
-        ({"backend": Scripted(), "handoffs": ["far"]}, "it has a backend and handoffs; give those to what"),
-        ({"backend": Scripted(), "instructions": "Be brief."}, "it has a backend and instructions; give those to"),
+        ({"backend": Scripted(), "tools": [look]}, "it has a backend and tools; configure those"),
+        ({"backend": Scripted(), "delegates": ["far"]}, "it has a backend and delegates; configure those"),
+        ({"backend": Scripted(), "handoffs": ["far"]}, "it has a backend and handoffs; configure those"),
+        (
+            {"backend": Scripted(), "instructions": "Be brief."},
+            "it has a backend and instructions; configure those",
+        ),
         ({"backend": Scripted(), "settings": ModelSettings(temperature=1)}, "it has a backend and settings"),
         (
             {"backend": Scripted(), "plugins": [Plans()]},
@@ -157,14 +150,14 @@ def test_what_agent_remote_is_given_is_checked(fields: dict[str, Any], text: str
         ({"backend": Scripted(), "plugins": [Brings()]}, "plugin 'Brings' brings tools"),
     ],
 )
-def test_one_clear_problem_for_each(fields: dict[str, Any], text: str) -> None:
+def test_each_problem_is_reported_once(fields: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigurationError) as error:
         Runtime([Agent("far", **fields)])
     (problem,) = error.value.problems
     assert text in problem
 
 
-async def test_plugins_follow_the_runs_of_a_backend_and_shared_ones_with_other_hooks_do_no_harm() -> None:
+async def test_plugins_observe_runs_of_backend() -> None:
     notes = Notes()
     runtime = Runtime([Agent("far", backend=Scripted("hi"), plugins=[notes])], plugins=[Plans(), Brings()])
     assert (await runtime.run("far", "hi")).text == "hi"
@@ -182,14 +175,14 @@ class Greeter(BackendFactory):
         return Scripted(f"{endpoint['word']}!")
 
 
-async def test_an_agent_may_name_its_backend_as_data() -> None:
+async def test_backend_may_be_given_as_data() -> None:
     agent = Agent("far", backend=BackendConfig("greeter", {"word": "hello"}))
     assert (await Runtime([agent], backends=[Greeter()]).run("far", "hi")).text == "hello!"
     with pytest.raises(ConfigurationError, match=r"^agent 'far': backend 'greeter': a greeter needs a word$"):
         Runtime([Agent("far", backend=BackendConfig("greeter"))], backends=[Greeter()])
 
 
-def test_a_remote_agent_is_data_until_it_is_used() -> None:
+def test_remote_agent_is_built_on_first_use() -> None:
     agent = Agent.remote("far", a2a="https://far.example.com", description="Far away.", timeout=9)
     assert agent.backend == BackendConfig(
         "a2a", {"url": "https://far.example.com", "effect": "once", "timeout": 9}
@@ -197,7 +190,7 @@ def test_a_remote_agent_is_data_until_it_is_used() -> None:
     assert (agent.id, agent.model, agent.description) == ("far", "", "Far away.")
 
 
-def test_the_names_of_our_own_state_keys_are_ours() -> None:
+def test_internal_state_keys_are_reserved() -> None:
     class Mine(StateKey[int, int]):
         name = "__runtime_mine"
 

@@ -1,4 +1,4 @@
-"""The checks for backends: an honest one passes them all, and each finds what it is there to find."""
+"""The backend checks: a conforming backend passes all, and each check finds its fault."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ABLE = Capabilities("abort", False, False, False, "remote", "input", "incrementa
 
 @tool
 async def forever() -> str:
-    """Take very long."""
+    """Wait for ever."""
     await asyncio.Event().wait()
     return "never"
 
@@ -38,7 +38,7 @@ def inner(request: ModelRequest) -> str | Turn:
 
 
 class Nested(ExecutionBackend):
-    """Runs a local agent in a runtime of its own: the loop, as far away as it can be."""
+    """A backend that runs a local agent in a runtime of its own."""
 
     capabilities = ABLE
 
@@ -63,18 +63,18 @@ CHECKS = backend_checks(Nested, slow="Dawdle", asking="Ask", grace=5)
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=str)
-async def test_an_honest_backend_passes(check: BackendCheck) -> None:
+async def test_conforming_backend_passes_all_checks(check: BackendCheck) -> None:
     await check()
 
 
 class OddValue(Nested):
-    """Can be cancelled by prayer."""
+    """Declares an invalid cancellation."""
 
     capabilities = msgspec.structs.replace(ABLE, cancellation="prayer")
 
 
 class Undeclared(Nested):
-    """Makes artifacts and says that it doesn't."""
+    """Makes artifacts without declaring them."""
 
     capabilities = msgspec.structs.replace(ABLE, output="text")
 
@@ -90,27 +90,27 @@ class Fails(Nested):
 
 
 class Stranger(Nested):
-    """Answers a child's request in somebody else's name."""
+    """Answers a delegate request for another agent."""
 
     async def execute_delegate(self, request: DelegateRequest) -> BackendResult:
         return BackendResult("somebody")
 
 
 class Alone(Nested):
-    """Is no delegate, and doesn't say so."""
+    """Has no execute_delegate."""
 
     execute_delegate = ExecutionBackend.execute_delegate
 
 
 class Hasty(Nested):
-    """Has nothing that takes it long."""
+    """Answers every request at once."""
 
     async def execute_root(self, request: Any) -> BackendResult:
         return BackendResult(request.agent_id, response="at once")
 
 
 class Stumbles(Nested):
-    """Asks, and can't go on with the answer."""
+    """Asks, and fails on the answer."""
 
     async def execute_root(self, request: Any) -> BackendResult:
         if request.is_continuation:
@@ -119,21 +119,21 @@ class Stumbles(Nested):
 
 
 class Forgets(Nested):
-    """Keeps something that JSON changes."""
+    """Saves a state that JSON changes."""
 
     async def execute_root(self, request: Any) -> BackendResult:
         return BackendResult(request.agent_id, response="x", state={"pair": (1, 2)})
 
 
 class Touchy(Nested):
-    """Minds being aborted twice."""
+    """Raises on abort without a state."""
 
     async def abort(self, request: AbortRequest) -> None:
         raise KeyError("no such task")
 
 
 class Deaf(Nested):
-    """Can't be stopped."""
+    """Ignores cancellation."""
 
     async def execute_root(self, request: Any) -> BackendResult:
         try:
@@ -144,7 +144,7 @@ class Deaf(Nested):
 
 
 class Silent(Nested):
-    """Asks without having said so."""
+    """Asks without declaring it."""
 
     capabilities = msgspec.structs.replace(ABLE, waits="none")
 
@@ -152,34 +152,34 @@ class Silent(Nested):
 RELEASE = asyncio.Event()
 
 
-async def test_one_that_is_no_delegate_may_say_so() -> None:
+async def test_checks_accept_backend_without_delegation() -> None:
     for make, passes in ((Alone, True), (Nested, False)):
         (check,) = [check for check in backend_checks(make, delegate=False) if check.name == "delegates"]
         if passes:
             await check()
         else:
-            with pytest.raises(AssertionError, match="it is no delegate, and a child of it came to"):
+            with pytest.raises(AssertionError, match="delegate=False was given, but a delegated run returned"):
                 await check()
 
 
 @pytest.mark.parametrize(
     ("make", "name", "text"),
     [
-        (OddValue, "capabilities", "have a value that none may have"),
-        (Undeclared, "answers", "declares output='text' and made artifacts"),
+        (OddValue, "capabilities", "have an invalid value"),
+        (Undeclared, "answers", "declares output='text' but returned artifacts"),
         (Fails, "answers", "ended with OSError: no route"),
         (Stranger, "delegates", "the result is for 'somebody'"),
-        (Alone, "delegates", "it has no execute_delegate; give the checks delegate=False"),
+        (Alone, "delegates", "it has no execute_delegate; pass delegate=False"),
         (Hasty, "cancels_in_time", "it answered 'Dawdle' before it could be cancelled"),
-        (Hasty, "keeps_state", "it declares continuation='remote' and saves nothing"),
-        (Stumbles, "asks", "it should have gone on with the answer, and ended with OSError: lost"),
-        (Forgets, "keeps_state", "a saved state comes back as"),
-        (Touchy, "abort_is_harmless", "abort raised for the state None"),
-        (Deaf, "cancels_in_time", "was let go of after 0.05 s and still runs"),
-        (Silent, "asks", "say waits='none'"),
+        (Hasty, "saves_state", "it declares continuation='remote' but saves no state"),
+        (Stumbles, "asks", "it should have continued with the answer, but ended with OSError: lost"),
+        (Forgets, "saves_state", "the saved state"),
+        (Touchy, "aborts_quietly", "abort raised for the state None"),
+        (Deaf, "cancels_in_time", "was abandoned after 0.05 s and still runs"),
+        (Silent, "asks", "declares waits='none'"),
     ],
 )
-async def test_a_check_finds_what_it_is_there_for(make: Any, name: str, text: str) -> None:
+async def test_check_finds_its_fault(make: Any, name: str, text: str) -> None:
     (check,) = [c for c in backend_checks(make, slow="Dawdle", asking="Ask", grace=0.05) if c.name == name]
     with pytest.raises(AssertionError) as found:
         await check()

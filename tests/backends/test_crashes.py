@@ -1,4 +1,4 @@
-"""A run that a backend carries out, killed at every commit: no job is begun twice, and the answer comes."""
+"""A run of a backend, killed at every commit: no job starts twice, and the answer arrives."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .helpers import REMOTE
 
 
 class Desk(ExecutionBackend):
-    """A service whose books are files: it chooses its jobs' ids, and can be asked which it has."""
+    """A job service on files that chooses job ids and can list its jobs."""
 
     capabilities = REMOTE
 
@@ -26,7 +26,7 @@ class Desk(ExecutionBackend):
         state = request.state or {}
         if state.get("message") != message.id:
             state = {"message": message.id}
-            await request.save(state)  # What is intended is known before anything is begun.
+            await request.save(state)  # The intent is saved before the job starts.
         if "job" not in state:
             state = {**state, "job": self._find(message.id) or self._begin(message.id)}
             await request.save(state)
@@ -56,14 +56,14 @@ async def painted_once(site: CrashSite, store: Store) -> None:
     (run,) = await store.runs()
     assert run.outcome is not None
     assert run.outcome.termination == NaturalEnd()
-    # One job for the order, one for the answer: each message was begun once.
+    # One job for the order and one for the answer.
     begun = [job.read_text() for job in site.folder.glob("job-*")]
     assert len(begun) == len(set(begun)) == 2
     assert [m.role for m in await store.messages("t")] == ["user", "assistant", "tool", "assistant"]
     assert await store.chunks("t") == []
 
 
-def test_no_job_is_begun_twice_wherever_the_process_dies() -> None:
+def test_remote_job_starts_once_over_kills() -> None:
     report = crash_matrix(paint, check=painted_once)
     assert report.kills == 3 * len(report.commits)
     assert len(report.commits) >= 8

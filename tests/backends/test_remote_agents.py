@@ -1,4 +1,4 @@
-"""What a backend is sent and what comes back of it, and how agents with one work with others."""
+"""Requests and results of backends, and their agents beside other agents."""
 
 from __future__ import annotations
 
@@ -16,18 +16,7 @@ from loop.helpers import (
     soon,
 )
 from loop.helpers import Scripted as Models
-from wakeful import (
-    Agent,
-    Artifact,
-    Document,
-    Image,
-    Limits,
-    Runtime,
-    ToolContext,
-    Url,
-    call,
-    tool,
-)
+from wakeful import Agent, Document, Image, Limits, Runtime, ToolContext, call, tool
 from wakeful.backends import (
     BackendOutput,
     BackendResult,
@@ -35,6 +24,7 @@ from wakeful.backends import (
     WaitingInput,
 )
 from wakeful.errors import ExecutionFailed
+from wakeful.types import Artifact, Url
 from wakeful.types.content import Base64
 from wakeful.types.events import (
     ErrorRaised,
@@ -47,14 +37,14 @@ from .helpers import REMOTE, Scripted, serving
 FULL = msgspec.structs.replace(REMOTE, transcript="full")
 
 
-# -- what is sent, and what comes back ------------------------------------------------------------------------
+# -- requests and results -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("transcript", "messages"),
     [("full", ["one", "answer 1", "two"]), ("incremental", ["two"]), ("single_prompt", ["two"])],
 )
-async def test_what_a_backend_is_sent_of_a_conversation(transcript: Any, messages: list[str]) -> None:
+async def test_request_has_declared_transcript(transcript: Any, messages: list[str]) -> None:
     capabilities = msgspec.structs.replace(REMOTE, transcript=transcript)
     backend = Scripted("answer 1", "answer 2", capabilities=capabilities)
     runtime = serving(backend)
@@ -64,7 +54,7 @@ async def test_what_a_backend_is_sent_of_a_conversation(transcript: Any, message
     assert [m.text for m in backend.requests[1].new_messages] == ["two"]
 
 
-async def test_a_single_prompt_is_all_that_wasnt_answered() -> None:
+async def test_single_prompt_joins_unanswered_messages() -> None:
     backend = Scripted(ExecutionFailed("boom"), "ok")
     runtime = serving(backend)
     for text in ("one", "two"):
@@ -73,7 +63,7 @@ async def test_a_single_prompt_is_all_that_wasnt_answered() -> None:
     assert (prompt.role, prompt.text) == ("user", "one\n\ntwo")
 
 
-async def test_files_become_parts_of_the_message_and_all_of_it_is_in_the_result() -> None:
+async def test_files_are_in_message_and_result() -> None:
     made = (
         Artifact({"bytes": "aGk="}, name="pic", media_type="image/png"),
         Artifact({"uri": "https://x/y.pdf"}, name="paper", media_type="application/pdf"),
@@ -82,7 +72,7 @@ async def test_files_become_parts_of_the_message_and_all_of_it_is_in_the_result(
     )
     runtime = serving(Scripted(BackendResult("far", response="here", output=BackendOutput(artifacts=made))))
     result = await runtime.run("far", "hi", thread="t")
-    assert list((await runtime.messages("t"))[-1].content)[1:] == [
+    assert list((await runtime.threads.messages("t"))[-1].content)[1:] == [
         Image(Base64("image/png", "aGk=")),
         Document(Url("https://x/y.pdf"), "paper"),
         Image(Url("https://x/z.png")),
@@ -90,13 +80,13 @@ async def test_files_become_parts_of_the_message_and_all_of_it_is_in_the_result(
     assert [a.name or a.id for a in result.artifacts] == ["pic", "paper", None, "data"]
 
 
-async def test_an_output_that_is_too_large_for_the_state_fails_nothing() -> None:
+async def test_large_output_is_stored_without_contents() -> None:
     big = Artifact({"bytes": "x" * 300_000}, name="big", media_type="image/png")
     runtime = serving(Scripted(BackendResult("far", response="here", output=BackendOutput(artifacts=(big,)))))
     result = await runtime.run("far", "hi", thread="t")
     assert result.termination == NaturalEnd()
     assert [(a.name, a.content) for a in result.artifacts] == [("big", None)]
-    assert isinstance((await runtime.messages("t"))[-1].content[1], Image)  # The message has it whole.
+    assert isinstance((await runtime.threads.messages("t"))[-1].content[1], Image)  # The message has the contents.
     assert [e.source for e in await events_of(runtime, "t", ErrorRaised)] == ["backend"]
 
 
@@ -106,7 +96,7 @@ class Colour(msgspec.Struct):
     name: str
 
 
-async def test_a_typed_answer_is_read_from_the_text_and_asked_for_again_if_it_doesnt_fit() -> None:
+async def test_typed_answer_is_parsed_and_repaired() -> None:
     backend = Scripted("red", '{"name": "red"}', capabilities=REMOTE)
     runtime = Runtime([Agent("far", backend=backend, output=Colour)])
     result = await runtime.run("far", "which?", thread="t")
@@ -115,7 +105,7 @@ async def test_a_typed_answer_is_read_from_the_text_and_asked_for_again_if_it_do
     assert (await runtime.wait(result.run_id)).output == Colour("red")
 
 
-async def test_a_backend_without_memory_is_not_asked_to_correct_itself() -> None:
+async def test_stateless_backend_is_not_asked_for_repair() -> None:
     backend = Scripted("red")
     result = await Runtime([Agent("far", backend=backend, output=Colour)]).run("far", "which?")
     assert isinstance(result.termination, Failed)
@@ -125,14 +115,14 @@ async def test_a_backend_without_memory_is_not_asked_to_correct_itself() -> None
 # -- other agents --------------------------------------------------------------------------------------------
 
 
-async def test_a_child_is_a_delegate_request_that_knows_its_parent(scripted: Models) -> None:
+async def test_child_run_is_a_delegate_request_with_parent(scripted: Models) -> None:
     backend = Scripted("42")
     lead = Agent("lead", scripted(call("agent_run_far", prompt="6 x 7?"), "It is 42."), delegates=["far"])
     runtime = Runtime([lead, Agent("far", backend=backend)])
     result = await runtime.run("lead", "go", thread="t")
     assert result.text == "It is 42."
     (request,) = backend.delegated
-    (made,) = await runtime.calls(result.run_id)
+    (made,) = await runtime.runs.calls(result.run_id)
     assert request.parent.run_id == result.run_id
     assert (request.parent.thread_id, request.parent.call_id) == ("t", made.id)
     assert [m.text for m in request.messages] == ["6 x 7?"]
@@ -140,7 +130,7 @@ async def test_a_child_is_a_delegate_request_that_knows_its_parent(scripted: Mod
     assert reply_text(reply) == "42"
 
 
-async def test_a_tool_may_run_an_agent_with_a_backend(scripted: Models) -> None:
+async def test_tool_runs_agent_with_backend(scripted: Models) -> None:
     @tool
     async def ask(ctx: ToolContext) -> str:
         """Ask far."""
@@ -153,9 +143,7 @@ async def test_a_tool_may_run_an_agent_with_a_backend(scripted: Models) -> None:
 
 
 @pytest.mark.parametrize("capabilities", [REMOTE, FULL])
-async def test_a_conversation_is_handed_to_an_agent_with_a_backend(
-    scripted: Models, capabilities: Capabilities
-) -> None:
+async def test_handoff_to_agent_with_backend(scripted: Models, capabilities: Capabilities) -> None:
     backend = Scripted("I have it", capabilities=capabilities)
     near = Agent("near", scripted(call("handoff_to_far")), handoffs=["far"])
     runtime = Runtime([near, Agent("far", backend=backend)])
@@ -165,10 +153,10 @@ async def test_a_conversation_is_handed_to_an_agent_with_a_backend(
     await assert_settled(runtime, "t")
 
 
-async def test_a_conversation_isnt_handed_to_an_agent_that_would_see_nothing_of_it(scripted: Models) -> None:
+async def test_handoff_is_refused_when_backend_sees_no_history(scripted: Models) -> None:
     @tool
     async def pass_on(ctx: ToolContext) -> str:
-        """Hand over without asking."""
+        """Hand off directly."""
         ctx.handoff("far")
         return "passed on"
 
@@ -186,7 +174,7 @@ async def test_a_conversation_isnt_handed_to_an_agent_that_would_see_nothing_of_
     assert noted.source == "handoff"
 
 
-async def test_limits_hold_for_an_agent_with_a_backend() -> None:
+async def test_limits_apply_to_agent_with_backend() -> None:
     ask = BackendResult("far", WaitingInput("Which?"))
     agent = Agent("far", backend=Scripted(ask, ask, capabilities=REMOTE), limits=Limits(steps=2))
     runtime = Runtime([agent])
@@ -206,7 +194,7 @@ def stuck(hold: Hold) -> Any:
     return run
 
 
-async def test_cancelling_a_run_reaches_the_backend_of_its_child(scripted: Models) -> None:
+async def test_cancellation_reaches_backend_of_child(scripted: Models) -> None:
     hold = Hold()
     backend = Scripted(stuck(hold), capabilities=REMOTE)
     lead = Agent("lead", scripted(call("agent_run_far", prompt="go")), delegates=["far"])
@@ -218,7 +206,7 @@ async def test_cancelling_a_run_reaches_the_backend_of_its_child(scripted: Model
     assert abort.state == {"task": "T1"}
     assert abort.parent is not None
     assert abort.parent.run_id == handle.run_id
-    assert {type(run.outcome.termination) for run in await runtime.list_runs() if run.outcome} == {Cancelled}
+    assert {type(run.outcome.termination) for run in await runtime.runs.list() if run.outcome} == {Cancelled}
 
 
 def asking_child(scripted: Models, *turns: Any) -> tuple[Runtime, Scripted]:
@@ -228,7 +216,7 @@ def asking_child(scripted: Models, *turns: Any) -> tuple[Runtime, Scripted]:
     return Runtime([lead, Agent("far", backend=backend)]), backend
 
 
-async def test_a_childs_question_is_answered_from_above(scripted: Models) -> None:
+async def test_question_of_child_is_answered_at_parent(scripted: Models) -> None:
     runtime, backend = asking_child(scripted, "Red it is.", "It will be red.")
     result = await runtime.run("lead", "go", thread="t")
     (ticket,) = result.tickets
@@ -240,14 +228,14 @@ async def test_a_childs_question_is_answered_from_above(scripted: Models) -> Non
     assert [reply_text(r) for r in await replies_on(runtime, "t")] == ["Red it is."]
 
 
-async def test_cancelling_a_run_aborts_a_child_that_waits(scripted: Models) -> None:
+async def test_cancellation_aborts_waiting_child(scripted: Models) -> None:
     runtime, backend = asking_child(scripted)
     result = await runtime.run("lead", "go", thread="t")
     assert await runtime.cancel(result.run_id)
     assert [abort.state for abort in backend.aborts] == [{"task": "T1"}]
 
 
-async def test_closing_the_runtime_aborts_what_runs_elsewhere() -> None:
+async def test_close_aborts_remote_work() -> None:
     hold = Hold()
     backend = Scripted(stuck(hold), capabilities=REMOTE)
     runtime = serving(backend)
@@ -257,7 +245,7 @@ async def test_closing_the_runtime_aborts_what_runs_elsewhere() -> None:
     assert len(backend.aborts) == 1
 
 
-async def test_input_that_steers_is_the_backends_next_request() -> None:
+async def test_steering_input_is_the_next_request() -> None:
     hold = Hold()
 
     async def first(request: Any) -> BackendResult:

@@ -1,4 +1,4 @@
-"""What else holds for a run that a backend carries out: streaming, crashes, waits, ends."""
+"""Runs of backends: streaming, crashes, waits, terminations."""
 
 from __future__ import annotations
 
@@ -39,6 +39,8 @@ from wakeful.backends import (
     WaitingInput,
 )
 from wakeful.errors import ExecutionFailed, InvalidDecision, StaleFence, TicketClosed
+from wakeful.loop import drive
+from wakeful.runtime.requests import new_run
 from wakeful.testing import FakeClock
 from wakeful.types.events import (
     InferenceComplete,
@@ -67,7 +69,7 @@ def saying(*pieces: str, then: str | None = None) -> Any:
 # -- streaming -----------------------------------------------------------------------------------------------
 
 
-async def test_pieces_are_shown_as_they_come_with_their_offsets() -> None:
+async def test_emitted_text_streams_with_offsets() -> None:
     seen = await recorded(serving(Scripted(saying("one ", "", "two", then="one two three"))))
     deltas = seen.of(TextDelta)
     assert [(d.offset, d.delta, d.attempt) for d in deltas] == [(0, "one ", 0), (4, "two", 0), (7, " three", 0)]
@@ -76,13 +78,13 @@ async def test_pieces_are_shown_as_they_come_with_their_offsets() -> None:
     assert answer.text == "one two three"
 
 
-async def test_pieces_are_the_answer_where_the_result_has_none() -> None:
+async def test_emitted_text_is_the_answer_when_result_has_none() -> None:
     seen = await recorded(serving(Scripted(saying("one ", "two"))))
     assert seen.of(MessageAdded)[-1].message.text == "one two"
     assert seen.text == "one two"
 
 
-async def test_another_answer_in_the_end_withdraws_the_pieces() -> None:
+async def test_different_final_answer_withdraws_emitted_text() -> None:
     seen = await recorded(serving(Scripted(saying("a draft", then="the answer"))))
     reset = seen.one(StreamReset)
     assert [(d.attempt, d.offset, d.delta) for d in seen.of(TextDelta)] == [
@@ -93,7 +95,7 @@ async def test_another_answer_in_the_end_withdraws_the_pieces() -> None:
     assert seen.of(MessageAdded)[-1].message.text == "the answer"
 
 
-async def test_what_was_streamed_before_a_cancellation_stays() -> None:
+async def test_emitted_text_is_kept_on_cancellation() -> None:
     hold = Hold()
 
     async def say(request: Any) -> BackendResult:
@@ -116,7 +118,7 @@ def opened(path: Path, backend: Scripted, clock: FakeClock) -> Runtime:
     return serving(backend, SqliteStore(path, synchronous="NORMAL"), clock=clock)
 
 
-async def test_a_run_whose_process_died_goes_on_with_what_its_backend_saved(tmp_path: Path) -> None:
+async def test_run_resumes_with_saved_state_after_crash(tmp_path: Path) -> None:
     clock, hold = FakeClock(), Hold()
 
     async def begin(request: Any) -> BackendResult:
@@ -136,28 +138,28 @@ async def test_a_run_whose_process_died_goes_on_with_what_its_backend_saved(tmp_
     first = opened(tmp_path / "a.db", before, clock)
     work = asyncio.create_task(first.run("far", "hi", thread="t"))
     await soon(hold.reached.wait())
-    while not (chunks := await first._env.store.chunks("t")):
+    while not (chunks := await first.store.chunks("t")):
         await asyncio.sleep(0)
     assert "one two ".startswith("".join(chunk.delta for chunk in chunks))
-    await first._shared.keeper._lease.close()  # Its owner dies.
+    await first._scope.shared.worker.state.lease.close()  # The owner dies.
     second = opened(tmp_path / "a.db", after, clock)
-    (run,) = await second.list_runs()
+    (run,) = await second.runs.list()
     result = await soon(second.wait(run.id))
     assert result.text == "eins zwei"
     (request,) = after.requests
     assert (request.state, request.is_continuation) == ({"task": "T1"}, False)
     assert [m.text for m in request.new_messages] == ["hi"]
     assert [e.trigger for e in await events_of(second, "t", RunStart)] == ["new", "recover"]
-    answer = (await second.messages("t"))[-1]
+    answer = (await second.threads.messages("t"))[-1]
     assert answer.id == chunks[0].message_id
     hold.released.set()
-    assert (await soon(work)).text == "eins zwei"  # The dead one wrote nothing more.
-    assert await second._env.store.chunks("t") == []
+    assert (await soon(work)).text == "eins zwei"  # The dead owner wrote nothing more.
+    assert await second.store.chunks("t") == []
     await first.close()
     await second.close()
 
 
-async def test_a_save_that_cant_be_written_ends_it_whatever_the_backend_makes_of_it() -> None:
+async def test_failed_save_ends_run_when_backend_catches_it() -> None:
     class Fenced(MemoryStore):
         saves = 0
 
@@ -175,14 +177,14 @@ async def test_a_save_that_cant_be_written_ends_it_whatever_the_backend_makes_of
         return BackendResult("far", response="all is well")
 
     runtime = serving(Scripted(careless), Fenced())
-    runtime._bind()
-    act = runtime._dispatch.opener.new(runtime._new("far", "hi", "t", None, None, (), None, None), None, [])
-    # The run belongs to another process by now, and is not this one's to end.
+    runtime._scope.bind()
+    act = runtime._scope.dispatch.activations.new(new_run(runtime._scope.env.registry, "far", "hi", "t"), None, [])
+    # Another process owns the run now, so this one must not end it.
     with pytest.raises(StaleFence):
-        await act.drive(runtime._dispatch)
+        await drive(act, runtime._scope.dispatch)
 
 
-async def test_nothing_is_taken_from_a_request_that_is_over() -> None:
+async def test_callbacks_are_refused_after_request_ended() -> None:
     kept: list[Any] = []
 
     def keep(request: Any) -> BackendResult:
@@ -196,7 +198,7 @@ async def test_nothing_is_taken_from_a_request_that_is_over() -> None:
         kept[0].emit("more")
 
 
-async def test_a_forked_thread_begins_anew_what_runs_elsewhere() -> None:
+async def test_forked_thread_has_no_backend_state() -> None:
     backend = Scripted(
         BackendResult("far", response="one", state={"task": "T1"}),
         BackendResult("far", response="two", state={"task": "T2"}),
@@ -206,8 +208,8 @@ async def test_a_forked_thread_begins_anew_what_runs_elsewhere() -> None:
     )
     runtime = serving(backend)
     await runtime.run("far", "hi", thread="t")
-    forked = await runtime.fork("t")
-    copied = await runtime.import_thread(runtime.export_thread("t"), into="copy")
+    forked = await runtime.threads.fork("t")
+    copied = await runtime.threads.import_(runtime.threads.export("t"), into="copy")
     for thread in (forked, forked, "t"):
         await runtime.run("far", "more", thread=thread)
     await runtime.run("far", "more", thread=copied)
@@ -217,7 +219,7 @@ async def test_a_forked_thread_begins_anew_what_runs_elsewhere() -> None:
 # -- waiting -------------------------------------------------------------------------------------------------
 
 
-async def test_a_question_is_answered_in_another_process_and_the_answer_goes_to_the_backend() -> None:
+async def test_question_is_answered_in_another_process() -> None:
     asked = BackendResult("far", WaitingInput("Which colour?"), output=BackendOutput(raw={"form": 1}))
     backend = Scripted(asked, "Red it is.", capabilities=REMOTE)
     store = MemoryStore()
@@ -225,8 +227,8 @@ async def test_a_question_is_answered_in_another_process_and_the_answer_goes_to_
     assert (result.status, result.status_reason) == ("waiting", "input_required")
     (ticket,) = result.tickets
     assert (ticket.tool, ticket.arguments) == ("input_required", {"message": "Which colour?", "data": {"form": 1}})
-    assert_valid_history(await serving(backend, store).messages("t"), [ticket.call_id])
-    assert await serving(backend, store).parked_problems() == []
+    assert_valid_history(await serving(backend, store).threads.messages("t"), [ticket.call_id])
+    assert await serving(backend, store).runs.check_parked() == []
     runtime = serving(backend, store)
     result = await runtime.resume(result.run_id, ticket.answer("red"))
     assert (result.text, result.termination) == ("Red it is.", NaturalEnd())
@@ -241,7 +243,7 @@ async def test_a_question_is_answered_in_another_process_and_the_answer_goes_to_
     ("status", "name"),
     [(WaitingAuth(), "auth_required"), (Suspended(), "suspended"), (WaitingInput(), "input_required")],
 )
-async def test_a_question_may_be_denied(status: Any, name: str) -> None:
+async def test_question_may_be_denied(status: Any, name: str) -> None:
     backend = Scripted(BackendResult("far", status), "as you wish", capabilities=REMOTE)
     runtime = serving(backend)
     result = await runtime.run("far", "hi", thread="t")
@@ -252,7 +254,7 @@ async def test_a_question_may_be_denied(status: Any, name: str) -> None:
     assert (reply.name, reply.error) == (name, "denied")
 
 
-async def test_several_questions_are_answered_one_by_one_and_what_is_open_keeps_its_ticket() -> None:
+async def test_open_questions_keep_their_tickets() -> None:
     one, two, three = (
         Question("1", "One?"),
         Question("2", "Two?", {"x": 1}, schema={"type": "integer"}),
@@ -278,25 +280,25 @@ async def test_several_questions_are_answered_one_by_one_and_what_is_open_keeps_
         b'{"a":[1]}',
         {"verdict": "approve", "question": "1", "mode": "result"},
     )
-    assert_valid_history(await runtime.messages("t"), [t.call_id for t in half.tickets])
-    # The third is withdrawn, though nobody answered it.
+    assert_valid_history(await runtime.threads.messages("t"), [t.call_id for t in half.tickets])
+    # The third is closed without an answer.
     with pytest.raises(InvalidDecision):
-        await runtime.answer(second.id, "text")
+        await runtime.tickets.answer(second.id, "text")
     left = await runtime.resume(asked.run_id, half.tickets[1].deny("no"))
     assert [ticket.id for ticket in left.tickets] == [second.id]
-    assert (await runtime.answer(second.id, 5)).text == "done"
-    assert not await runtime.tickets(status="open")
+    assert (await runtime.tickets.answer(second.id, 5)).text == "done"
+    assert not await runtime.tickets.list(status="open")
     await assert_settled(runtime, "t")
 
 
-async def test_a_question_that_is_no_longer_asked_is_closed() -> None:
+async def test_ticket_is_closed_when_question_is_dropped() -> None:
     asked = BackendResult("far", WaitingInput(), questions=(Question("1"), Question("2")))
     backend = Scripted(asked, "done", capabilities=REMOTE)
     runtime = serving(backend)
     result = await runtime.run("far", "go", thread="t")
     assert (await runtime.resume(result.run_id, result.tickets[0].result("x"))).text == "done"
     with pytest.raises(TicketClosed):
-        await runtime.answer(result.tickets[1].id, "y")
+        await runtime.tickets.answer(result.tickets[1].id, "y")
     await assert_settled(runtime, "t")
 
 
@@ -310,13 +312,13 @@ async def test_a_question_that_is_no_longer_asked_is_closed() -> None:
         (Question("1", schema={"pattern": "("}),),
     ],
 )
-async def test_questions_that_are_none_fail_the_run(questions: Any) -> None:
+async def test_invalid_questions_fail_run(questions: Any) -> None:
     backend = Scripted(BackendResult("far", WaitingInput(), questions=questions), capabilities=REMOTE)
     result = await serving(backend).run("far", "hi")
     assert "question" in str(result.error)
 
 
-async def test_new_input_takes_the_place_of_a_question() -> None:
+async def test_new_input_supersedes_question() -> None:
     asked = BackendResult("far", WaitingInput("Which?"), state={"task": "T1"})
     backend = Scripted(asked, "never mind then", capabilities=REMOTE)
     runtime = serving(backend)
@@ -324,10 +326,10 @@ async def test_new_input_takes_the_place_of_a_question() -> None:
     second = await runtime.run("far", "forget it", thread="t")
     assert second.text == "never mind then"
     request = backend.requests[1]
-    # The backend knows its task and goes on with it, or not: nothing is aborted under it.
+    # The backend decides whether it continues its task: it isn't aborted.
     assert (request.state, request.is_continuation, backend.aborts) == ({"task": "T1"}, False, [])
     with pytest.raises(TicketClosed):
-        await runtime.answer(first.tickets[0].id, "red")
+        await runtime.tickets.answer(first.tickets[0].id, "red")
     await assert_settled(runtime, "t")
 
 
@@ -339,9 +341,9 @@ async def test_new_input_takes_the_place_of_a_question() -> None:
         (Suspended(), Capabilities.remote_stateless_text(), "continuation"),
     ],
 )
-async def test_a_wait_that_isnt_declared_fails_the_run(status: Any, capabilities: Any, missing: str) -> None:
+async def test_undeclared_wait_fails_run(status: Any, capabilities: Any, missing: str) -> None:
     result = await serving(Scripted(BackendResult("far", status), capabilities=capabilities)).run("far", "hi")
-    text = f"the backend returned {status}, and its capabilities don't declare {missing}"
+    text = f"the backend returned {status}, but its capabilities don't declare {missing}"
     assert result.termination == Failed("ExecutionFailed", text)
 
 
@@ -358,7 +360,7 @@ async def test_a_wait_that_isnt_declared_fails_the_run(status: Any, capabilities
         (BackendResult("far", TimedOut()), Failed("TimedOut", "timeout"), "timeout"),
     ],
 )
-async def test_how_a_run_ends_by_its_backends_status(result: BackendResult, ending: Any, reason: str) -> None:
+async def test_run_ends_by_backend_status(result: BackendResult, ending: Any, reason: str) -> None:
     backend = Scripted(result, capabilities=REMOTE)
     runtime = serving(backend)
     ended = await runtime.run("far", "hi", thread="t")
@@ -370,7 +372,7 @@ async def test_how_a_run_ends_by_its_backends_status(result: BackendResult, endi
     ("wrong", "text"),
     [
         ("hello", "returned str, not a BackendResult"),
-        (BackendResult("far", status="odd"), "returned the status 'odd', which is none"),  # type: ignore[arg-type]
+        (BackendResult("far", status="odd"), "returned 'odd', which is no backend status"),  # type: ignore[arg-type]
         (BackendResult("far", response=7), "returned 7 as its text"),  # type: ignore[arg-type]
         (BackendResult("far", state={"x": object()}), "can't be stored as JSON"),
         (BackendResult("far", FailedStatus("half a pair: \ud83d")), "can't be stored as JSON"),
@@ -389,16 +391,16 @@ async def test_how_a_run_ends_by_its_backends_status(result: BackendResult, endi
         ),
     ],
 )
-async def test_what_is_no_result_fails_the_run(wrong: Any, text: str) -> None:
+async def test_invalid_result_fails_run(wrong: Any, text: str) -> None:
     runtime = serving(Scripted(lambda request: wrong, capabilities=REMOTE))
     result = await runtime.run("far", "hi", thread="t")
     assert isinstance(result.termination, Failed)
     assert text in result.termination.message
-    assert await runtime.result(result.run_id) == result
+    assert await runtime.runs.result(result.run_id) == result
     await assert_settled(runtime, "t")
 
 
-async def test_what_is_made_is_shown_as_it_is_read_back() -> None:
+async def test_output_is_shown_as_stored() -> None:
     made = BackendResult("far", output=BackendOutput("x", raw={"at": (1, float("nan"))}), state={"n": (1,)})
     backend = Scripted(made, "again", capabilities=REMOTE)
     runtime = serving(backend)
@@ -408,7 +410,7 @@ async def test_what_is_made_is_shown_as_it_is_read_back() -> None:
     assert backend.requests[1].state == {"n": [1]}
 
 
-async def test_a_backend_that_takes_too_long_is_stopped_and_aborted(fake_clock: FakeClock) -> None:
+async def test_backend_is_stopped_and_aborted_on_timeout(fake_clock: FakeClock) -> None:
     hold = Hold()
 
     async def dawdle(request: Any) -> BackendResult:
@@ -427,7 +429,7 @@ async def test_a_backend_that_takes_too_long_is_stopped_and_aborted(fake_clock: 
     assert len(backend.aborts) == 1
 
 
-async def test_a_backend_that_doesnt_stop_is_let_go_of() -> None:
+async def test_backend_is_abandoned_when_it_does_not_stop() -> None:
     hold, release = Hold(), asyncio.Event()
 
     async def stubborn(request: Any) -> BackendResult:
@@ -442,22 +444,20 @@ async def test_a_backend_that_doesnt_stop_is_let_go_of() -> None:
     await soon(hold.reached.wait())
     assert await soon(handle.cancel())
     assert isinstance((await handle.result()).termination, Cancelled)
-    assert len(runtime._env.abandoned) == 1
+    assert len(runtime._scope.env.abandoned) == 1
     release.set()
-    await until(lambda: not runtime._env.abandoned)
+    await until(lambda: not runtime._scope.env.abandoned)
 
 
-async def test_something_that_a_backend_awaits_may_be_cancelled_without_the_run() -> None:
+async def test_cancelled_await_in_backend_fails_run() -> None:
     async def cancelled(request: Any) -> BackendResult:
         raise asyncio.CancelledError
 
     result = await serving(Scripted(cancelled)).run("far", "hi")
-    assert result.termination == Failed(
-        "ExecutionFailed", "the backend was cancelled, and nobody cancelled the run"
-    )
+    assert result.termination == Failed("ExecutionFailed", "the backend's task was cancelled, but the run was not")
 
 
-async def test_a_failed_run_may_be_retried_with_what_was_saved() -> None:
+async def test_failed_run_is_retried_with_saved_state() -> None:
     async def fail(request: Any) -> BackendResult:
         await request.save({"task": "T1"})
         raise ExecutionFailed("boom")
@@ -465,13 +465,13 @@ async def test_a_failed_run_may_be_retried_with_what_was_saved() -> None:
     backend = Scripted(fail, "better", capabilities=REMOTE)
     runtime = serving(backend)
     failed = await runtime.run("far", "hi", thread="t")
-    result = await runtime.retry(failed.run_id)
+    result = await runtime.runs.retry(failed.run_id)
     assert (result.text, result.status_reason) == ("better", "natural_end")
     assert backend.requests[1].state == {"task": "T1"}
 
 
 @pytest.mark.parametrize("wrapped", ["from", "while"])
-async def test_a_backends_own_timeout_is_one_however_its_client_wraps_it(wrapped: str) -> None:
+async def test_wrapped_timeout_of_backend_is_a_timeout(wrapped: str) -> None:
     async def waits(request: Any) -> BackendResult:
         try:
             async with asyncio.timeout(0):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from loop.helpers import Hold, Scripted, Spy, holding, soon, spying
-from wakeful import Agent, ClientTool, FunctionModel, ModelSettings, Plugin, Runtime, StateKey, Step, call
+from wakeful import Agent, ClientTool, FunctionModel, ModelSettings, Plugin, Runtime, StateKey, call
 from wakeful.backends import (
     BackendOutput,
     BackendResult,
@@ -24,16 +24,19 @@ from wakeful.backends import (
     RootRequest,
     Suspended,
 )
-from wakeful.backends._local import status_of
+from wakeful.backends.local import status_of
 from wakeful.errors import ConfigurationError, ExecutionFailed, ModelError, StoreUnavailable, UnknownTicket
-from wakeful.stores import Commit, InboxItem
+from wakeful.plugins import Step
+from wakeful.runtime.requests import new_run
+from wakeful.stores import Commit
 from wakeful.types.events import RunFinish, ToolCallResumed
 from wakeful.types.ids import new_id
+from wakeful.types.inbox import InputItem
 from wakeful.types.messages import user_message
 from wakeful.types.runs import (
-    BehaviourRequested,
     Blocked,
     Cancelled,
+    EndRequested,
     Failed,
     Identity,
     NaturalEnd,
@@ -48,14 +51,15 @@ IDENTITY = Identity("r", "t", "near", "r")
 
 
 class Opened:
-    """A local agent's activation, opened as the runtime opens it and left to a backend to drive."""
+    """Open a local agent's activation as the runtime does, for a backend to drive."""
 
     def __init__(self, runtime: Runtime, agent: str = "near", **options: Any) -> None:
-        runtime._bind()
+        runtime._scope.bind()
         given: dict[str, Any] = {"settings": None, "client_tools": ()} | options
         self.runtime = runtime
-        new = runtime._new(agent, "hi", "t", None, given["settings"], given["client_tools"], None, None)
-        self.act = runtime._dispatch.opener.new(new, None, [])
+        registry = runtime._scope.env.registry
+        new = new_run(registry, agent, "hi", "t", None, given["settings"], given["client_tools"])
+        self.act = runtime._scope.dispatch.activations.new(new, None, [])
 
     def request(self, **fields: Any) -> RootRequest:
         act = self.act
@@ -67,26 +71,29 @@ class Opened:
         try:
             return await LocalBackend().execute_root(self.request(**fields))
         finally:
-            self.runtime._bus.release("t")
+            self.runtime._scope.bus.release("t")
 
 
 async def reopened(runtime: Runtime) -> Opened:
-    """A waiting run of thread `t`, opened again."""
+    """Open a waiting run of thread `t` again."""
     opened = Opened.__new__(Opened)
-    stored = await runtime._env.store.load("t")
+    stored = await runtime.store.load("t")
     assert stored is not None
     assert stored.run is not None
-    opened.runtime, opened.act = runtime, await runtime._dispatch.opener.reopen(stored, stored.run, "resume")
+    opened.runtime, opened.act = (
+        runtime,
+        await runtime._scope.dispatch.activations.reopen(stored, stored.run, "resume"),
+    )
     return opened
 
 
-def test_seed_1_1_one_local_backend_is_as_good_as_another() -> None:
+def test_seed_1_1_local_backend_is_stateless() -> None:
     one, other = LocalBackend(), LocalBackend()
     assert one.capabilities == other.capabilities == Capabilities.full()
     assert vars(one) == vars(other) == {}
 
 
-async def test_seed_1_2_a_root_needs_its_activation() -> None:
+async def test_seed_1_2_root_needs_activation() -> None:
     seen: list[str] = []
     request = RootRequest(agent_id="near", messages=(), identity=IDENTITY, emit=seen.append)
     text = r"^execution failed: local root execution requires a phase runtime context$"
@@ -95,7 +102,7 @@ async def test_seed_1_2_a_root_needs_its_activation() -> None:
     assert seen == []
 
 
-async def test_seed_1_3_decisions_are_applied_before_the_loop(scripted: Scripted) -> None:
+async def test_seed_1_3_decisions_are_applied_before_loop(scripted: Scripted) -> None:
     spy = Spy()
     agent = Agent("near", scripted(call("act"), "done"), tools=[spying(spy, "act", approval=True)])
     runtime = Runtime([agent])
@@ -106,13 +113,13 @@ async def test_seed_1_3_decisions_are_applied_before_the_loop(scripted: Scripted
     assert spy.ran == []
     result = await opened.execute(decisions=(waiting.tickets[0].approve(),))
     assert (spy.ran, result.response) == (["act"], "done")
-    log = await runtime._env.store.events("t")
+    log = await runtime.store.events("t")
     kinds = [e.type for e in log if not isinstance(e, RunFinish)]
     assert kinds.index("tool_call_resumed") < kinds.index("tool_call_done")
     assert len([e for e in log if isinstance(e, ToolCallResumed)]) == 1
 
 
-async def test_seed_1_4_a_root_has_all_that_its_run_has(scripted: Scripted) -> None:
+async def test_seed_1_4_root_has_options_of_its_run(scripted: Scripted) -> None:
     tool = ClientTool("locate", "Where?", {"type": "object"})
     hold = Hold()
     model = scripted(call("wait"), "done")
@@ -120,10 +127,8 @@ async def test_seed_1_4_a_root_has_all_that_its_run_has(scripted: Scripted) -> N
     opened = Opened(runtime, settings=ModelSettings(temperature=0.5), client_tools=[tool])
     running = asyncio.create_task(opened.execute())
     await soon(hold.reached.wait())
-    item = InboxItem(
-        id=new_id(), thread_id="t", kind="input", message=user_message("and this"), policy="steer", agent_id="near"
-    )
-    committed = await runtime._env.store.commit(Commit("t", inbox=[item]))
+    item = InputItem(id=new_id(), thread_id="t", message=user_message("and this"), policy="steer", agent_id="near")
+    committed = await runtime.store.commit(Commit("t", inbox=[item]))
     opened.act.deliver([item], committed.inbox_head)
     hold.released.set()
     assert (await running).response == "done"
@@ -131,10 +136,10 @@ async def test_seed_1_4_a_root_has_all_that_its_run_has(scripted: Scripted) -> N
     assert first.settings.temperature == 0.5
     assert "locate" in [spec.name for spec in first.tools]
     assert [m.text for m in second.messages if m.role == "user"] == ["hi", "and this"]  # The inbox.
-    assert (await runtime.get_run(opened.act.identity.run_id)).status == "done"  # The store.
+    assert (await runtime.runs.get(opened.act.identity.run_id)).status == "done"  # The store.
 
 
-async def test_seed_1_4_the_cancel_event_and_live_decisions_reach_the_loop(scripted: Scripted) -> None:
+async def test_seed_1_4_cancel_event_and_live_decisions_reach_loop(scripted: Scripted) -> None:
     hold = Hold()
     runtime = Runtime([Agent("near", scripted(call("wait")), tools=[holding(hold)])])
     cancelled = asyncio.Event()
@@ -157,7 +162,7 @@ async def test_seed_1_4_the_cancel_event_and_live_decisions_reach_the_loop(scrip
     assert spy.ran == ["act"]
 
 
-async def test_seed_1_5_what_a_roots_result_looks_like(scripted: Scripted) -> None:
+async def test_seed_1_5_root_result_fields(scripted: Scripted) -> None:
     opened = Opened(Runtime([Agent("near", scripted("hello"))]))
     result = await opened.execute()
     assert result == BackendResult(
@@ -172,7 +177,7 @@ async def test_seed_1_5_what_a_roots_result_looks_like(scripted: Scripted) -> No
     ("policy", "missing"),
     [(DelegatePolicy("durable"), "delegate_persistence")],
 )
-async def test_seed_1_6_the_one_policy_of_a_delegate(policy: DelegatePolicy, missing: str) -> None:
+async def test_seed_1_6_delegate_policy(policy: DelegatePolicy, missing: str) -> None:
     request = DelegateRequest(agent_id="near", messages=(), identity=IDENTITY, policy=policy)
     with pytest.raises(ExecutionFailed, match=rf"^execution failed: agent 'near' .* not support: {missing}$"):
         await LocalBackend().execute_delegate(request)
@@ -192,7 +197,7 @@ class Two(StateKey[str, str]):
 
 
 class Keeps(Plugin):
-    """Brings the key it is given."""
+    """A plugin with the given key."""
 
     def __init__(self, key: Any) -> None:
         self.keys = [key]
@@ -200,14 +205,14 @@ class Keeps(Plugin):
 
 
 class Refuses(Plugin):
-    """Can't begin."""
+    """A plugin that fails to start."""
 
     async def activate(self, ctx: Step) -> None:
         raise ValueError("not today")
 
 
-async def test_seed_1_9_what_fails_while_setting_up_says_so() -> None:
-    # What can be found before there is a run is found then, and nothing is begun.
+async def test_seed_1_9_setup_failure_is_reported() -> None:
+    # Problems that are known before the run are reported then, and no run starts.
     with pytest.raises(ConfigurationError, match="'same' has two definitions: One and Two"):
         Runtime([Agent("near", FunctionModel(lambda _: "hi"), plugins=[Keeps(One), Keeps(Two)])])
     runtime = Runtime([Agent("near", FunctionModel(lambda _: "hi"), plugins=[Refuses()])])
@@ -219,7 +224,7 @@ async def test_seed_1_9_what_fails_while_setting_up_says_so() -> None:
     ("termination", "status"),
     [
         (NaturalEnd(), Completed()),
-        (BehaviourRequested("done"), Completed()),
+        (EndRequested("done"), Completed()),
         (Cancelled("enough"), CancelledStatus()),
         (Stopped("max_steps"), FailedStatus("stopped: max_steps")),
         (Stopped("max_steps", "50"), FailedStatus("stopped: max_steps: 50")),
@@ -228,17 +233,17 @@ async def test_seed_1_9_what_fails_while_setting_up_says_so() -> None:
         (Failed("ModelError", "down"), FailedStatus("down")),
     ],
 )
-def test_seed_1_16_what_a_termination_means(termination: Termination | None, status: BackendStatus) -> None:
+def test_seed_1_16_status_of_termination(termination: Termination | None, status: BackendStatus) -> None:
     assert status_of(termination) == status
 
 
-async def test_seed_1_16_a_run_that_waits_is_suspended(scripted: Scripted) -> None:
+async def test_seed_1_16_waiting_run_is_suspended(scripted: Scripted) -> None:
     agent = Agent("near", scripted(call("act")), tools=[spying(Spy(), "act", approval=True)])
     result = await Opened(Runtime([agent])).execute()
     assert (result.status, result.termination) == (Suspended(), None)
 
 
-async def test_seed_1_17_errors_of_the_loop_are_shown_as_they_are() -> None:
+async def test_seed_1_17_loop_errors_are_passed_through() -> None:
     def down(request: Any) -> str:
         raise ModelError("the vendor is down")
 

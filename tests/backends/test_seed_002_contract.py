@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from loop.helpers import Scripted as Models
-from wakeful import Agent, Artifact, ClientTool, ModelSettings, Runtime
+from wakeful import Agent, ClientTool, ModelSettings, Runtime
 from wakeful.backends import (
     AbortRequest,
     BackendFactory,
@@ -42,11 +42,12 @@ from wakeful.backends import (
     label,
 )
 from wakeful.errors import AgentNotFound, BackendError, ExecutionFailed, InvalidConfig, ModelError, RemoteError
+from wakeful.types import Artifact
 from wakeful.types.requests import ToolSpec
 from wakeful.types.runs import (
-    BehaviourRequested,
     Blocked,
     Cancelled,
+    EndRequested,
     Failed,
     Identity,
     NaturalEnd,
@@ -69,13 +70,13 @@ def delegate(**policy: Any) -> DelegateRequest:
     return DelegateRequest(agent_id="far", messages=(), identity=IDENTITY, policy=DelegatePolicy(**policy))
 
 
-def test_seed_2_1_a_parent_is_optional_in_all_its_parts() -> None:
+def test_seed_2_1_parent_fields_are_optional() -> None:
     assert Parent() == Parent(None, None, None)
     parent = Parent("r", "t", "c")
     assert (parent.run_id, parent.thread_id, parent.call_id) == ("r", "t", "c")
 
 
-async def test_seed_2_2_control_has_nothing_by_default() -> None:
+async def test_seed_2_2_control_is_empty_by_default() -> None:
     assert Control() == Control(None, None)
     event, queue = asyncio.Event(), asyncio.Queue[Decision]()
     control = Control(event, queue)
@@ -91,11 +92,11 @@ async def test_seed_2_2_control_has_nothing_by_default() -> None:
         ("cooperative_and_abort", True, True),
     ],
 )
-def test_seed_2_3_cancellation(kind: Any, cooperative: bool, abort: bool) -> None:
+def test_seed_2_3_cancellation_kinds(kind: Any, cooperative: bool, abort: bool) -> None:
     assert (is_cooperative(kind), can_abort(kind)) == (cooperative, abort)
 
 
-def test_seed_2_4_full_is_the_default() -> None:
+def test_seed_2_4_full_capabilities_are_the_default() -> None:
     full = Capabilities(
         cancellation="cooperative",
         decisions=True,
@@ -110,7 +111,7 @@ def test_seed_2_4_full_is_the_default() -> None:
     assert Capabilities() == Capabilities.full() == full == LocalBackend().capabilities
 
 
-def test_seed_2_5_a_backend_that_declares_nothing_is_stateless_text() -> None:
+def test_seed_2_5_bare_backend_is_stateless_text() -> None:
     assert (
         Capabilities(
             cancellation="none",
@@ -127,14 +128,14 @@ def test_seed_2_5_a_backend_that_declares_nothing_is_stateless_text() -> None:
     assert ExecutionBackend().capabilities == NOTHING
 
 
-def test_seed_2_6_decisions_are_asked_for_by_a_list_or_a_channel() -> None:
+def test_seed_2_6_decisions_are_needed_by_list_or_queue() -> None:
     assert NOTHING.unsupported_root(root(decisions=(Decision("k"),))) == ["decisions"]
     assert NOTHING.unsupported_root(root(control=Control(decisions=asyncio.Queue()))) == ["decisions"]
     assert NOTHING.unsupported_root(root(control=Control(asyncio.Event()))) == []
     assert Capabilities.full().unsupported_root(root(decisions=(Decision("k"),))) == []
 
 
-def test_seed_2_7_what_else_a_root_may_ask_for() -> None:
+def test_seed_2_7_root_request_needs() -> None:
     tools = (ToolSpec("locate", "", {}),)
     asked = {"overrides": ModelSettings(), "frontend_tools": tools, "is_continuation": True}
     found = {name: NOTHING.unsupported_root(root(**{name: value})) for name, value in asked.items()}
@@ -149,7 +150,7 @@ def test_seed_2_7_what_else_a_root_may_ask_for() -> None:
         assert able.unsupported_root(root(is_continuation=True)) == []
 
 
-def test_seed_2_8_every_mismatch_in_a_fixed_order() -> None:
+def test_seed_2_8_mismatches_have_fixed_order() -> None:
     asked = root(
         is_continuation=True,
         frontend_tools=(ToolSpec("locate", "", {}),),
@@ -160,7 +161,7 @@ def test_seed_2_8_every_mismatch_in_a_fixed_order() -> None:
         check_root(NOTHING, asked)
 
 
-def test_seed_2_9_what_a_delegate_may_ask_for() -> None:
+def test_seed_2_9_delegate_request_needs() -> None:
     assert NOTHING.unsupported_delegate(delegate()) == []
     assert NOTHING.unsupported_delegate(delegate(persistence="durable")) == ["delegate_persistence"]
     assert NOTHING.unsupported_delegate(delegate(continuation=True)) == ["continuation"]
@@ -172,7 +173,7 @@ def test_seed_2_9_what_a_delegate_may_ask_for() -> None:
     assert able.unsupported_delegate(delegate(persistence="durable", continuation=True)) == []
 
 
-async def test_seed_2_10_a_refusal_names_the_agent_and_the_list_and_the_backend_is_not_called() -> None:
+async def test_seed_2_10_refusal_names_agent_and_missing_capabilities() -> None:
     backend = Scripted("never")
     tool = ClientTool("locate", "Where?", {"type": "object"})
     result = await serving(backend).run("far", "hi", settings=ModelSettings(temperature=1), client_tools=[tool])
@@ -184,18 +185,18 @@ async def test_seed_2_10_a_refusal_names_the_agent_and_the_list_and_the_backend_
     assert str(refused.value) == "execution failed: agent 'far' backend does not support: delegate_persistence"
 
 
-async def test_seed_2_11_a_plan_is_routed_to_its_backend(scripted: Models) -> None:
+async def test_seed_2_11_plan_is_routed_to_its_backend(scripted: Models) -> None:
     far = Scripted("from afar")
     runtime = Runtime([Agent("far", backend=far), Agent("near", model=scripted("from here"))])
     assert (await runtime.run("far", "hi")).text == "from afar"
     assert (await runtime.run("near", "hi")).text == "from here"
     assert len(far.requests) == 1
-    registry = runtime._env.registry
+    registry = runtime._scope.env.registry
     assert backend_of(registry.resolve("far")) is far
     assert isinstance(backend_of(registry.resolve("near")), LocalBackend)
 
 
-async def test_seed_2_12_what_a_bare_backend_does() -> None:
+async def test_seed_2_12_bare_backend_refuses_execution() -> None:
     bare = ExecutionBackend()
     with pytest.raises(ExecutionFailed, match=r"^execution failed: backend does not support root execution$"):
         await bare.execute_root(root())
@@ -205,7 +206,7 @@ async def test_seed_2_12_what_a_bare_backend_does() -> None:
 
 
 class Picky(BackendFactory):
-    """Wants a URL."""
+    """A factory that needs a URL."""
 
     name = "picky"
     built = 0
@@ -217,7 +218,7 @@ class Picky(BackendFactory):
         return Scripted("built")
 
 
-def test_seed_2_13_a_factory_validates_by_building() -> None:
+def test_seed_2_13_factory_validates_by_building() -> None:
     factory = Picky()
     assert factory.name == "picky"
     factory.validate({"url": "x"})
@@ -227,16 +228,16 @@ def test_seed_2_13_a_factory_validates_by_building() -> None:
     assert str(bad.value) == "picky wants a url"
 
 
-async def test_seed_2_14_how_errors_read() -> None:
+async def test_seed_2_14_error_texts() -> None:
     errors = [AgentNotFound("x"), ExecutionFailed("x"), RemoteError("x")]
     assert [str(error) for error in errors] == ["agent not found: x", "execution failed: x", "remote error: x"]
     assert all(isinstance(error, BackendError) and error.detail == "x" for error in errors)
-    # An error of the loop is shown as it is.
+    # An error of the loop is passed through.
     result = await serving(Scripted(ModelError("the model is down"))).run("far", "hi")
     assert result.termination == Failed("ModelError", "the model is down")
 
 
-def test_seed_2_15_an_output_leaves_out_what_is_empty() -> None:
+def test_seed_2_15_output_omits_empty_fields() -> None:
     assert msgspec.json.encode(BackendOutput()) == b"{}"
     output = BackendOutput("hi", (Artifact({"a": 1}, name="a"),), {"raw": True})
     data = msgspec.json.encode(output)
@@ -249,7 +250,7 @@ def test_seed_2_15_an_output_leaves_out_what_is_empty() -> None:
     )
 
 
-def test_seed_2_16_an_artifact_needs_content_alone() -> None:
+def test_seed_2_16_artifact_needs_only_content() -> None:
     assert Artifact("x") == Artifact("x", None, None, None)
     with pytest.raises(TypeError):
         Artifact()  # type: ignore[call-arg]
@@ -272,7 +273,7 @@ def test_seed_2_16_an_artifact_needs_content_alone() -> None:
         (TimedOut(), "timeout"),
     ],
 )
-def test_seed_2_17_how_a_status_reads(status: BackendStatus, text: str) -> None:
+def test_seed_2_17_status_texts(status: BackendStatus, text: str) -> None:
     assert str(status) == text
 
 
@@ -284,7 +285,7 @@ MEANINGS: list[tuple[BackendStatus, Termination | None, str, str, str]] = [
     (CancelledStatus(), Cancelled(), "done", "cancelled", "cancelled"),
     (TimedOut(), Failed("E", "m"), "done", "timeout", "timeout"),
     (Completed(), NaturalEnd(), "done", "natural_end", "done"),
-    (Completed(), BehaviourRequested("x"), "done", "behaviour_requested", "done"),
+    (Completed(), EndRequested("x"), "done", "end_requested", "done"),
     (Completed(), Stopped("max_steps"), "done", "stopped", "done"),
     (Completed(), Blocked("no"), "done", "blocked", "done"),
     (Completed(), Cancelled(), "done", "cancelled", "done"),
@@ -294,27 +295,21 @@ MEANINGS: list[tuple[BackendStatus, Termination | None, str, str, str]] = [
 
 
 @pytest.mark.parametrize(("status", "termination", "durable"), [(s, t, d) for s, t, d, _, _ in MEANINGS])
-def test_seed_2_18_the_status_that_the_record_gets(
-    status: BackendStatus, termination: Termination | None, durable: str
-) -> None:
+def test_seed_2_18_durable_status(status: BackendStatus, termination: Termination | None, durable: str) -> None:
     assert durable_status(status, termination) == durable
 
 
 @pytest.mark.parametrize(("status", "termination", "reason"), [(s, t, r) for s, t, _, r, _ in MEANINGS])
-def test_seed_2_19_the_reason_that_the_record_gets(
-    status: BackendStatus, termination: Termination | None, reason: str
-) -> None:
+def test_seed_2_19_durable_reason(status: BackendStatus, termination: Termination | None, reason: str) -> None:
     assert durable_reason(status, termination) == reason
 
 
 @pytest.mark.parametrize(("status", "termination", "shown"), [(s, t, x) for s, t, _, _, x in MEANINGS])
-def test_seed_2_20_the_status_that_a_result_shows(
-    status: BackendStatus, termination: Termination | None, shown: str
-) -> None:
+def test_seed_2_20_result_status_label(status: BackendStatus, termination: Termination | None, shown: str) -> None:
     assert label(status, termination) == shown
 
 
-async def test_seed_2_21_status_beats_termination() -> None:
+async def test_seed_2_21_status_wins_over_termination() -> None:
     assert durable_status(WaitingInput(), Failed("E", "m")) == "waiting"
     assert durable_reason(TimedOut(), Failed("E", "m")) == "timeout"
     able = msgspec.structs.replace(NOTHING, waits="input", continuation="remote")

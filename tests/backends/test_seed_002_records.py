@@ -1,4 +1,4 @@
-"""Seed 002, rows 2.36 to 2.42: what the record of a run says that a backend carries out."""
+"""Seed 002, rows 2.36 to 2.42: the run record of a backend's run."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from .helpers import REMOTE, Scripted, serving
 ASK = BackendResult("far", WaitingInput("which?"), response="Let me see.")
 
 
-async def test_seed_2_36_which_times_are_kept(fake_clock: FakeClock) -> None:
+async def test_seed_2_36_record_times(fake_clock: FakeClock) -> None:
     runtime = serving(Scripted(ASK, "done", capabilities=REMOTE), clock=fake_clock)
     began = fake_clock.now()
     result = await runtime.run("far", "hi")
-    run = await runtime.get_run(result.run_id)
+    run = await runtime.runs.get(result.run_id)
     assert (run.created_at, run.started_at, run.finished_at) == (began, began, None)
     await fake_clock.advance(2.5)
     await runtime.resume(result.run_id, result.tickets[0].answer("red"))
-    run = await runtime.get_run(result.run_id)
+    run = await runtime.runs.get(result.run_id)
     assert (run.created_at, run.started_at, run.finished_at) == (began, began, began + 2500)
 
 
-async def test_seed_2_37_what_is_carried_over_a_wait() -> None:
+async def test_seed_2_37_record_fields_kept_over_wait() -> None:
     store, who = MemoryStore(), Principal("ann")
     backend = Scripted(ASK, "done", capabilities=REMOTE)
     result = await serving(backend, store).run("far", "hi", principal=who, thread="t")
-    before = await serving(backend, store).get_run(result.run_id)
+    before = await serving(backend, store).runs.get(result.run_id)
     runtime = serving(backend, store)
     result = await runtime.resume(result.run_id, result.tickets[0].answer("red"))
-    run = await runtime.get_run(result.run_id)
+    run = await runtime.runs.get(result.run_id)
     assert (run.identity, run.principal, run.options) == (before.identity, who, before.options)
     assert run.first_seq == before.first_seq
     assert (run.usage.total_tokens, run.usage.cost) == (0, 0)
@@ -57,14 +57,14 @@ async def test_seed_2_37_what_is_carried_over_a_wait() -> None:
         (Suspended("q"), "the moon", "external_event", "the moon"),
     ],
 )
-async def test_seed_2_38_what_a_run_waits_for(status: Any, given: Any, reason: str, detail: str) -> None:
+async def test_seed_2_38_wait_reason(status: Any, given: Any, reason: str, detail: str) -> None:
     asked = BackendResult("far", status, status_reason=given)
     runtime = serving(Scripted(asked, capabilities=REMOTE))
     result = await runtime.run("far", "hi", thread="t")
-    run = await runtime.get_run(result.run_id)
+    run = await runtime.runs.get(result.run_id)
     assert run.waiting is not None
     assert (run.waiting.reason, run.waiting.detail, run.waiting.wakes) == (reason, detail, ("decision",))
-    # The question is a ticket, so that anybody can answer it at any time.
+    # The question is a ticket, which can be answered at any time.
     (ticket,) = result.tickets
     assert run.waiting.tickets == (ticket.id,)
     assert (ticket.asked_by, ticket.accepts, ticket.message) == ("remote", ("result",), "q")
@@ -72,43 +72,43 @@ async def test_seed_2_38_what_a_run_waits_for(status: Any, given: Any, reason: s
     assert finish.waiting == run.waiting
 
 
-async def test_seed_2_39_an_outcome_only_when_the_run_is_done() -> None:
+async def test_seed_2_39_outcome_only_when_done() -> None:
     runtime = serving(Scripted(ASK, "done", BackendResult("far", FailedStatus("boom")), capabilities=REMOTE))
     result = await runtime.run("far", "hi", thread="t")
-    assert (await runtime.get_run(result.run_id)).outcome is None
+    assert (await runtime.runs.get(result.run_id)).outcome is None
     result = await runtime.resume(result.run_id, result.tickets[0].answer("red"))
-    run = await runtime.get_run(result.run_id)
+    run = await runtime.runs.get(result.run_id)
     assert run.outcome == Outcome(NaturalEnd())
     assert result.text == "done"
     failed = await runtime.run("far", "hi", thread="t")
-    run = await runtime.get_run(failed.run_id)
+    run = await runtime.runs.get(failed.run_id)
     assert run.outcome == Outcome(Failed("ExecutionFailed", "boom"))
     assert (failed.text, failed.error) == ("", "ExecutionFailed: boom")
 
 
-async def test_seed_2_40_where_a_runs_input_begins() -> None:
+async def test_seed_2_40_first_event_of_input() -> None:
     runtime = serving(Scripted("one", ASK, "two", capabilities=REMOTE))
-    first = await runtime.get_run((await runtime.run("far", "hi", thread="t")).run_id)
+    first = await runtime.runs.get((await runtime.run("far", "hi", thread="t")).run_id)
     assert first.first_seq == 1
-    before = await runtime.messages("t")
+    before = await runtime.threads.messages("t")
     result = await runtime.run("far", "again", thread="t")
-    second = await runtime.get_run(result.run_id)
+    second = await runtime.runs.get(result.run_id)
     assert second.first_seq > before[-1].seq
-    mine = [m for m in await runtime.messages("t") if m.seq >= second.first_seq]
+    mine = [m for m in await runtime.threads.messages("t") if m.seq >= second.first_seq]
     assert [m.text for m in mine if m.role == "user"] == ["again"]
     await runtime.resume(result.run_id, result.tickets[0].answer("red"))
     assert (
-        await runtime.get_run(result.run_id)
-    ).first_seq == second.first_seq  # It is the run's, not the activation's.
+        await runtime.runs.get(result.run_id)
+    ).first_seq == second.first_seq  # Of the run, not of the activation.
 
 
-async def test_seed_2_41_a_runs_output_is_marked() -> None:
+async def test_seed_2_41_output_is_marked() -> None:
     runtime = serving(Scripted(ASK, "two", capabilities=REMOTE))
     result = await runtime.run("far", "hi", thread="t")
     await runtime.resume(result.run_id, result.tickets[0].answer("red"))
     marks = [
         (m.role, None if m.producer is None else (m.producer.run_id, m.producer.step, m.producer.agent_id))
-        for m in await runtime.messages("t")
+        for m in await runtime.threads.messages("t")
     ]
     run_id = result.run_id
     assert marks == [
@@ -117,18 +117,18 @@ async def test_seed_2_41_a_runs_output_is_marked() -> None:
         ("tool", (run_id, 1, "far")),
         ("assistant", (run_id, 2, "far")),
     ]
-    assert (await runtime.get_run(run_id)).answer_id == (await runtime.messages("t"))[-1].id
+    assert (await runtime.runs.get(run_id)).answer_id == (await runtime.threads.messages("t"))[-1].id
     await assert_settled(runtime, "t")
 
 
-async def test_seed_2_42_without_new_output_the_one_before_is_kept() -> None:
+async def test_seed_2_42_previous_output_is_kept() -> None:
     store = MemoryStore()
     backend = Scripted(ASK, capabilities=REMOTE)
     result = await serving(backend, store).run("far", "hi", thread="t")
-    before = await serving(backend, store).get_run(result.run_id)
+    before = await serving(backend, store).runs.get(result.run_id)
     runtime = serving(backend, store)
     assert await runtime.cancel(result.run_id, "enough")
-    run = await runtime.get_run(result.run_id)
+    run = await runtime.runs.get(result.run_id)
     assert run.answer_id == before.answer_id
     ended = await runtime.wait(result.run_id)
     assert (ended.termination, ended.text) == (Cancelled("enough"), "Let me see.")

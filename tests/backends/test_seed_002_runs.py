@@ -1,4 +1,4 @@
-"""Seed 002, rows 2.22 to 2.35: a run that a backend carries out, from its events to its state."""
+"""Seed 002, rows 2.22 to 2.35: events, answer and state of a backend's run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from loop.helpers import Hold, events_of, log_of, soon, until
-from wakeful import Agent, Artifact, MemoryStore, Message, Runtime, SqliteStore
+from wakeful import Agent, MemoryStore, Message, Runtime, SqliteStore
 from wakeful.backends import (
     AbortRequest,
     BackendConfig,
@@ -30,11 +30,12 @@ from wakeful.backends import (
 from wakeful.errors import ConfigurationError, CorruptRow, ExecutionFailed, InvalidConfig, StoreUnavailable
 from wakeful.stores import Commit, Committed, StateWrite
 from wakeful.testing import Recorder
+from wakeful.types import Artifact
 from wakeful.types.events import InferenceComplete, MessageAdded, RunFinish, StepEnd, TextDelta
 from wakeful.types.runs import (
-    BehaviourRequested,
     Blocked,
     Cancelled,
+    EndRequested,
     Failed,
     NaturalEnd,
     Stopped,
@@ -46,12 +47,12 @@ HANDLES, OUTPUT = "__runtime_remote_backend", "__runtime_backend_output"
 
 
 async def state_of(runtime: Runtime, thread: str = "t") -> dict[str, Any]:
-    stored = await runtime._env.store.load(thread)
+    stored = await runtime.store.load(thread)
     assert stored is not None
     return {name: msgspec.json.decode(data) for name, data in stored.state.items()}
 
 
-async def test_seed_2_22_event_order_with_the_commit_between_the_answer_and_the_end() -> None:
+async def test_seed_2_22_event_order_with_commit_before_end() -> None:
     seen: list[str] = []
 
     class Watching(MemoryStore):
@@ -76,7 +77,7 @@ async def test_seed_2_22_event_order_with_the_commit_between_the_answer_and_the_
         "step_end",
         "run_finish",
     ]
-    # Events are shown once their commit is in: the answer is, before its step ends.
+    # Events are shown after their commit: the answer's comes before the step ends.
     assert seen == [
         "run_start message step_start",
         "backend",
@@ -86,7 +87,7 @@ async def test_seed_2_22_event_order_with_the_commit_between_the_answer_and_the_
 
 
 class Broken(BackendFactory):
-    """Builds nothing."""
+    """A factory that builds nothing."""
 
     name = "broken"
 
@@ -94,7 +95,7 @@ class Broken(BackendFactory):
         raise InvalidConfig("nobody knows how")
 
 
-async def test_seed_2_23_a_backend_that_cant_be_built_is_refused_before_there_are_events() -> None:
+async def test_seed_2_23_invalid_backend_is_refused_before_events() -> None:
     store = MemoryStore()
     agent = Agent("far", backend=BackendConfig("broken", {}))
     with pytest.raises(ConfigurationError, match=r"^agent 'far': backend 'broken': nobody knows how$"):
@@ -111,7 +112,7 @@ async def test_seed_2_23_a_backend_that_cant_be_built_is_refused_before_there_ar
         (ValueError("odd"), Failed("ValueError", "odd")),
     ],
 )
-async def test_seed_2_24_an_error_is_a_result_with_its_bare_message(error: Exception, ending: Failed) -> None:
+async def test_seed_2_24_error_is_a_result_with_bare_message(error: Exception, ending: Failed) -> None:
     runtime = serving(Scripted(error))
     result = await runtime.run("far", "hi", thread="t")
     assert (result.termination, result.text, result.status) == (ending, "", "done")
@@ -120,7 +121,7 @@ async def test_seed_2_24_an_error_is_a_result_with_its_bare_message(error: Excep
     assert [e.type for e in log] == ["run_start", "message", "step_start", "step_end", "run_finish"]
 
 
-async def test_seed_2_24_what_was_shown_before_an_error_is_withdrawn() -> None:
+async def test_seed_2_24_emitted_text_is_withdrawn_on_error() -> None:
     def fail(request: Any) -> BackendResult:
         request.emit("half an ans")
         raise ExecutionFailed("boom")
@@ -140,7 +141,7 @@ def slow(hold: Hold) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["none", "cooperative", "abort", "cooperative_and_abort"])
-async def test_seed_2_25_a_cancelled_run_is_aborted_once_if_the_backend_can(kind: Any) -> None:
+async def test_seed_2_25_cancelled_run_is_aborted_once(kind: Any) -> None:
     hold = Hold()
     capabilities = msgspec.structs.replace(REMOTE, cancellation=kind)
     backend = Scripted(slow(hold), capabilities=capabilities)
@@ -158,21 +159,21 @@ async def test_seed_2_25_a_cancelled_run_is_aborted_once_if_the_backend_can(kind
     assert [e.type for e in await log_of(runtime, "t")][-2:] == ["step_end", "run_finish"]
 
 
-async def test_seed_2_25_a_run_that_waits_is_aborted_too() -> None:
+async def test_seed_2_25_waiting_run_is_aborted() -> None:
     async def ask(request: Any) -> BackendResult:
         return BackendResult("far", WaitingInput("which?"), state={"task": "T1"})
 
     backend = Scripted(ask, capabilities=REMOTE)
     store = MemoryStore()
     result = await serving(backend, store).run("far", "hi", thread="t")
-    runtime = serving(backend, store)  # Another process: all it knows is in the store.
+    runtime = serving(backend, store)  # Another process, with only the store.
     assert await runtime.cancel(result.run_id)
     assert [(a.state, a.is_continuation) for a in backend.aborts] == [({"task": "T1"}, False)]
     assert not await runtime.cancel(result.run_id)
     assert len(backend.aborts) == 1
 
 
-async def test_seed_2_25_a_backend_that_watches_may_come_back_by_itself() -> None:
+async def test_seed_2_25_cooperative_backend_may_return() -> None:
     async def watch(request: Any) -> BackendResult:
         await request.control.cancelled.wait()
         return BackendResult("far", CancelledStatus())
@@ -186,7 +187,7 @@ async def test_seed_2_25_a_backend_that_watches_may_come_back_by_itself() -> Non
     assert isinstance((await handle.result()).termination, Cancelled)
 
 
-async def test_seed_2_26_an_abort_that_fails_is_only_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_seed_2_26_failed_abort_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     hold = Hold()
 
     class Stubborn(Scripted):
@@ -205,7 +206,7 @@ async def test_seed_2_26_an_abort_that_fails_is_only_logged(caplog: pytest.LogCa
     assert "it won't" in caplog.text
 
 
-async def test_seed_2_26_an_abort_that_hangs_is_let_go_of_after_the_grace() -> None:
+async def test_seed_2_26_hung_abort_is_abandoned_after_grace() -> None:
     hold, stuck = Hold(), Hold()
 
     class Hanging(Scripted):
@@ -228,14 +229,14 @@ async def test_seed_2_26_an_abort_that_hangs_is_let_go_of_after_the_grace() -> N
         (None, BackendOutput(), ""),
     ],
 )
-async def test_seed_2_27_which_text_is_the_answer(response: Any, output: BackendOutput, text: str) -> None:
+async def test_seed_2_27_text_of_the_answer(response: Any, output: BackendOutput, text: str) -> None:
     runtime = serving(Scripted(BackendResult("far", response=response, output=output)))
     assert (await runtime.run("far", "hi", thread="t")).text == text
-    # The output's text is filled in where it is missing.
+    # A missing text of the output is filled in.
     assert (await state_of(runtime)).get(OUTPUT) == ({"text": text} if text else None)
 
 
-async def test_seed_2_28_a_delta_and_one_message_only_for_an_answer_with_text() -> None:
+async def test_seed_2_28_delta_and_message_only_for_text() -> None:
     runtime = serving(Scripted("hello", ""))
     seen = await recorded(runtime)
     assert [(d.delta, d.offset, d.attempt) for d in seen.of(TextDelta)] == [("hello", 0, 0)]
@@ -250,7 +251,7 @@ async def test_seed_2_28_a_delta_and_one_message_only_for_an_answer_with_text() 
 
 ENDS: list[tuple[BackendResult, bool]] = [
     (BackendResult("far", response="x"), True),
-    (BackendResult("far", Completed(), BehaviourRequested("done"), response="x"), True),
+    (BackendResult("far", Completed(), EndRequested("done"), response="x"), True),
     (BackendResult("far", Completed(), Stopped("budget"), response="x"), False),
     (BackendResult("far", Completed(), Blocked("no"), response="x"), False),
     (BackendResult("far", Suspended("later"), response="x"), False),
@@ -261,14 +262,14 @@ ENDS: list[tuple[BackendResult, bool]] = [
 
 
 @pytest.mark.parametrize(("result", "complete"), ENDS)
-async def test_seed_2_29_inference_complete_only_for_a_natural_end(result: BackendResult, complete: bool) -> None:
+async def test_seed_2_29_inference_complete_only_for_natural_end(result: BackendResult, complete: bool) -> None:
     runtime = Runtime([Agent("far", "label", backend=Scripted(result, capabilities=REMOTE))])
     await runtime.run("far", "hi", thread="t")
     found = await events_of(runtime, "t", InferenceComplete)
     assert [(e.model, e.usage.total_tokens) for e in found] == ([("label", 0)] if complete else [])
 
 
-async def test_seed_2_29_duration_and_the_agents_id_where_it_has_no_model(fake_clock: Any) -> None:
+async def test_seed_2_29_inference_complete_has_duration_and_agent_id(fake_clock: Any) -> None:
     hold = Hold()
 
     async def answer(request: Any) -> BackendResult:
@@ -285,7 +286,7 @@ async def test_seed_2_29_duration_and_the_agents_id_where_it_has_no_model(fake_c
     assert (complete.model, complete.duration_ms) == ("far", 1500)
 
 
-async def test_seed_2_30_an_answer_that_cant_be_written_is_a_storage_error_without_an_end() -> None:
+async def test_seed_2_30_unwritten_answer_is_a_storage_error() -> None:
     def has_answer(commit: Commit) -> bool:
         return any(isinstance(e, Message) and e.role == "assistant" for e in commit.log)
 
@@ -299,7 +300,7 @@ async def test_seed_2_30_an_answer_that_cant_be_written_is_a_storage_error_witho
     await runtime.close()
 
 
-async def test_seed_2_31_the_same_events_without_a_durable_store(tmp_path: Path) -> None:
+async def test_seed_2_31_same_events_without_durable_store(tmp_path: Path) -> None:
     in_memory = await recorded(serving(Scripted("hello")))
     store = SqliteStore(tmp_path / "x.db")
     runtime = serving(Scripted("hello"), store)
@@ -309,7 +310,7 @@ async def test_seed_2_31_the_same_events_without_a_durable_store(tmp_path: Path)
     assert in_memory.types == on_disk.types
 
 
-async def test_seed_2_32_the_backends_reason_wins() -> None:
+async def test_seed_2_32_reason_of_backend_wins() -> None:
     runtime = serving(
         Scripted(
             BackendResult("far", status_reason="quota", response="x"),
@@ -319,7 +320,7 @@ async def test_seed_2_32_the_backends_reason_wins() -> None:
     )
     assert (await runtime.run("far", "hi", thread="t")).status_reason == "quota"
     result = await runtime.run("far", "hi", thread="t")
-    run = await runtime.get_run(result.run_id)
+    run = await runtime.runs.get(result.run_id)
     assert run.waiting is not None
     assert (result.status_reason, run.waiting.reason, run.waiting.detail) == (
         "rate_limit",
@@ -332,7 +333,7 @@ def as_json(finish: RunFinish) -> Any:
     return msgspec.json.decode(msgspec.json.encode(finish))["backend"]
 
 
-async def test_seed_2_33_what_run_finish_says() -> None:
+async def test_seed_2_33_run_finish_fields() -> None:
     made = BackendOutput(artifacts=(Artifact({"n": 1}, name="n"),), raw={"whole": True})
     runtime = serving(Scripted("plain", BackendResult("far", response="more", output=made)))
     plain = (await recorded(runtime)).one(RunFinish)
@@ -344,16 +345,16 @@ async def test_seed_2_33_what_run_finish_says() -> None:
         "artifacts": [{"content": {"n": 1}, "name": "n"}],
         "raw": {"whole": True},
     }
-    # The response is the message that the run's record names; the log refers to messages and doesn't copy them.
-    run = await runtime.get_run(more.run_id)
+    # The response is the message that the run record names; the log refers to it.
+    run = await runtime.runs.get(more.run_id)
     assert run.backend == more.backend
-    assert [m.text for m in await runtime.messages("t") if m.id == run.answer_id] == ["more"]
+    assert [m.text for m in await runtime.threads.messages("t") if m.id == run.answer_id] == ["more"]
     result = await runtime.wait(more.run_id)
     assert (result.text, result.artifacts, result.raw) == ("more", made.artifacts, made.raw)
     assert result.status_reason == "natural_end"
 
 
-async def test_seed_2_34_the_backends_state_else_the_one_before() -> None:
+async def test_seed_2_34_state_of_backend_or_previous_one() -> None:
     made = BackendOutput("two", raw=2)
     runtime = serving(
         Scripted(
@@ -375,12 +376,12 @@ async def test_seed_2_34_the_backends_state_else_the_one_before() -> None:
         {HANDLES: {"": "t", "far": {"n": 1}}, OUTPUT: kept},
         {HANDLES: {"": "t", "far": {"n": 2}}, OUTPUT: kept},
     ]
-    # No observer is shown it.
+    # No observer sees it.
     assert "state_delta" not in [e.type for e in await log_of(runtime, "t")]
 
 
 class Unreadable(MemoryStore):
-    """A store whose rows can't be read once something broke them."""
+    """A store whose state can't be read once it is broken."""
 
     broken = False
 
@@ -390,7 +391,7 @@ class Unreadable(MemoryStore):
         return await super().load(thread_id)
 
 
-async def test_seed_2_35_a_state_that_cant_be_read_is_never_guessed() -> None:
+async def test_seed_2_35_unreadable_state_fails_run() -> None:
     store = Unreadable()
     backend = Scripted(
         "none yet", BackendResult("far", state={"n": 1}), "there", "not reached", capabilities=REMOTE
@@ -398,7 +399,7 @@ async def test_seed_2_35_a_state_that_cant_be_read_is_never_guessed() -> None:
     runtime = serving(backend, store)
     for _ in range(3):
         await runtime.run("far", "hi", thread="t")
-    # Nothing yet, nothing of this agent's yet, and what it saved.
+    # No state, no state of this agent, and its saved state.
     assert [request.state for request in backend.requests] == [None, None, {"n": 1}]
     store.broken = True
     with pytest.raises(CorruptRow):
@@ -407,7 +408,7 @@ async def test_seed_2_35_a_state_that_cant_be_read_is_never_guessed() -> None:
 
 
 @pytest.mark.parametrize("bad", [b'"text"', b'{"far":[1]}', b"7"])
-async def test_seed_2_35_a_saved_state_that_is_none_fails_the_run(bad: bytes) -> None:
+async def test_seed_2_35_invalid_saved_state_fails_run(bad: bytes) -> None:
     store = MemoryStore()
     await store.commit(Commit(thread_id="t", version=0, state=[StateWrite(HANDLES, bad)]))
     backend = Scripted("not reached", capabilities=REMOTE)

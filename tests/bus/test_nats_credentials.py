@@ -1,4 +1,4 @@
-"""Logging in to NATS with a credentials file, as operators of accounts hand them out."""
+"""NATS credentials files, as issued by operators of accounts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def encoded(data: bytes) -> str:
 
 
 class Key:
-    """An operator's, an account's or a user's key."""
+    """The key of an operator, an account or a user."""
 
     def __init__(self, kind: int) -> None:
         self.seed: bytes = nkeys.encode_seed(os.urandom(32), kind)
@@ -31,7 +31,7 @@ class Key:
         self.public: str = self._pair.public_key.decode()
 
     def signed(self, subject: Key, name: str, **claims: Any) -> str:
-        """What this key says of another one."""
+        """Sign a claim about another key."""
         body = {"iat": 1_700_000_000, "iss": self.public, "name": name, "sub": subject.public}
         body["nats"] = {"version": 2, **claims}
         digest = hashlib.new("sha512_256", json.dumps(body).encode()).digest()
@@ -41,7 +41,7 @@ class Key:
         return f"{text}.{encoded(self._pair.sign(text.encode()))}"
 
 
-async def test_a_credentials_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_nats_credentials_file_is_accepted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     operator, account = Key(nkeys.PREFIX_BYTE_OPERATOR), Key(nkeys.PREFIX_BYTE_ACCOUNT)
     user, stranger = Key(nkeys.PREFIX_BYTE_USER), Key(nkeys.PREFIX_BYTE_USER)
     unlimited = dict.fromkeys(("subs", "data", "payload", "imports", "exports", "conn", "leaf"), -1)
@@ -51,7 +51,7 @@ async def test_a_credentials_file(tmp_path: Path, caplog: pytest.LogCaptureFixtu
         f"operator: {operator.signed(operator, 'operator', type='operator')}",
         "resolver: MEMORY",
         f"resolver_preload: {{{account.public}: {said}}}",
-        jetstream=False,  # It would need a system account.
+        jetstream=False,  # JetStream would need a system account.
     )
     jwt = account.signed(user, "worker", type="user", subs=-1, data=-1, payload=-1)
 

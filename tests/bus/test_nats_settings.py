@@ -1,4 +1,4 @@
-"""Reaching NATS: who logs in how, TLS, and what is said of it."""
+"""NATS settings: credentials, TLS and errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from conformance.bus_suite import eventually, processes
 from nats_server import NatsServer
 from wakeful.bus import MemoryBus, NatsBus, PostgresBus, Wake, open_bus
-from wakeful.bus._nats import token
+from wakeful.bus.nats_bus import subject_token
 from wakeful.errors import ConfigurationError
 
 
@@ -32,20 +32,20 @@ def serving(*settings: str) -> Iterator[NatsServer]:
 async def works(bus: Any) -> None:
     async with processes(bus, {}, {}) as (one, other):
         other.runs.add(("default", "t1"))
-        async with asyncio.timeout(20):
-            while not await one.link.tell(other.id, "default", "t1"):
-                pass  # It may take more than a second to say that it heard.
+        async with asyncio.timeout(120):
+            while not await one.link.notify_owner(other.id, "default", "t1"):
+                pass  # The reply may take more than a second.
 
 
 async def refused(bus: Any, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     link = bus.join("one", None)
     await eventually(lambda: "can't be used" in caplog.text)
-    assert not link.healthy
+    assert not link.is_healthy
     await link.close()
 
 
-async def test_user_and_password(caplog: pytest.LogCaptureFixture) -> None:
+async def test_nats_user_and_password_are_accepted(caplog: pytest.LogCaptureFixture) -> None:
     with serving('authorization: {user: worker, password: "pa:s/s"}') as server:
         await works(NatsBus(f"nats://127.0.0.1:{server.port}", user="worker", password="pa:s/s"))
         await works(NatsBus(f"nats://127.0.0.1:{server.port}?user=worker&password=pa:s/s"))
@@ -56,7 +56,7 @@ async def test_user_and_password(caplog: pytest.LogCaptureFixture) -> None:
     assert "wrong-secret" not in caplog.text
 
 
-async def test_a_login_that_may_no_more_than_it_needs(caplog: pytest.LogCaptureFixture) -> None:
+async def test_nats_user_with_minimal_permissions_suffices(caplog: pytest.LogCaptureFixture) -> None:
     allowed = '["wakeful.>", "_INBOX.>", "$JS.API.>", "$JS.ACK.>"]'
     user = f"{{user: worker, password: pw, permissions: {{publish: {allowed}, subscribe: {allowed}}}}}"
     with serving(f"authorization: {{users: [{user}]}}") as server:
@@ -68,7 +68,7 @@ async def test_a_login_that_may_no_more_than_it_needs(caplog: pytest.LogCaptureF
     assert "JetStream" not in caplog.text
 
 
-async def test_a_token(caplog: pytest.LogCaptureFixture) -> None:
+async def test_nats_token_is_accepted(caplog: pytest.LogCaptureFixture) -> None:
     with serving('authorization: {token: "s3cr3t"}') as server:
         await works(NatsBus(f"nats://s3cr3t@127.0.0.1:{server.port}"))
         await works(NatsBus(server.url, token="s3cr3t"))
@@ -87,7 +87,9 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-async def test_tls_with_certificates_on_both_sides(certificates: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_nats_tls_with_client_certificate_connects(
+    certificates: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     ours, key, other = certificates / "server.pem", certificates / "server.key", certificates / "other.pem"
     tls = f'tls: {{cert_file: "{ours}", key_file: "{key}", ca_file: "{ours}", verify: true}}'
     with serving(tls) as server:
@@ -97,7 +99,7 @@ async def test_tls_with_certificates_on_both_sides(certificates: Path, caplog: p
         await refused(NatsBus(server.url, ca=str(ours)), caplog)
 
 
-async def test_the_first_of_several_servers_may_be_away() -> None:
+async def test_nats_first_server_may_be_down() -> None:
     away = NatsServer()
     with serving() as server:
         await works(NatsBus(f"nats://127.0.0.1:{away.port},127.0.0.1:{server.port}"))
@@ -109,28 +111,28 @@ async def test_the_first_of_several_servers_may_be_away() -> None:
     [
         ("nats://u:secret@host?what=1", {}, "no setting 'what'"),
         ("nats://u:sec/ret@host", {}, "can't be read"),
-        ("nats://host", {"credentials": "/nowhere/x.creds"}, "isn't there"),
+        ("nats://host", {"credentials": "/nowhere/x.creds"}, "doesn't exist"),
         ("nats://host?cert=/etc/hosts", {}, "needs both"),
         ("nats://host", {"name": "Not.Good"}, "a bus's name"),
         ("http://u:secret@host", {}, "begins with nats:// or tls://"),
         ("nats://[bad", {}, "begins with nats:// or tls://"),
     ],
 )
-def test_what_is_wrong_is_said_without_secrets(url: str, settings: dict[str, str], said: str) -> None:
+def test_bus_url_errors_hide_secrets(url: str, settings: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
         NatsBus(url, **settings)
     assert said in str(raised.value)
     assert "sec" not in str(raised.value)
 
 
-def test_what_is_shown_of_a_bus_has_no_secrets() -> None:
+def test_bus_repr_hides_secrets() -> None:
     bus = NatsBus("nats://u:secret@a:1,u:secret@b:2?token=secret", password="secret")
     assert repr(bus) == "NatsBus('nats://a:1,b:2', name='wakeful')"
     assert "secret" not in repr(bus.settings)
     assert repr(PostgresBus("postgres://u:secret@host:5/db")) == "PostgresBus('postgres://host:5', name='wakeful')"
 
 
-def test_buses_by_name() -> None:
+def test_open_bus_accepts_urls_and_objects() -> None:
     assert open_bus(None) is None
     assert open_bus("local") is open_bus("local")
     assert open_bus("local") is not open_bus("local://other")
@@ -144,9 +146,9 @@ def test_buses_by_name() -> None:
         assert "secret" not in str(raised.value)
 
 
-def test_tokens_of_subjects() -> None:
+def test_subject_tokens_do_not_collide() -> None:
     names = ["", "=", "a", "A", "a.b", "a=2Eb", "*", ">", " ", "ü", "x" * 300, "x" * 301]
-    tokens = [token(name) for name in names]
+    tokens = [subject_token(name) for name in names]
     assert len(set(tokens)) == len(names)
     assert all(one and len(one) <= 200 and not set(one) & set(".*> \t") for one in tokens)
-    assert token("acme-1_x") == "acme-1_x"
+    assert subject_token("acme-1_x") == "acme-1_x"

@@ -1,1 +1,1 @@
-"""Chaos: real processes, whose workers, database and bus are killed, paused and restarted while they work."""
+"""Chaos tests: workers, database and bus are killed, paused and restarted under load."""

@@ -1,4 +1,4 @@
-"""`python -m chaos --runs 3000 --seed 7`, in the folder `tests`: a long storm, and what came of it."""
+"""`python -m chaos --runs 3000 --seed 7`, in the folder `tests`: a long storm and its findings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .storm import Storm, ride
 
 
 def main() -> int:
-    """Ride it out, and say how it went."""
+    """Run the storm and print its result."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--runs", type=int, default=3000, help="how many runs are begun from outside")
     parser.add_argument("--seconds", type=float, default=240, help="over how long")

@@ -1,4 +1,4 @@
-"""The outside world: a server that nobody kills, which tools change and which counts what was done to it."""
+"""The outside world: a server that is never killed and records every change by tools."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ __all__ = ["Bank", "ask", "ask_sync"]
 
 
 class Bank:
-    """Does what it is told for `once`, dedupes for `idempotent`, compares fences for `reconcile`. Each request is
-    one line, and is carried out whole or not at all."""
+    """A server that executes `once` requests, dedupes `idempotent` ones and compares fences for `reconcile`.
+
+    A request is one line, executed completely or not at all.
+    """
 
     def __init__(self) -> None:
         self.done: Counter[tuple[str, str]] = Counter()
@@ -24,7 +26,7 @@ class Bank:
         self._server: asyncio.Server | None = None
 
     async def open(self) -> int:
-        """Begin to listen; returns the port."""
+        """Start listening; returns the port."""
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         return self._server.sockets[0].getsockname()[1]
 
@@ -40,12 +42,12 @@ class Bank:
                 writer.write(json.dumps(self._carry_out(**json.loads(line))).encode() + b"\n")
                 await writer.drain()
         except OSError:
-            pass  # Whoever asked was killed.
+            pass  # The client was killed.
         finally:
             writer.close()
 
     def _carry_out(self, how: str, kind: str, key: str, fence: int, thread: str, worker: str) -> bool:
-        """Whether it is done; for a check, whether it was."""
+        """Execute a request; returns whether it was done, or for a check whether it had been."""
         self.asked[how] += 1
         if thread:
             self.fences.setdefault((thread, fence), set()).add(worker)
@@ -63,7 +65,7 @@ class Bank:
 
 
 async def ask(port: int, **order: Any) -> bool:
-    """Have the bank do something."""
+    """Send the bank a request."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(json.dumps(order).encode() + b"\n")
@@ -73,7 +75,7 @@ async def ask(port: int, **order: Any) -> bool:
 
 
 def ask_sync(port: int, **order: Any) -> bool:
-    """The same from a thread."""
+    """Send the bank a request from a thread."""
     with socket.create_connection(("127.0.0.1", port)) as connection:
         connection.sendall(json.dumps(order).encode() + b"\n")
         return bool(json.loads(connection.makefile().readline()))

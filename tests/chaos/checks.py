@@ -1,4 +1,4 @@
-"""What must hold at the end, from the ledger, from the outside world's own count, and from the log's fences."""
+"""Final checks, by the ledger, by the bank's own records, and by the fences of the log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import asyncpg
 from msgspec import Struct
 
 from wakeful.stores import Store
-from wakeful.testing._crash_rules import all_runs, broken_rules
+from wakeful.testing.crash import find_violations, list_all_runs
 from wakeful.types.messages import Message
 from wakeful.types.runs import Call, NaturalEnd, RunRecord
 
@@ -24,7 +24,7 @@ __all__ = ["Answered", "Findings", "Owned", "audit", "authors", "examine"]
 
 
 class Owned(Struct, frozen=True):
-    """A change that the database saw of a thread."""
+    """A change of a thread, recorded by a database trigger."""
 
     thread: str
     head: int
@@ -34,12 +34,12 @@ class Owned(Struct, frozen=True):
 
     @property
     def owner(self) -> str | None:
-        """Who wrote it: whoever has the thread then, or gave it back with it."""
+        """The writer: the owner after the change, or the one that released the thread with it."""
         return self.claim or self.was
 
 
 class Findings(Struct):
-    """What came of it."""
+    """The findings."""
 
     runs: int = 0
     takeovers: int = 0
@@ -50,8 +50,8 @@ class Findings(Struct):
 
 
 async def examine(store: Store, database: str, bank: Bank, sent: Mapping[str, str]) -> Findings:
-    """Look at everything. `sent` has the agent of each thread that was begun from outside."""
-    found, runs = Findings(), await all_runs(store)
+    """Run all checks. `sent` maps each thread started from outside to its agent."""
+    found, runs = Findings(), await list_all_runs(store)
     calls = {run.id: list(await store.calls(run.id)) for run in runs}
     messages = {thread: await store.messages(thread) for thread in {run.thread_id for run in runs}}
     found.runs = len(runs)
@@ -64,7 +64,7 @@ async def examine(store: Store, database: str, bank: Bank, sent: Mapping[str, st
     answers = answers_of(seen, messages)
     found.answers = len(answers)
     found.problems = [
-        *await broken_rules(store, ()),
+        *await find_violations(store, ()),
         *_endings(runs, sent),
         *_effects(every, bank),
         *_replies(every, messages),
@@ -78,7 +78,7 @@ async def examine(store: Store, database: str, bank: Bank, sent: Mapping[str, st
 
 
 def _endings(runs: Sequence[RunRecord], sent: Mapping[str, str]) -> list[str]:
-    """Each that was asked for ran once and came to its end, and so did its children, of which there is one."""
+    """Check that each requested run and its only child ran once and ended."""
     problems = [
         f"run {run.id} of {run.agent_id} on {run.thread_id} is {run.status}: {run.outcome}"
         for run in runs
@@ -94,7 +94,7 @@ def _endings(runs: Sequence[RunRecord], sent: Mapping[str, str]) -> list[str]:
 
 
 def _effects(calls: Sequence[Call], bank: Bank) -> list[str]:
-    """By the ledger and by the bank's own count each effect has what it was promised."""
+    """Check each effect's guarantee by the ledger and the bank's records."""
     problems: list[str] = []
     left = Counter(bank.done)
     for call in calls:
@@ -114,7 +114,7 @@ def _effects(calls: Sequence[Call], bank: Bank) -> list[str]:
 
 
 def _replies(calls: Sequence[Call], messages: Mapping[str, Sequence[Message]]) -> list[str]:
-    """The model was told of each call what became of it: that nobody knows, where nobody does."""
+    """Check that the model got each call's outcome, including unknown ones."""
     told = {m.reply.call_id: m.reply for m in chain.from_iterable(messages.values()) if m.reply is not None}
     problems: list[str] = []
     for call in calls:
@@ -125,7 +125,7 @@ def _replies(calls: Sequence[Call], messages: Mapping[str, Sequence[Message]]) -
 
 
 def _letters(sent: Mapping[str, str], messages: Mapping[str, Sequence[Message]]) -> list[str]:
-    """Each letter was taken in once."""
+    """Check that each message was delivered once."""
     subjects = [thread for thread, agent in sent.items() if agent == "clerk"]
     subjects += [f"{thread}-child" for thread, agent in sent.items() if KINDS[agent]]
     read = Counter[str]()
@@ -142,14 +142,16 @@ def _letters(sent: Mapping[str, str], messages: Mapping[str, Sequence[Message]])
 
 
 async def _left_over(database: str) -> list[str]:
-    """Nothing waits any more. What asks a child to tell of its end may be left by a process that was killed as it
-    found that the child had ended: nobody needs it then."""
+    """Check that no inbox item is left.
+
+    A watch item of a child may be left by a process that was killed when it found that the child had ended.
+    """
     connection = await asyncpg.connect(database, server_settings={"search_path": "wakeful"})
     try:
         pending = await connection.fetch(
             """SELECT i.kind, i.id, t.id AS thread, convert_from(i.payload, 'UTF8') AS payload
                FROM inbox i JOIN threads t ON t.no = i.thread
-               WHERE i.status = 'pending' AND NOT (i.id LIKE '%:tell:%' AND t.open_run IS NULL)"""
+               WHERE i.status = 'pending' AND NOT (i.id LIKE '%:notify:%' AND t.open_run IS NULL)"""
         )
         due = await connection.fetchval("SELECT count(*) FROM dispatches")
         claimed = await connection.fetchval("SELECT count(*) FROM threads WHERE claim IS NOT NULL")
@@ -161,7 +163,7 @@ async def _left_over(database: str) -> list[str]:
 
 
 async def audit(database: str) -> list[Owned]:
-    """What the database saw, in order."""
+    """The recorded changes, in order."""
     connection = await asyncpg.connect(database)
     try:
         rows = await connection.fetch("SELECT thread, head, epoch, was, claim FROM audit ORDER BY no")
@@ -171,7 +173,7 @@ async def audit(database: str) -> list[Owned]:
 
 
 def _epochs(seen: Sequence[Owned]) -> list[str]:
-    """Nobody owned a thread while another did: each epoch has one owner, and epochs only grow."""
+    """Check that a thread never had two owners: each epoch has one, and epochs only grow."""
     problems: list[str] = []
     last: dict[str, int] = {}
     owners: dict[tuple[str, int], set[str]] = {}
@@ -185,8 +187,7 @@ def _epochs(seen: Sequence[Owned]) -> list[str]:
 
 
 class Answered(NamedTuple):
-    """Of an answer in the log: who owned its thread when it was written and who did before, and which process says
-    that it gave it."""
+    """An answer in the log: the thread's owner at its commit, earlier owners, and the process that produced it."""
 
     owner: str | None
     earlier: frozenset[str]
@@ -194,7 +195,7 @@ class Answered(NamedTuple):
 
 
 def answers_of(seen: Sequence[Owned], messages: Mapping[str, Sequence[Message]]) -> list[Answered]:
-    """The answers in the log."""
+    """Read the answers in the log."""
     threads: dict[str, list[Owned]] = {}
     for one in seen:
         threads.setdefault(one.thread, []).append(one)
@@ -210,9 +211,11 @@ def answers_of(seen: Sequence[Owned], messages: Mapping[str, Sequence[Message]])
 
 
 def authors(answers: Sequence[Answered]) -> list[str]:
-    """Each answer was given by whoever owned the thread: so an owner is one process, and a process one owner. Only
-    one that broke off with its process may be written by whoever owned the thread next; a process that was killed
-    early may have left nothing else, and then it is one of the owners before that are no other process."""
+    """Check that each answer was produced by the owner of its thread: owners and processes map one to one.
+
+    Only a broken answer may be committed by the next owner. A process that was killed early may have left nothing
+    else; then it must be one of the earlier owners without a process.
+    """
     problems = [] if answers else ["no answer could be traced"]
     problems += [f"{a.process} wrote to a thread that nobody owned" for a in answers if a.owner is None]
     names: dict[str, str | None] = {}
@@ -230,5 +233,5 @@ def authors(answers: Sequence[Answered]) -> list[str]:
 
 
 def _fences(bank: Bank) -> list[str]:
-    """Outside, too, each fence was one process's."""
+    """Check that each fence at the bank belongs to one process."""
     return [f"{t}, fence {n}: tools of {w}" for (t, n), w in bank.fences.items() if len(w) > 1]

@@ -1,4 +1,4 @@
-"""Workers as real processes on a real Postgres and NATS, and the ways to hurt them."""
+"""Workers as real processes on a real Postgres and NATS, and the faults to inject."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["Fleet", "open_fleet"]
 TESTS = Path(__file__).parent.parent
 _SETTINGS = ("fsync=off", "max_connections=200", "autovacuum=off", "jit=off", "logging_collector=off")
 
-# Every change of an owner and of a log's length, as the database saw it.
+# Records every change of an owner and of a log's length.
 _AUDIT = """
 CREATE TABLE audit (no bigserial PRIMARY KEY, thread text, head bigint, epoch bigint, was text, claim text);
 CREATE FUNCTION audit() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -40,7 +40,7 @@ CREATE TRIGGER audit AFTER INSERT OR UPDATE OF head, epoch, claim ON wakeful.thr
 
 
 class Worker:
-    """One place in the fleet, and the processes that have it one after the other."""
+    """A slot of the fleet, and its successive processes."""
 
     def __init__(self, name: str, command: list[str], env: dict[str, str], log: Path) -> None:
         self.name = name
@@ -53,7 +53,7 @@ class Worker:
             return subprocess.Popen(self._command, cwd=TESTS, env=self._env, stdout=log, stderr=log)
 
     def kill(self) -> None:
-        """`kill -9`, and another one in its place."""
+        """Kill the process and start another in its slot."""
         self.close()
         self.process = self._start()
 
@@ -67,7 +67,7 @@ class Worker:
 
 
 class Fleet:
-    """The processes, the outside world, and what was done to them."""
+    """The processes, the bank, and the injected faults."""
 
     def __init__(self, folder: Path, lease: int, busy: float, concurrency: int) -> None:
         self.folder, self.lease, self._busy = folder, lease, busy
@@ -90,7 +90,7 @@ class Fleet:
         await asyncio.gather(asyncio.to_thread(self.postgres.start), asyncio.to_thread(self.nats.start))
 
     async def watch(self) -> None:
-        """Have the database note who owns what; its tables are there."""
+        """Install the trigger that records owners; the tables must exist."""
         connection = await asyncpg.connect(self.store)
         try:
             await connection.execute(_AUDIT)
@@ -115,20 +115,20 @@ class Fleet:
         return self.workers[-1]
 
     async def ready(self, seconds: float = 60) -> None:
-        """Wait until all workers have begun to claim."""
+        """Wait until all workers claim."""
         async with asyncio.timeout(seconds):
             while not all(re.search(r"^worker \S+ runs ", worker.said, re.MULTILINE) for worker in self.workers):
                 await asyncio.sleep(0.05)
 
-    # -- harm ------------------------------------------------------------------------------------------------
+    # -- faults ----------------------------------------------------------------------------------------------
 
     async def kill(self, worker: Worker) -> None:
-        """Kill a worker; another one takes its place."""
+        """Kill a worker and replace it."""
         self.done["kills"] += 1
         await asyncio.to_thread(worker.kill)
 
     async def pause(self, worker: Worker, seconds: float) -> None:
-        """Stop a worker's clock until its lease is over, and let it go on."""
+        """Pause a worker past its lease, then let it continue."""
         self.done["pauses"] += 1
         worker.paused = True
         worker.process.send_signal(signal.SIGSTOP)
@@ -137,13 +137,13 @@ class Fleet:
         worker.paused = False
 
     async def restart_postgres(self, how: signal.Signals) -> None:
-        """Stop the database and start it again: SIGINT ends it in order, SIGQUIT as a crash."""
+        """Restart the database: SIGINT shuts it down cleanly, SIGQUIT simulates a crash."""
         self.done["crashes" if how is signal.SIGQUIT else "restarts"] += 1
         await asyncio.to_thread(self.postgres.stop, how)
         await asyncio.to_thread(self.postgres.start)
 
     async def without_nats(self, seconds: float) -> None:
-        """Kill the bus, and start it again later."""
+        """Kill the bus and restart it later."""
         self.done["bus outages"] += 1
         await asyncio.to_thread(self.nats.kill)
         await asyncio.sleep(seconds)
@@ -161,7 +161,7 @@ class Fleet:
 async def open_fleet(
     folder: Path, *, lease: int = 4000, busy: float = 0.1, concurrency: int = 8
 ) -> AsyncIterator[Fleet]:
-    """A fleet without workers yet, which is gone with all its processes at the end."""
+    """A fleet without workers, stopped with all its processes at the end."""
     fleet = Fleet(folder, lease, busy, concurrency)
     try:
         await fleet.open()

@@ -1,4 +1,4 @@
-"""What the workers run: agents with tools of every effect, delegates of every kind, and letters between them."""
+"""The workers' agents: tools of every effect, delegates of every kind, and messages between them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ from uuid import uuid4
 from wakeful import (
     Agent,
     Delegate,
-    Done,
     FunctionModel,
-    Messages,
+    MailPolicy,
     ModelRequest,
-    NotDone,
     Runtime,
     ToolContext,
     Turn,
@@ -24,26 +22,27 @@ from wakeful import (
     tool,
 )
 from wakeful.stores import Claims, Commit, Committed
-from wakeful.stores._postgres import PostgresStore
+from wakeful.stores.postgres import PostgresStore
+from wakeful.tools import Done, NotDone
 
 from .bank import ask, ask_sync
 
 __all__ = ["EFFECTS", "KINDS", "READERS", "agents", "runtime"]
 
-# Who this process is, in what it says.
+# The id of this process, in its answers.
 WORKER = uuid4().hex[:12]
 BANK = int(os.environ.get("CHAOS_BANK", "0"))
 LEASE = int(os.environ.get("CHAOS_LEASE", "4000"))
-# The longest that a tool takes before and after what it does, in seconds: kills must find something to hit.
+# The maximum seconds that a tool sleeps before and after its effect, so that kills hit running work.
 BUSY = float(os.environ.get("CHAOS_BUSY", "0.1"))
 READERS = 20
-# What is asked for from outside, by the agent that does it, and the agents that each begins in turn.
+# The agents that are started from outside, with the agents that each delegates to.
 KINDS = {"clerk": (), "boss": (), "lead": ("helper",), "chief": ("helper",), "host": ("helper",)}
 EFFECTS = {"pay": "once", "stamp": "once", "sign": "once", "post": "idempotent", "book": "reconcile"}
 
 
 class ShortStore(PostgresStore):
-    """A store whose leases are over soon."""
+    """A store with short leases."""
 
     def keep(self, worker_id: str, lease: int = LEASE) -> Any:
         return super().keep(worker_id, lease)
@@ -83,7 +82,7 @@ def stamp(ctx: ToolContext) -> str:
 
 @tool(effect="once", approval=True, unknown="ask")
 async def sign(ctx: ToolContext) -> str:
-    """Sign, once a person said so."""
+    """Sign, after approval."""
     await busy()
     await ask(BANK, **order("once", ctx))
     await busy()
@@ -127,8 +126,10 @@ def letter(subject: str) -> Any:
 
 
 def saying(*steps: Callable[[str], list[Any]]) -> FunctionModel:
-    """Asks for one step's calls after the other, then is done. What it is about is its input's last word; who says
-    it is in every answer, by which the log is checked."""
+    """Makes the calls of each step, then ends.
+
+    The last word of the input identifies the work. Each answer names its process, by which the log is checked.
+    """
 
     async def answer(request: ModelRequest) -> Any:
         await busy()
@@ -150,20 +151,20 @@ def first(subject: str) -> list[Any]:
 
 
 _TOOLS = [pay, stamp, sign, post, book, look]
-_MAIL = Messages(to=("agent:*",), accept=("agent:*",))
+_MAIL = MailPolicy(to=("agent:*",), accept=("agent:*",))
 _HELP = saying(lambda subject: [call("pay"), call("book")], lambda subject: [letter(subject)])
 
 agents = [
-    Agent("clerk", saying(first, lambda s: [call("stamp"), letter(s)]), tools=_TOOLS, messages=_MAIL),
+    Agent("clerk", saying(first, lambda s: [call("stamp"), letter(s)]), tools=_TOOLS, mail=_MAIL),
     Agent("boss", saying(lambda s: [call("sign"), call("post")]), tools=_TOOLS),
     Agent("lead", handing(), delegates=[Delegate("helper")]),
     Agent("chief", handing(), delegates=[Delegate("helper", durable=True)]),
     Agent("host", handing(background=True), delegates=[Delegate("helper", background=True)]),
-    Agent("helper", _HELP, tools=_TOOLS, messages=_MAIL),
-    Agent("reader", saying(), messages=_MAIL),
+    Agent("helper", _HELP, tools=_TOOLS, mail=_MAIL),
+    Agent("reader", saying(), mail=_MAIL),
 ]
 
 
 def runtime() -> Runtime:
-    """What `wakeful worker` runs."""
+    """The runtime of `wakeful worker`."""
     return Runtime(agents, store=ShortStore(os.environ["CHAOS_STORE"]))

@@ -1,4 +1,4 @@
-"""One storm: work is handed in while a seeded plan of harm is carried out; then all settles, and is looked at."""
+"""One storm: runs are enqueued while seeded faults are injected; then everything settles and is checked."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from .office import KINDS, ShortStore, agents
 __all__ = ["Storm", "ride"]
 
 WORKERS = 4
-# What happens in the storm, shuffled again and again: so each kind comes early and often.
+# The faults of the storm, in repeated shuffles, so that each kind comes early and often.
 DECK = ("kill", "kill", "kill", "pause", "pause", "restart", "crash", "deaf")
 
 
 class Storm(Struct, frozen=True, kw_only=True):
-    """How many runs, over how many seconds with how much harm, and how long it may take to settle."""
+    """The runs, seconds and faults of a storm, and the time limit for settling."""
 
     runs: int
     harm: int
@@ -43,7 +43,7 @@ class Storm(Struct, frozen=True, kw_only=True):
 
 
 class Course(Struct):
-    """How a storm went."""
+    """The result of a storm."""
 
     storm: Storm
     findings: Findings
@@ -52,7 +52,7 @@ class Course(Struct):
     seconds: float
 
     def table(self) -> str:
-        """All of it, in a few lines."""
+        """Format the result in a few lines."""
         counts = {
             "runs": self.findings.runs,
             **self.harm,
@@ -68,11 +68,11 @@ class Course(Struct):
 
 
 async def ride(storm: Storm, folder: Path, say: Callable[[str], None] = lambda line: None) -> Course:
-    """Carry it out, and look at what came of it."""
+    """Run a storm and its checks."""
     begin, problems = time.monotonic(), list[str]()
     async with open_fleet(folder, lease=storm.lease, busy=storm.busy, concurrency=storm.concurrency) as fleet:
         async with Runtime(agents, store=ShortStore(fleet.store), bus=fleet.bus, execute=False) as outside:
-            await outside.list_runs(limit=1)  # The tables are there now.
+            await outside.runs.list(limit=1)  # The tables exist now.
             await fleet.watch()
             for _ in range(WORKERS):
                 fleet.start()
@@ -102,7 +102,7 @@ async def ride(storm: Storm, folder: Path, say: Callable[[str], None] = lambda l
 
 
 def work_of(storm: Storm) -> Iterator[tuple[str, str]]:
-    """Threads, each with the agent that runs there."""
+    """Threads, each with its agent."""
     kinds = list(KINDS)
     for number in range(storm.runs):
         agent = kinds[number % len(kinds)]
@@ -110,7 +110,7 @@ def work_of(storm: Storm) -> Iterator[tuple[str, str]]:
 
 
 async def harm(storm: Storm, fleet: Fleet, say: Callable[[str], None]) -> None:
-    """Carry out the plan, spread over the storm's time. Several things may be wrong at once."""
+    """Inject the planned faults over the storm's time; several may overlap."""
     dice, begin = random.Random(storm.seed), time.monotonic()
     deck, under_way = list[str](), list[asyncio.Task[None]]()
     single = {"postgres": asyncio.Lock(), "nats": asyncio.Lock()}
@@ -144,7 +144,7 @@ async def alone(lock: asyncio.Lock, work: Coroutine[Any, Any, None]) -> None:
 
 
 class Desk:
-    """Hands work in, answers what runs ask, and sees when all is done. It has to bear what the workers bear."""
+    """Enqueues runs, answers tickets, and waits until all is done, under the same faults as the workers."""
 
     def __init__(self, runtime: Runtime, database: str) -> None:
         self._runtime = runtime
@@ -153,7 +153,7 @@ class Desk:
         self.revived = 0
 
     async def hand_in(self, sent: dict[str, str], seconds: float) -> None:
-        """Begin a run on each thread, spread over so many seconds."""
+        """Start a run on each thread, spread over some seconds."""
         begin = time.monotonic()
         for number, (thread, agent) in enumerate(sent.items()):
             await asyncio.sleep(max(0, begin + seconds * number / len(sent) - time.monotonic()))
@@ -162,19 +162,19 @@ class Desk:
             )
 
     async def answer(self) -> None:
-        """Approve what needs approval; of what nobody knows, say that nobody knows."""
+        """Approve tickets; answer those of unknown outcomes with unknown."""
         while True:
-            for ticket in await stubborn(lambda: self._runtime.tickets(status="open")):
+            for ticket in await stubborn(lambda: self._runtime.tickets.list(status="open")):
                 if ticket.id not in self._answers:
                     self._answers[ticket.id] = asyncio.create_task(self._decide(ticket))
             await asyncio.sleep(0.2)
 
     async def _decide(self, ticket: Any) -> None:
         decision = ticket.deny("nobody knows") if ticket.asked_by == "unknown" else ticket.approve()
-        await stubborn(lambda: self._runtime.answer(ticket.id, decision, request_id=f"yes-{ticket.id}"))
+        await stubborn(lambda: self._runtime.tickets.answer(ticket.id, decision, request_id=f"yes-{ticket.id}"))
 
     async def left(self) -> dict[str, int]:
-        """How much isn't done yet. Dead letters are put back, as an operator would."""
+        """Count unfinished work. Dead letters are replayed, as an operator would."""
         connection = await asyncpg.connect(self._database, server_settings={"search_path": "wakeful"})
         try:
             rows = await connection.fetch("SELECT status, count(*) FROM runs WHERE status <> 'done' GROUP BY 1")
@@ -192,7 +192,7 @@ class Desk:
 
 
 async def stubborn(work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-    """Do it again until the store is there to do it."""
+    """Retry until the store is available."""
     while True:
         try:
             return await work()

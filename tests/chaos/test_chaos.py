@@ -1,4 +1,4 @@
-"""Chaos in its short and long form, and what it is made of, one by one: draining, lease loss and fairness."""
+"""Short and long storms, and single faults: draining, lease loss and fairness."""
 
 from __future__ import annotations
 
@@ -25,9 +25,7 @@ LONG = Storm(runs=1500, harm=60, seconds=120, seed=21, takeovers=50, patience=30
 
 
 @pytest.mark.parametrize("storm", [SHORT, pytest.param(LONG, marks=pytest.mark.long)], ids=["short", "long"])
-async def test_whatever_is_killed_paused_and_restarted_nothing_is_lost_and_nothing_happens_twice(
-    storm: Storm, tmp_path: Path
-) -> None:
+async def test_chaos_loses_and_repeats_nothing(storm: Storm, tmp_path: Path) -> None:
     course = await ride(storm, tmp_path)
     print(course.table())
     assert course.findings.problems == []
@@ -35,12 +33,12 @@ async def test_whatever_is_killed_paused_and_restarted_nothing_is_lost_and_nothi
 
 @asynccontextmanager
 async def quiet_fleet(folder: Path, **options: Any) -> AsyncIterator[tuple[Fleet, Runtime, Desk]]:
-    """A fleet without workers yet, and somebody outside who hands work in and answers."""
+    """A fleet without workers, and a client that enqueues runs and answers tickets."""
     async with (
         open_fleet(folder, **options) as fleet,
         Runtime(agents, store=ShortStore(fleet.store), bus=fleet.bus, execute=False) as outside,
     ):
-        await outside.list_runs(limit=1)
+        await outside.runs.list(limit=1)
         await fleet.watch()
         desk = Desk(outside, fleet.store)
         answering = asyncio.create_task(desk.answer())
@@ -58,7 +56,7 @@ async def until_settled(desk: Desk) -> None:
 
 
 async def until_asked(fleet: Fleet, times: int) -> None:
-    """Wait until tools are at work."""
+    """Wait until tools run."""
     async with asyncio.timeout(60):
         while fleet.bank.asked.total() < times:
             await asyncio.sleep(0.01)
@@ -76,7 +74,7 @@ async def ended(worker: Worker) -> int:
     return await asyncio.to_thread(worker.process.wait, 60)
 
 
-async def test_a_loaded_worker_that_is_told_to_stop_loses_and_repeats_nothing(tmp_path: Path) -> None:
+async def test_stopped_loaded_worker_loses_and_repeats_nothing(tmp_path: Path) -> None:
     sent = dict(work_of(Storm(runs=40, harm=0, seconds=0, seed=0, takeovers=0)))
     async with quiet_fleet(tmp_path, busy=0.3) as (fleet, outside, desk):
         first = fleet.start("--grace", "30")
@@ -91,14 +89,14 @@ async def test_a_loaded_worker_that_is_told_to_stop_loses_and_repeats_nothing(tm
         assert first.said.rstrip().endswith("drained")
         await until_settled(desk)
         found = await looked_at(fleet, sent)
-        calls = [c for run in await outside.list_runs(limit=200) for c in await outside.calls(run.id)]
-    # Handed over, and not taken over: every call that was begun came to its end where it was begun.
+        calls = [c for run in await outside.runs.list(limit=200) for c in await outside.runs.calls(run.id)]
+    # A handover, not a takeover: every started call ended in its process.
     assert (found.problems, found.takeovers, found.unknowns) == ([], 0, 0)
     assert {call.attempt for call in calls if call.name in ("pay", "stamp", "sign", "post", "book", "look")} == {1}
     assert fleet.bank.asked["check"] == 0
 
 
-async def test_a_worker_that_was_paused_past_its_lease_writes_nothing_more(tmp_path: Path) -> None:
+async def test_worker_paused_past_lease_writes_nothing(tmp_path: Path) -> None:
     sent = dict(work_of(Storm(runs=10, harm=0, seconds=0, seed=0, takeovers=0)))
     async with quiet_fleet(tmp_path, lease=2000, busy=0.5) as (fleet, outside, desk):
         first = fleet.start()
@@ -110,7 +108,7 @@ async def test_a_worker_that_was_paused_past_its_lease_writes_nothing_more(tmp_p
         await until_settled(desk)
         before = await everything(outside, sent)
         first.process.send_signal(signal.SIGCONT)
-        # It comes to itself, finds its runs lost, and stops when it is told to.
+        # It continues, finds that it lost its runs, and stops on request.
         first.process.send_signal(signal.SIGTERM)
         await ended(first)
         assert await everything(outside, sent) == before
@@ -120,13 +118,13 @@ async def test_a_worker_that_was_paused_past_its_lease_writes_nothing_more(tmp_p
 
 
 async def everything(outside: Runtime, sent: dict[str, str]) -> Any:
-    """What the store says of the runs and their threads."""
-    runs = await outside.list_runs(limit=200)
-    threads = [await outside.get_thread(thread) for thread in sent]
-    return runs, threads, [await outside.calls(run.id) for run in runs]
+    """The records of the runs and their threads."""
+    runs = await outside.runs.list(limit=200)
+    threads = [await outside.threads.get(thread) for thread in sent]
+    return runs, threads, [await outside.runs.calls(run.id) for run in runs]
 
 
-async def test_a_tenant_s_flood_does_not_more_than_double_another_s_wait(tmp_path: Path) -> None:
+async def test_tenant_flood_at_most_doubles_wait_of_another(tmp_path: Path) -> None:
     workers, concurrency, many, few = 2, 2, 150, 10
     async with quiet_fleet(tmp_path, busy=0.02, concurrency=concurrency) as (fleet, outside, _):
         flood, small = outside.tenant("flood"), outside.tenant("small")
@@ -136,7 +134,7 @@ async def test_a_tenant_s_flood_does_not_more_than_double_another_s_wait(tmp_pat
             fleet.start()
         await fleet.ready()
         await until_claimed(fleet, "flood", 10)
-        for worker in fleet.workers:  # So that all of it is there when the next one is claimed.
+        for worker in fleet.workers:  # The whole flood must be queued before the next claim.
             worker.process.send_signal(signal.SIGSTOP)
         had = len(await claimed(fleet))
         for number in range(few):
@@ -145,8 +143,8 @@ async def test_a_tenant_s_flood_does_not_more_than_double_another_s_wait(tmp_pat
             worker.process.send_signal(signal.SIGCONT)
         await until_claimed(fleet, "small", few)
         names = (await claimed(fleet))[had:]
-    # Alone its runs would be one after the other. With the flood each has to let at most one go before it, besides
-    # what the workers were just claiming.
+    # Alone its runs would be claimed in sequence. With the flood, each waits for at most one other run, besides
+    # the claims in progress.
     for place in [place for place, name in enumerate(names) if name == "small"]:
         ahead = names[:place]
         assert ahead.count("flood") <= ahead.count("small") + 1 + workers * concurrency, names
@@ -154,7 +152,7 @@ async def test_a_tenant_s_flood_does_not_more_than_double_another_s_wait(tmp_pat
 
 
 async def claimed(fleet: Fleet) -> list[str]:
-    """Whose threads were claimed, in that order."""
+    """The tenants of claimed threads, in order."""
     return [one.thread.partition("-")[0] for one in await audit(fleet.store) if one.claim and not one.was]
 
 

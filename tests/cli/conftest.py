@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 @pytest.fixture
 def wakeful(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     """Run the command in this process: `wakeful("run", "sample:make", ...)`."""
-    from wakeful.cli._app import app
+    from wakeful.cli.app import app
 
     monkeypatch.chdir(HERE)
     monkeypatch.setattr(sys, "path", [*sys.path])

@@ -11,8 +11,6 @@ from wakeful import (
     Agent,
     ClientTool,
     FunctionModel,
-    GateAnswer,
-    GateTool,
     Limits,
     MemoryStore,
     ModelError,
@@ -20,13 +18,14 @@ from wakeful import (
     Plugin,
     Runtime,
     ScriptedModel,
-    StoreError,
     ToolContext,
     Turn,
     call,
     tool,
 )
+from wakeful.errors import StoreError
 from wakeful.models import Chunk, StopChunk, TextChunk
+from wakeful.plugins import GateAnswer, GateTool
 
 
 @tool
@@ -77,7 +76,7 @@ async def nap(ctx: ToolContext) -> str:
 @tool
 async def halt(ctx: ToolContext) -> str:
     """Have the run stand still."""
-    await made[-1].pause(ctx.run.run_id)
+    await made[-1].runs.pause(ctx.run.run_id)
     return "halted"
 
 

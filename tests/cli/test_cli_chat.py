@@ -20,7 +20,7 @@ def after(output: str, prompt: str) -> list[str]:
     return TICKET.sub("ticket ID,", output.partition(f"{prompt}\n")[2]).splitlines()
 
 
-def test_prompts_and_answers_alternate_until_the_input_ends(wakeful) -> None:
+def test_prompts_and_answers_alternate_until_input_ends(wakeful) -> None:
     result = talk(wakeful, "sample:single", "Hello", "", "Are you there?", options=("--thread", "t1"))
     lines = result.stdout.splitlines()
     assert lines[0] == "only on thread t1"
@@ -29,13 +29,13 @@ def test_prompts_and_answers_alternate_until_the_input_ends(wakeful) -> None:
 
 
 @pytest.mark.parametrize("word", ["/exit", "/quit"])
-def test_a_word_leaves(wakeful, word) -> None:
+def test_chat_exit_words_leave(wakeful, word) -> None:
     result = talk(wakeful, "sample:single", word, "Hello")
     assert "Here I am." not in result.stdout
     assert result.exit_code == 0
 
 
-def test_an_unknown_command_shows_the_help_and_asks_nobody(wakeful) -> None:
+def test_unknown_command_shows_help_and_asks_nobody(wakeful) -> None:
     assert after(talk(wakeful, "sample:single", "/dance").stdout, "> /dance")[0].startswith("/exit or ctrl-D")
 
 
@@ -48,14 +48,14 @@ def test_tools_and_results_are_shown(wakeful) -> None:
     ]
 
 
-def test_a_failed_run_is_shown_and_the_chat_goes_on(wakeful) -> None:
+def test_failed_run_is_shown_and_chat_continues(wakeful) -> None:
     result = talk(wakeful, "sample:make", "Hello", "Again", options=("failed",))
     assert result.stderr == "error: ModelError: the vendor is down\n"
     assert "Back again." in result.stdout
     assert result.exit_code == 0
 
 
-def test_an_error_before_the_run_is_shown_and_the_chat_goes_on(wakeful) -> None:
+def test_error_before_run_is_shown_and_chat_continues(wakeful) -> None:
     result = talk(wakeful, "sample:broken", "Hello", options=("poet",))
     assert result.stderr == "error: the disk is full\n"
     assert result.exit_code == 0
@@ -70,17 +70,17 @@ def test_with_several_agents_one_must_be_named(wakeful) -> None:
     assert "this runtime has 19 agents; say which one to talk to: assistant, " in result.stderr
 
 
-def test_an_unknown_agent_is_wrong_usage(wakeful) -> None:
+def test_unknown_agent_is_wrong_usage(wakeful) -> None:
     result = talk(wakeful, "sample:single", options=("nobody",))
     assert (result.exit_code, result.stderr) == (2, "error: unknown agent 'nobody' (known: only)\n")
 
 
-def test_after_a_handoff_the_next_prompt_goes_to_the_agent_that_took_over(wakeful) -> None:
+def test_prompt_after_handoff_goes_to_new_agent(wakeful) -> None:
     result = talk(wakeful, "sample:make", "Verse!", "More!", options=("desk",))
     assert after(result.stdout, "> More!")[0] == "Another verse."
 
 
-def test_on_a_known_thread_its_last_agent_is_the_one_to_talk_to(wakeful) -> None:
+def test_known_thread_continues_with_last_agent(wakeful) -> None:
     wakeful("run", "sample:kept", "desk", "Verse!", "--thread", "handed over")
     result = talk(wakeful, "sample:kept", "More!", options=("--thread", "handed over"))
     assert result.stdout.startswith("poet on thread handed over\n")
@@ -89,7 +89,7 @@ def test_on_a_known_thread_its_last_agent_is_the_one_to_talk_to(wakeful) -> None
 # -- decisions -----------------------------------------------------------------------------------------------
 
 
-def test_an_approval_is_asked_for_in_place(wakeful) -> None:
+def test_approval_is_asked_in_chat(wakeful) -> None:
     result = talk(wakeful, "sample:make", "Refund A7", "a", options=("support",))
     assert after(result.stdout, "> Refund A7") == [
         '→ refund(order="A7", amount=20.0)',
@@ -105,14 +105,14 @@ def test_an_approval_is_asked_for_in_place(wakeful) -> None:
     ]
 
 
-def test_what_a_delegate_asks_is_asked_for_in_place_too(wakeful) -> None:
+def test_question_of_delegate_is_asked_in_chat(wakeful) -> None:
     result = talk(wakeful, "sample:make", "See to A7", "a", options=("boss",))
     lines = after(result.stdout, "> See to A7")
     assert "? May refund run?" in lines
     assert lines[-3:] == ["← agent_run_support: That is settled.", "It is seen to.", "> "]
 
 
-def test_a_denial_has_a_reason(wakeful) -> None:
+def test_denial_has_reason(wakeful) -> None:
     result = talk(wakeful, "sample:make", "Refund A7", "deny", "too much", options=("support",))
     assert after(result.stdout, "reason> too much")[:2] == [
         "  denied: too much",
@@ -126,7 +126,7 @@ def test_arguments_can_be_edited_as_json(wakeful) -> None:
     assert lines[:2] == ["  approved with new arguments", "← refund: Refunded 5.00 for A7"]
 
 
-def test_a_result_can_be_given_in_the_tools_place(wakeful) -> None:
+def test_result_can_replace_tool_call(wakeful) -> None:
     result = talk(wakeful, "sample:make", "Refund A7", "r", "done by hand", options=("support",))
     lines = after(result.stdout, "result> done by hand")
     assert lines[:2] == ["  answered with a result", "← refund: done by hand"]
@@ -141,42 +141,42 @@ def test_a_result_can_be_given_in_the_tools_place(wakeful) -> None:
         (["e", '{"order": "A7"}'], "missing required argument 'amount'"),
     ],
 )
-def test_a_wrong_answer_is_explained_and_asked_again(wakeful, wrong, error) -> None:
+def test_wrong_answer_is_explained_and_asked_again(wakeful, wrong, error) -> None:
     right = ['{"order":"A7","amount":20}'] if error.startswith("the new") else ["a"]
     result = talk(wakeful, "sample:make", "Refund A7", *wrong, *right, options=("support",))
     assert error in result.stderr
     assert "← refund: Refunded 20.00 for A7" in result.stdout
 
 
-def test_a_ticket_can_be_left_for_later(wakeful) -> None:
+def test_ticket_can_be_left_for_later(wakeful) -> None:
     options = ("support", "--thread", "left open")
     result = talk(wakeful, "sample:kept", "Refund A7", "l", options=options)
     assert "the run goes on waiting; a new prompt takes its place" in result.stdout
     assert result.exit_code == 0
 
 
-def test_a_run_that_waits_is_settled_before_the_first_prompt(wakeful) -> None:
+def test_waiting_run_is_settled_before_first_prompt(wakeful) -> None:
     waiting = wakeful("run", "sample:kept", "support", "Refund A7", "--thread", "settled")
     result = talk(wakeful, "sample:kept", "a", options=("--thread", "settled"))
     assert waiting.exit_code == 3
     assert "decision> a\n  approved\n← refund: Refunded 20.00 for A7\n" in result.stdout
 
 
-def test_questions_of_a_tool_are_answered_with_text_or_json(wakeful) -> None:
+def test_questions_of_tool_are_answered_with_text_or_json(wakeful) -> None:
     result = talk(wakeful, "sample:make", "Register me", "Ann", "young", "42", options=("clerk",))
     assert "answer> Ann\n  answered\n" in result.stdout
     assert "error: this ticket takes JSON of type integer" in result.stderr
     assert "← register: 'Ann' is 42\nRegistered.\n" in result.stdout
 
 
-def test_a_question_of_a_tool_can_be_denied_or_left(wakeful) -> None:
+def test_question_of_tool_can_be_denied_or_left(wakeful) -> None:
     result = talk(wakeful, "sample:make", "Register me", "Ann", "/deny none of yours", options=("clerk",))
     assert "register was denied: none of yours" in result.stdout
     result = talk(wakeful, "sample:make", "Register me", "/later", options=("clerk",))
     assert "the run goes on waiting" in result.stdout
 
 
-def test_a_client_tool_is_given_its_result(wakeful) -> None:
+def test_client_tool_is_given_its_result(wakeful) -> None:
     result = talk(wakeful, "sample:make", "Where?", "r", '{"lat": 48.9}', options=("client",))
     assert "  [r]esult  [d]eny  [l]ater\n" in result.stdout
     assert '← locate: {"lat":48.9}\nFound.\n' in result.stdout
@@ -185,13 +185,13 @@ def test_a_client_tool_is_given_its_result(wakeful) -> None:
 @pytest.mark.parametrize(
     ("agent", "prompt", "asked"), [("clerk", "Register me", "answer> "), ("support", "Refund A7", "decision> ")]
 )
-def test_exit_leaves_a_question_open_too(wakeful, agent, prompt, asked) -> None:
+def test_exit_leaves_question_open_too(wakeful, agent, prompt, asked) -> None:
     result = talk(wakeful, "sample:make", prompt, "/exit", options=(agent,))
     assert result.stdout.endswith(f"{asked}/exit\n")
     assert (result.exit_code, result.stderr) == (0, "")
 
 
-def test_the_end_of_the_input_leaves_a_question_open(wakeful) -> None:
+def test_end_of_input_leaves_question_open(wakeful) -> None:
     result = talk(wakeful, "sample:make", "Refund A7", options=("support",))
     assert result.stdout.endswith("decision> \n")
     assert result.exit_code == 0
@@ -200,7 +200,7 @@ def test_the_end_of_the_input_leaves_a_question_open(wakeful) -> None:
 # -- a real terminal -----------------------------------------------------------------------------------------
 
 
-def test_at_a_terminal_lines_can_be_edited(start) -> None:
+def test_lines_can_be_edited_at_terminal(start) -> None:
     ours, theirs = pty.openpty()
     process = start("chat", "sample:runtime", "support", stdin=theirs, stdout=theirs, stderr=theirs)
     os.close(theirs)

@@ -7,7 +7,7 @@ from wakeful.types.events import RunFinish
 from wakeful.types.runs import Cancelled
 
 
-def test_ctrl_c_cancels_the_run_and_waits_until_it_is_quiet(start) -> None:
+def test_ctrl_c_cancels_run_and_waits_for_it(start) -> None:
     process = start("run", "sample:runtime", "blocking", "Go")
     process.read_until("→ block()\n")
     process.interrupt()
@@ -17,7 +17,7 @@ def test_ctrl_c_cancels_the_run_and_waits_until_it_is_quiet(start) -> None:
     assert "Traceback" not in process.output
 
 
-def test_ctrl_c_with_json_ends_with_the_runs_end(start) -> None:
+def test_ctrl_c_with_json_ends_with_run_finish(start) -> None:
     process = start("run", "sample:runtime", "blocking", "Go", "--json")
     process.read_until('"tool_call_ready"')
     process.interrupt()
@@ -27,7 +27,7 @@ def test_ctrl_c_with_json_ends_with_the_runs_end(start) -> None:
     assert last.termination == Cancelled("cancelled from the terminal")
 
 
-def test_a_second_ctrl_c_leaves_at_once(start) -> None:
+def test_second_ctrl_c_leaves_at_once(start) -> None:
     process = start("run", "sample:runtime", "stubborn", "Go")
     process.read_until("→ stubborn()\n")
     process.interrupt()
@@ -36,7 +36,7 @@ def test_a_second_ctrl_c_leaves_at_once(start) -> None:
     assert process.exit_code() == 130
 
 
-def test_ctrl_c_in_a_chat_cancels_the_run_and_keeps_the_chat(start) -> None:
+def test_ctrl_c_in_chat_cancels_run_and_keeps_chat(start) -> None:
     process = start("chat", "sample:runtime", "blocking")
     process.type("Go")
     process.read_until("→ block()\n")
@@ -48,7 +48,7 @@ def test_ctrl_c_in_a_chat_cancels_the_run_and_keeps_the_chat(start) -> None:
     assert process.exit_code() == 0
 
 
-def test_ctrl_c_at_the_prompt_says_how_to_leave(start) -> None:
+def test_ctrl_c_at_prompt_says_how_to_leave(start) -> None:
     process = start("chat", "sample:single")
     process.read_until("> ")
     process.interrupt()
@@ -57,7 +57,7 @@ def test_ctrl_c_at_the_prompt_says_how_to_leave(start) -> None:
     assert process.exit_code() == 0
 
 
-def test_ctrl_c_at_a_question_leaves_it_for_later(start) -> None:
+def test_ctrl_c_at_question_leaves_it_for_later(start) -> None:
     process = start("chat", "sample:runtime", "support")
     process.type("Refund A7")
     process.read_until("decision> ")

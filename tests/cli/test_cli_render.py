@@ -7,10 +7,10 @@ import io
 import pytest
 from rich.console import Console
 
-from wakeful import Agent, FunctionModel, Limits, ModelError, Patience, Runtime, Text, ToolContext, call, tool
-from wakeful.cli._decide import read_value
-from wakeful.cli._render import Renderer, _console
-from wakeful.cli._text import arguments_text, call_text, one_line, plain, reply_text
+from wakeful import Agent, FunctionModel, Limits, ModelError, RetryPolicy, Runtime, Text, ToolContext, call, tool
+from wakeful.cli.prompts import read_value
+from wakeful.cli.render import Renderer, _console
+from wakeful.cli.text import arguments_text, call_text, one_line, plain, reply_text
 from wakeful.errors import BadCredentials, StreamBroken
 from wakeful.models import ReasoningChunk, StopChunk, TextChunk, Turn
 from wakeful.types.content import Image, ToolReply, Url
@@ -47,7 +47,7 @@ async def test_progress_is_shown_in_tens_and_output_in_lines(scripted) -> None:
     assert lines[-5:] == ["  copy 90%", "  copy … nearly", "  copy │ copied", "← copy: two lines", "Done."]
 
 
-async def test_a_call_is_numbered_by_those_that_are_open_and_not_by_those_that_it_supersedes(scripted) -> None:
+async def test_call_number_counts_open_calls_only(scripted) -> None:
     @tool(approval=True)
     async def pay() -> str:
         """Pay."""
@@ -61,7 +61,7 @@ async def test_a_call_is_numbered_by_those_that_are_open_and_not_by_those_that_i
     assert screen.out.getvalue().splitlines() == ["→ pay()", "→ pay#2()", "→ pay()"]
 
 
-async def test_a_line_about_a_tool_fits_the_terminal(scripted) -> None:
+async def test_tool_line_fits_terminal(scripted) -> None:
     agent = Agent("a", model=scripted(call("nothing", text="x" * 200), "y" * 100))
     lines = await Screen(force_terminal=True, no_color=True).watch(agent)
     assert lines[0] == '→ nothing(text="' + "x" * 23 + "…"
@@ -76,27 +76,27 @@ async def test_no_color_is_respected(scripted, monkeypatch) -> None:
     assert "\x1b[3" not in "".join(lines)
 
 
-def test_without_color_nothing_is_bold_or_dim_either(monkeypatch) -> None:
+def test_no_color_disables_bold_and_dim(monkeypatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert _console(stderr=False).color_system is not None
     monkeypatch.setenv("NO_COLOR", "1")
     assert _console(stderr=False).color_system is None
 
 
-async def test_an_answer_that_was_cut_off_for_good_is_warned_of(scripted) -> None:
+async def test_truncated_answer_is_warned_about(scripted) -> None:
     model, screen = scripted(Turn(text="Once upon", stop="max_tokens")), Screen(width=400)
     lines = await screen.watch(Agent("a", model=model, limits=Limits(continuations=0)))
     assert lines == ["Once upon"]
     assert screen.err.getvalue().startswith("warning: the answer was cut off at the output limit; raise ")
 
 
-async def test_a_failure_that_ends_the_run_is_told_once(scripted) -> None:
+async def test_failure_is_shown_once(scripted) -> None:
     screen = Screen(width=400)
     await screen.watch(Agent("a", model=scripted(BadCredentials("no key"))))
     assert screen.err.getvalue() == "error: BadCredentials: no key\n"
 
 
-async def test_an_answer_that_was_not_streamed_is_shown_whole() -> None:
+async def test_unstreamed_answer_is_shown_whole() -> None:
     screen = Screen()
 
     async def without_deltas() -> None:
@@ -109,7 +109,7 @@ async def test_an_answer_that_was_not_streamed_is_shown_whole() -> None:
     assert screen.out.getvalue() == "Hello there.\n"
 
 
-async def test_an_answer_that_begins_again_is_shown_again() -> None:
+async def test_restarted_answer_is_shown_again() -> None:
     attempts = iter([True, False])
 
     async def flaky(_):
@@ -120,14 +120,14 @@ async def test_an_answer_that_begins_again_is_shown_again() -> None:
         yield StopChunk("end_turn")
 
     screen = Screen()
-    lines = await screen.watch(Agent("a", model=FunctionModel(flaky), patience=Patience(pause=0)))
+    lines = await screen.watch(Agent("a", model=FunctionModel(flaky), retry=RetryPolicy(backoff=0)))
     assert lines[0] == "Let me see. "
     assert lines[1].startswith("the answer begins again: ")
     assert lines[2] == "Let me see. Hello there."
     assert screen.err.getvalue() == "warning: model: ModelError: connection lost; the run goes on\n"
 
 
-async def test_a_model_can_not_steer_the_terminal(scripted) -> None:
+async def test_terminal_control_characters_are_removed(scripted) -> None:
     answer = "\x1b]0;title\x07\x1b[31mred\r\x9b2J\u202etxt.exe\n\tend"
     lines = await Screen(no_color=True).watch(Agent("a", model=scripted(call("\x1b[2J", text="\x1b[2J"), answer)))
     assert lines[:2] == ['→ [2J(text="\\u001b[2J")', "← [2J error: no tool '\\x1b[2J' (available: none)"]
@@ -141,7 +141,7 @@ def test_line_ends_and_tabs_are_kept() -> None:
     assert plain("a\tb\nc") == "a\tb\nc"
 
 
-def test_a_long_text_is_cut_off_on_one_line() -> None:
+def test_long_text_is_cut_off_on_one_line() -> None:
     assert one_line("a\n  b\tc") == "a b c"
     assert one_line("x" * 200, 10) == "x" * 9 + "…"
 
@@ -149,23 +149,23 @@ def test_a_long_text_is_cut_off_on_one_line() -> None:
 @pytest.mark.parametrize(
     "name", ["password", "api_key", "apikey", "db_password", "access-token", "Authorization", "client_secret"]
 )
-def test_what_is_named_like_a_secret_is_hidden(name) -> None:
+def test_secret_named_arguments_are_hidden(name) -> None:
     assert "hunter2" not in call_text("login", {"options": [{name: "hunter2"}]})
     assert "hunter2" not in arguments_text({name: "hunter2"})
 
 
 @pytest.mark.parametrize("name", ["max_tokens", "tokenizer", "key", "secretary"])
-def test_what_only_resembles_a_secret_is_shown(name) -> None:
+def test_arguments_resembling_secrets_are_shown(name) -> None:
     assert "shown" in call_text("ask", {name: "shown"})
 
 
-def test_arguments_that_need_a_decision_are_shown_in_full() -> None:
+def test_arguments_awaiting_decision_are_shown_in_full() -> None:
     text = arguments_text({"body": "x" * 500, "to": ["ann"]}, indent=2)
     assert "x" * 500 in text
     assert text.splitlines()[-1] == "  }"
 
 
-def test_other_content_than_text_is_named() -> None:
+def test_non_text_content_is_named() -> None:
     picture = Image(Url("https://example.com/cat.png"))
     assert reply_text(ToolReply("c", "draw", (Text("A cat:"), picture))) == "A cat: [image]"
     assert reply_text(None) == ""
@@ -188,17 +188,17 @@ def test_other_content_than_text_is_named() -> None:
         ("true", {"type": "boolean"}, True),
     ],
 )
-def test_an_answer_is_text_unless_the_question_asks_for_more(said, schema, value) -> None:
+def test_answer_is_text_unless_question_asks_for_more(said, schema, value) -> None:
     assert read_value(said, schema) == value
 
 
-def test_an_answer_that_must_be_json_is_refused_otherwise() -> None:
+def test_json_answer_is_required_by_schema() -> None:
     with pytest.raises(ValueError, match="this ticket takes JSON of type boolean"):
         read_value("perhaps", {"type": "boolean"})
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-async def test_an_answer_that_is_gone_on_with_is_one_line_and_the_warning_has_its_own(terminal: bool) -> None:
+async def test_continued_answer_is_one_line_with_separate_warning(terminal: bool) -> None:
     async def flaky(request):
         if len(request.messages) == 1:
             yield TextChunk("The cat sat ")
@@ -207,6 +207,6 @@ async def test_an_answer_that_is_gone_on_with_is_one_line_and_the_warning_has_it
         yield StopChunk("end_turn")
 
     screen = Screen(force_terminal=terminal, no_color=True)
-    await screen.watch(Agent("a", model=FunctionModel(flaky), patience=Patience(pause=0)))
+    await screen.watch(Agent("a", model=FunctionModel(flaky), retry=RetryPolicy(backoff=0)))
     assert screen.out.getvalue() == "The cat sat on the mat.\n"
     assert screen.err.getvalue().count("\n") == (2 if terminal else 1)

@@ -11,24 +11,24 @@ import sample
 from cli_process import command
 
 from wakeful import __version__
-from wakeful.cli._exit import ExitCode, exit_code
-from wakeful.cli._text import time_text
+from wakeful.cli.exit_codes import ExitCode, exit_code
+from wakeful.cli.text import time_text
 from wakeful.types.codec import decode_event, encode
 from wakeful.types.events import MessageAdded, RunFinish, TextDelta, ToolCallDone
 
 
-def test_version_prints_the_version(wakeful) -> None:
+def test_version_prints_version(wakeful) -> None:
     assert wakeful("version").stdout == f"wakeful {__version__}\n"
 
 
 @pytest.mark.parametrize("way", [["-m", "wakeful.cli"], [str(Path(sys.executable).parent / "wakeful")]])
-def test_the_command_is_a_script_and_a_module(way) -> None:
+def test_command_runs_as_script_and_module(way) -> None:
     done = command(*way, "run", "sample:runtime", "assistant", "Weather in Paris?")
     assert done.stdout == '→ weather(city="Paris")\n← weather: Sunny in Paris\nIt is sunny.\n'
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_without_a_command_the_help_is_shown(wakeful) -> None:
+def test_help_is_shown_without_command(wakeful) -> None:
     result = wakeful()
     assert "run" in result.output
     assert "chat" in result.output
@@ -37,7 +37,7 @@ def test_without_a_command_the_help_is_shown(wakeful) -> None:
 # -- streaming -----------------------------------------------------------------------------------------------
 
 
-def test_text_is_shown_as_it_comes(start) -> None:
+def test_text_is_shown_as_it_streams(start) -> None:
     process = start("run", "sample:runtime", "halting", "Go")
     process.read_until("first ")
     process.type("")
@@ -52,7 +52,7 @@ def test_parallel_calls_of_one_tool_are_told_apart(wakeful) -> None:
     assert lines[4:] == ["Sunny everywhere."]
 
 
-def test_agents_below_are_shown_indented(wakeful) -> None:
+def test_child_agents_are_shown_indented(wakeful) -> None:
     assert wakeful("run", "sample:make", "lead", "Weather?").stdout.splitlines() == [
         '→ agent_run_assistant(prompt="?")',
         '  → weather(city="Paris")',
@@ -63,7 +63,7 @@ def test_agents_below_are_shown_indented(wakeful) -> None:
     ]
 
 
-def test_a_handoff_is_shown(wakeful) -> None:
+def test_handoff_is_shown(wakeful) -> None:
     assert "⇒ desk hands over to poet\nA verse.\n" in wakeful("run", "sample:make", "desk", "Verse!").stdout
 
 
@@ -82,7 +82,7 @@ def test_json_prints_every_event_as_one_line_and_nothing_else(wakeful) -> None:
     assert (result.exit_code, result.stderr) == (0, "")
 
 
-def test_json_of_a_waiting_run_is_only_events(wakeful) -> None:
+def test_json_of_waiting_run_is_only_events(wakeful) -> None:
     result = wakeful("run", "sample:make", "support", "Refund A7", "--json")
     last = decode_event(result.stdout.splitlines()[-1])
     assert isinstance(last, RunFinish)
@@ -90,7 +90,7 @@ def test_json_of_a_waiting_run_is_only_events(wakeful) -> None:
     assert (result.exit_code, result.stderr) == (3, "")
 
 
-def test_errors_leave_stdout_to_the_json(wakeful) -> None:
+def test_errors_leave_stdout_to_json(wakeful) -> None:
     result = wakeful("run", "sample:make", "nobody", "Hello", "--json")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "unknown agent 'nobody'" in result.stderr
@@ -123,7 +123,7 @@ def test_runs_on_one_thread_share_its_conversation(wakeful) -> None:
         ("nobody", 2, "", "error: unknown agent 'nobody' (known: assistant, "),
     ],
 )
-def test_the_exit_code_says_how_the_run_ended(wakeful, agent, code, stdout, stderr) -> None:
+def test_exit_code_follows_run_outcome(wakeful, agent, code, stdout, stderr) -> None:
     result = wakeful("run", "sample:make", agent, "Hello")
     assert result.exit_code == code
     assert stdout in result.stdout
@@ -131,7 +131,7 @@ def test_the_exit_code_says_how_the_run_ended(wakeful, agent, code, stdout, stde
     assert bool(stderr) == bool(result.stderr)
 
 
-def test_a_run_that_never_began_is_an_error_without_a_traceback(wakeful) -> None:
+def test_unstarted_run_is_error_without_traceback(wakeful) -> None:
     result = wakeful("run", "sample:broken", "poet", "Verse!")
     assert (result.exit_code, result.stdout, result.stderr) == (1, "", "error: the disk is full\n")
 
@@ -141,22 +141,22 @@ def test_missing_arguments_are_wrong_usage(wakeful, arguments) -> None:
     assert wakeful(*arguments).exit_code == 2
 
 
-def test_a_run_without_a_prompt_is_told_what_to_type(wakeful) -> None:
+def test_run_without_prompt_shows_usage(wakeful) -> None:
     told = wakeful("run", "sample:make", "Hello").stderr
     assert 'wakeful run sample:make AGENT "Hello" (agents: assistant, ' in told
 
 
-def test_input_that_can_not_be_taken_is_wrong_usage(wakeful) -> None:
+def test_invalid_input_is_wrong_usage(wakeful) -> None:
     result = wakeful("run", "sample:make", "poet", "")
     assert result.exit_code == 2
     assert "the input is empty" in result.stderr
 
 
-def test_a_run_without_an_end_is_an_error() -> None:
+def test_run_without_end_is_error() -> None:
     assert exit_code(None) is ExitCode.ERROR
 
 
-def test_a_waiting_run_lists_its_tickets_and_how_to_answer(wakeful) -> None:
+def test_waiting_run_lists_its_tickets_and_how_to_answer(wakeful) -> None:
     result = wakeful("run", "sample:kept", "support", "Refund A7", "--thread", "it's open")
     events = wakeful("run", "sample:kept", "poet", "Never mind", "--thread", "it's open", "--json").stdout
     assert result.exit_code == 3
@@ -164,19 +164,19 @@ def test_a_waiting_run_lists_its_tickets_and_how_to_answer(wakeful) -> None:
     assert "wakeful chat sample:kept --thread 'it'\"'\"'s open'" in result.stdout
     ticket = result.stdout.partition("ticket ")[2].partition(",")[0]
     assert f"wakeful tickets approve sample:kept {ticket} (or deny)\n" in result.stdout
-    assert f'await runtime.answer("{ticket}", True)\n' in result.stdout
+    assert f'await runtime.tickets.answer("{ticket}", True)\n' in result.stdout
     assert "superseded" in events
 
 
 @pytest.mark.parametrize(
     ("agent", "asked"), [("clerk", "What is your name?"), ("client", "locate runs in the client")]
 )
-def test_a_question_for_a_value_is_answered_with_one(wakeful, agent, asked) -> None:
+def test_value_question_shows_answer_command(wakeful, agent, asked) -> None:
     shown = wakeful("run", "sample:kept", agent, "Go", "--thread", f"{agent} asks").stdout
     ticket = shown.partition("ticket ")[2].partition(",")[0]
     assert asked in shown
     assert f"or with: wakeful tickets answer sample:kept {ticket} VALUE (or deny)\n" in shown
-    assert f'or from Python: await runtime.answer("{ticket}", VALUE)\n' in shown
+    assert f'or from Python: await runtime.tickets.answer("{ticket}", VALUE)\n' in shown
     assert "approve" not in shown
 
 
@@ -185,9 +185,9 @@ def test_questions_of_several_kinds_are_each_explained_once(wakeful) -> None:
     assert [shown.count(f"wakeful tickets {verb} ") for verb in ("approve", "answer")] == [1, 1]
 
 
-def test_a_run_that_sleeps_says_until_when_and_who_carries_it_on(wakeful) -> None:
+def test_sleeping_run_shows_wake_time(wakeful) -> None:
     result = wakeful("run", "sample:kept", "sleeper", "Go", "--thread", "asleep")
-    (run,) = asyncio.run(sample.Runtime(sample.agents(), store=sample.store).list_runs(thread="asleep"))
+    (run,) = asyncio.run(sample.Runtime(sample.agents(), store=sample.store).runs.list(thread="asleep"))
     assert result.exit_code == 3
     assert result.stdout.splitlines()[1:] == [
         f"run {run.id} is waiting: it sleeps until {time_text(run.waiting.until)}",
@@ -196,7 +196,7 @@ def test_a_run_that_sleeps_says_until_when_and_who_carries_it_on(wakeful) -> Non
     ]
 
 
-def test_a_run_that_waits_in_a_file_is_there_for_whoever_answers(wakeful, tmp_path, monkeypatch) -> None:
+def test_waiting_run_in_file_can_be_answered(wakeful, tmp_path, monkeypatch) -> None:
     path = tmp_path / "kept.db"
     (tmp_path / "filed.py").write_text(
         f"import sample\nfrom wakeful import Runtime\nruntime = Runtime(sample.agents(), store={str(path)!r})\n"
@@ -207,19 +207,19 @@ def test_a_run_that_waits_in_a_file_is_there_for_whoever_answers(wakeful, tmp_pa
     assert "in memory" not in result.stdout
 
 
-def test_a_run_that_was_paused_says_how_to_let_it_go_on(wakeful) -> None:
+def test_paused_run_shows_unpause_command(wakeful) -> None:
     result = wakeful("run", "sample:kept", "halter", "Go")
     run = result.stdout.partition("run ")[2].partition(" ")[0]
     assert result.exit_code == 3
     assert f"run {run} is waiting: it is paused\n" in result.stdout
-    assert f'let it go on from Python: await runtime.unpause("{run}")\n' in result.stdout
+    assert f'let it go on from Python: await runtime.runs.unpause("{run}")\n' in result.stdout
 
 
 # -- what it imports -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("missing", ["typer", "rich"])
-def test_without_the_extra_it_says_how_to_install_it(missing) -> None:
+def test_missing_cli_extra_names_install_command(missing) -> None:
     block = (
         "import sys, importlib.abc\n"
         "class Missing(importlib.abc.MetaPathFinder):\n"
@@ -240,7 +240,7 @@ def test_importing_wakeful_imports_neither_typer_nor_rich() -> None:
     assert done.stdout == "set()\n"
 
 
-def test_a_character_the_terminal_can_not_show_is_replaced() -> None:
+def test_unencodable_character_is_replaced() -> None:
     code = (
         "import sys; sys.stdout.reconfigure(encoding='ascii'); sys.argv[0] = 'wakeful';"
         "from wakeful.cli import main; main()"

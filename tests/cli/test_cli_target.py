@@ -9,7 +9,7 @@ import pytest
 from cli_process import command
 
 from wakeful import Runtime
-from wakeful.cli._target import TargetError, load_runtime
+from wakeful.cli.target import TargetError, load_runtime
 
 
 @pytest.fixture
@@ -36,12 +36,12 @@ ONE = "from wakeful import Agent, Runtime, ScriptedModel\n"
 MADE = f"{ONE}def make():\n    return Runtime([Agent('a', model=ScriptedModel(['hello']))])\n"
 
 
-def test_a_runtime_is_found_in_a_module_of_the_current_directory(module) -> None:
+def test_runtime_is_found_in_module_of_current_directory(module) -> None:
     name = module(f"{MADE}runtime = make()")
     assert isinstance(load_runtime(f"{name}:runtime"), Runtime)
 
 
-def test_a_function_without_arguments_is_called(module) -> None:
+def test_function_without_arguments_is_called(module) -> None:
     name = module(MADE)
     assert load_runtime(f"{name}:make") is not load_runtime(f"{name}:make")
 
@@ -57,7 +57,7 @@ def test_a_function_without_arguments_is_called(module) -> None:
         ("./src/app.py:api", "write it with dots: src.app:api"),
     ],
 )
-def test_a_target_of_the_wrong_form_is_corrected(target, hint) -> None:
+def test_target_of_wrong_form_is_corrected(target, hint) -> None:
     assert hint in refusal(target)
 
 
@@ -65,11 +65,11 @@ def test_a_target_of_the_wrong_form_is_corrected(target, hint) -> None:
     ("target", "missing"),
     [("nowhere:runtime", "'nowhere'"), ("nowhere.to.be:runtime", "'nowhere' for 'nowhere.to.be'")],
 )
-def test_a_module_that_is_not_there_is_named(target, missing) -> None:
+def test_missing_module_is_named(target, missing) -> None:
     assert refusal(target) == f"no module named {missing}, neither in the current directory nor installed"
 
 
-def test_an_import_that_fails_inside_the_module_says_where(module) -> None:
+def test_failed_import_inside_module_is_located(module) -> None:
     name = module("\nimport not_installed_anywhere\n")
     text = refusal(f"{name}:runtime")
     assert f"module '{name}' can't be imported: ModuleNotFoundError: No module named 'not_installed" in text
@@ -77,18 +77,18 @@ def test_an_import_that_fails_inside_the_module_says_where(module) -> None:
     assert "importlib" not in text
 
 
-def test_a_bug_in_the_module_says_where(module) -> None:
+def test_error_in_module_is_located(module) -> None:
     name = module("def f():\n    return 1 / 0\nf()\n")
     text = refusal(f"{name}:runtime")
     assert "ZeroDivisionError: division by zero" in text
     assert "line 2, in f" in text
 
 
-def test_a_syntax_error_says_where(module) -> None:
+def test_syntax_error_is_located(module) -> None:
     assert "SyntaxError: '(' was never closed (" in refusal(f"{module('x = (')}:runtime")
 
 
-def test_a_configuration_error_is_shown_whole_and_without_a_traceback(module) -> None:
+def test_configuration_error_is_shown_without_traceback(module) -> None:
     name = module(f"{ONE}runtime = Runtime([Agent('a', model='who:what', delegates=['b'])])")
     text = refusal(f"{name}:runtime")
     assert "ConfigurationError: 2 problems:" in text
@@ -96,14 +96,14 @@ def test_a_configuration_error_is_shown_whole_and_without_a_traceback(module) ->
     assert "File" not in text
 
 
-def test_a_missing_name_lists_runtimes_and_other_names(module) -> None:
+def test_missing_name_lists_runtimes_and_other_names(module) -> None:
     name = module(f"{MADE}first, second, limit = make(), make(), 3")
     assert refusal(f"{name}:third") == (
         f"module '{name}' has no 'third'; runtimes there: first, second; other names: limit, make"
     )
 
 
-def test_a_long_list_of_names_is_cut_off(module) -> None:
+def test_long_list_of_names_is_cut_off(module) -> None:
     name = module("\n".join(f"name_{n:02} = {n}" for n in range(25)))
     text = refusal(f"{name}:runtime")
     assert "runtimes there: none" in text
@@ -121,14 +121,14 @@ def test_a_long_list_of_names_is_cut_off(module) -> None:
         ("misconfigured", "sample:misconfigured() failed: ConfigurationError: agent 'lost': delegate 'nobody'"),
     ],
 )
-def test_what_is_not_a_runtime_is_described(wakeful, name, what) -> None:
+def test_non_runtime_target_is_described(wakeful, name, what) -> None:
     result = wakeful("run", f"sample:{name}", "poet", "Hello")
     assert result.exit_code == 2
     assert result.stdout == ""
     assert f"error: {what}" in result.stderr
 
 
-def test_a_bug_in_the_function_says_where() -> None:
+def test_error_in_function_is_located() -> None:
     done = command("-m", "wakeful.cli", "chat", "sample:buggy")
     assert done.returncode == 2
     assert "error: sample:buggy() failed: KeyError: 'runtime'" in done.stderr
@@ -136,6 +136,6 @@ def test_a_bug_in_the_function_says_where() -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_module_that_ends_the_process_is_no_success(module) -> None:
+def test_module_calling_exit_is_no_success(module) -> None:
     name = module("import sys\nsys.exit(0)\n")
     assert f"module '{name}' can't be imported: SystemExit: 0" in refusal(f"{name}:runtime")

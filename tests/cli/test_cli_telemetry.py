@@ -9,7 +9,7 @@ from typing import Any
 import opentelemetry.metrics
 import pytest
 
-from wakeful.cli._telemetry import report
+from wakeful.cli.telemetry import report
 from wakeful.dispatch import Metrics
 from wakeful.stores import Backlog, QueueSeen, Renewals, Tally
 
@@ -56,7 +56,7 @@ def test_claims_takeovers_and_latency_are_reported(monkeypatch: pytest.MonkeyPat
     assert 'wakeful_dispatch_latency_seconds_bucket{le="0.05"} 1' in metrics.text()
 
 
-def test_what_is_looked_up_is_reported_when_the_meter_collects(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_observed_metrics_are_read_on_collection(monkeypatch: pytest.MonkeyPatch) -> None:
     meter = Meter()
     monkeypatch.setattr(opentelemetry.metrics, "get_meter", lambda name: meter)
     metrics = Metrics()
@@ -72,6 +72,6 @@ def test_what_is_looked_up_is_reported_when_the_meter_collects(monkeypatch: pyte
     assert meter.look("wakeful.lease_renewals")[:2] == [(7, {"status": "ok"}), (1, {"status": "failed"})]
 
 
-def test_without_it_nothing_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_telemetry_is_not_imported_when_unused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.metrics", None)
     assert not report(Metrics())

@@ -91,22 +91,23 @@ def tickets(wakeful: Wakeful, place: str, *options: str) -> dict[str, Any]:
     return {row["tool"]: row for row in rows}
 
 
-def test_a_store_alone_is_enough_to_list_and_to_look(wakeful: Wakeful, here: Path, target: str) -> None:
+def test_tickets_are_listed_and_shown_from_store_alone(wakeful: Wakeful, here: Path, target: str) -> None:
     found = tickets(wakeful, "app.db")
     assert found.keys() == {"refund", "size"}
     assert tickets(wakeful, target) == found
     shown = wakeful("tickets", "list", "app.db").stdout
-    assert found["refund"]["id"] in shown
+    assert found["refund"]["id"][:18] in shown
+    assert shown.split()[:3] == ["TICKET", "STATUS", "ASSIGNEE"]
     assert "May refund run?" in shown
     assert "ann" in shown
     page = wakeful("tickets", "show", "app.db", found["refund"]["id"]).stdout
     assert '"order":"A7"' in page
-    assert "ann has it" in page
+    assert "assigned to ann" in page
     assert "it is decided: deny" in page
     assert "the answer fits" in wakeful("tickets", "show", "app.db", found["size"]["id"]).stdout
 
 
-def test_lists_are_filtered(wakeful: Wakeful, here: Path) -> None:
+def test_ticket_lists_are_filtered(wakeful: Wakeful, here: Path) -> None:
     assert tickets(wakeful, "app.db", "--assignee", "ann").keys() == {"refund"}
     assert tickets(wakeful, "app.db", "--thread", "size").keys() == {"size"}
     assert tickets(wakeful, "app.db", "--status", "answered") == {}
@@ -119,7 +120,7 @@ def test_lists_are_filtered(wakeful: Wakeful, here: Path) -> None:
 
 
 @pytest.mark.parametrize("verb", ["approve", "deny", "reassign"])
-def test_nobody_decides_in_the_name_of_a_deadline(wakeful: Wakeful, target: str, verb: str) -> None:
+def test_system_principal_is_refused(wakeful: Wakeful, target: str, verb: str) -> None:
     ticket = tickets(wakeful, "app.db")["refund"]["id"]
     more = ["bob"] if verb == "reassign" else []
     for place in ("app.db", target):
@@ -130,7 +131,7 @@ def test_nobody_decides_in_the_name_of_a_deadline(wakeful: Wakeful, target: str,
     assert "left" not in tickets(wakeful, "app.db")["refund"]
 
 
-def test_with_the_code_at_hand_the_run_goes_on(wakeful: Wakeful, target: str) -> None:
+def test_answer_with_target_resumes_run(wakeful: Wakeful, target: str) -> None:
     ticket = tickets(wakeful, target)["refund"]["id"]
     result = wakeful("tickets", "approve", target, ticket, "--as", "ann", "--reason", "fine")
     assert result.exit_code == 0
@@ -144,7 +145,7 @@ def test_with_the_code_at_hand_the_run_goes_on(wakeful: Wakeful, target: str) ->
     assert "approved by ann" in again.stderr
 
 
-def test_a_run_that_sleeps_after_the_answer_says_until_when(wakeful: Wakeful, target: str) -> None:
+def test_sleeping_run_after_answer_shows_wake_time(wakeful: Wakeful, target: str) -> None:
     assert wakeful("run", target, "clerk", "nap", "--thread", "nap").exit_code == 3
     result = wakeful("tickets", "approve", target, tickets(wakeful, target)["nap"]["id"])
     assert result.exit_code == 3
@@ -152,7 +153,7 @@ def test_a_run_that_sleeps_after_the_answer_says_until_when(wakeful: Wakeful, ta
     assert f"a worker carries it on: wakeful worker {target}" in result.stdout
 
 
-def test_an_answer_is_read_by_the_tickets_schema(wakeful: Wakeful, target: str) -> None:
+def test_answer_is_parsed_by_ticket_schema(wakeful: Wakeful, target: str) -> None:
     ticket = tickets(wakeful, target)["size"]["id"]
     for wrong, told in (("large", "takes JSON of type integer"), ("1.5", "$: expected integer, got float")):
         result = wakeful("tickets", "answer", target, ticket, wrong)
@@ -163,7 +164,7 @@ def test_an_answer_is_read_by_the_tickets_schema(wakeful: Wakeful, target: str) 
     assert msgspec.json.decode(result.stdout)["text"] == "The tool said: size 42"
 
 
-def test_a_gates_question_with_a_schema_is_answered_with_a_value(
+def test_gate_question_with_schema_takes_value(
     wakeful: Wakeful, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -176,7 +177,7 @@ def test_a_gates_question_with_a_schema_is_answered_with_a_value(
     assert (result.exit_code, "refunded A7" in result.stdout) == (0, True)
 
 
-def test_arguments_are_edited_and_results_given(wakeful: Wakeful, target: str) -> None:
+def test_answer_takes_arguments_or_result(wakeful: Wakeful, target: str) -> None:
     ticket = tickets(wakeful, target)["refund"]["id"]
     assert "JSON object" in wakeful("tickets", "edit", target, ticket, "many").stderr
     result = wakeful("tickets", "edit", target, ticket, '{"order": "A7", "amount": 1}')
@@ -186,36 +187,34 @@ def test_arguments_are_edited_and_results_given(wakeful: Wakeful, target: str) -
     assert "The tool said: by hand" in wakeful("tickets", "result", target, ticket, "by hand").stdout
 
 
-def test_a_store_alone_leaves_the_answer_for_whoever_runs(wakeful: Wakeful, here: Path, target: str) -> None:
+def test_answer_with_store_alone_is_submitted(wakeful: Wakeful, here: Path, target: str) -> None:
     ticket = tickets(wakeful, "app.db")["refund"]["id"]
     result = wakeful("tickets", "deny", "app.db", ticket, "--as", "ann", "--reason", "no")
     assert result.exit_code == 0
-    assert "left for whoever runs refund" in result.stdout
+    assert "waits for a worker that has refund" in result.stdout
     assert tickets(wakeful, "app.db").keys() == {"size"}
     second = wakeful("tickets", "approve", "app.db", ticket)
     assert second.exit_code == 2
     assert "denied by ann" in second.stderr
 
     async def go_on() -> str:
-        from wakeful.cli._target import load_runtime
+        from wakeful.cli.target import load_runtime
 
         async with load_runtime(target) as runtime:
-            while await runtime.list_runs(thread="A7", status="waiting"):
+            while await runtime.runs.list(thread="A7", status="waiting"):
                 await asyncio.sleep(0.01)
-            return (await runtime.wait((await runtime.list_runs(thread="A7"))[0].id)).text
+            return (await runtime.wait((await runtime.runs.list(thread="A7"))[0].id)).text
 
     assert "refund was denied: no" in asyncio.run(go_on())
     assert tickets(wakeful, "app.db").keys() == {"size"}
 
 
-def test_new_arguments_that_do_not_fit_leave_the_question_open_and_it_says_why(
-    wakeful: Wakeful, here: Path, target: str
-) -> None:
+def test_invalid_new_arguments_keep_ticket_open(wakeful: Wakeful, here: Path, target: str) -> None:
     ticket = tickets(wakeful, "app.db")["refund"]["id"]
     assert wakeful("tickets", "edit", "app.db", ticket, '{"order": "A7", "amount": "x"}').exit_code == 0
 
     async def take_in() -> None:
-        from wakeful.cli._target import load_runtime
+        from wakeful.cli.target import load_runtime
 
         async with load_runtime(target) as runtime:
             while (stored := await runtime.store.load("A7")) is None or stored.inbox or stored.thread.claimed:
@@ -229,7 +228,7 @@ def test_new_arguments_that_do_not_fit_leave_the_question_open_and_it_says_why(
 
 
 LEFT = [
-    ("refund", ("approve",), {"mode": "replay"}, "approve by ann"),
+    ("refund", ("approve",), {"mode": "proceed"}, "approve by ann"),
     ("refund", ("deny",), {"verdict": "deny"}, "deny by ann"),
     ("refund", ("edit", '{"order":"B2"}'), {"value": {"order": "B2"}}, 'edit {"order":"B2"} by ann'),
     ("refund", ("result", "by hand"), {"value": "by hand"}, 'result "by hand" by ann'),
@@ -238,23 +237,23 @@ LEFT = [
 
 
 @pytest.mark.parametrize(("tool", "given", "kept", "told"), LEFT)
-def test_an_answer_that_was_left_is_shown_until_it_is_taken_in(
+def test_submitted_answer_is_shown_until_applied(
     wakeful: Wakeful, here: Path, tool: str, given: tuple[str, ...], kept: dict[str, Any], told: str
 ) -> None:
     ticket = tickets(wakeful, "app.db")[tool]["id"]
     wakeful("tickets", given[0], "app.db", ticket, *given[1:], "--as", "ann", "--reason", "fine")
     rows = wakeful("tickets", "list", "app.db", "--status", "all").stdout.splitlines()
-    (row,) = [row for row in rows if ticket in row]
+    (row,) = [row for row in rows if row.startswith(ticket[:18])]
     assert f" {told}: fine)" in row
     left = tickets(wakeful, "app.db", "--status", "all")[tool]["left"]
     assert {name: left[name] for name in kept} == kept
     assert left["at"] > 0
     page = wakeful("tickets", "show", "app.db", ticket).stdout
-    assert f" {told}: fine; left for whoever runs {tool}, and not taken in yet\n" in page
+    assert f" {told}: fine; waits for a worker that has {tool}\n" in page
     assert msgspec.json.decode(wakeful("tickets", "show", "app.db", ticket, "--json").stdout)["left"] == left
 
 
-def test_a_list_is_as_long_as_asked_for_though_answers_were_left(wakeful: Wakeful, here: Path) -> None:
+def test_list_limit_ignores_submitted_answers(wakeful: Wakeful, here: Path) -> None:
     wakeful("tickets", "approve", "app.db", tickets(wakeful, "app.db")["refund"]["id"])
     assert tickets(wakeful, "app.db", "--limit", "1").keys() == {"size"}
     assert tickets(wakeful, "app.db", "--limit", "2").keys() == {"size"}
@@ -262,7 +261,7 @@ def test_a_list_is_as_long_as_asked_for_though_answers_were_left(wakeful: Wakefu
     assert tickets(wakeful, "app.db", "--limit", "1", "--status", "all").keys() == {"refund"}
 
 
-def test_a_ticket_whose_answer_was_left_is_given_to_nobody_else(wakeful: Wakeful, here: Path) -> None:
+def test_submitted_ticket_cannot_be_reassigned(wakeful: Wakeful, here: Path) -> None:
     ticket = tickets(wakeful, "app.db")["refund"]["id"]
     wakeful("tickets", "approve", "app.db", ticket, "--as", "ann")
     result = wakeful("tickets", "reassign", "app.db", ticket, "bob")
@@ -271,7 +270,7 @@ def test_a_ticket_whose_answer_was_left_is_given_to_nobody_else(wakeful: Wakeful
     assert tickets(wakeful, "app.db", "--status", "all")["refund"]["assignee"] == "ann"
 
 
-def test_a_ticket_is_given_to_somebody_else(wakeful: Wakeful, here: Path) -> None:
+def test_ticket_is_reassigned(wakeful: Wakeful, here: Path) -> None:
     ticket = tickets(wakeful, "app.db")["refund"]["id"]
     result = wakeful("tickets", "reassign", "app.db", ticket, "bob", "--as", "ann", "--reason", "holiday")
     assert result.exit_code == 0
@@ -280,7 +279,7 @@ def test_a_ticket_is_given_to_somebody_else(wakeful: Wakeful, here: Path) -> Non
     assert "reassign to bob by ann: holiday" in wakeful("tickets", "show", "app.db", ticket).stdout
 
 
-def test_what_is_wrong_is_said_and_ends_with_code_2(wakeful: Wakeful, here: Path, target: str) -> None:
+def test_wrong_usage_exits_with_code_2(wakeful: Wakeful, here: Path, target: str) -> None:
     for arguments, told in (
         (("approve", target, "nope"), "no ticket 'nope'"),
         (("approve", "app.db", "nope"), "no ticket 'nope'"),
@@ -299,7 +298,7 @@ def test_what_is_wrong_is_said_and_ends_with_code_2(wakeful: Wakeful, here: Path
     assert (other_tenant.exit_code, "no ticket" in other_tenant.stderr) == (2, True)
 
 
-def test_code_that_can_not_go_on_is_an_error_with_its_reasons(wakeful: Wakeful, here: Path, target: str) -> None:
+def test_incompatible_code_error_lists_reasons(wakeful: Wakeful, here: Path, target: str) -> None:
     (here / "changed.py").write_text(APP.replace("refund", "repay"))
     ticket = tickets(wakeful, "app.db")["refund"]["id"]
     result = command("-m", "wakeful.cli", "tickets", "approve", "changed:make", ticket, cwd=here)
@@ -308,7 +307,7 @@ def test_code_that_can_not_go_on_is_an_error_with_its_reasons(wakeful: Wakeful, 
     assert "refund" in tickets(wakeful, "app.db", "--status", "open")
 
 
-def test_the_command_is_explained(wakeful: Wakeful) -> None:
+def test_tickets_help_is_complete(wakeful: Wakeful) -> None:
     shown = wakeful("tickets", "--help").stdout
     for name in ("list", "show", "approve", "deny", "answer", "result", "edit", "reassign"):
         assert name in shown

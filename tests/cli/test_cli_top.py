@@ -20,9 +20,9 @@ from typer.testing import Result
 
 from postgres_server import fresh_database
 from wakeful import Runtime, SqliteStore
-from wakeful.cli._app import app
-from wakeful.cli._top_keys import names_of
-from wakeful.cli._top_view import Answer, Asking, Cancel, Quit, View, chosen, press, refreshed, rows
+from wakeful.cli.app import app
+from wakeful.cli.top_keys import names_of
+from wakeful.cli.top_view import Answer, Asking, Cancel, Quit, View, chosen, press, refreshed, rows
 from wakeful.stores import DeadSeen, Overview, QueueSeen, RunSeen, Tally, TaskSeen, TicketSeen, WorkerSeen
 from wakeful.types.runs import Cancelled, NaturalEnd
 
@@ -38,7 +38,7 @@ def a_run(number: int, **fields: Any) -> RunSeen:
 
 def a_ticket(number: int, **fields: Any) -> TicketSeen:
     made = {"thread_id": "t1", "run_id": "r1", "tool": "refund", "message": "May it?", "asked_by": "approval"}
-    return TicketSeen(id=f"k{number}", **{**made, "accepts": ("replay",), "created_at": 1000, **fields})
+    return TicketSeen(id=f"k{number}", **{**made, "accepts": ("proceed",), "created_at": 1000, **fields})
 
 
 def a_task(number: int, **fields: Any) -> TaskSeen:
@@ -67,7 +67,7 @@ def chosen_id(view: View) -> str | None:
 # -- keys, without a terminal --------------------------------------------------------------------------------
 
 
-def test_keys_move_within_a_section_and_between_those_that_have_something() -> None:
+def test_keys_move_within_and_between_sections() -> None:
     view = a_view()
     assert chosen_id(view) == "r1"
     view = pressed(view, "down", "j")
@@ -80,7 +80,7 @@ def test_keys_move_within_a_section_and_between_those_that_have_something() -> N
     assert pressed(view, "left", "left").section == "tickets"
 
 
-def test_the_chosen_row_stays_chosen_while_others_come_and_go() -> None:
+def test_selected_row_stays_selected() -> None:
     view = pressed(a_view(), "down")
     later = refreshed(view, Overview(at=1, tenant="default", runs=(a_run(0), a_run(1), a_run(2))))
     assert chosen_id(later) == "r2"
@@ -89,7 +89,7 @@ def test_the_chosen_row_stays_chosen_while_others_come_and_go() -> None:
     assert chosen(refreshed(view, Overview(at=1, tenant="default"))) is None
 
 
-def test_a_filter_keeps_the_rows_in_which_all_its_words_stand() -> None:
+def test_filter_keeps_rows_with_all_words() -> None:
     view = pressed(a_view(), "/", *"Clerk", "backspace", *"k running", "enter")
     assert (view.filter, [row.id for row in rows(view, "runs")]) == ("Clerk running", ["r2"])
     assert chosen_id(view) == "r2"
@@ -97,7 +97,7 @@ def test_a_filter_keeps_the_rows_in_which_all_its_words_stand() -> None:
     assert pressed(a_view(), "/", *"xyz", "escape").filter == ""
 
 
-def test_a_run_is_cancelled_once_that_is_confirmed() -> None:
+def test_run_is_cancelled_after_confirmation() -> None:
     asking = pressed(a_view(), "down", "c")
     assert asking.asking == Asking("run", "r2")
     assert press(asking, "y")[1] == Cancel("run", "r2")
@@ -106,7 +106,7 @@ def test_a_run_is_cancelled_once_that_is_confirmed() -> None:
         assert (act, left.asking) == (None, None)
 
 
-def test_a_task_is_cancelled_by_its_id_and_a_dead_letter_by_the_run_it_left() -> None:
+def test_tasks_and_dead_letters_are_cancelled_by_id() -> None:
     view = a_view(tasks=(a_task(7),))
     assert press(pressed(view, "tab", "c"), "y")[1] == Cancel("task", "task7")
     dead = DeadSeen(thread_id="t9", run_id="r9", agent_id="shop", attempts=5, dead_at=1, error="x")
@@ -115,7 +115,7 @@ def test_a_task_is_cancelled_by_its_id_and_a_dead_letter_by_the_run_it_left() ->
     assert "choose a run" in pressed(a_view(dead=(without,)), "left", "c").note
 
 
-def test_tickets_are_approved_denied_and_answered_and_nothing_else_is() -> None:
+def test_only_tickets_are_answered() -> None:
     view = pressed(a_view(), "tab", "down")
     assert press(view, "a")[1] == Answer("k2", "approve")
     assert press(pressed(view, "d", *"too much"), "enter")[1] == Answer("k2", "deny", "too much")
@@ -126,12 +126,12 @@ def test_tickets_are_approved_denied_and_answered_and_nothing_else_is() -> None:
 
 
 @pytest.mark.parametrize("key", ["q", "ctrl-c", "ctrl-d"])
-def test_a_key_quits_unless_a_line_is_typed(key: str) -> None:
+def test_quit_key_is_ignored_while_typing(key: str) -> None:
     assert press(a_view(), key)[1] == Quit()
     assert press(pressed(a_view(), "/"), key)[1] is None
 
 
-def test_keys_are_told_apart_however_they_arrive() -> None:
+def test_split_key_sequences_are_recognized() -> None:
     assert names_of("q\x1b[Ax\x1bOB\t\r") == ["q", "up", "x", "down", "tab", "enter"]
     assert names_of("\x7f\x1b[15~é") == ["backspace", "é"]
     assert names_of("\x1b") == ["escape"]
@@ -143,7 +143,7 @@ def test_keys_are_told_apart_however_they_arrive() -> None:
 def drawn(view: View, height: int | None = None, width: int = 100) -> list[str]:
     from rich.console import Console
 
-    from wakeful.cli._top_frame import frame
+    from wakeful.cli.top_frame import frame
 
     console = Console(width=width, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
     console.print(frame(view, "app.db", height))
@@ -151,7 +151,7 @@ def drawn(view: View, height: int | None = None, width: int = 100) -> list[str]:
     return [line.rstrip() for line in console.export_text().splitlines()]
 
 
-def test_a_frame_shows_everything_that_is_there() -> None:
+def test_frame_shows_all_sections() -> None:
     seen = Overview(
         at=100_000,
         tenant="default",
@@ -204,7 +204,7 @@ def test_a_frame_shows_everything_that_is_there() -> None:
     ]
 
 
-def test_on_a_narrow_screen_every_row_still_says_what_it_is() -> None:
+def test_narrow_frame_keeps_row_identity() -> None:
     ids = [f"0199a8c0-7d3e-7{n:03}-8a6b-3f2e1d0c{n:04}" for n in range(4)]
     run = a_run(
         1, thread_id="customer-4711", worker_id=ids[1], status="waiting", reason="background_tasks", steps=12
@@ -241,7 +241,7 @@ def test_on_a_narrow_screen_every_row_still_says_what_it_is() -> None:
     assert dead.count("3f2e1d0c0003") == 2
 
 
-def test_a_frame_fits_its_height_and_keeps_the_chosen_row_in_sight() -> None:
+def test_frame_fits_height_and_shows_selected_row() -> None:
     view = a_view(runs=tuple([a_run(n) for n in range(100)]))
     for _ in range(60):
         view, _act = press(view, "down")
@@ -251,7 +251,7 @@ def test_a_frame_fits_its_height_and_keeps_the_chosen_row_in_sight() -> None:
     assert any("RUNS 100" in line and "shown" in line for line in lines)
 
 
-def test_what_is_asked_and_what_went_wrong_is_said_at_the_foot() -> None:
+def test_footer_shows_prompt_and_error() -> None:
     assert drawn(pressed(a_view(), "/", *"shop"))[-1] == "filter> shop"
     assert drawn(pressed(a_view(), "c"))[-1].startswith("cancel run r1 with all it does? y/n")
     trouble = View(a_view().seen, trouble="the store doesn't answer: away")
@@ -261,7 +261,7 @@ def test_what_is_asked_and_what_went_wrong_is_said_at_the_foot() -> None:
 # -- the command ---------------------------------------------------------------------------------------------
 
 
-def test_without_a_terminal_it_says_what_to_give(wakeful: Wakeful, tmp_path: Path) -> None:
+def test_top_without_terminal_names_options(wakeful: Wakeful, tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     asyncio.run(SqliteStore(path).close())
     done = wakeful("top", str(path))
@@ -270,7 +270,7 @@ def test_without_a_terminal_it_says_what_to_give(wakeful: Wakeful, tmp_path: Pat
 
 
 @pytest.mark.parametrize("unwanted", [False, True])
-def test_one_frame_has_colours_unless_they_are_unwanted(
+def test_frame_has_colours_unless_disabled(
     wakeful: Wakeful, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unwanted: bool
 ) -> None:
     path = tmp_path / "a.db"
@@ -283,18 +283,18 @@ def test_one_frame_has_colours_unless_they_are_unwanted(
     assert ("\x1b[" in done.stdout) is not unwanted
 
 
-def test_threads_in_memory_are_nobody_else_s_to_see(wakeful: Wakeful) -> None:
+def test_memory_store_cannot_be_watched(wakeful: Wakeful) -> None:
     done = wakeful("top", "sample:make", "--once")
     assert done.exit_code == 2
     assert "in memory, where no other process can look" in done.stderr
     assert wakeful("top").exit_code == 2
 
 
-def test_the_command_is_there() -> None:
+def test_top_command_exists() -> None:
     assert "top" in [command.callback.__name__ for command in app.registered_commands if command.callback]
 
 
-def test_json_has_the_documented_fields(wakeful: Wakeful, tmp_path: Path) -> None:
+def test_top_json_has_documented_fields(wakeful: Wakeful, tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     asyncio.run(SqliteStore(path).close())
     (line,) = wakeful("top", "--store", str(path), "--json").stdout.splitlines()
@@ -347,9 +347,9 @@ class Shop:
 
     def run_of(self, thread: str) -> Any:
         async def wait(runtime: Runtime) -> Any:
-            (run,) = await runtime.list_runs(thread=thread)
+            (run,) = await runtime.runs.list(thread=thread)
             await runtime.wait(run.id)
-            return await runtime.get_run(run.id)
+            return await runtime.runs.get(run.id)
 
         return self.ask(wait)
 
@@ -372,7 +372,7 @@ def shop(request: pytest.FixtureRequest, start: Start, tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize("shop", ["sqlite", pytest.param("postgres", marks=pytest.mark.long)], indirect=True)
-def test_keys_cancel_a_run_and_answer_tickets_that_a_worker_has(shop: Shop, wakeful: Wakeful) -> None:
+def test_keys_act_on_runs_of_a_worker(shop: Shop, wakeful: Wakeful) -> None:
     shop.send("block", "blocked")
     shop.send("refund", "refunded")
     worker = shop.work()
@@ -394,7 +394,7 @@ def test_keys_cancel_a_run_and_answer_tickets_that_a_worker_has(shop: Shop, wake
     shop.press("\x1b")
     shop.press("\t")
     shop.press("a")
-    top.read_until("is left for whoever runs refund", shop.ours)
+    top.read_until("waits for a worker that has refund", shop.ours)
     assert isinstance(shop.run_of("refunded").outcome.termination, NaturalEnd)
     shop.press("q")
     assert top.ended(shop.ours) == 0
@@ -403,11 +403,15 @@ def test_keys_cancel_a_run_and_answer_tickets_that_a_worker_has(shop: Shop, wake
 
 
 async def _decided(runtime: Runtime, thread: str) -> list[Any]:
-    return [d for ticket in await runtime.tickets(thread=thread) for d in await runtime.decisions(ticket.id)]
+    return [
+        d
+        for ticket in await runtime.tickets.list(thread=thread)
+        for d in await runtime.tickets.decisions(ticket.id)
+    ]
 
 
 @pytest.mark.parametrize("shop", ["sqlite"], indirect=True)
-def test_a_text_and_a_reason_reach_the_run(shop: Shop) -> None:
+def test_typed_text_and_reason_reach_run(shop: Shop) -> None:
     shop.send("register", "one")
     shop.work()
     top = shop.top()
@@ -415,14 +419,14 @@ def test_a_text_and_a_reason_reach_the_run(shop: Shop) -> None:
     shop.press("\tt")
     top.read_until("answer>", shop.ours)
     shop.press("Ann\r")
-    top.read_until("is left for whoever runs register", shop.ours)
+    top.read_until("waits for a worker that has register", shop.ours)
     assert shop.ask(lambda runtime: _answer(runtime, "one")) == "registered Ann"
     shop.send("refund", "two")
     top.read_until("May refund run?", shop.ours)
     shop.press("d")
     top.read_until("deny, because>", shop.ours)
     shop.press("too dear\r")
-    top.read_until("is left for whoever runs refund", shop.ours)
+    top.read_until("waits for a worker that has refund", shop.ours)
     assert "too dear" in shop.ask(lambda runtime: _answer(runtime, "two"))
     shop.press("\x03")
     assert top.ended(shop.ours) == 0
@@ -431,12 +435,12 @@ def test_a_text_and_a_reason_reach_the_run(shop: Shop) -> None:
 
 
 async def _answer(runtime: Runtime, thread: str) -> str:
-    (run,) = await runtime.list_runs(thread=thread)
+    (run,) = await runtime.runs.list(thread=thread)
     return (await runtime.wait(run.id)).text
 
 
 @pytest.mark.parametrize("shop", ["sqlite"], indirect=True)
-def test_an_idle_worker_is_seen_until_it_is_stopped(shop: Shop, wakeful: Wakeful) -> None:
+def test_idle_worker_is_seen_until_it_is_stopped(shop: Shop, wakeful: Wakeful) -> None:
     worker = shop.work()
     (fresh,) = shop.json(wakeful)["workers"]  # It has claimed nothing so far.
     shop.ask(lambda runtime: runtime.run("shop", "hello"))
@@ -448,7 +452,7 @@ def test_an_idle_worker_is_seen_until_it_is_stopped(shop: Shop, wakeful: Wakeful
 
 @pytest.mark.long
 @pytest.mark.parametrize("shop", ["sqlite"], indirect=True)
-def test_what_a_delegate_does_is_a_task_that_can_be_cancelled(shop: Shop, wakeful: Wakeful) -> None:
+def test_delegated_task_can_be_cancelled(shop: Shop, wakeful: Wakeful) -> None:
     shop.send("delegate", "lead", agent="lead")
     shop.work()
     top = shop.top()

@@ -35,9 +35,7 @@ async def looked(store: str, look: Callable[[Runtime], Any]) -> Any:
 
 
 @pytest.mark.parametrize(("agent", "does"), RESTS)
-def test_a_chat_says_what_its_run_waits_for_and_ctrl_c_takes_the_next_prompt_back(
-    start: Start, agent: str, does: str
-) -> None:
+def test_ctrl_c_withdraws_queued_chat_prompt(start: Start, agent: str, does: str) -> None:
     process = start("chat", "sample:kept", agent)
     process.type("Go")
     assert f"the run {does}" in process.read_until("; a new prompt has its turn after it\n> ")
@@ -52,14 +50,14 @@ def test_a_chat_says_what_its_run_waits_for_and_ctrl_c_takes_the_next_prompt_bac
     assert "failed" not in process.output
 
 
-def test_a_chat_on_a_thread_whose_run_sleeps_says_so_before_the_first_prompt(wakeful: Wakeful) -> None:
+def test_chat_on_sleeping_thread_says_so(wakeful: Wakeful) -> None:
     wakeful("run", "sample:kept", "sleeper", "Go", "--thread", "slept on")
     shown = wakeful("chat", "sample:kept", "--thread", "slept on", input="").stdout
     assert "; a new prompt has its turn after it\n> " in shown
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
-def test_a_run_behind_one_that_sleeps_says_so_on_stderr_and_ctrl_c_takes_it_back(
+def test_ctrl_c_withdraws_run_behind_sleeping_one(
     wakeful: Wakeful, start: Start, store: str, options: tuple[str, ...]
 ) -> None:
     wakeful("run", "sample:filed", "sleeper", "Go", "--thread", "t")
@@ -70,28 +68,28 @@ def test_a_run_behind_one_that_sleeps_says_so_on_stderr_and_ctrl_c_takes_it_back
     process.interrupt()
     process.read_until("cancelled: the prompt was taken back\n")
     assert process.exit_code() == 130
-    assert asyncio.run(looked(store, lambda runtime: runtime.pending("t"))) == []
-    (run,) = asyncio.run(looked(store, lambda runtime: runtime.list_runs(thread="t")))
+    assert asyncio.run(looked(store, lambda runtime: runtime.mail.pending("t"))) == []
+    (run,) = asyncio.run(looked(store, lambda runtime: runtime.runs.list(thread="t")))
     assert run.status == "waiting"
 
 
-def test_a_prompt_has_its_turn_once_the_run_before_it_is_done(wakeful: Wakeful, start: Start, store: str) -> None:
+def test_queued_prompt_runs_after_earlier_run(wakeful: Wakeful, start: Start, store: str) -> None:
     wakeful("run", "sample:filed", "halter", "Go", "--thread", "t")
     process = start("run", "sample:filed", "poet", "A verse!", "--thread", "t")
     process.read_until("is paused; the prompt has its turn after it")
-    (run,) = asyncio.run(looked(store, lambda runtime: runtime.list_runs(thread="t")))
-    asyncio.run(looked(store, lambda runtime: runtime.unpause(run.id)))
+    (run,) = asyncio.run(looked(store, lambda runtime: runtime.runs.list(thread="t")))
+    asyncio.run(looked(store, lambda runtime: runtime.runs.unpause(run.id)))
     process.read_until("\nA verse.\n")
     assert process.exit_code() == 0
-    assert asyncio.run(looked(store, lambda runtime: runtime.pending("t"))) == []
+    assert asyncio.run(looked(store, lambda runtime: runtime.mail.pending("t"))) == []
 
 
-def test_ctrl_c_after_its_turn_has_come_cancels_the_run(wakeful: Wakeful, start: Start, store: str) -> None:
+def test_ctrl_c_cancels_prompt_that_is_running(wakeful: Wakeful, start: Start, store: str) -> None:
     wakeful("run", "sample:filed", "halter", "Go", "--thread", "t")
     process = start("run", "sample:filed", "blocking", "Go", "--thread", "t")
     process.read_until("is paused; the prompt has its turn after it")
-    (run,) = asyncio.run(looked(store, lambda runtime: runtime.list_runs(thread="t")))
-    asyncio.run(looked(store, lambda runtime: runtime.unpause(run.id)))
+    (run,) = asyncio.run(looked(store, lambda runtime: runtime.runs.list(thread="t")))
+    asyncio.run(looked(store, lambda runtime: runtime.runs.unpause(run.id)))
     process.read_until("→ block()\n")
     process.interrupt()
     process.read_until("cancelling the run; ctrl-C again leaves at once\n")

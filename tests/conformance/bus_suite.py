@@ -9,7 +9,7 @@ from typing import Any
 
 import nats_server
 import postgres_server
-from wakeful.bus import Bus, Link, MemoryBus, NatsBus, News, PostgresBus, Wake
+from wakeful.bus import Bus, Link, MemoryBus, NatsBus, PostgresBus, Update, Wake
 from wakeful.types.events import TextDelta
 from wakeful.types.ids import new_id
 from wakeful.types.runs import Identity
@@ -41,25 +41,25 @@ class Process:
         self.wakes: list[Wake] = []
         self.commands: list[tuple[str, str]] = []
         self.interest: list[tuple[str, str]] = []
-        self.news: list[News] = []
+        self.updates: list[Update] = []
         self.link: Link = bus.join(self.id, self)
         if serves:
             self.link.serve()
 
-    def woken(self, wake: Wake) -> bool:
+    def on_wake(self, wake: Wake) -> bool:
         if self.takes:
             self.wakes.append(wake)
         return self.takes
 
-    async def told(self, tenant: str, thread_id: str) -> bool:
+    async def on_inbox(self, tenant: str, thread_id: str) -> bool:
         self.commands.append((tenant, thread_id))
         return (tenant, thread_id) in self.runs
 
-    def watched(self, tenant: str, thread_id: str, seconds: float) -> None:
+    def on_watch(self, tenant: str, thread_id: str, seconds: float) -> None:
         self.interest.append((tenant, thread_id))
 
-    def heard(self, tenant: str, thread_id: str, news: Sequence[News]) -> None:
-        self.news += news
+    def on_updates(self, tenant: str, thread_id: str, updates: Sequence[Update]) -> None:
+        self.updates += updates
 
 
 @asynccontextmanager
@@ -71,7 +71,7 @@ async def processes(bus: Bus, *options: dict[str, Any]) -> AsyncIterator[list[Pr
             found.append(Process(bus, **option))
             stack.push_async_callback(found[-1].link.close)
         for one in found:
-            await eventually(lambda one=one: one.link.healthy)
+            await eventually(lambda one=one: one.link.is_healthy)
         for one in found:
             await met(one, [other for other in found if other is not one])
         yield found
@@ -83,10 +83,10 @@ async def met(one: Process, others: list[Process]) -> None:
     one.link.watch("probe", probe)
     for other in others:
         await eventually(lambda other=other: ("probe", probe) in other.interest)
-    one.link.leave("probe", probe)
+    one.link.unwatch("probe", probe)
 
 
-async def eventually(condition: Callable[[], Any], seconds: float = 20) -> None:
+async def eventually(condition: Callable[[], Any], seconds: float = 120) -> None:
     """Wait until the condition holds; it must, in bounded time."""
     async with asyncio.timeout(seconds):
         while not condition():

@@ -11,18 +11,19 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, get_args
 
 from msgspec.structs import replace
 
 from postgres_server import fresh_store
-from wakeful.stores import Commit, Committed, Fence, InboxItem, MemoryStore, StateWrite, Store, ThreadView
-from wakeful.stores._schema import MIGRATIONS
-from wakeful.stores._sql import SqlStore
-from wakeful.stores._sqlite import SqliteStore
+from wakeful.stores import Commit, Committed, Fence, MemoryStore, StateWrite, Store, ThreadView
+from wakeful.stores.sql.schema import MIGRATIONS
+from wakeful.stores.sql.store import SqlStore
+from wakeful.stores.sqlite import SqliteStore
 from wakeful.types.content import Text
 from wakeful.types.events import Event, MessageAdded, StepStart
 from wakeful.types.ids import new_id
+from wakeful.types.inbox import InboxItem
 from wakeful.types.messages import Message
 from wakeful.types.runs import Call, Identity, RunRecord, TaskRecord, Waiting
 from wakeful.types.tickets import Decision, Ticket
@@ -114,8 +115,17 @@ def waiting(*wakes: str, until: int | None = None) -> Waiting:
     return Waiting("external_event", 1, wakes, until=until)
 
 
-def item(item_id: str, thread_id: str = "t1", **fields: Any) -> InboxItem:
-    return InboxItem(id=item_id, thread_id=thread_id, **({"kind": "input", "message": message(item_id)} | fields))
+_ITEMS: dict[str, type[Any]] = {one.kind: one for one in get_args(InboxItem)}
+
+
+def item(item_id: str, thread_id: str = "t1", kind: str = "input", **fields: Any) -> Any:
+    """An inbox item of a kind, with the content that the kind needs."""
+    content = {
+        "input": {"message": message(item_id)},
+        "decision": {"decision": Decision("k1", id=f"decision of {item_id}")},
+        "task": {"task_id": "task"},
+    }
+    return _ITEMS[kind](id=item_id, thread_id=thread_id, **(content.get(kind, {}) | fields))
 
 
 def a_bit_of_everything() -> dict[str, Any]:

@@ -9,8 +9,7 @@ import pytest
 from bus_suite import BUSES, BusFactory, delta, eventually, met, processes
 from msgspec.structs import replace
 
-from wakeful.bus import Bus, Grown, Moved, News, Shown, Wake
-from wakeful.bus import _link as link
+from wakeful.bus import Bus, LiveUpdate, LogAdvanced, StreamAdvanced, Update, Wake, link
 
 ODD = [
     "",
@@ -39,13 +38,13 @@ def bus(request: pytest.FixtureRequest) -> Bus:
 @pytest.fixture
 def time_to_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever is told may take its time to say that it heard, and whoever leaves to say so."""
-    monkeypatch.setattr(link, "ANSWER_SECONDS", 20)
+    monkeypatch.setattr(link, "REPLY_SECONDS", 20)
 
 
 # -- wake-ups ------------------------------------------------------------------------------------------------
 
 
-async def test_a_wake_up_reaches_one_of_those_who_serve(bus: Bus) -> None:
+async def test_wake_reaches_one_worker(bus: Bus) -> None:
     async with processes(bus, {}, {"serves": True}, {"serves": True}, {"serves": True}, {}) as (sender, *others):
         for number in range(30):
             sender.link.wake(Wake("default", f"t{number}", "agent"))
@@ -55,14 +54,14 @@ async def test_a_wake_up_reaches_one_of_those_who_serve(bus: Bus) -> None:
         assert others[-1].wakes == []
 
 
-async def test_a_wake_up_that_one_refuses_reaches_another(bus: Bus) -> None:
+async def test_refused_wake_reaches_another_worker(bus: Bus) -> None:
     async with processes(bus, {}, {"serves": True, "takes": False}, {"serves": True}) as (sender, _, taker):
         for number in range(4):
             sender.link.wake(Wake("default", f"t{number}"))
         await eventually(lambda: len({wake.thread_id for wake in taker.wakes}) == 4)
 
 
-async def test_wake_ups_for_one_thread_that_wait_to_be_sent_are_one(bus: Bus) -> None:
+async def test_pending_wakes_of_one_thread_are_merged(bus: Bus) -> None:
     async with processes(bus, {}, {"serves": True}) as (sender, taker):
         for _ in range(100):
             sender.link.wake(Wake("default", "t1"))
@@ -72,7 +71,7 @@ async def test_wake_ups_for_one_thread_that_wait_to_be_sent_are_one(bus: Bus) ->
 
 
 @pytest.mark.usefixtures("time_to_answer")
-async def test_whoever_leaves_gets_no_wake_ups(bus: Bus) -> None:
+async def test_departed_worker_gets_no_wakes(bus: Bus) -> None:
     async with processes(bus, {}, {"serves": True}, {"serves": True}) as (sender, leaver, stayer):
         await leaver.link.close()
         await met(stayer, [sender])  # What was said before that is known too.
@@ -86,34 +85,34 @@ async def test_whoever_leaves_gets_no_wake_ups(bus: Bus) -> None:
 
 
 @pytest.mark.usefixtures("time_to_answer")
-async def test_a_command_reaches_the_owner_alone_and_the_sender_knows_that_it_was_heard(bus: Bus) -> None:
+async def test_command_reaches_owner_only_and_is_acknowledged(bus: Bus) -> None:
     async with processes(bus, {}, {}, {}) as (sender, owner, other):
         owner.runs.add(("acme", "t1"))
-        assert await sender.link.tell(owner.id, "acme", "t1")
-        assert not await sender.link.tell(owner.id, "acme", "t2")
+        assert await sender.link.notify_owner(owner.id, "acme", "t1")
+        assert not await sender.link.notify_owner(owner.id, "acme", "t2")
         assert owner.commands == [("acme", "t1"), ("acme", "t2")]
         assert other.commands == []
 
 
-async def test_a_command_to_nobody_is_not_heard_and_keeps_nobody_waiting(bus: Bus) -> None:
+async def test_command_to_absent_member_fails_at_once(bus: Bus) -> None:
     async with processes(bus, {}) as (sender,):
         began = time.monotonic()
-        assert not await sender.link.tell("nobody", "default", "t1")
+        assert not await sender.link.notify_owner("nobody", "default", "t1")
         assert time.monotonic() - began < 8
 
 
 @pytest.mark.usefixtures("time_to_answer")
-async def test_commands_at_once_have_their_own_answers(bus: Bus) -> None:
+async def test_concurrent_commands_have_their_own_replies(bus: Bus) -> None:
     async with processes(bus, {}, {}) as (sender, owner):
         owner.runs |= {("default", f"t{number}") for number in range(0, 50, 2)}
-        tells = [sender.link.tell(owner.id, "default", f"t{number}") for number in range(50)]
+        tells = [sender.link.notify_owner(owner.id, "default", f"t{number}") for number in range(50)]
         assert await asyncio.gather(*tells) == [number % 2 == 0 for number in range(50)]
 
 
 # -- live events ---------------------------------------------------------------------------------------------
 
 
-async def test_what_happens_reaches_all_who_watch_in_order_and_nobody_else(bus: Bus) -> None:
+async def test_updates_reach_all_watchers_in_order(bus: Bus) -> None:
     async with processes(bus, {}, {}, {}, {}) as (owner, first, second, other):
         for one in (first, second):
             one.link.watch("default", "t1")
@@ -121,41 +120,43 @@ async def test_what_happens_reaches_all_who_watch_in_order_and_nobody_else(bus: 
         await eventually(
             lambda: owner.interest.count(("default", "t1")) >= 2 and ("default", "t2") in owner.interest
         )
-        sent: list[News] = []
+        sent: list[Update] = []
         for number in range(0, 200, 2):
-            sent += [Moved("t1", number, number + 1), Moved("below", number, number + 1)]
-            sent += [Shown(replace(delta(number, "xy"), seq=number + 1))] if owner.link.deltas else []
+            sent += [LogAdvanced("t1", number, number + 1), LogAdvanced("below", number, number + 1)]
+            sent += [LiveUpdate(replace(delta(number, "xy"), seq=number + 1))] if owner.link.carries_deltas else []
         for one in sent:
-            owner.link.show("default", "t1", [one])
-        await eventually(lambda: first.news and first.news[-1] == sent[-1])
-        await eventually(lambda: second.news and second.news[-1] == sent[-1])
-        assert first.news == second.news == sent
-        assert owner.news == other.news == []
+            owner.link.publish("default", "t1", [one])
+        await eventually(lambda: first.updates and first.updates[-1] == sent[-1])
+        await eventually(lambda: second.updates and second.updates[-1] == sent[-1])
+        assert first.updates == second.updates == sent
+        assert owner.updates == other.updates == []
 
 
-async def test_saying_the_same_again_before_it_is_sent_says_it_once(bus: Bus) -> None:
+async def test_repeated_pending_update_is_sent_once(bus: Bus) -> None:
     async with processes(bus, {}, {}) as (owner, reader):
         reader.link.watch("default", "t1")
         await eventually(lambda: ("default", "t1") in owner.interest)
         for number in range(1000):
-            owner.link.show("default", "t1", [Moved("t1", number, number + 1)])
+            owner.link.publish("default", "t1", [LogAdvanced("t1", number, number + 1)])
         for _ in range(100):
-            owner.link.show("default", "t1", [Grown("t1")])
-        await eventually(lambda: len(reader.news) >= 2)
-        assert reader.news == [Moved("t1", 0, 1000), Grown("t1")]
+            owner.link.publish("default", "t1", [StreamAdvanced("t1")])
+        await eventually(lambda: len(reader.updates) >= 2)
+        assert reader.updates == [LogAdvanced("t1", 0, 1000), StreamAdvanced("t1")]
 
 
-async def test_more_than_one_letter_holds_is_sent_in_several(bus: Bus) -> None:
+async def test_large_update_is_sent_in_several_messages(bus: Bus) -> None:
     async with processes(bus, {}, {}) as (owner, reader):
         reader.link.watch("default", "t1")
         await eventually(lambda: ("default", "t1") in owner.interest)
-        moved = [Moved(f"below-{number}", 0, 1) for number in range(2000)]
-        owner.link.show("default", "t1", [*moved, Shown(delta(0, "x" * 3_000_000)), Moved("t1", 0, 1)])
-        await eventually(lambda: reader.news and reader.news[-1] == Moved("t1", 0, 1))
-        assert [one for one in reader.news if isinstance(one, Moved)] == [*moved, Moved("t1", 0, 1)]
+        moved = [LogAdvanced(f"below-{number}", 0, 1) for number in range(2000)]
+        owner.link.publish(
+            "default", "t1", [*moved, LiveUpdate(delta(0, "x" * 3_000_000)), LogAdvanced("t1", 0, 1)]
+        )
+        await eventually(lambda: reader.updates and reader.updates[-1] == LogAdvanced("t1", 0, 1))
+        assert [one for one in reader.updates if isinstance(one, LogAdvanced)] == [*moved, LogAdvanced("t1", 0, 1)]
 
 
-async def test_thousands_may_be_watched(bus: Bus) -> None:
+async def test_thousands_of_threads_may_be_watched(bus: Bus) -> None:
     async with processes(bus, {}, {}) as (owner, reader):
         wanted = {("default", f"thread-{number}-{'x' * 60}") for number in range(500)}
         for tenant, thread_id in wanted:
@@ -163,46 +164,46 @@ async def test_thousands_may_be_watched(bus: Bus) -> None:
         await eventually(lambda: wanted <= set(owner.interest))
 
 
-async def test_interest_is_told_to_those_who_come_later(bus: Bus) -> None:
+async def test_interest_is_announced_to_later_members(bus: Bus) -> None:
     async with processes(bus, {}) as (reader,):
         reader.link.watch("default", "t1")
         async with processes(bus, {}) as (late,):
             await eventually(lambda: ("default", "t1") in late.interest)
 
 
-async def test_whoever_leaves_a_thread_hears_no_more_of_it(bus: Bus) -> None:
+async def test_unwatched_thread_sends_no_updates(bus: Bus) -> None:
     async with processes(bus, {}, {}) as (owner, reader):
         for _ in range(2):
             reader.link.watch("default", "t1")
         reader.link.watch("default", "t2")
         await eventually(lambda: ("default", "t2") in owner.interest)
-        reader.link.leave("default", "t1")
-        owner.link.show("default", "t1", [Moved("t1", 0, 1)])
-        await eventually(lambda: reader.news == [Moved("t1", 0, 1)])
-        reader.link.leave("default", "t1")
-        owner.link.show("default", "t1", [Moved("t1", 1, 2)])
-        owner.link.show("default", "t2", [Moved("t2", 0, 1)])
-        await eventually(lambda: Moved("t2", 0, 1) in reader.news)
-        assert Moved("t1", 1, 2) not in reader.news
+        reader.link.unwatch("default", "t1")
+        owner.link.publish("default", "t1", [LogAdvanced("t1", 0, 1)])
+        await eventually(lambda: reader.updates == [LogAdvanced("t1", 0, 1)])
+        reader.link.unwatch("default", "t1")
+        owner.link.publish("default", "t1", [LogAdvanced("t1", 1, 2)])
+        owner.link.publish("default", "t2", [LogAdvanced("t2", 0, 1)])
+        await eventually(lambda: LogAdvanced("t2", 0, 1) in reader.updates)
+        assert LogAdvanced("t1", 1, 2) not in reader.updates
 
 
-async def test_a_slow_reader_holds_nobody_up(bus: Bus) -> None:
+async def test_slow_reader_delays_nobody(bus: Bus) -> None:
     async with processes(bus, {}, {}) as (owner, reader):
         reader.link.watch("default", "t1")
         await eventually(lambda: ("default", "t1") in owner.interest)
-        hear = reader.heard
+        handle = reader.on_updates
 
-        def slowly(tenant: str, thread_id: str, news: list[News]) -> None:
+        def slowly(tenant: str, thread_id: str, updates: list[Update]) -> None:
             time.sleep(0.2)  # As a process does whose event loop is busy.
-            hear(tenant, thread_id, news)
+            handle(tenant, thread_id, updates)
 
-        reader.heard = slowly  # type: ignore[method-assign]
+        reader.on_updates = slowly  # type: ignore[method-assign]
         began = time.monotonic()
         for number in range(20_000):
-            owner.link.show("default", "t1", [Shown(delta(number, "x"))])
+            owner.link.publish("default", "t1", [LiveUpdate(delta(number, "x"))])
         assert time.monotonic() - began < 10
-        owner.link.show("default", "t1", [Moved("t1", 0, 9)])
-        await eventually(lambda: Moved("t1", 0, 9) in reader.news)
+        owner.link.publish("default", "t1", [LogAdvanced("t1", 0, 9)])
+        await eventually(lambda: LogAdvanced("t1", 0, 9) in reader.updates)
 
 
 # -- names and lifetimes -------------------------------------------------------------------------------------
@@ -215,10 +216,12 @@ async def test_tenants_and_threads_may_have_any_name(bus: Bus, odd: str) -> None
         one.runs.add((odd, odd))
         other.link.watch(odd, odd)
         await eventually(lambda: (odd, odd) in one.interest)
-        one.link.show(odd, odd, [Moved(odd, 0, 1)])
+        one.link.publish(odd, odd, [LogAdvanced(odd, 0, 1)])
         one.link.wake(Wake(odd, odd, odd))
-        assert await other.link.tell(one.id, odd, odd)
-        await eventually(lambda: other.news == [Moved(odd, 0, 1)] and other.wakes == [Wake(odd, odd, odd)])
+        assert await other.link.notify_owner(one.id, odd, odd)
+        await eventually(
+            lambda: other.updates == [LogAdvanced(odd, 0, 1)] and other.wakes == [Wake(odd, odd, odd)]
+        )
 
 
 async def test_names_that_look_alike_are_kept_apart(bus: Bus) -> None:
@@ -227,18 +230,18 @@ async def test_names_that_look_alike_are_kept_apart(bus: Bus) -> None:
         reader.link.watch(*names[0])
         await eventually(lambda: names[0] in owner.interest)
         for number, name in enumerate(reversed(names)):
-            owner.link.show(*name, [Moved(str(number), 0, 1)])
-        await eventually(lambda: reader.news)
-        assert reader.news == [Moved(str(len(names) - 1), 0, 1)]
+            owner.link.publish(*name, [LogAdvanced(str(number), 0, 1)])
+        await eventually(lambda: reader.updates)
+        assert reader.updates == [LogAdvanced(str(len(names) - 1), 0, 1)]
 
 
-async def test_closing_twice_or_before_it_is_connected_leaves_nothing_behind(bus: Bus) -> None:
+async def test_close_is_idempotent_before_and_after_connect(bus: Bus) -> None:
     async with processes(bus, {"serves": True}) as (one,):
         await one.link.close()
         one.link.wake(Wake("default", "t1"))
         one.link.watch("default", "t1")
-        one.link.show("default", "t1", [Grown("t1")])
-        assert not one.link.healthy
-        assert not await one.link.tell(one.id, "default", "t1")
+        one.link.publish("default", "t1", [StreamAdvanced("t1")])
+        assert not one.link.is_healthy
+        assert not await one.link.notify_owner(one.id, "default", "t1")
     early = bus.join("early", one)
     await early.close()

@@ -15,7 +15,7 @@ from store_suite import STORES, StoreFactory, die, identity, item, record
 
 from wakeful.errors import StaleFence
 from wakeful.stores import MAX_ATTEMPTS, Claimed, Commit, Fence, Store
-from wakeful.stores._claiming import SUSPECT
+from wakeful.stores.turns import SUSPECT
 from wakeful.types.ids import new_id, now_ms
 
 HOUR = 3_600_000
@@ -235,7 +235,7 @@ class QueueMachine(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("name", STORES)
-def test_any_life_of_a_queue(name: str) -> None:
+def test_queue_model_holds_for_any_history(name: str) -> None:
     machine = type("Machine", (QueueMachine,), {"open_store": staticmethod(STORES[name])})
     run_state_machine_as_test(
         machine, settings=settings(max_examples=settings().max_examples, stateful_step_count=25)

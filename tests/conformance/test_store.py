@@ -34,7 +34,7 @@ from wakeful.types.messages import Message
 # -- what is not there ---------------------------------------------------------------------------------------
 
 
-async def test_a_thread_that_was_never_written_does_not_exist(open_store: StoreFactory) -> None:
+async def test_unwritten_thread_does_not_exist(open_store: StoreFactory) -> None:
     async with open_store() as store:
         assert await store.load("t1") is None
         assert await store.messages("t1") == []
@@ -45,7 +45,7 @@ async def test_a_thread_that_was_never_written_does_not_exist(open_store: StoreF
         assert list(await store.tickets("r1")) == []
 
 
-async def test_an_empty_commit_changes_nothing(open_store: StoreFactory) -> None:
+async def test_empty_commit_changes_nothing(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await store.commit(Commit(thread_id="t1"))
         assert await store.load("t1") is None
@@ -60,7 +60,7 @@ async def test_an_empty_commit_changes_nothing(open_store: StoreFactory) -> None
 # -- claims and fences ---------------------------------------------------------------------------------------
 
 
-async def test_a_claim_takes_the_thread_until_it_is_released(open_store: StoreFactory) -> None:
+async def test_claim_holds_until_release(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
         await writer.begin()
@@ -70,7 +70,7 @@ async def test_a_claim_takes_the_thread_until_it_is_released(open_store: StoreFa
         assert not (await writer.view()).thread.claimed
 
 
-async def test_every_claim_has_a_higher_epoch(open_store: StoreFactory) -> None:
+async def test_every_claim_has_higher_epoch(open_store: StoreFactory) -> None:
     async with open_store() as store:
         epochs: list[int] = []
         writer = Writer(store)
@@ -81,7 +81,7 @@ async def test_every_claim_has_a_higher_epoch(open_store: StoreFactory) -> None:
         assert (await writer.view()).thread.epoch == epochs[-1]
 
 
-async def test_a_claimed_thread_cannot_be_claimed(open_store: StoreFactory) -> None:
+async def test_claimed_thread_cannot_be_claimed(open_store: StoreFactory) -> None:
     async with open_store() as store:
         owner, other = Writer(store), Writer(store)
         other.version = (await owner.begin()).version
@@ -92,7 +92,7 @@ async def test_a_claimed_thread_cannot_be_claimed(open_store: StoreFactory) -> N
         await owner.write(message())
 
 
-async def test_a_claim_and_its_first_writes_are_one(open_store: StoreFactory) -> None:
+async def test_claim_and_first_writes_are_atomic(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
         done = await writer.claim("w1", runs=[record()], log=[step(), message()])
@@ -102,7 +102,7 @@ async def test_a_claim_and_its_first_writes_are_one(open_store: StoreFactory) ->
         assert done.head == 2
 
 
-async def test_a_claim_needs_the_version_it_saw(open_store: StoreFactory) -> None:
+async def test_claim_needs_version_it_saw(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
         await writer.write(message())
@@ -113,7 +113,7 @@ async def test_a_claim_needs_the_version_it_saw(open_store: StoreFactory) -> Non
         assert await everything(store) == before
 
 
-async def test_a_new_thread_is_at_version_0(open_store: StoreFactory) -> None:
+async def test_new_thread_is_at_version_0(open_store: StoreFactory) -> None:
     async with open_store() as store:
         with pytest.raises(Conflict):
             await store.commit(Commit(thread_id="t1", version=1, claim="x", identity=identity()))
@@ -123,7 +123,7 @@ async def test_a_new_thread_is_at_version_0(open_store: StoreFactory) -> None:
 
 
 @pytest.mark.parametrize("stale", ["token", "epoch", "released", "never claimed"])
-async def test_a_stale_fence_writes_nothing(open_store: StoreFactory, stale: str) -> None:
+async def test_stale_fence_writes_nothing(open_store: StoreFactory, stale: str) -> None:
     async with open_store() as store:
         writer = Writer(store)
         await writer.begin(log=[message()], inbox=[item("waiting")])
@@ -146,7 +146,7 @@ async def test_a_stale_fence_writes_nothing(open_store: StoreFactory, stale: str
         assert await store.run("r9") is None
 
 
-async def test_the_fence_of_another_thread_is_no_fence(open_store: StoreFactory) -> None:
+async def test_fence_of_another_thread_is_refused(open_store: StoreFactory) -> None:
     async with open_store() as store:
         one, two = Writer(store, "t1"), Writer(store, "t2")
         await one.claim()
@@ -158,7 +158,7 @@ async def test_the_fence_of_another_thread_is_no_fence(open_store: StoreFactory)
         assert await store.messages("t2") == []
 
 
-async def test_while_a_claim_stands_nobody_else_writes(open_store: StoreFactory) -> None:
+async def test_claimed_thread_refuses_other_writers(open_store: StoreFactory) -> None:
     async with open_store() as store:
         owner = Writer(store)
         await owner.begin(inbox=[item("waiting")])
@@ -173,7 +173,7 @@ async def test_while_a_claim_stands_nobody_else_writes(open_store: StoreFactory)
         assert await everything(store) == before
 
 
-async def test_only_its_holder_releases_a_claim(open_store: StoreFactory) -> None:
+async def test_only_claim_holder_can_release(open_store: StoreFactory) -> None:
     async with open_store() as store:
         owner = Writer(store)
         await owner.begin()
@@ -184,7 +184,7 @@ async def test_only_its_holder_releases_a_claim(open_store: StoreFactory) -> Non
         assert (await owner.view()).thread.claimed
 
 
-async def test_the_last_writes_and_the_release_are_one(open_store: StoreFactory) -> None:
+async def test_last_writes_and_release_are_atomic(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
         await writer.begin()
@@ -194,7 +194,7 @@ async def test_the_last_writes_and_the_release_are_one(open_store: StoreFactory)
         assert view.thread.owner is None
 
 
-async def test_of_many_that_claim_at_once_one_gets_it(open_store: StoreFactory) -> None:
+async def test_concurrent_claims_have_one_winner(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writers = [Writer(store) for _ in range(8)]
         done = await asyncio.gather(*[w.claim(log=[message()]) for w in writers], return_exceptions=True)
@@ -205,7 +205,7 @@ async def test_of_many_that_claim_at_once_one_gets_it(open_store: StoreFactory) 
 # -- versions ------------------------------------------------------------------------------------------------
 
 
-async def test_without_a_claim_a_write_needs_the_version_and_raises_it(open_store: StoreFactory) -> None:
+async def test_unclaimed_write_needs_and_raises_version(open_store: StoreFactory) -> None:
     async with open_store() as store:
         one, two = Writer(store), Writer(store)
         first = await one.write(message("a"))
@@ -218,7 +218,7 @@ async def test_without_a_claim_a_write_needs_the_version_and_raises_it(open_stor
 
 
 @pytest.mark.parametrize("kind", sorted(set(a_bit_of_everything()) - {"inbox"}))
-async def test_every_kind_of_write_raises_the_version(open_store: StoreFactory, kind: str) -> None:
+async def test_every_kind_of_write_raises_version(open_store: StoreFactory, kind: str) -> None:
     async with open_store() as store:
         writer = Writer(store)
         before = (await writer.begin(calls=[call("c9", 9)], inbox=[item("waiting")])).version
@@ -226,7 +226,7 @@ async def test_every_kind_of_write_raises_the_version(open_store: StoreFactory, 
         assert (await writer._commit(fence=writer.fence, **change)).version > before
 
 
-async def test_an_inbox_append_does_not_raise_the_version(open_store: StoreFactory) -> None:
+async def test_inbox_append_does_not_raise_version(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
         before = await writer.begin()
@@ -265,7 +265,7 @@ async def test_each_thread_has_its_own_numbers(open_store: StoreFactory) -> None
         assert [m.text for m in await store.messages("t1")] == ["a", "b"]
 
 
-async def test_a_refused_commit_leaves_no_gap(open_store: StoreFactory) -> None:
+async def test_refused_commit_leaves_no_gap(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
         await writer.write(message("a"))
@@ -275,7 +275,7 @@ async def test_a_refused_commit_leaves_no_gap(open_store: StoreFactory) -> None:
         assert [(m.seq, m.text) for m in await store.messages("t1")] == [(1, "a"), (2, "b")]
 
 
-async def test_a_message_is_an_event_in_its_place(open_store: StoreFactory) -> None:
+async def test_message_is_event_at_its_position(open_store: StoreFactory) -> None:
     async with open_store() as store:
         told = message("hi")
         await Writer(store).begin(log=[step(1), told, step(2)])
@@ -286,7 +286,7 @@ async def test_a_message_is_an_event_in_its_place(open_store: StoreFactory) -> N
         assert (middle.at, middle.run) == (told.created_at, identity())
 
 
-async def test_the_log_is_read_in_pages_from_behind_a_number(open_store: StoreFactory) -> None:
+async def test_log_is_read_in_pages_after_cursor(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await Writer(store).begin(log=[step(1), message("a"), step(2), message("b"), message("c")])
 
@@ -312,7 +312,7 @@ async def test_the_log_is_read_in_pages_from_behind_a_number(open_store: StoreFa
     commits=st.lists(st.lists(st.sampled_from(["message", "event"]), max_size=4), max_size=6),
     page=st.integers(1, 5),
 )
-def test_pages_of_any_size_give_the_log_back(name: str, commits: list[list[str]], page: int) -> None:
+def test_log_pages_of_any_size_join_to_log(name: str, commits: list[list[str]], page: int) -> None:
     async def check() -> None:
         async with STORES[name]() as store:
             writer, written = Writer(store), list[str]()
@@ -335,7 +335,7 @@ def test_pages_of_any_size_give_the_log_back(name: str, commits: list[list[str]]
     asyncio.run(check())
 
 
-async def test_what_is_written_is_kept_to_the_letter(open_store: StoreFactory) -> None:
+async def test_records_are_read_back_exactly(open_store: StoreFactory) -> None:
     reply = ToolReply("c1", "look", (Text("nul \0 😀 \u2028"),), data=msgspec.Raw(b'{"n":18446744073709551615}'))
     told = Message(new_id(), "tool", (reply,), 2**53)
     async with open_store() as store:
@@ -344,7 +344,7 @@ async def test_what_is_written_is_kept_to_the_letter(open_store: StoreFactory) -
         assert found == numbered(told, 1)
 
 
-async def test_a_reader_cannot_change_what_is_kept(open_store: StoreFactory) -> None:
+async def test_reader_cannot_change_stored_records(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
         await writer.begin(log=[message()], state=[StateWrite("calls", b"1")], calls=[call("c1")])

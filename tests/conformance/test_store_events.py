@@ -30,7 +30,7 @@ def plain(events: list[Event]) -> list[object]:
     return [(e.seq, e.at, e.run.agent_id, e.message.text) if isinstance(e, MessageAdded) else e for e in events]
 
 
-async def test_events_are_numbered_without_a_gap_and_hold_what_was_written(open_store: StoreFactory) -> None:
+async def test_events_are_numbered_without_gaps(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await a_long_thread(store)
         events = await store.events("t1", limit=1000)
@@ -41,7 +41,7 @@ async def test_events_are_numbered_without_a_gap_and_hold_what_was_written(open_
         assert [e.seq for e in events if e.run.agent_id == "other"] == [9, 10]
 
 
-async def test_events_are_read_from_behind_any_entry_up_to_any_limit(open_store: StoreFactory) -> None:
+async def test_events_are_read_after_any_cursor_up_to_limit(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await a_long_thread(store)
         everything = plain(await store.events("t1", limit=1000))
@@ -51,7 +51,7 @@ async def test_events_are_read_from_behind_any_entry_up_to_any_limit(open_store:
                 assert found == everything[after : after + limit]
 
 
-async def test_a_fork_ends_with_its_entry_also_among_events(open_store: StoreFactory) -> None:
+async def test_fork_has_events_up_to_its_entry(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await a_long_thread(store)
         everything = await store.events("t1", limit=1000)
@@ -66,7 +66,7 @@ async def test_a_fork_ends_with_its_entry_also_among_events(open_store: StoreFac
             assert plain(found)[:at] == plain(everything)[:at]
 
 
-async def test_pruned_events_are_counted_and_their_messages_stay(open_store: StoreFactory) -> None:
+async def test_pruned_events_are_counted_and_messages_stay(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = await a_long_thread(store)
         await writer.write(runs=[record(status="done", finished_at=1)], release=True)

@@ -35,7 +35,7 @@ async def seqs(store: Store, thread_id: str, **page: int) -> list[int]:
     return [e.seq for e in await store.events(thread_id, **page)]
 
 
-async def test_a_fork_has_the_log_and_the_state_up_to_its_entry(open_store: StoreFactory) -> None:
+async def test_fork_has_log_and_state_up_to_its_entry(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await base_thread(store)
         fork = await store.fork("t1", 3, "f")
@@ -50,7 +50,7 @@ async def test_a_fork_has_the_log_and_the_state_up_to_its_entry(open_store: Stor
         assert await store.head("f") == 3
 
 
-async def test_the_runs_of_the_base_stay_its_own(open_store: StoreFactory) -> None:
+async def test_runs_of_base_stay_with_base(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = await base_thread(store)
         await writer.write(tickets=[ticket("k1")], inbox=[item("i1")], about=About("title"))
@@ -63,7 +63,7 @@ async def test_the_runs_of_the_base_stay_its_own(open_store: StoreFactory) -> No
 
 
 @pytest.mark.parametrize(("at", "told", "value"), [(0, [], None), (1, ["a"], b"1"), (5, ["a", "b", "c"], b"3")])
-async def test_a_thread_is_forked_at_any_entry(
+async def test_thread_can_be_forked_at_any_entry(
     open_store: StoreFactory, at: int, told: list[str], value: bytes | None
 ) -> None:
     async with open_store() as store:
@@ -74,7 +74,7 @@ async def test_a_thread_is_forked_at_any_entry(
         assert await seqs(store, "f") == list(range(1, at + 1))
 
 
-async def test_what_cannot_be_forked_is_refused_and_nothing_is_made(open_store: StoreFactory) -> None:
+async def test_invalid_fork_is_refused_and_makes_nothing(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await base_thread(store)
         await store.commit(Commit(thread_id="taken", about=About("mine")))
@@ -90,7 +90,7 @@ async def test_what_cannot_be_forked_is_refused_and_nothing_is_made(open_store: 
         assert len(await store.threads()) == 2
 
 
-async def test_both_sides_go_their_own_way(open_store: StoreFactory) -> None:
+async def test_fork_and_base_diverge(open_store: StoreFactory) -> None:
     async with open_store() as store:
         base = await base_thread(store)
         fork = Writer(store, "f")
@@ -108,7 +108,7 @@ async def test_both_sides_go_their_own_way(open_store: StoreFactory) -> None:
         assert [event.run_id for event in await store.events("f")] == ["r1", "r1", "r1", "r2"]
 
 
-async def test_a_fork_is_paged_like_any_thread(open_store: StoreFactory) -> None:
+async def test_fork_is_paged_like_any_thread(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await base_thread(store)
         fork = Writer(store, "f")
@@ -124,7 +124,7 @@ async def test_a_fork_is_paged_like_any_thread(open_store: StoreFactory) -> None
 
 
 @pytest.mark.parametrize("at", [1, 3, 4])
-async def test_a_fork_of_a_fork_has_what_the_first_one_had(open_store: StoreFactory, at: int) -> None:
+async def test_fork_of_fork_has_log_of_first(open_store: StoreFactory, at: int) -> None:
     async with open_store() as store:
         base = await base_thread(store)
         one = Writer(store, "one")
@@ -142,7 +142,7 @@ async def test_a_fork_of_a_fork_has_what_the_first_one_had(open_store: StoreFact
         assert "unseen" not in await texts(store, "two")
 
 
-async def test_a_fork_keeps_its_messages_and_state_when_its_base_is_deleted(open_store: StoreFactory) -> None:
+async def test_fork_survives_deletion_of_base(open_store: StoreFactory) -> None:
     async with open_store() as store:
         base = await base_thread(store)
         await store.fork("t1", 3, "f")
@@ -163,7 +163,7 @@ async def test_a_fork_keeps_its_messages_and_state_when_its_base_is_deleted(open
 
 @pytest.mark.parametrize("at", [1, 3, 4])
 @pytest.mark.parametrize("order", [["t1", "one"], ["one", "t1"]])
-async def test_forks_of_forks_outlive_both(open_store: StoreFactory, at: int, order: list[str]) -> None:
+async def test_fork_of_fork_survives_deletion_of_both(open_store: StoreFactory, at: int, order: list[str]) -> None:
     async with open_store() as store:
         base = await base_thread(store)
         await base.release(runs=[record(status="done")])
@@ -182,7 +182,7 @@ async def test_forks_of_forks_outlive_both(open_store: StoreFactory, at: int, or
         assert not any((await store.counts()).values())
 
 
-async def test_a_large_message_is_found_in_a_fork_after_its_base_is_gone(open_store: StoreFactory) -> None:
+async def test_large_message_stays_in_fork_after_base_is_deleted(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer, large = Writer(store), "x" * 100_000
         await writer.write(message(large), state=[StateWrite("big", b'"%s"' % (b"y" * 100_000))])
@@ -192,7 +192,7 @@ async def test_a_large_message_is_found_in_a_fork_after_its_base_is_gone(open_st
         assert len((await Writer(store, "f").view()).state["big"]) == 100_002
 
 
-async def test_a_fork_is_left_as_it_was_by_a_refused_one(open_store: StoreFactory) -> None:
+async def test_refused_fork_leaves_existing_one_unchanged(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await base_thread(store)
         await store.fork("t1", 3, "f")
@@ -204,7 +204,7 @@ async def test_a_fork_is_left_as_it_was_by_a_refused_one(open_store: StoreFactor
 
 @pytest.mark.parametrize("name", STORES)
 @given(points=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9)), min_size=1, max_size=5))
-def test_any_tree_of_forks_reads_as_if_it_were_copied(name: str, points: list[tuple[int, int]]) -> None:
+def test_any_fork_tree_reads_like_copies(name: str, points: list[tuple[int, int]]) -> None:
     async def check() -> None:
         async with STORES[name]() as store:
             await Writer(store, "0").write(*[message(f"0.{n}") for n in range(4)])

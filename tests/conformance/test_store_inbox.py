@@ -19,13 +19,14 @@ from store_suite import (
 )
 
 from wakeful.errors import Conflict, InboxMoved
-from wakeful.stores import Commit, InboxItem, Store
+from wakeful.stores import Commit, Store
+from wakeful.types.inbox import InboxItem
 from wakeful.types.requests import ModelSettings
 from wakeful.types.runs import Principal, RunOptions
 from wakeful.types.tickets import Decision
 
 
-async def test_anyone_may_deliver_to_a_thread_claimed_or_new(open_store: StoreFactory) -> None:
+async def test_item_is_delivered_to_claimed_or_new_thread(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await store.commit(Commit(thread_id="t1", inbox=[item("a")]))
         writer = Writer(store)
@@ -48,8 +49,8 @@ async def test_items_keep_their_order_and_content(open_store: StoreFactory) -> N
             options=RunOptions(ModelSettings(temperature=0.5)),
             seed={"calls": b"1"},
         ),
-        item("b", kind="decision", message=None, decision=Decision("k1", "deny", reason="no")),
-        item("c", kind="task", message=None, task_id="task1"),
+        item("b", kind="decision", decision=Decision("k1", "deny", reason="no")),
+        item("c", kind="task", task_id="task1"),
     ]
     async with open_store() as store:
         await store.commit(Commit(thread_id="t1", inbox=sent[:2]))
@@ -59,7 +60,7 @@ async def test_items_keep_their_order_and_content(open_store: StoreFactory) -> N
         assert list(found) == [msgspec.structs.replace(i, position=n) for n, i in enumerate(sent, 1)]
 
 
-async def test_an_item_is_delivered_once_whatever_became_of_it(open_store: StoreFactory) -> None:
+async def test_item_is_delivered_once_in_any_status(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
         await writer.begin()
@@ -72,7 +73,7 @@ async def test_an_item_is_delivered_once_whatever_became_of_it(open_store: Store
         assert done.inbox_head == 2
 
 
-async def test_an_item_is_taken_with_the_message_it_became(open_store: StoreFactory) -> None:
+async def test_item_is_taken_with_its_message(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
         await writer.begin(inbox=[item("a"), item("b"), item("c")])
@@ -83,7 +84,7 @@ async def test_an_item_is_taken_with_the_message_it_became(open_store: StoreFact
         assert [m.text for m in await store.messages("t1")] == ["b"]
 
 
-async def test_a_commit_delivers_to_other_threads_without_touching_them_otherwise(
+async def test_commit_delivers_to_other_threads_only_items(
     open_store: StoreFactory,
 ) -> None:
     async with open_store() as store:
@@ -100,7 +101,7 @@ async def test_a_commit_delivers_to_other_threads_without_touching_them_otherwis
         await other.write(message())
 
 
-async def test_a_refused_commit_delivers_nothing(open_store: StoreFactory) -> None:
+async def test_refused_commit_delivers_nothing(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await Writer(store).begin()
         with pytest.raises(Conflict):
@@ -110,7 +111,7 @@ async def test_a_refused_commit_delivers_nothing(open_store: StoreFactory) -> No
         assert len((await Writer(store, "t2").view()).inbox) == 1
 
 
-async def test_finishing_fails_if_something_arrived_unseen(open_store: StoreFactory) -> None:
+async def test_finish_is_refused_when_inbox_moved(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
         seen = (await writer.begin()).inbox_head
@@ -123,7 +124,7 @@ async def test_finishing_fails_if_something_arrived_unseen(open_store: StoreFact
         assert (await writer.view()).run is None
 
 
-async def test_taking_an_item_does_not_move_the_head_back(open_store: StoreFactory) -> None:
+async def test_taken_item_does_not_move_inbox_head(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
         seen = (await writer.begin(inbox=[item("a")])).inbox_head
@@ -131,7 +132,7 @@ async def test_taking_an_item_does_not_move_the_head_back(open_store: StoreFacto
         await writer.release(inbox_head=seen)
 
 
-async def test_of_many_deliveries_at_once_none_is_lost(open_store: StoreFactory) -> None:
+async def test_concurrent_deliveries_are_all_kept(open_store: StoreFactory) -> None:
     async with open_store() as store:
         sent = [Commit(thread_id="t1", inbox=[item(f"i{n}")]) for n in range(20)]
         await asyncio.gather(*[store.commit(commit) for commit in sent])
@@ -140,7 +141,7 @@ async def test_of_many_deliveries_at_once_none_is_lost(open_store: StoreFactory)
         assert [i.position for i in found] == list(range(1, 21))
 
 
-async def test_what_is_for_an_idle_thread_is_refused_once_somebody_owns_it_or_a_run_is_open(
+async def test_idle_delivery_is_refused_on_busy_thread(
     open_store: StoreFactory,
 ) -> None:
     async with open_store() as store:
@@ -162,7 +163,7 @@ async def test_what_is_for_an_idle_thread_is_refused_once_somebody_owns_it_or_a_
         assert await due_threads(store) == ["t1"]
 
 
-async def test_what_is_for_an_idle_thread_is_refused_if_it_was_given_before(open_store: StoreFactory) -> None:
+async def test_idle_delivery_is_refused_when_repeated(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await store.commit(Commit(thread_id="t1", inbox=[item("a")], idle=True))
         await _refused(store, item("a"))
@@ -170,7 +171,7 @@ async def test_what_is_for_an_idle_thread_is_refused_if_it_was_given_before(open
         assert await store.load("t2") is None
 
 
-async def test_of_many_that_are_for_an_idle_thread_at_once_those_of_busy_ones_are_refused_alone(
+async def test_idle_deliveries_in_batch_are_refused_alone(
     open_store: StoreFactory,
 ) -> None:
     async with open_store() as store:

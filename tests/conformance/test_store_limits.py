@@ -23,7 +23,7 @@ from store_suite import (
 
 from wakeful.errors import InboxFull
 from wakeful.stores import About, Chunk, Commit, Relay, StateWrite, Store
-from wakeful.types.codec import cleaned
+from wakeful.types.codec import clean_value
 from wakeful.types.content import Base64, Image, Text, ToolCall, ToolReply
 from wakeful.types.events import ErrorRaised, StateDelta, StepStart, ToolCallReady
 from wakeful.types.ids import new_id
@@ -42,7 +42,7 @@ async def fill(store: Store, thread_id: str = "t1", count: int = 1000) -> None:
     await store.commit(Commit(thread_id=thread_id, inbox=items))
 
 
-async def test_an_inbox_takes_a_thousand_items(open_store: StoreFactory) -> None:
+async def test_inbox_takes_thousand_items(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await fill(store)
         before = await everything(store)
@@ -54,20 +54,20 @@ async def test_an_inbox_takes_a_thousand_items(open_store: StoreFactory) -> None
         assert await everything(store) == before
 
 
-async def test_what_is_no_input_has_a_reserve(open_store: StoreFactory) -> None:
+async def test_inbox_reserves_room_for_other_kinds(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await fill(store)
-        others = [item(f"task-{n}", kind="task", message=None) for n in range(100)]
+        others = [item(f"task-{n}", kind="task") for n in range(100)]
         await store.commit(Commit(thread_id="t1", inbox=others))
         before = await everything(store)
-        for more in (item("more"), item("more", kind="task", message=None), item("more", kind="cancel")):
+        for more in (item("more"), item("more", kind="task"), item("more", kind="cancel")):
             with pytest.raises(InboxFull) as full:
                 await store.commit(Commit(thread_id="other", inbox=[more]))
             assert full.value.thread_id == "t1"
         assert await everything(store) == before
 
 
-async def test_a_commit_whose_item_finds_no_room_writes_nothing(open_store: StoreFactory) -> None:
+async def test_commit_to_full_inbox_writes_nothing(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await fill(store, "full", 999)
         writer = Writer(store)
@@ -86,7 +86,7 @@ async def test_a_commit_whose_item_finds_no_room_writes_nothing(open_store: Stor
         await writer.write(message("kept"), inbox=[item("fits", "full")])
 
 
-async def test_what_is_taken_makes_room_in_the_same_commit(open_store: StoreFactory) -> None:
+async def test_taken_item_frees_room_in_same_commit(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await fill(store)
         writer = Writer(store)
@@ -143,14 +143,14 @@ async def test_large_metadata_comes_back(open_store: StoreFactory) -> None:
         assert [t.metadata for t in await store.threads()] == [metadata]
 
 
-async def test_a_message_of_ten_megabytes_comes_back(open_store: StoreFactory) -> None:
+async def test_message_of_ten_megabytes_comes_back(open_store: StoreFactory) -> None:
     async with open_store() as store:
         told = message("x" * 10_000_000)
         await Writer(store).begin(log=[told])
         assert await store.messages("t1") == [numbered(told, 1)]
 
 
-async def test_the_same_large_part_may_come_twice(open_store: StoreFactory) -> None:
+async def test_same_large_part_may_come_twice(open_store: StoreFactory) -> None:
     picture = Image(Base64("image/png", "A" * 50_000))
     twice = Message(new_id(), "user", (picture, Text("and"), picture), 7)
     async with open_store() as store:
@@ -170,7 +170,7 @@ async def test_the_same_large_part_may_come_twice(open_store: StoreFactory) -> N
 # -- long ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_hundred_thousand_events_are_paged_through(open_store: StoreFactory) -> None:
+async def test_hundred_thousand_events_are_paged_through(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer, run = Writer(store), identity()
         await writer.begin()
@@ -185,7 +185,7 @@ async def test_a_hundred_thousand_events_are_paged_through(open_store: StoreFact
         assert len(await store.events("t1")) == 1000
 
 
-async def test_a_list_in_state_grows_commit_by_commit(open_store: StoreFactory) -> None:
+async def test_list_in_state_grows_commit_by_commit(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer, values = Writer(store), list[str]()
         await writer.begin()
@@ -236,7 +236,7 @@ async def test_odd_characters_come_back_from_every_place(open_store: StoreFactor
 HALF = "caf\udce9"
 
 
-async def test_half_a_character_keeps_nothing_from_being_written(open_store: StoreFactory) -> None:
+async def test_lone_surrogate_does_not_prevent_write(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
         sent = item("i1", "t2")
@@ -259,9 +259,12 @@ async def test_half_a_character_keeps_nothing_from_being_written(open_store: Sto
         assert isinstance(error, ErrorRaised)
         texts = [m.text for m in await store.messages("t1")]
         found = (run.ending, texts, view.tickets, view.tasks, view.inbox, relay.last_error, error.message)
-        assert msgspec.json.decode(msgspec.json.encode(cleaned(found)))[1] == ["first", "caf\ufffd"]
-        assert cleaned((view.thread.title, view.thread.metadata)) == ("caf\ufffd", {"caf\ufffd": ["caf\ufffd"]})
-        assert cleaned((relay.last_error, error.message)) == ("caf\ufffd", "caf\ufffd")
+        assert msgspec.json.decode(msgspec.json.encode(clean_value(found)))[1] == ["first", "caf\ufffd"]
+        assert clean_value((view.thread.title, view.thread.metadata)) == (
+            "caf\ufffd",
+            {"caf\ufffd": ["caf\ufffd"]},
+        )
+        assert clean_value((relay.last_error, error.message)) == ("caf\ufffd", "caf\ufffd")
         assert sent.position == 1
 
 
@@ -283,7 +286,7 @@ async def test_deep_json_comes_back(open_store: StoreFactory) -> None:
         assert [c.arguments for c in await store.calls("r1")] == [{"deep": deep}]
 
 
-async def test_numbers_come_back_as_they_were(open_store: StoreFactory) -> None:
+async def test_numbers_come_back_exactly(open_store: StoreFactory) -> None:
     value = {"int": 2**63 - 1, "negative": -(2**53), "float": 0.1, "tiny": 5e-324, "true": True, "none": None}
     async with open_store() as store:
         writer = Writer(store)
@@ -296,7 +299,7 @@ async def test_numbers_come_back_as_they_were(open_store: StoreFactory) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 40 * KIB])
-async def test_the_arguments_of_calls_are_those_of_the_answer(open_store: StoreFactory, size: int) -> None:
+async def test_call_arguments_come_from_answer(open_store: StoreFactory, size: int) -> None:
     wanted = [{"n": n, "text": "ü\0" * size} for n in range(2)]
     answer = Message(
         new_id(), "assistant", (Text("let me"), *[ToolCall(f"c{n}", "look", wanted[n]) for n in range(2)]), 7
@@ -327,7 +330,7 @@ async def test_the_arguments_of_calls_are_those_of_the_answer(open_store: StoreF
         assert (found.arguments, found.effective_arguments) == (wanted[1], {"n": "a person's"})
 
 
-async def test_a_call_keeps_the_arguments_that_it_began_with(open_store: StoreFactory) -> None:
+async def test_call_keeps_its_initial_arguments(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
         await writer.begin(calls=[call("c1")])
@@ -336,7 +339,7 @@ async def test_a_call_keeps_the_arguments_that_it_began_with(open_store: StoreFa
         assert (found.arguments, found.state) == ({"at": "sky"}, "started")
 
 
-async def test_a_call_without_an_answer_has_arguments_of_its_own(open_store: StoreFactory) -> None:
+async def test_call_without_answer_has_its_own_arguments(open_store: StoreFactory) -> None:
     async with open_store() as store:
         ready = ToolCallReady(identity(), 0, 7, "c1", "look", {"at": "sky"})
         await Writer(store).begin(log=[ready], calls=[call("c1")])
@@ -344,7 +347,7 @@ async def test_a_call_without_an_answer_has_arguments_of_its_own(open_store: Sto
         assert list(await store.calls("r1")) == [call("c1")]
 
 
-async def test_the_arguments_are_still_there_once_the_run_is_done_and_forked(open_store: StoreFactory) -> None:
+async def test_call_arguments_survive_run_end_and_fork(open_store: StoreFactory) -> None:
     answer = Message(new_id(), "assistant", (ToolCall("c1", "look", {"at": "sky"}),), 7)
     ready = ToolCallReady(identity(), 0, 7, "c1", "look", {"at": "sky"})
     async with open_store() as store:

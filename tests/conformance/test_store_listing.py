@@ -17,7 +17,7 @@ from wakeful.types.tickets import Decision
 # -- messages ------------------------------------------------------------------------------------------------
 
 
-async def test_the_newest_messages_come_oldest_first(open_store: StoreFactory) -> None:
+async def test_newest_messages_come_oldest_first(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await Writer(store).begin(log=[message("a"), step(), message("b"), step(), message("c"), step()])
 
@@ -33,7 +33,7 @@ async def test_the_newest_messages_come_oldest_first(open_store: StoreFactory) -
         assert await store.messages("t2", newest=5) == []
 
 
-async def test_the_head_is_the_last_entry_s_number(open_store: StoreFactory) -> None:
+async def test_head_is_number_of_last_entry(open_store: StoreFactory) -> None:
     async with open_store() as store:
         assert await store.head("t1") == 0
         writer = Writer(store)
@@ -43,7 +43,7 @@ async def test_the_head_is_the_last_entry_s_number(open_store: StoreFactory) -> 
         assert await store.head("t1") == 2
 
 
-async def test_the_last_answer_of_a_run_is_found_without_its_thread(open_store: StoreFactory) -> None:
+async def test_last_answer_is_found_by_run(open_store: StoreFactory) -> None:
     async with open_store() as store:
         answers = [Message(new_id(), "assistant", (Text(text),), 7) for text in ("one", "two")]
         writer = Writer(store)
@@ -60,7 +60,7 @@ async def test_the_last_answer_of_a_run_is_found_without_its_thread(open_store: 
 # -- runs ----------------------------------------------------------------------------------------------------
 
 
-async def test_runs_are_filtered_by_the_agent_that_they_are_with_now(open_store: StoreFactory) -> None:
+async def test_runs_are_filtered_by_current_agent(open_store: StoreFactory) -> None:
     async with open_store() as store:
         ids = [new_id() for _ in range(3)]
         for number, run_id in enumerate(ids):
@@ -77,7 +77,7 @@ async def test_runs_are_filtered_by_the_agent_that_they_are_with_now(open_store:
 # -- tickets -------------------------------------------------------------------------------------------------
 
 
-async def test_tickets_are_listed_over_all_threads_oldest_first_and_filtered(open_store: StoreFactory) -> None:
+async def test_tickets_are_listed_oldest_first_across_threads(open_store: StoreFactory) -> None:
     async with open_store() as store:
         ids = [new_id() for _ in range(4)]
         one, two = Writer(store, "t1"), Writer(store, "t2")
@@ -106,7 +106,7 @@ async def test_tickets_are_listed_over_all_threads_oldest_first_and_filtered(ope
         assert (await store.counts())["tickets"] == 3
 
 
-async def test_a_ticket_is_found_by_its_id_as_it_stands(open_store: StoreFactory) -> None:
+async def test_ticket_is_found_by_id(open_store: StoreFactory) -> None:
     async with open_store() as store:
         asked = ticket("k1", message="héllo \0?", schema={"type": "object"}, deadline=9, created_at=5)
         writer = Writer(store)
@@ -120,7 +120,7 @@ async def test_a_ticket_is_found_by_its_id_as_it_stands(open_store: StoreFactory
         assert await store.ticket("k2") is None
 
 
-async def test_decisions_are_kept_in_order_and_the_first_of_an_id_counts(open_store: StoreFactory) -> None:
+async def test_decisions_are_ordered_and_first_of_id_counts(open_store: StoreFactory) -> None:
     first = Decision("k1", "deny", reason="no \0", principal_id="ann", at=1, id="d2")
     second = Decision("k1", mode="arguments", value={"at": ["moon", None, 1.5]}, at=2, id="d1")
     async with open_store() as store:
@@ -132,7 +132,7 @@ async def test_decisions_are_kept_in_order_and_the_first_of_an_id_counts(open_st
         assert list(await store.decisions("k9")) == []
 
 
-async def test_a_ticket_that_was_answered_twice_with_one_decision_has_one(open_store: StoreFactory) -> None:
+async def test_repeated_decision_is_stored_once(open_store: StoreFactory) -> None:
     async with open_store() as store:
         decision = Decision("k1", at=3)
         writer = Writer(store)
@@ -145,7 +145,7 @@ async def test_a_ticket_that_was_answered_twice_with_one_decision_has_one(open_s
 # -- items ---------------------------------------------------------------------------------------------------
 
 
-async def test_an_item_is_found_whatever_became_of_it(open_store: StoreFactory) -> None:
+async def test_item_is_found_in_any_status(open_store: StoreFactory) -> None:
     async with open_store() as store:
         sent = item("a", message=message("héllo\0"), policy="steer", agent_id="agent")
         await store.commit(Commit(thread_id="t1", inbox=[item("first"), sent]))
@@ -160,7 +160,7 @@ async def test_an_item_is_found_whatever_became_of_it(open_store: StoreFactory) 
         assert await store.item("b") is None
 
 
-async def test_an_item_of_another_thread_is_not_taken(open_store: StoreFactory) -> None:
+async def test_item_of_another_thread_cannot_be_taken(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await store.commit(Commit(thread_id="t2", inbox=[item("a", "t2")]))
         await Writer(store).begin(taken=["a", "never was"])
@@ -189,7 +189,7 @@ async def test_threads_are_listed_newest_first_in_pages(open_store: StoreFactory
         assert await store.threads(before="never was") == []
 
 
-async def test_threads_of_delegated_runs_are_not_listed_but_found(open_store: StoreFactory) -> None:
+async def test_child_threads_are_found_but_not_listed(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await Writer(store).write(message())
         lineage = replace(identity("r2", "child"), parent_run_id="r1", parent_thread_id="t1")
@@ -201,7 +201,7 @@ async def test_threads_of_delegated_runs_are_not_listed_but_found(open_store: St
         assert (await store.counts())["threads"] == 2
 
 
-async def test_a_thread_s_record_is_the_one_of_its_view(open_store: StoreFactory) -> None:
+async def test_thread_record_equals_its_view(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
         await writer.begin(log=[message()], about=About("title", {"a": 1}), inbox=[item("a")])
@@ -212,7 +212,7 @@ async def test_a_thread_s_record_is_the_one_of_its_view(open_store: StoreFactory
         assert await store.thread("t2") is None
 
 
-async def test_counts_say_how_many_there_are(open_store: StoreFactory) -> None:
+async def test_counts_equal_number_of_records(open_store: StoreFactory) -> None:
     async with open_store() as store:
         assert not any((await store.counts()).values())
         await Writer(store, "t1").begin("r1", log=[message(), step(), message()], tickets=[ticket("k1")])

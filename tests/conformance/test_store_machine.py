@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 )
 from store_suite import STORES, StoreFactory, die, due_threads, identity, item, message, record, step, waiting
 
-from wakeful.errors import Conflict, InboxMoved, Repeated, StaleFence
+from wakeful.errors import Conflict, DuplicateRequest, InboxMoved, StaleFence
 from wakeful.stores import Commit, Fence, Store
 from wakeful.types.events import MessageAdded
 from wakeful.types.ids import new_id
@@ -139,7 +139,7 @@ class StoreMachine(RuleBasedStateMachine):
         if not right or (model.claim is not None and model.alive):
             expected = Conflict
         elif request in self.delivered:
-            expected = Repeated
+            expected = DuplicateRequest
         version = model.version + (0 if right else 1)
         done = self.commit(thread_id, expected, claim=token, version=version, log=_log(log), request=request)
         if done is not None:
@@ -235,7 +235,9 @@ class StoreMachine(RuleBasedStateMachine):
     def repeat_a_request(self, thread_id: str, request: str) -> None:
         thread_id, model = self.owner_of(thread_id)
         if request in self.delivered:
-            self.commit(thread_id, Repeated, fence=model.claim, log=_log(["event"]), request=request, release=True)
+            self.commit(
+                thread_id, DuplicateRequest, fence=model.claim, log=_log(["event"]), request=request, release=True
+            )
 
     @precondition(owned)
     @rule(thread_id=threads, right=mostly)
@@ -297,7 +299,7 @@ def _log(kinds: list[str]) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", STORES)
-def test_any_sequence_of_commits(name: str) -> None:
+def test_store_model_holds_for_any_commits(name: str) -> None:
     machine = type("Machine", (StoreMachine,), {"open_store": staticmethod(STORES[name])})
     run_state_machine_as_test(
         machine, settings=settings(max_examples=settings().max_examples, stateful_step_count=25)

@@ -10,7 +10,7 @@ from store_suite import StoreFactory, Writer, due_threads, identity, item, messa
 
 from wakeful.errors import InboxFull, InboxMoved
 from wakeful.stores import Commit, Store
-from wakeful.stores._rules import MAX_PENDING, RESERVE
+from wakeful.stores.conditions import MAX_PENDING, RESERVE
 from wakeful.types.runs import RunRecord, TaskOutcome, TaskRecord, TaskRef, Usage
 
 
@@ -47,7 +47,7 @@ OPEN: dict[str, Any] = {"status": "waiting", "waiting": waiting("decision"), "st
     ],
     ids=["yet-to-begin", "open", "ended-unheard"],
 )
-async def test_the_owner_of_a_task_is_told_with_the_deletion_of_its_thread(
+async def test_task_owner_is_told_when_task_thread_is_deleted(
     open_store: StoreFactory, child: dict[str, Any], outcome: TaskOutcome
 ) -> None:
     async with open_store() as store:
@@ -62,7 +62,7 @@ async def test_the_owner_of_a_task_is_told_with_the_deletion_of_its_thread(
         assert (queued.run_id, queued.agent_id) == ("r1", "agent")
 
 
-async def test_an_owner_hears_once_of_a_task_that_told_of_its_end_before(open_store: StoreFactory) -> None:
+async def test_task_owner_is_told_once_after_task_end(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await owner_and_child(store, TaskRef("r-kid"), **OPEN)
         done = item("r-kid:done:1", kind="task", task_id="r-kid", outcome=TaskOutcome(1, "completed", "fine"))
@@ -72,7 +72,7 @@ async def test_an_owner_hears_once_of_a_task_that_told_of_its_end_before(open_st
         assert heard.outcome == done.outcome
 
 
-async def test_the_deletion_of_a_background_task_wakes_an_owner_that_is_to_run_then(
+async def test_deletion_of_background_task_wakes_owner(
     open_store: StoreFactory,
 ) -> None:
     async with open_store() as store:
@@ -88,7 +88,7 @@ async def test_the_deletion_of_a_background_task_wakes_an_owner_that_is_to_run_t
         assert [(d.thread_id, d.agent_id) for d in await store.due()] == [("t1", "boss")]
 
 
-async def test_a_running_owner_finds_in_its_inbox_that_a_tasks_thread_was_deleted(
+async def test_deletion_of_task_thread_reaches_running_owner(
     open_store: StoreFactory,
 ) -> None:
     async with open_store() as store:
@@ -102,7 +102,7 @@ async def test_a_running_owner_finds_in_its_inbox_that_a_tasks_thread_was_delete
         assert [i.task_id for i in (await owner.view()).inbox] == ["r-kid"]
 
 
-async def test_a_thread_is_not_deleted_whose_owner_has_no_room_to_be_told(open_store: StoreFactory) -> None:
+async def test_deletion_is_refused_when_owner_inbox_is_full(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await owner_and_child(store, TaskRef("r-kid"), **OPEN)
         for first in range(0, MAX_PENDING + RESERVE, 100):
@@ -113,7 +113,7 @@ async def test_a_thread_is_not_deleted_whose_owner_has_no_room_to_be_told(open_s
         assert await store.load("kid") is not None
 
 
-async def test_nobody_is_told_of_a_task_whose_owner_goes_with_it_or_went_before(open_store: StoreFactory) -> None:
+async def test_deletion_with_owner_tells_nobody(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await owner_and_child(store, TaskRef("r-kid"), **OPEN)
         assert await store.delete("t1", children="cascade") == 2

@@ -21,7 +21,8 @@ from msgspec.structs import replace
 from store_suite import STORES, StoreFactory, Writer, due_threads, item, message, record, waiting
 
 from wakeful.errors import Conflict, InboxMoved
-from wakeful.stores import Commit, Fence, InboxItem, Store
+from wakeful.stores import Commit, Fence, Store
+from wakeful.types.inbox import InboxItem
 
 
 def changed(of: InboxItem, **fields: Any) -> InboxItem:
@@ -36,7 +37,7 @@ async def put(store: Store, *items: InboxItem) -> None:
     await store.commit(Commit("t1", pending=items))
 
 
-async def test_an_edit_is_read_back_under_the_next_revision(open_store: StoreFactory) -> None:
+async def test_edited_item_has_next_revision(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await store.commit(Commit("t1", inbox=[item("a"), item("b")]))
         first, second = await pending(store)
@@ -49,7 +50,7 @@ async def test_an_edit_is_read_back_under_the_next_revision(open_store: StoreFac
         assert await store.item("a") == again
 
 
-async def test_a_change_needs_no_claim_and_is_refused_on_an_old_revision(open_store: StoreFactory) -> None:
+async def test_item_change_needs_current_revision(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
         await writer.begin(inbox=[item("a")])
@@ -63,7 +64,7 @@ async def test_a_change_needs_no_claim_and_is_refused_on_an_old_revision(open_st
         await writer.write(message())
 
 
-async def test_items_change_places_in_one_commit(open_store: StoreFactory) -> None:
+async def test_items_are_reordered_in_one_commit(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await store.commit(Commit("t1", inbox=[item("a"), item("b"), item("c")]))
         a, b, c = await pending(store)
@@ -73,7 +74,7 @@ async def test_items_change_places_in_one_commit(open_store: StoreFactory) -> No
         assert [i.id for i in await pending(store)] == ["c", "a", "b", "d"]
 
 
-async def test_of_changes_in_one_commit_all_or_none_are_made(open_store: StoreFactory) -> None:
+async def test_item_changes_in_one_commit_are_atomic(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await store.commit(Commit("t1", inbox=[item("a"), item("b")]))
         a, b = await pending(store)
@@ -83,7 +84,7 @@ async def test_of_changes_in_one_commit_all_or_none_are_made(open_store: StoreFa
         assert await pending(store) == [a]
 
 
-async def test_what_is_retracted_is_gone_and_does_not_come_again(open_store: StoreFactory) -> None:
+async def test_retracted_item_is_gone_and_not_delivered_again(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await store.commit(Commit("t1", inbox=[item("a")]))
         (first,) = await pending(store)
@@ -98,7 +99,7 @@ async def test_what_is_retracted_is_gone_and_does_not_come_again(open_store: Sto
         assert (found.status, found.taken_by) == ("retracted", None)
 
 
-async def test_what_is_taken_or_elsewhere_can_not_be_changed(open_store: StoreFactory) -> None:
+async def test_taken_or_foreign_item_cannot_be_changed(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
         await writer.begin(inbox=[item("a"), item("b", "t2")])
@@ -113,7 +114,7 @@ async def test_what_is_taken_or_elsewhere_can_not_be_changed(open_store: StoreFa
             await put(store, item("zzz", revision=1))
 
 
-async def test_an_owner_takes_nothing_that_changed_since_it_looked(open_store: StoreFactory) -> None:
+async def test_owner_cannot_take_changed_item(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
         await writer.begin(inbox=[item("a"), item("b")])
@@ -127,7 +128,7 @@ async def test_an_owner_takes_nothing_that_changed_since_it_looked(open_store: S
         assert await pending(store) == []
 
 
-async def test_a_change_is_something_new_for_an_owner_that_finishes(open_store: StoreFactory) -> None:
+async def test_item_change_refuses_finish_of_owner(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
         seen = (await writer.begin(inbox=[item("a")])).inbox_head
@@ -139,7 +140,7 @@ async def test_a_change_is_something_new_for_an_owner_that_finishes(open_store: 
         await writer.release(inbox_head=seen + 1, runs=[record(status="done")])
 
 
-async def test_a_waiting_run_is_due_no_more_when_what_would_wake_it_is_retracted(open_store: StoreFactory) -> None:
+async def test_waiting_run_is_not_due_after_retraction(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
         await writer.begin()
@@ -251,7 +252,7 @@ class InboxMachine(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("name", STORES)
-def test_any_sequence_of_changes(name: str) -> None:
+def test_inbox_model_holds_for_any_changes(name: str) -> None:
     machine = type("Machine", (InboxMachine,), {"open_store": staticmethod(STORES[name])})
     run_state_machine_as_test(
         machine, settings=settings(max_examples=settings().max_examples, stateful_step_count=20)

@@ -28,7 +28,7 @@ def changed(of: Relay, **fields: Any) -> Relay:
     return replace(of, revision=of.revision + 1, **fields)
 
 
-async def test_a_relay_is_read_back_as_it_was_written(open_store: StoreFactory) -> None:
+async def test_relay_is_read_back_exactly(open_store: StoreFactory) -> None:
     async with open_store() as store:
         full = relay(cursor=3, due_at=4, attempts=5, last_error="no \0 answer", owner="w", until=6, created_at=7)
         large = relay("p2", run_id=None, kind="message", cursor=-1, payload=b"x" * 50_000)
@@ -37,7 +37,7 @@ async def test_a_relay_is_read_back_as_it_was_written(open_store: StoreFactory) 
         assert await store.relay("p3") is None
 
 
-async def test_a_relay_needs_neither_claim_nor_version_and_raises_none(open_store: StoreFactory) -> None:
+async def test_relay_needs_neither_claim_nor_version_and_raises_none(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
         begun = await writer.begin()
@@ -61,7 +61,7 @@ async def test_each_revision_is_written_once(open_store: StoreFactory) -> None:
         assert await store.relay("p1") == second
 
 
-async def test_of_two_who_take_a_relay_one_has_it(open_store: StoreFactory) -> None:
+async def test_concurrent_takes_of_relay_have_one_winner(open_store: StoreFactory) -> None:
     async with open_store() as store:
         free = relay()
         await put(store, free)
@@ -71,7 +71,7 @@ async def test_of_two_who_take_a_relay_one_has_it(open_store: StoreFactory) -> N
         assert (await store.relay("p1")).owner == "abc"[came.index(None)]  # type: ignore[union-attr]
 
 
-async def test_a_commit_with_a_stale_relay_writes_nothing(open_store: StoreFactory) -> None:
+async def test_commit_with_stale_relay_writes_nothing(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
         await writer.begin()
@@ -83,7 +83,7 @@ async def test_a_commit_with_a_stale_relay_writes_nothing(open_store: StoreFacto
         assert (await store.relay("p1"), len(await store.messages("t1"))) == (relay(), 1)
 
 
-async def test_a_refused_commit_writes_no_relay(open_store: StoreFactory) -> None:
+async def test_refused_commit_writes_no_relay(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await Writer(store).begin()
         with pytest.raises(StaleFence):
@@ -93,14 +93,14 @@ async def test_a_refused_commit_writes_no_relay(open_store: StoreFactory) -> Non
         assert await store.relay("p1") is None
 
 
-async def test_a_relay_may_come_before_its_thread(open_store: StoreFactory) -> None:
+async def test_relay_may_come_before_its_thread(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await put(store, relay())
         assert (await store.thread("t1")) is not None
         await Writer(store).begin()
 
 
-async def test_relays_are_listed_by_what_they_are(open_store: StoreFactory) -> None:
+async def test_relays_are_filtered_by_status(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await put(store, relay("p1"), relay("p2", run_id="r2", status="dead"), relay("p3", kind="message"))
         await store.commit(Commit("t2", relays=[relay("p4", thread_id="t2", status="done")]))
@@ -117,7 +117,7 @@ async def test_relays_are_listed_by_what_they_are(open_store: StoreFactory) -> N
         assert await store.tenant("other").relay("p1") is None
 
 
-async def test_a_relay_is_due_when_there_is_something_behind_its_cursor(open_store: StoreFactory) -> None:
+async def test_relay_is_due_when_log_is_ahead_of_cursor(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
         await writer.begin(log=[message(), message()])
@@ -144,7 +144,7 @@ async def test_a_relay_is_due_when_there_is_something_behind_its_cursor(open_sto
         assert await due() == ["p2", "read", "p1"]
 
 
-async def test_a_relay_goes_with_its_thread_and_with_its_run(open_store: StoreFactory) -> None:
+async def test_relay_is_deleted_with_thread_and_run(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
         await writer.begin()
@@ -157,7 +157,7 @@ async def test_a_relay_goes_with_its_thread_and_with_its_run(open_store: StoreFa
         assert (await store.relays(), await rows_left(store)) == ([], {})
 
 
-async def test_input_that_waits_its_turn_is_found_by_the_run_it_will_be(open_store: StoreFactory) -> None:
+async def test_pending_input_is_found_by_its_run_id(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
         await writer.begin()

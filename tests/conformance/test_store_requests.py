@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 from store_suite import StoreFactory, Writer, everything, identity, item, message, record, step
 
-from wakeful.errors import Conflict, Repeated, StaleFence
+from wakeful.errors import Conflict, DuplicateRequest, StaleFence
 from wakeful.stores import About, Chunk, Commit
 from wakeful.types.content import Text
 from wakeful.types.events import MessageAdded
@@ -19,41 +19,41 @@ from wakeful.types.messages import Message
 # -- requests ------------------------------------------------------------------------------------------------
 
 
-async def test_a_request_that_was_made_before_is_refused_with_the_run_it_led_to(open_store: StoreFactory) -> None:
+async def test_repeated_request_is_refused_with_its_run(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
         await writer.begin(request="q1", log=[message()])
         before = await everything(store)
-        with pytest.raises(Repeated, match="'q1'") as refused:
+        with pytest.raises(DuplicateRequest, match="'q1'") as refused:
             await writer.write(message("again"), request="q1", runs=[record("r2")], inbox=[item("a", "t2")])
         assert refused.value.run_id == "r1"
         assert await everything(store) == before
         assert await store.load("t2") is None
 
 
-async def test_a_request_is_refused_on_another_thread_too(open_store: StoreFactory) -> None:
+async def test_request_is_refused_on_another_thread_too(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await Writer(store, "t1").begin(request="q1")
-        with pytest.raises(Repeated) as refused:
+        with pytest.raises(DuplicateRequest) as refused:
             await Writer(store, "t2").begin("r2", request="q1")
         assert refused.value.run_id == "r1"
         assert await store.load("t2") is None
 
 
-async def test_an_item_s_id_is_a_request_s_too(open_store: StoreFactory) -> None:
+async def test_item_id_counts_as_request_id(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await store.commit(Commit(thread_id="t1", inbox=[item("q1")]))
         writer = Writer(store)
-        with pytest.raises(Repeated) as refused:
+        with pytest.raises(DuplicateRequest) as refused:
             await writer.begin(request="q1")
         assert refused.value.run_id is None
         await writer.begin("r1", taken=["q1"])
-        with pytest.raises(Repeated) as refused:
+        with pytest.raises(DuplicateRequest) as refused:
             await writer.write(request="q1")
         assert refused.value.run_id == "r1"
 
 
-async def test_an_item_with_a_request_s_id_is_not_delivered(open_store: StoreFactory) -> None:
+async def test_item_with_used_request_id_is_not_delivered(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
         await writer.begin(request="q1")
@@ -62,7 +62,7 @@ async def test_an_item_with_a_request_s_id_is_not_delivered(open_store: StoreFac
         assert done.inbox_head == 1
 
 
-async def test_a_request_of_a_refused_commit_was_not_made(open_store: StoreFactory) -> None:
+async def test_request_of_refused_commit_is_not_recorded(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
         writer.version = 7
@@ -72,18 +72,18 @@ async def test_a_request_of_a_refused_commit_was_not_made(open_store: StoreFacto
         await writer.begin(request="q1")
 
 
-async def test_of_many_equal_requests_at_once_one_is_made(open_store: StoreFactory) -> None:
+async def test_concurrent_equal_requests_have_one_winner(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writers = [Writer(store, f"t{n}") for n in range(6)]
         done = await asyncio.gather(
             *[w.claim(request="q1", runs=[record(f"r-{w.thread_id}", w.thread_id)]) for w in writers],
             return_exceptions=True,
         )
-        assert sum(isinstance(one, Repeated) for one in done) == 5
+        assert sum(isinstance(one, DuplicateRequest) for one in done) == 5
         assert len(await store.runs()) == 1
 
 
-async def test_a_request_is_found_as_an_item_with_its_run(open_store: StoreFactory) -> None:
+async def test_request_is_found_as_item_with_its_run(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await Writer(store).begin(request="q1")
         found = await store.item("q1")
@@ -104,7 +104,7 @@ def answer(text: str = "whole") -> Message:
     return Message(new_id(), "assistant", (Text(text),), 7)
 
 
-async def test_chunks_are_kept_in_order_until_the_answer_is_there(open_store: StoreFactory) -> None:
+async def test_chunks_are_kept_in_order_until_answer(open_store: StoreFactory) -> None:
     pieces = [chunk(0, "he\0"), chunk(3, "llo", kind="reasoning"), chunk(6, '{"a"', kind="call", call_id="c1")]
     async with open_store() as store:
         writer = Writer(store)
@@ -118,7 +118,7 @@ async def test_chunks_are_kept_in_order_until_the_answer_is_there(open_store: St
         assert await store.chunks("t1") == []
 
 
-async def test_an_answer_that_brings_its_own_run_drops_them_too(open_store: StoreFactory) -> None:
+async def test_answer_with_its_run_record_drops_chunks(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
         await writer.begin(chunks=[chunk(0)])
@@ -128,7 +128,7 @@ async def test_an_answer_that_brings_its_own_run_drops_them_too(open_store: Stor
         assert [(m.id, m.seq) for m in await store.messages("t1")] == [(told.id, 1)]
 
 
-async def test_a_later_attempt_drops_the_chunks_of_the_one_before(open_store: StoreFactory) -> None:
+async def test_later_attempt_drops_earlier_chunks(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
         await writer.begin(chunks=[chunk(0), chunk(1)])
@@ -137,7 +137,7 @@ async def test_a_later_attempt_drops_the_chunks_of_the_one_before(open_store: St
         assert await store.chunks("t1") == again
 
 
-async def test_the_end_of_the_run_drops_its_chunks(open_store: StoreFactory) -> None:
+async def test_end_of_run_drops_its_chunks(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
         await writer.begin(chunks=[chunk(0)])
@@ -147,7 +147,7 @@ async def test_the_end_of_the_run_drops_its_chunks(open_store: StoreFactory) -> 
         assert await store.chunks("t1") == []
 
 
-async def test_chunks_are_written_under_the_fence_and_are_no_entries_of_the_log(open_store: StoreFactory) -> None:
+async def test_chunks_need_fence_and_are_not_logged(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
         before = await writer.begin()
@@ -163,7 +163,7 @@ async def test_chunks_are_written_under_the_fence_and_are_no_entries_of_the_log(
 # -- what is said about a thread -----------------------------------------------------------------------------
 
 
-async def test_a_title_and_metadata_are_written_by_anyone_and_stay(open_store: StoreFactory) -> None:
+async def test_title_and_metadata_need_no_claim(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
         done = await writer.begin()
@@ -175,7 +175,7 @@ async def test_a_title_and_metadata_are_written_by_anyone_and_stay(open_store: S
         assert (thread.title, thread.metadata, thread.epoch) == ("A title", meta, done.epoch)
 
 
-async def test_what_is_not_said_stays_and_an_empty_title_is_none(open_store: StoreFactory) -> None:
+async def test_omitted_metadata_stays_and_empty_title_clears(open_store: StoreFactory) -> None:
     async with open_store() as store:
         for about in (About("one", {"a": 1}), About("two"), About(metadata={"b": 2})):
             await store.commit(Commit(thread_id="t1", about=about))
@@ -188,14 +188,14 @@ async def test_what_is_not_said_stays_and_an_empty_title_is_none(open_store: Sto
         assert (thread.title, thread.metadata) == (None, {})
 
 
-async def test_what_is_said_of_a_new_thread_makes_it(open_store: StoreFactory) -> None:
+async def test_metadata_creates_new_thread(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await store.commit(Commit(thread_id="t1", about=About("new")))
         assert [thread.title for thread in await store.threads()] == ["new"]
         await Writer(store).begin(identity=identity())
 
 
-async def test_a_reader_cannot_change_the_metadata(open_store: StoreFactory) -> None:
+async def test_reader_cannot_change_metadata(open_store: StoreFactory) -> None:
     async with open_store() as store:
         given = {"list": [1]}
         await store.commit(Commit(thread_id="t1", about=About(metadata=given)))

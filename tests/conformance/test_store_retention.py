@@ -24,8 +24,8 @@ from store_suite import (
     waiting,
 )
 
-from wakeful.errors import HasChildren, Repeated, ThreadBusy
-from wakeful.stores import Chunk, Commit, InboxItem, Pruned, Relay, Retention, StateWrite, Store
+from wakeful.errors import DuplicateRequest, HasChildren, ThreadBusy
+from wakeful.stores import Chunk, Commit, Pruned, Relay, Retention, StateWrite, Store
 from wakeful.types.events import MessageAdded
 from wakeful.types.ids import new_id, now_ms
 from wakeful.types.tickets import Decision
@@ -49,7 +49,7 @@ async def child_of(store: Store, parent: str, thread_id: str) -> Writer:
 # -- deleting ------------------------------------------------------------------------------------------------
 
 
-async def test_a_deleted_thread_leaves_nothing_behind(open_store: StoreFactory) -> None:
+async def test_deleted_thread_leaves_nothing_behind(open_store: StoreFactory) -> None:
     async with open_store() as store:
         for thread_id in ("t1", "t2"):
             writer = Writer(store, thread_id)
@@ -81,7 +81,7 @@ async def test_a_deleted_thread_leaves_nothing_behind(open_store: StoreFactory) 
         assert await rows_left(store) == {}
 
 
-async def test_every_kind_of_row_goes_with_its_thread(open_store: StoreFactory) -> None:
+async def test_every_kind_of_row_is_deleted_with_thread(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
         await writer.begin(inbox=[item("waiting")])
@@ -90,7 +90,7 @@ async def test_every_kind_of_row_goes_with_its_thread(open_store: StoreFactory) 
         assert await rows_left(store) == {}
 
 
-async def test_a_thread_of_the_same_id_begins_anew(open_store: StoreFactory) -> None:
+async def test_thread_of_deleted_id_starts_over(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
         await writer.begin(log=[message("old")], inbox=[item("a")], state=[StateWrite("n", b"1")])
@@ -103,12 +103,12 @@ async def test_a_thread_of_the_same_id_begins_anew(open_store: StoreFactory) -> 
         assert (await again.view()).state == {}
 
 
-async def test_deleting_what_is_not_there_deletes_nothing(open_store: StoreFactory) -> None:
+async def test_deletion_of_missing_thread_does_nothing(open_store: StoreFactory) -> None:
     async with open_store() as store:
         assert await store.delete("t1") == 0
 
 
-async def test_a_thread_that_somebody_alive_owns_is_not_deleted(open_store: StoreFactory) -> None:
+async def test_owned_thread_is_not_deleted(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await Writer(store).claim("w1", runs=[record()], log=[message()])
         before = await everything(store)
@@ -119,7 +119,7 @@ async def test_a_thread_that_somebody_alive_owns_is_not_deleted(open_store: Stor
         assert await store.delete("t1") == 1
 
 
-async def test_a_thread_with_children_says_so(open_store: StoreFactory) -> None:
+async def test_deletion_of_thread_with_children_is_refused(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await Writer(store).write(message())
         await child_of(store, "t1", "kid")
@@ -128,7 +128,7 @@ async def test_a_thread_with_children_says_so(open_store: StoreFactory) -> None:
         assert (await store.counts())["threads"] == 2
 
 
-async def test_children_are_detached(open_store: StoreFactory) -> None:
+async def test_deletion_may_detach_children(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await Writer(store).write(message())
         await child_of(store, "t1", "kid")
@@ -138,7 +138,7 @@ async def test_children_are_detached(open_store: StoreFactory) -> None:
         assert len(await store.messages("grandkid")) == 1
 
 
-async def test_children_go_with_their_parent(open_store: StoreFactory) -> None:
+async def test_deletion_may_include_children(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await Writer(store).write(message())
         await child_of(store, "t1", "kid")
@@ -150,7 +150,7 @@ async def test_children_go_with_their_parent(open_store: StoreFactory) -> None:
         assert await rows_left(store) == {}
 
 
-async def test_a_child_that_runs_keeps_all_of_them(open_store: StoreFactory) -> None:
+async def test_running_child_prevents_deletion(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await Writer(store).write(message())
         await child_of(store, "t1", "idle")
@@ -185,7 +185,7 @@ async def kinds(store: Store, thread_id: str = "t1") -> str:
     return "".join(["m" if isinstance(e, MessageAdded) else "e" for e in await store.events(thread_id)])
 
 
-async def test_nothing_is_pruned_before_its_time(open_store: StoreFactory) -> None:
+async def test_prune_keeps_recent_records(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await finished(store, at=now_ms())
         writer = Writer(store, "t2")
@@ -200,7 +200,7 @@ async def test_nothing_is_pruned_before_its_time(open_store: StoreFactory) -> No
         assert await store.chunks("t2") == [Chunk("m", 1, 0, "text", "x")]
 
 
-async def test_old_chunks_go(open_store: StoreFactory) -> None:
+async def test_prune_deletes_old_chunks(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
         await writer.begin(chunks=[Chunk("m", 1, n, "text", "x") for n in range(3)])
@@ -209,7 +209,7 @@ async def test_old_chunks_go(open_store: StoreFactory) -> None:
         assert await store.chunks("t1") == []
 
 
-async def test_events_of_old_runs_go_and_their_messages_stay(open_store: StoreFactory) -> None:
+async def test_prune_deletes_old_events_but_not_messages(open_store: StoreFactory) -> None:
     async with open_store() as store:
         old = await finished(store)
         await finished(store, at=now_ms())
@@ -224,7 +224,7 @@ async def test_events_of_old_runs_go_and_their_messages_stay(open_store: StoreFa
         assert await store.prune(keep(events=DAY)) == Pruned()
 
 
-async def test_events_of_an_open_run_stay_however_old(open_store: StoreFactory) -> None:
+async def test_prune_keeps_events_of_open_run(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
         await writer.begin(log=[step(), message()])
@@ -234,7 +234,7 @@ async def test_events_of_an_open_run_stay_however_old(open_store: StoreFactory) 
         assert await kinds(store) == "em"
 
 
-async def test_a_thread_goes_on_after_its_events_are_gone(open_store: StoreFactory) -> None:
+async def test_thread_continues_after_its_events_are_pruned(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await finished(store)
         await store.prune(keep(events=LATER))
@@ -243,7 +243,7 @@ async def test_a_thread_goes_on_after_its_events_are_gone(open_store: StoreFacto
         assert await store.head("t1") == 8
 
 
-async def test_events_of_a_run_that_went_on_after_its_first_ones_were_pruned_go_too(
+async def test_prune_deletes_later_events_of_pruned_run(
     open_store: StoreFactory,
 ) -> None:
     async with open_store() as store:
@@ -260,7 +260,7 @@ async def test_events_of_a_run_that_went_on_after_its_first_ones_were_pruned_go_
         assert await kinds(store) == "mmm"
 
 
-async def test_state_is_kept_when_what_it_was_is_forgotten(open_store: StoreFactory) -> None:
+async def test_prune_keeps_current_state(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
         for number in range(3):
@@ -271,7 +271,7 @@ async def test_state_is_kept_when_what_it_was_is_forgotten(open_store: StoreFact
         assert (await Writer(store, "f").view()).state == {"n": b"2"}
 
 
-async def test_old_runs_go_with_their_ledger_and_their_messages_stay(open_store: StoreFactory) -> None:
+async def test_prune_deletes_old_runs_but_not_messages(open_store: StoreFactory) -> None:
     async with open_store() as store:
         old = await finished(store)
         young = await finished(store, at=now_ms())
@@ -285,7 +285,7 @@ async def test_old_runs_go_with_their_ledger_and_their_messages_stay(open_store:
         assert (await store.counts())["done"] == 1
 
 
-async def test_tickets_and_decisions_go_with_their_run(open_store: StoreFactory) -> None:
+async def test_prune_deletes_tickets_with_their_run(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
         await writer.begin(
@@ -304,7 +304,7 @@ async def test_tickets_and_decisions_go_with_their_run(open_store: StoreFactory)
         assert (view.state, view.thread.last_run_id, view.thread.last_agent_id) == ({"ours": b"2"}, None, None)
 
 
-async def test_messages_that_are_on_their_way_outlive_their_runs(open_store: StoreFactory) -> None:
+async def test_prune_keeps_undelivered_relays(open_store: StoreFactory) -> None:
     async with open_store() as store:
         run = await finished(store)
         sent = [
@@ -319,7 +319,7 @@ async def test_messages_that_are_on_their_way_outlive_their_runs(open_store: Sto
         assert [relay.id for relay in await store.due_relays("message", now_ms(), limit=9)] == ["m1"]
 
 
-async def test_dedupe_ids_outlive_their_runs(open_store: StoreFactory) -> None:
+async def test_prune_keeps_request_ids(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await store.commit(Commit(thread_id="t1", inbox=[item("a")]))
         old = await finished(store, taken=["a"], request="q1")
@@ -327,16 +327,15 @@ async def test_dedupe_ids_outlive_their_runs(open_store: StoreFactory) -> None:
         await store.commit(Commit(thread_id="t1", inbox=[item("a")]))
         assert (await Writer(store).view()).inbox == ()
         for request in ("a", "q1"):
-            with pytest.raises(Repeated) as refused:
+            with pytest.raises(DuplicateRequest) as refused:
                 await Writer(store, "t2").begin("r2", request=request)
             assert refused.value.run_id == old
         left = await store.item("a")
         assert left is not None
-        assert (left.status, left.taken_by, left.thread_id, left.kind) == ("taken", old, "t1", "input")
-        assert left.message is None
+        assert (left.status, left.taken_by, left.thread_id, left.kind) == ("taken", old, "t1", "request")
 
 
-async def test_the_newest_runs_of_each_thread_stay(open_store: StoreFactory) -> None:
+async def test_prune_keeps_newest_runs_of_each_thread(open_store: StoreFactory) -> None:
     async with open_store() as store:
         mine = [await finished(store, at=now_ms()) for _ in range(4)]
         other = await finished(store, "t2")
@@ -346,7 +345,7 @@ async def test_the_newest_runs_of_each_thread_stay(open_store: StoreFactory) -> 
         assert (await Writer(store).view()).thread.last_run_id == mine[3]
 
 
-async def test_an_open_run_counts_among_the_newest_and_stays(open_store: StoreFactory) -> None:
+async def test_prune_counts_open_run_among_newest(open_store: StoreFactory) -> None:
     async with open_store() as store:
         first = [await finished(store) for _ in range(2)]
         known = await store.thread("t1")
@@ -358,7 +357,7 @@ async def test_an_open_run_counts_among_the_newest_and_stays(open_store: StoreFa
         assert {run.id for run in await store.runs()} == {"r9", first[1]}
 
 
-async def test_old_threads_go_whole(open_store: StoreFactory) -> None:
+async def test_prune_deletes_old_threads(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await finished(store)
         await child_of(store, "t1", "kid")
@@ -368,7 +367,7 @@ async def test_old_threads_go_whole(open_store: StoreFactory) -> None:
         assert not any((await store.counts()).values())
 
 
-async def test_threads_of_delegated_runs_go_before_others(open_store: StoreFactory) -> None:
+async def test_prune_deletes_child_threads_first(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await finished(store)
         await child_of(store, "t1", "kid")
@@ -378,7 +377,7 @@ async def test_threads_of_delegated_runs_go_before_others(open_store: StoreFacto
         assert await store.thread("kid") is None
 
 
-async def test_a_child_stays_while_the_run_that_began_it_may_ask_for_it(open_store: StoreFactory) -> None:
+async def test_prune_keeps_child_of_open_run(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
         await writer.begin()
@@ -388,7 +387,7 @@ async def test_a_child_stays_while_the_run_that_began_it_may_ask_for_it(open_sto
         assert await store.thread("kid") is not None
 
 
-async def test_what_was_for_a_run_that_is_over_keeps_no_thread(open_store: StoreFactory) -> None:
+async def test_prune_ignores_items_for_finished_run(open_store: StoreFactory) -> None:
     """A cancellation that came as the run ended."""
     async with open_store() as store:
         kinds: list[Any] = ["cancel", "pause", "unpause", "decision"]
@@ -396,7 +395,7 @@ async def test_what_was_for_a_run_that_is_over_keeps_no_thread(open_store: Store
             await Writer(store, kind).write(message())
             await child_of(store, kind, f"kid of {kind}")
             for thread_id in (kind, f"kid of {kind}"):
-                one = InboxItem(id=f"for {thread_id}", thread_id=thread_id, kind=kind)
+                one = item(f"for {thread_id}", thread_id, kind)
                 await store.commit(Commit(thread_id, inbox=[one]))
         await Writer(store, "input").write(message())
         await store.commit(Commit("input", inbox=[item("i1", "input")]))
@@ -404,7 +403,7 @@ async def test_what_was_for_a_run_that_is_over_keeps_no_thread(open_store: Store
         assert [thread.id for thread in await store.threads()] == ["input"]
 
 
-async def test_the_newest_threads_stay(open_store: StoreFactory) -> None:
+async def test_prune_keeps_newest_threads(open_store: StoreFactory) -> None:
     async with open_store() as store:
         for number in range(4):
             await Writer(store, f"t{number}").write(message())
@@ -414,7 +413,7 @@ async def test_the_newest_threads_stay(open_store: StoreFactory) -> None:
         assert (await store.counts())["threads"] == 4
 
 
-async def test_the_threads_that_were_active_last_stay(open_store: StoreFactory) -> None:
+async def test_prune_keeps_last_active_threads(open_store: StoreFactory) -> None:
     async with open_store() as store:
         old, new = Writer(store, "old"), Writer(store, "new")
         await old.write(message())
@@ -434,7 +433,7 @@ async def updated_at(store: Store, thread_id: str) -> int:
 
 
 @pytest.mark.parametrize("why", ["open run", "pending item", "relay", "owner", "a child's run", "a child's owner"])
-async def test_a_thread_that_something_waits_on_stays(open_store: StoreFactory, why: str) -> None:
+async def test_prune_keeps_threads_with_waiting_work(open_store: StoreFactory, why: str) -> None:
     async with open_store() as store:
         writer = Writer(store)
         await writer.write(message())
@@ -454,7 +453,7 @@ async def test_a_thread_that_something_waits_on_stays(open_store: StoreFactory, 
         assert (await everything(store), await everything(store, "kid")) == before
 
 
-async def test_forks_keep_their_messages_when_their_base_is_pruned(open_store: StoreFactory) -> None:
+async def test_fork_keeps_messages_when_base_is_pruned(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await finished(store)
         await store.fork("t1", 3, "f")

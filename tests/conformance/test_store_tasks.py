@@ -21,7 +21,7 @@ def child(**changes: object) -> RunRecord:
     return replace(record(), identity=CHILD, **changes)
 
 
-async def test_tasks_are_listed_oldest_first_and_by_their_status(open_store: StoreFactory) -> None:
+async def test_tasks_are_listed_oldest_first_by_status(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
         await writer.begin(tasks=[task(2), task(1)])
@@ -37,7 +37,7 @@ async def test_tasks_are_listed_oldest_first_and_by_their_status(open_store: Sto
         assert view.tasks == (task(2),)
 
 
-async def test_the_runs_below_a_run_are_found_by_it(open_store: StoreFactory) -> None:
+async def test_child_runs_are_found_by_parent(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await Writer(store).begin()
         await store.commit(Commit("t2", CHILD, version=0, claim="w1", runs=[child()]))
@@ -47,7 +47,7 @@ async def test_the_runs_below_a_run_are_found_by_it(open_store: StoreFactory) ->
         assert await store.tenant("other").runs(root_run_id="r1") == []
 
 
-async def test_a_thread_that_begins_with_a_childs_input_is_its_parents(open_store: StoreFactory) -> None:
+async def test_thread_of_child_input_belongs_to_parent(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
         await writer.begin()
@@ -63,21 +63,21 @@ async def test_a_thread_that_begins_with_a_childs_input_is_its_parents(open_stor
         assert view.inbox[0].lineage == CHILD
 
 
-async def test_a_run_that_waits_is_woken_to_be_cancelled(open_store: StoreFactory) -> None:
+async def test_waiting_run_is_due_for_cancellation(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
         await writer.begin()
         waiting = Waiting("awaiting_tasks", 7, ("task",), tasks=("k1",))
         await writer.release(runs=[record(status="waiting", waiting=waiting)])
         assert await store.due() == []
-        await store.commit(Commit("t1", inbox=[replace(item("i1"), kind="cancel", message=None)]))
+        await store.commit(Commit("t1", inbox=[item("i1", kind="cancel")]))
         assert [due.thread_id for due in await store.due()] == ["t1"]
 
 
-async def test_nobody_is_told_of_a_task_whose_owner_is_gone(open_store: StoreFactory) -> None:
+async def test_task_report_for_deleted_owner_is_dropped(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await Writer(store, "t2").begin("r2")
-        told = replace(item("i1", "t1"), kind="task", message=None, task_id="k1")
+        told = item("i1", kind="task", task_id="k1")
         event = replace(told, id="i2")
         # At the end of its run, and while that runs.
         await Writer(store, "t3").begin("r3", inbox=[told, item("i3", "t2")])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from store_suite import StoreFactory, Writer, call, everything, item, message, record, step, ticket
 
-from wakeful.errors import Repeated, StaleFence, UnknownThread
+from wakeful.errors import DuplicateRequest, StaleFence, UnknownThread
 from wakeful.stores import About, Chunk, Commit, Fence, Retention, StateWrite, Store
 from wakeful.types.content import Text
 from wakeful.types.messages import Message
@@ -30,7 +30,7 @@ async def fill(store: Store, text: str) -> Writer:
     return writer
 
 
-async def test_equal_ids_of_two_tenants_do_not_meet(open_store: StoreFactory) -> None:
+async def test_equal_ids_of_two_tenants_are_independent(open_store: StoreFactory) -> None:
     async with open_store() as store:
         other = store.tenant("other")
         await fill(store, "one")
@@ -51,7 +51,7 @@ async def test_equal_ids_of_two_tenants_do_not_meet(open_store: StoreFactory) ->
             assert (await handle.counts())["threads"] == 1
 
 
-async def test_nothing_of_another_tenant_can_be_read(open_store: StoreFactory) -> None:
+async def test_records_of_another_tenant_cannot_be_read(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await fill(store, "secret")
         other = store.tenant("other")
@@ -75,7 +75,7 @@ async def test_nothing_of_another_tenant_can_be_read(open_store: StoreFactory) -
         assert not any((await other.counts()).values())
 
 
-async def test_nothing_of_another_tenant_can_be_changed(open_store: StoreFactory) -> None:
+async def test_records_of_another_tenant_cannot_be_changed(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer, other = await fill(store, "mine"), store.tenant("other")
         await writer.release()
@@ -93,15 +93,15 @@ async def test_nothing_of_another_tenant_can_be_changed(open_store: StoreFactory
         assert await everything(store) == before
 
 
-async def test_a_request_of_one_tenant_is_new_to_another(open_store: StoreFactory) -> None:
+async def test_request_of_one_tenant_is_new_to_another(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await Writer(store).begin(request="q1")
         await Writer(store.tenant("other")).begin(request="q1")
-        with pytest.raises(Repeated):
+        with pytest.raises(DuplicateRequest):
             await Writer(store.tenant("other"), "t2").begin("r2", request="q1")
 
 
-async def test_a_worker_sees_what_is_due_of_all_tenants_by_name(open_store: StoreFactory) -> None:
+async def test_claim_covers_all_tenants(open_store: StoreFactory) -> None:
     async with open_store() as store:
         for name in ("default", "one", "two"):
             await store.tenant(name).commit(Commit(thread_id="t1", inbox=[item("a", agent_id=name)]))
@@ -113,14 +113,14 @@ async def test_a_worker_sees_what_is_due_of_all_tenants_by_name(open_store: Stor
         ]
 
 
-async def test_two_handles_of_one_tenant_see_the_same(open_store: StoreFactory) -> None:
+async def test_two_handles_of_one_tenant_share_records(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await Writer(store.tenant("one")).write(message("hello"))
         assert [m.text for m in await store.tenant("one").messages("t1")] == ["hello"]
         assert [m.text for m in await store.tenant("default").messages("t1")] == []
 
 
-async def test_deleting_and_pruning_leave_other_tenants_alone(open_store: StoreFactory) -> None:
+async def test_deletion_and_prune_stay_within_tenant(open_store: StoreFactory) -> None:
     async with open_store() as store:
         other = store.tenant("other")
         for handle in (store, other):
@@ -133,7 +133,7 @@ async def test_deleting_and_pruning_leave_other_tenants_alone(open_store: StoreF
         assert await other.item("i1") is not None
 
 
-async def test_the_tenants_that_have_threads_are_known(open_store: StoreFactory) -> None:
+async def test_tenants_with_threads_are_listed(open_store: StoreFactory) -> None:
     async with open_store() as store:
         assert await store.tenants() == []
         await fill(store, "one")

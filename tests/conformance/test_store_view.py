@@ -23,7 +23,7 @@ from wakeful.types.runs import NaturalEnd, Outcome, TaskRecord
 from wakeful.types.tickets import Decision
 
 
-async def test_the_view_of_an_open_run_has_its_open_step_and_nothing_older(open_store: StoreFactory) -> None:
+async def test_view_of_open_run_has_open_step_only(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
         old, answer = message("old"), message("let me look")
@@ -55,7 +55,7 @@ async def test_the_view_of_an_open_run_has_its_open_step_and_nothing_older(open_
 
 
 @pytest.mark.parametrize("stage", ["between", "inferring"])
-async def test_between_answers_no_calls_are_open(open_store: StoreFactory, stage: str) -> None:
+async def test_view_between_answers_has_no_open_calls(open_store: StoreFactory, stage: str) -> None:
     async with open_store() as store:
         writer = Writer(store)
         await writer.begin(calls=[call("c1", 1, state="finished", outcome="ok")])
@@ -63,7 +63,7 @@ async def test_between_answers_no_calls_are_open(open_store: StoreFactory, stage
         assert (await writer.view()).calls == ()
 
 
-async def test_a_finished_run_is_not_in_the_view_but_its_thread_is(open_store: StoreFactory) -> None:
+async def test_view_omits_finished_run_but_not_thread(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
         await writer.begin(
@@ -80,7 +80,7 @@ async def test_a_finished_run_is_not_in_the_view_but_its_thread_is(open_store: S
         assert (view.thread.open_run_id, view.thread.last_run_id) == (None, "r1")
 
 
-async def test_a_waiting_run_is_open(open_store: StoreFactory) -> None:
+async def test_view_includes_waiting_run(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
         await writer.begin()
@@ -90,7 +90,7 @@ async def test_a_waiting_run_is_open(open_store: StoreFactory) -> None:
         assert not view.thread.claimed
 
 
-async def test_one_commit_may_close_a_run_and_open_the_next(open_store: StoreFactory) -> None:
+async def test_one_commit_may_close_and_open_a_run(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
         await writer.begin("r1", state=[StateWrite("mood", b'"sad"', "r1")])
@@ -107,7 +107,7 @@ async def test_one_commit_may_close_a_run_and_open_the_next(open_store: StoreFac
         assert view.thread.last_agent_id == "other"
 
 
-async def test_state_of_a_key_is_its_last_value_in_its_own_scope(open_store: StoreFactory) -> None:
+async def test_state_key_has_last_value_of_its_scope(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
         await writer.begin(state=[StateWrite("k", b"1"), StateWrite("k", b'"run"', "r1")])
@@ -116,7 +116,7 @@ async def test_state_of_a_key_is_its_last_value_in_its_own_scope(open_store: Sto
         assert (view.state, view.run_state) == ({"k": b"2"}, {"k": b'"run"'})
 
 
-async def test_the_last_agent_is_the_one_that_the_run_went_over_to(open_store: StoreFactory) -> None:
+async def test_last_agent_is_the_handoff_target(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
         await writer.begin()
@@ -127,7 +127,7 @@ async def test_the_last_agent_is_the_one_that_the_run_went_over_to(open_store: S
 # -- runs and their ledger -----------------------------------------------------------------------------------
 
 
-async def test_a_runs_record_is_the_last_one_written(open_store: StoreFactory) -> None:
+async def test_run_record_is_last_one_written(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
         await writer.begin()
@@ -136,7 +136,7 @@ async def test_a_runs_record_is_the_last_one_written(open_store: StoreFactory) -
         assert await store.run("r1") == done
 
 
-async def test_the_ledger_and_the_tickets_of_a_run_are_kept_whole_and_in_order(open_store: StoreFactory) -> None:
+async def test_ledger_and_tickets_are_kept_in_order(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
         await writer.begin(calls=[call("c1", 1), call("c2", 1)], tickets=[ticket("k1", "c1"), ticket("k2", "c2")])
@@ -172,9 +172,7 @@ async def test_runs_are_listed_newest_first_and_filtered(open_store: StoreFactor
 
 
 @pytest.mark.parametrize("page", [1, 2, 3])
-async def test_paging_through_runs_misses_none_in_whatever_order_they_began(
-    open_store: StoreFactory, page: int
-) -> None:
+async def test_run_pages_miss_none_in_any_order(open_store: StoreFactory, page: int) -> None:
     async with open_store() as store:
         ids = [new_id() for _ in range(5)]
         for number in (2, 4, 0, 3, 1):
@@ -185,7 +183,7 @@ async def test_paging_through_runs_misses_none_in_whatever_order_they_began(
         assert seen == ids[::-1]
 
 
-async def test_a_decision_is_found_by_its_id(open_store: StoreFactory) -> None:
+async def test_decision_is_found_by_id(open_store: StoreFactory) -> None:
     async with open_store() as store:
         writer = Writer(store)
         decision = Decision("k1", id="d1")

@@ -1,4 +1,4 @@
-"""What the tests of context share: a model that reads only what it is shown, and refuses what no vendor takes."""
+"""Helpers of the context tests: a model that validates its requests."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any
 from msgspec.structs import replace
 
 from loop.helpers import assert_valid_history
-from wakeful import FunctionModel, Message, ModelFacts, ModelRequest, Usage
+from wakeful import FunctionModel, Message, ModelRequest, Usage
 from wakeful.context import Gauge
-from wakeful.models import Turn
+from wakeful.models import ModelFacts, Turn
 
 
 def tokens_of(request: ModelRequest) -> int:
-    """A request's tokens, as the estimate counts."""
+    """Estimate the tokens of a request."""
     gauge = Gauge()
     rest = gauge.weigh_rest(request.system, request.tools, request.output)
-    return rest + sum(gauge.weigh_anew(message) for message in request.messages)
+    return rest + sum(gauge.weigh_uncached(message) for message in request.messages)
 
 
 def assert_acceptable(messages: Sequence[Message]) -> None:
-    """Fail unless every vendor takes the messages: a user's first, and each call with its result behind it."""
+    """Assert that every vendor accepts the messages: a user message first, each call followed by its result."""
     others = [message for message in messages if message.role != "system"]
     assert others
     assert others[0].role == "user"
@@ -30,7 +30,7 @@ def assert_acceptable(messages: Sequence[Message]) -> None:
 
 
 class Reader(FunctionModel):
-    """A model with a small window: it says what it can find, and summarises by keeping all facts."""
+    """A model with a small window. It reports the facts that it sees, and its summaries keep all facts."""
 
     def __init__(self, answer: Callable[[ModelRequest], Any], window: int = 2000, name: str = "reader") -> None:
         super().__init__(self._answer, name=name)
@@ -51,5 +51,5 @@ class Reader(FunctionModel):
 
 
 def facts_in(request: ModelRequest) -> set[str]:
-    """The facts that a request tells: words such as fact-7."""
+    """The facts in a request: words such as fact-7."""
     return set(re.findall(r"fact-\d+", " ".join(message.text for message in request.messages)))

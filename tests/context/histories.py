@@ -1,11 +1,12 @@
-"""Histories as hypothesis draws them: all that a log may hold, and some that it should not."""
+"""Hypothesis strategies for histories, including invalid ones."""
 
 from __future__ import annotations
 
 from hypothesis import strategies as st
 from msgspec.structs import force_setattr
 
-from wakeful import Base64, Document, Image, Message, Text
+from wakeful import Document, Image, Message, Text
+from wakeful.types import Base64
 from wakeful.types.content import Content, Thinking, ToolCall, ToolReply
 from wakeful.types.ids import new_id
 
@@ -25,7 +26,7 @@ def message(role: str, *content: Content, internal: bool = False) -> Message:
 
 @st.composite
 def users(draw: st.DrawFn) -> list[Message]:
-    """What a user says, perhaps with a picture, or what the loop says in a user's place."""
+    """A user message, perhaps with an image, or an internal one of the loop."""
     parts: list[Content] = [Text(draw(texts))]
     if draw(st.integers(0, 5)) == 0:
         parts.append(draw(media))
@@ -34,7 +35,7 @@ def users(draw: st.DrawFn) -> list[Message]:
 
 @st.composite
 def steps(draw: st.DrawFn) -> list[Message]:
-    """An answer with calls and their results: in any order, some missing, and now and then one of no call."""
+    """An answer with calls and results: in any order, some missing, some without a call."""
     calls = [ToolCall(new_id(), "look", {"at": draw(texts)}) for _ in range(draw(st.integers(1, 3)))]
     said: list[Content] = [Thinking("Hm.", "signed")] if draw(st.booleans()) else []
     found = [message("assistant", *said, *calls)]
@@ -55,7 +56,7 @@ answers = texts.map(lambda text: [message("assistant", Text(text))])
 
 @st.composite
 def histories(draw: st.DrawFn, *, summaries: bool = True) -> list[Message]:
-    """A log's messages, with numbers that have gaps, and summaries of any part of what is before them."""
+    """The messages of a log, with gaps in `seq`, and summaries of any earlier span."""
     found = [m for part in draw(st.lists(st.one_of(users(), answers, steps()), max_size=24)) for m in part]
     seq = 0
     for place, one in enumerate(found):

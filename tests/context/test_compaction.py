@@ -1,10 +1,9 @@
-"""Summaries: where they land, what they leave alone, what if they fail, and how to go back before one."""
+"""Compaction: position, protected messages, failures, and forks before a summary."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ import pytest
 from wakeful import (
     Agent,
     Compaction,
-    Context,
     FunctionModel,
     Limits,
     ModelError,
@@ -20,13 +18,14 @@ from wakeful import (
     Runtime,
     SqliteStore,
     Usage,
+    WindowPolicy,
     call,
     tool,
 )
-from wakeful.context import Part
+from wakeful.context import Span
 from wakeful.errors import ModelOverloaded, RateLimited
 from wakeful.events import Compacted, StepEnd
-from wakeful.loop._summaries import _why_not
+from wakeful.loop.inference.summaries import discard_reason
 from wakeful.models import Chunk, TextChunk, Turn
 from wakeful.testing import FakeClock
 from wakeful.types.messages import user_message
@@ -40,10 +39,10 @@ async def talk(runtime: Runtime, turns: int, thread: str = "t") -> None:
         (await runtime.run("a", f"fact-{turn}. {WORDS}", thread=thread)).raise_for_failure()
 
 
-async def test_a_summary_is_an_internal_message_that_covers_what_it_stands_for() -> None:
+async def test_summary_is_internal_and_covers_its_span() -> None:
     runtime = Runtime([agent(Reader(known))])
     await talk(runtime, 10)
-    log = await runtime.messages("t")
+    log = await runtime.threads.messages("t")
     (summary,) = [message for message in log if message.covers is not None]
     (event,) = await events_of(runtime, Compacted)
     assert summary.role == "user"
@@ -58,15 +57,15 @@ async def test_a_summary_is_an_internal_message_that_covers_what_it_stands_for()
     assert len(covered) == 12
 
 
-async def test_a_summary_counts_in_the_usage_of_its_run() -> None:
+async def test_summary_counts_in_the_run_usage() -> None:
     runtime = Runtime([agent(Reader(known))])
     usage = [(await runtime.run("a", f"fact-{turn}. {WORDS}", thread="t")).usage for turn in range(10)]
     assert usage.count(Usage(100, 10)) == 1
     assert usage.count(Usage()) == 9
 
 
-async def test_the_users_last_message_is_never_summarised() -> None:
-    """Edge 51, also where the run itself is what is long."""
+async def test_last_user_message_is_never_summarised() -> None:
+    """Edge case 51, also if the run itself is long."""
     model = Reader(lambda request: call("look", at=WORDS) if len(model.requests) < 20 else "done")
 
     @tool(effect="pure")
@@ -80,12 +79,12 @@ async def test_the_users_last_message_is_never_summarised() -> None:
     assert model.summaries
     assert all("fact-1: do it all." in [m.text for m in request.messages] for request in model.requests)
     assert not any("fact-1: do it all" in request.messages[0].text for request in model.summaries)
-    log = await runtime.messages("t")
+    log = await runtime.threads.messages("t")
     assert all(message.covers[0] > log[0].seq for message in log if message.covers is not None)
 
 
 class Slow(Reader):
-    """A model whose summaries wait until they are let go."""
+    """A model whose summaries wait for an event."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -99,7 +98,7 @@ class Slow(Reader):
             yield chunk
 
 
-async def test_a_run_goes_on_beside_its_summary_which_lands_at_a_step_boundary() -> None:
+async def test_summary_is_written_beside_the_run() -> None:
     model = Slow(lambda request: f"ok {WORDS}")
     steps = 0
 
@@ -111,16 +110,16 @@ async def test_a_run_goes_on_beside_its_summary_which_lands_at_a_step_boundary()
         if steps == 3:
             await model.begun.wait()
             model.go.set()
-            await asyncio.sleep(0)  # The summary is written now.
+            await asyncio.sleep(0)  # The summary is being written.
         return "seen"
 
-    runtime = Runtime([Agent("a", model=model, tools=[look], context=Context())])
+    runtime = Runtime([Agent("a", model=model, tools=[look], window=WindowPolicy())])
     await talk(runtime, 8)
     assert not model.begun.is_set()
     model._say = lambda request: call("look") if steps < 4 else "done"
     result = await runtime.run("a", f"Now look. {WORDS * 2}", thread="t")
     assert result.text == "done"
-    log = await runtime._env.store.events("t")
+    log = await runtime.store.events("t")
     (place,) = [n for n, event in enumerate(log) if isinstance(event, Compacted)]
     assert log[place].outcome == "done"
     assert isinstance(log[place - 2], StepEnd)
@@ -128,7 +127,7 @@ async def test_a_run_goes_on_beside_its_summary_which_lands_at_a_step_boundary()
     assert facts_in(model.requests[-1]) >= {"fact-0", "fact-3"}
 
 
-async def test_a_run_that_ends_waits_for_its_summary() -> None:
+async def test_run_end_waits_for_its_summary() -> None:
     model = Slow(known)
     runtime = Runtime([agent(model)])
     await talk(runtime, 8)
@@ -140,8 +139,8 @@ async def test_a_run_that_ends_waits_for_its_summary() -> None:
     assert [event.outcome for event in await events_of(runtime, Compacted)] == ["done"]
 
 
-async def test_a_cancelled_run_drops_its_summary_and_the_next_one_writes_it() -> None:
-    # Edge case 50: a summary belongs to the run that asked for it, so that a stale one reaches nobody.
+async def test_cancelled_run_leaves_its_summary_to_the_next() -> None:
+    # Edge case 50: a summary belongs to its run, so a stale one has no effect.
     model = Slow(known)
     runtime = Runtime([agent(model)])
     await talk(runtime, 8)
@@ -154,7 +153,7 @@ async def test_a_cancelled_run_drops_its_summary_and_the_next_one_writes_it() ->
     assert [event.outcome for event in await events_of(runtime, Compacted)] == ["done"]
 
 
-async def test_a_closed_runtime_leaves_no_summary_behind() -> None:
+async def test_closed_runtime_leaves_no_summary_task() -> None:
     model = Slow(known)
     runtime = Runtime([agent(model)])
     await talk(runtime, 8)
@@ -164,7 +163,7 @@ async def test_a_closed_runtime_leaves_no_summary_behind() -> None:
     assert [task for task in asyncio.all_tasks() if task.get_name().startswith("summary")] == []
 
 
-async def test_a_summary_that_fails_is_noted_and_the_run_goes_on() -> None:
+async def test_failed_summary_is_reported_and_the_run_continues() -> None:
     class Failing(Reader):
         async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
             if "<conversation>" in request.messages[0].text:
@@ -180,7 +179,7 @@ async def test_a_summary_that_fails_is_noted_and_the_run_goes_on() -> None:
 
 
 class Sick(Reader):
-    """Fails to write a summary as long as it has an error to fail with."""
+    """A model whose summaries fail while it has an error."""
 
     error: ModelError | None = ModelOverloaded("no capacity")
     tries = 0
@@ -194,13 +193,13 @@ class Sick(Reader):
             yield chunk
 
 
-async def test_a_thread_whose_summaries_fail_asks_for_them_ever_more_rarely_also_after_a_restart(
+async def test_failed_summaries_back_off_across_restarts(
     tmp_path: Any,
 ) -> None:
     clock, model = FakeClock(), Sick(known)
 
     def opened() -> Runtime:
-        # What is written at the clock's time has long been due to be pruned.
+        # Entries at the fake clock's time would be pruned by age.
         return Runtime([agent(model)], store=SqliteStore(tmp_path / "a.db"), clock=clock, retention=None)
 
     async with opened() as runtime:
@@ -225,7 +224,7 @@ async def test_a_thread_whose_summaries_fail_asks_for_them_ever_more_rarely_also
         assert "for 60 s" in (await events_of(runtime, Compacted))[-1].reason
 
 
-async def test_a_vendor_that_says_when_to_come_back_is_asked_for_no_summary_before() -> None:
+async def test_failed_summary_respects_retry_after() -> None:
     clock, model = FakeClock(), Sick(known)
     model.error = RateLimited("slow down", retry_after=50.0)
     runtime = Runtime([agent(model)], clock=clock)
@@ -239,7 +238,7 @@ async def test_a_vendor_that_says_when_to_come_back_is_asked_for_no_summary_befo
     assert model.tries == 2
 
 
-async def test_a_writer_that_cannot_be_made_fails_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_invalid_summary_model_fails_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_COMPATIBLE_BASE_URL", raising=False)
     compaction = Compaction(model="openai-compatible:small")
     runtime = Runtime([agent(Reader(known), compaction=compaction)])
@@ -249,8 +248,8 @@ async def test_a_writer_that_cannot_be_made_fails_no_run(monkeypatch: pytest.Mon
     assert "needs a base URL" in event.reason
 
 
-async def test_a_summary_that_saves_too_little_is_skipped_and_not_tried_again_at_once() -> None:
-    """Nothing is gained by it, and the next runs don't pay for the same part again."""
+async def test_summary_with_small_savings_is_skipped() -> None:
+    """It saves nothing, and later runs don't pay for the same span again."""
 
     class Wordy(Reader):
         async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
@@ -268,10 +267,10 @@ async def test_a_summary_that_saves_too_little_is_skipped_and_not_tried_again_at
     assert {event.outcome for event in events} == {"skipped"}
     assert "save too little" in events[0].reason
     assert len(model.summaries) == len({event.last for event in events})
-    assert not any(message.covers for message in await runtime.messages("t"))
+    assert not any(message.covers for message in await runtime.threads.messages("t"))
 
 
-async def test_another_model_and_prompt_may_write_the_summary() -> None:
+async def test_summary_may_use_another_model_and_prompt() -> None:
     asked: list[ModelRequest] = []
 
     def write(request: ModelRequest) -> str:
@@ -289,7 +288,7 @@ async def test_another_model_and_prompt_may_write_the_summary() -> None:
     assert [event.model for event in await events_of(runtime, Compacted)] == ["writer:small"]
 
 
-async def test_without_compaction_older_messages_are_left_out() -> None:
+async def test_older_messages_are_cut_without_compaction() -> None:
     model = Reader(known)
     runtime = Runtime([agent(model, compaction=None)])
     await talk(runtime, 20)
@@ -297,40 +296,40 @@ async def test_without_compaction_older_messages_are_left_out() -> None:
     assert "fact-0" not in facts_in(model.requests[-1])
     assert "not shown" in model.requests[-1].messages[0].text
     starts = [request.messages[1].id for request in model.requests if len(request.messages) > 1]
-    assert len(set(starts[10:])) < 6  # The same beginning for several requests: vendors cache it.
+    assert len(set(starts[10:])) < 6  # Several requests share a prefix, which vendors cache.
 
 
-async def test_a_fork_can_go_back_before_the_summary(tmp_path: Any) -> None:
+async def test_fork_before_a_summary_has_all_messages(tmp_path: Any) -> None:
     model = Reader(known)
     runtime = Runtime([agent(model)], store=SqliteStore(tmp_path / "a.db"))
     await talk(runtime, 10)
     (event,) = await events_of(runtime, Compacted)
-    before = await runtime.fork("t", at=event.last, into="before")
+    before = await runtime.threads.fork("t", at=event.last, into="before")
     model.requests.clear()
     await runtime.run("a", "And?", thread=before)
     assert not any(message.covers for message in model.requests[0].messages)
-    covered = [message for message in await runtime.messages("t") if message.seq <= event.last]
+    covered = [message for message in await runtime.threads.messages("t") if message.seq <= event.last]
     assert [message.text for message in model.requests[0].messages[:-1]] == [message.text for message in covered]
-    after = await runtime.fork("t", into="after")
+    after = await runtime.threads.fork("t", into="after")
     await runtime.run("a", "And?", thread=after)
     assert [bool(message.covers) for message in model.requests[1].messages][:2] == [True, False]
     await runtime.close()
 
 
-async def test_a_thread_with_a_summary_is_exported_and_imported_with_it(tmp_path: Any) -> None:
+async def test_export_and_import_keep_a_summary(tmp_path: Any) -> None:
     runtime = Runtime([agent(Reader(known))])
     await talk(runtime, 10)
-    lines = [line async for line in runtime.export_thread("t")]
+    lines = [line async for line in runtime.threads.export("t")]
     model = Reader(known)
     other = Runtime([agent(model)], store=SqliteStore(tmp_path / "b.db"))
-    await other.import_thread(lines)
+    await other.threads.import_(lines)
     await other.run("a", "And?", thread="t")
     assert [bool(message.covers) for message in model.requests[0].messages][:2] == [True, False]
     assert len(model.requests[0].messages) < 12
     await other.close()
 
 
-async def test_a_delegate_that_is_shown_the_conversation_is_shown_the_summary() -> None:
+async def test_forked_delegate_sees_the_summary() -> None:
     from wakeful import Delegate
 
     seen: list[ModelRequest] = []
@@ -352,7 +351,7 @@ async def test_a_delegate_that_is_shown_the_conversation_is_shown_the_summary() 
 
 
 @pytest.mark.parametrize("turn", [Turn(text=""), Turn(text="  \n")])
-async def test_an_empty_summary_is_skipped(turn: Turn) -> None:
+async def test_empty_summary_is_skipped(turn: Turn) -> None:
     class Silent(Reader):
         async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
             if "<conversation>" in request.messages[0].text:
@@ -367,7 +366,7 @@ async def test_an_empty_summary_is_skipped(turn: Turn) -> None:
     assert [event.reason for event in await events_of(runtime, Compacted)] == ["the summary is empty"]
 
 
-async def test_a_run_that_waits_for_a_person_drops_its_summary_and_goes_on_to_write_it() -> None:
+async def test_suspended_run_writes_its_summary_after_resume() -> None:
     @tool(approval=True)
     async def pay() -> str:
         """Pay."""
@@ -392,24 +391,23 @@ async def test_a_run_that_waits_for_a_person_drops_its_summary_and_goes_on_to_wr
     assert [event.outcome for event in await events_of(runtime, Compacted)] == ["done"]
 
 
-async def test_an_agent_with_a_limited_history_summarises_what_it_is_shown() -> None:
+async def test_limited_history_is_summarised() -> None:
     model = Reader(known)
     limits = Limits(history=14)
-    runtime = Runtime([Agent("a", model=model, limits=limits, context=Context(max_tokens=1600))])
+    runtime = Runtime([Agent("a", model=model, limits=limits, window=WindowPolicy(max_tokens=1600))])
     await talk(runtime, 20)
     spans = [event for event in await events_of(runtime, Compacted) if event.outcome == "done"]
     assert spans
     assert spans[-1].first > 1
-    log = await runtime.messages("t")
+    log = await runtime.threads.messages("t")
     assert len(log) - sum(message.covers is not None for message in log) == 40
 
 
 @pytest.mark.parametrize("lost", [0, 1, 2])
-def test_a_summary_of_what_is_no_longer_there_is_thrown_away(lost: int) -> None:
+def test_summary_of_changed_history_is_discarded(lost: int) -> None:
     # Edge case 52.
     history = [user_message(f"fact-{number}") for number in range(4)]
-    part, how = Part(tuple(history[:3]), 1, 3, 1000), Compaction()
-    act: Any = SimpleNamespace(history=history)
-    assert _why_not(act, part, "short", 10, how) is None
+    part, how = Span(tuple(history[:3]), 1, 3, 1000), Compaction()
+    assert discard_reason(history, part, "short", 10, how) is None
     del history[lost]
-    assert _why_not(act, part, "short", 10, how) == "the conversation is no longer as it was"
+    assert discard_reason(history, part, "short", 10, how) == "the conversation is no longer as it was"

@@ -1,11 +1,11 @@
-"""Conversations that outgrow the window: nothing too long is sent, and what was said early is still known."""
+"""Conversations longer than the window: requests fit, and early facts are kept."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from wakeful import Agent, Context, ModelRequest, Runtime, SqliteStore
+from wakeful import Agent, ModelRequest, Runtime, SqliteStore, WindowPolicy
 from wakeful.events import Compacted
 
 from .helpers import Reader, facts_in
@@ -14,23 +14,23 @@ WORDS = "These are a good many words, so that a conversation of such turns is a 
 
 
 def known(request: ModelRequest) -> str:
-    """Say how many facts can be read, and whether the first one can."""
+    """The number of known facts, and whether the first one is among them."""
     return f"{'fact-0' in facts_in(request)} {WORDS}"
 
 
 def agent(model: Any, **context: Any) -> Agent:
-    return Agent("a", model=model, instructions="Remember everything.", context=Context(**context))
+    return Agent("a", model=model, instructions="Remember everything.", window=WindowPolicy(**context))
 
 
 async def events_of(runtime: Runtime, kind: type[Any], thread: str = "t") -> list[Any]:
     found, after = [], 0
-    while page := await runtime._env.store.events(thread, after=after):
+    while page := await runtime.store.events(thread, after=after):
         found += [event for event in page if isinstance(event, kind)]
         after = page[-1].seq
     return found
 
 
-async def test_three_hundred_turns_stay_in_the_window_and_keep_an_early_fact(tmp_path: Path) -> None:
+async def test_three_hundred_turns_fit_and_keep_an_early_fact(tmp_path: Path) -> None:
     model = Reader(known)
     runtime = Runtime([agent(model)], store=SqliteStore(tmp_path / "a.db"))
     for turn in range(300):
@@ -39,7 +39,7 @@ async def test_three_hundred_turns_stay_in_the_window_and_keep_an_early_fact(tmp
         result.raise_for_failure()
         assert result.text.startswith("True"), f"turn {turn}"
     assert max(len(request.messages) for request in model.requests) < 30
-    log = await runtime.messages("t")
+    log = await runtime.threads.messages("t")
     assert sum(message.covers is None for message in log) == 600
     done = await events_of(runtime, Compacted)
     assert {event.outcome for event in done} == {"done"}
@@ -47,7 +47,7 @@ async def test_three_hundred_turns_stay_in_the_window_and_keep_an_early_fact(tmp
     await runtime.close()
 
 
-async def test_what_a_summary_stands_for_is_not_read_again(tmp_path: Path) -> None:
+async def test_summarised_messages_are_not_read_again(tmp_path: Path) -> None:
     model = Reader(known)
     store = SqliteStore(tmp_path / "a.db")
     runtime = Runtime([agent(model)], store=store)
@@ -67,5 +67,5 @@ async def test_what_a_summary_stands_for_is_not_read_again(tmp_path: Path) -> No
     assert result.text.startswith("True")
     assert len(read) == 1
     assert read[0] < 30
-    assert len(await again.messages("t")) > 80
+    assert len(await again.threads.messages("t")) > 80
     await again.close()

@@ -1,4 +1,4 @@
-"""Whatever a log holds: what is sent is in order, complete and short enough, and folding loses nothing."""
+"""Properties for any log: requests are ordered, complete and fit, and folding loses nothing."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import force_setattr, replace
 
-from wakeful import Agent, BeforeInference, Compaction, Context, Message, ModelRequest, Plugin, Runtime, Text
+from wakeful import Agent, Compaction, Message, ModelRequest, Plugin, Runtime, Text, WindowPolicy
 from wakeful.context import (
     Gauge,
     Room,
+    choose_span,
     count_tokens,
     fold,
-    mended,
     newest_turn,
-    part_to_summarise,
+    pair_results,
     preview,
     truncate,
 )
-from wakeful.context._view import blocks_of, leading
+from wakeful.context.window import blocks_of, leading
+from wakeful.plugins import BeforeInference
 from wakeful.types.ids import new_id
 from wakeful.types.runs import Failed
 
@@ -33,13 +34,13 @@ def ids(messages: list[Message] | tuple[Message, ...]) -> list[str]:
 
 
 @given(histories())
-def test_folding_again_changes_nothing(history: list[Message]) -> None:
+def test_fold_is_idempotent(history: list[Message]) -> None:
     folded = fold(history)
     assert ids(fold(folded)) == ids(folded)
 
 
 @given(histories())
-def test_folding_hides_what_is_covered_and_nothing_else(history: list[Message]) -> None:
+def test_fold_hides_only_covered_messages(history: list[Message]) -> None:
     folded = fold(history)
     spans = [m.covers for m in folded if m.covers is not None and m.covers[1] < m.seq]
     for message in history:
@@ -54,28 +55,28 @@ def test_folding_hides_what_is_covered_and_nothing_else(history: list[Message]) 
 
 
 @given(histories())
-def test_what_is_folded_is_in_the_order_of_the_log(history: list[Message]) -> None:
+def test_fold_keeps_the_order_of_the_log(history: list[Message]) -> None:
     places = [m.covers[0] if m.covers is not None and m.covers[1] < m.seq else m.seq for m in fold(history)]
     assert places == sorted(places)
 
 
 @given(histories(), histories())
-def test_counts_add_up(one: list[Message], other: list[Message]) -> None:
+def test_token_counts_add_up(one: list[Message], other: list[Message]) -> None:
     assert count_tokens([*one, *other]) == count_tokens(one) + count_tokens(other)
 
 
 @given(histories())
-def test_what_is_mended_is_acceptable_and_stays_so(history: list[Message]) -> None:
-    found = mended(fold(history))
+def test_pair_results_is_valid_and_idempotent(history: list[Message]) -> None:
+    found = pair_results(fold(history))
     assert_acceptable(found)
-    assert ids(mended(found)) == ids(found)
+    assert ids(pair_results(found)) == ids(found)
     said = {m.id for m in fold(history) if m.role != "tool"}
     assert said <= set(ids(found))
 
 
 @given(histories(), st.integers(50, 4000), st.integers(1, 10))
-def test_what_is_truncated_is_acceptable_and_fits(history: list[Message], most: int, recent: int) -> None:
-    messages, gauge = mended(fold(history)), Gauge()
+def test_truncate_result_is_valid_and_fits(history: list[Message], most: int, recent: int) -> None:
+    messages, gauge = pair_results(fold(history)), Gauge()
     found = truncate(messages, gauge.weigh, most, recent)
     assert_acceptable(found.messages)
     assert found.weight == count_tokens(found.messages)
@@ -90,12 +91,10 @@ def test_what_is_truncated_is_acceptable_and_fits(history: list[Message], most: 
 
 
 @given(histories(), st.integers(0, 4), st.integers(200, 4000), st.booleans())
-def test_a_part_to_summarise_leaves_calls_whole_and_the_users_last_message(
-    history: list[Message], keep: int, most: int, whole: bool
-) -> None:
+def test_choose_span_keeps_calls_whole(history: list[Message], keep: int, most: int, whole: bool) -> None:
     folded, gauge = fold(history), Gauge()
     room = Room(2000, 1500, 250)
-    part = part_to_summarise(folded, gauge, room, keep=keep, most=most, tried=0, whole=whole)
+    part = choose_span(folded, gauge, room, keep=keep, most=most, tried=0, whole=whole)
     if part is None:
         return
     covered = set(ids(part.messages))
@@ -110,11 +109,11 @@ def test_a_part_to_summarise_leaves_calls_whole_and_the_users_last_message(
     assert [i for i in ids(after) if i != summary.id] == [i for i in ids(folded) if i not in covered]
     force_setattr(summary, "seq", 10_000)
     assert ids(fold([*history, summary])) == ids(after)
-    assert_acceptable(mended(after))
+    assert_acceptable(pair_results(after))
 
 
 @given(histories(summaries=False), st.integers(16, 500))
-def test_a_preview_is_shorter_and_keeps_the_call(history: list[Message], tokens: int) -> None:
+def test_preview_is_shorter_and_keeps_the_call(history: list[Message], tokens: int) -> None:
     for message in history:
         short = preview(message, tokens, readable=True)
         assert short.id == message.id
@@ -126,31 +125,31 @@ def test_a_preview_is_shorter_and_keeps_the_call(history: list[Message], tokens:
 
 
 class Showing(Plugin):
-    """Shows the model another conversation than the thread's."""
+    """A plugin that replaces the conversation."""
 
     def __init__(self, messages: list[Message]) -> None:
         self._messages = messages
 
     async def before_inference(self, ctx: BeforeInference) -> None:
-        # Its number is the thread's, and those of the others are not.
-        ctx.plan.show([*self._messages, replace(ctx.messages[-1], seq=0)])
+        # Its `seq` is the thread's; those of the others aren't.
+        ctx.plan.replace_messages([*self._messages, replace(ctx.messages[-1], seq=0)])
 
 
 @given(histories(), windows, st.booleans())
-def test_no_request_is_out_of_order_or_too_long(history: list[Message], window: int, compacts: bool) -> None:
-    """The model itself checks what it is sent; a request that can't be made to fit is never sent."""
+def test_requests_are_ordered_and_fit(history: list[Message], window: int, compacts: bool) -> None:
+    """The model validates its requests; one that can't fit is never sent."""
 
     def answer(request: ModelRequest) -> Any:
         assert request.messages[-1].text.endswith("And now?")
         return "ok"
 
     model = Reader(answer, window)
-    context = Context(compaction=Compaction() if compacts else None, min_recent=3)
-    agent = Agent("a", model=model, plugins=[Showing(history)], context=context)
+    window = WindowPolicy(compaction=Compaction() if compacts else None, min_recent=3)
+    agent = Agent("a", model=model, plugins=[Showing(history)], window=window)
     result = Runtime([agent]).run_sync("a", "And now?")
     if isinstance(ending := result.termination, Failed):
         assert ending.error == "ContextOverflow", ending
-        least = mended(fold(history))
+        least = pair_results(fold(history))
         assert count_tokens(least[: leading(least)]) > window * 3 // 4 - 100, ending.message
     else:
         assert result.text == "ok"

@@ -1,4 +1,4 @@
-"""What is sent: previews of long results and how to read them on, refusals before a call, a vendor's own word."""
+"""Requests: previews of long results, refusals before a call, and limits reported by the vendor."""
 
 from __future__ import annotations
 
@@ -8,24 +8,22 @@ import pytest
 
 from wakeful import (
     Agent,
-    BeforeInference,
     Compaction,
     ConfigurationError,
-    Context,
-    ContextMessage,
     FunctionModel,
-    ModelFacts,
     ModelRequest,
     Plugin,
     Runtime,
     ScriptedModel,
     Usage,
+    WindowPolicy,
     call,
     tool,
 )
 from wakeful.errors import ContextOverflow
 from wakeful.events import Compacted
-from wakeful.models import CallChunk, StopChunk, Turn
+from wakeful.models import CallChunk, ModelFacts, StopChunk, Turn
+from wakeful.plugins import BeforeInference, ContextMessage
 from wakeful.types.content import text_of
 
 from .helpers import Reader, tokens_of
@@ -44,7 +42,7 @@ def names(request: ModelRequest) -> list[str]:
     return [spec.name for spec in request.tools]
 
 
-async def test_a_long_result_is_previewed_and_read_on_from_the_log() -> None:
+async def test_long_result_is_previewed_and_readable() -> None:
     def answer(request: ModelRequest) -> Any:
         replies = [m.reply for m in request.messages if m.reply is not None]
         if not replies:
@@ -64,7 +62,7 @@ async def test_a_long_result_is_previewed_and_read_on_from_the_log() -> None:
     assert LONG[30_000:30_200] in result.text
     assert "line 1234: nothing" in result.text
     assert [names(request) for request in model.requests] == [["fetch"], *[["fetch", "read_result"]] * 3]
-    (whole, *_) = [m.reply for m in await runtime.messages("t") if m.reply is not None]
+    (whole, *_) = [m.reply for m in await runtime.threads.messages("t") if m.reply is not None]
     assert text_of(whole.content) == LONG
 
 
@@ -77,7 +75,7 @@ async def test_a_long_result_is_previewed_and_read_on_from_the_log() -> None:
         ({"offset": len(LONG) - 7}, "the end]\nthe end"),
     ],
 )
-async def test_reading_on_says_what_is_wrong(arguments: dict[str, Any], told: str) -> None:
+async def test_read_result_errors_say_what_is_wrong(arguments: dict[str, Any], told: str) -> None:
     def answer(request: ModelRequest) -> Any:
         replies = [m.reply for m in request.messages if m.reply is not None]
         if len(replies) == 1:
@@ -88,7 +86,7 @@ async def test_reading_on_says_what_is_wrong(arguments: dict[str, Any], told: st
     assert told in result.text
 
 
-async def test_a_result_is_read_on_by_the_id_that_its_vendor_gave_the_call() -> None:
+async def test_read_result_accepts_the_vendors_call_id() -> None:
     def answer(request: ModelRequest) -> Any:
         replies = [m.reply for m in request.messages if m.reply is not None]
         if not replies:
@@ -99,7 +97,7 @@ async def test_a_result_is_read_on_by_the_id_that_its_vendor_gave_the_call() -> 
     assert f"[characters 0 to 20 of {len(LONG):,};" in result.text
 
 
-async def test_a_result_that_a_summary_stands_for_can_still_be_read() -> None:
+async def test_read_result_reads_summarised_results() -> None:
     model = Reader(lambda request: call("fetch") if len(request.messages) == 1 else known(request), 3000)
     runtime = Runtime([Agent("a", model=model, tools=[fetch])])
     for turn in range(20):
@@ -117,7 +115,7 @@ async def test_a_result_that_a_summary_stands_for_can_still_be_read() -> None:
     assert LONG[:20] in result.text
 
 
-async def test_a_plugin_can_keep_the_tool_from_being_offered() -> None:
+async def test_plugin_can_exclude_read_result() -> None:
     class Strict(Plugin):
         async def before_inference(self, ctx: BeforeInference) -> None:
             ctx.plan.exclude_tools("read_result")
@@ -129,7 +127,7 @@ async def test_a_plugin_can_keep_the_tool_from_being_offered() -> None:
     assert "read_result" not in str(model.requests[-1].messages)
 
 
-async def test_a_tool_of_the_same_name_is_the_applications() -> None:
+async def test_application_tool_replaces_read_result() -> None:
     @tool(effect="pure")
     async def read_result(of: str) -> str:
         """Read an exam's result."""
@@ -139,14 +137,14 @@ async def test_a_tool_of_the_same_name_is_the_applications() -> None:
     runtime = Runtime([Agent("a", model=model, tools=[read_result])])
     await runtime.run("a", "Go.", thread="t")
     assert names(model.requests[0]) == ["read_result"]
-    (reply,) = [m.reply for m in await runtime.messages("t") if m.reply is not None]
+    (reply,) = [m.reply for m in await runtime.threads.messages("t") if m.reply is not None]
     assert text_of(reply.content) == "Ann: passed"
 
 
 # -- what is too long ----------------------------------------------------------------------------------------
 
 
-async def test_what_can_not_be_made_to_fit_is_refused_before_the_call() -> None:
+async def test_oversized_request_is_refused_before_the_call() -> None:
     model = Reader(known)
     result = await Runtime([agent(model)]).run("a", "word " * 3000)
     assert model.requests == []
@@ -156,15 +154,15 @@ async def test_what_can_not_be_made_to_fit_is_refused_before_the_call() -> None:
     assert "has about 3,763 (instructions and tools 9, the newest user message 3,754);" in result.error
 
 
-async def test_a_request_that_we_refuse_ourselves_says_nothing_about_the_vendor() -> None:
+async def test_own_refusal_teaches_no_vendor_limit() -> None:
     model = Reader(known)
     runtime = Runtime([agent(model)])
     await runtime.run("a", "word " * 3000)
-    assert runtime._env.gauges.of(model).refused is None
+    assert runtime._scope.env.gauges.get(model).refused is None
 
 
-async def test_the_results_of_one_step_are_cut_down_together() -> None:
-    """Each is short enough by itself, and all of them are too much."""
+async def test_results_of_one_step_are_shortened_together() -> None:
+    """Each result fits by itself, but not all of them together."""
 
     @tool(effect="pure")
     async def part(number: int) -> str:
@@ -179,7 +177,7 @@ async def test_the_results_of_one_step_are_cut_down_together() -> None:
     assert len(model.requests[-1].messages) == 18 or "not shown" in model.requests[-1].messages[0].text
 
 
-async def test_context_messages_and_the_newest_user_message_are_never_left_out() -> None:
+async def test_context_and_newest_user_message_are_never_cut() -> None:
     class Rules(Plugin):
         async def before_inference(self, ctx: BeforeInference) -> None:
             ctx.add_context(ContextMessage("house", "The rules of the house.", target="session"))
@@ -193,8 +191,8 @@ async def test_context_messages_and_the_newest_user_message_are_never_left_out()
         """Look."""
         return WORDS
 
-    context = Context(compaction=None, min_recent=2)
-    runtime = Runtime([Agent("a", model=model, tools=[look], plugins=[Rules()], context=context)])
+    window = WindowPolicy(compaction=None, min_recent=2)
+    runtime = Runtime([Agent("a", model=model, tools=[look], plugins=[Rules()], window=window)])
     assert (await runtime.run("a", "Look around.")).text == "done"
     for request in model.requests:
         told = [message.text for message in request.messages]
@@ -203,7 +201,7 @@ async def test_context_messages_and_the_newest_user_message_are_never_left_out()
         assert told.index("It is Monday.") + 1 == told.index("Look around.")
 
 
-async def test_without_a_known_window_nothing_is_cut() -> None:
+async def test_nothing_is_cut_without_a_known_window() -> None:
     model = ScriptedModel([WORDS] * 30)
     runtime = Runtime([Agent("a", model=model)])
     for _ in range(30):
@@ -211,17 +209,17 @@ async def test_without_a_known_window_nothing_is_cut() -> None:
     assert len(model.requests[-1].messages) == 59
 
 
-async def test_without_a_policy_nothing_is_cut_whatever_the_window() -> None:
+async def test_nothing_is_cut_without_a_policy() -> None:
     model = ScriptedModel([WORDS] * 12)
     model.facts = ModelFacts(context_window=1000, max_output=100)  # type: ignore[attr-defined]
-    runtime = Runtime([Agent("a", model=model, context=None)])
+    runtime = Runtime([Agent("a", model=model, window=None)])
     for _ in range(12):
         await runtime.run("a", WORDS * 5, thread="t")
     assert len(model.requests[-1].messages) == 23
 
 
 class Vendor(FunctionModel):
-    """A vendor that refuses what is too long for it, and doesn't say beforehand."""
+    """A vendor that rejects long requests and has no known window."""
 
     def __init__(self, limit: int, said: str = "prompt is too long") -> None:
         super().__init__(self._reply, name="vendor")
@@ -244,7 +242,7 @@ class Vendor(FunctionModel):
     "said",
     ["too long", "prompt is too long: {tokens} tokens > {limit} maximum", "at most {limit} tokens, not {tokens}"],
 )
-async def test_a_vendors_refusal_leads_to_a_summary_and_one_more_try(said: str) -> None:
+async def test_overflow_leads_to_a_summary_and_a_retry(said: str) -> None:
     model = Vendor(2000, said)
     runtime = Runtime([Agent("a", model=model)])
     for turn in range(40):
@@ -256,7 +254,7 @@ async def test_a_vendors_refusal_leads_to_a_summary_and_one_more_try(said: str) 
     assert (await events_of(runtime, Compacted))[0].outcome == "done"
 
 
-async def test_a_refusal_in_the_first_run_of_a_thread_is_answered_with_less() -> None:
+async def test_overflow_in_a_first_run_is_retried_shorter() -> None:
     refused = list[int]()
 
     def reply(request: ModelRequest) -> Any:
@@ -270,7 +268,7 @@ async def test_a_refusal_in_the_first_run_of_a_thread_is_answered_with_less() ->
     assert (result.text, len(refused)) == ("done", 1), result.error
 
 
-async def test_a_second_refusal_ends_the_run() -> None:
+async def test_second_overflow_ends_the_run() -> None:
     model = Vendor(10)
     result = await Runtime([Agent("a", model=model)]).run("a", WORDS)
     assert model.refused <= 2
@@ -281,7 +279,7 @@ async def test_a_second_refusal_ends_the_run() -> None:
 # -- counting ------------------------------------------------------------------------------------------------
 
 
-async def test_what_the_vendor_counts_corrects_the_estimate() -> None:
+async def test_reported_usage_corrects_the_estimate() -> None:
     """A vendor that counts twice as many tokens gets requests half as long."""
 
     def answer(request: ModelRequest) -> Any:
@@ -296,7 +294,7 @@ async def test_what_the_vendor_counts_corrects_the_estimate() -> None:
     assert max(tokens_of(request) for request in model.requests[8:]) * 2 > 2500
 
 
-async def test_a_models_own_count_is_asked_for_near_the_limit() -> None:
+async def test_model_count_is_used_near_the_limit() -> None:
     class Counting(Reader):
         counted = 0
 
@@ -316,36 +314,36 @@ async def test_a_models_own_count_is_asked_for_near_the_limit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("context", "problem"),
+    ("window", "problem"),
     [
-        (Context(max_tokens=10), "context.max_tokens is a whole number of at least 256, not 10"),
-        (Context(reserve=0), "context.reserve is a whole number of at least 1, not 0"),
-        (Context(max_tokens=1000, reserve=900), "more than half of context.max_tokens"),
-        (Context(min_recent=0), "context.min_recent is a whole number of at least 1, not 0"),
-        (Context(offload=True), "context.offload is a whole number of at least 64, not True"),
-        (Context(max_tokens=1000, offload=2000), "context.offload is more than context.max_tokens"),
-        (Context(compaction=Compaction(threshold=75)), "compaction.threshold is a share of the room"),
-        (Context(compaction=Compaction(min_savings=-1)), "compaction.min_savings is a share"),
-        (Context(compaction=Compaction(keep=-1)), "compaction.keep is a whole number of at least 0"),
-        (Context(compaction=Compaction(prompt=" ")), "compaction.prompt is empty"),
-        (Context(compaction=Compaction(prompt=5)), "compaction.prompt is a text"),  # type: ignore[arg-type]
-        (Context(compaction=Compaction(prompt="a\ud83d")), "compaction.prompt has half a character"),
-        (Context(compaction=Compaction(model="nope:x")), "compaction.model: "),
-        (Context(compaction=True), "context.compaction is a Compaction(...) or None"),  # type: ignore[arg-type]
-        (4000, "context is a Context(...) or None, not 4000"),
+        (WindowPolicy(max_tokens=10), "window.max_tokens is a whole number of at least 256, not 10"),
+        (WindowPolicy(reserve=0), "window.reserve is a whole number of at least 1, not 0"),
+        (WindowPolicy(max_tokens=1000, reserve=900), "more than half of window.max_tokens"),
+        (WindowPolicy(min_recent=0), "window.min_recent is a whole number of at least 1, not 0"),
+        (WindowPolicy(offload=True), "window.offload is a whole number of at least 64, not True"),
+        (WindowPolicy(max_tokens=1000, offload=2000), "window.offload is more than window.max_tokens"),
+        (WindowPolicy(compaction=Compaction(threshold=75)), "compaction.threshold is a share of the room"),
+        (WindowPolicy(compaction=Compaction(min_savings=-1)), "compaction.min_savings is a share"),
+        (WindowPolicy(compaction=Compaction(keep=-1)), "compaction.keep is a whole number of at least 0"),
+        (WindowPolicy(compaction=Compaction(prompt=" ")), "compaction.prompt is empty"),
+        (WindowPolicy(compaction=Compaction(prompt=5)), "compaction.prompt is a text"),  # type: ignore[arg-type]
+        (WindowPolicy(compaction=Compaction(prompt="a\ud83d")), "compaction.prompt has a lone surrogate"),
+        (WindowPolicy(compaction=Compaction(model="nope:x")), "compaction.model: "),
+        (WindowPolicy(compaction=True), "window.compaction is a Compaction(...) or None"),  # type: ignore[arg-type]
+        (4000, "window is a WindowPolicy(...) or None, not 4000"),
     ],
 )
-def test_nonsense_is_refused(context: Any, problem: str) -> None:
+def test_invalid_window_policy_is_refused(window: Any, problem: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        Runtime([Agent("a", model=ScriptedModel([]), context=context)])
+        Runtime([Agent("a", model=ScriptedModel([]), window=window)])
     assert problem in str(caught.value)
     assert "agent 'a'" in str(caught.value)
 
 
-async def test_a_plugin_shows_the_model_another_conversation() -> None:
+async def test_plugin_replaces_the_messages() -> None:
     class LastTwo(Plugin):
         async def before_inference(self, ctx: BeforeInference) -> None:
-            ctx.plan.show(ctx.messages[-2:])
+            ctx.plan.replace_messages(ctx.messages[-2:])
 
     model = ScriptedModel(["one", "two", "three"])
     runtime = Runtime([Agent("a", model=model, plugins=[LastTwo()])])
@@ -353,14 +351,14 @@ async def test_a_plugin_shows_the_model_another_conversation() -> None:
         await runtime.run("a", prompt, thread="t")
     told = [message.text for message in model.requests[2].messages]
     assert told == ["[The beginning of the conversation is not shown.]", "two", "3"]
-    assert len(await runtime.messages("t")) == 6
+    assert len(await runtime.threads.messages("t")) == 6
 
 
-async def test_a_plugin_that_shows_what_is_no_message_is_told_so() -> None:
+async def test_plugin_replacing_with_non_messages_is_refused() -> None:
     class Wrong(Plugin):
         async def before_inference(self, ctx: BeforeInference) -> None:
-            ctx.plan.show(["hello"])  # type: ignore[list-item]
+            ctx.plan.replace_messages(["hello"])  # type: ignore[list-item]
 
     result = await Runtime([Agent("a", model=ScriptedModel([]), plugins=[Wrong()])]).run("a", "go")
     assert result.error is not None
-    assert "plan.show takes messages" in result.error
+    assert "plan.replace_messages takes messages" in result.error

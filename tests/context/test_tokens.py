@@ -1,4 +1,4 @@
-"""Counting: what each kind of content weighs, what is learned, and that no tokenizer is ever fetched."""
+"""Token counts: weights by content, calibration, and no tokenizer downloads."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from wakeful import Audio, Base64, Document, Image, Message, Text, Url, Video
+from wakeful import Document, Image, Message, Text
 from wakeful.context import Gauge, Gauges, Tally, count_tokens
-from wakeful.context._tokens import estimate_text, limit_in, offline_encoder
+from wakeful.context.tokens import estimate_text, limit_in, offline_encoder
 from wakeful.models import ScriptedModel
+from wakeful.types import Audio, Base64, Url, Video
 from wakeful.types.content import Thinking, ToolCall, ToolReply
 from wakeful.types.ids import new_id
 from wakeful.types.messages import user_message
@@ -23,7 +24,7 @@ def message(role: Any, *parts: Any) -> Message:
     return Message(new_id(), role, parts, 1)
 
 
-def test_prose_has_a_token_for_about_four_characters() -> None:
+def test_estimate_counts_a_token_for_four_characters() -> None:
     assert estimate_text(PROSE * 100) == pytest.approx(len(PROSE) * 25, rel=0.01)
     assert estimate_text("") == 0
 
@@ -31,7 +32,7 @@ def test_prose_has_a_token_for_about_four_characters() -> None:
 @pytest.mark.parametrize(
     ("text", "least"), [("漢字仮名交じり文" * 50, 0.9), ("Привет как дела " * 50, 0.4), ("🙂" * 50, 1)]
 )
-def test_other_scripts_have_more_tokens_for_a_character(text: str, least: float) -> None:
+def test_estimate_counts_more_for_other_scripts(text: str, least: float) -> None:
     assert estimate_text(text) >= len(text) * least
 
 
@@ -45,18 +46,18 @@ def test_other_scripts_have_more_tokens_for_a_character(text: str, least: float)
         Document(Base64("application/pdf", "A" * 400_000)),
     ],
 )
-def test_media_weigh_by_their_kind_and_not_by_their_bytes(part: Any) -> None:
+def test_media_weight_depends_on_kind(part: Any) -> None:
     assert 500 < count_tokens([message("user", part)]) < 20_000
 
 
-def test_arguments_results_and_reasoning_count() -> None:
+def test_weight_includes_arguments_results_and_reasoning() -> None:
     bare = count_tokens([message("assistant", Text("ok"))])
     assert count_tokens([message("assistant", Text("ok"), ToolCall("1", "look", {"at": PROSE * 9}))]) > bare + 150
     assert count_tokens([message("assistant", Text("ok"), Thinking(PROSE * 9))]) > bare + 150
     assert count_tokens([message("tool", ToolReply("1", "look", (Text(PROSE * 9),)))]) > bare + 150
 
 
-def test_a_message_is_counted_once() -> None:
+def test_gauge_caches_message_weights() -> None:
     counted: list[str] = []
 
     def count(text: str) -> int:
@@ -67,25 +68,25 @@ def test_a_message_is_counted_once() -> None:
     for place, each in enumerate(history, 1):
         history[place - 1] = Message(each.id, "user", each.content, 1, seq=place)
     tally = Tally()
-    tally.over(history, gauge)
+    tally.update(history, gauge)
     history.append(Message(new_id(), "user", (Text("three"),), 1, seq=3))
     for _ in range(3):
-        weight = tally.over(history, gauge).weight
+        weight = tally.update(history, gauge).weight
     assert counted == ["one", "two", "three"]
     assert weight == len("onetwothree") + 3 * 4
-    assert Tally().over(list(history), gauge).weight == weight
+    assert Tally().update(list(history), gauge).weight == weight
     assert counted == ["one", "two", "three"]
 
 
-def test_a_tally_begins_again_where_its_list_was_changed() -> None:
+def test_tally_restarts_when_its_list_changes() -> None:
     gauge, history = Gauge(), [user_message("one"), user_message("a longer one " * 9)]
     tally = Tally()
-    before = tally.over(history, gauge).weight
+    before = tally.update(history, gauge).weight
     history[1:] = [user_message("x"), user_message("y")]
-    assert tally.over(history, gauge).weight == count_tokens(history) != before
+    assert tally.update(history, gauge).weight == count_tokens(history) != before
 
 
-def test_the_ratio_follows_what_the_vendor_counts() -> None:
+def test_gauge_ratio_follows_reported_usage() -> None:
     gauge = Gauge()
     gauge.learn(1000, 1500)
     assert gauge.scaled(1000) == 1501
@@ -96,13 +97,13 @@ def test_the_ratio_follows_what_the_vendor_counts() -> None:
 
 
 @pytest.mark.parametrize(("weight", "tokens"), [(10, 500), (1000, 0)])
-def test_what_tells_nothing_is_not_learned(weight: int, tokens: int) -> None:
+def test_gauge_ignores_small_requests(weight: int, tokens: int) -> None:
     gauge = Gauge()
     gauge.learn(weight, tokens)
     assert gauge.ratio == 1.0
 
 
-def test_a_vendor_that_is_far_off_is_followed_within_bounds() -> None:
+def test_gauge_ratio_is_bounded() -> None:
     gauge = Gauge()
     gauge.learn(1000, 10**9)
     assert gauge.ratio == 4.0
@@ -118,19 +119,19 @@ def test_a_vendor_that_is_far_off_is_followed_within_bounds() -> None:
         ("error 123456", None),
     ],
 )
-def test_a_refusal_may_say_how_much_is_allowed(said: str, limit: int | None) -> None:
+def test_gauge_reads_the_limit_from_a_rejection(said: str, limit: int | None) -> None:
     assert limit_in(said) == limit
 
 
-def test_each_model_has_its_own_gauge() -> None:
+def test_gauges_are_separate_for_each_model() -> None:
     gauges = Gauges()
     one, other = ScriptedModel([], name="one"), ScriptedModel([], name="other")
-    gauges.of(one).learn(1000, 3000)
-    assert gauges.of(ScriptedModel([], name="one")).ratio == 3.0
-    assert gauges.of(other).ratio == 1.0
+    gauges.get(one).learn(1000, 3000)
+    assert gauges.get(ScriptedModel([], name="one")).ratio == 3.0
+    assert gauges.get(other).ratio == 1.0
 
 
-def test_no_tokenizer_is_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokenizer_is_never_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("tiktoken")
 
     def refuse(*args: Any, **options: Any) -> Any:
@@ -148,14 +149,14 @@ def test_no_tokenizer_is_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert offline_encoder("scripted") is None
 
 
-def test_the_files_are_those_that_tiktoken_looks_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An encoding whose data is cached is used: here a small one, under the name of the real one."""
+def test_tokenizer_files_match_tiktoken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cached encoding is used: here a small one under the name of the real one."""
     tiktoken = pytest.importorskip("tiktoken")
     from hashlib import sha1, sha256
 
     import tiktoken_ext.openai_public as public
 
-    from wakeful.context import _tokens
+    from wakeful.context import tokens
 
     asked: list[tuple[str, str]] = []
 
@@ -164,13 +165,13 @@ def test_the_files_are_those_that_tiktoken_looks_for(tmp_path: Path, monkeypatch
         return {bytes([byte]): byte for byte in range(256)}
 
     monkeypatch.setattr(public, "load_tiktoken_bpe", load)
-    for name, kept in _tokens._CACHED.items():
+    for name, kept in tokens._TIKTOKEN_FILES.items():
         getattr(public, name)()
         assert asked.pop() == kept
     data = b"some data"
     (tmp_path / "file").write_bytes(data)
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
-    monkeypatch.setitem(_tokens._CACHED, "o200k_base", ("file", sha256(data).hexdigest()))
+    monkeypatch.setitem(tokens._TIKTOKEN_FILES, "o200k_base", ("file", sha256(data).hexdigest()))
     monkeypatch.setattr(tiktoken.registry, "ENCODINGS", {})
     count = offline_encoder("openai:gpt-4o")
     assert count is not None

@@ -1,1 +1,1 @@
-"""Processes that are killed, and what is left of them."""
+"""Crash tests: processes are killed and the store is checked."""

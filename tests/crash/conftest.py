@@ -1,4 +1,4 @@
-"""Sites on both databases, and processes that are gone when the test is."""
+"""Fixtures: sites on both databases, with processes that are killed after the test."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ from collections.abc import Iterator
 import pytest
 
 from postgres_server import server
-from wakeful.testing._crash_processes import Launchers
-from wakeful.testing._crash_sites import open_sites
+from wakeful.testing.crash import Launchers, open_sites
 
-from .places import Place
+from .lab import CrashLab
 
 DATABASES = ("sqlite", "postgres")
 
 
 @pytest.fixture(params=DATABASES)
 def database(request: pytest.FixtureRequest) -> str:
-    """What `crash_matrix` takes as its store."""
+    """The `store` argument of `crash_matrix`."""
     return "sqlite" if request.param == "sqlite" else server().url()
 
 
 @pytest.fixture
-def place(database: str) -> Iterator[Place]:
+def lab(database: str) -> Iterator[CrashLab]:
     """A fresh site."""
     with open_sites(database) as sites, Launchers() as launchers, sites.new() as (folder, site):
-        yield Place(sites, launchers, folder, site)
+        yield CrashLab(sites, launchers, folder, site)

@@ -1,6 +1,6 @@
-"""The scenario: an agent gives work to another, and a process dies somewhere in that.
+"""Scenario: an agent delegates to another, and the process is killed.
 
-What was charged is in a file, which outlives the processes. A file `hold-…` holds a tool up until it is gone.
+Charges are recorded in a file, which outlives the processes. A file `hold-…` blocks a tool until it is removed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from wakeful import (
 )
 from wakeful.stores import Store
 from wakeful.testing import CrashSite
-from wakeful.testing._crash_rules import all_runs
+from wakeful.testing.crash import list_all_runs
 from wakeful.types.content import text_of
 
 from .shop import Bank, held, serving
@@ -38,7 +38,7 @@ def replies(request: ModelRequest) -> list[str]:
 
 
 def leading(*asked: Any) -> FunctionModel:
-    """Asks for this, then says what came of it."""
+    """Makes these calls, then answers with their results."""
 
     def say(request: ModelRequest) -> Any:
         told = [m.text for m in request.messages if "<background-task-event" in m.text]
@@ -48,7 +48,7 @@ def leading(*asked: Any) -> FunctionModel:
 
 
 def working(request: ModelRequest) -> Any:
-    """Charges, looks, then says what came of it."""
+    """Calls charge and look, then answers with their results."""
     came = replies(request)
     wanted = [call("charge"), call("look")]
     return wanted[len(came)] if len(came) < 2 else f"worked: {came[0]}, {came[1]}"
@@ -78,7 +78,7 @@ def family(site: CrashSite, how: Delegate, asked: Any = ASK, *, approval: bool =
 
 
 async def work(runtime: Runtime) -> None:
-    """Run it, and say yes to whatever is asked."""
+    """Run the scenario and approve every ticket."""
     result = await runtime.run("lead", "go", thread="t", request_id="work")
     while result.status == "waiting":
         (ticket,) = result.tickets
@@ -108,15 +108,15 @@ async def approved_durable(site: CrashSite) -> None:
 
 
 async def serve(site: CrashSite) -> None:
-    """A process that takes over what is due, until it is told to stop."""
+    """Serve due runs until stopped."""
     await serving(family(site, Delegate("worker", durable=True)), site)
 
 
 async def check(site: CrashSite, store: Store) -> None:
-    """Charged once, or reported unknown; one child, which came to its end; its result arrived."""
-    runs = {run.agent_id: run for run in await all_runs(store)}
+    """Check that the charge was made once or is unknown, and that the only child ended and its result arrived."""
+    runs = {run.agent_id: run for run in await list_all_runs(store)}
     assert sorted(runs) == ["lead", "worker"]
-    assert len(await all_runs(store)) == 2
+    assert len(await list_all_runs(store)) == 2
     assert {run.status for run in runs.values()} == {"done"}
     calls = {call.name: call for call in await store.calls(runs["worker"].id)}
     charges = len(Bank(site.folder).charges)
@@ -142,7 +142,7 @@ CALLS = 7
 
 
 def spending(request: ModelRequest) -> Any:
-    """Uses ten tokens and asks for two calls, again and again."""
+    """Uses ten tokens and makes two calls in each turn."""
     return Turn(calls=[call("look"), call("look")], usage=Usage(input_tokens=10))
 
 
@@ -175,22 +175,22 @@ async def spend_time(site: CrashSite) -> None:
 
 
 async def within_tokens(site: CrashSite, store: Store) -> None:
-    """Each of the three runs may be in the middle of one answer when the budget is spent."""
-    runs = await all_runs(store)
+    """Check the budget: each of the three runs may exceed it by one answer."""
+    runs = await list_all_runs(store)
     used = sum(run.usage.input_tokens for run in runs)
     assert TOKENS < used <= TOKENS + 3 * 10, used
     assert_stopped(runs, "token_budget")
 
 
 async def within_calls(site: CrashSite, store: Store) -> None:
-    runs = await all_runs(store)
+    runs = await list_all_runs(store)
     made = sum(run.calls for run in runs)
     assert CALLS < made <= CALLS + 3 * 2, made
     assert_stopped(runs, "tree_calls")
 
 
 async def within_time(site: CrashSite, store: Store) -> None:
-    assert_stopped(await all_runs(store), "wall_time")
+    assert_stopped(await list_all_runs(store), "wall_time")
 
 
 def assert_stopped(runs: list[Any], policy: str) -> None:

@@ -1,5 +1,5 @@
-"""A scenario for random kills: several threads at once, with every effect, an approval, queued and steering input,
-a plugin that counts, streamed answers and a delegate. A process that is started again goes on with all of it."""
+"""Scenario for random kills: threads with every effect, an approval, queued and steering input, a counting plugin,
+streamed answers and a delegate. A restarted process resumes all of them."""
 
 from __future__ import annotations
 
@@ -10,32 +10,20 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from wakeful import (
-    AfterTool,
-    Agent,
-    Done,
-    FunctionModel,
-    ModelRequest,
-    NotDone,
-    Plugin,
-    Runtime,
-    StateKey,
-    Tool,
-    ToolContext,
-    call,
-    tool,
-)
+from wakeful import Agent, FunctionModel, ModelRequest, Plugin, Runtime, StateKey, Tool, ToolContext, call, tool
 from wakeful.models import Chunk, StopChunk, TextChunk
+from wakeful.plugins import AfterTool
 from wakeful.stores import Store
 from wakeful.testing import CrashSite
-from wakeful.testing._crash_rules import all_runs
+from wakeful.testing.crash import list_all_runs
+from wakeful.tools import Done, NotDone
 
 CLERKS = 2
 MAIL = {"mail-1": ("one", "queue"), "mail-2": ("two", "steer"), "mail-3": ("three", "queue")}
 
 
 class Books:
-    """Who did what, by key: a file for each kind, appended to."""
+    """The records of the outside world: an append-only file for each kind, with idempotency keys."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -50,12 +38,12 @@ class Books:
 
 
 async def busy() -> None:
-    """Take a while, so that kills find something to hit."""
+    """Sleep a little, so that kills hit running work."""
     await asyncio.sleep(random.uniform(0, 0.02))
 
 
 def tools_of(books: Books) -> list[Tool]:
-    """A tool for each effect, and one that a person must approve."""
+    """A tool for each effect, and one that needs approval."""
 
     async def check(key: str) -> Done | NotDone:
         return Done("booked before") if key in books.lines("book") else NotDone()
@@ -99,7 +87,7 @@ def tools_of(books: Books) -> list[Tool]:
 
     @tool(effect="once", approval=True)
     async def sign(ctx: ToolContext) -> str:
-        """Sign, once a person said so."""
+        """Sign, after approval."""
         books.write("sign", ctx.idempotency_key)
         await busy()
         return "signed"
@@ -108,7 +96,7 @@ def tools_of(books: Books) -> list[Tool]:
 
 
 class Finished(StateKey[int, int]):
-    """How many calls have finished on a thread."""
+    """The number of finished calls on a thread."""
 
     name, scope, merge = "finished", "thread", "commutative"
     default = 0
@@ -118,7 +106,7 @@ class Finished(StateKey[int, int]):
 
 
 class Count(Plugin):
-    """Counts calls. The hook may run again after a crash; what it committed counts once."""
+    """Counts calls. The hook may run again after a crash; a committed update counts once."""
 
     keys = (Finished,)
 
@@ -130,7 +118,7 @@ STEPS: list[list[str]] = [["pay", "post", "book", "look"], ["stamp", "pay", "loo
 
 
 def clerk(request: ModelRequest) -> Any:
-    """Asks for the next step's tools; after the last one it says so, word by word."""
+    """Calls the next step's tools; after the last one it streams its answer."""
     last = max((n for n, m in enumerate(request.messages) if m.role == "user" and m.producer is None), default=0)
     asked = sum(message.role == "assistant" for message in request.messages[last:])
     if asked < len(STEPS):
@@ -146,7 +134,7 @@ async def spoken(text: str) -> AsyncIterator[Chunk]:
 
 
 def once_then_talk(name: str, **arguments: Any) -> FunctionModel:
-    """A model that asks for one tool and then says that it is done."""
+    """A model that calls one tool and then ends."""
 
     def answer(request: ModelRequest) -> Any:
         return spoken("It is done.") if request.messages[-1].role == "tool" else call(name, **arguments)
@@ -171,16 +159,16 @@ def office(site: CrashSite) -> Runtime:
 
 
 async def work(site: CrashSite) -> None:
-    """All of it, whatever was done of it before."""
+    """Run everything, or resume it."""
     async with office(site) as runtime:
         clerks = [runtime.run("clerk", "Go", thread=f"clerk-{n}", request_id=f"clerk-{n}") for n in range(CLERKS)]
         await asyncio.gather(*clerks, signed(runtime), mailed(runtime), lead(runtime))
-        while await runtime.list_runs(status="running"):
+        while await runtime.runs.list(status="running"):
             await asyncio.sleep(0.02)
 
 
 async def paperwork(site: CrashSite) -> None:
-    """One thing after the other: an approval, then three inputs."""
+    """Run an approval, then three inputs."""
     runtime = office(site)
     await signed(runtime)
     for request_id, (text, _) in MAIL.items():
@@ -203,21 +191,21 @@ async def mailed(runtime: Runtime) -> None:
 
 
 async def texts(runtime: Runtime) -> list[str]:
-    return [message.text for message in await runtime.messages("mail") if message.role == "user"]
+    return [message.text for message in await runtime.threads.messages("mail") if message.role == "user"]
 
 
 async def lead(runtime: Runtime) -> None:
     await runtime.run("lead", "Go", thread="lead", request_id="lead")
 
 
-# -- what must hold at the end -------------------------------------------------------------------------------
+# -- checks --------------------------------------------------------------------------------------------------
 
 FILES = {"pay": "once", "stamp": "once", "sign": "once", "post": "idempotent", "book": "reconcile"}
 
 
 async def check(site: CrashSite, store: Store) -> None:
-    """Every effect has what it was promised, every input was taken in once, and every call was counted once."""
-    books, runs = Books(site.folder), await all_runs(store)
+    """Check every effect's guarantee, and that every input and call counted once."""
+    books, runs = Books(site.folder), await list_all_runs(store)
     calls = [call for run in runs for call in await store.calls(run.id)]
     for kind, effect in FILES.items():
         made = Counter(books.lines(kind))

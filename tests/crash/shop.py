@@ -1,7 +1,7 @@
-"""The scenario: a model asks for two tools at once, `charge` and `slow`, and the process dies somewhere.
+"""Scenario: a model calls two tools at once, `charge` and `slow`, and the process is killed.
 
-The bank is a folder of files, so it outlives the processes. It dedupes by key for `idempotent`, can be asked about
-a key for `reconcile`, and does neither for `once`. A file `hold-…` holds a tool up until it is gone.
+The bank is a folder of files, which outlives the processes. It dedupes by key for `idempotent`, can be asked about
+a key for `reconcile`, and does neither for `once`. A file `hold-…` blocks a tool until it is removed.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from wakeful import Agent, Done, FunctionModel, ModelRequest, NotDone, Runtime, Tool, ToolContext, call, tool
+from wakeful import Agent, FunctionModel, ModelRequest, Runtime, Tool, ToolContext, call, tool
 from wakeful.stores import Commit, Committed
-from wakeful.stores._postgres import PostgresStore
-from wakeful.stores._sqlite import SqliteStore
+from wakeful.stores.postgres import PostgresStore
+from wakeful.stores.sqlite import SqliteStore
 from wakeful.testing import CrashSite
+from wakeful.tools import Done, NotDone
 from wakeful.types.content import text_of
 
 EFFECTS = ("once", "idempotent", "reconcile")
@@ -24,14 +25,14 @@ ORDER = "order-7"
 
 
 class Bank:
-    """Keeps a line for each charge."""
+    """A bank with a line for each charge."""
 
     def __init__(self, folder: Path) -> None:
         self._ledger = folder / "ledger"
 
     @property
     def charges(self) -> list[str]:
-        """The keys of all charges that were made."""
+        """The keys of all charges."""
         return self._ledger.read_text().splitlines() if self._ledger.exists() else []
 
     def charge(self, key: str) -> None:
@@ -40,7 +41,7 @@ class Bank:
 
 
 async def held(folder: Path, name: str) -> None:
-    """Say that a tool got here, and wait while the file that holds it up is there."""
+    """Report that a tool reached this point, and wait while its hold file exists."""
     (folder / f"{name}-reached").touch()
     while (folder / f"hold-{name}").exists():
         await asyncio.sleep(0.005)
@@ -77,7 +78,7 @@ def slow_in(folder: Path) -> Tool:
 
 
 def answer(request: ModelRequest) -> Any:
-    """What the model says: first it asks for both tools, then it says what came of them."""
+    """Call both tools, then answer with their results."""
     replies = [message.reply for message in request.messages if message.reply is not None]
     if not replies:
         return [call("charge"), call("slow")]
@@ -115,7 +116,7 @@ SCENARIOS: dict[str, Callable[[CrashSite], Any]] = {f.__name__: f for f in (once
 
 
 async def serve(site: CrashSite) -> None:
-    """A process that takes over what is due, until it is told to stop."""
+    """Serve due runs until stopped."""
     await serving(shop(site, "once"), site)
 
 
@@ -126,13 +127,13 @@ async def serving(runtime: Runtime, site: CrashSite) -> None:
             await asyncio.sleep(0.01)
 
 
-# -- leases that are over soon -------------------------------------------------------------------------------
+# -- short leases --------------------------------------------------------------------------------------------
 
 LEASE = 1000
 
 
 class _Short:
-    """A store whose leases are over after a second."""
+    """A store with leases of one second."""
 
     def keep(self, worker_id: str, lease: int = LEASE) -> Any:
         return super().keep(worker_id, lease)  # type: ignore[misc]

@@ -1,8 +1,8 @@
 """Random kills: `python -m crash.soak --kills 300 --seed 7 --store both`, in the folder `tests`.
 
-Each round has a store of its own. One or two processes at a time run the scenario, and each is killed at a random
-moment; the last one comes to its end, and everything is checked. What goes wrong is printed with its round's seed,
-with which `--seed` begins again.
+Each round has its own store. One or two processes at a time run the scenario, and each is killed at a random
+moment; the last process runs to its end, and the store is checked. A problem is printed with its round's seed;
+pass it as `--seed` to repeat that round first.
 """
 
 from __future__ import annotations
@@ -21,21 +21,18 @@ from threading import Event
 from msgspec import Struct
 
 from postgres_server import server
-from wakeful.testing._crash import verify
-from wakeful.testing._crash_child import Begun, read_journal
-from wakeful.testing._crash_processes import Child, Launchers
-from wakeful.testing._crash_sites import Sites, open_sites
+from wakeful.testing.crash import Child, Launchers, ProcessStarted, Sites, open_sites, read_journal, verify_site
 
 from . import office
 
 SCENARIO = f"{office.__name__}:work"
 TIMEOUT = 60.0
-# A process needs about so long for all of it, in seconds: kills are spread over that.
+# The approximate duration of the scenario in seconds, over which kills are spread.
 SPANS = {"sqlite": 0.4, "postgres": 0.8}
 
 
 class Round(Struct):
-    """What happened in one round."""
+    """The result of one round."""
 
     store: str
     seed: int
@@ -45,34 +42,34 @@ class Round(Struct):
 
 
 def play(sites: Sites, launchers: Launchers, seed: int, keep: Path | None = None) -> Round:
-    """Kill some processes at random, let the last one come to its end, and check."""
+    """Kill some processes at random, let the last one run to its end, and check the store."""
     dice, result = random.Random(seed), Round(sites.kind, seed)
-    with sites.new() as (place, site):
+    with sites.new() as (workdir, site):
         for _ in range(dice.randint(1, 6)):
-            children = [launchers.start(SCENARIO, place, site) for _ in range(dice.choice((1, 1, 2)))]
-            while sum(isinstance(entry, Begun) for entry in read_journal(place / "journal")) == 0:
+            children = [launchers.start(SCENARIO, workdir, site) for _ in range(dice.choice((1, 1, 2)))]
+            while sum(isinstance(entry, ProcessStarted) for entry in read_journal(workdir / "journal")) == 0:
                 time.sleep(0.002)
             for child in children:
-                # Not always both at once: one may have to take over what the other one had.
-                if child.ended(dice.uniform(0, SPANS[sites.kind])) and child.code != 0:
-                    result.problems.append(child.problem(0) or "")
+                # Not always both at once: one may have to take over the other's runs.
+                if child.has_exited(dice.uniform(0, SPANS[sites.kind])) and child.code != 0:
+                    result.problems.append(child.wait(0) or "")
                     return result
                 result.ended += child.code == 0
                 result.kills += child.code is None
                 child.kill()
-            sites.bury(site)
-        last: Child = launchers.start(SCENARIO, place, site)
-        problem = last.problem(TIMEOUT)
-        result.problems += [problem] if problem else verify(place, site, office.check)
+            sites.expire_leases(site)
+        last: Child = launchers.start(SCENARIO, workdir, site)
+        problem = last.wait(TIMEOUT)
+        result.problems += [problem] if problem else verify_site(workdir, site, office.check)
         if result.problems and keep is not None:
-            shutil.copytree(place, keep / f"{sites.kind}-{seed}", dirs_exist_ok=True)
+            shutil.copytree(workdir, keep / f"{sites.kind}-{seed}", dirs_exist_ok=True)
     return result
 
 
 def soak(
     stores: list[str], kills: int, seed: int, seconds: float, processes: int, keep: Path | None
 ) -> list[Round]:
-    """Play rounds until there were enough kills, or no time is left; stops at the first problem."""
+    """Run rounds until the kills or the time are used up; stops at the first problem."""
     rounds: list[Round] = []
     stop, dice, until = Event(), random.Random(seed), time.monotonic() + seconds
     with ExitStack() as stack:
@@ -86,7 +83,7 @@ def soak(
                 return None
             return play(sites[number % len(sites)], launchers, round_seed, keep)
 
-        # The first round's seed is the one given, so that a round that failed can be played again.
+        # The first round has the given seed, so that a failed round can be repeated.
         seeds = [seed, *[dice.randrange(1 << 32) for _ in range(kills)]]
         for done in as_completed([pool.submit(one, number, its) for number, its in enumerate(seeds)]):
             if (result := done.result()) is None:
@@ -100,7 +97,7 @@ def soak(
 
 
 def summary(rounds: list[Round]) -> str:
-    """A table by store."""
+    """Format the rounds as a table by store."""
     lines = [f"{'store':<10}{'rounds':>8}{'kills':>8}{'ended first':>13}{'problems':>10}"]
     for store in dict.fromkeys(each.store for each in rounds):
         own = [each for each in rounds if each.store == store]
@@ -110,14 +107,14 @@ def summary(rounds: list[Round]) -> str:
 
 
 def main() -> int:
-    """Soak, and say how it went."""
+    """Run the soak test and print its summary."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--kills", type=int, default=300)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     parser.add_argument("--store", choices=("sqlite", "postgres", "both"), default="both")
-    parser.add_argument("--seconds", type=float, default=240, help="begin no round after so many")
+    parser.add_argument("--seconds", type=float, default=240, help="start no round after this time")
     parser.add_argument("--processes", type=int, default=max(2, os.cpu_count() or 2))
-    parser.add_argument("--keep", type=Path, help="a folder for the files of rounds that went wrong")
+    parser.add_argument("--keep", type=Path, help="a folder for the files of failed rounds")
     given = parser.parse_args()
     names = ["sqlite", "postgres"] if given.store == "both" else [given.store]
     stores = [server().url() if name == "postgres" else name for name in names]

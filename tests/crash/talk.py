@@ -1,4 +1,4 @@
-"""The scenario: a conversation outgrows its model's window, and its process dies while it is summarised."""
+"""Scenario: a conversation outgrows its model's window, and the process is killed during compaction."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 from collections.abc import AsyncIterator
 from typing import Any
 
-from wakeful import Agent, Compaction, Context, FunctionModel, ModelFacts, ModelRequest, Runtime
-from wakeful.models import Chunk
+from wakeful import Agent, Compaction, FunctionModel, ModelRequest, Runtime, WindowPolicy
+from wakeful.models import Chunk, ModelFacts
 from wakeful.testing import CrashSite
 
 from .shop import held
@@ -17,7 +17,7 @@ WORDS = "A good many words make a conversation long. " * 12
 
 
 class Talker(FunctionModel):
-    """Says which facts it can still read. A file holds its summaries up."""
+    """Answers with the facts that it can still read. A hold file blocks its summaries."""
 
     facts = ModelFacts(context_window=1000, max_output=250)
 
@@ -38,8 +38,8 @@ class Talker(FunctionModel):
 
 
 def talker(site: CrashSite) -> Runtime:
-    context = Context(compaction=Compaction(keep=2))
-    return Runtime([Agent("talker", model=Talker(site), context=context)], store=site.store)
+    window = WindowPolicy(compaction=Compaction(keep=2))
+    return Runtime([Agent("talker", model=Talker(site), window=window)], store=site.store)
 
 
 async def talk(site: CrashSite) -> None:

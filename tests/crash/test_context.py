@@ -1,4 +1,4 @@
-"""A process is killed while a conversation is summarised: nothing is lost, and the summary is written again."""
+"""A kill during compaction loses nothing, and the summary is written again."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from wakeful.events import Compacted
 from wakeful.stores import Store
 from wakeful.testing import CrashSite, crash_matrix
 
-from .places import Place
+from .lab import CrashLab
 from .talk import TURNS, talk
 
 FACTS = [f"fact-{turn}" for turn in range(TURNS)]
 
 
 async def remembered(site: CrashSite, store: Store) -> None:
-    """Every turn is in the log once, the last answer knows all facts, and the summary can be read."""
+    """Check that every turn is in the log once, and that the last answer and the summary have all facts."""
     log = await store.messages("t")
     said = [message.text.partition(".")[0] for message in log if message.role == "user" and message.covers is None]
     answers = [message for message in log if message.role == "assistant"]
@@ -32,23 +32,23 @@ async def remembered(site: CrashSite, store: Store) -> None:
     assert len(fold(log)) < len(log) - 2
 
 
-def test_a_process_that_is_killed_while_it_summarises_loses_nothing(place: Place) -> None:
-    place.hold("summary")
-    first = place.start(talk)
-    place.reached("summary")
-    place.kill(first)
-    place.let_go("summary")
-    place.finish(place.start(talk))
+def test_kill_during_compaction_loses_nothing(lab: CrashLab) -> None:
+    lab.hold("summary")
+    first = lab.start(talk)
+    lab.reached("summary")
+    lab.kill(first)
+    lab.let_go("summary")
+    lab.finish(lab.start(talk))
 
     async def check() -> None:
-        async with place.store() as store:
-            await remembered(place.site, store)
+        async with lab.store() as store:
+            await remembered(lab.site, store)
 
     asyncio.run(check())
-    assert place.problems() == []
+    assert lab.problems() == []
 
 
 @pytest.mark.long
-def test_every_commit() -> None:
+def test_conversation_survives_kill_at_every_commit() -> None:
     report = crash_matrix(talk, check=remembered)
     assert report.kills > 20

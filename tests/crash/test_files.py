@@ -1,4 +1,4 @@
-"""A SQLite file that processes are killed over, and that one process opens twice."""
+"""Kills during the creation of a SQLite file, and a file that one process opens twice."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import sys
 from pathlib import Path
 
 from wakeful.stores import Commit
-from wakeful.stores._sqlite import SqliteStore
+from wakeful.stores.sqlite import SqliteStore
 from wakeful.types.content import Text
 from wakeful.types.messages import Message
 from wakeful.types.runs import Identity, RunRecord
 
-# Kills a process at each statement it sends while it makes the file, and opens what is left of that.
+# Kill a process at each statement of the file's creation, and open the file.
 KILLED_WHILE_OPENING = """
 import asyncio, os, sqlite3, sys
 from pathlib import Path
-from wakeful.stores._sqlite import SqliteStore
+from wakeful.stores.sqlite import SqliteStore
 
 def opened(path, last):
     if (pid := os.fork()) == 0:
@@ -49,7 +49,7 @@ print(last)
 WRITES = """
 import asyncio, sys
 from wakeful.stores import Commit, About
-from wakeful.stores._sqlite import SqliteStore
+from wakeful.stores.sqlite import SqliteStore
 
 async def main():
     store = SqliteStore(sys.argv[1])
@@ -67,12 +67,12 @@ def python(source: str, *args: object) -> str:
     return done.stdout
 
 
-def test_a_file_whose_maker_was_killed_can_be_opened(tmp_path: Path) -> None:
+def test_file_opens_after_its_creator_was_killed(tmp_path: Path) -> None:
     assert int(python(KILLED_WHILE_OPENING, tmp_path)) > 20
 
 
-async def test_opening_a_file_again_leaves_those_who_have_it_open_their_locks(tmp_path: Path) -> None:
-    """Without its locks a process isn't seen by others: the last of them would remove the log it writes to."""
+async def test_second_open_of_file_keeps_locks_of_first(tmp_path: Path) -> None:
+    """Without its locks a process is invisible to others, and the last of them would remove its WAL."""
     path = tmp_path / "app.db"
     first = SqliteStore(path)
     await first.commit(about("before"))

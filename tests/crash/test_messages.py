@@ -1,4 +1,4 @@
-"""A process that dies before the commit of a call has sent nothing; after it, exactly once."""
+"""A message is sent exactly once, with the commit of its call."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from wakeful.testing import crash_matrix
 from .post import correspondence, each_was_read_once
 
 
-def test_a_correspondence_killed_at_every_commit() -> None:
+def test_messaging_survives_kill_at_every_commit() -> None:
     report = crash_matrix(correspondence, check=each_was_read_once)
     assert report.rows

@@ -1,4 +1,4 @@
-"""What is asked twice with one request id is done once, also by another process."""
+"""A request id is processed once, also by another process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from loop.helpers import Hold, Scripted, Spy, holding, soon, spying
 from wakeful import Agent, MemoryStore, Runtime, call
 
 
-async def test_input_that_an_activation_before_took_in_is_not_delivered_again(scripted: Scripted) -> None:
+async def test_input_is_not_delivered_again_by_next_activation(scripted: Scripted) -> None:
     first, second = Hold(), Hold()
     tools = [holding(first, "early"), holding(second, "late"), spying(Spy(), "ask", approval=True)]
     model = scripted(call("early"), call("ask"), call("late"), "done")
@@ -23,12 +23,12 @@ async def test_input_that_an_activation_before_took_in_is_not_delivered_again(sc
     await runtime.send("t", "psst", policy="steer", request_id="once")
     second.released.set()
     await soon(answered)
-    said = [message.text for message in await runtime.messages("t") if message.role == "user"]
+    said = [message.text for message in await runtime.threads.messages("t") if message.role == "user"]
     assert said == ["go", "psst"]
     await runtime.close()
 
 
-async def test_a_request_is_answered_by_its_own_run_and_not_by_one_that_is_in_the_way(scripted: Scripted) -> None:
+async def test_request_is_answered_by_its_own_run(scripted: Scripted) -> None:
     hold, store = Hold(), MemoryStore()
     agent = Agent("agent", model=scripted("first", call("wait"), "second"), tools=[holding(hold)])
     here, there = Runtime([agent], store=store), Runtime([agent], store=store)
@@ -40,6 +40,6 @@ async def test_a_request_is_answered_by_its_own_run_and_not_by_one_that_is_in_th
     hold.released.set()
     assert again == first
     assert handle.run_id == (await soon(second)).run_id
-    assert len(await here.list_runs(thread="t")) == 2
+    assert len(await here.runs.list(thread="t")) == 2
     for runtime in (here, there):
         await runtime.close()

@@ -1,4 +1,4 @@
-"""One process dies or stalls and another goes on by itself: at once on SQLite; only one of them ever writes."""
+"""Takeover of a dead or stalled process's run, at once on SQLite, with a single writer."""
 
 from __future__ import annotations
 
@@ -15,62 +15,62 @@ from wakeful.events import AnyEvent, MessageAdded, RunFinish, RunStart
 from wakeful.stores import Commit
 
 from . import shop
-from .places import DEADLINE, Place, until
+from .lab import DEADLINE, CrashLab, until
 from .shop import Bank
 
 
-def test_a_process_that_serves_takes_over_what_a_dead_one_left(place: Place) -> None:
-    place.hold("slow")
-    first = place.start(shop.once)
-    place.reached("slow")
-    until(lambda: place.calls()["charge"].state == "finished")
-    second = place.start(shop.serve)
-    until((place.folder / "serving").exists)
+def test_serving_process_takes_over_runs_of_dead_one(lab: CrashLab) -> None:
+    lab.hold("slow")
+    first = lab.start(shop.once)
+    lab.reached("slow")
+    until(lambda: lab.calls()["charge"].state == "finished")
+    second = lab.start(shop.serve)
+    until((lab.folder / "serving").exists)
     begin = time.monotonic()
-    place.kill(first)
-    place.reached("slow")  # The second process runs it.
+    lab.kill(first)
+    lab.reached("slow")  # The second process runs it.
     assert time.monotonic() - begin < 25, "it waited for the lease, which is 30 s"
-    place.let_go("slow")
-    until(lambda: place.calls()["slow"].state == "finished")
-    (place.folder / "stop").touch()
-    place.finish(second)
-    assert Bank(place.folder).charges == [key_of(place)]
-    assert place.asked == 2
-    assert place.problems() == []
+    lab.let_go("slow")
+    until(lambda: lab.calls()["slow"].state == "finished")
+    (lab.folder / "stop").touch()
+    lab.finish(second)
+    assert Bank(lab.folder).charges == [key_of(lab)]
+    assert lab.asked == 2
+    assert lab.problems() == []
 
 
-def key_of(place: Place) -> str:
-    call = place.calls()["charge"]
+def key_of(lab: CrashLab) -> str:
+    call = lab.calls()["charge"]
     return f"{call.run_id}:{call.id}"
 
 
-def test_a_process_that_stalls_loses_its_run_and_writes_nothing_more(place: Place) -> None:
-    place.hold("charge-after")
-    first = place.start(shop.once_on_a_short_lease)
-    place.reached("charge-after")
-    until(lambda: place.calls()["slow"].state == "finished")
+def test_stalled_process_is_fenced(lab: CrashLab) -> None:
+    lab.hold("charge-after")
+    first = lab.start(shop.once_on_a_short_lease)
+    lab.reached("charge-after")
+    until(lambda: lab.calls()["slow"].state == "finished")
     first.send(signal.SIGSTOP)
-    second = place.start(shop.serve_on_a_short_lease)
-    until(lambda: place.calls()["charge"].state == "finished")
-    until(lambda: everything(place)["status"] == "done")
-    (place.folder / "stop").touch()
-    place.finish(second)
-    before = everything(place)
-    place.let_go("charge-after")
+    second = lab.start(shop.serve_on_a_short_lease)
+    until(lambda: lab.calls()["charge"].state == "finished")
+    until(lambda: everything(lab)["status"] == "done")
+    (lab.folder / "stop").touch()
+    lab.finish(second)
+    before = everything(lab)
+    lab.let_go("charge-after")
     first.send(signal.SIGCONT)
-    place.finish(first)
-    assert everything(place) == before
-    assert place.calls()["charge"].outcome == "unknown"
-    assert len(Bank(place.folder).charges) == 1
-    assert place.asked == 2
-    assert place.problems() == []
+    lab.finish(first)
+    assert everything(lab) == before
+    assert lab.calls()["charge"].outcome == "unknown"
+    assert len(Bank(lab.folder).charges) == 1
+    assert lab.asked == 2
+    assert lab.problems() == []
 
 
-def everything(place: Place) -> dict[str, Any]:
-    """What the store says of the thread."""
+def everything(lab: CrashLab) -> dict[str, Any]:
+    """The thread's records in the store."""
 
     async def read() -> dict[str, Any]:
-        async with place.store() as store:
+        async with lab.store() as store:
             (run,) = await store.runs()
             events = [(event.seq, event.type) for event in await store.events("t")]
             calls = list(await store.calls(run.id))
@@ -87,10 +87,10 @@ def everything(place: Place) -> dict[str, Any]:
     return asyncio.run(read())
 
 
-async def test_a_reader_follows_a_run_over_the_death_of_its_process(place: Place) -> None:
-    place.hold("slow")
-    first = place.start(shop.once)
-    reader = Runtime(shop.agents(place.site, "once"), store=place.site.store, execute=False)
+async def test_reader_follows_run_over_takeover(lab: CrashLab) -> None:
+    lab.hold("slow")
+    first = lab.start(shop.once)
+    reader = Runtime(shop.agents(lab.site, "once"), store=lab.site.store, execute=False)
     seen: list[AnyEvent] = []
 
     async def follow() -> None:
@@ -101,18 +101,18 @@ async def test_a_reader_follows_a_run_over_the_death_of_its_process(place: Place
 
     reading = asyncio.create_task(follow())
     try:
-        await asyncio.to_thread(place.reached, "slow")
+        await asyncio.to_thread(lab.reached, "slow")
         async with asyncio.timeout(DEADLINE):
             while not any(event.type == "tool_call_done" for event in seen):
                 await asyncio.sleep(0.01)
-        await asyncio.to_thread(place.kill, first)
-        place.let_go("slow")
-        await asyncio.to_thread(place.finish, place.start(shop.once))
+        await asyncio.to_thread(lab.kill, first)
+        lab.let_go("slow")
+        await asyncio.to_thread(lab.finish, lab.start(shop.once))
         async with asyncio.timeout(DEADLINE):
             await reading
         durable = [event for event in seen if event.durable]
         log = [event async for event in reader.events("t", follow=False)]
-        messages = await reader.messages("t")
+        messages = await reader.threads.messages("t")
     finally:
         reading.cancel()
         await reader.close()
@@ -120,16 +120,16 @@ async def test_a_reader_follows_a_run_over_the_death_of_its_process(place: Place
     assert durable == log
     assert [event.message for event in durable if isinstance(event, MessageAdded)] == messages
     assert [event.trigger for event in durable if isinstance(event, RunStart)] == ["new", "recover"]
-    assert await asyncio.to_thread(place.problems) == []
+    assert await asyncio.to_thread(lab.problems) == []
 
 
-async def test_a_dead_owner_is_seen_by_everybody_also_after_a_commit_that_was_refused(place: Place) -> None:
-    """Whoever sees it first may come to nothing itself: then the next one must still see it at once."""
-    place.hold("slow")
-    first = place.start(shop.once)
-    await asyncio.to_thread(place.reached, "slow")
-    await asyncio.to_thread(place.kill, first)
-    async with place.store() as store:
+async def test_dead_owner_is_detected_after_refused_commit(lab: CrashLab) -> None:
+    """The first process to see the dead owner may fail; the next one must still see it at once."""
+    lab.hold("slow")
+    first = lab.start(shop.once)
+    await asyncio.to_thread(lab.reached, "slow")
+    await asyncio.to_thread(lab.kill, first)
+    async with lab.store() as store:
         for _ in range(2):
             with pytest.raises(Conflict, match="version"):
                 await store.commit(Commit("t", claim="me", version=1000))

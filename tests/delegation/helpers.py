@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 
 from loop.helpers import assert_settled, reply_text
-from wakeful import Agent, Delegate, Message, Runtime, call
+from wakeful import Agent, Delegate, FunctionModel, Message, ModelRequest, Runtime, ScriptedModel, call
 from wakeful.types.content import ToolReply
 from wakeful.types.runs import RunRecord, TaskRecord
 
-__all__ = ["ask", "assert_quiet", "data_of", "lead", "run_of", "tasks_of", "told", "until_true"]
+__all__ = ["ask", "assert_quiet", "busy_until", "data_of", "lead", "run_of", "tasks_of", "told", "until_true"]
 
 
 def ask(child: str = "worker", **arguments: Any) -> Any:
@@ -26,20 +26,32 @@ def lead(model: Any, *delegates: Delegate | str, **options: Any) -> Agent:
     return Agent("lead", model=model, delegates=delegates or [Delegate("worker", background=True)], **options)
 
 
+def busy_until(asked: ScriptedModel, requests: int, answer: Any) -> FunctionModel:
+    """A model that answers once another one has had so many requests: its run is still going on by then."""
+
+    async def wait(request: ModelRequest) -> Any:
+        async with asyncio.timeout(60):
+            while len(asked.requests) < requests:
+                await asyncio.sleep(0.001)
+        return answer
+
+    return FunctionModel(wait)
+
+
 async def tasks_of(runtime: Runtime, thread: str = "t") -> Sequence[TaskRecord]:
     """The tasks of a thread, those that are over too."""
-    return await runtime._env.store.tasks(thread)
+    return await runtime.store.tasks(thread)
 
 
 async def run_of(runtime: Runtime, agent: str) -> RunRecord:
     """The one run of an agent."""
-    (run,) = await runtime.list_runs(agent=agent)
+    (run,) = await runtime.runs.list(agent=agent)
     return run
 
 
 async def told(runtime: Runtime, thread: str = "t") -> list[str]:
     """What the model was told about work in the background."""
-    messages: list[Message] = await runtime.messages(thread)
+    messages: list[Message] = await runtime.threads.messages(thread)
     return [m.text for m in messages if "<background-task-event" in m.text]
 
 
@@ -50,14 +62,14 @@ def data_of(reply: ToolReply) -> Any:
 
 async def until_true(condition: Any) -> None:
     """Wait until an async condition holds."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while not await condition():
             await asyncio.sleep(0.002)
 
 
 async def assert_quiet(runtime: Runtime) -> None:
     """Fail unless nothing is left of what ran: no open run, ticket, task, dispatch, item or asyncio task."""
-    store = runtime._env.store
+    store = runtime.store
     runs = await store.runs(limit=1000)
     for thread in {run.thread_id for run in runs}:
         await assert_settled(runtime, thread)

@@ -84,7 +84,7 @@ async def orphan(store: MemoryStore, backend: ExecutionBackend, scripted: Script
 
 async def handles(runtime: Runtime, task: TaskRecord) -> Any:
     """What backends saved on a task's thread."""
-    stored = await runtime._env.store.load(task.target_thread)
+    stored = await runtime.store.load(task.target_thread)
     assert stored is not None
     found = msgspec.json.decode(stored.state.get("__runtime_remote_backend", b"null"))
     assert found is None or found.pop("") == task.target_thread

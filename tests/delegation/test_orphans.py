@@ -25,7 +25,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> str | None:
 
 
 @pytest.mark.parametrize("how", HOW, ids=["background", "waited-for"])
-async def test_a_child_whose_owner_is_deleted_leaves_no_thread_of_its(
+async def test_deletion_of_owner_deletes_child_thread(
     how: Delegate, store: str | None, scripted: Scripted
 ) -> None:
     hold = Hold()
@@ -38,13 +38,13 @@ async def test_a_child_whose_owner_is_deleted_leaves_no_thread_of_its(
         await soon(hold.reached.wait())
 
         async def waits() -> bool:
-            return (await runtime.get_run(handle.run_id)).status == "waiting"
+            return (await runtime.runs.get(handle.run_id)).status == "waiting"
 
         await until_true(waits)
-        assert await runtime.delete("t", children="detach") == 1
+        assert await runtime.threads.delete("t", children="detach") == 1
         worker = await run_of(runtime, "worker")
         hold.released.set()
         assert (await soon(runtime.wait(worker.id))).termination == NaturalEnd()
         await until_idle(runtime)
-        assert [thread.id for thread in await runtime.threads()] == [worker.thread_id]
+        assert [thread.id for thread in await runtime.threads.list()] == [worker.thread_id]
         assert await runtime.store.due() == []

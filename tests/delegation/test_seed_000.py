@@ -29,7 +29,7 @@ def seeing(seen: list[Any]) -> Any:
     return look
 
 
-async def test_seed_0_1_what_runs_inside_a_task_knows_which(place: Place, scripted: Scripted) -> None:
+async def test_seed_0_1_run_inside_task_knows_its_task(place: Place, scripted: Scripted) -> None:
     inside: list[TaskRef | None] = []
     outside: list[TaskRef | None] = []
     agents = [
@@ -44,7 +44,7 @@ async def test_seed_0_1_what_runs_inside_a_task_knows_which(place: Place, script
     await runtime.close()
 
 
-async def test_seed_0_2_every_agent_inside_a_task_has_cancel_task(scripted: Scripted) -> None:
+async def test_seed_0_2_every_agent_inside_task_has_cancel_task(scripted: Scripted) -> None:
     near, far = scripted(call("handoff_to_second")), scripted("taken over")
     agents = [
         lead(scripted(BACK, "working on it", "done")),
@@ -61,7 +61,7 @@ async def test_seed_0_2_every_agent_inside_a_task_has_cancel_task(scripted: Scri
     assert [spec.name for spec in alone.requests[0].tools] == []
 
 
-async def test_seed_0_2_an_agent_that_is_not_there_is_an_error_inside_too(scripted: Scripted) -> None:
+async def test_seed_0_2_unknown_agent_is_error_inside_task(scripted: Scripted) -> None:
     @tool
     async def leave(ctx: ToolContext) -> str:
         """Hand over to nobody."""
@@ -78,7 +78,7 @@ async def test_seed_0_2_an_agent_that_is_not_there_is_an_error_inside_too(script
     assert "unknown agent 'nobody'" in str(reply.content)
 
 
-async def test_seed_0_3_a_run_that_is_taken_up_again_has_the_tool_too(place: Place, scripted: Scripted) -> None:
+async def test_seed_0_3_resumed_run_has_cancel_task(place: Place, scripted: Scripted) -> None:
     """There is one way to resolve an agent for a run here; what is tried is that a restart takes it too."""
     model = scripted(call("pay"), "paid")
 
@@ -99,7 +99,7 @@ async def test_seed_0_3_a_run_that_is_taken_up_again_has_the_tool_too(place: Pla
     await second.close()
 
 
-async def test_seed_0_4_a_tool_of_that_name_is_kept(scripted: Scripted) -> None:
+async def test_seed_0_4_own_tool_named_cancel_task_is_kept(scripted: Scripted) -> None:
     spy = Spy()
 
     @tool(name="cancel_task")
@@ -118,7 +118,7 @@ async def test_seed_0_4_a_tool_of_that_name_is_kept(scripted: Scripted) -> None:
     assert (spy.ran, task.status) == (["mine"], "completed")
 
 
-async def test_seed_0_4_an_agent_with_two_tools_of_that_name_is_refused() -> None:
+async def test_seed_0_4_two_tools_named_cancel_task_are_refused() -> None:
     @tool(name="cancel_task")
     async def mine() -> str:
         """Not what you think."""
@@ -128,18 +128,18 @@ async def test_seed_0_4_an_agent_with_two_tools_of_that_name_is_refused() -> Non
         Runtime([lead("scripted:x", tools=[mine]), Agent("worker", "scripted:x")], models={"scripted": object})
 
 
-async def test_seed_0_5_the_tool_is_offered_and_runs(scripted: Scripted) -> None:
+async def test_seed_0_5_cancel_task_is_offered_and_runs(scripted: Scripted) -> None:
     model = scripted(SELF)
     runtime = Runtime([lead(scripted(BACK, "working on it", "done")), Agent("worker", model)])
     await soon(runtime.run("lead", "go", thread="t"))
     (spec,) = [one for one in model.requests[0].tools if one.name == "cancel_task"]
     assert (spec.name, spec.parameters["required"]) == ("cancel_task", ["target"])
     worker = await run_of(runtime, "worker")
-    (ran,) = await runtime.calls(worker.id)
+    (ran,) = await runtime.runs.calls(worker.id)
     assert (ran.name, ran.outcome) == ("cancel_task", "ok")
 
 
-async def test_seed_0_6_it_stops_the_task_around_it_and_no_other(place: Place, scripted: Scripted) -> None:
+async def test_seed_0_6_cancel_task_stops_its_own_task_only(place: Place, scripted: Scripted) -> None:
     hold = Hold()
     agents = [
         lead(
@@ -164,7 +164,7 @@ async def test_seed_0_6_it_stops_the_task_around_it_and_no_other(place: Place, s
     await runtime.close()
 
 
-async def test_seed_0_7_stopping_oneself_stops_all_below(place: Place, scripted: Scripted) -> None:
+async def test_seed_0_7_self_cancel_stops_all_children(place: Place, scripted: Scripted) -> None:
     hold = Hold()
     both = [ask("below", background=True), call("until_below")]
 
@@ -200,7 +200,7 @@ async def test_seed_0_7_stopping_oneself_stops_all_below(place: Place, scripted:
     await runtime.close()
 
 
-async def test_seed_0_8_the_loop_stops_there(scripted: Scripted) -> None:
+async def test_seed_0_8_self_cancel_ends_loop(scripted: Scripted) -> None:
     # The next turn would be told of by a script that is asked for more than it has.
     model = scripted(SELF)
     runtime = Runtime([lead(scripted(BACK, "working on it", "done")), Agent("worker", model)])
@@ -214,7 +214,7 @@ async def test_seed_0_8_the_loop_stops_there(scripted: Scripted) -> None:
     await assert_quiet(runtime)
 
 
-async def test_seed_0_9_it_trips_what_the_calls_beside_it_look_at(scripted: Scripted) -> None:
+async def test_seed_0_9_self_cancel_sets_signal_of_siblings(scripted: Scripted) -> None:
     """A run has one scope: what `cancel_task` trips is what every call of the run sees as `ctx.cancelled`."""
     seen: list[bool] = []
 
@@ -237,7 +237,7 @@ async def test_seed_0_9_it_trips_what_the_calls_beside_it_look_at(scripted: Scri
     await assert_quiet(runtime)
 
 
-async def test_seed_0_10_a_task_that_is_over_can_still_be_asked_about(place: Place, scripted: Scripted) -> None:
+async def test_seed_0_10_finished_task_can_be_queried(place: Place, scripted: Scripted) -> None:
     agents = [
         lead(scripted(BACK, "working on it", call("task_status"), "done")),
         Agent("worker", scripted(SELF)),

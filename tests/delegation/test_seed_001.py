@@ -20,14 +20,14 @@ from wakeful import (
     Runtime,
     ScriptedModel,
     StateKey,
-    Step,
     ToolContext,
     call,
     tool,
 )
-from wakeful.agents import child_agent
-from wakeful.dispatch._beginning import identity_of
+from wakeful.agents import resolve_child
+from wakeful.dispatch.task_start import identity_of
 from wakeful.errors import AgentNotFound, ExecutionFailed, UnknownAgent
+from wakeful.plugins import Step
 from wakeful.types.runs import Identity, TaskRecord
 
 from .helpers import ask, data_of, run_of, tasks_of
@@ -51,15 +51,15 @@ class Refusing:
         raise self._error
 
 
-def test_seed_1_7_an_agent_that_is_not_there_and_one_that_does_not_resolve() -> None:
+def test_seed_1_7_unknown_and_unresolvable_agents_differ() -> None:
     with pytest.raises(AgentNotFound, match=r"^agent not found: nobody$"):
-        child_agent(Refusing(UnknownAgent("unknown agent 'nobody'")), "nobody")
+        resolve_child(Refusing(UnknownAgent("unknown agent 'nobody'")), "nobody")
     text = r"^execution failed: failed to resolve agent 'worker': the catalog is gone$"
     with pytest.raises(ExecutionFailed, match=text):
-        child_agent(Refusing(OSError("the catalog is gone")), "worker")
+        resolve_child(Refusing(OSError("the catalog is gone")), "worker")
 
 
-async def test_seed_1_7_a_tool_is_told_so(scripted: Scripted) -> None:
+async def test_seed_1_7_unknown_agent_is_tool_error(scripted: Scripted) -> None:
     told: list[str] = []
 
     @tool
@@ -77,7 +77,7 @@ async def test_seed_1_7_a_tool_is_told_so(scripted: Scripted) -> None:
     assert await tasks_of(runtime) == []
 
 
-async def test_seed_1_8_a_child_sees_nothing_of_its_parents_state(scripted: Scripted) -> None:
+async def test_seed_1_8_child_does_not_see_parent_state(scripted: Scripted) -> None:
     seen: list[str] = []
 
     @tool
@@ -100,11 +100,11 @@ async def test_seed_1_8_a_child_sees_nothing_of_its_parents_state(scripted: Scri
     runtime = Runtime(agents, keys=[Note])
     await runtime.run("lead", "go", thread="t")
     assert seen == ["nothing"]
-    assert (await runtime.state("t"))["note"] == "the parent's"
-    assert (await runtime.state((await run_of(runtime, "worker")).thread_id))["note"] == "the child's"
+    assert (await runtime.threads.state("t"))["note"] == "the parent's"
+    assert (await runtime.threads.state((await run_of(runtime, "worker")).thread_id))["note"] == "the child's"
 
 
-async def test_seed_1_10_a_child_has_an_inbox_of_its_own(scripted: Scripted) -> None:
+async def test_seed_1_10_child_has_its_own_inbox(scripted: Scripted) -> None:
     hold, model, above = Hold(), scripted(call("wait"), "worked"), scripted(ask(), "done")
     agents = [
         Agent("lead", above, delegates=["worker"]),
@@ -134,7 +134,7 @@ class Counts(Plugin):
         ctx.update(Note, "bound")
 
 
-async def test_seed_1_11_a_plugin_is_bound_once_and_its_keys_are_there(scripted: Scripted) -> None:
+async def test_seed_1_11_plugin_is_bound_once_with_its_keys(scripted: Scripted) -> None:
     plugin, act = Counts(), spying(Calls(), "act", approval=True)
     agents = [
         Agent("lead", scripted(ask(), "done"), delegates=["worker"]),
@@ -144,10 +144,10 @@ async def test_seed_1_11_a_plugin_is_bound_once_and_its_keys_are_there(scripted:
     waiting = await soon(runtime.run("lead", "go", thread="t"))
     await soon(runtime.resume(waiting.run_id, waiting.tickets[0].approve()))
     assert plugin.bound == [("worker", "nothing")]  # And not again when the run goes on.
-    assert (await runtime.state((await run_of(runtime, "worker")).thread_id))["note"] == "bound"
+    assert (await runtime.threads.state((await run_of(runtime, "worker")).thread_id))["note"] == "bound"
 
 
-async def test_seed_1_12_a_childs_background_work_is_its_own(scripted: Scripted) -> None:
+async def test_seed_1_12_child_owns_its_background_work(scripted: Scripted) -> None:
     """Nothing has to be made or bound for it: each thread has its tasks, and its tools see no others."""
     back = [Delegate("below", background=True)]
     # How often they are asked depends on when they are told.
@@ -168,7 +168,7 @@ async def test_seed_1_12_a_childs_background_work_is_its_own(scripted: Scripted)
     assert [task.name for task in await tasks_of(runtime) if task.background] == ["near"]
 
 
-async def test_seed_1_13_who_a_child_is(scripted: Scripted) -> None:
+async def test_seed_1_13_child_identity(scripted: Scripted) -> None:
     seen: list[Identity] = []
 
     @tool
@@ -184,7 +184,7 @@ async def test_seed_1_13_who_a_child_is(scripted: Scripted) -> None:
     runtime = Runtime(agents)
     result = await runtime.run("lead", "go", thread="t")
     (child,) = seen
-    (asked,) = await runtime.calls(result.run_id)
+    (asked,) = await runtime.runs.calls(result.run_id)
     assert UUID(child.run_id).version == 7
     assert child.thread_id == child.run_id
     assert (child.parent_run_id, child.parent_thread_id) == (result.run_id, "t")
@@ -194,7 +194,7 @@ async def test_seed_1_13_who_a_child_is(scripted: Scripted) -> None:
     assert identity_of(above, blank).parent_call_id is None
 
 
-async def test_seed_1_14_what_a_child_is_not_given(scripted: Scripted) -> None:
+async def test_seed_1_14_child_inherits_nothing_else(scripted: Scripted) -> None:
     model = scripted("worked")
     agents = [Agent("lead", scripted(ask(), "done"), delegates=["worker"]), Agent("worker", model)]
     runtime = Runtime(agents)
@@ -207,12 +207,12 @@ async def test_seed_1_14_what_a_child_is_not_given(scripted: Scripted) -> None:
     for request in model.requests:
         assert [m.text for m in request.messages] == ["do it"]  # Nothing of the caller's, nor of its last run.
         assert (request.settings.temperature, request.tools) == (None, ())
-    runs = await runtime.list_runs(agent="worker")
+    runs = await runtime.runs.list(agent="worker")
     assert [run.options for run in runs] == [None, None]
     assert len({run.thread_id for run in runs}) == 2
 
 
-async def test_seed_1_15_the_last_text_is_the_answer(scripted: Scripted) -> None:
+async def test_seed_1_15_last_text_is_the_answer(scripted: Scripted) -> None:
     agents = [
         Agent("lead", scripted(ask(), "done"), delegates=["worker"]),
         Agent("worker", scripted(call("act"), "the final word"), tools=[spying(Calls(), "act", result="output")]),

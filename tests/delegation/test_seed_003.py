@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from loop.helpers import Hold, Scripted, holding, replies_on, reply_text, soon, until_idle
 from wakeful import Agent, Delegate, MemoryStore, Runtime, ToolContext, call, tool
 from wakeful.backends import Capabilities, ExecutionBackend
-from wakeful.dispatch._remote_tasks import InvalidState, refresh
-from wakeful.stores import InboxItem
+from wakeful.dispatch.remote_tasks import InvalidState, refresh
 from wakeful.testing import Recorder
 from wakeful.types.events import ToolProgress
+from wakeful.types.inbox import TaskItem
 from wakeful.types.runs import TaskOutcome
 
 from .helpers import ask, assert_quiet, data_of, lead, run_of, tasks_of, told
@@ -22,7 +22,7 @@ from .remote import BACK, FAR, Seen, Topic, far, orphan, submitting, with_far
 # -- starting ------------------------------------------------------------------------------------------------
 
 
-async def test_seed_3_1_what_a_task_is_begun_with(scripted: Scripted) -> None:
+async def test_seed_3_1_task_record_at_start(scripted: Scripted) -> None:
     @tool
     async def begin(ctx: ToolContext) -> str:
         """Leave some work."""
@@ -43,7 +43,7 @@ async def test_seed_3_1_what_a_task_is_begun_with(scripted: Scripted) -> None:
     assert (item.lineage.run_id, item.lineage.parent_run_id) == (task.target, result.run_id)
 
 
-async def test_seed_3_2_what_a_bare_backend_can(scripted: Scripted) -> None:
+async def test_seed_3_2_minimal_backend_capabilities(scripted: Scripted) -> None:
     bare = ExecutionBackend()
     assert bare.capabilities == Capabilities.remote_stateless_text()
     assert bare.capabilities.continuation == "none"
@@ -53,31 +53,31 @@ async def test_seed_3_2_what_a_bare_backend_can(scripted: Scripted) -> None:
     assert "backend does not support delegated execution" in reply_text(reply)
 
 
-async def test_seed_3_3_nobody_here_may_go_on_with_it(scripted: Scripted) -> None:
+async def test_seed_3_3_foreign_task_is_not_continued(scripted: Scripted) -> None:
     store, backend = MemoryStore(), far("never")
     task = await orphan(store, backend, scripted)
     watching = Runtime([Agent("far", backend=backend)], store=store, execute=False)
     text = f"Run '{task.id}' cannot be refreshed without a live executor"
     with pytest.raises(InvalidState, match=text) as caught:
-        await refresh(watching._dispatch, task)
+        await refresh(watching._scope.dispatch, task)
     assert caught.value.kind == "invalid_state"
     assert backend.requests == []
 
 
-async def test_seed_3_4_a_remote_run_without_its_backend_is_not_stopped(scripted: Scripted) -> None:
+async def test_seed_3_4_remote_run_without_its_backend_is_not_stopped(scripted: Scripted) -> None:
     store, backend = MemoryStore(), far("never")
     task = await orphan(store, backend, scripted)
     # The agent that a backend carried out is one of this process by now.
-    children = Runtime([Agent("far", scripted())], store=store)._env.children
+    children = Runtime([Agent("far", scripted())], store=store)._scope.env.children
     text = f"Run '{task.id}' is not backed by a remote agent backend"
     with pytest.raises(InvalidState, match=text) as caught:
         children.check_stoppable(task)
     assert caught.value.kind == "invalid_state"
     with_backend = Runtime([Agent("far", backend=backend)], store=store)
-    with_backend._env.children.check_stoppable(task)
+    with_backend._scope.env.children.check_stoppable(task)
 
 
-async def test_seed_3_4_any_other_task_can_be_stopped_whoever_carries_it_out(scripted: Scripted) -> None:
+async def test_seed_3_4_any_other_task_can_be_stopped(scripted: Scripted) -> None:
     """The row refuses to stop what no remote backend carries out; here one call stops either."""
     hold, here = Hold(), Hold()
     stop = call("cancel_task", target={"relation": "child", "name": "w"})
@@ -96,7 +96,7 @@ async def test_seed_3_4_any_other_task_can_be_stopped_whoever_carries_it_out(scr
     await assert_quiet(runtime)
 
 
-async def test_seed_3_5_a_local_task_can_be_resumed_and_forked(scripted: Scripted) -> None:
+async def test_seed_3_5_local_task_can_be_resumed_and_forked(scripted: Scripted) -> None:
     model = scripted(call("cancel_task", target={"relation": "self"}), "worked after all")
     seen: list[str] = []
 
@@ -122,7 +122,7 @@ async def test_seed_3_5_a_local_task_can_be_resumed_and_forked(scripted: Scripte
     assert model.requests[1].messages[-1].text == "go on"  # On the same thread.
 
 
-async def test_seed_3_6_a_remote_task_can_be_neither_and_has_a_thread_like_it(scripted: Scripted) -> None:
+async def test_seed_3_6_remote_task_is_neither_resumed_nor_forked(scripted: Scripted) -> None:
     backend = far(submitting("far away"))
     model = scripted(ask("far", fork_context=True), FAR, "done")
     runtime = with_far(model, backend)
@@ -137,10 +137,10 @@ async def test_seed_3_6_a_remote_task_can_be_neither_and_has_a_thread_like_it(sc
     stopped = replace(task, status="cancelled")
     text = f"Run '{task.id}' is remote and cannot be resumed; start a new run with agent_id"
     with pytest.raises(InvalidState, match=text):
-        await runtime._env.children.resume(None, None, stopped, "")  # type: ignore[arg-type]
+        await runtime._scope.env.children.resume(None, None, stopped, "")  # type: ignore[arg-type]
 
 
-async def test_seed_3_7_background_work_is_written_down_before_it_begins(scripted: Scripted) -> None:
+async def test_seed_3_7_background_task_is_committed_before_start(scripted: Scripted) -> None:
     hold, beside, store = Hold(), Hold(), Seen()
     agents = [
         lead(scripted(BACK, call("wait"), "done"), tools=[holding(beside)]),
@@ -164,7 +164,7 @@ async def test_seed_3_7_background_work_is_written_down_before_it_begins(scripte
     assert (await soon(running)).text == "done"
 
 
-async def test_seed_3_8_what_comes_of_an_older_epoch_does_not_count(scripted: Scripted) -> None:
+async def test_seed_3_8_result_of_older_epoch_is_ignored(scripted: Scripted) -> None:
     hold = Hold()
     agents = [
         lead(scripted(BACK, "working on it", "done")),
@@ -175,7 +175,7 @@ async def test_seed_3_8_what_comes_of_an_older_epoch_does_not_count(scripted: Sc
     await soon(hold.reached.wait())
     (task,) = await tasks_of(runtime)
     old = TaskOutcome(task.epoch - 1, "failed", error="from before")
-    await runtime._dispatch.deliver(InboxItem(id="late", thread_id="t", kind="task", task_id=task.id, outcome=old))
+    await runtime._scope.dispatch.deliver(TaskItem(id="late", thread_id="t", task_id=task.id, outcome=old))
     hold.released.set()
     assert (await soon(running)).text == "done"
     (task,) = await tasks_of(runtime)
@@ -187,7 +187,7 @@ async def test_seed_3_8_what_comes_of_an_older_epoch_does_not_count(scripted: Sc
 # -- in the foreground ---------------------------------------------------------------------------------------
 
 
-async def test_seed_3_9_a_child_in_the_foreground_shows_its_progress(scripted: Scripted) -> None:
+async def test_seed_3_9_foreground_child_streams_progress(scripted: Scripted) -> None:
     @tool
     async def work(ctx: ToolContext) -> str:
         """Work."""
@@ -205,7 +205,7 @@ async def test_seed_3_9_a_child_in_the_foreground_shows_its_progress(scripted: S
     assert task.status == "completed"
 
 
-async def test_seed_3_10_a_call_whose_task_was_given_up_says_what_it_saw_itself(scripted: Scripted) -> None:
+async def test_seed_3_10_abandoned_task_leaves_local_outcome(scripted: Scripted) -> None:
     @tool
     async def give_up(ctx: ToolContext) -> str:
         """Stop the child that another call waits for."""

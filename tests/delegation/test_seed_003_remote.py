@@ -13,18 +13,18 @@ from backends.helpers import Scripted as Far
 from loop.helpers import Hold, Scripted, replies_on, reply_text, soon, until_idle
 from wakeful import Agent, MemoryStore, Runtime, ToolContext, call, tool
 from wakeful.backends import BackendResult, LocalBackend, WaitingInput, backend_of
-from wakeful.dispatch._remote_tasks import InvalidState, UnknownRemote, backend_of_task, refresh
+from wakeful.dispatch.remote_tasks import InvalidState, UnknownRemote, backend_of_task, refresh
 from wakeful.errors import RemoteError, StoreUnavailable
 from wakeful.stores import Commit, Committed
 from wakeful.types.runs import TaskRecord
 
-from .helpers import ask, assert_quiet, data_of, lead, run_of, tasks_of, told
+from .helpers import ask, assert_quiet, busy_until, data_of, lead, run_of, tasks_of, told
 from .remote import BACK, FAR, FAR_BACK, LASTING, Topic, far, handles, orphan, submitting, with_far
 
 # -- remote --------------------------------------------------------------------------------------------------
 
 
-async def test_seed_3_11_a_remote_agent_takes_no_state(scripted: Scripted) -> None:
+async def test_seed_3_11_remote_agent_takes_no_state(scripted: Scripted) -> None:
     @tool
     async def begin(ctx: ToolContext) -> str:
         """Seed what can't be seeded."""
@@ -41,7 +41,7 @@ async def test_seed_3_11_a_remote_agent_takes_no_state(scripted: Scripted) -> No
     assert (backend.requests, await tasks_of(runtime)) == ([], [])
 
 
-async def test_seed_3_12_a_remote_that_fails_at_once(scripted: Scripted) -> None:
+async def test_seed_3_12_remote_failure_at_start(scripted: Scripted) -> None:
     """The row keeps nothing of it; here the record says that it failed and why, and no handle is kept."""
     runtime = with_far(scripted(FAR, "done"), far(RemoteError("500 from the server")))
     assert (await soon(runtime.run("lead", "go", thread="t"))).text == "done"
@@ -53,7 +53,7 @@ async def test_seed_3_12_a_remote_that_fails_at_once(scripted: Scripted) -> None
     await assert_quiet(runtime)
 
 
-async def test_seed_3_13_what_can_not_be_written_is_never_sent(scripted: Scripted) -> None:
+async def test_seed_3_13_uncommitted_task_is_never_sent(scripted: Scripted) -> None:
     """The row sends first, and takes it back when the input can't be kept; here the input is kept first."""
     backend = far("never")
     store = FailingStore(lambda commit: commit.thread_id.startswith("sub-agent-"))
@@ -66,7 +66,7 @@ async def test_seed_3_13_what_can_not_be_written_is_never_sent(scripted: Scripte
 
 
 @pytest.mark.parametrize("asked", [FAR, FAR_BACK], ids=["foreground", "background"])
-async def test_seed_3_14_where_a_remote_task_is_can_be_found_again(asked: Any, scripted: Scripted) -> None:
+async def test_seed_3_14_remote_task_locator_is_recoverable(asked: Any, scripted: Scripted) -> None:
     turns = [asked, "done"] if asked is FAR else [asked, "working on it", "done"]
     runtime = with_far(scripted(*turns), far(submitting("far away")))
     assert (await soon(runtime.run("lead", "go", thread="t"))).text == "done"
@@ -75,7 +75,7 @@ async def test_seed_3_14_where_a_remote_task_is_can_be_found_again(asked: Any, s
     assert await handles(runtime, task) == {"far": {"task_id": "task-1", "context_id": "context-1"}}
 
 
-async def test_seed_3_15_remote_work_in_the_background(scripted: Scripted) -> None:
+async def test_seed_3_15_remote_background_task(scripted: Scripted) -> None:
     hold = Hold()
 
     async def slow(request: Any) -> BackendResult:
@@ -92,7 +92,7 @@ async def test_seed_3_15_remote_work_in_the_background(scripted: Scripted) -> No
     (task,) = await tasks_of(runtime)
     (news,) = await told(runtime)
     assert (task.status, "far away" in news) == ("completed", True)
-    assert [m.text for m in await runtime.messages(task.target_thread)] == ["do it", "far away"]
+    assert [m.text for m in await runtime.threads.messages(task.target_thread)] == ["do it", "far away"]
     await assert_quiet(runtime)
 
 
@@ -110,7 +110,7 @@ class Breaks(MemoryStore):
         return await super().commit(commit)
 
 
-async def test_seed_3_16_an_answer_and_its_status_are_one_commit(scripted: Scripted) -> None:
+async def test_seed_3_16_answer_and_status_are_one_commit(scripted: Scripted) -> None:
     """In the row the mirror may fail after the status was known. Here there is no such moment: what fails is both,
     nothing of it is in the store, and whoever comes next goes on from the saved handle."""
     store, backend = Breaks(), far(submitting("far away"), submitting("far away"))
@@ -120,7 +120,7 @@ async def test_seed_3_16_an_answer_and_its_status_are_one_commit(scripted: Scrip
         await asyncio.sleep(0)
     (task,) = await tasks_of(runtime)
     assert (task.status, (await run_of(runtime, "far")).outcome) == ("running", None)
-    assert [m.text for m in await runtime.messages(task.target_thread)] == ["do it"]
+    assert [m.text for m in await runtime.threads.messages(task.target_thread)] == ["do it"]
     store.broken = False
     assert (await soon(running)).text == "done"
     assert backend.requests[1].state == {"task_id": "task-1", "context_id": "context-1"}
@@ -128,7 +128,7 @@ async def test_seed_3_16_an_answer_and_its_status_are_one_commit(scripted: Scrip
     await runtime.close()
 
 
-async def test_seed_3_17_a_foreground_call_is_told_that_the_store_failed(scripted: Scripted) -> None:
+async def test_seed_3_17_foreground_call_reports_store_failure(scripted: Scripted) -> None:
     """And nothing says that the child came to anything: it is stopped, as far as it can be."""
     store, backend = Breaks(), far(submitting("far away"))
     runtime = with_far(scripted(FAR, "done"), backend, store)
@@ -137,7 +137,7 @@ async def test_seed_3_17_a_foreground_call_is_told_that_the_store_failed(scripte
     assert (reply.error, reply_text(reply)) == ("store_error", "the disk is gone")
     (task,) = await tasks_of(runtime)
     assert (task.status, task.error) == ("cancelled", "the call of agent_run_far is over")
-    assert [m.text for m in await runtime.messages(task.target_thread)] == ["do it"]
+    assert [m.text for m in await runtime.threads.messages(task.target_thread)] == ["do it"]
     async with runtime:  # Whoever serves finds it, tells it to stop, and the remote too.
         while (await run_of(runtime, "far")).status != "done":
             await asyncio.sleep(0.01)
@@ -149,39 +149,40 @@ async def test_seed_3_17_a_foreground_call_is_told_that_the_store_failed(scripte
 # -- later ---------------------------------------------------------------------------------------------------
 
 
-async def test_seed_3_18_a_local_task_is_no_remote_run(scripted: Scripted) -> None:
-    runtime = Runtime([lead(scripted(BACK, "working", "done")), Agent("worker", scripted("worked"))])
+async def test_seed_3_18_local_task_is_no_remote_run(scripted: Scripted) -> None:
+    model = scripted(BACK, "working", "done")
+    runtime = Runtime([lead(model), Agent("worker", busy_until(model, 2, "worked"))])
     await soon(runtime.run("lead", "go", thread="t"))
     (task,) = await tasks_of(runtime)
     with pytest.raises(InvalidState, match=f"Run '{task.id}' is not a remote delegated run") as caught:
-        await refresh(runtime._dispatch, task)
+        await refresh(runtime._scope.dispatch, task)
     assert caught.value.kind == "invalid_state"
 
 
-async def test_seed_3_19_a_task_that_is_not_done_is_only_looked_at(scripted: Scripted) -> None:
+async def test_seed_3_19_open_task_is_only_read(scripted: Scripted) -> None:
     runtime = with_far(scripted(FAR), far(BackendResult("far", WaitingInput("which?"))))
     await soon(runtime.run("lead", "go", thread="t"))
     (task,) = await tasks_of(runtime)
-    assert await refresh(runtime._dispatch, task) == task
+    assert await refresh(runtime._scope.dispatch, task) == task
     bare = replace(task, target_thread="")
-    assert (await refresh(runtime._dispatch, bare)).target_thread == f"sub-agent-{task.target}"
+    assert (await refresh(runtime._scope.dispatch, bare)).target_thread == f"sub-agent-{task.target}"
 
 
-async def test_seed_3_19_a_task_that_nobody_follows_is_followed_from_here(scripted: Scripted) -> None:
+async def test_seed_3_19_unfollowed_task_is_followed(scripted: Scripted) -> None:
     store, backend = MemoryStore(), far("far away")
     task = await orphan(store, backend, scripted)
     runtime = with_far(scripted("done"), backend, store)
-    assert (await refresh(runtime._dispatch, task)).status == "running"
+    assert (await refresh(runtime._scope.dispatch, task)).status == "running"
     await until_idle(runtime)
-    done = await refresh(runtime._dispatch, task)
+    done = await refresh(runtime._scope.dispatch, task)
     assert (done.status, done.finished_at is not None) == ("completed", True)
-    assert (await runtime.messages(task.target_thread))[-1].text == "far away"
+    assert (await runtime.threads.messages(task.target_thread))[-1].text == "far away"
     assert [task.status for task in await tasks_of(runtime)] == ["completed"]  # Its owner was told.
-    assert (await runtime.messages("t"))[-1].text == "done"
+    assert (await runtime.threads.messages("t"))[-1].text == "done"
 
 
 @pytest.mark.parametrize("broken", [False, True], ids=["", "and the remote fails"])
-async def test_seed_3_20_stopping_a_remote_task(broken: bool, scripted: Scripted) -> None:
+async def test_seed_3_20_remote_task_is_stopped(broken: bool, scripted: Scripted) -> None:
     """Stopping never fails here: it is asked for, and the task is over. What the remote says to it is logged."""
     hold = Hold()
 
@@ -215,7 +216,7 @@ async def test_seed_3_20_stopping_a_remote_task(broken: bool, scripted: Scripted
     await assert_quiet(runtime)
 
 
-async def test_seed_3_20_a_remote_task_that_is_done_keeps_its_status(scripted: Scripted) -> None:
+async def test_seed_3_20_finished_remote_task_keeps_status(scripted: Scripted) -> None:
     cancel = call("cancel_task", target={"relation": "child", "name": "w"})
     model = scripted(ask("far", background=True, name="w"), "working", cancel, "done")
     runtime = with_far(model, far("far away"))
@@ -226,7 +227,7 @@ async def test_seed_3_20_a_remote_task_that_is_done_keeps_its_status(scripted: S
     assert (task.status, task.error) == ("completed", None)
 
 
-async def test_seed_3_21_what_a_task_said(scripted: Scripted) -> None:
+async def test_seed_3_21_task_output(scripted: Scripted) -> None:
     hold = Hold()
 
     async def slow(request: Any) -> BackendResult:
@@ -255,16 +256,16 @@ async def test_seed_3_21_what_a_task_said(scripted: Scripted) -> None:
 # -- which backend -------------------------------------------------------------------------------------------
 
 
-def test_seed_3_22_what_an_agent_is_decides_its_backend(scripted: Scripted) -> None:
+def test_seed_3_22_agent_kind_selects_backend(scripted: Scripted) -> None:
     backend = far()
-    registry = with_far(scripted(), backend)._env.registry
+    registry = with_far(scripted(), backend)._scope.env.registry
     assert isinstance(backend_of(registry.resolve("lead")), LocalBackend)
     assert backend_of(registry.resolve("far")) is backend
 
 
-def test_seed_3_23_what_a_task_is_decides_its_backend(scripted: Scripted) -> None:
+def test_seed_3_23_task_kind_selects_backend(scripted: Scripted) -> None:
     backend = far()
-    registry = with_far(scripted(), backend)._env.registry
+    registry = with_far(scripted(), backend)._scope.env.registry
     local, remote = TaskRecord("x", "t", agent_id="lead"), TaskRecord("y", "t", agent_id="far", remote=True)
     assert backend_of_task(None, local) is None
     assert backend_of_task(registry, remote) is backend
@@ -274,8 +275,8 @@ def test_seed_3_23_what_a_task_is_decides_its_backend(scripted: Scripted) -> Non
     assert caught.value.kind == "invalid_state"
 
 
-def test_seed_3_24_a_task_whose_agent_is_gone_or_another_by_now(scripted: Scripted) -> None:
-    registry = with_far(scripted(), far())._env.registry
+def test_seed_3_24_task_of_missing_or_changed_agent(scripted: Scripted) -> None:
+    registry = with_far(scripted(), far())._scope.env.registry
     with pytest.raises(UnknownRemote, match=r"^Unknown remote agent: nobody$") as unknown:
         backend_of_task(registry, TaskRecord("x", "t", agent_id="nobody", remote=True))
     assert unknown.value.kind == "unknown_agent"

@@ -26,9 +26,7 @@ def nested(scripted: Scripted, how: Delegate, *tools: Any) -> list[Agent]:
 
 
 @pytest.mark.parametrize("durable", [False, True], ids=["ephemeral", "durable"])
-async def test_the_events_of_all_below_are_in_the_roots_stream(
-    durable: bool, place: Place, scripted: Scripted
-) -> None:
+async def test_root_stream_has_events_of_all_children(durable: bool, place: Place, scripted: Scripted) -> None:
     runtime = Runtime(nested(scripted, Delegate("middle", durable=durable)), store=place())
     seen = await Recorder().record(runtime.stream("lead", "go", thread="t"))
     first = {(e.run.agent_id, e.run.depth) for e in seen.of(RunStart)}
@@ -44,9 +42,7 @@ async def test_the_events_of_all_below_are_in_the_roots_stream(
 
 
 @pytest.mark.parametrize("durable", [False, True], ids=["ephemeral", "durable"])
-async def test_who_begins_to_watch_later_sees_what_goes_on_below(
-    durable: bool, place: Place, scripted: Scripted
-) -> None:
+async def test_late_reader_sees_events_of_children(durable: bool, place: Place, scripted: Scripted) -> None:
     """The root may wait, and nobody may have watched it, when the child begins."""
     hold = Hold()
     runtime = Runtime(nested(scripted, Delegate("middle", durable=durable), holding(hold)), store=place())
@@ -72,13 +68,13 @@ async def test_who_begins_to_watch_later_sees_what_goes_on_below(
     await runtime.close()
 
 
-async def test_a_stream_follows_children_that_another_runtime_runs(tmp_path: Path, scripted: Scripted) -> None:
+async def test_stream_follows_children_that_another_runtime_runs(tmp_path: Path, scripted: Scripted) -> None:
     """The stream is on one runtime, and a second one on the same file runs everything."""
     path = str(tmp_path / "store.db")
     agents = nested(scripted, Delegate("middle", durable=True))
     watching = Runtime(agents, store=path, execute=False)
     async with Runtime(agents, store=path) as working:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             seen = await Recorder().record(watching.stream("lead", "go", thread="t"))
         assert (await run_of(working, "lead")).status == "done"
     ends = [(e.run.agent_id, e.status) for e in seen.of(RunFinish) if e.run.depth == 0]
@@ -86,7 +82,7 @@ async def test_a_stream_follows_children_that_another_runtime_runs(tmp_path: Pat
     await watching.close()
 
 
-async def test_waiting_for_a_tree_that_another_runtime_runs(tmp_path: Path, scripted: Scripted) -> None:
+async def test_wait_for_tree_of_another_runtime(tmp_path: Path, scripted: Scripted) -> None:
     path = str(tmp_path / "store.db")
     hold = Hold()
     agents = nested(scripted, Delegate("middle", durable=True), holding(hold))

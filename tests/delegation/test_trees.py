@@ -18,8 +18,7 @@ from loop.helpers import until_idle
 from wakeful import MemoryStore, Runtime
 from wakeful.dispatch import RunResult
 from wakeful.stores import open_store
-from wakeful.testing._crash_processes import Launchers
-from wakeful.testing._crash_sites import open_sites
+from wakeful.testing.crash import Launchers, open_sites
 from wakeful.types.tickets import Decision, Ticket
 
 from .growth import Dice, tree
@@ -74,7 +73,7 @@ class People:
         if way == "side by side":
             await asyncio.gather(*[runtime.resume(waiting.run_id, decision) for decision in decisions])
             return await runtime.wait(waiting.run_id)
-        return await runtime.answer(some[0].id, decisions[0])
+        return await runtime.tickets.answer(some[0].id, decisions[0])
 
 
 async def grow(root: Node, seed: int, store: Any, ledger: Ledger) -> None:
@@ -93,21 +92,21 @@ async def grow(root: Node, seed: int, store: Any, ledger: Ledger) -> None:
                 runtime = Runtime(agents_of(root, ledger), store=store())
             result = await people.answer(runtime, result)
         assert (result.text, result.tickets) == (done(root), ())
-        assert not runtime._dispatch.active
-        await check(root, runtime._env.store, ledger, people.denied)
+        assert not runtime._scope.dispatch.active
+        await check(root, runtime.store, ledger, people.denied)
     await runtime.close()
     assert asyncio.all_tasks() == before
 
 
 @given(root=trees(), seed=st.integers(0, 10_000))
-def test_every_tree_comes_to_its_end_in_memory(root: Node, seed: int) -> None:
+def test_every_tree_ends_in_memory(root: Node, seed: int) -> None:
     store = MemoryStore()
     asyncio.run(grow(root, seed, lambda: store, Ledger()))
 
 
 @settings(max_examples=max(1, settings.default.max_examples // 4))
 @given(root=trees(), seed=st.integers(0, 10_000))
-def test_every_tree_comes_to_its_end_on_sqlite(root: Node, seed: int) -> None:
+def test_every_tree_ends_on_sqlite(root: Node, seed: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(grow(root, seed, lambda: str(Path(folder) / "store.db"), Ledger()))
 
@@ -123,10 +122,10 @@ async def share(root: Node, path: str) -> None:
             given = decision(dice.choice(result.tickets))
             result = await dice.choice([one, other]).resume(result.run_id, given)
         assert result.text == done(root)
-        await check(root, one._env.store, ledger, denied_in(root))
+        await check(root, one.store, ledger, denied_in(root))
 
 
-def test_two_runtimes_share_a_tree(tmp_path: Path) -> None:
+def test_two_runtimes_share_tree(tmp_path: Path) -> None:
     for seed in range(4):
         asyncio.run(share(tree(Dice(seed)), str(tmp_path / f"{seed}.db")))
 
@@ -138,11 +137,11 @@ def play(seed: int) -> None:
         save(root, site.folder)
         for _ in range(dice.randint(1, 4)):
             child = launchers.start("delegation.killed:grow", place, site)
-            if child.ended(dice.uniform(0.05, 0.6)):
-                assert child.problem(0) is None, seed
+            if child.has_exited(dice.uniform(0.05, 0.6)):
+                assert child.wait(0) is None, seed
             child.kill()
         last = launchers.start("delegation.killed:grow", place, site)
-        assert last.problem(30) is None, seed
+        assert last.wait(120) is None, seed
 
         async def look() -> None:
             store = open_store(site.store)
@@ -154,12 +153,12 @@ def play(seed: int) -> None:
         asyncio.run(look())
 
 
-def test_a_tree_whose_processes_are_killed_comes_to_its_end() -> None:
+def test_tree_ends_when_processes_are_killed() -> None:
     for seed in range(3):
         play(seed)
 
 
 @pytest.mark.long
-def test_many_trees_whose_processes_are_killed_come_to_their_end() -> None:
+def test_many_trees_end_when_processes_are_killed() -> None:
     for seed in range(100, 100 + int(os.environ.get("WAKEFUL_TREES", "60"))):
         play(seed)

@@ -14,21 +14,10 @@ from msgspec.structs import replace
 
 from backends.helpers import REMOTE
 from loop.helpers import assert_valid_history, replies, reply_text
-from wakeful import (
-    Agent,
-    Delegate,
-    Done,
-    FunctionModel,
-    Limits,
-    ModelRequest,
-    NotDone,
-    Tool,
-    ToolContext,
-    call,
-    tool,
-)
+from wakeful import Agent, Delegate, FunctionModel, Limits, ModelRequest, Tool, ToolContext, call, tool
 from wakeful.backends import BackendResult, DelegateRequest, ExecutionBackend, WaitingInput
 from wakeful.stores import Store
+from wakeful.tools import Done, NotDone
 from wakeful.types.runs import Call, Cancelled, Effect, NaturalEnd, RunRecord
 
 EFFECTS: tuple[Effect, ...] = ("pure", "idempotent", "reconcile", "once")

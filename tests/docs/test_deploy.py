@@ -10,7 +10,7 @@ import pytest
 import typer
 import yaml
 
-from wakeful.cli._app import app
+from wakeful.cli.app import app
 
 FOLDER = Path(__file__).parents[2] / "deploy"
 
@@ -50,7 +50,7 @@ def options(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_commands_are_there_and_take_these_options(name: str) -> None:
+def test_deployed_commands_and_options_exist(name: str) -> None:
     told = options(name)
     assert told["target"] == "app:runtime"
     if "server" in name:
@@ -59,12 +59,12 @@ def test_the_commands_are_there_and_take_these_options(name: str) -> None:
         assert (told["health"], told["concurrency"]) == ("0.0.0.0:9000", 16)
 
 
-def test_whoever_drains_has_the_time_for_it() -> None:
+def test_termination_grace_covers_drain() -> None:
     assert pods()["wakeful-worker"]["terminationGracePeriodSeconds"] > options("wakeful-worker")["grace"]
     assert int(compose()["worker"]["stop_grace_period"].removesuffix("s")) > options("compose worker")["grace"]
 
 
-def test_probes_ask_the_ports_and_paths_that_answer() -> None:
+def test_probes_use_served_ports_and_paths() -> None:
     for name, pod in pods().items():
         one = container(pod)
         (port,) = one["ports"]
@@ -83,7 +83,7 @@ def test_images_have_plain_names() -> None:
     assert all(re.fullmatch(r"[a-z-]+(:\d+)?|\$\{WAKEFUL_IMAGE:\?[^}]*\}", image) for image in images), images
 
 
-def test_no_secret_is_inside() -> None:
+def test_manifests_contain_no_secret() -> None:
     for pod in pods().values():
         assert all("secretKeyRef" in variable["valueFrom"] for variable in container(pod)["env"])
     text = (FOLDER / "compose.yaml").read_text()
@@ -92,10 +92,10 @@ def test_no_secret_is_inside() -> None:
     assert not re.findall(r"://\w+:(?!\$\{)[^@\s]+@", text)
 
 
-def test_what_must_be_set_is_said_at_the_top() -> None:
+def test_required_settings_are_listed_at_top() -> None:
     for name in ("compose.yaml", "kubernetes.yaml"):
         text = (FOLDER / name).read_text()
         head = text[: re.search(r"^(?!#)", text, re.MULTILINE).start()]  # type: ignore[union-attr]
-        assert "What must be set" in head
+        assert "# Set these" in head
         wanted = set(re.findall(r"\$\{(\w+):\?", text)) | set(re.findall(r"key: ([\w-]+)\}", text))
         assert all(word in head for word in wanted), wanted

@@ -125,7 +125,7 @@ def levels() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("block", [pytest.param(b, id=b.id) for page in PAGES for b in blocks_of(page)])
-def test_a_block_runs(block: Block, tmp_path: Path) -> None:
+def test_code_block_runs(block: Block, tmp_path: Path) -> None:
     if block.has_tests:
         run_pytest(block, tmp_path)
         return
@@ -147,7 +147,7 @@ def test_relative_links_resolve(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES])
-def test_names_in_the_text_exist(page: Path) -> None:
+def test_names_in_text_exist(page: Path) -> None:
     for name in re.findall(r"`(wakeful(?:\.\w+)+)", prose(page)):
         pkgutil.resolve_name(name)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from wakeful import AfterTool, Agent, BeforeInference, GateTool, Plugin, Runtime, StateKey, Turn, call, tool
-from wakeful.bus._local import MAX_BACKLOG
+from wakeful import Agent, Plugin, Runtime, StateKey, Turn, call, tool
+from wakeful.bus.local import MAX_BACKLOG
+from wakeful.plugins import AfterTool, BeforeInference, GateTool
 from wakeful.testing import Recorder
 from wakeful.types.runs import Failed
 
@@ -30,7 +31,7 @@ class Seen(Plugin):
         self.outcomes.append((ctx.call.arguments["host"], ctx.outcome))
 
 
-async def test_after_tool_sees_calls_that_a_person_denied_or_answered(scripted) -> None:
+async def test_after_tool_sees_denied_and_answered_calls(scripted) -> None:
     wanted = [call("reboot", host=host) for host in ("a", "b", "c")]
     seen = Seen()
     agent = Agent("ops", model=scripted(wanted, "Done."), tools=[reboot], plugins=[seen])
@@ -41,7 +42,7 @@ async def test_after_tool_sees_calls_that_a_person_denied_or_answered(scripted) 
     assert sorted(seen.outcomes) == [("a", "ok"), ("b", "blocked"), ("c", "ok")]
 
 
-async def test_a_reader_of_a_stream_that_lags_loses_no_durable_event(scripted) -> None:
+async def test_lagging_reader_loses_no_durable_event(scripted) -> None:
     model = scripted("Hello.", Turn(text=["x"] * (MAX_BACKLOG + 100)))
     async with Runtime([Agent("a", model=model)]) as runtime:
         await runtime.run("a", "Hi", thread="t1")
@@ -72,7 +73,7 @@ class Writes(Plugin):
     ("plugin", "told"),
     [(Yes(), "return None to allow the call"), (Writes(), "write in before_tool")],
 )
-async def test_a_gate_that_writes_or_answers_something_else_is_told_what_to_do(scripted, plugin, told) -> None:
+async def test_invalid_gate_is_refused_with_advice(scripted, plugin, told) -> None:
     agent = Agent("a", model=scripted(call("ping")), tools=[ping], plugins=[plugin])
     async with Runtime([agent]) as runtime:
         result = await runtime.run(agent, "Ping")
@@ -81,14 +82,14 @@ async def test_a_gate_that_writes_or_answers_something_else_is_told_what_to_do(s
     assert told in result.termination.message
 
 
-async def test_the_requests_of_a_scripted_model_stay_as_they_were(scripted) -> None:
+async def test_requests_of_scripted_model_are_copies(scripted) -> None:
     model = scripted(call("ping"), "Up.")
     async with Runtime([Agent("a", model=model, tools=[ping])]) as runtime:
         await runtime.run("a", "Ping")
     assert [len(request.messages) for request in model.requests] == [1, 3]
 
 
-async def test_a_tool_that_raises_changes_nothing(scripted) -> None:
+async def test_failing_tool_changes_nothing(scripted) -> None:
     from wakeful import ToolContext
 
     @tool
@@ -106,7 +107,7 @@ async def test_a_tool_that_raises_changes_nothing(scripted) -> None:
     assert "state_delta" not in kinds
 
 
-async def test_a_call_for_a_tool_that_was_not_offered_does_not_run(scripted) -> None:
+async def test_call_of_unoffered_tool_does_not_run(scripted) -> None:
     class Hide(Plugin):
         async def before_inference(self, ctx: BeforeInference) -> None:
             ctx.plan.exclude_tools("ping")
@@ -114,12 +115,12 @@ async def test_a_call_for_a_tool_that_was_not_offered_does_not_run(scripted) -> 
     agent = Agent("a", model=scripted(call("ping"), "Right."), tools=[ping], plugins=[Hide()])
     async with Runtime([agent]) as runtime:
         result = await runtime.run(agent, "Ping")
-        reply = (await runtime.messages(result.thread_id))[2].reply
+        reply = (await runtime.threads.messages(result.thread_id))[2].reply
     assert reply is not None
     assert reply.error == "not_found"
 
 
-async def test_a_delegate_that_asks_a_person_is_answered_at_the_root(scripted) -> None:
+async def test_question_of_delegate_is_answered_at_root(scripted) -> None:
     lead = Agent("lead", model=scripted(call("agent_run_ops", prompt="Reboot"), "It is up."), delegates=["ops"])
     ops = Agent("ops", model=scripted(call("reboot", host="a"), "Rebooted."), tools=[reboot])
     async with Runtime([lead, ops]) as runtime:
@@ -130,15 +131,15 @@ async def test_a_delegate_that_asks_a_person_is_answered_at_the_root(scripted) -
     assert result.text == "It is up."
 
 
-async def test_queued_input_runs_when_the_waiting_run_is_done(scripted) -> None:
+async def test_queued_input_runs_when_waiting_run_is_done(scripted) -> None:
     agent = Agent("ops", model=scripted(call("reboot", host="a"), "Back.", "And hello."), tools=[reboot])
     async with Runtime([agent]) as runtime:
         first = await runtime.run(agent, "Reboot a", thread="t1")
         await runtime.send("t1", "Hello")
-        (waiting,) = await runtime.list_runs(status="waiting")
+        (waiting,) = await runtime.runs.list(status="waiting")
         assert waiting.id == first.run_id
         await runtime.resume(first.run_id, first.tickets[0].approve())
         async for event in runtime.events("t1"):
             if event.type == "run_finish" and event.run_id != first.run_id:
                 break
-        assert [message.text for message in await runtime.messages("t1")][-2:] == ["Hello", "And hello."]
+        assert [message.text for message in await runtime.threads.messages("t1")][-2:] == ["Hello", "And hello."]

@@ -1,4 +1,4 @@
-"""What the workers of `test_workers.py` run: a shop whose tools write down what they did."""
+"""The agents of `test_workers.py`: a shop whose tools record their effects."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ import asyncio
 import os
 from pathlib import Path
 
-from wakeful import Agent, FunctionModel, ModelRequest, Runtime, TaskContext, ToolContext, call, task, tool
+from wakeful import Agent, FunctionModel, ModelRequest, Runtime, ToolContext, call, task, tool
+from wakeful.tasks import TaskContext
 
 FOLDER = Path(os.environ.get("FLEET", "."))
 
 
 def note(name: str, *words: str) -> None:
-    """Add a line to a file; lines this short are written whole."""
+    """Append a line to a file; such short lines are written atomically."""
     with (FOLDER / name).open("a") as file:
         file.write(" ".join(words) + "\n")
 
 
 @tool(effect="once")
 async def charge(ctx: ToolContext) -> str:
-    """Charge, which must not happen twice."""
+    """Charge, at most once."""
     note("charges", ctx.run.thread_id, str(os.getpid()))
     while (FOLDER / "hold").exists():
         await asyncio.sleep(0.01)
@@ -28,14 +29,14 @@ async def charge(ctx: ToolContext) -> str:
 
 @tool(effect="pure")
 async def die(ctx: ToolContext) -> str:
-    """Take the process along."""
+    """Kill the process."""
     note("deaths", str(os.getpid()))
     os._exit(9)
 
 
 @task(effect="idempotent")
 async def index(ctx: TaskContext) -> str:
-    """Work that may be begun again."""
+    """Do work that may be repeated."""
     note("indexed", ctx.idempotency_key, str(os.getpid()))
     while (FOLDER / "hold").exists():
         await asyncio.sleep(0.01)

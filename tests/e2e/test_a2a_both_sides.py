@@ -1,4 +1,4 @@
-"""wakeful and wakeful over A2A, in two processes: either may be killed, nothing runs twice, the result arrives."""
+"""Two wakeful processes over A2A: either may be killed, no call runs twice, and the result arrives."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 
 
 class Shops:
-    """Both sides, in one folder: the server can be started again at the same address."""
+    """Both sides in one folder; the server can be restarted at the same address."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -63,7 +63,7 @@ class Shops:
 
     def kill(self, process: subprocess.Popen[str]) -> None:
         process.send_signal(signal.SIGKILL)
-        process.communicate(timeout=30)
+        process.communicate(timeout=120)
 
     def lines(self, name: str) -> list[str]:
         path = self.folder / name
@@ -83,7 +83,7 @@ class Shops:
         for process in self.started:
             if process.poll() is None:
                 process.kill()
-            process.communicate(timeout=30)
+            process.communicate(timeout=120)
 
 
 @pytest.fixture
@@ -93,13 +93,13 @@ def shops(tmp_path: Path) -> Iterator[Shops]:
     made.close()
 
 
-def test_a_delegate_behind_a2a_answers_like_one_at_home(shops: Shops) -> None:
+def test_a2a_delegate_answers_like_local_one(shops: Shops) -> None:
     _, status, text, tickets, error = shops.told("run", "lead", "ship 7")
     assert (status, text) == ("done", "The lead says: The analyst says: shipped 7")
     assert (shops.lines("shipped"), tickets, error) == (["7"], [], None)
 
 
-def test_its_tokens_stream_through_the_parent(shops: Shops) -> None:
+def test_a2a_delegate_streams_through_parent(shops: Shops) -> None:
     out, err = shops.ask("stream", "lead", "hello there").communicate(timeout=60)
     events = [json.loads(line) for line in out.splitlines()]
     deltas = "".join(delta for kind, depth, delta in events if kind == "TextDelta" and depth == 1)
@@ -107,7 +107,7 @@ def test_its_tokens_stream_through_the_parent(shops: Shops) -> None:
     assert events[-1][:2] == ["RunFinish", 0]
 
 
-def test_a_question_across_the_wire_is_answered_at_the_root_after_all_was_restarted(shops: Shops) -> None:
+def test_a2a_question_is_answered_at_root_after_restarts(shops: Shops) -> None:
     run_id, status, _, tickets, _ = shops.told("run", "top", "refund 7")
     ((ticket_id, message, asked_by),) = tickets
     assert (status, asked_by) == ("waiting", "remote")
@@ -121,7 +121,7 @@ def test_a_question_across_the_wire_is_answered_at_the_root_after_all_was_restar
 
 
 @pytest.mark.parametrize("verb", ["ship", "pack"])
-def test_the_server_killed_in_the_middle(shops: Shops, verb: str) -> None:
+def test_a2a_run_survives_server_kill(shops: Shops, verb: str) -> None:
     shops.touch("slow")
     asking = shops.ask("run", "lead", f"{verb} 7")
     record = "shipped" if verb == "ship" else "packed"
@@ -139,7 +139,7 @@ def test_the_server_killed_in_the_middle(shops: Shops, verb: str) -> None:
         assert text == "The lead says: The analyst says: packed 7"
 
 
-def test_the_one_who_asks_killed_in_the_middle(shops: Shops) -> None:
+def test_a2a_run_survives_client_kill(shops: Shops) -> None:
     shops.touch("slow")
     asking = shops.ask("run", "lead", "ship 7")
     shops.until(lambda: shops.lines("shipped"))
@@ -150,7 +150,7 @@ def test_the_one_who_asks_killed_in_the_middle(shops: Shops) -> None:
     assert shops.lines("shipped") == ["7"]
 
 
-def test_cancelling_reaches_across_the_wire(shops: Shops) -> None:
+def test_a2a_cancellation_reaches_remote(shops: Shops) -> None:
     _, status, _, _, _ = shops.told("run", "top", "refund 7")
     assert status == "waiting"
     _, status, _, tickets, error = shops.told("cancel")
@@ -160,7 +160,7 @@ def test_cancelling_reaches_across_the_wire(shops: Shops) -> None:
     assert (out, listed.returncode) == ("", 0), err
 
 
-def test_a_denial_crosses_the_wire(shops: Shops) -> None:
+def test_a2a_denial_reaches_remote(shops: Shops) -> None:
     _, status, _, ((ticket_id, _, _),), _ = shops.told("run", "lead", "refund 7")
     assert status == "waiting"
     _, status, text, _, _ = shops.told("deny", ticket_id, "too late")

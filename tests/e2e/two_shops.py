@@ -1,4 +1,4 @@
-"""Two processes: `wakeful serve two_shops:served` has the analyst, this file as a program the one who asks."""
+"""Two processes: `wakeful serve two_shops:served` runs the analyst, this file as a program the client."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def waits_for(name: str) -> None:
 
 @tool(effect="once")
 def ship(order: str, ctx: ToolContext) -> str:
-    """Ship an order, once and for all."""
+    """Ship an order, at most once."""
     note("shipped", order)
     if (HERE / "slow").exists():
         waits_for("go")
@@ -38,7 +38,7 @@ def ship(order: str, ctx: ToolContext) -> str:
 
 @tool(effect="idempotent")
 def pack(order: str, ctx: ToolContext) -> str:
-    """Pack an order; doing it again does no harm."""
+    """Pack an order; repeating it is harmless."""
     note("packed", f"{order} {ctx.idempotency_key}")
     if (HERE / "slow").exists():
         waits_for("go")
@@ -53,7 +53,7 @@ def refund(order: str) -> str:
 
 
 def analyst(request: ModelRequest) -> Any:
-    """Does what it is told by the tool of that name, and says what came of it."""
+    """Calls the tool that the prompt names and answers with its result."""
     last = request.messages[-1]
     if last.role == "user":
         verb, _, order = last.text.partition(" ")
@@ -62,7 +62,7 @@ def analyst(request: ModelRequest) -> Any:
 
 
 def lead(request: ModelRequest) -> Any:
-    """Lets the analyst do it."""
+    """Delegates to the analyst."""
     last = request.messages[-1]
     if last.role == "user":
         return call("agent_run_analyst", prompt=last.text)
@@ -70,7 +70,7 @@ def lead(request: ModelRequest) -> Any:
 
 
 def middle(request: ModelRequest) -> Any:
-    """Lets the lead let the analyst do it."""
+    """Delegates to the lead, which delegates to the analyst."""
     last = request.messages[-1]
     if last.role == "user":
         return call("agent_run_lead", prompt=last.text)
@@ -102,14 +102,14 @@ async def main(command: str, *arguments: str) -> None:
             case "run":
                 told(await runtime.run(arguments[0], arguments[1], thread="t"))
             case "wait":
-                told(await runtime.wait((await runtime.list_runs(thread="t"))[0].id))
+                told(await runtime.wait((await runtime.runs.list(thread="t"))[0].id))
             case "answer":
-                told(await runtime.answer(arguments[0], json.loads(arguments[1])))
+                told(await runtime.tickets.answer(arguments[0], json.loads(arguments[1])))
             case "deny":
-                (ticket,) = [t for t in await runtime.tickets(status="open") if t.id == arguments[0]]
-                told(await runtime.answer(ticket.id, ticket.deny(arguments[1])))
+                (ticket,) = [t for t in await runtime.tickets.list(status="open") if t.id == arguments[0]]
+                told(await runtime.tickets.answer(ticket.id, ticket.deny(arguments[1])))
             case "cancel":
-                run = (await runtime.list_runs(thread="t"))[0]
+                run = (await runtime.runs.list(thread="t"))[0]
                 await runtime.cancel(run.id, "enough")
                 told(await runtime.wait(run.id))
             case "stream":

@@ -7,11 +7,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from wakeful import Message, ModelRequest, Patience
-from wakeful.loop._asking import GO_ON
+from wakeful import Message, ModelRequest, RetryPolicy
+from wakeful.loop.inference.stream import GO_ON
 from wakeful.models import Chunk
 
-AT_ONCE = Patience(pause=0, overloaded_pause=0)
+AT_ONCE = RetryPolicy(backoff=0, overloaded_backoff=0)
 
 
 class Streams:

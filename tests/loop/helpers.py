@@ -8,10 +8,12 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from wakeful import Agent, Decision, MemoryStore, Message, RunRecord, Runtime, ScriptedModel, ToolContext, tool
+from wakeful import Agent, Decision, MemoryStore, Message, Runtime, ScriptedModel, ToolContext, tool
 from wakeful.dispatch import RunResult
+from wakeful.loop import drive
 from wakeful.stores import Commit, Store
 from wakeful.tools import FunctionTool
+from wakeful.types import RunRecord
 from wakeful.types.codec import encode
 from wakeful.types.content import Text, ToolCall, ToolReply
 from wakeful.types.events import Event, InferenceComplete, RunFinish, RunStart, StepStart, ToolCallReady
@@ -56,7 +58,7 @@ def assert_valid_history(messages: Sequence[Message], open_calls: Iterable[str] 
 
 async def assert_settled(runtime: Runtime, thread: str) -> None:
     """Fail unless the thread is at rest: a valid conversation, a finished log, nothing that still runs."""
-    store = runtime._env.store
+    store = runtime.store
     stored = await store.load(thread)
     assert stored is not None
     assert stored.run is None
@@ -73,16 +75,16 @@ async def assert_settled(runtime: Runtime, thread: str) -> None:
         assert run.waiting is None
         assert all(c.state == "finished" for c in await store.calls(run.id))
         assert all(t.status != "open" for t in await store.tickets(run.id))
-    assert not runtime._dispatch.active
+    assert not runtime._scope.dispatch.active
     for _ in range(3):  # Who waited for the run hears of its end some turns before all is done.
         await asyncio.sleep(0)
-    assert not runtime._dispatch.tasks
+    assert not runtime._scope.dispatch.tasks
 
 
 async def assert_cancelled(runtime: Runtime, thread: str, reason: str | None = None) -> RunRecord:
     """Fail unless the thread's newest run was cancelled in good order; returns its record."""
     await assert_settled(runtime, thread)
-    run = (await runtime.list_runs(thread=thread))[0]
+    run = (await runtime.runs.list(thread=thread))[0]
     assert run.outcome is not None
     assert isinstance(run.outcome.termination, Cancelled)
     assert reason is None or run.outcome.termination.reason == reason
@@ -114,12 +116,12 @@ def reply_text(reply: ToolReply) -> str:
 
 async def replies_on(runtime: Runtime, thread: str) -> list[ToolReply]:
     """The tool results on a thread, in order."""
-    return replies(await runtime.messages(thread))
+    return replies(await runtime.threads.messages(thread))
 
 
 async def outcomes(runtime: Runtime, run_id: str) -> dict[str, str | None]:
     """How a run's calls ended, by tool; for tests that call each tool once."""
-    return {call.name: call.outcome for call in await runtime.calls(run_id)}
+    return {call.name: call.outcome for call in await runtime.runs.calls(run_id)}
 
 
 # -- waiting -------------------------------------------------------------------------------------------------
@@ -127,7 +129,7 @@ async def outcomes(runtime: Runtime, run_id: str) -> dict[str, str | None]:
 
 async def soon(awaitable: Awaitable[T]) -> T:
     """The result of something that must not hang."""
-    return await asyncio.wait_for(awaitable, 20)
+    return await asyncio.wait_for(awaitable, 120)
 
 
 async def until(condition: Callable[[], Any]) -> None:
@@ -141,7 +143,7 @@ async def until(condition: Callable[[], Any]) -> None:
 
 async def until_idle(runtime: Runtime) -> None:
     """Let tasks run until nothing runs in the background."""
-    await until(lambda: not runtime._dispatch.tasks and not runtime._dispatch.active)
+    await until(lambda: not runtime._scope.dispatch.tasks and not runtime._scope.dispatch.active)
 
 
 class Hold:
@@ -269,7 +271,7 @@ async def leave_behind(
                 tool=call.name,
                 arguments=call.arguments,
                 asked_by="approval",
-                accepts=("replay", "arguments", "result"),
+                accepts=("proceed", "arguments", "result"),
             )
             tickets.append(ticket)
             changes["ticket_id"] = ticket.id
@@ -305,10 +307,10 @@ async def leave_behind(
 
 async def recover(runtime: Runtime, thread: str = "t") -> RunResult:
     """Go on with a run that nobody runs any more, as a dispatcher does that found it."""
-    dispatch = runtime._dispatch
+    dispatch = runtime._scope.dispatch
     stored = await dispatch.env.store.load(thread)
     assert stored is not None
     assert stored.run is not None
-    act = await dispatch.opener.reopen(stored, stored.run, "recover")
-    await act.drive(dispatch)
+    act = await dispatch.activations.reopen(stored, stored.run, "recover")
+    await drive(act, dispatch)
     return dispatch.result(act)

@@ -17,21 +17,21 @@ from wakeful import (
     MemoryStore,
     ModelRequest,
     Plugin,
-    RunEnd,
-    RunRecord,
     Runtime,
     SqliteStore,
-    Step,
     ToolContext,
     call,
     tool,
 )
 from wakeful.errors import UnknownRun
 from wakeful.models import CallChunk, Chunk, ReasoningChunk, StopChunk, TextChunk
-from wakeful.stores import Commit, Committed, InboxItem
-from wakeful.stores._threads import settled
+from wakeful.plugins import RunEnd, Step
+from wakeful.stores import Commit, Committed
+from wakeful.stores.jobs import settled
+from wakeful.types import RunRecord
 from wakeful.types.events import InferenceComplete, RunFinish, StepEnd, StepStart
 from wakeful.types.ids import new_id
+from wakeful.types.inbox import CancelItem
 from wakeful.types.runs import Cancelled, Failed
 
 from .helpers import (
@@ -73,7 +73,7 @@ async def begin(runtime: Runtime, reached: asyncio.Event) -> tuple[asyncio.Task[
     """Run on thread `t` in the background until it reaches that place; the run's id besides."""
     task = asyncio.create_task(runtime.run("agent", "go", thread="t"))
     await soon(reached.wait())
-    (run,) = await runtime.list_runs(thread="t")
+    (run,) = await runtime.runs.list(thread="t")
     return task, run.id
 
 
@@ -97,7 +97,7 @@ class Starting(Plugin):
             await self.hold.here()
 
 
-async def test_before_the_first_step(scripted: Scripted) -> None:
+async def test_cancel_before_first_step(scripted: Scripted) -> None:
     plugin = Starting()
     runtime = Runtime([Agent("agent", model=scripted("hello again"), plugins=[plugin])])
     task, run_id = await begin(runtime, plugin.hold.reached)
@@ -109,19 +109,19 @@ async def test_before_the_first_step(scripted: Scripted) -> None:
     await goes_on(runtime)
 
 
-async def test_before_the_model_answers_anything() -> None:
+async def test_cancel_before_first_chunk() -> None:
     slow = Slow()
     runtime = Runtime([Agent("agent", model=slow.model)])
     task, run_id = await begin(runtime, slow.hold.reached)
     await soon(runtime.cancel(run_id))
     assert (await soon(task)).text == ""
     await assert_cancelled(runtime, "t", "cancelled by request")
-    assert [m.role for m in await runtime.messages("t")] == ["user"]
+    assert [m.role for m in await runtime.threads.messages("t")] == ["user"]
     assert len(await events_of(runtime, "t", StepEnd)) == 1
     await goes_on(runtime)
 
 
-async def test_in_the_middle_of_an_answer_its_text_is_kept_and_its_calls_are_not() -> None:
+async def test_cancel_during_answer_keeps_text_but_not_calls() -> None:
     slow = Slow(ReasoningChunk("hm"), TextChunk("I will"), CallChunk("act", {}), TextChunk(" and then"))
     spy = Spy()
     runtime = Runtime([Agent("agent", model=slow.model, tools=[spying(spy, "act")])])
@@ -131,14 +131,14 @@ async def test_in_the_middle_of_an_answer_its_text_is_kept_and_its_calls_are_not
     assert result.text == "I will and then"
     await assert_cancelled(runtime, "t")
     assert spy.ran == []
-    assert (await runtime.messages("t"))[-1].calls == ()
+    assert (await runtime.threads.messages("t"))[-1].calls == ()
     (complete,) = await events_of(runtime, "t", InferenceComplete)
     assert complete.stop == "cancelled"
-    assert (await runtime.get_run(run_id)).answer_id == complete.message_id
+    assert (await runtime.runs.get(run_id)).answer_id == complete.message_id
     await goes_on(runtime)
 
 
-async def test_during_parallel_tools(scripted: Scripted) -> None:
+async def test_cancel_during_parallel_tools(scripted: Scripted) -> None:
     hold, spy = Hold(), Spy()
 
     async def slow(name: str) -> str:
@@ -156,9 +156,9 @@ async def test_during_parallel_tools(scripted: Scripted) -> None:
     result = await soon(task)
     assert result.termination == Cancelled("enough")
     assert hold.times == 2
-    ledger = await runtime.calls(run_id)
+    ledger = await runtime.runs.calls(run_id)
     assert [c.outcome for c in ledger] == ["ok", "cancelled", "cancelled", "cancelled", "cancelled"]
-    assert [t.status for t in await runtime._env.store.tickets(run_id)] in (["cancelled"], [])
+    assert [t.status for t in await runtime.store.tickets(run_id)] in (["cancelled"], [])
     await assert_cancelled(runtime, "t", "enough")
     await goes_on(runtime)
 
@@ -167,7 +167,7 @@ HOOKS = ["step_start", "before_inference", "after_inference", "gate_tool", "befo
 
 
 @pytest.mark.parametrize("phase", HOOKS)
-async def test_during_a_hook(scripted: Scripted, phase: str) -> None:
+async def test_cancel_during_hook(scripted: Scripted, phase: str) -> None:
     hold, spy = Hold(), Spy()
 
     async def hook(self: Plugin, ctx: Any) -> None:
@@ -187,7 +187,7 @@ async def test_during_a_hook(scripted: Scripted, phase: str) -> None:
     await goes_on(runtime)
 
 
-async def test_while_it_ends(scripted: Scripted) -> None:
+async def test_cancel_during_run_end(scripted: Scripted) -> None:
     hold = Hold()
 
     class Ending(Plugin):
@@ -208,7 +208,7 @@ async def _nothing(self: Plugin, ctx: Any) -> None:
     return None
 
 
-async def test_while_it_waits_on_tickets(scripted: Scripted) -> None:
+async def test_cancel_while_waiting_on_tickets(scripted: Scripted) -> None:
     spy = Spy()
     model = scripted([call("ask"), call("act")], "hello again")
     runtime = Runtime([Agent("agent", model=model, tools=[spying(spy, "ask", approval=True), spying(spy, "act")])])
@@ -243,35 +243,35 @@ def held(tmp_path: Path) -> Held:
     return store
 
 
-async def test_while_it_is_written_that_it_waits(scripted: Scripted, held: Held) -> None:
+async def test_cancel_during_suspension_commit(scripted: Scripted, held: Held) -> None:
     tools = [spying(Spy(), "ask", approval=True)]
     async with Runtime([Agent("agent", model=scripted(call("ask")), tools=tools)], store=held) as runtime:
         handle = await runtime.start("agent", "go", thread="t")
         await soon(held.hold.reached.wait())
         cancelled = asyncio.create_task(handle.cancel("enough"))
-        await until(lambda: runtime._dispatch.active["t"].view.run.cancel)
+        await until(lambda: runtime._scope.dispatch.active["t"].view.run.cancel)
         held.hold.released.set()
         assert await soon(cancelled) is True
         await assert_cancelled(runtime, "t", "enough")
 
 
-async def test_by_an_item_that_comes_while_it_is_written_that_it_waits(scripted: Scripted, held: Held) -> None:
+async def test_cancel_item_during_suspension_commit(scripted: Scripted, held: Held) -> None:
     tools = [spying(Spy(), "ask", approval=True)]
     async with Runtime([Agent("agent", model=scripted(call("ask")), tools=tools)], store=held) as runtime:
         handle = await runtime.start("agent", "go", thread="t")
         await soon(held.hold.reached.wait())
-        item = InboxItem(id=new_id(), thread_id="t", kind="cancel", run_id=handle.run_id, reason="enough")
-        await soon(runtime._dispatch.deliver(item))
+        item = CancelItem(id=new_id(), thread_id="t", run_id=handle.run_id, reason="enough")
+        await soon(runtime._scope.dispatch.deliver(item))
         held.hold.released.set()
         assert (await soon(handle.result())).termination == Cancelled("enough")
         await assert_cancelled(runtime, "t", "enough")
 
 
-async def test_by_an_item_that_is_found_when_its_end_is_told_to_plugins(scripted: Scripted) -> None:
+async def test_cancel_item_found_in_run_end_hooks(scripted: Scripted) -> None:
     @tool
     async def tell(ctx: ToolContext) -> str:
         """Have another process put it into the inbox."""
-        item = InboxItem(id=new_id(), thread_id="t", kind="cancel", run_id=ctx.run.run_id, reason="enough")
+        item = CancelItem(id=new_id(), thread_id="t", run_id=ctx.run.run_id, reason="enough")
         await store.commit(Commit("t", inbox=[item]))
         return "told"
 
@@ -288,11 +288,11 @@ async def test_by_an_item_that_is_found_when_its_end_is_told_to_plugins(scripted
     await assert_cancelled(runtime, "t", "enough")
 
 
-async def test_while_it_is_read_what_its_tree_has_used(scripted: Scripted) -> None:
+async def test_cancel_item_during_read_of_tree_usage(scripted: Scripted) -> None:
     class Counted(MemoryStore):
         async def runs(self, *, root_run_id: str | None = None, **how: Any) -> list[RunRecord]:
-            act = runtime._dispatch.active.get("t")
-            if act is not None and act.task is asyncio.current_task() and not hold.times:
+            act = runtime._scope.dispatch.active.get("t")
+            if act is not None and act.cancellation.task is asyncio.current_task() and not hold.times:
                 await hold.here()
             return await super().runs(root_run_id=root_run_id, **how)
 
@@ -314,7 +314,7 @@ async def test_while_it_is_read_what_its_tree_has_used(scripted: Scripted) -> No
         await assert_cancelled(runtime, "t", "enough")
 
 
-async def test_twice_at_once_and_once_more_afterwards() -> None:
+async def test_cancel_is_idempotent() -> None:
     slow = Slow(TextChunk("so"))
     runtime = Runtime([Agent("agent", model=slow.model)])
     task, run_id = await begin(runtime, slow.hold.reached)
@@ -327,7 +327,7 @@ async def test_twice_at_once_and_once_more_afterwards() -> None:
     await goes_on(runtime)
 
 
-async def test_a_run_that_is_done_or_unknown(scripted: Scripted) -> None:
+async def test_cancel_of_done_or_unknown_run(scripted: Scripted) -> None:
     runtime = Runtime([Agent("agent", model=scripted("done"))])
     result = await runtime.run("agent", "go", thread="t")
     before = await log_of(runtime, "t")
@@ -337,7 +337,7 @@ async def test_a_run_that_is_done_or_unknown(scripted: Scripted) -> None:
         await runtime.cancel("nope")
 
 
-async def test_a_run_cancelled_by_its_own_tool(scripted: Scripted) -> None:
+async def test_cancel_by_own_tool(scripted: Scripted) -> None:
     @tool
     async def quit_now(ctx: ToolContext) -> str:
         """Cancel the run from inside."""
@@ -355,7 +355,7 @@ async def test_a_run_cancelled_by_its_own_tool(scripted: Scripted) -> None:
 # -- by cancelling the caller --------------------------------------------------------------------------------
 
 
-async def test_a_caller_that_runs_out_of_time_takes_its_run_with_it() -> None:
+async def test_caller_timeout_cancels_run() -> None:
     slow = Slow(TextChunk("half an"))
     runtime = Runtime([Agent("agent", model=slow.model)])
 
@@ -371,11 +371,11 @@ async def test_a_caller_that_runs_out_of_time_takes_its_run_with_it() -> None:
     with pytest.raises(TimeoutError):
         await soon(task)
     await assert_cancelled(runtime, "t", "the caller was cancelled")
-    assert (await runtime.messages("t"))[-1].text == "half an"
+    assert (await runtime.threads.messages("t"))[-1].text == "half an"
     await goes_on(runtime)
 
 
-async def test_a_cancelled_caller_hears_of_its_own_cancellation() -> None:
+async def test_cancelled_caller_gets_cancelled_error() -> None:
     slow = Slow()
     runtime = Runtime([Agent("agent", model=slow.model)])
     task, _ = await begin(runtime, slow.hold.reached)
@@ -387,7 +387,7 @@ async def test_a_cancelled_caller_hears_of_its_own_cancellation() -> None:
     await goes_on(runtime)
 
 
-async def test_a_caller_cancelled_again_and_again_still_ends_its_run_well(scripted: Scripted) -> None:
+async def test_caller_cancelled_repeatedly_ends_run_cleanly(scripted: Scripted) -> None:
     hold = Hold()
 
     class Ending(Plugin):
@@ -409,7 +409,7 @@ async def test_a_caller_cancelled_again_and_again_still_ends_its_run_well(script
     await goes_on(runtime)
 
 
-async def test_a_run_cancelled_by_request_and_by_its_caller_at_once() -> None:
+async def test_cancel_by_request_and_by_caller_at_once() -> None:
     slow = Slow()
     runtime = Runtime([Agent("agent", model=slow.model)])
     task, run_id = await begin(runtime, slow.hold.reached)
@@ -423,7 +423,7 @@ async def test_a_run_cancelled_by_request_and_by_its_caller_at_once() -> None:
     await goes_on(runtime)
 
 
-async def test_cancelling_by_request_leaves_no_mark_on_the_callers_task(scripted: Scripted) -> None:
+async def test_cancel_by_request_does_not_cancel_caller_task(scripted: Scripted) -> None:
     swallowed = Hold()
 
     class Deaf(Plugin):
@@ -445,13 +445,13 @@ async def test_cancelling_by_request_leaves_no_mark_on_the_callers_task(scripted
 
     task = asyncio.create_task(caller())
     await soon(swallowed.reached.wait())
-    (run,) = await runtime.list_runs(thread="t")
+    (run,) = await runtime.runs.list(thread="t")
     await soon(runtime.cancel(run.id))
     assert await soon(task) == 0
     await goes_on(runtime)
 
 
-async def test_a_hook_that_raises_cancelled_by_itself_fails_the_run_and_not_the_caller(
+async def test_hook_raising_cancelled_error_fails_run_only(
     scripted: Scripted,
 ) -> None:
     class Odd(Plugin):
@@ -467,7 +467,7 @@ async def test_a_hook_that_raises_cancelled_by_itself_fails_the_run_and_not_the_
     await assert_settled(runtime, "t")
 
 
-async def test_a_stream_that_is_left_does_not_cancel_its_run() -> None:
+async def test_leaving_stream_does_not_cancel_run() -> None:
     slow = Slow(TextChunk("half"))
     runtime = Runtime([Agent("agent", model=slow.model)])
     stream = runtime.stream("agent", "go", thread="t")
@@ -476,8 +476,8 @@ async def test_a_stream_that_is_left_does_not_cancel_its_run() -> None:
             break
     await stream.aclose()  # type: ignore[attr-defined]
     slow.hold.released.set()
-    await until(lambda: not runtime._dispatch.tasks)
-    assert (await runtime.messages("t"))[-1].text == "half never"
+    await until(lambda: not runtime._scope.dispatch.tasks)
+    assert (await runtime.threads.messages("t"))[-1].text == "half never"
     await assert_settled(runtime, "t")
 
 
@@ -510,7 +510,7 @@ def _asks(store: MemoryStore, scripted: Scripted) -> Runtime:
     return Runtime([Agent("agent", scripted(call("pay")), tools=[pay])], store=store)
 
 
-async def test_a_run_that_is_cancelled_while_it_comes_to_wait_ends(scripted: Scripted) -> None:
+async def test_cancel_while_run_suspends_ends_run(scripted: Scripted) -> None:
     store = AtTheWait(before=False)
     runtime = _asks(store, scripted)
     cancelling: list[asyncio.Task[bool]] = []
@@ -523,17 +523,17 @@ async def test_a_run_that_is_cancelled_while_it_comes_to_wait_ends(scripted: Scr
     store.happens = happens
     result = await soon(runtime.run("agent", "go", thread="t"))
     assert await soon(cancelling[0])
-    assert (await runtime.result(result.run_id)).termination == Cancelled("enough")
+    assert (await runtime.runs.result(result.run_id)).termination == Cancelled("enough")
     await assert_settled(runtime, "t")
 
 
-async def test_a_run_that_is_told_to_stop_while_it_comes_to_wait_ends(scripted: Scripted) -> None:
+async def test_stop_while_run_suspends_ends_run(scripted: Scripted) -> None:
     store = AtTheWait(before=True)
     runtime = _asks(store, scripted)
 
     async def happens(run_id: str) -> None:
-        await runtime._dispatch.deliver(
-            InboxItem(id=new_id(), thread_id="t", kind="cancel", run_id=run_id, reason="enough")
+        await runtime._scope.dispatch.deliver(
+            CancelItem(id=new_id(), thread_id="t", run_id=run_id, reason="enough")
         )
 
     store.happens = happens
@@ -542,7 +542,7 @@ async def test_a_run_that_is_told_to_stop_while_it_comes_to_wait_ends(scripted: 
     await assert_settled(runtime, "t")
 
 
-async def test_a_run_is_cancelled_while_it_reads_what_its_tree_used(scripted: Scripted) -> None:
+async def test_cancel_during_read_of_tree_usage(scripted: Scripted) -> None:
     class Slowly(MemoryStore):
         async def runs(self, **wanted: Any) -> Sequence[RunRecord]:
             if hold is not None and wanted.get("root_run_id") is not None:

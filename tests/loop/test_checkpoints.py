@@ -51,7 +51,7 @@ def streamed(pieces: Sequence[tuple[str, str]]) -> tuple[Answer, list[Chunk]]:
 
 
 @given(PIECES)
-def test_each_piece_is_kept_once_and_behind_the_one_before_it(pieces: list[tuple[str, str]]) -> None:
+def test_checkpoint_keeps_each_piece_once_in_order(pieces: list[tuple[str, str]]) -> None:
     _, kept = streamed(pieces)
     sizes: dict[tuple[int, str, str | None], int] = {}
     for chunk in kept:
@@ -63,7 +63,7 @@ def test_each_piece_is_kept_once_and_behind_the_one_before_it(pieces: list[tuple
 
 
 @given(PIECES)
-def test_what_is_kept_of_an_attempt_is_what_the_answer_has(pieces: list[tuple[str, str]]) -> None:
+def test_checkpoint_equals_answer(pieces: list[tuple[str, str]]) -> None:
     answer, kept = streamed(pieces)
     last = [chunk for chunk in kept if chunk.attempt == answer.attempt]
 
@@ -78,7 +78,7 @@ def test_what_is_kept_of_an_attempt_is_what_the_answer_has(pieces: list[tuple[st
         assert joined("call", call.id) in ('{"b":2}', '{"a":1}')
 
 
-def test_a_call_in_the_middle_of_a_text_is_kept_with_its_place_and_its_arguments() -> None:
+def test_checkpoint_keeps_call_position_and_arguments() -> None:
     pieces = [("text", "Let me "), ("save", ""), ("text", "see."), ("call", "look"), ("arguments", '{"a"')]
     answer, kept = streamed([*pieces, ("save", ""), ("arguments", ":1}")])
     [call] = [part for part in answer.content() if isinstance(part, ToolCall)]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from wakeful import Agent, ClientTool, GateAnswer, GateTool, MemoryStore, Plugin, Runtime, call
+from wakeful import Agent, ClientTool, MemoryStore, Plugin, Runtime, call
 from wakeful.errors import InvalidDecision
+from wakeful.plugins import GateAnswer, GateTool
 from wakeful.types.runs import NaturalEnd
 
 from .helpers import Scripted, Spy, assert_settled, replies_on, reply_text, spying
@@ -15,7 +16,7 @@ LOCATE = ClientTool(
 )
 
 
-async def test_an_agents_client_tool_waits_for_the_client_and_takes_its_answer_as_result(
+async def test_client_tool_waits_for_client_result(
     scripted: Scripted,
 ) -> None:
     model = scripted(call("locate", exact=True), "You are in Rome.")
@@ -26,7 +27,7 @@ async def test_an_agents_client_tool_waits_for_the_client_and_takes_its_answer_a
     assert (ticket.tool, ticket.arguments, ticket.accepts) == ("locate", {"exact": True}, ("result",))
     assert ticket.asked_by == "client"
     assert model.requests[0].tools == (LOCATE.spec,)
-    run = await Runtime([agent], store=store).get_run(result.run_id)
+    run = await Runtime([agent], store=store).runs.get(result.run_id)
     assert run.waiting is not None
     assert run.waiting.reason == "user_input"
     runtime = Runtime([agent], store=store)
@@ -36,7 +37,7 @@ async def test_an_agents_client_tool_waits_for_the_client_and_takes_its_answer_a
     await assert_settled(runtime, "t")
 
 
-async def test_a_runs_own_client_tools_survive_its_suspensions(scripted: Scripted) -> None:
+async def test_client_tools_of_run_survive_suspension(scripted: Scripted) -> None:
     model = scripted(call("locate"), call("locate"), "done")
     store, agent = MemoryStore(), Agent("agent", model=model)
     result = await Runtime([agent], store=store).run("agent", "go", thread="t", client_tools=[LOCATE])
@@ -47,7 +48,7 @@ async def test_a_runs_own_client_tools_survive_its_suspensions(scripted: Scripte
     assert [[spec.name for spec in request.tools] for request in model.requests] == [["locate"]] * 3
 
 
-async def test_a_runs_client_tools_are_not_offered_to_the_next_run(scripted: Scripted) -> None:
+async def test_client_tools_of_run_are_not_offered_to_next(scripted: Scripted) -> None:
     model = scripted("one", "two")
     runtime = Runtime([Agent("agent", model=model)])
     await runtime.run("agent", "go", thread="t", client_tools=[LOCATE])
@@ -55,7 +56,7 @@ async def test_a_runs_client_tools_are_not_offered_to_the_next_run(scripted: Scr
     assert [[spec.name for spec in request.tools] for request in model.requests] == [["locate"], []]
 
 
-async def test_an_agents_own_tool_wins_over_a_client_tool_of_the_same_name(scripted: Scripted) -> None:
+async def test_agent_tool_wins_over_client_tool_of_same_name(scripted: Scripted) -> None:
     spy = Spy()
     agent = Agent("agent", model=scripted(call("locate"), "done"), tools=[spying(spy, "locate")])
     result = await Runtime([agent]).run("agent", "go", client_tools=[LOCATE])
@@ -63,7 +64,7 @@ async def test_an_agents_own_tool_wins_over_a_client_tool_of_the_same_name(scrip
     assert spy.ran == ["locate"]
 
 
-async def test_client_tools_are_kept_by_the_agent_that_takes_over(scripted: Scripted) -> None:
+async def test_client_tools_are_kept_on_handoff(scripted: Scripted) -> None:
     """The reference loses a run's frontend tools on handoff; here they belong to the run."""
     first = Agent("first", model=scripted(call("handoff_to_second")), handoffs=["second"])
     second = Agent("second", model=scripted(call("locate"), "done"))
@@ -74,7 +75,7 @@ async def test_client_tools_are_kept_by_the_agent_that_takes_over(scripted: Scri
     assert (result.agent_id, result.text) == ("second", "done")
 
 
-async def test_a_client_tool_and_a_tool_of_ours_in_one_step(scripted: Scripted) -> None:
+async def test_client_tool_and_own_tool_run_in_one_step(scripted: Scripted) -> None:
     spy = Spy()
     agent = Agent(
         "agent", model=scripted([call("locate"), call("act")], "done"), tools=[LOCATE, spying(spy, "act")]
@@ -87,7 +88,7 @@ async def test_a_client_tool_and_a_tool_of_ours_in_one_step(scripted: Scripted) 
     await assert_settled(runtime, "t")
 
 
-async def test_an_answer_that_is_too_large_is_refused_and_changes_nothing(scripted: Scripted) -> None:
+async def test_client_result_too_large_is_refused(scripted: Scripted) -> None:
     runtime = Runtime([Agent("agent", model=scripted(call("locate"), "done"), tools=[LOCATE])])
     result = await runtime.run("agent", "go", thread="t")
     with pytest.raises(InvalidDecision, match=r"1,048,579 bytes; the limit is 1,048,576"):
@@ -95,7 +96,7 @@ async def test_an_answer_that_is_too_large_is_refused_and_changes_nothing(script
     assert (await runtime.resume(result.run_id, result.tickets[0].answer("Rome"))).text == "done"
 
 
-async def test_a_client_tool_takes_no_other_kind_of_answer_and_may_be_denied(scripted: Scripted) -> None:
+async def test_client_tool_takes_result_or_denial_only(scripted: Scripted) -> None:
     agent = Agent("agent", model=scripted(call("locate"), "done"), tools=[LOCATE])
     runtime = Runtime([agent])
     result = await runtime.run("agent", "go", thread="t")
@@ -113,7 +114,7 @@ class Careful(Plugin):
         return ctx.suspend("May it?")
 
 
-async def test_a_gate_may_ask_about_a_client_tool_and_arguments_may_be_edited(scripted: Scripted) -> None:
+async def test_gate_question_on_client_tool_allows_new_arguments(scripted: Scripted) -> None:
     agent = Agent("agent", model=scripted(call("locate", exact=True), "done"), tools=[LOCATE], plugins=[Careful()])
     runtime = Runtime([agent])
     result = await runtime.run("agent", "go", thread="t")
@@ -125,7 +126,7 @@ async def test_a_gate_may_ask_about_a_client_tool_and_arguments_may_be_edited(sc
     await assert_settled(runtime, "t")
 
 
-async def test_a_gate_may_supply_what_a_client_tool_would_find(scripted: Scripted) -> None:
+async def test_gate_may_supply_client_tool_result(scripted: Scripted) -> None:
     class Knows(Plugin):
         async def gate_tool(self, ctx: GateTool) -> GateAnswer:
             return ctx.supply("Rome")

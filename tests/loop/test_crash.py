@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from wakeful import Agent, Done, Limits, MemoryStore, NotDone, Runtime, ToolContext, UnknownOutcome, call, tool
-from wakeful.tools import FunctionTool
+from wakeful import Agent, Limits, MemoryStore, Runtime, ToolContext, call, tool
+from wakeful.tools import Done, FunctionTool, NotDone, UnknownOutcome
 from wakeful.types.events import ErrorRaised, RunStart
 from wakeful.types.runs import Call, Cancelled, NaturalEnd, Stopped, Waiting
 
@@ -50,7 +50,7 @@ def started(effect: str, **fields: Any) -> Call:
 
 
 @pytest.mark.parametrize("effect", ["pure", "idempotent"])
-async def test_a_repeatable_call_runs_again_with_the_same_key(scripted: Scripted, effect: Any) -> None:
+async def test_repeatable_call_runs_again_with_same_key(scripted: Scripted, effect: Any) -> None:
     spy, store = Spy(), MemoryStore()
     run = await leave_behind(store, "agent", lost := started(effect))
     runtime = Runtime(
@@ -65,7 +65,7 @@ async def test_a_repeatable_call_runs_again_with_the_same_key(scripted: Scripted
     await assert_settled(runtime, "t")
 
 
-async def test_a_once_call_never_runs_again_and_the_model_is_told_that_nobody_knows(scripted: Scripted) -> None:
+async def test_once_call_never_reruns_and_is_reported_unknown(scripted: Scripted) -> None:
     spy, store = Spy(), MemoryStore()
     run = await leave_behind(store, "agent", started("once"))
     model = scripted("I will check first.")
@@ -81,7 +81,7 @@ async def test_a_once_call_never_runs_again_and_the_model_is_told_that_nobody_kn
     await assert_settled(runtime, "t")
 
 
-async def test_a_reconciled_call_that_took_effect_gets_its_result_without_running(scripted: Scripted) -> None:
+async def test_reconciled_call_with_effect_gets_its_result(scripted: Scripted) -> None:
     spy, store = Spy(), MemoryStore()
     run = await leave_behind(store, "agent", lost := started("reconcile"))
     agent = Agent("agent", model=scripted("done"), tools=[checking(spy, Done({"id": 7}))])
@@ -94,7 +94,7 @@ async def test_a_reconciled_call_that_took_effect_gets_its_result_without_runnin
     assert await outcomes(runtime, run.id) == {"act": "ok"}
 
 
-async def test_a_reconciled_call_that_took_no_effect_runs_again(scripted: Scripted) -> None:
+async def test_reconciled_call_without_effect_runs_again(scripted: Scripted) -> None:
     spy, store = Spy(), MemoryStore()
     await leave_behind(store, "agent", started("reconcile"))
     runtime = Runtime([Agent("agent", model=scripted("done"), tools=[checking(spy, NotDone())])], store=store)
@@ -104,7 +104,7 @@ async def test_a_reconciled_call_that_took_no_effect_runs_again(scripted: Script
     assert [reply_text(r) for r in await replies_on(runtime, "t")] == ["act 0"]
 
 
-async def test_a_check_brings_the_fence_so_that_a_process_that_wakes_up_after_it_comes_too_late(
+async def test_check_carries_fence_against_stalled_process(
     scripted: Scripted,
 ) -> None:
     """The old owner may write between `NotDone` and the second attempt: a resource that compares has to know."""
@@ -136,9 +136,7 @@ async def test_a_check_brings_the_fence_so_that_a_process_that_wakes_up_after_it
 
 
 @pytest.mark.parametrize("found", [UnknownOutcome(), None, "nonsense", RuntimeError("the bank is closed")])
-async def test_a_reconciled_call_that_nobody_can_tell_about_is_reported_unknown(
-    scripted: Scripted, found: Any
-) -> None:
+async def test_reconciled_call_is_unknown_when_check_cannot_tell(scripted: Scripted, found: Any) -> None:
     spy, store = Spy(), MemoryStore()
     run = await leave_behind(store, "agent", started("reconcile"))
     runtime = Runtime([Agent("agent", model=scripted("hm"), tools=[checking(spy, found)])], store=store)
@@ -154,7 +152,7 @@ async def test_a_reconciled_call_that_nobody_can_tell_about_is_reported_unknown(
     await assert_settled(runtime, "t")
 
 
-async def test_a_result_that_cannot_be_shown_is_still_a_call_that_took_effect(scripted: Scripted) -> None:
+async def test_reconciled_call_with_bad_result_still_took_effect(scripted: Scripted) -> None:
     spy, store = Spy(), MemoryStore()
     await leave_behind(store, "agent", started("reconcile"))
     runtime = Runtime([Agent("agent", model=scripted("hm"), tools=[checking(spy, Done(object()))])], store=store)
@@ -164,7 +162,7 @@ async def test_a_result_that_cannot_be_shown_is_still_a_call_that_took_effect(sc
     assert spy.ran == []
 
 
-async def test_the_effect_that_counts_is_the_one_written_down_when_the_call_started(scripted: Scripted) -> None:
+async def test_recorded_effect_counts_over_changed_one(scripted: Scripted) -> None:
     spy, store = Spy(), MemoryStore()
     await leave_behind(store, "agent", started("once"))
     agent = Agent("agent", model=scripted("done"), tools=[spying(spy, "act", effect="pure")])
@@ -173,7 +171,7 @@ async def test_the_effect_that_counts_is_the_one_written_down_when_the_call_star
 
 
 @pytest.mark.parametrize("effect", ["pure", "idempotent", "reconcile", "once"])
-async def test_a_call_whose_tool_is_gone_is_reported_unknown(scripted: Scripted, effect: str) -> None:
+async def test_call_of_missing_tool_is_reported_unknown(scripted: Scripted, effect: str) -> None:
     store = MemoryStore()
     run = await leave_behind(store, "agent", started(effect))
     runtime = Runtime([Agent("agent", model=scripted("hm"))], store=store)
@@ -184,7 +182,7 @@ async def test_a_call_whose_tool_is_gone_is_reported_unknown(scripted: Scripted,
 # -- where the ledger stood ----------------------------------------------------------------------------------
 
 
-async def test_a_call_that_never_started_simply_starts(scripted: Scripted) -> None:
+async def test_unstarted_call_starts(scripted: Scripted) -> None:
     spy, store = Spy(), MemoryStore()
     await leave_behind(store, "agent", row("act", "requested"))
     runtime = Runtime([Agent("agent", model=scripted("done"), tools=[spying(spy, "act")])], store=store)
@@ -193,7 +191,7 @@ async def test_a_call_that_never_started_simply_starts(scripted: Scripted) -> No
     assert spy.attempts == [1]
 
 
-async def test_every_call_of_the_step_goes_on_from_where_it_stood(scripted: Scripted) -> None:
+async def test_every_call_of_step_continues_from_its_state(scripted: Scripted) -> None:
     spy, store = Spy(), MemoryStore()
     names = {"a": "finished", "b": "started", "c": "requested", "d": "started"}
     rows = [row(name, state, effect="pure" if name == "d" else "once") for name, state in names.items()]
@@ -208,7 +206,7 @@ async def test_every_call_of_the_step_goes_on_from_where_it_stood(scripted: Scri
     await assert_settled(runtime, "t")
 
 
-async def test_a_committed_answer_is_not_paid_for_again(scripted: Scripted) -> None:
+async def test_committed_answer_is_not_requested_again(scripted: Scripted) -> None:
     store = MemoryStore()
     await leave_behind(store, "agent", ending=NaturalEnd())
     runtime = Runtime([Agent("agent", model=scripted())], store=store)
@@ -217,14 +215,14 @@ async def test_a_committed_answer_is_not_paid_for_again(scripted: Scripted) -> N
     await assert_settled(runtime, "t")
 
 
-async def test_a_typed_output_is_not_lost_with_the_process_that_read_it(scripted: Scripted) -> None:
+async def test_typed_output_survives_crash(scripted: Scripted) -> None:
     store = MemoryStore()
     await leave_behind(store, "agent", text="[1, 2]", ending=NaturalEnd())
     result = await recover(Runtime([Agent("agent", model=scripted(), output=list[int])], store=store))
     assert (result.termination, result.output) == (NaturalEnd(), [1, 2])
 
 
-async def test_an_answer_that_was_not_committed_is_asked_for_again(scripted: Scripted) -> None:
+async def test_uncommitted_answer_is_requested_again(scripted: Scripted) -> None:
     store = MemoryStore()
     run = await leave_behind(store, "agent", stage="inferring", steps=2, answer_id=None)
     model = scripted("done")
@@ -232,7 +230,7 @@ async def test_an_answer_that_was_not_committed_is_asked_for_again(scripted: Scr
     assert (result.run_id, result.text, result.steps) == (run.id, "done", 2)
 
 
-async def test_recovering_is_an_activation_of_its_own_in_the_log(scripted: Scripted) -> None:
+async def test_recovery_is_an_activation_in_log(scripted: Scripted) -> None:
     store = MemoryStore()
     await leave_behind(store, "agent", started("pure"))
     tools = [spying(Spy(), "act", effect="pure")]
@@ -241,7 +239,7 @@ async def test_recovering_is_an_activation_of_its_own_in_the_log(scripted: Scrip
     assert [e.trigger for e in await events_of(runtime, "t", RunStart)] == ["new", "recover"]
 
 
-async def test_steps_and_limits_count_from_before_the_crash(scripted: Scripted) -> None:
+async def test_steps_and_limits_count_across_crash(scripted: Scripted) -> None:
     store = MemoryStore()
     await leave_behind(store, "agent", started("pure"), steps=1)
     tools = [spying(Spy(), "act", effect="pure")]
@@ -258,7 +256,7 @@ async def test_steps_and_limits_count_from_before_the_crash(scripted: Scripted) 
     ("effect", "runs", "outcome"),
     [("pure", 1, "ok"), ("idempotent", 1, "ok"), ("once", 0, "unknown")],
 )
-async def test_answering_a_sibling_finds_the_lost_call(
+async def test_answer_to_sibling_recovers_lost_call(
     scripted: Scripted, effect: Any, runs: int, outcome: str
 ) -> None:
     spy, store = Spy(), MemoryStore()
@@ -274,7 +272,7 @@ async def test_answering_a_sibling_finds_the_lost_call(
     await assert_settled(runtime, "t")
 
 
-async def test_superseding_reports_a_lost_call_as_unknown(scripted: Scripted) -> None:
+async def test_supersede_reports_lost_call_as_unknown(scripted: Scripted) -> None:
     spy, store = Spy(), MemoryStore()
     run = await leave_behind(store, "agent", started("pure"), row("pay", "suspended"), **WAITS)
     tools = [spying(spy, "act", effect="pure"), spying(spy, "pay", approval=True)]
@@ -285,7 +283,7 @@ async def test_superseding_reports_a_lost_call_as_unknown(scripted: Scripted) ->
     await assert_settled(runtime, "t")
 
 
-async def test_new_input_for_a_run_that_nobody_runs_lands_behind_the_results_of_its_step(
+async def test_new_input_for_orphan_lands_after_step_results(
     scripted: Scripted,
 ) -> None:
     spy, store = Spy(), MemoryStore()
@@ -294,7 +292,13 @@ async def test_new_input_for_a_run_that_nobody_runs_lands_behind_the_results_of_
     runtime = Runtime([Agent("agent", model=model, tools=[spying(spy, "act", effect="pure")])], store=store)
     result = await runtime.run("agent", "are you there?", thread="t")
     assert (result.run_id, result.text, spy.ran) == (run.id, "done", ["act"])
-    assert [m.role for m in await runtime.messages("t")] == ["user", "assistant", "tool", "user", "assistant"]
+    assert [m.role for m in await runtime.threads.messages("t")] == [
+        "user",
+        "assistant",
+        "tool",
+        "user",
+        "assistant",
+    ]
     await assert_settled(runtime, "t")
 
 
@@ -313,7 +317,7 @@ async def test_new_input_for_a_run_that_nobody_runs_lands_behind_the_results_of_
         ("reconcile", RuntimeError("no"), "unknown", "interrupted"),
     ],
 )
-async def test_cancelling_a_run_that_nobody_runs_says_what_is_known_of_its_calls(
+async def test_cancel_of_orphan_reports_known_call_outcomes(
     scripted: Scripted, effect: Any, found: Any, outcome: str, error: str | None
 ) -> None:
     spy, store = Spy(), MemoryStore()
@@ -328,7 +332,7 @@ async def test_cancelling_a_run_that_nobody_runs_says_what_is_known_of_its_calls
     assert (await runtime.run("agent", "hello", thread="t")).text == "again"
 
 
-async def test_a_sync_check_is_asked_too(scripted: Scripted) -> None:
+async def test_sync_check_works(scripted: Scripted) -> None:
     store = MemoryStore()
     await leave_behind(store, "agent", started("reconcile"))
 
@@ -342,7 +346,7 @@ async def test_a_sync_check_is_asked_too(scripted: Scripted) -> None:
     assert reply_text((await replies_on(runtime, "t"))[0]).startswith("found ")
 
 
-async def test_a_lost_call_that_runs_again_passes_its_gate_again(scripted: Scripted) -> None:
+async def test_rerun_call_passes_its_gate_again(scripted: Scripted) -> None:
     spy, store = Spy(), MemoryStore()
     await leave_behind(store, "agent", started("pure"))
     agent = Agent("agent", model=scripted("done"), tools=[spying(spy, "act", effect="pure", approval=True)])
@@ -354,7 +358,7 @@ async def test_a_lost_call_that_runs_again_passes_its_gate_again(scripted: Scrip
     assert spy.attempts == [2]
 
 
-async def test_a_model_call_after_recovery_sees_the_whole_conversation(scripted: Scripted) -> None:
+async def test_model_sees_whole_conversation_after_recovery(scripted: Scripted) -> None:
     spy, store = Spy(), MemoryStore()
     await leave_behind(store, "agent", started("pure"))
     model = scripted(call("act", x=4), "done")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wakeful.loop._draft import Draft
+from wakeful.loop.draft import Draft
 from wakeful.state import KeyRegistry, State, StateKey
 from wakeful.types.events import StateDelta, StepEnd, StepStart
 from wakeful.types.messages import user_message
@@ -19,13 +19,13 @@ def drafted() -> Draft:
     return draft
 
 
-def test_a_commit_that_was_written_leaves_nothing_behind() -> None:
+def test_written_commit_empties_draft() -> None:
     draft = drafted()
     draft.commit(NOW)
     assert not draft
 
 
-def test_what_is_added_while_a_commit_is_written_is_for_the_next_one() -> None:
+def test_changes_during_commit_go_to_next_one() -> None:
     draft = drafted()
     first = draft.commit(NOW)
     end, run, calls = StepEnd(ME, 0, NOW, 1), record(steps=2), ledger(a="started")
@@ -38,14 +38,14 @@ def test_what_is_added_while_a_commit_is_written_is_for_the_next_one() -> None:
     assert (list(second.log), list(second.runs), list(second.calls)) == ([end], [run], [calls["a"]])
 
 
-def test_a_commit_that_was_refused_is_made_again_as_it_was() -> None:
+def test_refused_commit_is_repeated_unchanged() -> None:
     draft = drafted()
     refused = draft.commit(NOW)
     draft.put_back(refused)
     assert draft.commit(NOW) == refused
 
 
-def test_what_was_refused_comes_before_what_was_added_meanwhile_and_newer_rows_win() -> None:
+def test_refused_changes_come_first_and_newer_rows_win() -> None:
     draft = drafted()
     refused = draft.commit(NOW)
     end, run, calls = StepEnd(ME, 0, NOW, 1), record(steps=2), ledger(a="started")
@@ -59,7 +59,7 @@ def test_what_was_refused_comes_before_what_was_added_meanwhile_and_newer_rows_w
     assert {c.id: c.state for c in again.calls} == {"a": "started", "b": "requested"}
 
 
-def test_a_run_that_is_only_superseded_is_put_back_once() -> None:
+def test_superseded_run_is_restored_once() -> None:
     draft = Draft(ME, State(KeyRegistry()))
     draft.put_closed(record(status="done"))
     refused = draft.commit(NOW)
@@ -67,7 +67,7 @@ def test_a_run_that_is_only_superseded_is_put_back_once() -> None:
     assert draft.commit(NOW) == refused
 
 
-def test_what_was_refused_shows_state_as_it_is_when_it_is_made_again() -> None:
+def test_repeated_commit_has_current_state() -> None:
     class Count(StateKey[int, int]):
         name = "count"
 

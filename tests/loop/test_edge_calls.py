@@ -7,19 +7,9 @@ from typing import Any
 
 import pytest
 
-from wakeful import (
-    Agent,
-    BeforeTool,
-    GateAnswer,
-    GateTool,
-    Plugin,
-    Runtime,
-    StateKey,
-    ToolContext,
-    call,
-    tool,
-)
+from wakeful import Agent, Plugin, Runtime, StateKey, ToolContext, call, tool
 from wakeful.errors import UnknownTicket
+from wakeful.plugins import BeforeTool, GateAnswer, GateTool
 from wakeful.types.events import ToolCallDone, ToolCallResumed
 from wakeful.types.runs import NaturalEnd
 
@@ -80,7 +70,8 @@ def door(scripted: Scripted, guard: Guard, spy: Spy, *names: str, tools: Any = (
     return Runtime([Agent("agent", model=model, tools=mine, plugins=[guard])])
 
 
-async def test_edge_19_an_earlier_call_unlocks_a_later_one_of_the_same_step(scripted: Scripted) -> None:
+async def test_earlier_call_unlocks_later_call_of_same_step(scripted: Scripted) -> None:
+    """Row 19."""
     guard, spy = Guard(), Spy()
     runtime = door(scripted, guard, spy, "unlock", "enter")
     result = await runtime.run("agent", "go", thread="t")
@@ -90,9 +81,9 @@ async def test_edge_19_an_earlier_call_unlocks_a_later_one_of_the_same_step(scri
     await assert_settled(runtime, "t")
 
 
-async def test_edge_20_in_the_other_order_it_is_refused_and_its_sibling_runs(scripted: Scripted) -> None:
-    """The reference reports the later call failed and ends the run blocked; here denied isn't dead: the sibling
-    runs, the model is told, and the run goes on."""
+async def test_call_before_its_unlock_is_refused_alone(scripted: Scripted) -> None:
+    """Row 20: the reference reports the later call failed and ends the run blocked; here denied isn't dead:
+    the sibling runs, the model is told, and the run goes on."""
     guard, spy = Guard(), Spy()
     runtime = door(scripted, guard, spy, "enter", "unlock")
     result = await runtime.run("agent", "go", thread="t")
@@ -104,7 +95,8 @@ async def test_edge_20_in_the_other_order_it_is_refused_and_its_sibling_runs(scr
     await assert_settled(runtime, "t")
 
 
-async def test_edge_21_a_call_whose_gate_was_asked_twice_runs_its_hook_once(scripted: Scripted) -> None:
+async def test_hook_runs_once_when_gate_is_asked_twice(scripted: Scripted) -> None:
+    """Row 21."""
     guard, spy = Guard(), Spy()
     runtime = door(scripted, guard, spy, "unlock", "enter")
     await runtime.run("agent", "go", thread="t")
@@ -119,8 +111,9 @@ async def wonder(ctx: ToolContext) -> str:
 
 
 @pytest.mark.parametrize("asks", [False, True], ids=["blocks", "asks"])
-async def test_edge_22_a_sibling_that_suspends_closes_nothing_else(scripted: Scripted, asks: bool) -> None:
-    """The reference backfills the re-gated call and all later ones as failed; here each has its own fate."""
+async def test_suspended_sibling_closes_nothing_else(scripted: Scripted, asks: bool) -> None:
+    """Row 22: the reference backfills the re-gated call and all later ones as failed; here each has its own
+    fate."""
     guard, spy = Guard(asks), Spy()
     runtime = door(scripted, guard, spy, "wonder", "enter", "wave", tools=[wonder])
     result = await runtime.run("agent", "go", thread="t")
@@ -137,7 +130,8 @@ async def test_edge_22_a_sibling_that_suspends_closes_nothing_else(scripted: Scr
     await assert_settled(runtime, "t")
 
 
-async def test_edge_23_resumed_calls_run_side_by_side(scripted: Scripted) -> None:
+async def test_resumed_calls_run_in_parallel(scripted: Scripted) -> None:
+    """Row 23."""
     hold = Hold()
 
     @tool(approval=True)
@@ -156,20 +150,21 @@ async def test_edge_23_resumed_calls_run_side_by_side(scripted: Scripted) -> Non
     await house.settled()
 
 
-async def test_edge_24_a_finished_call_waits_for_nothing_any_more(scripted: Scripted) -> None:
-    """The reference clears the resume input as well; here the decisions stay on the row, as its history."""
+async def test_finished_call_waits_for_nothing(scripted: Scripted) -> None:
+    """Row 24: the reference clears the resume input as well; here the decisions stay on the row, as its
+    history."""
     house = House(scripted(call("act"), "done"), spying(Spy(), "act", approval=True))
     result = await house.run()
     ticket = result.tickets[0]
     await house.resume(result.run_id, ticket.approve(reason="fine"))
-    (row,) = await house.fresh().calls(result.run_id)
+    (row,) = await house.fresh().runs.calls(result.run_id)
     assert (row.state, row.ticket_id) == ("finished", None)
     assert [(d.ticket_id, d.reason) for d in row.decisions] == [(ticket.id, "fine")]
     assert [t.status for t in await house.store.tickets(result.run_id)] == ["answered"]
 
 
-async def test_edge_25_a_denied_call_is_told_of_once_while_others_are_answered_later(scripted: Scripted) -> None:
-    """The reference emits an internal retraction marker; here a denied call simply has its one reply."""
+async def test_denied_call_is_reported_once(scripted: Scripted) -> None:
+    """Row 25: the reference emits an internal retraction marker; here a denied call simply has its one reply."""
     spy = Spy()
     tools = [spying(spy, name, approval=True) for name in ("a", "b", "c")]
     house = House(scripted([call("a"), call("b"), call("c")], "done"), *tools)
@@ -190,13 +185,13 @@ async def test_edge_25_a_denied_call_is_told_of_once_while_others_are_answered_l
     await house.settled()
 
 
-async def test_edge_26_edited_arguments_stand_beside_the_models_own(scripted: Scripted) -> None:
-    """The reference never rewrites arguments, whatever the mode says; here the edited ones run, and the
+async def test_edited_arguments_are_kept_beside_original(scripted: Scripted) -> None:
+    """Row 26: the reference never rewrites arguments, whatever the mode says; here the edited ones run, and the
     conversation and the ledger keep what the model asked for."""
     house = House(scripted(call("act", x=1), "done"), spying(Spy(), "act", approval=True))
     result = await house.run()
     await house.resume(result.run_id, result.tickets[0].edit({"x": 2}))
-    (row,) = await house.fresh().calls(result.run_id)
+    (row,) = await house.fresh().runs.calls(result.run_id)
     assert (row.arguments, row.edited) == ({"x": 1}, {"x": 2})
     messages = await house.store.messages("t")
     assert messages[1].calls[0].arguments == {"x": 1}
@@ -204,7 +199,8 @@ async def test_edge_26_edited_arguments_stand_beside_the_models_own(scripted: Sc
 
 
 @pytest.mark.parametrize("by", ["ticket", "call"])
-async def test_edge_27_a_decision_may_name_the_ticket_or_the_call(scripted: Scripted, by: str) -> None:
+async def test_decision_may_name_ticket_or_call(scripted: Scripted, by: str) -> None:
+    """Row 27."""
     house = House(scripted(call("wonder"), "done"), wonder)
     result = await house.run()
     target = result.tickets[0].id if by == "ticket" else result.tickets[0].call_id
@@ -213,7 +209,9 @@ async def test_edge_27_a_decision_may_name_the_ticket_or_the_call(scripted: Scri
     assert await house.replies() == [("wonder", None, "so")]
 
 
-async def test_edge_28_one_call_may_suspend_again_with_a_new_ticket(scripted: Scripted) -> None:
+async def test_call_may_suspend_again_with_new_ticket(scripted: Scripted) -> None:
+    """Row 28."""
+
     @tool(effect="pure")
     async def twice(ctx: ToolContext) -> str:
         """Ask twice."""
@@ -230,7 +228,8 @@ async def test_edge_28_one_call_may_suspend_again_with_a_new_ticket(scripted: Sc
     await house.settled()
 
 
-async def test_edge_29_an_unknown_decision_is_an_error_and_leaves_the_others_intact(scripted: Scripted) -> None:
+async def test_unknown_decision_leaves_others_intact(scripted: Scripted) -> None:
+    """Row 29."""
     house = House(scripted(call("wonder"), "done"), wonder)
     result = await house.run()
     before = await house.store.load("t")

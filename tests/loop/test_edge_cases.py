@@ -11,32 +11,29 @@ import pytest
 from wakeful import (
     Agent,
     ConfigurationError,
-    ContentMatch,
     FunctionModel,
     Limits,
     MemoryStore,
     ModelError,
     Plugin,
-    RunEnd,
     Runtime,
     StateKey,
-    Step,
     StopOnTool,
     TokenBudget,
     ToolContext,
     Turn,
     Usage,
     WallTime,
-    action,
     call,
-    notice,
     tool,
 )
 from wakeful.errors import StateError
+from wakeful.plugins import RunEnd, Step, action, notice
 from wakeful.stores import Commit, Committed
 from wakeful.testing import FakeClock
+from wakeful.types import ContentMatch
 from wakeful.types.events import ErrorRaised, RunFinish, StateDelta, StepEnd, StepStart
-from wakeful.types.runs import BehaviourRequested, Cancelled, Failed, NaturalEnd, Stopped
+from wakeful.types.runs import Cancelled, EndRequested, Failed, NaturalEnd, Stopped
 
 from .helpers import (
     Scripted,
@@ -61,7 +58,7 @@ class Words(StateKey[list[str], str]):
     """A commutative key of the thread."""
 
     name, scope, merge = "words", "thread", "commutative"
-    default: list[str] = []  # noqa: RUF012
+    default: list[str] = []
 
     def apply(self, value: list[str], update: str) -> list[str]:
         return [*value, update]
@@ -96,7 +93,7 @@ class Worker(Plugin):
 
 async def stored_state(runtime: Runtime) -> dict[str, Any]:
     """The state of thread `t`, as the store has it."""
-    stored = await runtime._env.store.load("t")
+    stored = await runtime.store.load("t")
     assert stored is not None
     return {name: msgspec.json.decode(value) for name, value in stored.state.items()}
 
@@ -107,9 +104,9 @@ def hooked(phase: str, hook: Any, label: str = "Hooked") -> Plugin:
 
 
 @pytest.mark.parametrize("what", ["action", "notice"])
-async def test_edge_01_an_unknown_action_or_notice_refuses_the_command_and_nothing_is_applied(
-    scripted: Scripted, what: str
-) -> None:
+async def test_unknown_action_or_notice_refuses_command(scripted: Scripted, what: str) -> None:
+    """Row 1."""
+
     async def hook(self: Plugin, ctx: Step) -> None:
         ctx.update(Word, "half")
         if what == "action":
@@ -124,9 +121,11 @@ async def test_edge_01_an_unknown_action_or_notice_refuses_the_command_and_nothi
     assert await stored_state(runtime) == {}
 
 
-async def test_edge_01_a_tool_that_names_an_unknown_action_is_told_and_nothing_is_applied(
+async def test_unknown_action_of_tool_refuses_command(
     scripted: Scripted,
 ) -> None:
+    """Row 1."""
+
     @tool
     async def act(ctx: ToolContext) -> str:
         """Ask for what nobody does."""
@@ -140,7 +139,9 @@ async def test_edge_01_a_tool_that_names_an_unknown_action_is_told_and_nothing_i
     assert await stored_state(runtime) == {}
 
 
-async def test_edge_02_a_malformed_payload_is_put_aside_and_the_run_goes_on(scripted: Scripted) -> None:
+async def test_malformed_payload_is_set_aside(scripted: Scripted) -> None:
+    """Row 2."""
+
     async def hook(self: Plugin, ctx: Step) -> None:
         ctx.schedule("work", "not a number", phase="step_start")
         ctx.schedule("work", 0, phase="step_start")
@@ -153,8 +154,8 @@ async def test_edge_02_a_malformed_payload_is_put_aside_and_the_run_goes_on(scri
     assert await stored_state(runtime) == {"words": ["0"]}
 
 
-async def test_edge_03_chained_actions_run_in_the_same_phase_up_to_sixteen_rounds(scripted: Scripted) -> None:
-    """The reference reports the number of rounds, the last of them empty; here rounds are not reported, and
+async def test_chained_actions_run_up_to_sixteen_rounds(scripted: Scripted) -> None:
+    """Row 3: the reference reports the number of rounds, the last of them empty; here rounds are not reported, and
     only their bound shows."""
     for chain, expected in ((14, "ok"), (15, ""), (40, "")):
 
@@ -173,10 +174,8 @@ async def test_edge_03_chained_actions_run_in_the_same_phase_up_to_sixteen_round
 
 
 @pytest.mark.parametrize("phase", ["before_inference", "before_tool", "after_tool", "step_end"])
-async def test_edge_04_two_writers_of_one_key_follow_one_rule_in_every_phase(
-    scripted: Scripted, phase: str
-) -> None:
-    """The reference fails the run in before_inference, before_tool and after_tool; here the later hook runs
+async def test_two_writers_of_key_follow_one_rule_in_every_phase(scripted: Scripted, phase: str) -> None:
+    """Row 4: the reference fails the run in before_inference, before_tool and after_tool; here the later hook runs
     again on the fresh snapshot, in every phase."""
     seen: list[str] = []
 
@@ -196,7 +195,9 @@ async def test_edge_04_two_writers_of_one_key_follow_one_rule_in_every_phase(
     assert (await stored_state(runtime))["word"] == "first second"
 
 
-async def test_edge_05_a_hook_that_runs_again_sees_what_the_one_before_it_wrote(scripted: Scripted) -> None:
+async def test_rerun_hook_sees_earlier_writes(scripted: Scripted) -> None:
+    """Row 5."""
+
     def writer(name: str) -> Any:
         async def hook(self: Plugin, ctx: Step) -> None:
             seen.append((name, ctx.state[Word]))
@@ -212,7 +213,9 @@ async def test_edge_05_a_hook_that_runs_again_sees_what_the_one_before_it_wrote(
     assert (await stored_state(runtime))["word"] == "abc"
 
 
-async def test_edge_06_notices_of_a_hook_that_ran_again_go_out_once(scripted: Scripted) -> None:
+async def test_notices_of_rerun_hook_go_out_once(scripted: Scripted) -> None:
+    """Row 6."""
+
     async def first(self: Plugin, ctx: Step) -> None:
         ctx.update(Word, "a")
         ctx.notify("tell", "first")
@@ -227,8 +230,9 @@ async def test_edge_06_notices_of_a_hook_that_ran_again_go_out_once(scripted: Sc
     assert worker.told == ["first", "second after 'a'"]
 
 
-async def test_edge_07_a_key_that_is_not_registered_is_refused_before_anything_applies(scripted: Scripted) -> None:
-    """The reference merges an unregistered key as an exclusive one; here it is refused where it is written."""
+async def test_unregistered_key_refuses_whole_command(scripted: Scripted) -> None:
+    """Row 7: the reference merges an unregistered key as an exclusive one; here it is refused where it is
+    written."""
 
     async def hook(self: Plugin, ctx: Step) -> None:
         ctx.update(Word, "half")
@@ -241,9 +245,9 @@ async def test_edge_07_a_key_that_is_not_registered_is_refused_before_anything_a
     assert await stored_state(runtime) == {}
 
 
-async def test_edge_08_what_a_plugin_writes_as_it_leaves_is_committed_and_shown(scripted: Scripted) -> None:
-    """The reference uninstalls a plugin in a commit of its own; here a plugin is deactivated by a handoff, and
-    what it writes then goes the way of every write."""
+async def test_writes_of_leaving_plugin_are_committed(scripted: Scripted) -> None:
+    """Row 8: the reference uninstalls a plugin in a commit of its own; here a plugin is deactivated by a
+    handoff, and what it writes then goes the way of every write."""
 
     async def leave(self: Plugin, ctx: Step) -> None:
         ctx.update(Word, "goodbye")
@@ -258,7 +262,9 @@ async def test_edge_08_what_a_plugin_writes_as_it_leaves_is_committed_and_shown(
     assert [e.changes for e in await events_of(runtime, "t", StateDelta)] == [{"word": "goodbye"}]
 
 
-async def test_edge_09_hooks_that_change_nothing_commit_nothing(scripted: Scripted) -> None:
+async def test_hooks_without_changes_commit_nothing(scripted: Scripted) -> None:
+    """Row 9."""
+
     class Counting(MemoryStore):
         commits = 0
 
@@ -284,15 +290,18 @@ async def test_edge_09_hooks_that_change_nothing_commit_nothing(scripted: Script
     assert counts[1] == counts[2]
 
 
-async def test_edge_10_a_seed_that_does_not_fit_leaves_everything_untouched(scripted: Scripted) -> None:
+async def test_invalid_seed_changes_nothing(scripted: Scripted) -> None:
+    """Row 10."""
     runtime = Runtime([Agent("agent", model=scripted())], keys=[Word, Words])
     with pytest.raises(StateError):
         await runtime.run("agent", "go", thread="t", state={Word: "fine", Words: "not a list"})
-    assert await runtime._env.store.load("t") is None
-    assert await runtime.list_runs() == []
+    assert await runtime.store.load("t") is None
+    assert await runtime.runs.list() == []
 
 
-async def test_edge_11_keys_of_plugins_that_are_not_active_are_there_all_the_same(scripted: Scripted) -> None:
+async def test_keys_of_inactive_plugins_are_present(scripted: Scripted) -> None:
+    """Row 11."""
+
     @tool
     async def say(ctx: ToolContext) -> str:
         """Say the word, and change it."""
@@ -309,15 +318,18 @@ async def test_edge_11_keys_of_plugins_that_are_not_active_are_there_all_the_sam
     assert await stored_state(runtime) == {"word": "changed"}
 
 
-async def test_edge_12_an_answer_in_the_last_step_is_a_natural_end(scripted: Scripted) -> None:
-    """The reference lets max_rounds beat the natural end of a plain answer; here an answer is an answer."""
+async def test_answer_in_last_step_is_natural_end(scripted: Scripted) -> None:
+    """Row 12: the reference lets max_rounds beat the natural end of a plain answer; here an answer is an
+    answer."""
     runtime = Runtime([Agent("agent", model=scripted("done"), limits=Limits(steps=1))])
     result = await runtime.run("agent", "go", thread="t")
     assert (result.text, result.termination) == ("done", NaturalEnd())
     assert len(await events_of(runtime, "t", StepEnd)) == 1
 
 
-async def test_edge_13_wall_time_counts_the_first_model_call(scripted: Scripted, fake_clock: FakeClock) -> None:
+async def test_wall_time_counts_first_model_call(scripted: Scripted, fake_clock: FakeClock) -> None:
+    """Row 13."""
+
     async def slowly(request: Any) -> Any:
         await fake_clock.advance(11)
         return call("act")
@@ -330,7 +342,9 @@ async def test_edge_13_wall_time_counts_the_first_model_call(scripted: Scripted,
     assert (result.termination.policy, spy.ran, result.steps) == ("wall_time", [], 1)
 
 
-async def test_edge_14_exactly_at_a_budget_goes_on(scripted: Scripted, fake_clock: FakeClock) -> None:
+async def test_run_continues_exactly_at_budget(scripted: Scripted, fake_clock: FakeClock) -> None:
+    """Row 14."""
+
     async def exactly(request: Any) -> Any:
         if len(request.messages) > 1:
             return "done"
@@ -343,15 +357,15 @@ async def test_edge_14_exactly_at_a_budget_goes_on(scripted: Scripted, fake_cloc
     assert result.termination == NaturalEnd()
 
 
-def test_edge_15_a_bad_pattern_is_refused_when_the_runtime_is_made(scripted: Scripted) -> None:
-    """The reference stops the run at its first answer; here the mistake is told where it was made."""
+def test_bad_pattern_is_refused_by_runtime(scripted: Scripted) -> None:
+    """Row 15: the reference stops the run at its first answer; here the mistake is told where it was made."""
     with pytest.raises(ConfigurationError, match="content_match: bad pattern"):
         Runtime([Agent("agent", model=scripted(), stop=[ContentMatch("(")])])
 
 
 @pytest.mark.parametrize("by", ["policy", "hook"])
-async def test_edge_16_stopping_after_the_answer_runs_none_of_its_tools(scripted: Scripted, by: str) -> None:
-    """The reference drops the answer; here it is kept, and its calls are closed."""
+async def test_stop_after_answer_runs_no_tools(scripted: Scripted, by: str) -> None:
+    """Row 16: the reference drops the answer; here it is kept, and its calls are closed."""
 
     async def stop(self: Plugin, ctx: Any) -> None:
         ctx.end_run("seen enough")
@@ -366,14 +380,14 @@ async def test_edge_16_stopping_after_the_answer_runs_none_of_its_tools(scripted
     )
     runtime = Runtime([agent])
     result = await runtime.run("agent", "go", thread="t")
-    expected = Stopped("stop_on_tool", "act") if by == "policy" else BehaviourRequested("seen enough")
+    expected = Stopped("stop_on_tool", "act") if by == "policy" else EndRequested("seen enough")
     assert (result.termination, result.text, spy.ran) == (expected, "so", [])
-    assert [c.outcome for c in await runtime.calls(result.run_id)] == ["cancelled", "cancelled"]
+    assert [c.outcome for c in await runtime.runs.calls(result.run_id)] == ["cancelled", "cancelled"]
     await assert_settled(runtime, "t")
 
 
-async def test_edge_17_a_model_error_finishes_the_run_and_runs_its_end_hooks(scripted: Scripted) -> None:
-    """The reference ends the stream after run_start without run_finish; here every activation finishes."""
+async def test_model_error_runs_end_hooks(scripted: Scripted) -> None:
+    """Row 17: the reference ends the stream after run_start without run_finish; here every activation finishes."""
     ended: list[Any] = []
 
     async def end(self: Plugin, ctx: RunEnd) -> None:
@@ -389,7 +403,9 @@ async def test_edge_17_a_model_error_finishes_the_run_and_runs_its_end_hooks(scr
     assert finish.termination == result.termination == Failed("ModelError", "gone")
 
 
-async def test_edge_18_a_run_cancelled_before_its_first_step_has_none(scripted: Scripted) -> None:
+async def test_run_cancelled_before_first_step_has_no_steps(scripted: Scripted) -> None:
+    """Row 18."""
+
     async def cancel(self: Plugin, ctx: Step) -> None:
         await runtime.cancel(ctx.run.run_id, "never mind")
 
@@ -400,10 +416,11 @@ async def test_edge_18_a_run_cancelled_before_its_first_step_has_none(scripted: 
     await assert_settled(runtime, "t")
 
 
-async def test_edge_18_a_caller_cancelled_before_anything_was_written_leaves_nothing(scripted: Scripted) -> None:
+async def test_caller_cancelled_before_first_commit_leaves_nothing(scripted: Scripted) -> None:
+    """Row 18."""
     runtime = Runtime([Agent("agent", model=scripted())])
     task = asyncio.create_task(runtime.run("agent", "go", thread="t"))
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert await runtime._env.store.load("t") is None
+    assert await runtime.store.load("t") is None

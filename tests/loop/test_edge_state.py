@@ -8,18 +8,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from wakeful import (
-    Agent,
-    BeforeInference,
-    ContextMessage,
-    MemoryStore,
-    Plugin,
-    Runtime,
-    StateKey,
-    Step,
-    call,
-)
+from wakeful import Agent, MemoryStore, Plugin, Runtime, StateKey, call
 from wakeful.errors import Conflict, StaleFence, UnknownTicket
+from wakeful.plugins import BeforeInference, ContextMessage, Step
 from wakeful.stores import Commit, Fence
 from wakeful.types.messages import user_message
 from wakeful.types.runs import Cancelled, Identity, Outcome
@@ -37,7 +28,8 @@ def planning(scripted: Scripted, hook: Any, *turns: Any) -> tuple[Runtime, Any]:
     return Runtime([Agent("agent", model=model, instructions="Base.", tools=tools, plugins=[plugin])]), model
 
 
-async def test_edge_47_a_changed_text_does_not_wait_for_its_cooldown(scripted: Scripted) -> None:
+async def test_changed_context_text_skips_cooldown(scripted: Scripted) -> None:
+    """Row 47."""
     texts = {1: "same", 2: "same", 3: "changed"}
 
     async def hook(self: Plugin, ctx: BeforeInference) -> None:
@@ -48,7 +40,9 @@ async def test_edge_47_a_changed_text_does_not_wait_for_its_cooldown(scripted: S
     assert [r.system for r in model.requests] == ["Base.\n\nsame", "Base.", "Base.\n\nchanged"]
 
 
-async def test_edge_48_what_a_plan_says_for_one_call_does_not_leak_into_the_next(scripted: Scripted) -> None:
+async def test_plan_changes_do_not_leak_into_next_request(scripted: Scripted) -> None:
+    """Row 48."""
+
     async def hook(self: Plugin, ctx: BeforeInference) -> None:
         if ctx.step == 1:
             ctx.plan.settings(temperature=0.1)
@@ -66,10 +60,12 @@ async def test_edge_48_what_a_plan_says_for_one_call_does_not_leak_into_the_next
         assert (later.system, later.settings.temperature) == ("Base.", None)
         assert [spec.name for spec in later.tools] == ["act", "other"]
         assert all(m.text != "Only here." for m in later.messages)
-    assert all(m.text != "Only here." for m in await runtime.messages("t"))
+    assert all(m.text != "Only here." for m in await runtime.threads.messages("t"))
 
 
-async def test_edge_49_excluding_a_tool_beats_including_it(scripted: Scripted) -> None:
+async def test_tool_exclusion_beats_inclusion(scripted: Scripted) -> None:
+    """Row 49."""
+
     async def hook(self: Plugin, ctx: BeforeInference) -> None:
         ctx.plan.include_only("act", "other")
         ctx.plan.exclude_tools("act")
@@ -83,9 +79,9 @@ async def test_edge_49_excluding_a_tool_beats_including_it(scripted: Scripted) -
     assert "isn't offered in this step" in reply_text(reply)
 
 
-async def test_edge_54_nobody_writes_to_a_thread_without_fence_or_version() -> None:
-    """The reference guards appends by a message count; here a commit carries the fence of its claim, or the
-    version it saw."""
+async def test_commit_needs_fence_or_version() -> None:
+    """Row 54: the reference guards appends by a message count; here a commit carries the fence of its claim,
+    or the version it saw."""
     store = MemoryStore()
     me = Identity("r", "t", "agent", "r")
     claimed = await store.commit(
@@ -109,13 +105,13 @@ async def test_edge_54_nobody_writes_to_a_thread_without_fence_or_version() -> N
     assert [m.text for m in await store.messages("t")] == ["a", "e"]
 
 
-async def test_edge_54_a_run_that_lost_its_thread_writes_nothing_more(scripted: Scripted) -> None:
-    """Its caller hears what became of the run where it went on."""
+async def test_fenced_run_writes_nothing_more(scripted: Scripted) -> None:
+    """Row 54: Its caller hears what became of the run where it went on."""
     store = MemoryStore()
 
     class Robbed(Plugin):
         async def step_start(self, ctx: Step) -> None:
-            await runtime._shared.keeper._lease.close()
+            await runtime._scope.shared.worker.state.lease.close()
             view = await store.load("t")
             assert view is not None
             assert view.run is not None
@@ -127,7 +123,7 @@ async def test_edge_54_a_run_that_lost_its_thread_writes_nothing_more(scripted: 
     result = await runtime.run("agent", "go", thread="t")
     assert result.termination == Cancelled("elsewhere")
     assert [e.type for e in await store.events("t")] == ["run_start", "message", "step_start"]
-    assert not runtime._dispatch.active
+    assert not runtime._scope.dispatch.active
 
 
 class OfThread(StateKey[int, int]):
@@ -156,10 +152,11 @@ class Counts(Plugin):
         ctx.update(OfRun, ctx.state[OfRun] + 1)
 
 
-async def test_edge_55_each_scope_is_kept_in_its_place_and_is_there_when_run_start_begins(
+async def test_each_state_scope_is_loaded_before_run_start(
     scripted: Scripted,
 ) -> None:
-    """The reference restores thread-scoped keys only; here a run's own state survives its suspensions too."""
+    """Row 55: the reference restores thread-scoped keys only; here a run's own state survives its suspensions
+    too."""
     counts = Counts()
     tools = [spying(Spy(), "ask", approval=True)]
     house = House(scripted(call("ask"), "one", "two"), *tools, plugins=[counts])
@@ -173,9 +170,9 @@ async def test_edge_55_each_scope_is_kept_in_its_place_and_is_there_when_run_sta
     await house.settled()
 
 
-async def test_edge_56_a_run_is_only_gone_on_with_on_its_own_thread(scripted: Scripted) -> None:
-    """The reference checks that a run id to continue belongs to the thread; here a run is resumed by its own
-    tickets, which no other run's decisions fit."""
+async def test_run_continues_on_its_own_thread_only(scripted: Scripted) -> None:
+    """Row 56: the reference checks that a run id to continue belongs to the thread; here a run is resumed by
+    its own tickets, which no other run's decisions fit."""
     tools = [spying(Spy(), "ask", approval=True)]
     runtime = Runtime([Agent("agent", model=scripted(call("ask"), call("ask"), "mine"), tools=tools)])
     one = await runtime.run("agent", "go", thread="one")
@@ -185,13 +182,13 @@ async def test_edge_56_a_run_is_only_gone_on_with_on_its_own_thread(scripted: Sc
             await runtime.resume(one.run_id, answers={target: None})
     result = await runtime.resume(one.run_id, one.tickets[0].approve())
     assert (result.thread_id, result.text) == ("one", "mine")
-    assert (await runtime.get_run(two.run_id)).status == "waiting"
+    assert (await runtime.runs.get(two.run_id)).status == "waiting"
     await assert_settled(runtime, "one")
 
 
-async def test_edge_58_an_agent_without_tools_is_offered_none(scripted: Scripted) -> None:
-    """The reference has allow-lists, where null means none and absence means all; here an agent has the tools
-    it lists, and no list means none."""
+async def test_agent_without_tools_offers_none(scripted: Scripted) -> None:
+    """Row 58: the reference has allow-lists, where null means none and absence means all; here an agent has
+    the tools it lists, and no list means none."""
     model = scripted(call("act"), "ok")
     agents = [Agent("bare", model=model), Agent("other", model=scripted(), tools=["act"])]
     runtime = Runtime(agents, tools=[spying(Spy(), "act")])

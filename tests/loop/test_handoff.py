@@ -15,11 +15,11 @@ from wakeful import (
     Plugin,
     Runtime,
     StateKey,
-    Step,
     ToolContext,
     call,
     tool,
 )
+from wakeful.plugins import Step
 from wakeful.types.events import Handoff, RunFinish, StepStart
 from wakeful.types.runs import Failed, NaturalEnd, Stopped
 
@@ -36,7 +36,7 @@ from .helpers import (
 )
 
 
-async def test_the_other_agent_answers_with_its_own_model_tools_and_instructions(scripted: Scripted) -> None:
+async def test_handoff_uses_model_and_tools_of_new_agent(scripted: Scripted) -> None:
     spy = Spy()
     first, second = scripted(call("handoff_to_b", reason="knows better")), scripted(call("act"), "from b")
     agents = [
@@ -50,12 +50,12 @@ async def test_the_other_agent_answers_with_its_own_model_tools_and_instructions
     assert [spec.name for spec in second.requests[0].tools] == ["act"]
     assert [m.role for m in second.requests[0].messages] == ["user", "assistant", "tool"]
     assert "the other" in first.requests[0].tools[0].description
-    run = await runtime.get_run(result.run_id)
+    run = await runtime.runs.get(result.run_id)
     assert (run.identity.agent_id, run.agent_id, run.handoffs) == ("a", "b", 1)
     await assert_settled(runtime, "t")
 
 
-async def test_the_log_names_both_agents_and_events_name_the_present_one(scripted: Scripted) -> None:
+async def test_handoff_log_names_both_agents(scripted: Scripted) -> None:
     agents = [
         Agent("a", model=scripted(call("handoff_to_b")), handoffs=["b"]),
         Agent("b", model=scripted("done")),
@@ -68,7 +68,7 @@ async def test_the_log_names_both_agents_and_events_name_the_present_one(scripte
     assert (await events_of(runtime, "t", RunFinish))[0].run.agent_id == "b"
 
 
-async def test_agents_that_hand_over_to_each_other_are_stopped(scripted: Scripted) -> None:
+async def test_handoff_cycle_is_stopped(scripted: Scripted) -> None:
     def hands_over(other: str) -> FunctionModel:
         return FunctionModel(lambda request: call(f"handoff_to_{other}"))
 
@@ -84,7 +84,7 @@ async def test_agents_that_hand_over_to_each_other_are_stopped(scripted: Scripte
     await assert_settled(runtime, "t")
 
 
-async def test_a_handoff_waits_for_the_calls_beside_it(scripted: Scripted) -> None:
+async def test_handoff_waits_for_calls_beside_it(scripted: Scripted) -> None:
     spy = Spy()
     agents = [
         Agent(
@@ -98,7 +98,7 @@ async def test_a_handoff_waits_for_the_calls_beside_it(scripted: Scripted) -> No
     await assert_settled(runtime, "t")
 
 
-async def test_of_two_handoffs_in_one_step_the_first_wins_and_the_other_is_told(scripted: Scripted) -> None:
+async def test_first_of_two_handoffs_in_step_wins(scripted: Scripted) -> None:
     model = scripted([call("handoff_to_b"), call("handoff_to_c"), call("handoff_to_b")])
     agents = [
         Agent("a", model=model, handoffs=["b", "c"]),
@@ -116,7 +116,7 @@ async def test_of_two_handoffs_in_one_step_the_first_wins_and_the_other_is_told(
     await assert_settled(runtime, "t")
 
 
-async def test_a_tool_whose_handoff_comes_too_late_keeps_its_result_and_its_changes(scripted: Scripted) -> None:
+async def test_tool_with_late_handoff_keeps_result_and_changes(scripted: Scripted) -> None:
     @tool
     async def escalate(ctx: ToolContext) -> str:
         """Hand over, and more."""
@@ -143,7 +143,7 @@ async def test_a_tool_whose_handoff_comes_too_late_keeps_its_result_and_its_chan
     ]
 
 
-async def test_a_handoff_survives_a_suspension_before_it_takes_place(scripted: Scripted) -> None:
+async def test_handoff_survives_suspension(scripted: Scripted) -> None:
     agents = [
         Agent(
             "a",
@@ -159,7 +159,7 @@ async def test_a_handoff_survives_a_suspension_before_it_takes_place(scripted: S
     assert (result.text, result.agent_id) == ("from b", "b")
 
 
-async def test_the_agent_that_took_over_goes_on_after_a_suspension(scripted: Scripted) -> None:
+async def test_new_agent_continues_after_suspension(scripted: Scripted) -> None:
     spy = Spy()
     agents = [
         Agent("a", model=scripted(call("handoff_to_b")), handoffs=["b"]),
@@ -173,7 +173,7 @@ async def test_the_agent_that_took_over_goes_on_after_a_suspension(scripted: Scr
 
 
 @pytest.mark.parametrize(("shows", "shown"), [((2, None), 7), ((None, 2), 3)])
-async def test_the_agent_that_took_over_is_shown_as_much_of_the_conversation_as_its_limit_says(
+async def test_new_agent_window_limit_applies(
     scripted: Scripted, shows: tuple[int | None, int | None], shown: int
 ) -> None:
     first, second = [Limits(history=limit) for limit in shows]
@@ -186,7 +186,7 @@ async def test_the_agent_that_took_over_is_shown_as_much_of_the_conversation_as_
         for prompt in ("hi", "hi again", "go"):
             await runtime.run("a", prompt, thread="t")
         (request,) = model.requests
-        assert list(request.messages) == (await runtime.messages("t"))[-shown - 1 : -1]
+        assert list(request.messages) == (await runtime.threads.messages("t"))[-shown - 1 : -1]
 
 
 class Mood(StateKey[str, str]):
@@ -224,7 +224,7 @@ class Both(Shown):
     """A plugin of both."""
 
 
-async def test_plugins_go_and_come_and_those_of_both_stay(scripted: Scripted) -> None:
+async def test_plugins_of_both_agents_stay_active_on_handoff(scripted: Scripted) -> None:
     log: list[str] = []
     both = Both(log)
     agents = [
@@ -242,9 +242,7 @@ async def test_plugins_go_and_come_and_those_of_both_stay(scripted: Scripted) ->
     ]
 
 
-async def test_plugins_are_told_again_whose_process_ended_while_they_were_told(
-    scripted: Scripted, tmp_path: Path
-) -> None:
+async def test_interrupted_plugin_switch_is_repeated(scripted: Scripted, tmp_path: Path) -> None:
     hold, told = Hold(), list[str]()
 
     class Desk(Plugin):
@@ -274,7 +272,7 @@ async def test_plugins_are_told_again_whose_process_ended_while_they_were_told(
         assert len(await events_of(second, "t", Handoff)) == 1
 
 
-async def test_an_agent_is_activated_once_for_a_run(scripted: Scripted) -> None:
+async def test_agent_is_activated_once(scripted: Scripted) -> None:
     log: list[str] = []
     tools = [spying(Spy(), "ask", approval=True)]
     runtime = Runtime([Agent("a", model=scripted(call("ask"), "done", "again"), tools=tools, plugins=[Left(log)])])
@@ -285,7 +283,7 @@ async def test_an_agent_is_activated_once_for_a_run(scripted: Scripted) -> None:
     assert len(log) == 2
 
 
-async def test_an_agent_is_activated_once_for_a_run_that_is_paused_before_its_first_step(
+async def test_agent_is_activated_once_when_paused_at_start(
     scripted: Scripted,
 ) -> None:
     log, hold = list[str](), Hold()
@@ -297,15 +295,15 @@ async def test_an_agent_is_activated_once_for_a_run_that_is_paused_before_its_fi
     async with Runtime([Agent("a", model=scripted("done"), plugins=[Left(log), Waits()])]) as runtime:
         handle = await runtime.start("a", "go", thread="t")
         await soon(hold.reached.wait())
-        await soon(runtime.pause(handle.run_id))
+        await soon(runtime.runs.pause(handle.run_id))
         hold.released.set()
         assert (await soon(handle.result())).status == "waiting"
-        await soon(runtime.unpause(handle.run_id))
+        await soon(runtime.runs.unpause(handle.run_id))
         assert (await soon(handle.result())).text == "done"
     assert log == ["Left on, a, calm"]
 
 
-async def test_run_state_goes_over_to_the_other_agent(scripted: Scripted) -> None:
+async def test_run_state_is_kept_on_handoff(scripted: Scripted) -> None:
     @tool
     async def upset(ctx: ToolContext) -> str:
         """Change the mood."""
@@ -327,7 +325,7 @@ async def test_run_state_goes_over_to_the_other_agent(scripted: Scripted) -> Non
     assert reply_text((await replies_on(runtime, "t"))[-1]) == "upset"
 
 
-async def test_the_limits_of_the_agent_that_took_over_hold(scripted: Scripted) -> None:
+async def test_limits_of_new_agent_apply(scripted: Scripted) -> None:
     agents = [
         Agent("a", model=scripted(call("handoff_to_b")), handoffs=["b"], limits=Limits(steps=9)),
         Agent("b", model=scripted(call("act")), tools=[spying(Spy(), "act")], limits=Limits(steps=2)),
@@ -337,7 +335,7 @@ async def test_the_limits_of_the_agent_that_took_over_hold(scripted: Scripted) -
     assert (result.termination.policy, result.steps) == ("max_steps", 2)
 
 
-async def test_a_hook_may_hand_over_before_the_first_step(scripted: Scripted) -> None:
+async def test_hook_may_request_handoff_before_first_step(scripted: Scripted) -> None:
     class Router(Plugin):
         async def run_start(self, ctx: Step) -> None:
             if ctx.run.agent_id == "a":
@@ -348,7 +346,7 @@ async def test_a_hook_may_hand_over_before_the_first_step(scripted: Scripted) ->
     assert (result.text, result.steps) == ("from b", 1)
 
 
-async def test_handing_over_to_nobody_is_refused(scripted: Scripted) -> None:
+async def test_handoff_to_unknown_agent_is_refused(scripted: Scripted) -> None:
     class Lost(Plugin):
         async def run_start(self, ctx: Step) -> None:
             ctx.handoff("nobody")
@@ -360,7 +358,7 @@ async def test_handing_over_to_nobody_is_refused(scripted: Scripted) -> None:
         Runtime([Agent("a", model=scripted(), handoffs=["nobody"])])
 
 
-async def test_the_next_run_begins_with_the_agent_it_names(scripted: Scripted) -> None:
+async def test_next_run_begins_with_agent_it_names(scripted: Scripted) -> None:
     agents = [
         Agent("a", model=scripted(call("handoff_to_b"), "a again"), handoffs=["b"]),
         Agent("b", model=scripted("from b")),

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from wakeful import Agent, HookContext, Plugin, Runtime, StateKey, Step, action, call, notice, tool
+from wakeful import Agent, Plugin, Runtime, StateKey, call, tool
 from wakeful.errors import HookFailed
-from wakeful.plugins import PHASES
+from wakeful.plugins import PHASES, HookContext, Step, action, notice
 from wakeful.types.codec import encode
 from wakeful.types.events import ErrorRaised, RunFinish
 from wakeful.types.runs import Failed, NaturalEnd
@@ -30,7 +30,7 @@ def failing(phase: str, label: str = "Bad", error: BaseException | None = None) 
 
 
 @pytest.mark.parametrize("phase", [p for p in PHASES if p != "run_end"])
-async def test_a_hook_that_raises_ends_the_run_and_is_named(scripted: Scripted, phase: str) -> None:
+async def test_failing_hook_ends_run_and_is_named(scripted: Scripted, phase: str) -> None:
     spy = Spy()
     turns = [call("act")] * ASKED.get(phase, 1)
     agent = Agent("agent", model=scripted(*turns), tools=[spying(spy, "act")], plugins=[failing(phase)])
@@ -44,7 +44,7 @@ async def test_a_hook_that_raises_ends_the_run_and_is_named(scripted: Scripted, 
     await assert_settled(runtime, "t")
 
 
-async def test_a_run_end_hook_that_raises_is_noted_and_changes_no_outcome(scripted: Scripted) -> None:
+async def test_failing_run_end_hook_keeps_outcome(scripted: Scripted) -> None:
     runtime = Runtime([Agent("agent", model=scripted("done"), plugins=[failing("run_end")])])
     result = await soon(runtime.run("agent", "go", thread="t"))
     assert (result.text, result.termination) == ("done", NaturalEnd())
@@ -56,7 +56,7 @@ async def test_a_run_end_hook_that_raises_is_noted_and_changes_no_outcome(script
 
 # -- cancellations of what a plugin waits for ------------------------------------------------------------------
 
-STRAY = "CancelledError: what it waited for was cancelled, and nobody cancelled the run"
+STRAY = "CancelledError: an awaited task was cancelled, and nobody cancelled the run"
 
 
 class Idle(Plugin):
@@ -65,9 +65,7 @@ class Idle(Plugin):
 
 
 @pytest.mark.parametrize("others", [0, 1], ids=["alone", "beside_another"])
-async def test_what_a_hook_waited_for_is_cancelled_and_the_plugin_is_named(
-    scripted: Scripted, others: int
-) -> None:
+async def test_cancelled_wait_in_hook_names_plugin(scripted: Scripted, others: int) -> None:
     plugins = [*[Idle()] * others, failing("step_start", error=asyncio.CancelledError())]
     runtime = Runtime([Agent("agent", model=scripted(), plugins=plugins)])
     result = await soon(runtime.run("agent", "go", thread="t"))
@@ -75,7 +73,7 @@ async def test_what_a_hook_waited_for_is_cancelled_and_the_plugin_is_named(
     await assert_settled(runtime, "t")
 
 
-async def test_a_cancellation_of_its_own_at_the_run_end_is_noted_and_changes_no_outcome(
+async def test_cancelled_wait_in_run_end_hook_keeps_outcome(
     scripted: Scripted,
 ) -> None:
     plugin = failing("run_end", error=asyncio.CancelledError())
@@ -87,7 +85,7 @@ async def test_a_cancellation_of_its_own_at_the_run_end_is_noted_and_changes_no_
     await assert_settled(runtime, "t")
 
 
-async def test_an_action_and_a_notice_whose_wait_is_cancelled_are_noted_and_the_run_goes_on(
+async def test_cancelled_wait_in_action_or_notice_is_noted(
     scripted: Scripted,
 ) -> None:
     class Odd(Plugin):
@@ -112,7 +110,7 @@ async def test_an_action_and_a_notice_whose_wait_is_cancelled_are_noted_and_the_
 
 
 @pytest.mark.parametrize("phase", ["activate", "deactivate"])
-async def test_a_plugin_that_cannot_be_switched_is_named(scripted: Scripted, phase: str) -> None:
+async def test_failing_plugin_switch_names_plugin(scripted: Scripted, phase: str) -> None:
     turns = [] if phase == "activate" else [call("handoff_to_other")]
     first = Agent("agent", model=scripted(*turns), handoffs=["other"], plugins=[failing(phase)])
     other = Agent("other", model=scripted())
@@ -122,7 +120,7 @@ async def test_a_plugin_that_cannot_be_switched_is_named(scripted: Scripted, pha
 
 
 @pytest.mark.parametrize("phase", [p for p in PHASES if p != "gate_tool"])
-async def test_the_other_hooks_of_the_phase_end_before_the_run_does(scripted: Scripted, phase: str) -> None:
+async def test_other_hooks_of_phase_finish_first(scripted: Scripted, phase: str) -> None:
     ended: list[str] = []
 
     async def slowly(self: Plugin, ctx: Any) -> None:
@@ -140,7 +138,7 @@ async def test_the_other_hooks_of_the_phase_end_before_the_run_does(scripted: Sc
     assert ended == ["slow"]
 
 
-async def test_the_first_error_in_registration_order_is_the_one_told(scripted: Scripted) -> None:
+async def test_first_error_in_registration_order_is_reported(scripted: Scripted) -> None:
     async def later(self: Plugin, ctx: Any) -> None:
         await asyncio.sleep(0)
         raise ValueError("slow but first")
@@ -151,7 +149,7 @@ async def test_the_first_error_in_registration_order_is_the_one_told(scripted: S
     assert "plugin 'First'" in result.termination.message
 
 
-async def test_nothing_of_a_failed_phase_is_applied(scripted: Scripted) -> None:
+async def test_nothing_of_failed_phase_is_applied(scripted: Scripted) -> None:
     class Mark(StateKey[str, str]):
         """A mark."""
 
@@ -165,12 +163,12 @@ async def test_nothing_of_a_failed_phase_is_applied(scripted: Scripted) -> None:
 
     runtime = Runtime([Agent("agent", model=scripted(), plugins=[Marks(), failing("step_start")])])
     await runtime.run("agent", "go", thread="t")
-    stored = await runtime._env.store.load("t")
+    stored = await runtime.store.load("t")
     assert stored is not None
     assert stored.state == {}
 
 
-async def test_a_hook_that_fails_stops_the_calls_that_run(scripted: Scripted) -> None:
+async def test_failing_hook_stops_running_calls(scripted: Scripted) -> None:
     hold = Hold()
     model = scripted([call("quick"), call("wait")], "hello")
     tools = [spying(Spy(), "quick"), holding(hold, effect="pure")]
@@ -193,7 +191,7 @@ async def test_a_hook_that_fails_stops_the_calls_that_run(scripted: Scripted) ->
 
 
 @pytest.mark.parametrize("phase", ["step_start", "run_end"])
-async def test_half_a_character_in_an_error_can_be_written_as_json(scripted: Scripted, phase: str) -> None:
+async def test_lone_surrogate_in_error_is_encodable(scripted: Scripted, phase: str) -> None:
     async def hook(self: Plugin, ctx: Any) -> None:
         raise ValueError("a \ud83d")
 
@@ -204,7 +202,7 @@ async def test_half_a_character_in_an_error_can_be_written_as_json(scripted: Scr
 
 
 @pytest.mark.parametrize("phase", ["run_start", "step_start", "after_inference", "after_tool", "step_end"])
-async def test_a_reducer_that_raises_for_a_hook_names_the_plugin(scripted: Scripted, phase: str) -> None:
+async def test_failing_reducer_of_hook_names_plugin(scripted: Scripted, phase: str) -> None:
     async def hook(self: Plugin, ctx: Any) -> None:
         ctx.update(Picky, 1)
 
@@ -228,7 +226,7 @@ class Picky(StateKey[int, int]):
         raise ValueError("never")
 
 
-async def test_a_reducer_that_raises_at_the_run_end_is_noted(scripted: Scripted) -> None:
+async def test_failing_reducer_at_run_end_is_noted(scripted: Scripted) -> None:
     async def hook(self: Plugin, ctx: Any) -> None:
         ctx.update(Picky, 1)
 
@@ -241,7 +239,7 @@ async def test_a_reducer_that_raises_at_the_run_end_is_noted(scripted: Scripted)
     await assert_settled(runtime, "t")
 
 
-async def test_an_approval_rule_that_raises_ends_the_run_and_names_the_tool(scripted: Scripted) -> None:
+async def test_failing_approval_rule_names_tool(scripted: Scripted) -> None:
     def rule(arguments: dict[str, Any]) -> bool:
         raise KeyError("amount")
 
@@ -253,9 +251,9 @@ async def test_an_approval_rule_that_raises_ends_the_run_and_names_the_tool(scri
     await assert_settled(runtime, "t")
 
 
-async def test_the_cause_of_a_failed_hook_is_chained() -> None:
+async def test_cause_of_failed_hook_is_chained() -> None:
     from wakeful.agents import Hook
-    from wakeful.loop._phases import run_hooks
+    from wakeful.loop.hooks import run_hooks
     from wakeful.plugins import Catalog, HookContext
     from wakeful.state import Snapshot
 
@@ -273,7 +271,7 @@ async def test_the_cause_of_a_failed_hook_is_chained() -> None:
     assert isinstance(caught.value.__cause__, ValueError)
 
 
-async def test_calls_that_were_asked_for_are_closed_when_a_gate_fails(scripted: Scripted) -> None:
+async def test_requested_calls_are_closed_when_gate_fails(scripted: Scripted) -> None:
     spy = Spy()
     calls = [call("a"), call("b"), call("c")]
     tools = [spying(spy, name) for name in "abc"]
@@ -298,7 +296,7 @@ async def noop() -> str:
 
 
 @pytest.mark.parametrize("answer", ["yes", True, 1])
-async def test_a_gate_that_answers_nonsense_is_told_what_it_may_answer(scripted: Scripted, answer: Any) -> None:
+async def test_invalid_gate_answer_error_lists_valid_ones(scripted: Scripted, answer: Any) -> None:
     class Vague(Plugin):
         async def gate_tool(self, ctx: Any) -> Any:
             return answer

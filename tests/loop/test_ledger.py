@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from wakeful import Decision
 from wakeful.errors import InvalidDecision, TicketClosed, UnknownTicket
 from wakeful.loop import match_decision
-from wakeful.loop._draft import Draft
-from wakeful.loop._ledger import Change, answered, finished, supersede, suspended
-from wakeful.loop._moves import Execute, SuspendRun
+from wakeful.loop.calls.ledger import Change, answered, finished, supersede, suspended
+from wakeful.loop.draft import Draft
+from wakeful.loop.moves import Execute, SuspendRun
 from wakeful.state import KeyRegistry, State
 from wakeful.stores import ThreadRecord, ThreadView
 from wakeful.tools import Terms, reply_of
@@ -27,7 +27,11 @@ from .views import ME, NOW, acting, ledger, move, record, ticket
 
 def ask(call: Call, **fields: Any) -> Change:
     """Suspend a call."""
-    defaults: dict[str, Any] = {"message": "May it?", "asked_by": "approval", "terms": Terms(("replay", "result"))}
+    defaults: dict[str, Any] = {
+        "message": "May it?",
+        "asked_by": "approval",
+        "terms": Terms(("proceed", "result")),
+    }
     return suspended(call, ME, NOW, **{**defaults, **fields})
 
 
@@ -45,7 +49,7 @@ def answer(decision: Decision, **fields: Any) -> Change:
 # -- suspending ----------------------------------------------------------------------------------------------
 
 
-def test_suspending_makes_an_open_ticket_and_no_message() -> None:
+def test_suspension_makes_open_ticket_and_no_message() -> None:
     change = ask(ledger(a="requested")["a"])
     assert change.call.state == "suspended"
     assert change.ticket is not None
@@ -56,14 +60,14 @@ def test_suspending_makes_an_open_ticket_and_no_message() -> None:
     assert event.ticket is change.ticket
 
 
-def test_the_ticket_shows_the_arguments_the_call_would_run_with() -> None:
+def test_ticket_shows_effective_arguments() -> None:
     call = replace(ledger(a="requested")["a"], arguments={"x": 1}, edited={"x": 2})
     change = ask(call)
     assert change.ticket is not None
     assert change.ticket.arguments == {"x": 2}
 
 
-def test_asking_again_makes_a_new_ticket_and_keeps_the_earlier_answers() -> None:
+def test_second_question_keeps_earlier_answers() -> None:
     first = ask(ledger(a="requested")["a"])
     assert first.ticket is not None
     second = ask(answered(first.call, first.ticket, Decision(first.ticket.id, value=1), ME, NOW).call)
@@ -75,7 +79,7 @@ def test_asking_again_makes_a_new_ticket_and_keeps_the_earlier_answers() -> None
 # -- answering -----------------------------------------------------------------------------------------------
 
 
-def test_replay_lets_the_call_go_on_with_the_decision_at_hand() -> None:
+def test_proceed_continues_call_with_decision() -> None:
     change = answer(Decision("ticket-a", value="yes"), asked_by="tool")
     assert change.call.state == "requested"
     assert change.call.ticket_id is None
@@ -84,12 +88,12 @@ def test_replay_lets_the_call_go_on_with_the_decision_at_hand() -> None:
     assert change.call.decisions[0].at == NOW
     (event,) = change.log
     assert isinstance(event, ToolCallResumed)
-    assert event.mode == "replay"
+    assert event.mode == "proceed"
     assert change.ticket is not None
     assert change.ticket.status == "answered"
 
 
-def test_result_finishes_the_call_with_the_decision_as_its_result() -> None:
+def test_result_decision_finishes_call() -> None:
     change = answer(Decision("ticket-a", mode="result", value={"ok": 1}))
     assert (change.call.state, change.call.outcome) == ("finished", "ok")
     assert change.call.message_id == message_of(change).id
@@ -98,7 +102,7 @@ def test_result_finishes_the_call_with_the_decision_as_its_result() -> None:
     assert (reply.call_id, reply.error, reply_text(reply)) == ("a", None, '{"ok":1}')
 
 
-def test_arguments_replace_the_models_and_leave_its_own_beside_them() -> None:
+def test_arguments_decision_keeps_original_arguments() -> None:
     call = replace(ledger(a="suspended")["a"], arguments={"x": 1})
     change = answered(call, ticket("a"), Decision("ticket-a", mode="arguments", value={"x": 2}), ME, NOW)
     assert change.call.state == "requested"
@@ -106,13 +110,13 @@ def test_arguments_replace_the_models_and_leave_its_own_beside_them() -> None:
     assert change.call.effective_arguments == {"x": 2}
 
 
-def test_a_later_replay_keeps_the_edited_arguments() -> None:
+def test_later_proceed_keeps_edited_arguments() -> None:
     call = replace(ledger(a="suspended")["a"], edited={"x": 2})
     assert answered(call, ticket("a"), Decision("ticket-a"), ME, NOW).call.effective_arguments == {"x": 2}
 
 
-@pytest.mark.parametrize("mode", [None, "replay", "result", "arguments"])
-def test_deny_finishes_the_call_in_every_mode_and_tells_the_model_why(mode: Any) -> None:
+@pytest.mark.parametrize("mode", [None, "proceed", "result", "arguments"])
+def test_denial_finishes_call_in_every_mode(mode: Any) -> None:
     change = answer(Decision("ticket-a", "deny", mode, reason="too dear"))
     assert (change.call.state, change.call.outcome) == ("finished", "blocked")
     reply = message_of(change).reply
@@ -122,14 +126,14 @@ def test_deny_finishes_the_call_in_every_mode_and_tells_the_model_why(mode: Any)
     assert "did not run" in reply_text(reply)
 
 
-def test_the_first_mode_a_ticket_accepts_is_the_default() -> None:
+def test_first_accepted_mode_is_default() -> None:
     assert answer(Decision("ticket-a", value=1), accepts=("result",)).call.state == "finished"
-    assert answer(Decision("ticket-a", value=1), accepts=("replay", "result")).call.state == "requested"
+    assert answer(Decision("ticket-a", value=1), accepts=("proceed", "result")).call.state == "requested"
     assert answer(Decision("ticket-a", value={}), accepts=("arguments",)).call.edited == {}
 
 
 @pytest.mark.parametrize("outcome", ["ok", "error"])
-def test_the_model_is_told_of_edited_arguments_with_the_result(outcome: Any) -> None:
+def test_model_is_told_of_edited_arguments_with_result(outcome: Any) -> None:
     call = replace(ledger(a="started")["a"], edited={"x": 2})
     change = finished(call, reply_of("done", "a", "a"), outcome, ME, NOW)
     reply = message_of(change).reply
@@ -140,14 +144,14 @@ def test_the_model_is_told_of_edited_arguments_with_the_result(outcome: Any) -> 
 
 
 @pytest.mark.parametrize("outcome", ["blocked", "cancelled", "superseded", "unknown"])
-def test_nothing_is_said_of_edited_arguments_that_did_not_run(outcome: Any) -> None:
+def test_unused_edited_arguments_are_not_mentioned(outcome: Any) -> None:
     call = replace(ledger(a="started")["a"], edited={"x": 2})
     reply = message_of(finished(call, reply_of("no", "a", "a"), outcome, ME, NOW)).reply
     assert reply is not None
     assert reply.content == (Text("no"),)
 
 
-def test_a_finished_call_has_one_message_and_one_event_that_names_it() -> None:
+def test_finished_call_has_one_message_and_one_event() -> None:
     change = finished(ledger(a="started")["a"], reply_of("done", "a", "a"), "ok", ME, NOW)
     message, event = change.log
     assert isinstance(event, ToolCallDone)
@@ -161,32 +165,32 @@ OPEN = {t.id: t for t in (ticket("a"), ticket("b", accepts=("result",)))}
 
 
 @pytest.mark.parametrize("target", ["ticket-b", "b"])
-def test_a_ticket_is_named_by_its_own_id_or_by_its_calls(target: str) -> None:
+def test_ticket_is_found_by_its_id_or_call_id(target: str) -> None:
     found, full = match_decision(Decision(target, value=1), OPEN, {})
     assert found.id == "ticket-b"
     assert full.ticket_id == "ticket-b"
     assert full.value == 1
 
 
-def test_an_unknown_ticket_is_refused_with_the_open_ones_named() -> None:
+def test_unknown_ticket_error_names_open_tickets() -> None:
     with pytest.raises(UnknownTicket, match=r"'nope'.*ticket-a \(a\), ticket-b \(b\)"):
         match_decision(Decision("nope"), OPEN, {})
 
 
 @pytest.mark.parametrize("target", ["ticket-c", "c"])
 @pytest.mark.parametrize("status", ["answered", "superseded", "cancelled"])
-def test_a_closed_ticket_is_refused_and_says_what_became_of_it(target: str, status: Any) -> None:
+def test_closed_ticket_error_names_outcome(target: str, status: Any) -> None:
     with pytest.raises(TicketClosed, match=f"ticket-c for c was {status}"):
         match_decision(Decision(target), OPEN, {"ticket-c": ticket("c", status=status)})
 
 
-def test_an_open_ticket_of_a_call_is_found_before_the_calls_closed_ones() -> None:
+def test_open_ticket_of_call_is_found_before_closed_ones() -> None:
     found, _ = match_decision(Decision("a", value=True), OPEN, {"old": ticket("a", status="answered")})
     assert found.status == "open"
 
 
-@pytest.mark.parametrize("mode", ["replay", "arguments"])
-def test_a_mode_the_ticket_does_not_take_is_refused(mode: Any) -> None:
+@pytest.mark.parametrize("mode", ["proceed", "arguments"])
+def test_unaccepted_mode_is_refused(mode: Any) -> None:
     with pytest.raises(InvalidDecision, match=f"takes result, not {mode}"):
         match_decision(Decision("b", mode=mode, value={}), OPEN, {})
 
@@ -194,26 +198,26 @@ def test_a_mode_the_ticket_does_not_take_is_refused(mode: Any) -> None:
 @pytest.mark.parametrize(
     ("asked_by", "accepts", "told"),
     [
-        ("tool", ("replay",), "use ticket.answer(value)"),
+        ("tool", ("proceed",), "use ticket.answer(value)"),
         ("client", ("result",), "use ticket.answer(value)"),
-        ("approval", ("replay", "result"), "use ticket.approve() or ticket.result(value)"),
-        ("unknown", ("result", "replay"), "use ticket.result(value) or ticket.approve()"),
+        ("approval", ("proceed", "result"), "use ticket.approve() or ticket.result(value)"),
+        ("unknown", ("result", "proceed"), "use ticket.result(value) or ticket.approve()"),
     ],
 )
-def test_a_refusal_advises_what_fits_the_ticket(asked_by: str, accepts: Any, told: str) -> None:
+def test_refusal_advises_accepted_mode(asked_by: str, accepts: Any, told: str) -> None:
     asked = {"ticket-a": ticket("a", asked_by=asked_by, accepts=accepts)}
     with pytest.raises(InvalidDecision) as refused:
         match_decision(asked["ticket-a"].edit({}), asked, {})
     assert str(refused.value).endswith(told)
 
 
-def test_denying_needs_no_mode_that_the_ticket_takes() -> None:
-    found, _ = match_decision(Decision("b", "deny", "replay"), OPEN, {})
+def test_denial_is_accepted_in_every_mode() -> None:
+    found, _ = match_decision(Decision("b", "deny", "proceed"), OPEN, {})
     assert found.id == "ticket-b"
 
 
 @pytest.mark.parametrize("value", [None, 1, "x", [1]])
-def test_new_arguments_must_be_an_object(value: Any) -> None:
+def test_new_arguments_must_be_object(value: Any) -> None:
     with pytest.raises(InvalidDecision, match="must be an object"):
         match_decision(Decision("a", mode="arguments", value=value), OPEN, {})
 
@@ -221,7 +225,7 @@ def test_new_arguments_must_be_an_object(value: Any) -> None:
 # -- partial answers, by the moves they lead to --------------------------------------------------------------
 
 
-def test_answers_one_at_a_time_in_any_order_lead_to_the_same_place() -> None:
+def test_answers_lead_to_same_state_in_any_order() -> None:
     for order in (["a", "b", "c"], ["c", "a", "b"], ["b", "c", "a"]):
         view = acting(a="suspended", b="suspended", c="suspended")
         for count, name in enumerate(order, 1):
@@ -234,7 +238,7 @@ def test_answers_one_at_a_time_in_any_order_lead_to_the_same_place() -> None:
         assert {c.outcome for c in view.calls.values()} == {"ok"}
 
 
-def test_a_replayed_call_runs_while_the_others_wait() -> None:
+def test_proceeding_call_runs_while_others_wait() -> None:
     view = acting(a="suspended", b="suspended")
     open_ticket = view.tickets.pop("ticket-a")
     view.calls["a"] = answered(view.calls["a"], open_ticket, Decision(open_ticket.id), ME, NOW).call
@@ -260,7 +264,7 @@ def close(**states: str) -> tuple[Draft, list[Any]]:
     return draft, supersede(draft, stored, run, NOW + 5)
 
 
-def test_superseding_gives_every_open_call_one_reply_and_keeps_the_finished_ones() -> None:
+def test_supersede_gives_every_open_call_one_reply() -> None:
     draft, log = close(a="done", b="suspended", c="requested", d="started")
     told = {m.reply.call_id: m.reply.error for m in log if isinstance(m, Message) and m.reply}
     assert told == {"b": "superseded", "c": "superseded", "d": "interrupted"}
@@ -268,7 +272,7 @@ def test_superseding_gives_every_open_call_one_reply_and_keeps_the_finished_ones
     assert written == {"b": "superseded", "c": "superseded", "d": "unknown"}
 
 
-def test_superseding_closes_tickets_step_and_run() -> None:
+def test_supersede_closes_tickets_step_and_run() -> None:
     draft, log = close(a="suspended", b="suspended")
     commit = draft.commit(NOW)
     assert {t.status for t in commit.tickets} == {"superseded"}
@@ -279,7 +283,7 @@ def test_superseding_closes_tickets_step_and_run() -> None:
     assert run.outcome.termination == Cancelled("superseded by new input") == log[-1].termination
 
 
-def test_a_waiting_run_between_steps_has_no_step_to_close() -> None:
+def test_waiting_run_between_steps_has_no_step_to_close() -> None:
     run = record(status="waiting", steps=1, waiting=Waiting("timer", NOW))
     draft = Draft(ME, State(KeyRegistry()))
     log = supersede(draft, ThreadView(thread=ThreadRecord(id="t"), run=run), run, NOW)

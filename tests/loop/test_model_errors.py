@@ -8,20 +8,7 @@ from typing import Any
 
 import pytest
 
-from wakeful import (
-    AfterInference,
-    Agent,
-    ConsecutiveErrors,
-    Image,
-    ModelError,
-    Patience,
-    Plugin,
-    Runtime,
-    ScriptedModel,
-    Turn,
-    Usage,
-    call,
-)
+from wakeful import Agent, Image, ModelError, Plugin, RetryPolicy, Runtime, ScriptedModel, Turn, Usage, call
 from wakeful.models import (
     CallChunk,
     CallDeltaChunk,
@@ -32,14 +19,16 @@ from wakeful.models import (
     TextChunk,
     UsageChunk,
 )
+from wakeful.plugins import AfterInference
 from wakeful.testing import Recorder
+from wakeful.types import ConsecutiveErrors
 from wakeful.types.events import ErrorRaised, InferenceComplete, RunFinish, StepEnd, StepStart, StreamReset
 from wakeful.types.runs import Failed, NaturalEnd, Stopped
 
 from .helpers import Scripted, Spy, assert_settled, events_of, replies_on, reply_text, soon, spying
 
 BUSY = ModelError("overloaded", transient=True)
-AT_ONCE = Patience(pause=0)
+AT_ONCE = RetryPolicy(backoff=0)
 
 
 async def run(runtime: Runtime) -> Any:
@@ -50,7 +39,7 @@ async def run(runtime: Runtime) -> Any:
 # -- failing -------------------------------------------------------------------------------------------------
 
 
-async def test_a_model_error_ends_the_run_with_an_outcome_and_a_finish(scripted: Scripted) -> None:
+async def test_model_error_ends_run_with_outcome_and_finish(scripted: Scripted) -> None:
     runtime = Runtime([Agent("agent", model=scripted(ModelError("no such deployment")))])
     result = await run(runtime)
     assert (result.status, result.text) == ("done", "")
@@ -61,7 +50,7 @@ async def test_a_model_error_ends_the_run_with_an_outcome_and_a_finish(scripted:
     await assert_settled(runtime, "t")
 
 
-async def test_the_last_answer_and_what_it_cost_are_kept(scripted: Scripted) -> None:
+async def test_last_answer_and_usage_are_kept(scripted: Scripted) -> None:
     spent = Usage(input_tokens=3, output_tokens=2)
     first = Turn(text="Let me look.", calls=[call("act")], usage=spent)
     runtime = Runtime([Agent("agent", model=scripted(first, ModelError("gone")), tools=[spying(Spy(), "act")])])
@@ -72,26 +61,26 @@ async def test_the_last_answer_and_what_it_cost_are_kept(scripted: Scripted) -> 
     await assert_settled(runtime, "t")
 
 
-async def test_the_thread_goes_on_after_a_failed_run(scripted: Scripted) -> None:
+async def test_thread_is_usable_after_failed_run(scripted: Scripted) -> None:
     runtime = Runtime([Agent("agent", model=scripted(ModelError("gone"), "back"))])
     await run(runtime)
     assert (await run(runtime)).text == "back"
     await assert_settled(runtime, "t")
 
 
-async def test_any_other_exception_is_told_with_the_models_name(scripted: Scripted) -> None:
+async def test_unexpected_exception_names_model(scripted: Scripted) -> None:
     runtime = Runtime([Agent("agent", model=scripted(OSError("no route"), name="acme-1"))])
     result = await run(runtime)
     assert result.termination == Failed("ModelError", "model 'acme-1' failed: OSError: no route")
 
 
-async def test_a_transient_error_ends_the_run_of_an_agent_without_patience(scripted: Scripted) -> None:
-    runtime = Runtime([Agent("agent", model=scripted(BUSY), patience=Patience(retries=0))])
+async def test_transient_error_ends_run_without_retries(scripted: Scripted) -> None:
+    runtime = Runtime([Agent("agent", model=scripted(BUSY), retry=RetryPolicy(retries=0))])
     assert (await run(runtime)).termination == Failed("ModelError", "overloaded")
 
 
-async def test_consecutive_errors_asks_again_in_the_same_step(scripted: Scripted) -> None:
-    agent = Agent("agent", model=scripted(BUSY, BUSY, "finally"), stop=[ConsecutiveErrors(3)], patience=AT_ONCE)
+async def test_consecutive_errors_policy_retries_in_same_step(scripted: Scripted) -> None:
+    agent = Agent("agent", model=scripted(BUSY, BUSY, "finally"), stop=[ConsecutiveErrors(3)], retry=AT_ONCE)
     runtime = Runtime([agent])
     result = await run(runtime)
     assert (result.text, result.termination, result.steps) == ("finally", NaturalEnd(), 1)
@@ -101,8 +90,8 @@ async def test_consecutive_errors_asks_again_in_the_same_step(scripted: Scripted
     await assert_settled(runtime, "t")
 
 
-async def test_consecutive_errors_stops_after_so_many_in_a_row(scripted: Scripted) -> None:
-    agent = Agent("agent", model=scripted(BUSY, BUSY, BUSY), stop=[ConsecutiveErrors(3)], patience=AT_ONCE)
+async def test_consecutive_errors_policy_stops_at_limit(scripted: Scripted) -> None:
+    agent = Agent("agent", model=scripted(BUSY, BUSY, BUSY), stop=[ConsecutiveErrors(3)], retry=AT_ONCE)
     runtime = Runtime([agent])
     result = await run(runtime)
     assert isinstance(result.termination, Stopped)
@@ -111,18 +100,18 @@ async def test_consecutive_errors_stops_after_so_many_in_a_row(scripted: Scripte
     await assert_settled(runtime, "t")
 
 
-async def test_an_answer_begins_the_count_of_errors_anew(scripted: Scripted) -> None:
+async def test_answer_resets_error_count(scripted: Scripted) -> None:
     turns = [BUSY, call("act"), BUSY, call("act", x=1), BUSY, "done"]
     agent = Agent("agent", model=scripted(*turns), tools=[spying(Spy(), "act")], stop=[ConsecutiveErrors(2)])
-    assert (await run(Runtime([agent], patience=AT_ONCE))).text == "done"
+    assert (await run(Runtime([agent], retry=AT_ONCE))).text == "done"
 
 
-async def test_an_error_that_will_not_go_away_is_not_tried_again(scripted: Scripted) -> None:
-    agent = Agent("agent", model=scripted(ModelError("bad key")), stop=[ConsecutiveErrors(3)], patience=AT_ONCE)
+async def test_permanent_error_is_not_retried(scripted: Scripted) -> None:
+    agent = Agent("agent", model=scripted(ModelError("bad key")), stop=[ConsecutiveErrors(3)], retry=AT_ONCE)
     assert isinstance((await run(Runtime([agent]))).termination, Failed)
 
 
-async def test_hooks_hear_of_every_failure(scripted: Scripted) -> None:
+async def test_hooks_see_every_failure(scripted: Scripted) -> None:
     heard: list[tuple[str, bool]] = []
 
     class Listener(Plugin):
@@ -131,12 +120,12 @@ async def test_hooks_hear_of_every_failure(scripted: Scripted) -> None:
 
     model = scripted(BUSY, OSError("no route"))
     await run(
-        Runtime([Agent("agent", model=model, stop=[ConsecutiveErrors(5)], plugins=[Listener()])], patience=AT_ONCE)
+        Runtime([Agent("agent", model=model, stop=[ConsecutiveErrors(5)], plugins=[Listener()])], retry=AT_ONCE)
     )
     assert heard == [("overloaded", True), ("model 'scripted' failed: OSError: no route", True)]
 
 
-async def test_readers_are_told_that_what_they_saw_does_not_count(scripted: Scripted) -> None:
+async def test_failed_stream_is_reset_for_readers(scripted: Scripted) -> None:
     class Breaks:
         name, live = "breaks", False
 
@@ -151,12 +140,12 @@ async def test_readers_are_told_that_what_they_saw_does_not_count(scripted: Scri
             yield TextChunk("thought")
             yield StopChunk("end_turn")
 
-    runtime = Runtime([Agent("agent", model=Breaks())], patience=AT_ONCE)
+    runtime = Runtime([Agent("agent", model=Breaks())], retry=AT_ONCE)
     recorder = await Recorder().record(runtime.stream("agent", "go", thread="t"))
     kinds = [t for t in recorder.types if t in ("reasoning_delta", "stream_reset", "inference_complete")]
     assert kinds == ["reasoning_delta", "stream_reset", "reasoning_delta", "inference_complete"]
     assert recorder.one(StreamReset).reason == "overloaded"
-    assert [m.text for m in await runtime.messages("t")] == ["go", "thought"]
+    assert [m.text for m in await runtime.threads.messages("t")] == ["go", "thought"]
 
 
 # -- nonsense ------------------------------------------------------------------------------------------------
@@ -191,9 +180,7 @@ def streamed(*chunks: Any) -> Turn:
         ([UsageChunk(None)], "the model said None"),  # type: ignore[arg-type]
     ],
 )
-async def test_a_stream_that_makes_no_sense_fails_the_run_as_the_models_fault(
-    scripted: Scripted, chunks: Sequence[Any], says: str
-) -> None:
+async def test_malformed_stream_is_model_error(scripted: Scripted, chunks: Sequence[Any], says: str) -> None:
     spy = Spy()
     model = scripted(streamed(*chunks, StopChunk("end_turn")), "better")
     runtime = Runtime([Agent("agent", model=model, tools=[spying(spy, "act")])])
@@ -202,13 +189,13 @@ async def test_a_stream_that_makes_no_sense_fails_the_run_as_the_models_fault(
     assert result.termination.error == "ModelError"
     assert says in result.termination.message
     assert spy.ran == []
-    assert [m.role for m in await runtime.messages("t")] == ["user"]
+    assert [m.role for m in await runtime.threads.messages("t")] == ["user"]
     await assert_settled(runtime, "t")
     assert (await run(runtime)).text == "better"
 
 
 @pytest.mark.parametrize("reason", [None, 5, "a new one"])
-async def test_a_reason_to_stop_that_nobody_knows_does_no_harm(tmp_path: Path, reason: Any) -> None:
+async def test_unknown_stop_reason_is_harmless(tmp_path: Path, reason: Any) -> None:
     model = ScriptedModel([streamed(TextChunk("hello"), StopChunk(reason))])
     async with Runtime([Agent("agent", model=model)], store=tmp_path / "a.db") as runtime:
         assert (await run(runtime)).text == "hello"
@@ -229,9 +216,7 @@ BAD_ARGUMENTS = [
 
 
 @pytest.mark.parametrize(("text", "says"), BAD_ARGUMENTS, ids=[str(n) for n in range(len(BAD_ARGUMENTS))])
-async def test_arguments_that_are_no_object_are_told_to_the_model(
-    scripted: Scripted, text: str, says: str
-) -> None:
+async def test_non_object_arguments_are_reported_to_model(scripted: Scripted, text: str, says: str) -> None:
     spy = Spy()
     bad = streamed(CallStartChunk(0, "act"), CallDeltaChunk(0, text), StopChunk("tool_use"))
     runtime = Runtime([Agent("agent", model=scripted(bad, "sorry"), tools=[spying(spy, "act")])])
@@ -244,9 +229,7 @@ async def test_arguments_that_are_no_object_are_told_to_the_model(
 
 
 @pytest.mark.parametrize("arguments", [None, [1], "x", {"x": "\ud800"}, {"x": object()}, {"\udc00": 1}])
-async def test_whole_calls_with_arguments_that_no_store_can_keep_are_told_to_the_model(
-    scripted: Scripted, arguments: Any
-) -> None:
+async def test_unencodable_arguments_are_reported_to_model(scripted: Scripted, arguments: Any) -> None:
     spy = Spy()
     bad = streamed(CallChunk("act", arguments), StopChunk("tool_use"))
     runtime = Runtime([Agent("agent", model=scripted(bad, "sorry"), tools=[spying(spy, "act")])])
@@ -257,7 +240,7 @@ async def test_whole_calls_with_arguments_that_no_store_can_keep_are_told_to_the
     await assert_settled(runtime, "t")
 
 
-async def test_a_call_without_arguments_has_none(scripted: Scripted) -> None:
+async def test_call_without_arguments_has_empty_object(scripted: Scripted) -> None:
     spy = Spy()
     calls = [CallStartChunk(0, "act"), CallStartChunk(1, "act"), CallDeltaChunk(1, " ")]
     turn = streamed(*calls, StopChunk("tool_use"))
@@ -266,7 +249,7 @@ async def test_a_call_without_arguments_has_none(scripted: Scripted) -> None:
     assert spy.ran == ["act", "act"]
 
 
-async def test_a_stream_without_a_stop_is_an_answer_all_the_same(scripted: Scripted) -> None:
+async def test_stream_without_stop_is_an_answer(scripted: Scripted) -> None:
     spy = Spy()
     turns = [streamed(TextChunk("hm "), CallChunk("act", {})), streamed(TextChunk("do"), TextChunk("ne"))]
     runtime = Runtime([Agent("agent", model=scripted(*turns), tools=[spying(spy, "act")])])
@@ -277,17 +260,15 @@ async def test_a_stream_without_a_stop_is_an_answer_all_the_same(scripted: Scrip
 
 
 @pytest.mark.parametrize("chunks", [[], [StopChunk("end_turn")], [TextChunk(""), StopChunk("end_turn")]])
-async def test_an_empty_answer_is_an_end_and_leaves_no_empty_message(
-    scripted: Scripted, chunks: Sequence[Any]
-) -> None:
+async def test_empty_answer_ends_run_without_message(scripted: Scripted, chunks: Sequence[Any]) -> None:
     runtime = Runtime([Agent("agent", model=scripted(streamed(*chunks)))])
     result = await run(runtime)
     assert (result.text, result.termination) == ("", NaturalEnd())
-    assert [m.role for m in await runtime.messages("t")] == ["user"]
+    assert [m.role for m in await runtime.threads.messages("t")] == ["user"]
     await assert_settled(runtime, "t")
 
 
-async def test_the_last_answer_is_the_same_for_who_awaits_the_run_and_who_asks_later(scripted: Scripted) -> None:
+async def test_last_answer_is_same_in_result_and_record(scripted: Scripted) -> None:
     turns = [streamed(TextChunk("I look."), CallChunk("act", {})), streamed(StopChunk("end_turn"))]
     runtime = Runtime([Agent("agent", model=scripted(*turns), tools=[spying(Spy(), "act")])])
     result = await run(runtime)
@@ -295,7 +276,7 @@ async def test_the_last_answer_is_the_same_for_who_awaits_the_run_and_who_asks_l
     assert await runtime.wait(result.run_id) == result
 
 
-async def test_lone_surrogates_become_the_replacement_character(scripted: Scripted) -> None:
+async def test_lone_surrogates_become_replacement_character(scripted: Scripted) -> None:
     turn = streamed(ReasoningChunk("\udc00 hm"), TextChunk("a\ud800b "), TextChunk("\ud83d"), TextChunk("\ude00"))
     runtime = Runtime([Agent("agent", model=scripted(turn))])
     result = await run(runtime)
@@ -303,7 +284,7 @@ async def test_lone_surrogates_become_the_replacement_character(scripted: Script
     await assert_settled(runtime, "t")
 
 
-async def test_the_last_usage_counts_and_an_unknown_tool_is_told_with_those_there_are(
+async def test_unknown_tool_error_lists_known_tools(
     scripted: Scripted,
 ) -> None:
     usage = [UsageChunk(Usage(input_tokens=1)), UsageChunk(Usage(input_tokens=5, output_tokens=2))]

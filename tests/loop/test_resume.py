@@ -7,16 +7,9 @@ from typing import Any
 
 import pytest
 
-from wakeful import (
-    Decision,
-    GateAnswer,
-    GateTool,
-    Plugin,
-    ToolContext,
-    call,
-    tool,
-)
+from wakeful import Decision, Plugin, ToolContext, call, tool
 from wakeful.errors import InvalidDecision, UsageError
+from wakeful.plugins import GateAnswer, GateTool
 from wakeful.types.events import ToolCallResumed, ToolCallSuspended
 from wakeful.types.runs import NaturalEnd
 
@@ -39,7 +32,7 @@ async def confirm(ctx: ToolContext, what: str = "it") -> str:
 # -- the modes -----------------------------------------------------------------------------------------------
 
 
-async def test_approving_runs_the_call_in_the_resuming_runtime(scripted: Scripted) -> None:
+async def test_approval_runs_call_in_resuming_runtime(scripted: Scripted) -> None:
     spy = Spy()
     house = House(scripted(call("act", x=1), "done"), spying(spy, "act", approval=True))
     result = await house.run()
@@ -52,7 +45,7 @@ async def test_approving_runs_the_call_in_the_resuming_runtime(scripted: Scripte
     await house.settled()
 
 
-async def test_replay_shows_the_tool_the_decision(scripted: Scripted) -> None:
+async def test_proceed_shows_decision_to_tool(scripted: Scripted) -> None:
     seen: list[Any] = []
 
     @tool(approval=True)
@@ -64,13 +57,13 @@ async def test_replay_shows_the_tool_the_decision(scripted: Scripted) -> None:
     house = House(scripted(call("act"), "done"), act)
     result = await house.run()
     await house.resume(
-        result.run_id, Decision(result.tickets[0].id, mode="replay", value={"by": "Ann"}, principal_id="ann")
+        result.run_id, Decision(result.tickets[0].id, mode="proceed", value={"by": "Ann"}, principal_id="ann")
     )
     (decision,) = seen
     assert (decision.value, decision.principal_id, decision.asked_by) == ({"by": "Ann"}, "ann", "approval")
 
 
-async def test_ask_returns_the_answer_when_the_tool_runs_again(scripted: Scripted) -> None:
+async def test_ask_returns_answer_when_tool_runs_again(scripted: Scripted) -> None:
     house = House(scripted(call("confirm", what="lunch"), "done"), confirm)
     result = await house.run()
     (ticket,) = result.tickets
@@ -80,7 +73,7 @@ async def test_ask_returns_the_answer_when_the_tool_runs_again(scripted: Scripte
     await house.settled()
 
 
-async def test_result_stands_in_for_the_tool(scripted: Scripted) -> None:
+async def test_result_replaces_tool_call(scripted: Scripted) -> None:
     spy = Spy()
     house = House(scripted(call("act"), "done"), spying(spy, "act", approval=True))
     result = await house.run()
@@ -90,7 +83,7 @@ async def test_result_stands_in_for_the_tool(scripted: Scripted) -> None:
     await house.settled()
 
 
-async def test_an_ask_may_want_the_answer_as_its_result(scripted: Scripted) -> None:
+async def test_ask_answer_may_be_its_result(scripted: Scripted) -> None:
     spy = Spy()
 
     @tool(effect="pure")
@@ -107,7 +100,7 @@ async def test_an_ask_may_want_the_answer_as_its_result(scripted: Scripted) -> N
     assert await house.replies() == [("survey", None, "great")]
 
 
-async def test_edited_arguments_run_and_the_model_is_told(scripted: Scripted) -> None:
+async def test_edited_arguments_run_and_model_is_informed(scripted: Scripted) -> None:
     spy = Spy()
     house = House(scripted(call("act", x=1), "done"), spying(spy, "act", approval=True))
     result = await house.run()
@@ -116,11 +109,11 @@ async def test_edited_arguments_run_and_the_model_is_told(scripted: Scripted) ->
     assert error is None
     assert text.startswith("act 5\n")
     assert "a person changed the arguments" in text
-    (row,) = await house.fresh().calls(result.run_id)
+    (row,) = await house.fresh().runs.calls(result.run_id)
     assert (row.arguments, row.edited) == ({"x": 1}, {"x": 5})
 
 
-async def test_edited_arguments_that_do_not_fit_are_refused_and_change_nothing(scripted: Scripted) -> None:
+async def test_invalid_edited_arguments_are_refused(scripted: Scripted) -> None:
     spy = Spy()
     house = House(scripted(call("act", x=1), "done"), spying(spy, "act", approval=True))
     result = await house.run()
@@ -143,7 +136,7 @@ class Limit(Plugin):
         return ctx.block("over the limit") if ctx.arguments["x"] > 100 else ctx.suspend("Pay?")
 
 
-async def test_the_gate_is_asked_again_about_edited_arguments(scripted: Scripted) -> None:
+async def test_gate_is_asked_again_about_edited_arguments(scripted: Scripted) -> None:
     spy, gate = Spy(), Limit()
     house = House(scripted(call("pay", x=1), "done"), spying(spy, "pay"), plugins=[gate])
     result = await house.run()
@@ -153,7 +146,7 @@ async def test_the_gate_is_asked_again_about_edited_arguments(scripted: Scripted
     assert await house.replies() == [("pay", "denied", "pay was refused: over the limit")]
 
 
-async def test_a_gates_answered_question_is_not_asked_again(scripted: Scripted) -> None:
+async def test_answered_gate_question_is_not_asked_again(scripted: Scripted) -> None:
     spy, gate = Spy(), Limit()
     house = House(scripted(call("pay", x=1), "done"), spying(spy, "pay"), plugins=[gate])
     result = await house.run()
@@ -162,7 +155,7 @@ async def test_a_gates_answered_question_is_not_asked_again(scripted: Scripted) 
     assert spy.ran == ["pay"]
 
 
-async def test_denying_tells_the_model_and_the_run_goes_on(scripted: Scripted) -> None:
+async def test_denial_informs_model_and_run_continues(scripted: Scripted) -> None:
     spy = Spy()
     house = House(scripted(call("act"), "understood"), spying(spy, "act", approval=True))
     result = await house.run()
@@ -182,7 +175,7 @@ def three(spy: Spy) -> list[Any]:
 
 @pytest.mark.parametrize("order", list(permutations("abc")))
 @pytest.mark.parametrize("by", ["ticket", "call"])
-async def test_answers_come_in_any_order_one_at_a_time(scripted: Scripted, order: tuple[str], by: str) -> None:
+async def test_answers_come_in_any_order_one_at_time(scripted: Scripted, order: tuple[str], by: str) -> None:
     spy = Spy()
     house = House(scripted([call("a"), call("b"), call("c")], "done"), *three(spy))
     result = await house.run()
@@ -197,7 +190,7 @@ async def test_answers_come_in_any_order_one_at_a_time(scripted: Scripted, order
     await house.settled()
 
 
-async def test_all_answers_at_once_with_a_different_fate_each(scripted: Scripted) -> None:
+async def test_all_answers_at_once_may_differ(scripted: Scripted) -> None:
     spy = Spy()
     house = House(scripted([call("a"), call("b"), call("c")], "done"), *three(spy))
     result = await house.run()
@@ -237,7 +230,7 @@ async def test_finished_siblings_are_committed_while_one_waits(scripted: Scripte
 # -- asking again and again ----------------------------------------------------------------------------------
 
 
-async def test_one_call_asks_again_and_again_with_new_tickets(scripted: Scripted) -> None:
+async def test_call_may_ask_repeatedly_with_new_tickets(scripted: Scripted) -> None:
     runs: list[str] = []
 
     @tool(effect="pure")
@@ -268,7 +261,7 @@ async def test_one_call_asks_again_and_again_with_new_tickets(scripted: Scripted
     await house.settled()
 
 
-async def test_an_approval_is_not_an_answer_to_the_tools_own_question(scripted: Scripted) -> None:
+async def test_approval_does_not_answer_tool_question(scripted: Scripted) -> None:
     @tool(effect="pure", approval=True)
     async def act(ctx: ToolContext) -> str:
         """Act."""
@@ -282,7 +275,7 @@ async def test_an_approval_is_not_an_answer_to_the_tools_own_question(scripted: 
     assert await house.replies() == [("act", None, "answered this")]
 
 
-async def test_a_sync_tool_asks_too(scripted: Scripted) -> None:
+async def test_sync_tool_may_ask(scripted: Scripted) -> None:
     @tool(effect="pure")
     def act(ctx: ToolContext) -> str:
         """Act in a thread."""
@@ -294,7 +287,7 @@ async def test_a_sync_tool_asks_too(scripted: Scripted) -> None:
     assert await house.replies() == [("act", None, "answered this")]
 
 
-async def test_a_once_tool_that_asks_while_it_runs_is_told_why_it_may_not(scripted: Scripted) -> None:
+async def test_once_tool_may_not_ask_while_running(scripted: Scripted) -> None:
     @tool
     async def act(ctx: ToolContext) -> str:
         """Act."""

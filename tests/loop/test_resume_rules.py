@@ -4,20 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from wakeful import (
-    AfterTool,
-    Decision,
-    ModelSettings,
-    Plugin,
-    StateKey,
-    Step,
-    ToolContext,
-    Turn,
-    Usage,
-    call,
-    tool,
-)
+from wakeful import Decision, ModelSettings, Plugin, StateKey, ToolContext, Turn, Usage, call, tool
 from wakeful.errors import InvalidDecision, RunNotWaiting, TicketClosed, UnknownRun, UnknownTicket, UsageError
+from wakeful.plugins import AfterTool, Step
 from wakeful.types.events import RunFinish, RunStart
 from wakeful.types.runs import NaturalEnd
 
@@ -39,7 +28,7 @@ async def confirm(ctx: ToolContext, what: str = "it") -> str:
 # -- what can't be resumed -----------------------------------------------------------------------------------
 
 
-async def test_an_answer_to_a_ticket_that_was_answered_is_refused(scripted: Scripted) -> None:
+async def test_answered_ticket_refuses_another_answer(scripted: Scripted) -> None:
     house = House(scripted([call("a"), call("b")]), *[spying(Spy(), name, approval=True) for name in "ab"])
     result = await house.run()
     a, _ = result.tickets
@@ -48,7 +37,7 @@ async def test_an_answer_to_a_ticket_that_was_answered_is_refused(scripted: Scri
         await house.resume(result.run_id, a.deny())
 
 
-async def test_a_run_that_is_done_or_unknown_cannot_be_resumed(scripted: Scripted) -> None:
+async def test_done_or_unknown_run_cannot_be_resumed(scripted: Scripted) -> None:
     house = House(scripted("done"))
     result = await house.run()
     with pytest.raises(RunNotWaiting, match="done"):
@@ -59,23 +48,23 @@ async def test_a_run_that_is_done_or_unknown_cannot_be_resumed(scripted: Scripte
         await house.resume(result.run_id)
 
 
-async def test_a_value_that_no_store_can_keep_is_refused(scripted: Scripted) -> None:
+async def test_unencodable_value_is_refused(scripted: Scripted) -> None:
     house = House(scripted(call("confirm")), confirm)
     result = await house.run()
     for value in (object(), "\ud800"):
         with pytest.raises(InvalidDecision):
             await house.resume(result.run_id, result.tickets[0].answer(value))
-    assert (await house.fresh().get_run(result.run_id)).status == "waiting"
+    assert (await house.fresh().runs.get(result.run_id)).status == "waiting"
 
 
-async def test_an_unknown_ticket_names_the_open_ones(scripted: Scripted) -> None:
+async def test_unknown_ticket_error_names_open_ones(scripted: Scripted) -> None:
     house = House(scripted(call("confirm")), confirm)
     result = await house.run()
     with pytest.raises(UnknownTicket, match=rf"{result.tickets[0].id} \(confirm\)"):
         await house.resume(result.run_id, Decision("nope"))
 
 
-async def test_a_tool_that_asked_while_it_ran_is_not_said_to_have_done_nothing(scripted: Scripted) -> None:
+async def test_tool_that_asked_is_not_reported_as_unstarted(scripted: Scripted) -> None:
     denied = House(scripted(call("confirm"), "done"), confirm)
     result = await denied.run()
     await denied.resume(result.run_id, result.tickets[0].deny("no"))
@@ -123,7 +112,7 @@ class Counting(Plugin):
         self.seen.append(("step_end", ctx.state[Count]))
 
 
-async def test_state_steps_usage_and_settings_survive_a_suspension(scripted: Scripted) -> None:
+async def test_state_steps_usage_and_settings_survive_suspension(scripted: Scripted) -> None:
     spent = Usage(input_tokens=10, output_tokens=5, cost=3)
     model = scripted(Turn(calls=[call("free"), call("act")], usage=spent), Turn(text="done", usage=spent))
     counting = Counting()
@@ -137,7 +126,7 @@ async def test_state_steps_usage_and_settings_survive_a_suspension(scripted: Scr
     assert [request.settings.temperature for request in model.requests] == [0.5, 0.5]
 
 
-async def test_each_activation_begins_and_ends_in_the_log_and_the_run_keeps_its_id(scripted: Scripted) -> None:
+async def test_each_activation_is_logged_under_one_run_id(scripted: Scripted) -> None:
     house = House(scripted(call("confirm"), "done"), confirm)
     result = await house.run()
     again = await house.resume(result.run_id, result.tickets[0].answer(1))
@@ -151,10 +140,10 @@ async def test_each_activation_begins_and_ends_in_the_log_and_the_run_keeps_its_
     assert (last.status, last.termination, last.waiting) == ("done", NaturalEnd(), None)
 
 
-async def test_a_ticket_of_another_run_is_not_answered_through_this_one(scripted: Scripted) -> None:
+async def test_ticket_of_another_run_is_refused(scripted: Scripted) -> None:
     house = House(scripted(call("confirm"), call("confirm")), confirm)
     first = await house.run()
     other = await house.fresh().run("agent", "go", thread="other")
     with pytest.raises(UnknownTicket):
         await house.resume(first.run_id, other.tickets[0].answer(1))
-    assert (await house.fresh().get_run(other.run_id)).status == "waiting"
+    assert (await house.fresh().runs.get(other.run_id)).status == "waiting"

@@ -9,11 +9,8 @@ import pytest
 from wakeful import (
     Agent,
     ConfigurationError,
-    ConsecutiveErrors,
-    ContentMatch,
     CostBudget,
     Limits,
-    LoopDetection,
     Runtime,
     StopOnTool,
     TokenBudget,
@@ -25,6 +22,7 @@ from wakeful import (
 )
 from wakeful.dispatch import RunResult
 from wakeful.testing import FakeClock
+from wakeful.types import ConsecutiveErrors, ContentMatch, LoopDetection
 from wakeful.types.runs import NaturalEnd, Stopped
 
 from .helpers import Scripted, Spy, assert_settled, outcomes, replies_on, soon, spying
@@ -71,21 +69,21 @@ def policy(result: RunResult) -> str | None:
 # -- each policy ---------------------------------------------------------------------------------------------
 
 
-async def test_max_steps_stops_before_the_calls_whose_results_nobody_would_read(scripted: Scripted) -> None:
+async def test_max_steps_stops_before_unread_calls(scripted: Scripted) -> None:
     stops = Stops(scripted(turn("one"), turn("two")), limits=Limits(steps=2))
     result = await stops.run()
     assert (policy(result), result.steps, result.text) == ("max_steps", 2, "two")
     assert stops.spy.ran == ["act"]
-    assert [c.outcome for c in await stops.runtime.calls(result.run_id)] == ["ok", "cancelled"]
+    assert [c.outcome for c in await stops.runtime.runs.calls(result.run_id)] == ["ok", "cancelled"]
 
 
-async def test_an_answer_at_the_limit_is_a_natural_end(scripted: Scripted) -> None:
+async def test_answer_at_limit_is_natural_end(scripted: Scripted) -> None:
     stops = Stops(scripted(turn(), "done"), limits=Limits(steps=2))
     assert (await stops.run()).termination == NaturalEnd()
 
 
 @pytest.mark.parametrize(("tokens", "expected"), [(50, None), (51, "token_budget")])
-async def test_token_budget(scripted: Scripted, tokens: int, expected: str | None) -> None:
+async def test_token_budget_stops_run(scripted: Scripted, tokens: int, expected: str | None) -> None:
     turns = [turn("one", tokens=50), turn("two", tokens=tokens)]
     stops = Stops(scripted(*turns, *([] if expected else ["done"])), TokenBudget(100))
     result = await stops.run()
@@ -95,7 +93,7 @@ async def test_token_budget(scripted: Scripted, tokens: int, expected: str | Non
 
 
 @pytest.mark.parametrize(("cost", "expected"), [(50, None), (51, "cost_budget")])
-async def test_cost_budget(scripted: Scripted, cost: int, expected: str | None) -> None:
+async def test_cost_budget_stops_run(scripted: Scripted, cost: int, expected: str | None) -> None:
     turns = [turn("one", cost=50), turn("two", cost=cost)]
     stops = Stops(scripted(*turns, *([] if expected else ["done"])), CostBudget(100))
     result = await stops.run()
@@ -104,7 +102,7 @@ async def test_cost_budget(scripted: Scripted, cost: int, expected: str | None) 
 
 
 @pytest.mark.parametrize(("seconds", "expected"), [(10.0, None), (10.001, "wall_time")])
-async def test_wall_time(scripted: Scripted, seconds: float, expected: str | None) -> None:
+async def test_wall_time_stops_run(scripted: Scripted, seconds: float, expected: str | None) -> None:
     turns = [call("later", seconds=seconds), *([] if expected else ["done"])]
     stops = Stops(scripted(*turns), WallTime(10))
     result = await stops.run()
@@ -112,7 +110,7 @@ async def test_wall_time(scripted: Scripted, seconds: float, expected: str | Non
     assert await outcomes(stops.runtime, result.run_id) == {"later": "ok"}
 
 
-async def test_wall_time_counts_the_days_a_run_waited(scripted: Scripted, fake_clock: FakeClock) -> None:
+async def test_wall_time_counts_waiting_time(scripted: Scripted, fake_clock: FakeClock) -> None:
     tools = [spying(Spy(), "ask", approval=True)]
     agent = Agent("agent", model=scripted(call("ask")), tools=tools, stop=[WallTime(3600)])
     runtime = Runtime([agent], clock=fake_clock)
@@ -123,7 +121,7 @@ async def test_wall_time_counts_the_days_a_run_waited(scripted: Scripted, fake_c
     await assert_settled(runtime, "t")
 
 
-async def test_stop_on_tool_runs_none_of_the_calls(scripted: Scripted) -> None:
+async def test_stop_on_tool_runs_no_calls(scripted: Scripted) -> None:
     model = scripted(Turn(text="so be it", calls=[call("act"), call("other")]))
     stops = Stops(model, StopOnTool("other"))
     result = await stops.run()
@@ -133,12 +131,12 @@ async def test_stop_on_tool_runs_none_of_the_calls(scripted: Scripted) -> None:
     assert [r.error for r in await replies_on(stops.runtime, "t")] == ["cancelled", "cancelled"]
 
 
-async def test_stop_on_another_tool_lets_the_run_go_on(scripted: Scripted) -> None:
+async def test_stop_on_other_tool_lets_run_continue(scripted: Scripted) -> None:
     stops = Stops(scripted(turn(), "done"), StopOnTool("other"))
     assert (await stops.run()).termination == NaturalEnd()
 
 
-async def test_content_match_stops_on_the_answers_text(scripted: Scripted) -> None:
+async def test_content_match_stops_on_answers_text(scripted: Scripted) -> None:
     stops = Stops(scripted(turn("going on"), turn("FINAL answer: 4")), ContentMatch(r"FINAL\s+answer"))
     result = await stops.run()
     assert result.termination == Stopped("content_match", r"FINAL\s+answer")
@@ -153,13 +151,13 @@ async def test_loop_detection_stops_when_text_and_calls_repeat(scripted: Scripte
     assert stops.spy.ran == ["act", "act"]
 
 
-async def test_loop_detection_sees_a_difference_in_text_or_arguments(scripted: Scripted) -> None:
+async def test_loop_detection_sees_difference_in_text_or_arguments(scripted: Scripted) -> None:
     turns = [turn("hm"), turn("hm", x=1), turn("hm"), turn("well"), turn("hm"), "done"]
     stops = Stops(scripted(*turns), LoopDetection(2))
     assert (await stops.run()).termination == NaturalEnd()
 
 
-async def test_loop_detection_survives_a_suspension(scripted: Scripted) -> None:
+async def test_loop_detection_survives_suspension(scripted: Scripted) -> None:
     tools = [spying(Spy(), "ask", approval=True)]
     agent = Agent("agent", model=scripted(call("ask"), call("ask")), tools=tools, stop=[LoopDetection(2)])
     runtime = Runtime([agent])
@@ -168,7 +166,7 @@ async def test_loop_detection_survives_a_suspension(scripted: Scripted) -> None:
     assert policy(result) == "loop_detection"
 
 
-async def test_calls_in_the_tree_are_limited_and_exactly_as_many_are_allowed(scripted: Scripted) -> None:
+async def test_tree_call_limit_is_exact(scripted: Scripted) -> None:
     two = [call("act"), call("act")]
     stops = Stops(scripted(two, two, call("act"), call("act")), limits=Limits(tree_calls=5))
     result = await stops.run()
@@ -176,19 +174,19 @@ async def test_calls_in_the_tree_are_limited_and_exactly_as_many_are_allowed(scr
     assert stops.spy.ran == ["act"] * 5
 
 
-async def test_the_first_policy_that_fires_is_the_one_named(scripted: Scripted) -> None:
+async def test_first_firing_policy_is_named(scripted: Scripted) -> None:
     stops = Stops(scripted(turn("stop", tokens=9)), ContentMatch("stop"), TokenBudget(5), StopOnTool("act"))
     assert policy(await stops.run()) == "content_match"
 
 
-async def test_policies_count_each_run_anew(scripted: Scripted) -> None:
+async def test_policies_count_each_run_separately(scripted: Scripted) -> None:
     turns = [turn(tokens=60), "one", turn(tokens=60), "two"]
     stops = Stops(scripted(*turns), TokenBudget(100), limits=Limits(steps=2))
     assert (await stops.run()).termination == NaturalEnd()
     assert (await stops.run()).termination == NaturalEnd()
 
 
-async def test_a_policy_that_fires_on_an_answer_without_calls_is_too_late(scripted: Scripted) -> None:
+async def test_policy_firing_on_final_answer_is_ignored(scripted: Scripted) -> None:
     answer = Turn(text="FINAL", usage=Usage(input_tokens=500))
     stops = Stops(scripted(answer), TokenBudget(100), ContentMatch("FINAL"))
     assert (await stops.run()).termination == NaturalEnd()
@@ -209,14 +207,12 @@ async def test_a_policy_that_fires_on_an_answer_without_calls_is_too_late(script
         (ConsecutiveErrors(0), "consecutive_errors: 0 is too small"),
     ],
 )
-def test_a_policy_that_makes_no_sense_is_refused_when_the_runtime_is_made(
-    scripted: Scripted, stop: Any, says: str
-) -> None:
+def test_invalid_policy_is_refused_by_runtime(scripted: Scripted, stop: Any, says: str) -> None:
     with pytest.raises(ConfigurationError, match=says):
         Runtime([Agent("agent", model=scripted(), stop=[stop])])
 
 
 @pytest.mark.parametrize("name", ["steps", "parallel", "depth", "tree_calls"])
-def test_a_limit_of_nothing_is_refused(scripted: Scripted, name: str) -> None:
+def test_zero_limit_is_refused(scripted: Scripted, name: str) -> None:
     with pytest.raises(ConfigurationError, match=rf"limits\.{name} must be at least 1"):
         Runtime([Agent("agent", model=scripted(), limits=Limits(**{name: 0}))])

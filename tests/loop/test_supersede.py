@@ -19,7 +19,7 @@ def waiting_house(scripted: Scripted, spy: Spy, *answers: str) -> House:
     return House(scripted(calls, *answers), *tools)
 
 
-async def test_new_input_closes_what_waited_and_keeps_what_finished(scripted: Scripted) -> None:
+async def test_new_input_closes_waiting_and_keeps_finished_calls(scripted: Scripted) -> None:
     spy = Spy()
     house = waiting_house(scripted, spy, "something else then")
     first = await house.run("do it")
@@ -29,14 +29,14 @@ async def test_new_input_closes_what_waited_and_keeps_what_finished(scripted: Sc
     assert spy.ran == ["free"]
     runtime = house.fresh()
     assert await outcomes(runtime, first.run_id) == {"act": "superseded", "free": "ok", "pay": "superseded"}
-    record = await runtime.get_run(first.run_id)
+    record = await runtime.runs.get(first.run_id)
     assert record.outcome is not None
     assert record.outcome.termination == Cancelled("superseded by new input")
     assert {t.status for t in await house.store.tickets(first.run_id)} == {"superseded"}
     await house.settled()
 
 
-async def test_the_model_of_the_next_run_sees_one_reply_for_every_call_before_the_new_input(
+async def test_next_run_sees_one_reply_for_every_call(
     scripted: Scripted,
 ) -> None:
     house = waiting_house(scripted, Spy(), "ok")
@@ -48,7 +48,7 @@ async def test_the_model_of_the_next_run_sees_one_reply_for_every_call_before_th
     assert messages[5].text == "never mind"
 
 
-async def test_the_log_closes_the_old_step_and_run_before_the_new_one_begins(scripted: Scripted) -> None:
+async def test_log_closes_old_run_before_new_one(scripted: Scripted) -> None:
     house = waiting_house(scripted, Spy(), "ok")
     first = await house.run("do it")
     head = (await house.store.load("t")).thread.head  # type: ignore[union-attr]
@@ -60,7 +60,7 @@ async def test_the_log_closes_the_old_step_and_run_before_the_new_one_begins(scr
     assert log[4].run.run_id == second.run_id
 
 
-async def test_a_superseded_run_cannot_be_resumed(scripted: Scripted) -> None:
+async def test_superseded_run_cannot_be_resumed(scripted: Scripted) -> None:
     spy = Spy()
     house = waiting_house(scripted, spy, "ok")
     first = await house.run("do it")
@@ -70,7 +70,7 @@ async def test_a_superseded_run_cannot_be_resumed(scripted: Scripted) -> None:
     assert spy.ran == ["free"]
 
 
-async def test_the_next_run_may_wait_and_be_superseded_too(scripted: Scripted) -> None:
+async def test_next_run_may_be_superseded(scripted: Scripted) -> None:
     spy = Spy()
     act = spying(spy, "act", approval=True)
     house = House(scripted(call("act"), call("act"), call("act"), "done"), act)
@@ -87,7 +87,7 @@ async def test_the_next_run_may_wait_and_be_superseded_too(scripted: Scripted) -
     await house.settled()
 
 
-async def test_a_partly_answered_run_keeps_the_answered_calls_when_superseded(scripted: Scripted) -> None:
+async def test_superseded_run_keeps_answered_calls(scripted: Scripted) -> None:
     spy = Spy()
     house = waiting_house(scripted, spy, "ok")
     first = await house.run("do it")
@@ -97,7 +97,7 @@ async def test_a_partly_answered_run_keeps_the_answered_calls_when_superseded(sc
     await house.settled()
 
 
-async def test_in_one_runtime_it_is_the_same(scripted: Scripted) -> None:
+async def test_supersede_in_one_runtime(scripted: Scripted) -> None:
     house = waiting_house(scripted, Spy(), "ok")
     runtime: Runtime = house.fresh()
     await runtime.run("agent", "do it", thread="t")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from wakeful import Agent, FunctionModel, ModelRequest, Patience, Runtime, SqliteStore, tool
+from wakeful import Agent, FunctionModel, ModelRequest, RetryPolicy, Runtime, SqliteStore, tool
 from wakeful.errors import StreamBroken
 from wakeful.models import CallDeltaChunk, CallStartChunk, Chunk, ReasoningChunk, StopChunk, TextChunk
 from wakeful.types.codec import encode
@@ -57,19 +57,19 @@ def joined(events: list[AnyEvent], kind: type[TextDelta] | type[ReasoningDelta] 
         (["ab", LOW + "é"], f"ab{LOST}é"),
     ],
 )
-async def test_half_a_character_waits_for_its_other_half(tmp_path: Path, pieces: list[str], whole: str) -> None:
+async def test_surrogate_half_waits_for_its_pair(tmp_path: Path, pieces: list[str], whole: str) -> None:
     turn = [*map(ReasoningChunk, pieces), *map(TextChunk, pieces), StopChunk("end_turn")]
     async with Runtime(
         [Agent("agent", model=streaming(turn))], store=SqliteStore(tmp_path / "wakeful.db")
     ) as runtime:
         events = await seen(runtime)
         assert (joined(events, TextDelta), joined(events, ReasoningDelta)) == (whole, whole)
-        message = (await runtime.messages("t"))[-1]
+        message = (await runtime.threads.messages("t"))[-1]
         assert message.text == whole
         assert [part.text for part in message.content if isinstance(part, Thinking)] == [whole]
 
 
-async def test_half_a_character_in_the_arguments_of_a_call_waits_too(tmp_path: Path) -> None:
+async def test_surrogate_half_in_arguments_waits_for_its_pair(tmp_path: Path) -> None:
     given: list[str] = []
 
     @tool(effect="pure")
@@ -87,21 +87,21 @@ async def test_half_a_character_in_the_arguments_of_a_call_waits_too(tmp_path: P
     assert joined(events, ToolCallDelta) == f'{{"text": "a{FACE}b"}}'
 
 
-async def test_half_a_character_before_a_cut_is_left_out(tmp_path: Path) -> None:
+async def test_surrogate_half_before_break_is_dropped(tmp_path: Path) -> None:
     model = streaming(
         [TextChunk("ab" + HIGH), StreamBroken("connection lost")],
         [TextChunk(f"{FACE}cd"), StopChunk("end_turn")],
     )
     store = SqliteStore(tmp_path / "wakeful.db")
-    async with Runtime([Agent("agent", model=model, patience=Patience(pause=0))], store=store) as runtime:
+    async with Runtime([Agent("agent", model=model, retry=RetryPolicy(backoff=0))], store=store) as runtime:
         events = await seen(runtime)
         assert joined(events, TextDelta) == f"ab{FACE}cd"
-        assert (await runtime.messages("t"))[-1].text == f"ab{FACE}cd"
+        assert (await runtime.threads.messages("t"))[-1].text == f"ab{FACE}cd"
 
 
-async def test_a_tools_name_is_mended_too(tmp_path: Path) -> None:
+async def test_lone_surrogate_in_tool_name_is_replaced(tmp_path: Path) -> None:
     turn = [CallStartChunk(0, "n" + HIGH, "id" + LOW), StopChunk("tool_use")]
     model = streaming(turn, [TextChunk("sorry"), StopChunk("end_turn")])
     async with Runtime([Agent("agent", model=model)], store=SqliteStore(tmp_path / "wakeful.db")) as runtime:
         await seen(runtime)
-        assert [call.name for call in (await runtime.messages("t"))[1].calls] == [f"n{LOST}"]
+        assert [call.name for call in (await runtime.threads.messages("t"))[1].calls] == [f"n{LOST}"]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from wakeful import Agent, Runtime, StateKey, ToolContext, ToolDenied, ToolError, ToolResult, call, tool
-from wakeful.errors import InvalidArguments, ToolCancelled, ToolNotFound, ToolTimeout, UnknownStateKey
+from wakeful import Agent, Runtime, StateKey, ToolContext, ToolError, ToolResult, call, tool
+from wakeful.errors import InvalidArguments, ToolCancelled, ToolDenied, ToolNotFound, ToolTimeout, UnknownStateKey
 from wakeful.types.runs import NaturalEnd
 
 from .helpers import Scripted, Spy, assert_settled, outcomes, replies_on, reply_text, soon, spying
@@ -59,7 +59,7 @@ RAISED = [
 @BESIDES
 @pytest.mark.parametrize(("error", "kind", "text"), RAISED, ids=[type(e).__name__ for e, _, _ in RAISED])
 @pytest.mark.parametrize("sync", [False, True], ids=["async", "sync"])
-async def test_what_a_tool_raises_is_told_to_the_model(
+async def test_tool_exception_is_reported_to_model(
     scripted: Scripted, besides: Sequence[str], error: BaseException, kind: str, text: str, sync: bool
 ) -> None:
     def fail() -> None:
@@ -83,7 +83,7 @@ async def test_what_a_tool_raises_is_told_to_the_model(
     await assert_settled(runtime, "t")
 
 
-async def test_of_many_errors_in_a_group_the_first_are_told(scripted: Scripted) -> None:
+async def test_first_errors_of_group_are_reported(scripted: Scripted) -> None:
     @tool
     async def gathers() -> str:
         """Fail in many ways."""
@@ -99,7 +99,7 @@ async def test_of_many_errors_in_a_group_the_first_are_told(scripted: Scripted) 
     )
 
 
-async def test_an_error_that_says_nothing_is_told_by_its_name(scripted: Scripted) -> None:
+async def test_error_without_text_is_reported_by_name(scripted: Scripted) -> None:
     @tool
     async def wait() -> None:
         """Wait too long."""
@@ -112,7 +112,7 @@ async def test_an_error_that_says_nothing_is_told_by_its_name(scripted: Scripted
 
 
 @pytest.mark.parametrize("value", [object(), {"x": object()}, lambda: None, ToolResult(data=object())])
-async def test_what_cannot_be_shown_as_json_is_told_to_the_model(scripted: Scripted, value: Any) -> None:
+async def test_unencodable_result_is_reported_to_model(scripted: Scripted, value: Any) -> None:
     runtime = Runtime([Agent("agent", model=scripted(call("odd"), "I see"), tools=[spying(Spy(), "odd", value)])])
     result = await runtime.run("agent", "go", thread="t")
     assert result.text == "I see"
@@ -123,7 +123,7 @@ async def test_what_cannot_be_shown_as_json_is_told_to_the_model(scripted: Scrip
 
 
 @pytest.mark.parametrize("arguments", [{"x": "many"}, {"y": 1}, {"x": None}])
-async def test_arguments_that_do_not_fit_never_reach_the_tool(scripted: Scripted, arguments: Any) -> None:
+async def test_invalid_arguments_never_reach_tool(scripted: Scripted, arguments: Any) -> None:
     spy = Spy()
     runtime = Runtime([Agent("agent", model=scripted(call("act", **arguments), "ok"), tools=[spying(spy, "act")])])
     result = await runtime.run("agent", "go", thread="t")
@@ -153,7 +153,7 @@ def tally(model: Any, *tools: Any) -> Runtime:
     return Runtime([Agent("agent", model=model, tools=[add, total, *tools])], keys=[Tally])
 
 
-async def test_a_reducer_that_raises_gives_the_model_an_error_and_spares_the_siblings(scripted: Scripted) -> None:
+async def test_failing_reducer_spares_siblings(scripted: Scripted) -> None:
     calls = [call("add", n=1), call("add", n=-5), call("add", n=2), call("add", n=-1)]
     runtime = tally(scripted(calls, call("total"), "done"))
     result = await soon(runtime.run("agent", "go", thread="t"))
@@ -165,14 +165,14 @@ async def test_a_reducer_that_raises_gives_the_model_an_error_and_spares_the_sib
     await assert_settled(runtime, "t")
 
 
-async def test_a_single_call_whose_reducer_raises_is_told_too(scripted: Scripted) -> None:
+async def test_failing_reducer_of_single_call_is_reported(scripted: Scripted) -> None:
     runtime = tally(scripted(call("add", n=-1), "I see"))
     result = await soon(runtime.run("agent", "go", thread="t"))
     assert result.text == "I see"
     assert await outcomes(runtime, result.run_id) == {"add": "error"}
 
 
-async def test_nothing_of_a_refused_command_is_kept(scripted: Scripted) -> None:
+async def test_refused_command_keeps_nothing(scripted: Scripted) -> None:
     @tool
     async def much(ctx: ToolContext) -> str:
         """Do much, and one thing wrong."""
@@ -187,7 +187,7 @@ async def test_nothing_of_a_refused_command_is_kept(scripted: Scripted) -> None:
     assert [reply_text(r) for r in await replies_on(runtime, "t")][-1] == "0"
 
 
-async def test_an_unknown_key_is_refused_where_it_is_used(scripted: Scripted) -> None:
+async def test_unknown_key_is_refused_where_it_is_used(scripted: Scripted) -> None:
     seen: list[BaseException] = []
 
     @tool
@@ -209,7 +209,7 @@ async def test_an_unknown_key_is_refused_where_it_is_used(scripted: Scripted) ->
     assert reply_text(second) == "0"
 
 
-async def test_a_value_that_is_too_large_is_refused_and_the_state_stays(scripted: Scripted) -> None:
+async def test_too_large_value_is_refused(scripted: Scripted) -> None:
     class Notes(StateKey[str, str]):
         """Text."""
 
@@ -230,7 +230,7 @@ async def test_a_value_that_is_too_large_is_refused_and_the_state_stays(scripted
     await assert_settled(runtime, "t")
 
 
-async def test_updates_of_a_tool_that_failed_are_dropped(scripted: Scripted) -> None:
+async def test_updates_of_failed_tool_are_dropped(scripted: Scripted) -> None:
     @tool
     async def half(ctx: ToolContext) -> str:
         """Write, then fail."""

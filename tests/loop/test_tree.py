@@ -62,7 +62,7 @@ def family(parent: ScriptedModel, child: ScriptedModel, *tools: Any, **options: 
 # -- what comes back -----------------------------------------------------------------------------------------
 
 
-async def test_a_delegates_answer_is_the_result_of_its_call(scripted: Scripted) -> None:
+async def test_delegate_answer_is_call_result(scripted: Scripted) -> None:
     model = scripted("the answer")
     runtime = family(scripted(ASK, "done"), model)
     result = await runtime.run("agent", "go", thread="t")
@@ -70,7 +70,7 @@ async def test_a_delegates_answer_is_the_result_of_its_call(scripted: Scripted) 
     (reply,) = await replies_on(runtime, "t")
     assert reply_text(reply) == "the answer"
     assert [m.text for m in model.requests[0].messages] == ["do it"]
-    child = await runtime.get_run(reply.metadata["child_run_id"])
+    child = await runtime.runs.get(reply.metadata["child_run_id"])
     assert (child.identity.parent_run_id, child.identity.root_run_id) == (result.run_id, result.run_id)
     assert (child.identity.depth, child.identity.origin, child.thread_id) == (1, "subagent", child.id)
     assert child.identity.parent_call_id == reply.call_id
@@ -78,7 +78,7 @@ async def test_a_delegates_answer_is_the_result_of_its_call(scripted: Scripted) 
     await assert_settled(runtime, child.thread_id)
 
 
-async def test_a_delegate_that_fails_is_an_error_result_and_the_parent_goes_on(scripted: Scripted) -> None:
+async def test_failed_delegate_is_error_result(scripted: Scripted) -> None:
     runtime = family(scripted(ASK, "I will do it myself"), scripted(OSError("no route")))
     result = await runtime.run("agent", "go", thread="t")
     assert result.termination == NaturalEnd()
@@ -88,7 +88,7 @@ async def test_a_delegate_that_fails_is_an_error_result_and_the_parent_goes_on(s
     assert "no route" in reply_text(reply)
 
 
-async def test_a_delegate_that_wants_a_person_suspends_its_parent(
+async def test_waiting_delegate_suspends_parent(
     scripted: Scripted,
 ) -> None:
     spy = Spy()
@@ -105,7 +105,7 @@ async def test_a_delegate_that_wants_a_person_suspends_its_parent(
     await assert_settled(runtime, ticket.thread_id)
 
 
-async def test_delegates_side_by_side(scripted: Scripted) -> None:
+async def test_delegates_run_in_parallel(scripted: Scripted) -> None:
     runtime = family(scripted([ASK, ASK, ASK], "done"), scripted("one", "two", "three"))
     result = await runtime.run("agent", "go", thread="t")
     assert sorted(reply_text(r) for r in await replies_on(runtime, "t")) == ["one", "three", "two"]
@@ -115,29 +115,29 @@ async def test_delegates_side_by_side(scripted: Scripted) -> None:
 # -- budgets -------------------------------------------------------------------------------------------------
 
 
-async def test_usage_of_the_tree_is_in_the_result(scripted: Scripted) -> None:
+async def test_result_includes_tree_usage(scripted: Scripted) -> None:
     runtime = family(scripted(used(10, calls=[ASK]), used(1, text="done")), scripted(used(100, text="x")))
     result = await runtime.run("agent", "go")
     assert (result.usage.input_tokens, result.usage.cost) == (111, 111)
-    run = await runtime.get_run(result.run_id)
+    run = await runtime.runs.get(result.run_id)
     assert (run.usage.input_tokens, run.descendants.input_tokens) == (11, 100)
 
 
 @pytest.mark.parametrize("policy", [TokenBudget(100, tree=True), CostBudget(100, tree=True)])
-async def test_a_budget_for_the_tree_counts_what_delegates_used(scripted: Scripted, policy: Any) -> None:
+async def test_tree_budget_counts_delegates(scripted: Scripted, policy: Any) -> None:
     runtime = family(scripted(used(10, calls=[ASK])), scripted(used(100, text="x")), stop=[policy])
     result = await runtime.run("agent", "go", thread="t")
     assert isinstance(result.termination, Stopped)
     assert result.steps == 1
 
 
-async def test_a_budget_for_the_run_does_not(scripted: Scripted) -> None:
+async def test_run_budget_ignores_delegates(scripted: Scripted) -> None:
     parent = scripted(used(10, calls=[ASK]), used(1, text="done"))
     runtime = family(parent, scripted(used(100, text="x")), stop=[TokenBudget(100), CostBudget(100)])
     assert (await runtime.run("agent", "go")).termination == NaturalEnd()
 
 
-async def test_a_budget_for_the_tree_binds_the_delegates_too(scripted: Scripted) -> None:
+async def test_tree_budget_limits_delegates(scripted: Scripted) -> None:
     spy = Spy()
     child = scripted(used(60, calls=[call("act")]), used(60, calls=[call("act")]))
     runtime = family(
@@ -152,7 +152,7 @@ async def test_a_budget_for_the_tree_binds_the_delegates_too(scripted: Scripted)
     await assert_settled(runtime, "t")
 
 
-async def test_the_roots_limit_on_calls_binds_the_delegates_too(scripted: Scripted) -> None:
+async def test_root_call_limit_limits_delegates(scripted: Scripted) -> None:
     spy = Spy()
     child = scripted([call("act")] * 2, [call("act")] * 2)
     runtime = family(scripted(ASK), child, spying(spy, "act"), limits=Limits(tree_calls=3))
@@ -162,7 +162,7 @@ async def test_the_roots_limit_on_calls_binds_the_delegates_too(scripted: Script
     assert spy.ran == ["act", "act"]
 
 
-async def test_wall_time_for_the_tree_binds_the_delegates_too(scripted: Scripted, fake_clock: FakeClock) -> None:
+async def test_tree_wall_time_limits_delegates(scripted: Scripted, fake_clock: FakeClock) -> None:
     @tool
     async def nap() -> str:
         """Take a minute."""
@@ -177,7 +177,7 @@ async def test_wall_time_for_the_tree_binds_the_delegates_too(scripted: Scripted
     assert "wall_time" in reply_text((await replies_on(runtime, "t"))[0])
 
 
-async def test_the_trees_count_survives_a_suspension(scripted: Scripted) -> None:
+async def test_tree_count_survives_suspension(scripted: Scripted) -> None:
     spy = Spy()
     parent = scripted([ASK, call("pay")], call("pay"))
     agents = [
@@ -192,7 +192,7 @@ async def test_the_trees_count_survives_a_suspension(scripted: Scripted) -> None
     ]
     runtime = Runtime(agents)
     result = await runtime.run("agent", "go", thread="t")
-    fresh = Runtime(agents, store=runtime._env.store)
+    fresh = Runtime(agents, store=runtime.store)
     result = await fresh.resume(result.run_id, result.tickets[0].approve())
     assert isinstance(result.termination, Stopped)
     assert result.termination.policy == "tree_calls"
@@ -202,7 +202,7 @@ async def test_the_trees_count_survives_a_suspension(scripted: Scripted) -> None
 # -- depth ---------------------------------------------------------------------------------------------------
 
 
-async def test_agents_that_call_each_other_end_at_the_depth_limit(scripted: Scripted) -> None:
+async def test_mutual_delegation_ends_at_depth_limit(scripted: Scripted) -> None:
     def delegating(other: str) -> FunctionModel:
         ask = call(f"agent_run_{other}", prompt="you do it")
         return FunctionModel(lambda request: ask if len(request.messages) == 1 else "as you say")
@@ -215,7 +215,7 @@ async def test_agents_that_call_each_other_end_at_the_depth_limit(scripted: Scri
     runtime = Runtime(agents)
     result = await soon(runtime.run("ping", "go", thread="t"))
     assert result.termination == NaturalEnd()
-    runs = await runtime.list_runs()
+    runs = await runtime.runs.list()
     assert sorted(r.identity.depth for r in runs) == [0, 1, 2, 3, 4]
     deepest = max(runs, key=lambda r: r.identity.depth)
     (reply,) = await replies_on(runtime, deepest.thread_id)
@@ -225,7 +225,7 @@ async def test_agents_that_call_each_other_end_at_the_depth_limit(scripted: Scri
         await assert_settled(runtime, run.thread_id)
 
 
-async def test_the_roots_limit_on_depth_binds_all_below_it(scripted: Scripted) -> None:
+async def test_root_depth_limit_applies_to_whole_tree(scripted: Scripted) -> None:
     agents = [
         Agent(
             "a", model=scripted(call("agent_run_b", prompt="go"), "ok"), delegates=["b"], limits=Limits(depth=1)
@@ -235,7 +235,7 @@ async def test_the_roots_limit_on_depth_binds_all_below_it(scripted: Scripted) -
     ]
     runtime = Runtime(agents)
     assert (await runtime.run("a", "go")).text == "ok"
-    assert sorted(r.identity.depth for r in await runtime.list_runs()) == [0, 1]
+    assert sorted(r.identity.depth for r in await runtime.runs.list()) == [0, 1]
 
 
 # -- cancellation --------------------------------------------------------------------------------------------
@@ -245,13 +245,13 @@ async def below(runtime: Runtime, hold: Hold, besides: int = 0) -> tuple[asyncio
     """Run until a child's tool waits; the caller's task, the root's id, and the children's threads."""
     task = asyncio.create_task(runtime.run("agent", "go", thread="t"))
     await until(lambda: hold.times == 1 + besides)
-    runs = await runtime.list_runs()
+    runs = await runtime.runs.list()
     (root,) = [r.id for r in runs if not r.identity.depth]
     return task, root, [r.thread_id for r in runs if r.identity.depth]
 
 
 @pytest.mark.parametrize("besides", [0, 1], ids=["alone", "with a sibling"])
-async def test_cancelling_the_root_reaches_the_tools_of_its_children(scripted: Scripted, besides: int) -> None:
+async def test_cancel_of_root_reaches_tools_of_children(scripted: Scripted, besides: int) -> None:
     hold = Hold()
     parent = scripted([ASK] * (1 + besides), "hello again")
     runtime = family(parent, scripted(*[call("wait")] * (1 + besides)), holding(hold, effect="pure"))
@@ -266,7 +266,7 @@ async def test_cancelling_the_root_reaches_the_tools_of_its_children(scripted: S
     assert (await soon(runtime.run("agent", "hello?", thread="t"))).text == "hello again"
 
 
-async def test_cancelling_the_caller_reaches_the_children_too(scripted: Scripted) -> None:
+async def test_cancelled_caller_reaches_children(scripted: Scripted) -> None:
     hold = Hold()
     runtime = family(scripted(ASK, "hello again"), scripted(call("wait")), holding(hold))
     task, _, threads = await below(runtime, hold)
@@ -279,7 +279,7 @@ async def test_cancelling_the_caller_reaches_the_children_too(scripted: Scripted
 
 
 @pytest.mark.parametrize("besides", [0, 1], ids=["alone", "with a sibling"])
-async def test_cancelling_a_child_tells_its_parent_and_no_more(scripted: Scripted, besides: int) -> None:
+async def test_cancel_of_child_is_reported_to_parent_only(scripted: Scripted, besides: int) -> None:
     hold = Hold()
     runtime = family(
         scripted([ASK] * (1 + besides), "without it then"),
@@ -298,7 +298,7 @@ async def test_cancelling_a_child_tells_its_parent_and_no_more(scripted: Scripte
 
 
 @pytest.mark.parametrize("by", ["request", "caller"])
-async def test_a_childs_tool_that_does_not_stop_is_let_go_of_and_the_whole_tree_ends(
+async def test_stuck_tool_of_child_is_abandoned_and_tree_ends(
     scripted: Scripted, fake_clock: FakeClock, by: str
 ) -> None:
     hold = Hold()
@@ -327,7 +327,7 @@ async def test_a_childs_tool_that_does_not_stop_is_let_go_of_and_the_whole_tree_
     task = asyncio.create_task(caller())
     try:
         await until(lambda: hold.times == 1)
-        (root,) = [r.id for r in await runtime.list_runs() if not r.identity.depth]
+        (root,) = [r.id for r in await runtime.runs.list() if not r.identity.depth]
         cancelling = asyncio.create_task(runtime.cancel(root)) if by == "request" else None
         if by == "caller":
             task.cancel()
@@ -345,12 +345,12 @@ async def test_a_childs_tool_that_does_not_stop_is_let_go_of_and_the_whole_tree_
         assert (await soon(runtime.run("agent", "hello?", thread="t"))).text == "hello again"
     finally:
         hold.released.set()
-    await until(lambda: runtime.abandoned == 0 and not runtime._dispatch.active)
-    for run in await runtime.list_runs():
+    await until(lambda: runtime.workers.abandoned == 0 and not runtime._scope.dispatch.active)
+    for run in await runtime.runs.list():
         await assert_settled(runtime, run.thread_id)
 
 
-async def test_what_a_child_used_before_it_was_stopped_counts(scripted: Scripted, fake_clock: FakeClock) -> None:
+async def test_usage_of_stopped_child_counts(scripted: Scripted, fake_clock: FakeClock) -> None:
     hold = Hold()
 
     @tool(timeout=10)
@@ -374,7 +374,7 @@ async def test_what_a_child_used_before_it_was_stopped_counts(scripted: Scripted
 # -- events --------------------------------------------------------------------------------------------------
 
 
-async def test_a_childs_events_reach_the_parents_stream_with_their_lineage(scripted: Scripted) -> None:
+async def test_child_events_reach_parent_stream_with_lineage(scripted: Scripted) -> None:
     runtime = family(scripted(ASK, "done"), scripted("the answer"))
     recorder = await Recorder().record(runtime.stream("agent", "go", thread="t"))
     starts = recorder.of(RunStart)
@@ -387,15 +387,15 @@ async def test_a_childs_events_reach_the_parents_stream_with_their_lineage(scrip
     assert finishes == [(1, "done"), (0, "done")]
 
 
-async def test_a_childs_events_are_not_in_the_parents_log(scripted: Scripted) -> None:
+async def test_child_events_are_not_in_parent_log(scripted: Scripted) -> None:
     runtime = family(scripted(ASK, "done"), scripted("the answer"))
     await runtime.run("agent", "go", thread="t")
     assert {e.run.depth async for e in runtime.events("t", follow=False)} == {0}
 
 
-async def test_a_failed_child_of_a_failed_parent_leaves_everything_closed(scripted: Scripted) -> None:
+async def test_failed_child_of_failed_parent_leaves_everything_closed(scripted: Scripted) -> None:
     runtime = family(scripted(ASK, OSError("also gone")), scripted(OSError("gone")))
     result = await runtime.run("agent", "go", thread="t")
     assert isinstance(result.termination, Failed)
-    for run in await runtime.list_runs():
+    for run in await runtime.runs.list():
         await assert_settled(runtime, run.thread_id)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from wakeful import Agent, ModelRequest, Patience, Pool, Runtime, Usage, tool
+from wakeful import Agent, ModelRequest, Pool, RetryPolicy, Runtime, Usage, tool
 from wakeful.errors import ModelUnavailable
 from wakeful.models import CallChunk, Chunk, StopChunk, TextChunk, UsageChunk, chunks_from
 from wakeful.testing import FakeClock, Recorder
@@ -40,7 +40,7 @@ def said(text: str) -> list[Chunk]:
     return [TextChunk(text), UsageChunk(Usage(3, 2)), StopChunk("end_turn")]
 
 
-async def test_a_model_that_returns_its_chunks_is_one_that_streams_them_to_everybody_else() -> None:
+async def test_model_returning_chunks_looks_like_streaming_one() -> None:
     @tool
     async def weather(city: str) -> str:
         """The weather."""
@@ -50,26 +50,26 @@ async def test_a_model_that_returns_its_chunks_is_one_that_streams_them_to_every
     runtime = Runtime([Agent("agent", model=model, tools=[weather])])
     recorder = await Recorder().record(runtime.stream("agent", "go", thread="t"))
     assert [event.delta for event in recorder.of(TextDelta)] == ["Sunny."]
-    (run,) = await runtime.list_runs()
+    (run,) = await runtime.runs.list()
     assert (run.outcome.termination, run.usage) == (NaturalEnd(), Usage(3, 2))  # type: ignore[union-attr]
-    assert [m.role for m in await runtime.messages("t")] == ["user", "assistant", "tool", "assistant"]
+    assert [m.role for m in await runtime.threads.messages("t")] == ["user", "assistant", "tool", "assistant"]
     await assert_settled(runtime, "t")
 
 
-async def test_one_that_fails_is_asked_again() -> None:
+async def test_failing_whole_answer_is_retried() -> None:
     def answer(n: int) -> Any:
         if n == 1:
             raise ModelUnavailable("down")
         return said("back")
 
-    runtime = Runtime([Agent("agent", model=Whole(answer), patience=AT_ONCE)])
+    runtime = Runtime([Agent("agent", model=Whole(answer), retry=AT_ONCE)])
     assert (await soon(runtime.run("agent", "go"))).text == "back"
 
 
 @pytest.mark.parametrize(
     ("answer", "says"), [(None, "this one returned None"), ("text", "no chunk: 't'")], ids=str
 )
-async def test_what_is_no_list_of_chunks_fails_the_run_as_the_models_fault(answer: Any, says: str) -> None:
+async def test_whole_answer_must_be_list_of_chunks(answer: Any, says: str) -> None:
     runtime = Runtime([Agent("agent", model=Whole(lambda _: answer))])
     ended = (await soon(runtime.run("agent", "go", thread="t"))).termination
     assert isinstance(ended, Failed)
@@ -78,13 +78,13 @@ async def test_what_is_no_list_of_chunks_fails_the_run_as_the_models_fault(answe
     await assert_settled(runtime, "t")
 
 
-async def test_one_that_takes_too_long_is_interrupted() -> None:
+async def test_slow_whole_answer_is_interrupted() -> None:
     class Stuck(Whole):
         async def stream(self, request: ModelRequest) -> Any:
             await asyncio.Event().wait()
 
     clock = FakeClock()
-    agent = Agent("agent", model=Stuck(said), patience=Patience(retries=0, idle=5))
+    agent = Agent("agent", model=Stuck(said), retry=RetryPolicy(retries=0, idle_timeout=5))
     run = asyncio.create_task(Runtime([agent], clock=clock).run("agent", "go"))
     for _ in range(10):
         await asyncio.sleep(0)
@@ -93,13 +93,13 @@ async def test_one_that_takes_too_long_is_interrupted() -> None:
     assert ended == Failed("ModelTimeout", "model 'whole' sent nothing for 5 s")
 
 
-async def test_a_pool_may_have_such_a_member() -> None:
+async def test_pool_accepts_model_returning_chunks() -> None:
     pool = Pool([Whole(lambda _: said("pooled"))])
     runtime = Runtime([Agent("agent", model="pool")], models={"pool": pool})
     assert (await soon(runtime.run("agent", "go"))).text == "pooled"
 
 
-async def test_whoever_reads_a_model_gets_its_chunks_whichever_way_it_gives_them() -> None:
+async def test_chunks_are_read_from_either_kind_of_model() -> None:
     request = ModelRequest("", [user_message("go")])
     assert [chunk async for chunk in chunks_from(Whole(lambda _: said("all")), request)] == said("all")
 
@@ -134,9 +134,7 @@ class Given:
         (Given(yielded()), "<generator object yielded"),
     ],
 )
-async def test_a_stream_that_is_neither_a_generator_nor_returns_chunks_is_told_what_it_must_be(
-    model: Any, returned: str
-) -> None:
+async def test_stream_of_wrong_kind_is_refused_with_advice(model: Any, returned: str) -> None:
     must = "stream must be an async generator that yields chunks, or an async def that returns a list of them"
     result = await soon(Runtime([Agent("agent", model=model)]).run("agent", "go"))
     assert isinstance(result.termination, Failed)

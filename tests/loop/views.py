@@ -6,8 +6,8 @@ from typing import Any
 
 from wakeful import Decision, Limits
 from wakeful.loop import Rules, RunView, Tree
-from wakeful.loop._moves import Move, next_move
-from wakeful.stores import InboxItem
+from wakeful.loop.moves import Move, next_move
+from wakeful.types.inbox import DecisionItem, InboxItem, InputItem, TaskItem
 from wakeful.types.messages import user_message
 from wakeful.types.runs import Call, Identity, RunRecord, TaskRecord
 from wakeful.types.tickets import Ticket
@@ -37,7 +37,7 @@ def ledger(**states: str) -> dict[str, Call]:
 
 def ticket(call_id: str, **fields: Any) -> Ticket:
     """An open ticket of a call."""
-    defaults: dict[str, Any] = {"asked_by": "approval", "accepts": ("replay", "arguments", "result")}
+    defaults: dict[str, Any] = {"asked_by": "approval", "accepts": ("proceed", "arguments", "result")}
     of = {"id": f"ticket-{call_id}", "run_id": "r", "thread_id": "t", "call_id": call_id, "tool": call_id}
     return Ticket(arguments={}, **of, **{**defaults, **fields})
 
@@ -60,18 +60,18 @@ def between(*items: InboxItem, tasks: int = 0, **fields: Any) -> RunView:
 
 def given(policy: Any = "queue", item_id: str = "item") -> InboxItem:
     """Input in the inbox."""
-    return InboxItem(id=item_id, thread_id="t", kind="input", message=user_message("hi"), policy=policy)
+    return InputItem(id=item_id, thread_id="t", message=user_message("hi"), policy=policy)
 
 
 def decided(call_id: str, **fields: Any) -> InboxItem:
     """A decision in the inbox."""
     decision = Decision(f"ticket-{call_id}", **fields)
-    return InboxItem(id=f"decision-{call_id}", thread_id="t", kind="decision", decision=decision)
+    return DecisionItem(id=f"decision-{call_id}", thread_id="t", decision=decision)
 
 
 def task_result(item_id: str = "result") -> InboxItem:
     """A task's result in the inbox."""
-    return InboxItem(id=item_id, thread_id="t", kind="task", message=user_message("done"), task_id="task-0")
+    return TaskItem(id=item_id, thread_id="t", task_id="task-0")
 
 
 def move(view: RunView, now: int = NOW, **rules: Any) -> Move:

@@ -7,11 +7,11 @@ import json
 from typing import Any
 
 from loop.helpers import replies_on, reply_text
-from wakeful import Agent, Delegate, Message, Messages, Runtime, ToolContext, call, tool
+from wakeful import Agent, Delegate, MailPolicy, Message, Runtime, ToolContext, call, tool
 from wakeful.types.mail import Recipient
 from wakeful.types.runs import RunStatus
 
-STRANGERS = Messages(to=("parent", "child", "agent:*"), accept=("parent", "child", "agent:*"))
+STRANGERS = MailPolicy(to=("parent", "child", "agent:*"), accept=("parent", "child", "agent:*"))
 PARENT = {"relation": "parent"}
 KID = {"relation": "child", "name": "kid"}
 
@@ -44,7 +44,7 @@ def letters(messages: list[Message]) -> list[dict[str, Any]]:
 
 async def read(runtime: Runtime, thread: str) -> list[str]:
     """What agents wrote on a thread."""
-    return [one["content"] for one in letters(await runtime.messages(thread))]
+    return [one["content"] for one in letters(await runtime.threads.messages(thread))]
 
 
 async def receipts(runtime: Runtime, thread: str) -> list[dict[str, Any]]:
@@ -54,8 +54,8 @@ async def receipts(runtime: Runtime, thread: str) -> list[dict[str, Any]]:
 
 async def done(runtime: Runtime, thread: str, runs: int = 1, *, status: RunStatus = "done") -> None:
     """Wait until so many runs of a thread are done."""
-    async with asyncio.timeout(20):
-        while len(await runtime.list_runs(thread=thread, status=status)) < runs:
+    async with asyncio.timeout(120):
+        while len(await runtime.runs.list(thread=thread, status=status)) < runs:
             await asyncio.sleep(0.005)
 
 

@@ -10,25 +10,25 @@ from msgspec.structs import replace
 
 from delegation.conftest import Place
 from loop.helpers import Hold, Scripted, Spy, holding, soon, spying, until
-from wakeful import Agent, ConfigurationError, Messages, Runtime, ScriptedModel, call
-from wakeful.stores import Commit, InboxItem
+from wakeful import Agent, ConfigurationError, MailPolicy, Runtime, ScriptedModel, call
+from wakeful.stores import Commit
+from wakeful.types.inbox import DecisionItem, InputItem
 from wakeful.types.messages import user_message
 from wakeful.types.runs import Cancelled, Identity, NaturalEnd, TaskRecord
+from wakeful.types.tickets import Decision
 
 from .helpers import STRANGERS, background, done, lead, read, receipts, send, to_agent, waits
 
 
 def writer(*turns: Any) -> Agent:
     """An agent that writes to the thread `there`."""
-    return Agent(
-        "writer", model=ScriptedModel(list(turns) or [send(to_agent("there")), "sent"]), messages=STRANGERS
-    )
+    return Agent("writer", model=ScriptedModel(list(turns) or [send(to_agent("there")), "sent"]), mail=STRANGERS)
 
 
 def reader(model: Any, hold: Hold | None = None, **policy: Any) -> Agent:
     """An agent that takes messages from anybody."""
     tools = [] if hold is None else [holding(hold, effect="pure")]
-    return Agent("reader", model=model, tools=tools, messages=replace(STRANGERS, **policy))
+    return Agent("reader", model=model, tools=tools, mail=replace(STRANGERS, **policy))
 
 
 async def receipt(runtime: Runtime, agent: str = "writer", thread: str = "t") -> dict[str, Any]:
@@ -37,24 +37,24 @@ async def receipt(runtime: Runtime, agent: str = "writer", thread: str = "t") ->
     return (await receipts(runtime, thread))[-1]
 
 
-async def test_a_thread_that_does_not_exist_begins_with_the_named_agent(place: Place, scripted: Scripted) -> None:
+async def test_new_thread_starts_with_named_agent(place: Place, scripted: Scripted) -> None:
     agents = [writer(send(to_agent("there", "reader")), "sent"), reader(scripted("read"))]
     async with Runtime(agents, store=place()) as runtime:
         assert (await receipt(runtime))["status"] == "accepted"
         await done(runtime, "there")
-        (run,) = await runtime.list_runs(thread="there")
+        (run,) = await runtime.runs.list(thread="there")
         assert (run.agent_id, run.identity.origin, run.hops) == ("reader", "message", 1)
         assert await read(runtime, "there") == ["hello"]
 
 
 @pytest.mark.parametrize("named", [None, "nobody"])
-async def test_a_thread_that_does_not_exist_needs_an_agent_that_does(named: str | None) -> None:
+async def test_new_thread_needs_known_agent(named: str | None) -> None:
     runtime = Runtime([writer(send(to_agent("there", named)), "sent")])
     assert (await receipt(runtime))["error"] == "recipient_not_found"
     assert await runtime.store.load("there") is None
 
 
-async def test_an_idle_thread_is_woken_with_its_last_agent(place: Place, scripted: Scripted) -> None:
+async def test_idle_thread_wakes_with_last_agent(place: Place, scripted: Scripted) -> None:
     async with Runtime([writer(), reader(scripted("hi", "read"))], store=place()) as runtime:
         await runtime.run("reader", "hello", thread="there")
         assert (await receipt(runtime))["status"] == "accepted"
@@ -62,14 +62,14 @@ async def test_an_idle_thread_is_woken_with_its_last_agent(place: Place, scripte
         assert await read(runtime, "there") == ["hello"]
 
 
-async def test_behind_a_run_that_runs_a_strangers_message_waits(place: Place, scripted: Scripted) -> None:
+async def test_message_waits_behind_running_run(place: Place, scripted: Scripted) -> None:
     hold = Hold()
     model = scripted(call("wait"), "first", "second")
     async with Runtime([writer(), reader(model, hold)], store=place()) as runtime:
         running = await runtime.start("reader", "work", thread="there")
         await soon(hold.reached.wait())
         assert (await receipt(runtime))["status"] == "accepted"
-        assert [one.text for one in await runtime.pending("there")] == ["hello"]
+        assert [one.text for one in await runtime.mail.pending("there")] == ["hello"]
         hold.released.set()
         assert (await soon(running.result())).text == "first"
         await done(runtime, "there", 2)
@@ -77,21 +77,21 @@ async def test_behind_a_run_that_runs_a_strangers_message_waits(place: Place, sc
         assert "agent_message" in model.requests[2].messages[-1].text
 
 
-async def test_a_message_steers_where_the_recipient_says_so(place: Place, scripted: Scripted) -> None:
+async def test_message_steers_when_recipient_allows(place: Place, scripted: Scripted) -> None:
     hold = Hold()
     model = scripted(call("wait"), "first")
     async with Runtime([writer(), reader(model, hold, arriving="steer")], store=place()) as runtime:
         running = await runtime.start("reader", "work", thread="there")
         await soon(hold.reached.wait())
         assert (await receipt(runtime))["status"] == "accepted"
-        await until(lambda: runtime._dispatch.active["there"].view.inbox)
+        await until(lambda: runtime._scope.dispatch.active["there"].view.inbox)
         hold.released.set()
         assert (await soon(running.result())).text == "first"
         assert "agent_message" in model.requests[1].messages[-1].text
-        assert (await runtime.get_run(running.run_id)).hops == 1
+        assert (await runtime.runs.get(running.run_id)).hops == 1
 
 
-async def test_a_message_interrupts_where_the_recipient_says_so(place: Place, scripted: Scripted) -> None:
+async def test_message_interrupts_when_recipient_allows(place: Place, scripted: Scripted) -> None:
     hold = Hold()
     agents = [writer(), reader(scripted(call("wait"), "second"), hold, arriving="interrupt")]
     async with Runtime(agents, store=place()) as runtime:
@@ -101,12 +101,12 @@ async def test_a_message_interrupts_where_the_recipient_says_so(place: Place, sc
         result = await soon(running.result())
         assert result.termination == Cancelled("interrupted by a message from agent writer")
         await done(runtime, "there", 2)
-        newest = (await runtime.list_runs(thread="there"))[0]
+        newest = (await runtime.runs.list(thread="there"))[0]
         assert newest.outcome is not None
         assert newest.outcome.termination == NaturalEnd()
 
 
-async def test_a_message_is_rejected_where_the_recipient_says_so(place: Place, scripted: Scripted) -> None:
+async def test_message_is_rejected_when_recipient_says_so(place: Place, scripted: Scripted) -> None:
     hold = Hold()
     turns = [send(to_agent("there")), "sent"] * 2
     agents = [writer(*turns), reader(scripted(call("wait"), "first", "second"), hold, arriving="reject")]
@@ -122,9 +122,7 @@ async def test_a_message_is_rejected_where_the_recipient_says_so(place: Place, s
 
 
 @pytest.mark.parametrize("arriving", [None, "steer"])
-async def test_a_run_that_waits_for_a_person_is_not_woken_nor_superseded(
-    arriving: Any, place: Place, scripted: Scripted
-) -> None:
+async def test_message_leaves_waiting_run_alone(arriving: Any, place: Place, scripted: Scripted) -> None:
     spy = Spy()
     model = scripted(call("pay"), *(["paid"] if arriving else ["paid", "read"]))
     pay = spying(spy, "pay", approval=True)
@@ -133,33 +131,33 @@ async def test_a_run_that_waits_for_a_person_is_not_woken_nor_superseded(
         result = await soon(runtime.run("reader", "work", thread="there"))
         assert (await receipt(runtime))["status"] == "accepted"
         await asyncio.sleep(0)
-        assert (await runtime.get_run(result.run_id)).status == "waiting"
+        assert (await runtime.runs.get(result.run_id)).status == "waiting"
         (ticket,) = result.tickets
-        assert (await soon(runtime.answer(ticket.id, True))).text == "paid"
+        assert (await soon(runtime.tickets.answer(ticket.id, True))).text == "paid"
         await done(runtime, "there", 1 if arriving else 2)
         assert (await read(runtime, "there"), spy.ran) == (["hello"], ["pay"])
 
 
-async def test_a_run_that_waits_for_tasks_is_woken(place: Place, scripted: Scripted) -> None:
+async def test_message_wakes_run_waiting_for_tasks(place: Place, scripted: Scripted) -> None:
     hold = Hold()
     agents = [
         writer(),
-        lead(ScriptedModel([background(), "waits", "heard", "all done"]), agent_id="reader", messages=STRANGERS),
+        lead(ScriptedModel([background(), "waits", "heard", "all done"]), agent_id="reader", mail=STRANGERS),
         Agent("child", model=scripted(call("wait"), "fine"), tools=[holding(hold, effect="pure")]),
     ]
     async with Runtime(agents, store=place()) as runtime:
         running = await runtime.start("reader", "work", thread="there")
         await soon(hold.reached.wait())
         await waits(runtime, "there")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             await receipt(runtime)
-            while "heard" not in [m.text for m in await runtime.messages("there")]:
+            while "heard" not in [m.text for m in await runtime.threads.messages("there")]:
                 await asyncio.sleep(0.005)
         hold.released.set()
         assert (await soon(running.result())).text == "all done"
 
 
-async def test_a_message_that_comes_too_late_for_a_task_still_has_its_parent() -> None:
+async def test_late_message_for_task_keeps_its_parent() -> None:
     agents = [
         lead(ScriptedModel([send({"relation": "child", "name": "one"}), "sent"])),
         Agent("child", model=ScriptedModel(["done already", "late"])),
@@ -170,41 +168,39 @@ async def test_a_message_that_comes_too_late_for_a_task_still_has_its_parent() -
     await runtime.store.commit(Commit("t", Identity("r0", "t", "lead", "r0"), version=0, tasks=[task]))
     assert (await receipt(runtime, "lead"))["status"] == "accepted"
     await done(runtime, "sub", 2)
-    late = (await runtime.list_runs(thread="sub"))[0].identity
+    late = (await runtime.runs.list(thread="sub"))[0].identity
     assert (late.parent_thread_id, late.origin, late.depth) == ("t", "message", 1)
     await runtime.close()
 
 
-async def test_a_message_of_one_id_is_taken_in_once(place: Place, scripted: Scripted) -> None:
+async def test_message_id_is_delivered_once(place: Place, scripted: Scripted) -> None:
     async with Runtime([writer(), reader(scripted("hi", "read"))], store=place()) as runtime:
         await runtime.run("reader", "hello", thread="there")
         message_id = (await receipt(runtime))["message_id"]
         await done(runtime, "there", 2)
         item = await runtime.store.item(message_id)
         assert item is not None
-        again = InboxItem(
-            id=message_id, thread_id="there", kind="input", message=user_message("again"), agent_id="reader"
-        )
+        again = InputItem(id=message_id, thread_id="there", message=user_message("again"), agent_id="reader")
         await runtime.store.commit(Commit("there", inbox=[again]))
-        assert await runtime.pending("there") == []
+        assert await runtime.mail.pending("there") == []
         assert item.status == "taken"
 
 
-async def test_a_message_for_an_agent_of_another_process_waits_for_it(place: Place, scripted: Scripted) -> None:
+async def test_message_for_agent_of_another_process_waits_for_it(place: Place, scripted: Scripted) -> None:
     store = place()
     both = [writer(), reader(ScriptedModel(["hi"]), accept=())]
     async with Runtime(both, store=store) as runtime:
         await runtime.run("reader", "hello", thread="there")
     apart = replace(STRANGERS, accept=())
-    stranger = Agent("writer", model=scripted(send(to_agent("there")), "sent"), messages=apart)
+    stranger = Agent("writer", model=scripted(send(to_agent("there")), "sent"), mail=apart)
     async with Runtime([stranger], store=place()) as runtime:
         refused = await receipt(runtime)
         assert refused["error"] == "permission_denied"  # Nobody here knows that it takes messages from strangers.
 
 
-async def test_messages_leave_room_for_answers_in_a_crowded_inbox(scripted: Scripted) -> None:
+async def test_messages_leave_room_for_answers_in_inbox(scripted: Scripted) -> None:
     runtime = Runtime([writer(), reader(ScriptedModel([]))])
-    crowd = [InboxItem(id=f"i{n}", thread_id="there", kind="decision", agent_id="reader") for n in range(900)]
+    crowd = [DecisionItem(id=f"i{n}", thread_id="there", decision=Decision("k")) for n in range(900)]
     await runtime.store.commit(Commit("there", inbox=crowd))
     agents = [writer(send(to_agent("there", "reader")), "sent"), reader(ScriptedModel([]))]
     runtime = Runtime(agents, store=runtime.store)
@@ -212,10 +208,10 @@ async def test_messages_leave_room_for_answers_in_a_crowded_inbox(scripted: Scri
     await runtime.close()
 
 
-def test_an_agents_policy_is_checked_when_the_runtime_is_made() -> None:
-    wrong = Messages(to=("aunt", "agent:"), accept=("outside:x",))
+def test_mail_policy_is_checked_by_runtime() -> None:
+    wrong = MailPolicy(to=("aunt", "agent:"), accept=("outside:x",))
     with pytest.raises(ConfigurationError) as raised:
-        Runtime([Agent("a", model=ScriptedModel([]), messages=wrong)])
+        Runtime([Agent("a", model=ScriptedModel([]), mail=wrong)])
     text = str(raised.value)
-    for entry in ("messages.to: 'aunt'", "messages.to: 'agent:'", "messages.accept: 'outside:x'"):
+    for entry in ("mail.to: 'aunt'", "mail.to: 'agent:'", "mail.accept: 'outside:x'"):
         assert entry in text

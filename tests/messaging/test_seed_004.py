@@ -12,12 +12,14 @@ from msgspec.structs import replace
 
 from delegation.conftest import Place
 from loop.helpers import Hold, Scripted, holding, replies_on, reply_text, soon
-from wakeful import Agent, MemoryStore, Messages, OutboundMessage, Runtime, ScriptedModel, call
+from wakeful import Agent, MailPolicy, MemoryStore, Runtime, ScriptedModel, call
 from wakeful.errors import InvalidArguments
-from wakeful.messaging._tools import SendTool
-from wakeful.stores import Commit, InboxItem
+from wakeful.messaging.tools import SendTool
+from wakeful.stores import Commit
 from wakeful.tools import value_fault
+from wakeful.types import OutboundMessage
 from wakeful.types.codec import decode
+from wakeful.types.inbox import InputItem
 from wakeful.types.messages import user_message
 from wakeful.types.runs import Identity, TaskRecord
 
@@ -51,7 +53,7 @@ SAMPLES = [
 
 
 @pytest.mark.parametrize(("arguments", "fits"), SAMPLES)
-def test_seed_4_1_the_schema_has_three_kinds_of_recipients(arguments: dict[str, Any], fits: bool) -> None:
+def test_seed_4_1_schema_has_three_kinds_of_recipients(arguments: dict[str, Any], fits: bool) -> None:
     schema = SendTool().spec.parameters
     assert schema["required"] == ["to", "message"]
     assert (value_fault(arguments, schema) is None) == fits
@@ -93,14 +95,14 @@ def test_seed_4_2_argument_errors_come_in_their_order(arguments: dict[str, Any],
         ({"to": PARENT, "text": "hi"}, "send_message takes 'to' and 'message'"),
     ],
 )
-def test_an_argument_error_says_how_to_repair_the_call(arguments: dict[str, Any], told: str) -> None:
+def test_argument_error_advises_repair(arguments: dict[str, Any], told: str) -> None:
     with pytest.raises(InvalidArguments) as raised:
         SendTool().bind(arguments)
     assert told in str(raised.value)
 
 
-async def test_seed_4_2_the_model_is_told_as_of_any_bad_call(scripted: Scripted) -> None:
-    agent = Agent("a", model=scripted(send({"relation": "aunt"}), "ok"), messages=STRANGERS)
+async def test_seed_4_2_argument_errors_are_reported_to_model(scripted: Scripted) -> None:
+    agent = Agent("a", model=scripted(send({"relation": "aunt"}), "ok"), mail=STRANGERS)
     runtime = Runtime([agent])
     await runtime.run("a", "go", thread="t")
     (reply,) = await replies_on(runtime, "t")
@@ -118,7 +120,7 @@ def family(scripted: Scripted, *turns: Any, hold: Hold, store: Any = None) -> tu
     return Runtime(agents, store=store), child
 
 
-async def test_seed_4_3_an_empty_message_is_accepted(place: Place, scripted: Scripted) -> None:
+async def test_seed_4_3_empty_message_is_accepted(place: Place, scripted: Scripted) -> None:
     hold = Hold()
     async with family(scripted, send(KID, ""), "sent", "told", hold=hold, store=place())[0] as runtime:
         running = await runtime.start("lead", "go", thread="t")
@@ -149,7 +151,7 @@ def task(task_id: str, **fields: Any) -> TaskRecord:
     return replace(base, **fields)
 
 
-async def test_seed_4_4_a_child_is_found_by_id_first_then_by_name() -> None:
+async def test_seed_4_4_child_is_found_by_id_first_then_by_name() -> None:
     store = MemoryStore()
     model = ScriptedModel([send({"relation": "child", "name": "one"}), "done"])
     runtime = Runtime([lead(model), Agent("child", model=ScriptedModel(["ok"] * 9))], store=store)
@@ -162,7 +164,7 @@ async def test_seed_4_4_a_child_is_found_by_id_first_then_by_name() -> None:
     await runtime.close()
 
 
-async def test_seed_4_5_a_child_of_the_same_step_is_found(place: Place, scripted: Scripted) -> None:
+async def test_seed_4_5_child_of_same_step_is_found(place: Place, scripted: Scripted) -> None:
     hold = Hold()
     agents = [
         lead(scripted([background(), send(KID)], "sent", "told"), sequential=True),
@@ -177,14 +179,14 @@ async def test_seed_4_5_a_child_of_the_same_step_is_found(place: Place, scripted
         assert [one["status"] for one in await receipts(runtime, "t")] == ["accepted"]
 
 
-async def test_seed_4_6_a_receipt_has_our_id_and_no_error() -> None:
+async def test_seed_4_6_receipt_has_our_id_and_no_error() -> None:
     (receipt,) = await staged([task("one")], send({"relation": "child", "name": "one"}))
     assert set(receipt) == {"message_id", "status"}
     assert receipt["status"] == "accepted"
     assert UUID(receipt["message_id"]).version == 7
 
 
-async def test_seed_4_7_an_unknown_child_or_one_of_another_thread_is_not_found() -> None:
+async def test_seed_4_7_unknown_or_foreign_child_is_not_found() -> None:
     store = MemoryStore()
     strange = replace(task("theirs"), thread_id="other")
     await store.commit(Commit("other", Identity("r1", "other", "lead", "r1"), version=0, tasks=[strange]))
@@ -209,14 +211,12 @@ async def test_seed_4_7_an_unknown_child_or_one_of_another_thread_is_not_found()
         ({"target_thread": ""}, "recipient_unavailable"),
     ],
 )
-async def test_seed_4_8_a_child_that_ended_or_has_no_inbox_is_unavailable(
-    fields: dict[str, Any], error: str
-) -> None:
+async def test_seed_4_8_ended_child_is_unavailable(fields: dict[str, Any], error: str) -> None:
     (receipt,) = await staged([task("one", **fields)], send({"relation": "child", "name": "one"}))
     assert (receipt["status"], receipt["error"]) == ("failed", error)
 
 
-async def test_seed_4_8_a_child_that_takes_no_messages_denies_permission(scripted: Scripted) -> None:
+async def test_seed_4_8_child_that_takes_no_messages_denies_permission(scripted: Scripted) -> None:
     hold = Hold()
     agents = [
         lead(scripted(background(), send(KID), "sent", "told")),
@@ -224,7 +224,7 @@ async def test_seed_4_8_a_child_that_takes_no_messages_denies_permission(scripte
             "child",
             model=scripted(call("wait"), "fine"),
             tools=[holding(hold, effect="pure")],
-            messages=Messages(accept=()),
+            mail=MailPolicy(accept=()),
         ),
     ]
     async with Runtime(agents) as runtime:
@@ -240,35 +240,32 @@ async def test_seed_4_8_a_child_that_takes_no_messages_denies_permission(scripte
 async def alone(scripted: Scripted, lineage: dict[str, Any]) -> dict[str, Any]:
     """What a run with this lineage is told when it writes to its parent."""
     store = MemoryStore()
-    runtime = Runtime([Agent("child", model=scripted(send(PARENT), "ok"), messages=STRANGERS)], store=store)
+    runtime = Runtime([Agent("child", model=scripted(send(PARENT), "ok"), mail=STRANGERS)], store=store)
     identity = Identity("r1", "t", "child", "r1", **lineage)
-    item = InboxItem(
+    item = InputItem(
         id="i1",
         thread_id="t",
-        kind="input",
         message=user_message("go"),
         agent_id="child",
         run_id="r1",
         lineage=identity,
     )
     await store.commit(Commit("t", inbox=[item]))
-    await runtime._dispatch.pump("t")
+    await runtime._scope.dispatch.start_if_due("t")
     await done(runtime, "t")
     (receipt,) = await receipts(runtime, "t")
     await runtime.close()
     return receipt
 
 
-async def test_seed_4_9_the_parent_needs_a_parent_thread(scripted: Scripted) -> None:
+async def test_seed_4_9_parent_needs_parent_thread(scripted: Scripted) -> None:
     receipt = await alone(scripted, {"parent_run_id": "r0"})
     assert (receipt["status"], receipt["error"]) == ("failed", "recipient_unavailable")
     receipt = await alone(scripted, {})
     assert (receipt["status"], receipt["error"]) == ("failed", "recipient_unavailable")
 
 
-async def test_seed_4_9_and_10_the_parents_thread_gets_it_from_the_caller(
-    place: Place, scripted: Scripted
-) -> None:
+async def test_seed_4_9_and_10_parent_thread_gets_message_from_caller(place: Place, scripted: Scripted) -> None:
     agents = [
         lead(ScriptedModel([background(), *["heard"] * 9])),
         Agent("child", model=scripted(send(PARENT, "half done"), "fine")),
@@ -276,44 +273,44 @@ async def test_seed_4_9_and_10_the_parents_thread_gets_it_from_the_caller(
     async with Runtime(agents, store=place()) as runtime:
         result = await soon(runtime.run("lead", "go", thread="t"))
         assert result.status == "done"
-        (told,) = letters(await runtime.messages("t"))
+        (told,) = letters(await runtime.threads.messages("t"))
         assert (told["from"], told["content"]) == ("child", "half done")
         (task,) = await runtime.store.tasks("t")
         assert told["reply_to"] == {"relation": "child", "name": task.id}
-        (message,) = [m for m in await runtime.messages("t") if m.producer and m.producer.sender_thread_id]
+        (message,) = [m for m in await runtime.threads.messages("t") if m.producer and m.producer.sender_thread_id]
         assert message.producer is not None
         assert (message.producer.agent_id, message.producer.sender_thread_id) == ("child", task.target_thread)
         assert (message.producer.root_run_id, message.producer.hops) == (result.run_id, 1)
 
 
 @pytest.mark.parametrize(("named", "runs_as"), [("", "first"), ("second", "second"), (None, "first")])
-async def test_seed_4_11_an_agent_route_passes_the_agent_through(
+async def test_seed_4_11_agent_route_passes_agent_through(
     named: str | None, runs_as: str, scripted: Scripted
 ) -> None:
     agents = [
-        Agent("a", model=scripted(send(to_agent("there", named)), "sent"), messages=STRANGERS),
-        Agent("first", model=ScriptedModel(["one", "two"]), messages=STRANGERS),
-        Agent("second", model=ScriptedModel(["one", "two"]), messages=STRANGERS),
+        Agent("a", model=scripted(send(to_agent("there", named)), "sent"), mail=STRANGERS),
+        Agent("first", model=ScriptedModel(["one", "two"]), mail=STRANGERS),
+        Agent("second", model=ScriptedModel(["one", "two"]), mail=STRANGERS),
     ]
     runtime = Runtime(agents)
     await runtime.run("first", "hi", thread="there")
     await runtime.run("a", "go", thread="t")
     await done(runtime, "there", 2)
-    newest = (await runtime.list_runs(thread="there"))[0]
+    newest = (await runtime.runs.list(thread="there"))[0]
     assert (newest.agent_id, newest.identity.origin) == (runs_as, "message")
     await runtime.close()
 
 
-async def test_seed_4_12_the_receipts_id_is_the_messages_own(place: Place, scripted: Scripted) -> None:
+async def test_seed_4_12_receipt_id_is_message_id(place: Place, scripted: Scripted) -> None:
     agents = [
-        Agent("a", model=scripted(send(to_agent("there", "b")), "sent"), messages=STRANGERS),
-        Agent("b", model=scripted("read"), messages=STRANGERS),
+        Agent("a", model=scripted(send(to_agent("there", "b")), "sent"), mail=STRANGERS),
+        Agent("b", model=scripted("read"), mail=STRANGERS),
     ]
     runtime = Runtime(agents, store=place())
     await runtime.run("a", "go", thread="t")
     await done(runtime, "there")
     (receipt,) = await receipts(runtime, "t")
-    assert (await runtime.messages("there"))[0].id == receipt["message_id"]
+    assert (await runtime.threads.messages("there"))[0].id == receipt["message_id"]
     await runtime.close()
 
 
@@ -328,30 +325,30 @@ class Failing:
         raise ConnectionError("nobody there")
 
 
-async def test_seed_4_13_and_14_a_failing_transport_is_no_tool_error(place: Place, scripted: Scripted) -> None:
-    policy = Messages(to=("outside:mail:*",))
-    agent = Agent("a", model=scripted(send(to_agent("mail:ann")), "sent"), messages=policy)
+async def test_seed_4_13_and_14_failing_transport_is_no_tool_error(place: Place, scripted: Scripted) -> None:
+    policy = MailPolicy(to=("outside:mail:*",))
+    agent = Agent("a", model=scripted(send(to_agent("mail:ann")), "sent"), mail=policy)
     failing = Failing()
     async with Runtime([agent], store=place(), transports={"mail": failing}) as runtime:
         result = await runtime.run("a", "go", thread="t")
         (receipt,) = await receipts(runtime, "t")
         assert receipt["status"] == "accepted"
-        assert [one.outcome for one in await runtime.calls(result.run_id)] == ["ok"]
+        assert [one.outcome for one in await runtime.runs.calls(result.run_id)] == ["ok"]
         while not failing.tried:
             await asyncio.sleep(0.005)
         assert failing.tried[0].id == receipt["message_id"]
 
 
-async def test_seed_4_14_a_refusal_is_a_successful_call(scripted: Scripted) -> None:
-    runtime = Runtime([Agent("a", model=scripted(send(to_agent("nowhere")), "ok"), messages=STRANGERS)])
+async def test_seed_4_14_refusal_is_successful_call(scripted: Scripted) -> None:
+    runtime = Runtime([Agent("a", model=scripted(send(to_agent("nowhere")), "ok"), mail=STRANGERS)])
     result = await runtime.run("a", "go", thread="t")
-    (made,) = await runtime.calls(result.run_id)
+    (made,) = await runtime.runs.calls(result.run_id)
     (reply,) = await replies_on(runtime, "t")
     assert (made.outcome, reply.error) == ("ok", None)
     assert json.loads(reply_text(reply))["status"] == "failed"
 
 
-async def test_seed_4_15_a_child_reads_an_agent_message(place: Place, scripted: Scripted) -> None:
+async def test_seed_4_15_child_reads_agent_message(place: Place, scripted: Scripted) -> None:
     hold = Hold()
     runtime, child = family(scripted, send(KID, "mind <b>"), "sent", "told", hold=hold, store=place())
     async with runtime:
@@ -368,9 +365,9 @@ async def test_seed_4_15_a_child_reads_an_agent_message(place: Place, scripted: 
     assert payload == {"from": "lead", "content": "mind <b>", "reply_to": {"relation": "parent"}}
 
 
-async def test_seed_4_16_what_is_sent_has_recipient_agent_sender_message_and_id(scripted: Scripted) -> None:
-    policy = Messages(to=("outside:mail:*",))
-    agent = Agent("a", model=scripted(send(to_agent("mail:ann", "b"), "hi"), "sent"), messages=policy)
+async def test_seed_4_16_sent_message_has_all_fields(scripted: Scripted) -> None:
+    policy = MailPolicy(to=("outside:mail:*",))
+    agent = Agent("a", model=scripted(send(to_agent("mail:ann", "b"), "hi"), "sent"), mail=policy)
     runtime = Runtime([agent], transports={"mail": Failing()})
     result = await runtime.run("a", "go", thread="t")
     (relay,) = await runtime.store.relays(thread_id="t")

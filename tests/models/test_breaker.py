@@ -1,4 +1,4 @@
-"""The breaker: a model that fails gets rest, and one request tries whether it is well again."""
+"""The circuit breaker of a model: failures, cooldown and probes."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Any
 
 import pytest
 
-from wakeful import Agent, FunctionModel, ModelRequest, Patience, Runtime, Usage
+from wakeful import Agent, FunctionModel, ModelRequest, RetryPolicy, Runtime, Usage
 from wakeful.errors import BadCredentials, ModelUnavailable, RateLimited, StreamBroken
 from wakeful.models import Chunk, ModelRegistry, StopChunk, TextChunk, forbid_live_models
-from wakeful.models._guard import COOLDOWN, FAILURES, Breaker, Guard, Pass
-from wakeful.models._limits import Bucket
+from wakeful.models.shared.guard import COOLDOWN, FAILURES, Breaker, Guard, Permit
+from wakeful.models.shared.rate_limits import Bucket
 from wakeful.testing import FakeClock
 
 REQUEST = ModelRequest("", [])
 DOWN = ModelUnavailable("down")
 
 
-def guarded(clock: FakeClock) -> tuple[Guard, Breaker]:
+def stream_guarded(clock: FakeClock) -> tuple[Guard, Breaker]:
     breaker = Breaker(clock)
     return Guard("acme:one", [Bucket(clock)], breaker), breaker
 
 
-async def enter(guard: Guard) -> Pass:
-    return await asyncio.wait_for(guard.enter(REQUEST, 60), 20)
+async def enter(guard: Guard) -> Permit:
+    return await asyncio.wait_for(guard.enter(REQUEST, 60), 120)
 
 
 async def fail(guard: Guard, times: int = 1, error: BaseException = DOWN) -> None:
@@ -33,49 +33,49 @@ async def fail(guard: Guard, times: int = 1, error: BaseException = DOWN) -> Non
         (await enter(guard)).failed(error)
 
 
-async def test_after_five_failures_in_a_row_nobody_asks_for_thirty_seconds() -> None:
+async def test_breaker_opens_after_five_failures_for_thirty_seconds() -> None:
     clock = FakeClock()
-    guard, _ = guarded(clock)
+    guard, _ = stream_guarded(clock)
     await fail(guard, FAILURES)
     with pytest.raises(
         ModelUnavailable, match=r"'acme:one' isn't asked for another 30 s: 5 calls.*down"
     ) as caught:
         await enter(guard)
     assert (caught.value.transient, caught.value.retry_after) == (True, 30)
-    assert guard.blocked() is not None
+    assert guard.blocked_for() is not None
     await clock.advance(COOLDOWN)
-    assert guard.blocked() is None
+    assert guard.blocked_for() is None
     (await enter(guard)).succeeded(Usage())
     await fail(guard, FAILURES - 1)
     await enter(guard)
 
 
-async def test_a_success_begins_the_count_anew() -> None:
-    guard, _ = guarded(FakeClock())
+async def test_breaker_resets_its_count_on_success() -> None:
+    guard, _ = stream_guarded(FakeClock())
     for _ in range(3):
         await fail(guard, FAILURES - 1)
         (await enter(guard)).succeeded(Usage())
-    assert guard.blocked() is None
+    assert guard.blocked_for() is None
 
 
 @pytest.mark.parametrize(
     "error", [RateLimited("slow"), BadCredentials("no key"), asyncio.CancelledError(), ValueError()]
 )
-async def test_what_is_no_sickness_is_not_counted(error: BaseException) -> None:
-    guard, _ = guarded(FakeClock())
+async def test_breaker_ignores_permanent_errors(error: BaseException) -> None:
+    guard, _ = stream_guarded(FakeClock())
     await fail(guard, FAILURES * 2, error)
-    assert guard.blocked() is None
+    assert guard.blocked_for() is None
 
 
-async def half_open(clock: FakeClock) -> tuple[Guard, Pass]:
-    """A guard after the cooldown, with the probe that it let through."""
-    guard, _ = guarded(clock)
+async def half_open(clock: FakeClock) -> tuple[Guard, Permit]:
+    """A guard after the cooldown, and the permit of its probe."""
+    guard, _ = stream_guarded(clock)
     await fail(guard, FAILURES)
     await clock.advance(COOLDOWN)
     return guard, await enter(guard)
 
 
-async def test_one_request_probes_and_the_others_wait_for_how_it_ends() -> None:
+async def test_breaker_lets_one_probe_pass_while_others_wait() -> None:
     guard, probe = await half_open(FakeClock())
     others = [asyncio.create_task(enter(guard)) for _ in range(3)]
     await asyncio.sleep(0)
@@ -84,7 +84,7 @@ async def test_one_request_probes_and_the_others_wait_for_how_it_ends() -> None:
     assert len(await asyncio.gather(*others)) == 3
 
 
-async def test_a_probe_that_fails_opens_it_again_for_all() -> None:
+async def test_breaker_reopens_when_the_probe_fails() -> None:
     guard, probe = await half_open(FakeClock())
     others = [asyncio.create_task(enter(guard)) for _ in range(3)]
     await asyncio.sleep(0)
@@ -93,19 +93,19 @@ async def test_a_probe_that_fails_opens_it_again_for_all() -> None:
     assert [type(one) for one in refused] == [ModelUnavailable] * 3
 
 
-async def test_a_dropped_probe_is_released_without_counting() -> None:
+async def test_breaker_releases_an_abandoned_probe() -> None:
     # Edge case 44.
     guard, probe = await half_open(FakeClock())
     waiting = asyncio.create_task(enter(guard))
     await asyncio.sleep(0)
     probe.failed(GeneratorExit())
     second = await waiting
-    assert guard.blocked() is not None, "the one that waited is the probe now"
+    assert guard.blocked_for() is not None, "the one that waited is the probe now"
     second.succeeded(Usage())
-    assert guard.blocked() is None
+    assert guard.blocked_for() is None
 
 
-async def test_whoever_gives_up_waiting_for_a_probe_is_in_nobodys_way() -> None:
+async def test_breaker_drops_cancelled_waiters() -> None:
     guard, probe = await half_open(FakeClock())
     impatient = asyncio.create_task(enter(guard))
     await asyncio.sleep(0)
@@ -115,19 +115,19 @@ async def test_whoever_gives_up_waiting_for_a_probe_is_in_nobodys_way() -> None:
     await enter(guard)
 
 
-async def test_streams_from_before_have_no_say() -> None:
-    # Edge cases 42 and 43: an end is told of one pass, once, and counts for the time it was let through in.
+async def test_breaker_ignores_streams_of_an_earlier_generation() -> None:
+    # Edge cases 42 and 43: only the first outcome of a permit counts, for the generation that it started in.
     clock = FakeClock()
-    guard, _ = guarded(clock)
+    guard, _ = stream_guarded(clock)
     old = [await enter(guard) for _ in range(FAILURES)]
     await fail(guard, FAILURES)
     old[0].succeeded(Usage())
-    assert guard.blocked() is not None, "it doesn't close a breaker that opened since"
+    assert guard.blocked_for() is not None, "it doesn't close a breaker that opened since"
     await clock.advance(COOLDOWN)
     probe = await enter(guard)
     for one in old[1:]:
         one.failed(DOWN)
-    blocked = guard.blocked()
+    blocked = guard.blocked_for()
     assert blocked is not None
     assert blocked[0] == 0, "the probe is still out"
     probe.succeeded(Usage())
@@ -135,7 +135,7 @@ async def test_streams_from_before_have_no_say() -> None:
         one.failed(DOWN)
     probe.failed(DOWN)
     await fail(guard, FAILURES - 1)
-    assert guard.blocked() is None
+    assert guard.blocked_for() is None
 
 
 # -- in a runtime --------------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ def live() -> Iterator[None]:
 
 
 class Sick:
-    """A live model that fails until it is well."""
+    """A live model that fails until it recovers."""
 
     live = True
 
@@ -165,27 +165,27 @@ class Sick:
 
 
 @pytest.mark.usefixtures("live")
-async def test_all_runs_of_a_runtime_share_a_models_breaker_and_wait_for_it() -> None:
+async def test_breaker_is_shared_by_all_runs_of_a_runtime() -> None:
     clock, model = FakeClock(), Sick()
     agents = [Agent(name, model="sick") for name in ("one", "two")]
-    runtime = Runtime(agents, models={"sick": model}, clock=clock, patience=Patience(retries=4, pause=0))
-    first = await asyncio.wait_for(runtime.run("one", "go"), 20)
+    runtime = Runtime(agents, models={"sick": model}, clock=clock, retry=RetryPolicy(retries=4, backoff=0))
+    first = await asyncio.wait_for(runtime.run("one", "go"), 120)
     assert (first.status, model.asked) == ("done", FAILURES)
     work = asyncio.create_task(runtime.run("two", "go"))
     await clock.advance(COOLDOWN - 1)
     assert model.asked == FAILURES
     model.well = True
     await clock.advance(2)
-    assert (await asyncio.wait_for(work, 20)).text == "well"
+    assert (await asyncio.wait_for(work, 120)).text == "well"
     assert model.asked == FAILURES + 1
 
 
-def test_models_that_never_leave_the_process_have_no_breaker() -> None:
+def test_breaker_is_absent_for_models_without_network() -> None:
     model = FunctionModel(lambda request: "hi")
     assert ModelRegistry({"mine": model}).guard(model) is None
 
 
-def test_a_breaker_is_for_a_name() -> None:
+def test_breaker_belongs_to_a_model_name() -> None:
     models: Any = {"acme": Sick}
     registry = ModelRegistry(models)
     one, other = registry.resolve("acme:one"), registry.resolve("acme:other")

@@ -1,4 +1,4 @@
-"""What is known about models, and what an answer costs."""
+"""Facts about models, and the cost of answers."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakeful import Agent, CostBudget, ModelFacts, Runtime, ScriptedModel, Stopped, Turn, Usage, call, tool
+from wakeful import Agent, CostBudget, Runtime, ScriptedModel, Turn, Usage, call, tool
 from wakeful.errors import ConfigurationError
-from wakeful.models import LongPrices, shipped_facts
-from wakeful.models._facts import FactTable, cost_of
+from wakeful.models import LongPrices, ModelFacts, shipped_facts
+from wakeful.models.shared.facts import FactTable, cost_of
+from wakeful.types import Stopped
 
 MINI = ModelFacts(input_price=250_000, cached_price=25_000, output_price=2_000_000)
 
@@ -33,7 +34,7 @@ prices = st.builds(
 
 
 @given(usages, prices)
-def test_a_cost_is_the_exact_sum_rounded_once_half_up(usage: Usage, facts: ModelFacts) -> None:
+def test_cost_is_the_exact_sum_rounded_half_up(usage: Usage, facts: ModelFacts) -> None:
     assert facts.input_price is not None
     assert facts.output_price is not None
     read = facts.input_price if facts.cached_price is None else facts.cached_price
@@ -51,23 +52,23 @@ def test_a_cost_is_the_exact_sum_rounded_once_half_up(usage: Usage, facts: Model
 
 
 @given(usages, usages, prices)
-def test_more_tokens_never_cost_less(one: Usage, other: Usage, facts: ModelFacts) -> None:
+def test_cost_never_falls_with_more_tokens(one: Usage, other: Usage, facts: ModelFacts) -> None:
     both = one + other
     assert cost_of(both, facts) >= max(cost_of(one, facts), cost_of(other, facts))
-    # Two answers are rounded twice, one answer once: they differ by no more than that.
+    # Two answers are rounded twice, one answer once: the sums differ by at most one.
     assert abs(cost_of(both, facts) - cost_of(one, facts) - cost_of(other, facts)) <= 1
 
 
-def test_a_half_is_rounded_up() -> None:
+def test_cost_rounds_a_half_up() -> None:
     facts = ModelFacts(input_price=500_000, output_price=0)
     assert [cost_of(Usage(n), facts) for n in range(5)] == [0, 1, 1, 2, 2]
 
 
-def test_cached_tokens_beyond_the_input_earn_nothing() -> None:
+def test_cost_is_never_negative_for_cached_tokens() -> None:
     assert cost_of(Usage(10, 0, cached_tokens=1_000_000), MINI) == 25_000
 
 
-def test_a_long_request_costs_its_own_price_all_of_it() -> None:
+def test_cost_of_a_long_request_uses_long_prices() -> None:
     long = LongPrices(over=100, input_price=3_000_000, output_price=0)
     facts = ModelFacts(input_price=1_000_000, output_price=1_000_000, long=long)
     assert cost_of(Usage(100, 5), facts) == 105
@@ -75,11 +76,11 @@ def test_a_long_request_costs_its_own_price_all_of_it() -> None:
 
 
 @pytest.mark.parametrize("facts", [ModelFacts(), ModelFacts(context_window=1)])
-def test_without_both_prices_nothing_is_counted(facts: ModelFacts) -> None:
+def test_cost_is_zero_without_both_prices(facts: ModelFacts) -> None:
     assert cost_of(Usage(10**9, 10**9), facts) == 0
 
 
-def test_the_shipped_table_makes_sense() -> None:
+def test_shipped_facts_are_consistent() -> None:
     shipped = shipped_facts()
     assert len(shipped.as_of) == len("2026-11-16")
     vendors = {name.partition(":")[0] for name in shipped.models}
@@ -112,25 +113,25 @@ def test_the_shipped_table_makes_sense() -> None:
         ("google:publishers/google/models/gemini-2.5-pro", "google:gemini-2.5-pro"),
     ],
 )
-def test_a_snapshot_or_a_regional_profile_is_the_model(name: str, same: str) -> None:
+def test_facts_resolve_snapshots_and_regional_profiles(name: str, same: str) -> None:
     table = FactTable()
-    assert table.of(name) is not None
-    assert table.of(name) == table.of(same)
+    assert table.find(name) is not None
+    assert table.find(name) == table.find(same)
 
 
 @pytest.mark.parametrize("name", ["scripted", "openai:gpt-99", "openai-compatible:gpt-5-mini", "house:", ":", ""])
-def test_nothing_is_known_about_other_names(name: str) -> None:
-    assert FactTable().of(name) is None
+def test_facts_are_none_for_unknown_names(name: str) -> None:
+    assert FactTable().find(name) is None
 
 
-def test_facts_of_ones_own_come_first() -> None:
+def test_facts_of_the_application_come_first() -> None:
     table = FactTable({"openai:gpt-5-mini": MINI, "house:small": MINI})
-    assert table.of("openai:gpt-5-mini") is MINI
-    assert table.of("openai:gpt-5-mini-2025-08-07") is MINI
-    assert table.of("house:small") is MINI
+    assert table.find("openai:gpt-5-mini") is MINI
+    assert table.find("openai:gpt-5-mini-2025-08-07") is MINI
+    assert table.find("house:small") is MINI
 
 
-def test_facts_that_are_none_are_refused() -> None:
+def test_facts_of_another_type_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="facts are ModelFacts by a model's name"):
         Runtime([Agent("a", model=ScriptedModel([]))], facts={"openai:gpt-5": {"input_price": 3}})  # type: ignore[dict-item]
 
@@ -139,7 +140,7 @@ def turns(*usages: Usage) -> ScriptedModel:
     return ScriptedModel([Turn(text="hm", usage=usage) for usage in usages], name="house:small")
 
 
-async def test_an_answer_is_priced_and_the_run_adds_up() -> None:
+async def test_answer_is_priced_and_the_run_sums_up() -> None:
     @tool
     async def look() -> str:
         return "seen"
@@ -156,7 +157,7 @@ async def test_an_answer_is_priced_and_the_run_adds_up() -> None:
     assert costs == [160_006, 2_000_001]
 
 
-async def test_a_tree_pays_for_its_delegates() -> None:
+async def test_tree_cost_includes_delegates() -> None:
     child = Agent("child", model=ScriptedModel([Turn(text="x", usage=Usage(1_000_000))], name="house:small"))
     lead = ScriptedModel(
         [Turn(calls=[call("agent_run_child", prompt="x")], usage=Usage(8))],
@@ -171,13 +172,13 @@ async def test_a_tree_pays_for_its_delegates() -> None:
     assert result.usage.cost == 250_002
 
 
-async def test_what_a_vendor_says_it_cost_stays() -> None:
+async def test_cost_reported_by_the_vendor_is_kept() -> None:
     model = turns(Usage(1_000_000, 5, cost=7))
     result = await Runtime([Agent("a", model=model)], facts={"house:small": MINI}).run("a", "go")
     assert result.usage.cost == 7
 
 
-async def test_an_unknown_model_works_without_facts() -> None:
+async def test_unknown_model_works_without_facts() -> None:
     result = await Runtime([Agent("a", model=turns(Usage(5, 5)))]).run("a", "go")
     assert (result.text, result.usage.total_tokens, result.usage.cost) == ("hm", 10, 0)
 
@@ -210,12 +211,12 @@ BOTH = {"input_price": 1, "output_price": 1}
         ({"cutoff": "2025-13"}, "ModelFacts.cutoff is a date"),
     ],
 )
-def test_facts_that_can_not_be_are_refused(wrong: dict[str, Any], told: str) -> None:
+def test_facts_out_of_range_are_refused(wrong: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigurationError, match=told):
         ModelFacts(**wrong)
 
 
 @pytest.mark.parametrize("wrong", [{"over": -1}, {"over": "1"}, {"input_price": 0.5}, {"output_price": None}])
-def test_prices_of_long_requests_are_checked_too(wrong: dict[str, Any]) -> None:
+def test_long_prices_are_checked(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=f"LongPrices.{next(iter(wrong))}"):
         LongPrices(**{"over": 200_000, **BOTH, **wrong})

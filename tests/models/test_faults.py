@@ -1,4 +1,4 @@
-"""What vendors answer when they fail, and what it becomes."""
+"""Vendors' failures and the errors they map to."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from wakeful.errors import (
     ModelUnavailable,
     RateLimited,
 )
-from wakeful.models._faults import error_of, fault_of, unreachable
-from wakeful.models._secrets import forms_of, hide, scrub
-from wakeful.models._waiting import retry_after, seconds_of
+from wakeful.models.shared.faults import parse_fault, to_error, unreachable
+from wakeful.models.shared.retry_after import parse_delay, retry_after
+from wakeful.models.shared.secrets import hide_secrets, scrub, secret_patterns
 
 NOW = datetime(2026, 11, 16, 12, 0, 0, tzinfo=UTC)
 
@@ -62,20 +62,20 @@ NOW = datetime(2026, 11, 16, 12, 0, 0, tzinfo=UTC)
         (None, None, ModelUnavailable),
     ],
 )
-def test_a_fault_is_the_error_that_it_is(status: int | None, body: Any, kind: type[ModelError]) -> None:
-    error = error_of("acme:large", fault_of(status, body))
+def test_fault_maps_to_its_error(status: int | None, body: Any, kind: type[ModelError]) -> None:
+    error = to_error("acme:large", parse_fault(status, body))
     assert type(error) is kind
     assert str(error).startswith("acme:large: ")
 
 
 @pytest.mark.parametrize(("code", "transient"), [("rate_limit_exceeded", True), ("insufficient_quota", False)])
-def test_a_quota_that_is_used_up_is_no_use_asking_again(code: str, transient: bool) -> None:
-    assert error_of("a:b", fault_of(429, {"error": {"code": code}})).transient is transient
+def test_exhausted_quota_is_not_transient(code: str, transient: bool) -> None:
+    assert to_error("a:b", parse_fault(429, {"error": {"code": code}})).transient is transient
 
 
-def test_the_error_tells_what_the_vendor_said_its_status_and_the_request() -> None:
+def test_error_shows_message_status_and_request_id() -> None:
     body = {"error": {"type": "invalid_request_error", "message": "Unknown\n  parameter: foo"}}
-    error = error_of("a:b", fault_of(400, body, {"x-request-id": "req_1"}))
+    error = to_error("a:b", parse_fault(400, body, {"x-request-id": "req_1"}))
     expected = (
         "a:b: the vendor refuses the request (400 invalid_request_error): Unknown parameter: foo [request req_1]"
     )
@@ -83,14 +83,14 @@ def test_the_error_tells_what_the_vendor_said_its_status_and_the_request() -> No
     assert (error.status, error.request_id) == (400, "req_1")
 
 
-def test_a_key_that_the_vendor_repeats_is_left_out() -> None:
-    error = error_of("a:b", fault_of(401, {"error": {"message": "bad key sk-123"}}))
-    assert "sk-123" not in str(hide(error, forms_of("sk-123")))
+def test_error_hides_a_key_that_the_vendor_repeats() -> None:
+    error = to_error("a:b", parse_fault(401, {"error": {"message": "bad key sk-123"}}))
+    assert "sk-123" not in str(hide_secrets(error, secret_patterns("sk-123")))
 
 
-def test_a_text_that_is_too_long_is_never_cut_within_a_key() -> None:
-    error = error_of(
-        "a:b", fault_of(401, {"error": {"message": "x" * 580 + " sk-123456789012345678901234567890"}})
+def test_long_error_text_is_not_cut_within_a_key() -> None:
+    error = to_error(
+        "a:b", parse_fault(401, {"error": {"message": "x" * 580 + " sk-123456789012345678901234567890"}})
     )
     assert "sk-123" not in str(error)
 
@@ -108,16 +108,16 @@ def test_a_text_that_is_too_long_is_never_cut_within_a_key() -> None:
         "another https://me:hidden@elsewhere",
     ],
 )
-def test_no_form_of_a_secret_is_shown(text: str) -> None:
-    secrets = forms_of("sk-SECRET\n", urls=["http://user:pass%2Fword@host/v1"], headers=["tok-ABCDEF"])
+def test_error_hides_every_form_of_a_secret(text: str) -> None:
+    secrets = secret_patterns("sk-SECRET\n", urls=["http://user:pass%2Fword@host/v1"], headers=["tok-ABCDEF"])
     shown = scrub(text, secrets)
     assert "***" in shown
     for secret in ("sk-SECRET", "pass%2Fword", "pass/word", "dXNlcjpwYXNz", "tok-ABCDEF", "XYZ", "hidden"):
         assert secret not in shown
 
 
-def test_a_vendors_wait_is_told_and_a_timeout_says_nothing_of_tasks() -> None:
-    assert "come back in 100 s" in str(error_of("a:b", fault_of(429, None, {"retry-after": "100"})))
+def test_error_shows_retry_after_and_no_task_names() -> None:
+    assert "come back in 100 s" in str(to_error("a:b", parse_fault(429, None, {"retry-after": "100"})))
     error = TimeoutError("Request timed out.")
     error.__cause__ = asyncio.CancelledError("Cancelled via cancel scope 7f00")
     assert str(unreachable("a:b", error, timeout=True)) == "a:b: the vendor took too long: Request timed out."
@@ -135,7 +135,7 @@ def test_a_vendors_wait_is_told_and_a_timeout_says_nothing_of_tasks() -> None:
         ({"retry-after": "nan"}, None),
         ({"retry-after": "Mon, 16 Nov 2026 12:00:30 GMT"}, 30.0),
         ({"retry-after": "Mon, 16 Nov 2026 11:00:00 GMT"}, 0.0),
-        # A clock that is wrong by an hour, theirs or ours, makes no difference.
+        # An hour of clock skew on either side makes no difference.
         ({"retry-after": "Mon, 16 Nov 2026 13:00:30 GMT", "date": "Mon, 16 Nov 2026 13:00:00 GMT"}, 30.0),
         ({"retry-after-ms": "1500", "retry-after": "9"}, 1.5),
         ({"retry-after-ms": "soon", "retry-after": "9"}, 9.0),
@@ -156,16 +156,16 @@ def test_a_vendors_wait_is_told_and_a_timeout_says_nothing_of_tasks() -> None:
         ),
     ],
 )
-def test_when_to_come_back(headers: dict[str, str], expected: float | None) -> None:
+def test_retry_after_parses_all_forms(headers: dict[str, str], expected: float | None) -> None:
     assert retry_after(headers, NOW) == pytest.approx(expected) if expected is not None else True
     assert (retry_after(headers, NOW) is None) == (expected is None)
 
 
-def test_a_wait_may_be_in_the_body() -> None:
+def test_retry_after_may_be_in_the_body() -> None:
     details = [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "34.5s"}]
-    assert fault_of(429, {"error": {"code": 429, "details": details}}).retry_after == 34.5
+    assert parse_fault(429, {"error": {"code": 429, "details": details}}).retry_after == 34.5
 
 
-def test_a_duration_in_parts() -> None:
-    assert seconds_of("1h2m3.5s") == 3723.5
-    assert seconds_of("1h of it") is None
+def test_delay_parses_durations() -> None:
+    assert parse_delay("1h2m3.5s") == 3723.5
+    assert parse_delay("1h of it") is None

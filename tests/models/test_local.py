@@ -1,4 +1,4 @@
-"""A real model in this process: real tokens, real streaming. Slow, so each test asks for little."""
+"""The local model with real tokens. It is slow, so each test generates little."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
-from wakeful import Agent, Base64, Image, Limits, ModelRequest, Runtime, Text, tool
+from wakeful import Agent, Image, Limits, ModelRequest, Runtime, Text, tool
 from wakeful.errors import ConfigurationError, ContextOverflow, InvalidRequest, UnknownModel
 from wakeful.models import CallDeltaChunk, CallStartChunk, StopChunk, TextChunk, UsageChunk
 from wakeful.models.local import LocalModel
-from wakeful.models.local._engine import Engine, weights
+from wakeful.models.local.engine import Engine, weights
+from wakeful.types import Base64
 from wakeful.types.events import TextDelta
 from wakeful.types.messages import user_message
 from wakeful.types.requests import ModelSettings, OutputSpec, ToolSpec
@@ -44,8 +45,8 @@ def request(text: str, **rest: Any) -> ModelRequest:
     return ModelRequest("You answer briefly.", [user_message(text)], **{"settings": EXACT, **rest})
 
 
-async def test_a_run_streams_real_tokens_and_the_signals_stay_ours() -> None:
-    """The one true end to end: an agent, a store, events, and a model that really computes."""
+async def test_local_model_streams_and_keeps_signal_handlers() -> None:
+    """End to end: an agent, a store, events, and a real model."""
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     agent = Agent(
         "a",
@@ -57,7 +58,7 @@ async def test_a_run_streams_real_tokens_and_the_signals_stay_ours() -> None:
     async with Runtime([agent]) as runtime:
         deltas = [e.delta async for e in runtime.stream("a", "Say hello.", thread="t") if isinstance(e, TextDelta)]
         assert len(deltas) > 2
-        run = (await runtime.list_runs())[0]
+        run = (await runtime.runs.list())[0]
         assert run.usage.input_tokens > 10
         assert 0 < run.usage.output_tokens <= 12
         assert run.usage.cost == 0
@@ -78,7 +79,7 @@ async def test_a_run_streams_real_tokens_and_the_signals_stay_ours() -> None:
         rung = asyncio.Event()
         loop.add_signal_handler(signal.SIGTERM, rung.set)
         signal.raise_signal(signal.SIGTERM)
-        await asyncio.wait_for(rung.wait(), 20)
+        await asyncio.wait_for(rung.wait(), 120)
         loop.remove_signal_handler(signal.SIGTERM)
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
     assert Engine._server is None, "the memory isn't free"
@@ -97,7 +98,7 @@ WEATHER = ToolSpec(
 )
 
 
-async def test_tools_and_typed_output_fit_their_schemas() -> None:
+async def test_local_model_output_fits_schemas() -> None:
     async with local() as model:
         settings = ModelSettings(temperature=0, max_tokens=60, extra={"tool_choice": "required"})
         chunks = await said(model, request("What is the weather in Paris?", tools=[WEATHER], settings=settings))
@@ -116,7 +117,7 @@ async def test_tools_and_typed_output_fit_their_schemas() -> None:
 
 
 @pytest.mark.long
-async def test_a_tool_is_called_and_its_result_read() -> None:
+async def test_local_model_calls_a_tool() -> None:
     asked: list[str] = []
 
     @tool
@@ -139,7 +140,7 @@ async def test_a_tool_is_called_and_its_result_read() -> None:
 
 
 @pytest.mark.long
-async def test_leaving_stops_the_model() -> None:
+async def test_local_model_stops_when_the_stream_is_closed() -> None:
     async with local() as model:
         long = ModelSettings(max_tokens=4000)
         stream = model.stream(request("Tell a long story about a dog.", settings=long))
@@ -149,13 +150,13 @@ async def test_leaving_stops_the_model() -> None:
         began = time.monotonic()
         await stream.aclose()  # pyright: ignore[reportAttributeAccessIssue]
         assert time.monotonic() - began < 1
-        # It has one place: another answer comes only if the first isn't computed any more.
-        chunks = await asyncio.wait_for(said(model, request("Hi", settings=ModelSettings(max_tokens=1))), 20)
+        # The model serves one request at a time: this answer comes only if the first one stopped.
+        chunks = await asyncio.wait_for(said(model, request("Hi", settings=ModelSettings(max_tokens=1))), 120)
         assert any(isinstance(c, UsageChunk) for c in chunks)
 
 
 @pytest.mark.long
-async def test_users_share_one_copy_and_the_last_lets_it_go() -> None:
+async def test_local_model_is_shared_and_released_by_the_last_user() -> None:
     async with local() as model:
         other = LocalModel()
         one = ModelSettings(max_tokens=1)
@@ -168,7 +169,7 @@ async def test_users_share_one_copy_and_the_last_lets_it_go() -> None:
         assert "loaded" in repr(model)
 
 
-async def test_what_it_can_not_do_is_named() -> None:
+async def test_local_model_refuses_unsupported_requests() -> None:
     async with local() as model:
         with pytest.raises(ContextOverflow, match="local:smollm2: the request is longer than the model can read"):
             await said(model, request("word " * 9000))
@@ -183,12 +184,12 @@ async def test_what_it_can_not_do_is_named() -> None:
             await said(model, request("x", output=OutputSpec("output", {"$ref": "#/nowhere"})))
 
 
-def test_another_name_is_none() -> None:
+def test_local_model_of_another_name_is_unknown() -> None:
     with pytest.raises(UnknownModel, match="'local:smollm2'"):
         LocalModel("llama")
 
 
-async def test_missing_weights_and_a_missing_library_are_told_with_the_command(
+async def test_local_model_error_names_the_install_commands(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     assert weights().suffix == ".gguf"

@@ -1,4 +1,4 @@
-"""Answer or call: what the local model's output is held to, and how it is read."""
+"""The local model's choice between an answer and a call: its schema and its reader."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wakeful.models import CallDeltaChunk, CallStartChunk, TextChunk
-from wakeful.models.local._choice import ChoiceReader, choice_schema
+from wakeful.models.local.choice import ChoiceReader, choice_schema
 from wakeful.types.requests import OutputSpec, ToolSpec
 
 OUTPUT = OutputSpec("output", {"type": "object"})
@@ -21,7 +21,7 @@ values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
     max_leaves=8,
 )
-# As a model may write it: with escapes or without, with blanks or without.
+# A model may write it with or without escapes and blanks.
 styles = st.fixed_dictionaries({"ensure_ascii": st.booleans(), "indent": st.sampled_from([None, 0, 2])})
 
 
@@ -44,14 +44,14 @@ def read(output: OutputSpec | None, text: str, cuts: list[int]) -> tuple[str, st
 
 
 @given(texts, styles, st.lists(st.integers(0, 400), max_size=12))
-def test_an_answer_is_read_the_same_however_it_is_cut(text: str, style: dict[str, Any], cuts: list[int]) -> None:
+def test_choice_reader_reads_text_cut_anywhere(text: str, style: dict[str, Any], cuts: list[int]) -> None:
     written = json.dumps({"answer": text}, **style)
     assert read(None, written, cuts) == (text, None, "", False)
     assert read(None, written, list(range(len(written)))) == (text, None, "", False)
 
 
 @given(values, styles, st.lists(st.integers(0, 400), max_size=12))
-def test_a_typed_answer_is_read_the_same_however_it_is_cut(
+def test_choice_reader_reads_typed_answers_cut_anywhere(
     value: Any, style: dict[str, Any], cuts: list[int]
 ) -> None:
     said, name, _, called = read(OUTPUT, json.dumps({"answer": value}, **style), cuts)
@@ -60,7 +60,7 @@ def test_a_typed_answer_is_read_the_same_however_it_is_cut(
 
 
 @given(texts, st.dictionaries(texts, values, max_size=3), styles, st.lists(st.integers(0, 400), max_size=12))
-def test_a_call_is_read_the_same_however_it_is_cut(
+def test_choice_reader_reads_calls_cut_anywhere(
     tool: str, value: dict[str, Any], style: dict[str, Any], cuts: list[int]
 ) -> None:
     written = json.dumps({"call": tool, "arguments": value}, **style)
@@ -70,13 +70,13 @@ def test_a_call_is_read_the_same_however_it_is_cut(
 
 
 @given(texts, st.integers(0, 200))
-def test_what_was_cut_off_is_the_beginning_of_the_answer(text: str, kept: int) -> None:
+def test_choice_reader_yields_a_prefix_when_cut_off(text: str, kept: int) -> None:
     written = json.dumps({"answer": text}, ensure_ascii=True)[:kept]
     said, *_ = read(None, written, list(range(len(written))))
     assert text.startswith(said)
 
 
-def test_references_point_to_where_the_schema_stands() -> None:
+def test_choice_schema_rebases_references() -> None:
     schema = {"type": "object", "properties": {"a": {"$ref": "#/$defs/N"}}, "$defs": {"N": {"type": "integer"}}}
     tools = [ToolSpec("first", "", schema), ToolSpec("second", "", schema)]
     choice = choice_schema(tools, OutputSpec("output", schema), "auto")

@@ -1,4 +1,4 @@
-"""Media that a model is known not to take is refused before anybody is asked."""
+"""Media that a model doesn't accept is refused before the call."""
 
 from __future__ import annotations
 
@@ -6,24 +6,10 @@ from typing import Any, cast
 
 import pytest
 
-from wakeful import (
-    Agent,
-    Audio,
-    Base64,
-    Document,
-    Image,
-    Member,
-    ModelFacts,
-    Pool,
-    Runtime,
-    ScriptedModel,
-    Text,
-    Url,
-    Video,
-    call,
-    tool,
-)
+from wakeful import Agent, Document, Image, Pool, Runtime, ScriptedModel, Text, call, tool
 from wakeful.errors import BadCredentials
+from wakeful.models import Member, ModelFacts
+from wakeful.types import Audio, Base64, Url, Video
 from wakeful.types.runs import Failed
 
 MEDIA: dict[str, Any] = {
@@ -35,7 +21,7 @@ MEDIA: dict[str, Any] = {
 
 
 class Knowing(ScriptedModel):
-    """A scripted model of which something is known."""
+    """A scripted model with facts."""
 
     def __init__(self, turns: Any, *kinds: str) -> None:
         super().__init__(turns, name="acme:plain")
@@ -43,7 +29,7 @@ class Knowing(ScriptedModel):
 
 
 @pytest.mark.parametrize("kind", MEDIA)
-async def test_a_kind_that_it_does_not_take_is_named_and_nobody_asked(kind: str) -> None:
+async def test_unaccepted_media_is_refused_before_the_call(kind: str) -> None:
     model = Knowing(["never"], "text")
     result = await Runtime([Agent("agent", model=model)]).run("agent", [Text("look"), MEDIA[kind]])
     assert isinstance(result.termination, Failed)
@@ -53,12 +39,12 @@ async def test_a_kind_that_it_does_not_take_is_named_and_nobody_asked(kind: str)
 
 
 @pytest.mark.parametrize("kind", MEDIA)
-async def test_a_kind_that_it_takes_goes(kind: str) -> None:
+async def test_accepted_media_is_sent(kind: str) -> None:
     model = Knowing(["seen"], kind)
     assert (await Runtime([Agent("agent", model=model)]).run("agent", [MEDIA[kind]])).text == "seen"
 
 
-async def test_what_a_tool_returns_is_looked_at_too() -> None:
+async def test_media_in_results_is_checked() -> None:
     @tool
     async def photo() -> Any:
         """Take one."""
@@ -72,7 +58,7 @@ async def test_what_a_tool_returns_is_looked_at_too() -> None:
 
 
 @pytest.mark.parametrize("kind", MEDIA)
-async def test_what_an_earlier_turn_had_is_told_in_its_place_and_the_thread_goes_on(kind: str) -> None:
+async def test_media_of_earlier_turns_becomes_a_placeholder(kind: str) -> None:
     @tool
     async def photo() -> Any:
         """Take one."""
@@ -87,10 +73,10 @@ async def test_what_an_earlier_turn_had_is_told_in_its_place_and_the_thread_goes
     told = str([message.content for message in request.messages])
     article = "an" if kind in ("image", "audio") else "a"
     assert told.count(f"[{article} {kind} was here]") == 2
-    assert MEDIA[kind] in (await runtime.messages("t"))[0].content, "the thread keeps what it has"
+    assert MEDIA[kind] in (await runtime.threads.messages("t"))[0].content, "the thread keeps what it has"
 
 
-async def test_a_pool_passes_over_members_that_can_not_take_what_is_asked() -> None:
+async def test_pool_skips_members_that_refuse_the_media() -> None:
     blind, seeing = Knowing(["never"], "text"), Knowing(["A cat.", "Hi."], "image")
     blind.name, seeing.name = "acme:blind", "acme:seeing"
     pool = Pool([blind, Member(seeing, role="failover")])
@@ -100,7 +86,7 @@ async def test_a_pool_passes_over_members_that_can_not_take_what_is_asked() -> N
     assert "[an image was here]" in str(blind.requests[0].messages)
 
 
-async def test_a_pool_of_which_no_member_takes_it_refuses_the_request() -> None:
+async def test_pool_refuses_media_that_no_member_accepts() -> None:
     pool = Pool([Knowing(["never"], "text"), Member(ScriptedModel([]), role="failover")])
     facts = {"scripted": ModelFacts(input_modalities=("text", "audio"))}
     result = await Runtime([Agent("agent", model=pool)], facts=facts).run("agent", [MEDIA["image"]])
@@ -109,15 +95,15 @@ async def test_a_pool_of_which_no_member_takes_it_refuses_the_request() -> None:
     assert "none of its members takes image" in result.termination.message
 
 
-async def test_a_pool_whose_seeing_member_is_down_says_so() -> None:
+async def test_pool_reports_that_the_only_fitting_member_is_down() -> None:
     pool = Pool([Knowing(["never"], "text"), Member(ScriptedModel([BadCredentials("no key")]), role="failover")])
     result = await Runtime([Agent("agent", model=pool)]).run("agent", [MEDIA["image"]])
     assert isinstance(result.termination, Failed)
-    assert result.termination.error == "NoModelLeft"
+    assert result.termination.error == "PoolExhausted"
     assert "acme:plain: takes no image" in result.termination.message
 
 
-async def test_text_needs_no_modality_and_without_facts_all_goes() -> None:
+async def test_media_is_unchecked_without_facts() -> None:
     # Edge case 46.
     assert (await Runtime([Agent("agent", model=Knowing(["hi"]))]).run("agent", "go")).text == "hi"
     model = ScriptedModel(["seen"])

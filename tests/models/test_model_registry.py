@@ -1,4 +1,4 @@
-"""Names find models, and nothing is made before it is used."""
+"""The registry finds models by name and creates them on first use."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from wakeful.models import (
     check_live,
     forbid_live_models,
 )
-from wakeful.models._registry import VENDORS
-from wakeful.models._vendor import sdk
+from wakeful.models.registry import VENDORS
+from wakeful.models.shared.vendor import sdk
 from wakeful.types.runs import Failed
 
 
 class Acme:
-    """A vendor's model: live, and counted."""
+    """A live model of a vendor that counts its instances."""
 
     live = True
 
@@ -37,7 +37,7 @@ class Acme:
 
 
 class Silent:
-    """A model that doesn't say whether it is live."""
+    """A model without a `live` attribute."""
 
     name = "silent"
 
@@ -46,7 +46,7 @@ class Silent:
 
 
 class Vendor:
-    """A factory that keeps what it was asked to make."""
+    """A factory that records its calls."""
 
     def __init__(self) -> None:
         self.made: list[str] = []
@@ -66,7 +66,7 @@ def live_allowed(no_live_models: None) -> Iterator[None]:
 # -- resolving -----------------------------------------------------------------------------------------------
 
 
-def test_a_vendors_model_is_made_on_first_use_and_once() -> None:
+def test_vendor_model_is_created_once_on_first_use() -> None:
     vendor = Vendor()
     models = ModelRegistry({"acme": vendor})
     models.check("acme:large")
@@ -76,27 +76,27 @@ def test_a_vendors_model_is_made_on_first_use_and_once() -> None:
     assert vendor.made == ["large", "small"]
 
 
-def test_a_models_name_may_have_colons_of_its_own() -> None:
+def test_model_name_may_contain_colons() -> None:
     vendor = Vendor()
     ModelRegistry({"acme": vendor}).resolve("acme:tuned:2026-01")
     assert vendor.made == ["tuned:2026-01"]
 
 
-def test_a_class_is_a_factory_like_any_other() -> None:
+def test_model_factory_may_be_a_class() -> None:
     made = ModelRegistry({"acme": Acme}).resolve("acme:large")
     assert isinstance(made, Acme)
     assert made.name == "acme:large"
 
 
 @pytest.mark.parametrize("alias", ["clerk", "acme:large"])
-def test_a_model_registered_under_a_name_is_that_model(alias: str) -> None:
+def test_registered_model_is_found_by_name(alias: str) -> None:
     model = ScriptedModel([])
     models = ModelRegistry({alias: model, "acme": Vendor()})
     models.check(alias)
     assert models.resolve(alias) is model
 
 
-def test_a_model_object_is_itself() -> None:
+def test_model_object_resolves_to_itself() -> None:
     model = ScriptedModel([])
     models = ModelRegistry()
     models.check(model)
@@ -120,7 +120,7 @@ def test_a_model_object_is_itself() -> None:
         ("Acme:large", "no vendor 'Acme'; did you mean 'acme'"),
     ],
 )
-def test_an_unknown_name_is_an_error_that_says_what_is_known(name: str, text: str) -> None:
+def test_unknown_model_error_lists_known_names(name: str, text: str) -> None:
     models = ModelRegistry({"acme": Vendor(), "clerk": ScriptedModel([])})
     for ask in (models.check, models.resolve):
         with pytest.raises(UnknownModel, match=text) as raised:
@@ -128,28 +128,28 @@ def test_an_unknown_name_is_an_error_that_says_what_is_known(name: str, text: st
         assert repr(name) in str(raised.value)
 
 
-def test_with_nothing_registered_the_vendors_that_come_with_it_are_known() -> None:
+def test_built_in_vendors_are_known_by_default() -> None:
     with pytest.raises(UnknownModel, match=r"known: anthropic:…, .*openai:…"):
         ModelRegistry().check("acme:large")
 
 
 @pytest.mark.parametrize("vendor", list(VENDORS))
-def test_every_vendor_that_comes_with_it_is_where_the_table_says(vendor: str) -> None:
+def test_built_in_vendors_can_be_imported(vendor: str) -> None:
     module, _, attribute = VENDORS[vendor].partition(":")
     assert callable(getattr(import_module(module, "wakeful.models"), attribute))
 
 
-def test_a_vendor_of_ones_own_wins_over_the_one_that_comes_with_it() -> None:
+def test_registered_vendor_overrides_the_built_in_one() -> None:
     models = ModelRegistry({"openai": Acme})
     assert isinstance(models.resolve("openai:gpt-5-mini"), Acme)
 
 
-def test_an_sdk_that_is_not_installed_is_named_with_how_to_install_it() -> None:
+def test_missing_sdk_error_names_the_extra() -> None:
     with pytest.raises(ConfigurationError, match=r"pip install 'wakeful\[acme\]'"):
         sdk("acme_sdk_that_is_not_there", "acme")
 
 
-async def test_a_runtime_closes_the_models_that_have_something_to_close() -> None:
+async def test_runtime_closes_its_models() -> None:
     class Open(Acme):
         closed = 0
 
@@ -163,7 +163,7 @@ async def test_a_runtime_closes_the_models_that_have_something_to_close() -> Non
 
 
 @pytest.mark.parametrize("thing", [None, 5, object()], ids=lambda thing: type(thing).__name__)
-def test_what_is_neither_a_name_nor_a_model_is_refused(thing: Any) -> None:
+def test_model_of_another_type_is_refused(thing: Any) -> None:
     with pytest.raises(UnknownModel, match="is no model"):
         ModelRegistry().check(thing)
 
@@ -171,7 +171,7 @@ def test_what_is_neither_a_name_nor_a_model_is_refused(thing: Any) -> None:
 # -- in a runtime --------------------------------------------------------------------------------------------
 
 
-async def test_a_runtime_makes_a_vendors_model_when_a_run_needs_it(live_allowed: None) -> None:
+async def test_vendor_model_is_created_by_the_first_run(live_allowed: None) -> None:
     vendor = Vendor()
     async with Runtime([Agent("a", model="acme:large")], models={"acme": vendor}) as runtime:
         assert vendor.made == []
@@ -183,7 +183,7 @@ async def test_a_runtime_makes_a_vendors_model_when_a_run_needs_it(live_allowed:
 # -- no real models in tests ---------------------------------------------------------------------------------
 
 
-async def test_a_live_model_is_refused_where_they_are_forbidden(no_live_models: None) -> None:
+async def test_live_model_is_refused_when_forbidden(no_live_models: None) -> None:
     async with Runtime([Agent("a", model=Acme("large"))]) as runtime:
         result = await runtime.run("a", "go")
     assert isinstance(result.termination, Failed)
@@ -191,14 +191,14 @@ async def test_a_live_model_is_refused_where_they_are_forbidden(no_live_models: 
     assert "'acme:large' is a real one" in result.termination.message
 
 
-async def test_a_model_that_does_not_say_counts_as_live(no_live_models: None) -> None:
+async def test_model_without_live_counts_as_live(no_live_models: None) -> None:
     silent: Any = Silent()
     with pytest.raises(LiveModelForbidden):
         check_live(silent)
     check_live(ScriptedModel([]))
 
 
-def test_forbidding_returns_what_held_before(live_allowed: None) -> None:
+def test_forbid_live_models_returns_the_previous_setting(live_allowed: None) -> None:
     check_live(Acme("large"))
     assert forbid_live_models() is False
     assert forbid_live_models() is True
@@ -222,17 +222,17 @@ def test_forbidding_returns_what_held_before(live_allowed: None) -> None:
         ({"facts": {"opnai:gpt-5-mini": ModelFacts()}}, r"facts: 'opnai:gpt-5-mini'.*did you mean 'openai'"),
     ],
 )
-def test_a_limit_or_a_fact_of_a_vendor_that_is_misspelt_is_refused(options: Any, says: str) -> None:
+def test_misspelt_vendor_in_limits_and_facts_is_refused(options: Any, says: str) -> None:
     with pytest.raises(ConfigurationError, match=says):
         Runtime([Agent("agent", model=ScriptedModel([]))], **options)
 
 
-def test_new_models_and_names_of_ones_own_have_limits_and_facts() -> None:
+def test_limits_and_facts_apply_to_own_names() -> None:
     limits = {name: RateLimit(requests_per_minute=6) for name in ("acme", "openai:gpt-9", "scripted", "grok:4")}
     facts = {name: ModelFacts() for name in ("openai:gpt-9", "opnai", "acme:large")}
     Runtime([Agent("agent", model=ScriptedModel([]))], rate_limits=limits, facts=facts)
 
 
-def test_what_is_neither_a_model_nor_makes_one_is_found_before_anybody_asks_for_it() -> None:
+def test_invalid_registered_model_is_refused_at_start() -> None:
     with pytest.raises(ConfigurationError, match="models: 'house' is 5; give a model, a Pool, or a function"):
         Runtime([Agent("agent", model=ScriptedModel([]))], models={"house": 5})  # type: ignore[dict-item]

@@ -1,4 +1,4 @@
-"""Pools: whom a thread is served by, who stands in, and when nobody is left."""
+"""Pools: distribution of threads, failover and exhaustion."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from loop.faults import AT_ONCE, Streams, goes_on
-from wakeful import Agent, FunctionModel, Member, ModelFacts, ModelRequest, Pool, Runtime, ScriptedModel, Usage
+from wakeful import Agent, FunctionModel, ModelRequest, Pool, Runtime, ScriptedModel, Usage
 from wakeful.errors import (
     BadCredentials,
     ConfigurationError,
@@ -21,13 +21,23 @@ from wakeful.errors import (
     ModelNotFound,
     ModelOverloaded,
     ModelUnavailable,
-    NoModelLeft,
+    PoolExhausted,
     RateLimited,
     ScriptError,
     StreamBroken,
 )
-from wakeful.models import Attempt, Chunk, ModelRegistry, PoolModel, StopChunk, TextChunk, forbid_live_models
-from wakeful.models._guard import COOLDOWN, FAILURES
+from wakeful.models import (
+    Attempt,
+    Chunk,
+    Member,
+    ModelFacts,
+    ModelRegistry,
+    PoolModel,
+    StopChunk,
+    TextChunk,
+    forbid_live_models,
+)
+from wakeful.models.shared.guard import COOLDOWN, FAILURES
 from wakeful.testing import FakeClock
 from wakeful.types.events import ErrorRaised, InferenceComplete
 from wakeful.types.runs import Failed, NaturalEnd
@@ -41,21 +51,21 @@ def scripted(name: str, *turns: Any) -> ScriptedModel:
 
 
 def pooled(*members: Any, **options: Any) -> PoolModel:
-    """A pool in a registry of its own."""
+    """A pool in its own registry."""
     found = ModelRegistry({"pool": Pool(members, **options)}, clock=FakeClock()).resolve("pool")
     assert isinstance(found, PoolModel)
     return found
 
 
 def in_order(*models: Any, **options: Any) -> Pool:
-    """A pool that asks the first, as all its threads are that one's, and then the others one by one."""
+    """A pool that uses its members in the given order."""
     weights = [Member(m, weight=1e9 ** (len(models) - n)) for n, m in enumerate(models)]
     return Pool(weights, **options)
 
 
 async def run(pool: Pool, thread: str = "t", **options: Any) -> tuple[Any, Runtime]:
-    runtime = Runtime([Agent("agent", model="pool")], models={"pool": pool}, patience=AT_ONCE, **options)
-    return await asyncio.wait_for(runtime.run("agent", "go", thread=thread), 20), runtime
+    runtime = Runtime([Agent("agent", model="pool")], models={"pool": pool}, retry=AT_ONCE, **options)
+    return await asyncio.wait_for(runtime.run("agent", "go", thread=thread), 120), runtime
 
 
 # -- whom a thread is served by ------------------------------------------------------------------------------
@@ -65,7 +75,7 @@ def home(pool: PoolModel, thread: str, run_id: str = "r") -> str:
     return pool.choose(Attempt(thread, run_id)).name
 
 
-def test_a_thread_keeps_its_member_and_members_share_the_threads_by_weight() -> None:
+def test_pool_distributes_threads_by_weight() -> None:
     members = [Member(scripted("a"), 1), Member(scripted("b"), 3)]
     pool, other = pooled(*members), pooled(*members)
     served = {f"t{n}": home(pool, f"t{n}") for n in range(2000)}
@@ -74,13 +84,13 @@ def test_a_thread_keeps_its_member_and_members_share_the_threads_by_weight() -> 
     assert 400 < counted["a"] < 600
 
 
-def test_it_may_be_the_run_that_keeps_its_member() -> None:
+def test_pool_may_be_sticky_by_run() -> None:
     pool = pooled(scripted("a"), scripted("b"), sticky="run")
     assert {home(pool, "t", f"r{n}") for n in range(20)} == {"a", "b"}
     assert len({home(pool, f"t{n}", "r") for n in range(20)}) == 1
 
 
-def test_only_the_threads_of_a_member_that_leaves_move() -> None:
+def test_pool_moves_only_threads_of_a_removed_member() -> None:
     a, b, c = scripted("a"), scripted("b"), scripted("c")
     before, after = pooled(a, b, c), pooled(a, b)
     for n in range(200):
@@ -88,7 +98,7 @@ def test_only_the_threads_of_a_member_that_leaves_move() -> None:
         assert old == "c" or home(after, f"t{n}") == old
 
 
-def test_one_for_failover_serves_nobody_by_itself() -> None:
+def test_pool_failover_member_serves_only_when_others_are_down() -> None:
     pool = pooled(scripted("a"), Member(scripted("b"), weight=1e9, role="failover"))
     assert {home(pool, f"t{n}") for n in range(50)} == {"a"}
 
@@ -99,7 +109,7 @@ def test_one_for_failover_serves_nobody_by_itself() -> None:
 @pytest.mark.parametrize(
     "error", [KEY, ModelNotFound("gone"), ModelError("odd"), RateLimited("quota"), OSError("?")]
 )
-async def test_another_member_answers_at_once_where_asking_again_is_no_use(error: Exception) -> None:
+async def test_pool_switches_at_once_when_a_retry_is_useless(error: Exception) -> None:
     first, second = scripted("a", error), scripted("b", "hello")
     result, runtime = await run(in_order(first, second))
     assert (result.text, result.termination) == ("hello", NaturalEnd())
@@ -109,7 +119,7 @@ async def test_another_member_answers_at_once_where_asking_again_is_no_use(error
 
 
 @pytest.mark.parametrize(("seconds", "waited"), [(5, True), (5.1, False), (3600, False)])
-async def test_a_rate_limit_is_waited_for_where_it_is_short(seconds: float, waited: bool) -> None:
+async def test_pool_waits_for_a_short_rate_limit(seconds: float, waited: bool) -> None:
     clock = FakeClock()
     first, second = scripted("a", RateLimited("slow", retry_after=seconds), "first"), scripted("b", "second")
     work = asyncio.create_task(run(in_order(first, second), clock=clock))
@@ -120,7 +130,7 @@ async def test_a_rate_limit_is_waited_for_where_it_is_short(seconds: float, wait
 
 
 @pytest.mark.parametrize("error", [InvalidRequest("bad"), ContextOverflow("long"), ContentFiltered("no")])
-async def test_nobody_stands_in_where_the_request_is_at_fault(error: ModelError) -> None:
+async def test_pool_does_not_switch_on_request_errors(error: ModelError) -> None:
     first, second = scripted("a", error), scripted("b", "never")
     result, _ = await run(in_order(first, second))
     assert isinstance(result.termination, Failed)
@@ -128,18 +138,18 @@ async def test_nobody_stands_in_where_the_request_is_at_fault(error: ModelError)
     assert second.requests == []
 
 
-async def test_a_script_that_ran_out_is_told_and_not_covered_up() -> None:
+async def test_pool_does_not_hide_a_script_error() -> None:
     result, _ = await run(in_order(scripted("a"), scripted("b", "never")))
     assert result.termination.error == ScriptError.__name__
 
 
-async def test_what_may_pass_is_tried_again_first_and_then_left() -> None:
+async def test_pool_retries_transient_errors_before_it_switches() -> None:
     first, second = scripted("a", DOWN, ModelOverloaded("full"), DOWN), scripted("b", DOWN, "hello")
     result, _ = await run(in_order(first, second))
     assert (result.text, len(first.requests), len(second.requests)) == ("hello", 3, 2)
 
 
-async def test_an_answer_that_broke_off_for_good_is_gone_on_with_by_another() -> None:
+async def test_pool_continues_a_broken_answer_with_another_member() -> None:
     first = Streams(*[[TextChunk(f"{n} "), StreamBroken("cut")] for n in range(3)], name="a")
     second = Streams([TextChunk("3"), StopChunk("end_turn")], name="b")
     result, _ = await run(in_order(first, second))
@@ -149,18 +159,18 @@ async def test_an_answer_that_broke_off_for_good_is_gone_on_with_by_another() ->
     assert before.text == "0 1 2 "
 
 
-async def test_a_member_that_was_left_is_not_asked_again_for_the_same_answer() -> None:
+async def test_pool_tries_a_member_once_for_an_answer() -> None:
     clock = FakeClock()
     first, second = scripted("a", RateLimited("quota"), "next"), scripted("b", DOWN, DOWN, DOWN)
     result, runtime = await run(in_order(first, second), clock=clock)
-    assert result.termination.error == NoModelLeft.__name__
+    assert result.termination.error == PoolExhausted.__name__
     assert (len(first.requests), len(second.requests)) == (1, 3)
     await clock.advance(31)
-    # What another answer was asked for says nothing about this one.
+    # Each answer has its own attempt.
     assert (await runtime.run("agent", "again", thread="t")).text == "next"
 
 
-async def test_one_whose_key_is_refused_is_not_asked_first_for_a_while() -> None:
+async def test_pool_quarantines_a_member_with_a_bad_key() -> None:
     clock = FakeClock()
     first, second = scripted("a", KEY, "first again"), scripted("b", "one", "two")
     _, runtime = await run(in_order(first, second), clock=clock)
@@ -170,7 +180,7 @@ async def test_one_whose_key_is_refused_is_not_asked_first_for_a_while() -> None
     assert (await runtime.run("agent", "go", thread="t")).text == "first again"
 
 
-async def test_cancelling_asks_nobody_else() -> None:
+async def test_pool_does_not_switch_on_cancellation() -> None:
     asked = asyncio.Event()
 
     async def wait(request: ModelRequest) -> str:
@@ -189,10 +199,10 @@ async def test_cancelling_asks_nobody_else() -> None:
 # -- nobody is left ------------------------------------------------------------------------------------------
 
 
-async def test_when_nobody_is_left_every_member_is_named_with_its_reason() -> None:
+async def test_pool_exhausted_error_lists_every_member() -> None:
     pool = in_order(scripted("a", KEY), scripted("b", RateLimited("quota")), scripted("c", ModelNotFound("gone")))
     result, _ = await run(pool)
-    assert result.termination.error == "NoModelLeft"
+    assert result.termination.error == "PoolExhausted"
     lines = result.termination.message.splitlines()
     assert lines[0] == "pool 'pool': no model is left:"
     assert lines[1:] == [
@@ -203,10 +213,10 @@ async def test_when_nobody_is_left_every_member_is_named_with_its_reason() -> No
 
 
 @pytest.mark.parametrize("switches", [0, 1])
-async def test_so_many_switches_and_no_more(switches: int) -> None:
+async def test_pool_limits_switches(switches: int) -> None:
     models = [scripted(name, KEY) for name in "abc"]
-    result, _ = await run(in_order(*models, switches=switches))
-    assert result.termination.error == "NoModelLeft"
+    result, _ = await run(in_order(*models, max_switches=switches))
+    assert result.termination.error == "PoolExhausted"
     assert f"after {switches} switches" in result.termination.message
     assert "c: not tried" in result.termination.message
     assert [len(model.requests) for model in models] == [1, switches, 0]
@@ -223,7 +233,7 @@ def live() -> Iterator[None]:
 
 
 class Live:
-    """A live model that fails with what it is given, until that is None."""
+    """A live model that fails with the given error until that is None."""
 
     live = True
 
@@ -239,7 +249,7 @@ class Live:
 
 
 @pytest.mark.usefixtures("live")
-async def test_a_member_whose_breaker_is_open_is_passed_over_until_it_is_well() -> None:
+async def test_pool_skips_a_member_with_an_open_breaker() -> None:
     clock = FakeClock()
     first, second = Live("a", DOWN), Live("b")
     result, runtime = await run(in_order(first, second), clock=clock)
@@ -254,10 +264,10 @@ async def test_a_member_whose_breaker_is_open_is_passed_over_until_it_is_well() 
 
 
 @pytest.mark.usefixtures("live")
-async def test_one_that_said_to_come_back_soon_is_waited_for_if_there_is_nobody_else() -> None:
+async def test_pool_waits_for_retry_after_of_the_last_member() -> None:
     clock = FakeClock()
     model = Live("a", RateLimited("slow", retry_after=3))
-    runtime = Runtime([Agent("agent", model=in_order(model))], patience=AT_ONCE, clock=clock)
+    runtime = Runtime([Agent("agent", model=in_order(model))], retry=AT_ONCE, clock=clock)
     first = asyncio.create_task(runtime.run("agent", "go"))
     while not model.asked:
         await asyncio.sleep(0)
@@ -272,7 +282,7 @@ async def test_one_that_said_to_come_back_soon_is_waited_for_if_there_is_nobody_
 # -- a model like any other ----------------------------------------------------------------------------------
 
 
-async def test_whoever_asks_it_directly_is_answered_by_whoever_can() -> None:
+async def test_pool_model_streams_directly_with_failover() -> None:
     pool = pooled(*in_order(scripted("a", DOWN), scripted("b", KEY), scripted("c", "hello")).members)
     chunks = [chunk async for chunk in pool.stream(ModelRequest("", []))]
     assert chunks == [TextChunk("hello"), StopChunk("end_turn")]
@@ -285,7 +295,7 @@ def knowing(name: str, window: int | None, most: int | None = 10) -> ScriptedMod
     return model
 
 
-def test_its_bounds_are_the_least_of_its_members_and_unknown_if_one_is() -> None:
+def test_pool_facts_are_the_smallest_of_its_members() -> None:
     # Edge case 45.
     facts = pooled(knowing("a", 100), knowing("b", 50, 20)).facts
     assert (facts.context_window, facts.max_output) == (50, 10)
@@ -293,7 +303,7 @@ def test_its_bounds_are_the_least_of_its_members_and_unknown_if_one_is() -> None
     assert pooled(knowing("a", 100), scripted("b")).facts.context_window is None
 
 
-async def test_an_agent_may_be_given_a_pool_itself() -> None:
+async def test_agent_accepts_a_pool_object() -> None:
     runtime = Runtime([Agent("agent", model=Pool([scripted("a", "one", "two")]))])
     assert (await runtime.run("agent", "go")).text == "one"
     assert (await runtime.run("agent", "go")).usage == Usage()
@@ -309,12 +319,10 @@ async def test_an_agent_may_be_given_a_pool_itself() -> None:
         (("other",), {}, "'other' is a pool itself"),
         (("acme:a", Member("acme:b", weight=0)), {}, "weight of 'acme:b' must be more than 0"),
         (("acme:a",), {"sticky": "day"}, "sticky is 'thread' or 'run'"),
-        (("acme:a",), {"switches": -1}, "can't be negative"),
+        (("acme:a",), {"max_switches": -1}, "can't be negative"),
     ],
 )
-def test_a_pool_that_cannot_work_is_refused_when_the_runtime_is_made(
-    members: Any, options: Any, says: str
-) -> None:
+def test_invalid_pool_is_refused_by_the_runtime(members: Any, options: Any, says: str) -> None:
     models: Any = {
         "acme": lambda name: scripted(name),
         "other": Pool(["acme:a"]),
@@ -336,17 +344,17 @@ def test_a_pool_that_cannot_work_is_refused_when_the_runtime_is_made(
         ([Member(None)], "not None"),  # type: ignore[arg-type]
     ],
 )
-def test_what_is_no_list_of_models_is_no_pool(members: Any, says: str) -> None:
+def test_pool_requires_a_list_of_models(members: Any, says: str) -> None:
     with pytest.raises(ConfigurationError, match=says):
         Pool(members)
 
 
-def test_a_pool_that_was_given_to_an_agent_is_checked_too() -> None:
+def test_pool_of_an_agent_is_checked() -> None:
     with pytest.raises(ConfigurationError, match=r"agent 'agent': pool .*no vendor 'nobody'"):
         Runtime([Agent("agent", model=Pool(["nobody:b"]))])
 
 
-async def test_a_member_that_cannot_be_made_is_passed_over() -> None:
+async def test_pool_skips_a_member_that_cannot_be_created() -> None:
     def broken(name: str) -> Any:
         raise BadCredentials("set ACME_KEY")
 

@@ -1,4 +1,4 @@
-"""Models that play a script or ask a function."""
+"""Scripted models and function models."""
 
 from __future__ import annotations
 
@@ -71,16 +71,16 @@ async def chunks(model: Model, text: str = "hello") -> list[Chunk]:
     ],
     ids=lambda value: type(value).__name__,
 )
-async def test_each_form_of_a_turn_is_streamed_as_chunks(turn: Any, expected: list[Chunk]) -> None:
+async def test_script_turns_become_chunks(turn: Any, expected: list[Chunk]) -> None:
     assert await chunks(ScriptedModel([turn])) == expected
 
 
-async def test_turns_are_played_in_order() -> None:
+async def test_script_plays_turns_in_order() -> None:
     model = ScriptedModel(turn for turn in ("one", "two"))
     assert [(await chunks(model))[0] for _ in range(2)] == [TextChunk("one"), TextChunk("two")]
 
 
-async def test_an_exception_is_raised_and_used_up() -> None:
+async def test_script_raises_an_exception_once() -> None:
     model = ScriptedModel([ModelError("overloaded", transient=True), "fine"])
     with pytest.raises(ModelError, match="overloaded") as raised:
         await chunks(model)
@@ -88,14 +88,14 @@ async def test_an_exception_is_raised_and_used_up() -> None:
     assert (await chunks(model))[0] == TextChunk("fine")
 
 
-def test_a_call_may_have_any_arguments_but_its_name_by_position() -> None:
+def test_script_call_accepts_any_arguments() -> None:
     assert call("look", name="moon").arguments == {"name": "moon"}
 
 
 # -- the script's end ----------------------------------------------------------------------------------------
 
 
-async def test_asking_for_more_than_the_script_has_is_an_error() -> None:
+async def test_script_fails_beyond_its_last_turn() -> None:
     model = ScriptedModel(["one"], name="clerk")
     await chunks(model)
     with pytest.raises(ScriptError, match="clerk: the script has 1 turns and was asked for one more"):
@@ -103,7 +103,7 @@ async def test_asking_for_more_than_the_script_has_is_an_error() -> None:
     assert len(model.requests) == 1
 
 
-async def test_turns_that_were_not_used_are_an_error_when_verified() -> None:
+async def test_script_verify_fails_with_unused_turns() -> None:
     model = ScriptedModel(["one", call("two"), "three"], name="clerk")
     await chunks(model)
     assert model.unused == 2
@@ -111,14 +111,14 @@ async def test_turns_that_were_not_used_are_an_error_when_verified() -> None:
         model.verify()
 
 
-async def test_a_script_that_was_played_to_its_end_verifies() -> None:
+async def test_script_verify_passes_at_the_end() -> None:
     model = ScriptedModel(["one"])
     await chunks(model)
     model.verify()
     ScriptedModel([]).verify()
 
 
-async def test_a_run_that_outlasts_its_script_fails_with_that_error() -> None:
+async def test_run_fails_when_its_script_ends() -> None:
     async with Runtime([Agent("a", model=ScriptedModel([]))]) as runtime:
         result = await runtime.run("a", "go")
     assert isinstance(result.termination, Failed)
@@ -134,7 +134,7 @@ async def look(at: str) -> str:
     return f"{at} seen"
 
 
-async def test_requests_hold_what_the_model_was_asked_when_it_was_asked(scripted: Any) -> None:
+async def test_script_records_requests_as_sent(scripted: Any) -> None:
     model = scripted(call("look", at="sky"), "blue")
     agent = Agent("a", model=model, instructions="Be brief.", tools=[look])
     async with Runtime([agent]) as runtime:
@@ -150,18 +150,18 @@ async def test_requests_hold_what_the_model_was_asked_when_it_was_asked(scripted
 # -- what a turn becomes -------------------------------------------------------------------------------------
 
 
-async def test_a_turn_in_full_becomes_a_message_deltas_and_usage(scripted: Any) -> None:
+async def test_full_turn_becomes_message_deltas_and_usage(scripted: Any) -> None:
     turn = Turn(thinking="hm", text=["he", "llo"], usage=Usage(input_tokens=3, output_tokens=4))
     async with Runtime([Agent("a", model=scripted(turn))]) as runtime:
         seen = await Recorder().record(runtime.stream("a", "go", thread="t1"))
-        answer = (await runtime.messages("t1"))[-1]
+        answer = (await runtime.threads.messages("t1"))[-1]
     assert answer.content == (Thinking("hm"), Text("hello"))
     assert seen.one(ReasoningDelta).delta == "hm"
     assert [(d.offset, d.delta) for d in seen.of(TextDelta)] == [(0, "he"), (2, "llo")]
     assert (seen.text, seen.one(InferenceComplete).usage.total_tokens) == ("hello", 7)
 
 
-async def test_chunks_can_spell_out_what_a_vendor_would_stream(scripted: Any) -> None:
+async def test_turn_may_spell_out_chunks(scripted: Any) -> None:
     raw = [
         CallStartChunk(0, "look", "vendor-1"),
         CallDeltaChunk(0, '{"at":'),
@@ -171,7 +171,7 @@ async def test_chunks_can_spell_out_what_a_vendor_would_stream(scripted: Any) ->
     ]
     async with Runtime([Agent("a", model=scripted(Turn(chunks=raw), "blue"), tools=[look])]) as runtime:
         await runtime.run("a", "go", thread="t1")
-        messages = await runtime.messages("t1")
+        messages = await runtime.threads.messages("t1")
     (wanted,) = messages[1].calls
     assert (wanted.name, wanted.arguments, wanted.vendor_id) == ("look", {"at": "sky"}, "vendor-1")
     assert Image(Url("http://x")) in messages[1].content
@@ -197,12 +197,12 @@ async def echo_in_pieces(asked: ModelRequest) -> AsyncIterator[Chunk]:
 
 
 @pytest.mark.parametrize("function", [echo, echo_later, echo_in_pieces])
-async def test_a_function_sync_async_or_streaming_is_a_model(function: Any) -> None:
+async def test_function_model_accepts_sync_async_and_streams(function: Any) -> None:
     async with Runtime([Agent("a", model=FunctionModel(function))]) as runtime:
         assert (await runtime.run("a", "hello")).text == "HELLO"
 
 
-async def test_a_function_may_return_any_turn() -> None:
+async def test_function_model_may_return_any_turn() -> None:
     def decide(asked: ModelRequest) -> Any:
         return [call("look", at="sky")] if len(asked.messages) == 1 else Turn(text="done", thinking="hm")
 
@@ -211,7 +211,7 @@ async def test_a_function_may_return_any_turn() -> None:
 
 
 @pytest.mark.parametrize("how", ["returned", "raised"])
-async def test_a_functions_error_ends_the_run(how: str) -> None:
+async def test_function_model_error_ends_the_run(how: str) -> None:
     def fail(_: ModelRequest) -> Any:
         if how == "raised":
             raise ModelError("out of order")
@@ -222,7 +222,7 @@ async def test_a_functions_error_ends_the_run(how: str) -> None:
     assert result.termination == Failed("ModelError", "out of order")
 
 
-def test_models_without_a_network_say_so() -> None:
+def test_scripted_models_are_not_live() -> None:
     assert not ScriptedModel([]).live
     assert not FunctionModel(echo).live
     assert (ScriptedModel([]).name, FunctionModel(echo).name) == ("scripted", "function")
@@ -230,7 +230,7 @@ def test_models_without_a_network_say_so() -> None:
 
 
 @pytest.mark.parametrize("turn", [None, 5, [5], ["a text", call("act")]])
-async def test_an_answer_that_is_none_says_what_a_model_answers_with(turn: Any) -> None:
+async def test_function_model_refuses_an_invalid_answer(turn: Any) -> None:
     for model in (FunctionModel(lambda request: turn), ScriptedModel([turn])):
         result = await Runtime([Agent("agent", model=model)]).run("agent", "Go")
         assert "ScriptError: a model answers with a text, a call(...), a list of calls, " in (result.error or "")

@@ -8,25 +8,10 @@ import pytest
 from msgspec import Struct
 
 from loop.helpers import Scripted, Spy, assert_settled, events_of, spying
-from wakeful import (
-    Agent,
-    ConfigurationError,
-    HookContext,
-    MemoryStore,
-    Plugin,
-    RunEnd,
-    Runtime,
-    StateKey,
-    Step,
-    ToolContext,
-    action,
-    call,
-    notice,
-    tool,
-)
-from wakeful.plugins import PHASES, ActionQueue
+from wakeful import Agent, ConfigurationError, MemoryStore, Plugin, Runtime, StateKey, ToolContext, call, tool
+from wakeful.plugins import PHASES, ActionQueue, HookContext, RunEnd, Step, action, notice
 from wakeful.types.events import ErrorRaised, RunFinish
-from wakeful.types.runs import BehaviourRequested, Failed, NaturalEnd
+from wakeful.types.runs import EndRequested, Failed, NaturalEnd
 
 
 class Job(Struct):
@@ -40,7 +25,7 @@ class Done(StateKey[list[str], str]):
     """What was done."""
 
     name, scope, merge = "done", "thread", "commutative"
-    default: list[str] = []  # noqa: RUF012
+    default: list[str] = []
 
     def apply(self, value: list[str], update: str) -> list[str]:
         if update == "bad":
@@ -100,7 +85,7 @@ def at(phase: str, step: int, what: Any) -> Plugin:
 
 async def stored(runtime: Runtime) -> bytes | None:
     """What was done on thread `t`, as the store has it."""
-    view = await runtime._env.store.load("t")
+    view = await runtime.store.load("t")
     assert view is not None
     return view.state.get("done")
 
@@ -119,9 +104,7 @@ def jobs(*names: str, phase: str = "step_start") -> Any:
 
 
 @pytest.mark.parametrize("phase", [p for p in PHASES if p not in ("gate_tool", "run_start")])
-async def test_an_action_runs_when_its_phase_comes_whether_or_not_hooks_are_there(
-    scripted: Scripted, phase: str
-) -> None:
+async def test_action_runs_in_its_phase_without_hooks(scripted: Scripted, phase: str) -> None:
     works = Works()
     plugins = [works, at("run_start", 0, jobs("a", "b", phase=phase))]
     agent = Agent("agent", model=scripted(call("act"), "ok"), tools=[spying(Spy(), "act")], plugins=plugins)
@@ -132,14 +115,14 @@ async def test_an_action_runs_when_its_phase_comes_whether_or_not_hooks_are_ther
     assert [payload.name for payload, _, _ in works.seen] == ["a", "b"]
 
 
-async def test_each_action_sees_what_the_one_before_it_did(scripted: Scripted) -> None:
+async def test_action_sees_writes_of_earlier_actions(scripted: Scripted) -> None:
     works = Works()
     plugins = [works, at("run_start", 0, jobs("a", "b", "c"))]
     await Runtime([Agent("agent", model=scripted("ok"), plugins=plugins)]).run("agent", "go")
     assert [seen for _, _, seen in works.seen] == [[], ["a"], ["a", "b"]]
 
 
-async def test_an_action_of_a_tool_runs_at_the_next_step(scripted: Scripted) -> None:
+async def test_action_of_tool_runs_at_next_step(scripted: Scripted) -> None:
     @tool
     async def plan(ctx: ToolContext) -> str:
         """Plan a job."""
@@ -153,7 +136,7 @@ async def test_an_action_of_a_tool_runs_at_the_next_step(scripted: Scripted) -> 
     assert [(payload.name, step) for payload, step, _ in works.seen] == [("planned", 2)]
 
 
-async def test_an_action_chains_within_its_phase(scripted: Scripted) -> None:
+async def test_action_chains_within_its_phase(scripted: Scripted) -> None:
     works = Works()
     chain = at("run_start", 0, lambda ctx: ctx.schedule("job", Job("x", 3), phase="step_start"))
     runtime = Runtime([Agent("agent", model=scripted("ok"), plugins=[works, chain])])
@@ -162,7 +145,7 @@ async def test_an_action_chains_within_its_phase(scripted: Scripted) -> None:
     assert await stored(runtime) == b'["x","x","x"]'
 
 
-async def test_actions_survive_a_suspension_and_another_runtime_runs_them(scripted: Scripted) -> None:
+async def test_actions_survive_suspension_and_restart(scripted: Scripted) -> None:
     works, store = Works(), MemoryStore()
     agent = Agent(
         "agent",
@@ -177,7 +160,7 @@ async def test_actions_survive_a_suspension_and_another_runtime_runs_them(script
     assert [payload.name for payload, _, _ in works.seen] == ["later"]
 
 
-async def test_an_action_that_fails_is_put_aside_with_what_it_wrote_undone(scripted: Scripted) -> None:
+async def test_failed_action_is_set_aside_and_rolled_back(scripted: Scripted) -> None:
     works = Works()
 
     def both(ctx: Any) -> None:
@@ -194,7 +177,7 @@ async def test_an_action_that_fails_is_put_aside_with_what_it_wrote_undone(scrip
     await assert_settled(runtime, "t")
 
 
-async def test_however_many_actions_fail_the_run_goes_on(scripted: Scripted) -> None:
+async def test_run_continues_when_all_actions_fail(scripted: Scripted) -> None:
     works = Works()
 
     def many(ctx: Any) -> None:
@@ -209,7 +192,7 @@ async def test_however_many_actions_fail_the_run_goes_on(scripted: Scripted) -> 
     assert len(await events_of(runtime, "t", ErrorRaised)) == 5
 
 
-async def test_an_action_that_fails_with_half_a_character_is_put_aside_like_others(scripted: Scripted) -> None:
+async def test_failed_action_with_lone_surrogate_is_set_aside(scripted: Scripted) -> None:
     works = Works()
 
     class Half(Plugin):
@@ -223,7 +206,7 @@ async def test_an_action_that_fails_with_half_a_character_is_put_aside_like_othe
     assert works.failed == [("half", "RuntimeError: \ufffd")]
 
 
-async def test_an_action_whose_reducer_raises_is_put_aside_too(scripted: Scripted) -> None:
+async def test_action_with_failing_reducer_is_set_aside(scripted: Scripted) -> None:
     works = Works()
     runtime = Runtime(
         [Agent("agent", model=scripted("ok"), plugins=[works, at("run_start", 0, jobs("bad", "good"))])]
@@ -235,7 +218,7 @@ async def test_an_action_whose_reducer_raises_is_put_aside_too(scripted: Scripte
     assert "bad is not allowed" in works.failed[0][1]
 
 
-async def test_a_payload_that_does_not_fit_its_handler_is_put_aside(scripted: Scripted) -> None:
+async def test_invalid_payload_is_set_aside(scripted: Scripted) -> None:
     works = Works()
     wrong = at("run_start", 0, lambda ctx: ctx.schedule("job", {"name": 5}, phase="step_start"))
     runtime = Runtime([Agent("agent", model=scripted("ok"), plugins=[works, wrong])])
@@ -244,21 +227,21 @@ async def test_a_payload_that_does_not_fit_its_handler_is_put_aside(scripted: Sc
     assert works.seen == []
 
 
-async def test_an_action_may_end_the_run(scripted: Scripted) -> None:
+async def test_action_may_end_run(scripted: Scripted) -> None:
     ends = at("run_start", 0, lambda ctx: ctx.schedule("end", "enough", phase="step_start"))
     result = await Runtime([Agent("agent", model=scripted(), plugins=[Works(), ends])]).run("agent", "go")
-    assert result.termination == BehaviourRequested("enough")
+    assert result.termination == EndRequested("enough")
 
 
 @pytest.mark.parametrize("phase", ["gate_tool", "nope", "activate"])
-async def test_an_action_for_a_phase_that_does_not_act_is_refused(scripted: Scripted, phase: str) -> None:
+async def test_action_for_passive_phase_is_refused(scripted: Scripted, phase: str) -> None:
     plugins = [Works(), at("run_start", 0, jobs("a", phase=phase))]
     result = await Runtime([Agent("agent", model=scripted(), plugins=plugins)]).run("agent", "go")
     assert isinstance(result.termination, Failed)
     assert "not a phase that acts" in result.termination.message
 
 
-async def test_an_action_that_nobody_handles_any_more_is_put_aside(scripted: Scripted) -> None:
+async def test_action_without_handler_is_set_aside(scripted: Scripted) -> None:
     store = MemoryStore()
     tools = [spying(Spy(), "ask", approval=True)]
     model = scripted(call("ask"), "ok")
@@ -286,7 +269,7 @@ def test_two_handlers_for_one_name_are_refused(scripted: Scripted) -> None:
 # -- notices -------------------------------------------------------------------------------------------------
 
 
-async def test_a_notice_goes_out_after_the_commit_that_carried_it(scripted: Scripted) -> None:
+async def test_notice_is_sent_after_its_commit(scripted: Scripted) -> None:
     heads: list[bool] = []
 
     class Listener(Plugin):
@@ -305,7 +288,7 @@ async def test_a_notice_goes_out_after_the_commit_that_carried_it(scripted: Scri
     assert heads == [True]
 
 
-async def test_notices_go_out_in_order_and_once(scripted: Scripted) -> None:
+async def test_notices_are_sent_once_in_order(scripted: Scripted) -> None:
     @tool
     async def act(ctx: ToolContext) -> str:
         """Tell from a tool."""
@@ -319,7 +302,7 @@ async def test_notices_go_out_in_order_and_once(scripted: Scripted) -> None:
     assert works.told == [1, 2, {"from": "tool"}]
 
 
-async def test_a_notice_of_a_tool_that_failed_does_not_go_out(scripted: Scripted) -> None:
+async def test_notice_of_failed_tool_is_not_sent(scripted: Scripted) -> None:
     @tool
     async def act(ctx: ToolContext) -> str:
         """Tell, then fail."""
@@ -334,7 +317,7 @@ async def test_a_notice_of_a_tool_that_failed_does_not_go_out(scripted: Scripted
 
 
 @pytest.mark.parametrize("phase", ["run_start", "step_end", "run_end"])
-async def test_a_handler_that_fails_is_noted_and_the_others_hear(scripted: Scripted, phase: str) -> None:
+async def test_failed_notice_handler_does_not_stop_others(scripted: Scripted, phase: str) -> None:
     def tell(ctx: Any) -> None:
         for payload in ("one", "fail", "two"):
             ctx.notify("tell", payload)
@@ -352,7 +335,7 @@ async def test_a_handler_that_fails_is_noted_and_the_others_hear(scripted: Scrip
     await assert_settled(runtime, "t")
 
 
-async def test_a_notice_cannot_feed_back(scripted: Scripted) -> None:
+async def test_notice_handler_cannot_write(scripted: Scripted) -> None:
     class Wants(Plugin):
         @notice("tell")
         async def tell(self, payload: Any) -> None:
@@ -367,7 +350,7 @@ async def test_a_notice_cannot_feed_back(scripted: Scripted) -> None:
     assert seen == [[1]]
 
 
-async def test_a_payload_that_is_no_json_is_refused(scripted: Scripted) -> None:
+async def test_unencodable_payload_is_refused(scripted: Scripted) -> None:
     odd = at("run_start", 0, lambda ctx: ctx.notify("tell", object()))
     result = await Runtime([Agent("agent", model=scripted(), plugins=[Works(), odd])]).run("agent", "go")
     assert isinstance(result.termination, Failed)

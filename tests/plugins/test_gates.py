@@ -16,8 +16,9 @@ from loop.helpers import (
     reply_text,
     spying,
 )
-from wakeful import Agent, BeforeTool, GateAnswer, GateTool, Plugin, Runtime, StateKey, ToolContext, call, tool
+from wakeful import Agent, Plugin, Runtime, StateKey, ToolContext, call, tool
 from wakeful.errors import InvalidDecision
+from wakeful.plugins import BeforeTool, GateAnswer, GateTool
 from wakeful.types.events import ToolCallSuspended
 from wakeful.types.runs import Blocked, Failed, NaturalEnd
 
@@ -84,14 +85,14 @@ async def test_block_beats_suspend_beats_supply(scripted: Scripted, answers: Any
     await assert_settled(runtime, "t")
 
 
-async def test_of_equal_answers_the_first_counts(scripted: Scripted) -> None:
+async def test_first_of_equal_gate_answers_counts(scripted: Scripted) -> None:
     answers = [lambda ctx: ctx.supply("first"), lambda ctx: ctx.supply("second")]
     runtime, _ = gated(scripted, Spy(), *answers)
     await runtime.run("agent", "go", thread="t")
     assert reply_text((await replies_on(runtime, "t"))[0]) == "first"
 
 
-async def test_a_refused_call_is_told_and_the_run_goes_on(scripted: Scripted) -> None:
+async def test_blocked_call_is_reported_and_run_continues(scripted: Scripted) -> None:
     runtime, _ = gated(scripted, Spy(), BLOCK)
     result = await runtime.run("agent", "go", thread="t")
     assert (result.text, result.termination) == ("done", NaturalEnd())
@@ -99,7 +100,7 @@ async def test_a_refused_call_is_told_and_the_run_goes_on(scripted: Scripted) ->
     assert (await replies_on(runtime, "t"))[0].error == "denied"
 
 
-async def test_a_rule_may_end_the_run_and_siblings_that_ran_keep_their_results(scripted: Scripted) -> None:
+async def test_block_may_end_run_and_siblings_keep_results(scripted: Scripted) -> None:
     spy = Spy()
     gate = Gate("strict", lambda ctx: ctx.block("never", ends_run=True), "bad")
     tools = [spying(spy, name) for name in ("good", "bad", "later")]
@@ -112,7 +113,7 @@ async def test_a_rule_may_end_the_run_and_siblings_that_ran_keep_their_results(s
     await assert_settled(runtime, "t")
 
 
-async def test_a_supplied_result_takes_the_tools_place(scripted: Scripted) -> None:
+async def test_supplied_result_replaces_tool_call(scripted: Scripted) -> None:
     spy = Spy()
     runtime, _ = gated(scripted, spy, lambda ctx: ctx.supply({"cached": ctx.arguments}))
     result = await runtime.run("agent", "go", thread="t")
@@ -121,7 +122,7 @@ async def test_a_supplied_result_takes_the_tools_place(scripted: Scripted) -> No
     assert await outcomes(runtime, result.run_id) == {"act": "ok"}
 
 
-async def test_what_a_hook_does_to_the_arguments_it_is_shown_is_its_own(scripted: Scripted) -> None:
+async def test_gate_changes_to_arguments_are_local(scripted: Scripted) -> None:
     heard: list[str] = []
 
     @tool
@@ -144,7 +145,7 @@ async def test_what_a_hook_does_to_the_arguments_it_is_shown_is_its_own(scripted
     assert heard == ["mine"]
 
 
-async def test_a_supplied_result_that_cannot_be_shown_is_the_plugins_fault(scripted: Scripted) -> None:
+async def test_unencodable_supplied_result_is_plugin_error(scripted: Scripted) -> None:
     runtime, _ = gated(scripted, Spy(), lambda ctx: ctx.supply(object()), turns=[call("act")])
     result = await runtime.run("agent", "go", thread="t")
     assert isinstance(result.termination, Failed)
@@ -152,7 +153,7 @@ async def test_a_supplied_result_that_cannot_be_shown_is_the_plugins_fault(scrip
     await assert_settled(runtime, "t")
 
 
-async def test_a_gate_that_writes_is_refused(scripted: Scripted) -> None:
+async def test_gate_cannot_write_state(scripted: Scripted) -> None:
     class Word(StateKey[str, str]):
         """A key."""
 
@@ -171,7 +172,7 @@ async def test_a_gate_that_writes_is_refused(scripted: Scripted) -> None:
     assert "write in before_tool" in result.termination.message
 
 
-async def test_arguments_that_do_not_fit_never_reach_a_gate(scripted: Scripted) -> None:
+async def test_invalid_arguments_never_reach_gate(scripted: Scripted) -> None:
     runtime, (gate,) = gated(scripted, Spy(), ALLOW, turns=[call("act", x="many"), "done"])
     await runtime.run("agent", "go")
     assert gate.asked == 0
@@ -180,7 +181,7 @@ async def test_arguments_that_do_not_fit_never_reach_a_gate(scripted: Scripted) 
 # -- questions -----------------------------------------------------------------------------------------------
 
 
-async def test_a_question_that_was_answered_is_not_asked_again(scripted: Scripted) -> None:
+async def test_answered_question_is_not_asked_again(scripted: Scripted) -> None:
     spy = Spy()
     runtime, (gate,) = gated(scripted, spy, SUSPEND)
     result = await runtime.run("agent", "go", thread="t")
@@ -189,7 +190,7 @@ async def test_a_question_that_was_answered_is_not_asked_again(scripted: Scripte
     assert (result.status, spy.ran, gate.asked) == ("done", ["act"], 2)
 
 
-async def test_a_gate_may_insist(scripted: Scripted) -> None:
+async def test_gate_may_ask_again(scripted: Scripted) -> None:
     spy = Spy()
     runtime, (gate,) = gated(
         scripted, spy, lambda ctx: None if len(ctx.call.decisions) >= 2 else ctx.suspend("Really?", again=True)
@@ -218,7 +219,7 @@ async def test_each_gate_asks_its_own_question(scripted: Scripted) -> None:
     assert spy.ran == ["act"]
 
 
-async def test_an_answer_for_one_call_is_none_for_another(scripted: Scripted) -> None:
+async def test_answer_applies_to_its_call_only(scripted: Scripted) -> None:
     spy = Spy()
     runtime, _ = gated(scripted, spy, SUSPEND, turns=[[call("act", x=1), call("act", x=2)], "done"])
     result = await runtime.run("agent", "go", thread="t")
@@ -229,7 +230,7 @@ async def test_an_answer_for_one_call_is_none_for_another(scripted: Scripted) ->
     assert spy.ran == ["act", "act"]
 
 
-async def test_a_gate_sees_the_latest_answer(scripted: Scripted) -> None:
+async def test_gate_sees_latest_answer(scripted: Scripted) -> None:
     seen: list[Any] = []
 
     def answer(ctx: GateTool) -> GateAnswer:
@@ -242,7 +243,7 @@ async def test_a_gate_sees_the_latest_answer(scripted: Scripted) -> None:
     assert seen == [None, {"limit": 5}]
 
 
-async def test_a_gate_says_which_answers_it_takes(scripted: Scripted) -> None:
+async def test_gate_sets_accepted_answers(scripted: Scripted) -> None:
     schema = {"type": "object"}
     runtime, _ = gated(scripted, Spy(), lambda ctx: ctx.suspend("Fill in", schema=schema, accepts=("result",)))
     result = await runtime.run("agent", "go", thread="t")
@@ -254,7 +255,7 @@ async def test_a_gate_says_which_answers_it_takes(scripted: Scripted) -> None:
     assert reply_text((await replies_on(runtime, "t"))[0]) == '{"filled":"in"}'
 
 
-async def test_a_block_still_counts_after_an_approval(scripted: Scripted) -> None:
+async def test_block_counts_after_approval(scripted: Scripted) -> None:
     spy = Spy()
     state: dict[str, bool] = {}
     runtime, _ = gated(scripted, spy, SUSPEND, lambda ctx: ctx.block("frozen") if state else None)
@@ -308,19 +309,19 @@ async def spent(scripted: Scripted, *calls: Any, **options: Any) -> list[str]:
     )
     await runtime.run("agent", "go", thread="t")
     told = {r.call_id: reply_text(r) for r in await replies_on(runtime, "t")}
-    return [told[c.id] for c in (await runtime.messages("t"))[1].calls]
+    return [told[c.id] for c in (await runtime.threads.messages("t"))[1].calls]
 
 
-async def test_a_gate_that_refuses_is_asked_again_when_an_earlier_call_has_finished(scripted: Scripted) -> None:
+async def test_blocking_gate_is_asked_again_after_earlier_call(scripted: Scripted) -> None:
     assert await spent(scripted, call("earn", n=5), call("spend", n=12)) == ["earned 5", "spent 12"]
 
 
-async def test_a_call_behind_one_that_is_asked_about_again_does_not_wait_for_it(scripted: Scripted) -> None:
+async def test_call_after_regated_call_does_not_wait(scripted: Scripted) -> None:
     calls = [call("earn", n=5), call("spend", n=12), call("spend", n=9)]
     assert await spent(scripted, *calls) == ["earned 5", "spend was refused: only 6 left", "spent 9"]
 
 
-async def test_in_sequence_each_gate_sees_all_that_came_before(scripted: Scripted) -> None:
+async def test_sequential_gates_see_all_earlier_results(scripted: Scripted) -> None:
     calls = [call("spend", n=12), call("earn", n=5), call("spend", n=12), call("spend", n=4)]
     assert await spent(scripted, *calls, sequential=True) == [
         "spend was refused: only 10 left",
@@ -330,6 +331,6 @@ async def test_in_sequence_each_gate_sees_all_that_came_before(scripted: Scripte
     ]
 
 
-async def test_a_refusal_that_nothing_can_change_is_final(scripted: Scripted) -> None:
+async def test_final_block_is_not_asked_again(scripted: Scripted) -> None:
     calls = [call("earn", n=1), call("spend", n=99)]
     assert await spent(scripted, *calls) == ["earned 1", "spend was refused: only 11 left"]

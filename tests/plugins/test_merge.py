@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wakeful.agents import Hook
-from wakeful.loop._phases import run_hooks
+from wakeful.loop.hooks import run_hooks
 from wakeful.plugins import Catalog, HookContext
 from wakeful.state import Command, State, StateKey
 from wakeful.types.runs import Identity
@@ -20,7 +20,7 @@ ME = Identity("r", "t", "agent", "r")
 class _Exclusive(StateKey[list[str], str]):
     """Of two writers, the later runs again."""
 
-    default: list[str] = []  # noqa: RUF012
+    default: list[str] = []
 
     def apply(self, value: list[str], update: str) -> list[str]:
         return [*value, update]
@@ -124,7 +124,7 @@ def order_of(writers: list[Writer]) -> list[Writer]:
 
 
 @given(WRITERS)
-def test_hooks_side_by_side_come_out_as_one_after_the_other(writers: list[Writer]) -> None:
+def test_parallel_hooks_equal_sequential_hooks(writers: list[Writer]) -> None:
     together, apart = Bench(), Bench()
     asyncio.run(together.side_by_side(writers))
     apart.one_after_the_other(order_of(writers))
@@ -132,7 +132,7 @@ def test_hooks_side_by_side_come_out_as_one_after_the_other(writers: list[Writer
 
 
 @given(WRITERS)
-def test_only_hooks_that_would_overwrite_run_again_and_only_once(writers: list[Writer]) -> None:
+def test_conflicting_hooks_rerun_once(writers: list[Writer]) -> None:
     bench = Bench()
     asyncio.run(bench.side_by_side(writers))
     first = order_of(writers)[: len(writers)]
@@ -160,7 +160,7 @@ def test_commutative_updates_concatenate_in_registration_order(chosen: list[list
     assert len(bench.ran) == len(writers)
 
 
-def test_a_hook_may_write_one_exclusive_key_twice() -> None:
+def test_hook_may_write_one_exclusive_key_twice() -> None:
     bench = Bench()
 
     async def twice(ctx: HookContext) -> None:
@@ -173,7 +173,7 @@ def test_a_hook_may_write_one_exclusive_key_twice() -> None:
     assert bench.ran == ["twice"]
 
 
-def test_a_conflict_on_one_key_holds_back_the_whole_command() -> None:
+def test_conflict_on_one_key_defers_whole_command() -> None:
     bench = Bench()
     writers = [Writer("h0", ["a"]), Writer("h1", ["a", "b"]), Writer("h2", ["b"])]
     asyncio.run(bench.side_by_side(writers))

@@ -8,18 +8,8 @@ import pytest
 from msgspec import Struct
 
 from loop.helpers import Scripted, Spy, replies_on, reply_text, spying
-from wakeful import (
-    Agent,
-    ConfigurationError,
-    MemoryStore,
-    Plugin,
-    Runtime,
-    StateKey,
-    Step,
-    ToolContext,
-    call,
-    tool,
-)
+from wakeful import Agent, ConfigurationError, MemoryStore, Plugin, Runtime, StateKey, ToolContext, call, tool
+from wakeful.plugins import Step
 from wakeful.stores import Commit, Committed
 from wakeful.types.events import StateDelta
 
@@ -48,7 +38,7 @@ class Kit(Plugin):
 # -- tools ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_plugins_marked_methods_are_tools_of_its_agents(scripted: Scripted) -> None:
+async def test_plugin_methods_are_tools_of_its_agents(scripted: Scripted) -> None:
     model = scripted(call("raise_level", by=2), "ok")
     other = scripted("none")
     agents = [Agent("agent", model=model, plugins=[Kit("height")]), Agent("other", model=other)]
@@ -60,7 +50,7 @@ async def test_a_plugins_marked_methods_are_tools_of_its_agents(scripted: Script
     assert other.requests[0].tools == ()
 
 
-async def test_a_plugin_of_the_runtime_is_every_agents(scripted: Scripted) -> None:
+async def test_runtime_plugin_applies_to_every_agent(scripted: Scripted) -> None:
     one, two = scripted("a"), scripted("b")
     runtime = Runtime([Agent("one", model=one), Agent("two", model=two)], plugins=[Kit()])
     await runtime.run("one", "go")
@@ -69,7 +59,7 @@ async def test_a_plugin_of_the_runtime_is_every_agents(scripted: Scripted) -> No
         assert [spec.name for spec in model.requests[0].tools] == ["raise_level"]
 
 
-async def test_a_plugin_may_list_its_tools_itself(scripted: Scripted) -> None:
+async def test_plugin_may_list_its_tools(scripted: Scripted) -> None:
     spy = Spy()
 
     class Lists(Plugin):
@@ -80,7 +70,7 @@ async def test_a_plugin_may_list_its_tools_itself(scripted: Scripted) -> None:
     assert spy.ran == ["listed"]
 
 
-def test_a_plugins_tool_must_not_hide_another(scripted: Scripted) -> None:
+def test_plugin_tool_must_not_hide_another(scripted: Scripted) -> None:
     agent = Agent("agent", model=scripted(), tools=[spying(Spy(), "raise_level")], plugins=[Kit()])
     with pytest.raises(ConfigurationError, match="two tools are named 'raise_level'"):
         Runtime([agent])
@@ -89,14 +79,14 @@ def test_a_plugins_tool_must_not_hide_another(scripted: Scripted) -> None:
 # -- keys ----------------------------------------------------------------------------------------------------
 
 
-async def test_keys_of_plugins_are_registered_once_for_the_runtime(scripted: Scripted) -> None:
+async def test_plugin_keys_are_registered_once(scripted: Scripted) -> None:
     agents = [Agent("a", model=scripted("x"), plugins=[Kit()]), Agent("b", model=scripted("y"), plugins=[Kit()])]
     runtime = Runtime(agents, keys=[Level])
     assert (await runtime.run("a", "go")).text == "x"
     assert (await runtime.run("b", "go")).text == "y"
 
 
-def test_one_name_with_two_definitions_is_refused(scripted: Scripted) -> None:
+def test_key_with_two_definitions_is_refused(scripted: Scripted) -> None:
     class Other(StateKey[str, str]):
         """Of the same name."""
 
@@ -106,7 +96,7 @@ def test_one_name_with_two_definitions_is_refused(scripted: Scripted) -> None:
         Runtime([Agent("agent", model=scripted(), plugins=[Kit()])], keys=[Other])
 
 
-async def test_state_that_is_not_persistent_is_not_stored_or_shown(scripted: Scripted) -> None:
+async def test_transient_state_is_not_stored_or_shown(scripted: Scripted) -> None:
     class Scratch(StateKey[Any, Any]):
         """Anything at all."""
 
@@ -129,12 +119,12 @@ async def test_state_that_is_not_persistent_is_not_stored_or_shown(scripted: Scr
     assert not [e async for e in runtime.events("t", follow=False) if isinstance(e, StateDelta)]
 
 
-async def test_a_seed_is_there_from_the_start(scripted: Scripted) -> None:
+async def test_initial_state_is_there_from_start(scripted: Scripted) -> None:
     model = scripted(call("raise_level"), "ok")
     runtime = Runtime([Agent("agent", model=model, plugins=[Kit()])])
     await runtime.run("agent", "go", thread="t", state={Level: 41})
     assert reply_text((await replies_on(runtime, "t"))[0]) == "level 42"
-    stored = await runtime._env.store.load("t")
+    stored = await runtime.store.load("t")
     assert stored is not None
     assert stored.state == {"level": b"42"}
 
@@ -161,7 +151,7 @@ class Greets(Plugin):
         self.seen.append(ctx.config)
 
 
-async def test_each_agent_has_its_own_section_for_a_shared_plugin(scripted: Scripted) -> None:
+async def test_agents_have_their_own_plugin_sections(scripted: Scripted) -> None:
     plugin = Greets()
     agents = [
         Agent("plain", model=scripted("a")),
@@ -174,7 +164,7 @@ async def test_each_agent_has_its_own_section_for_a_shared_plugin(scripted: Scri
     assert plugin.seen == [Manner(), Manner("hi", 2), Manner("hey")]
 
 
-def test_a_section_that_does_not_fit_or_belongs_to_nobody_is_refused(scripted: Scripted) -> None:
+def test_invalid_or_unknown_section_is_refused(scripted: Scripted) -> None:
     with pytest.raises(ConfigurationError, match=r"config of plugin 'Greets'.*times"):
         Runtime([Agent("agent", model=scripted(), plugins=[Greets()], config={"Greets": {"times": "many"}})])
     with pytest.raises(ConfigurationError, match="config section 'Typo' belongs to none of its plugins"):
@@ -189,13 +179,13 @@ def test_two_plugins_of_one_name_are_refused_in_one_agent(scripted: Scripted) ->
         Runtime([Agent("agent", model=scripted(), plugins=[Kit(), Kit()])])
 
 
-async def test_a_plugin_of_the_runtime_that_an_agent_lists_too_runs_once(scripted: Scripted) -> None:
+async def test_plugin_listed_twice_runs_once(scripted: Scripted) -> None:
     plugin = Greets()
     await Runtime([Agent("agent", model=scripted("a"), plugins=[plugin])], plugins=[plugin]).run("agent", "go")
     assert len(plugin.seen) == 1
 
 
-async def test_hooks_run_in_the_order_runtime_first_then_the_agents(scripted: Scripted) -> None:
+async def test_hooks_run_in_order_runtime_first_then_agents(scripted: Scripted) -> None:
     order: list[str] = []
 
     def named(label: str) -> Plugin:
@@ -209,7 +199,7 @@ async def test_hooks_run_in_the_order_runtime_first_then_the_agents(scripted: Sc
     assert order == ["First", "Second", "Third", "Fourth"]
 
 
-async def test_a_phase_without_hooks_costs_no_commit(scripted: Scripted) -> None:
+async def test_phase_without_hooks_costs_no_commit(scripted: Scripted) -> None:
     class Counting(MemoryStore):
         commits = 0
 

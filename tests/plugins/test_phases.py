@@ -9,22 +9,13 @@ import pytest
 
 from loop.helpers import Scripted, Spy, assert_settled, events_of, spying
 from wakeful import (
-    AfterInference,
-    AfterTool,
     Agent,
-    BeforeInference,
-    BeforeTool,
-    ContextMessage,
-    GateAnswer,
-    GateTool,
     ModelError,
-    Patience,
     Plugin,
     Principal,
-    RunEnd,
+    RetryPolicy,
     Runtime,
     StateKey,
-    Step,
     ToolContext,
     Turn,
     Usage,
@@ -32,8 +23,19 @@ from wakeful import (
     tool,
 )
 from wakeful.errors import UsageError
+from wakeful.plugins import (
+    AfterInference,
+    AfterTool,
+    BeforeInference,
+    BeforeTool,
+    ContextMessage,
+    GateAnswer,
+    GateTool,
+    RunEnd,
+    Step,
+)
 from wakeful.types.events import StateDelta
-from wakeful.types.runs import BehaviourRequested, NaturalEnd
+from wakeful.types.runs import EndRequested, NaturalEnd
 
 
 class Late(StateKey[int, int]):
@@ -80,7 +82,7 @@ class Diary(Plugin):
         self.seen.append(f"run_end {ctx.status} {type(ctx.termination).__name__}")
 
 
-async def test_the_phases_come_in_their_order(scripted: Scripted) -> None:
+async def test_phases_come_in_their_order(scripted: Scripted) -> None:
     diary = Diary()
     turns = [Turn(calls=[call("act", x=1)], usage=Usage(input_tokens=7)), "done"]
     agent = Agent("agent", model=scripted(*turns), tools=[spying(Spy(), "act")], plugins=[diary])
@@ -103,7 +105,7 @@ async def test_the_phases_come_in_their_order(scripted: Scripted) -> None:
     ]
 
 
-async def test_a_suspension_ends_the_activation_and_not_the_step(scripted: Scripted) -> None:
+async def test_suspension_ends_activation_and_not_step(scripted: Scripted) -> None:
     diary = Diary()
     tools = [spying(Spy(), "ask", approval=True)]
     runtime = Runtime([Agent("agent", model=scripted(call("ask"), "done"), tools=tools, plugins=[diary])])
@@ -121,9 +123,7 @@ async def test_a_suspension_ends_the_activation_and_not_the_step(scripted: Scrip
 
 
 @pytest.mark.parametrize(("answer", "expected"), [("result", "ok None"), ("deny", "blocked denied")])
-async def test_a_call_that_a_person_finished_has_its_after_tool_too(
-    scripted: Scripted, answer: str, expected: str
-) -> None:
+async def test_call_finished_by_ticket_runs_after_tool(scripted: Scripted, answer: str, expected: str) -> None:
     diary = Diary()
     tools = [spying(Spy(), "ask", approval=True)]
     runtime = Runtime([Agent("agent", model=scripted(call("ask"), "done"), tools=tools, plugins=[diary])])
@@ -140,7 +140,7 @@ class Word(StateKey[str, str]):
     name, scope, default = "word", "thread", "-"
 
 
-async def test_hooks_of_a_phase_run_side_by_side_on_one_snapshot(scripted: Scripted) -> None:
+async def test_hooks_of_phase_share_one_snapshot(scripted: Scripted) -> None:
     barrier = asyncio.Barrier(3)
     seen: list[str] = []
 
@@ -159,7 +159,7 @@ async def test_hooks_of_a_phase_run_side_by_side_on_one_snapshot(scripted: Scrip
     assert seen == ["seeded"] * 6
 
 
-async def test_a_hook_does_not_see_its_own_writes_and_the_next_phase_does(scripted: Scripted) -> None:
+async def test_hook_writes_are_visible_in_next_phase(scripted: Scripted) -> None:
     seen: list[str] = []
 
     class Writer(Plugin):
@@ -176,7 +176,7 @@ async def test_a_hook_does_not_see_its_own_writes_and_the_next_phase_does(script
     assert seen == ["-", "written"]
 
 
-async def test_a_phase_is_committed_before_the_next_of_the_users_code_runs(scripted: Scripted) -> None:
+async def test_phase_is_committed_before_next_user_code(scripted: Scripted) -> None:
     class Writer(Plugin):
         keys = (Word,)
 
@@ -184,7 +184,7 @@ async def test_a_phase_is_committed_before_the_next_of_the_users_code_runs(scrip
             ctx.update(Word, "written")
 
         async def step_start(self, ctx: Step) -> None:
-            stored = await runtime._env.store.load("t")
+            stored = await runtime.store.load("t")
             assert stored is not None
             assert stored.state == {"word": b'"written"'}
             seen.append("yes")
@@ -196,7 +196,7 @@ async def test_a_phase_is_committed_before_the_next_of_the_users_code_runs(scrip
     assert [e.changes for e in await events_of(runtime, "t", StateDelta)] == [{"word": "written"}]
 
 
-async def test_the_last_event_of_an_activation_is_its_end_also_if_a_hook_of_run_end_writes(
+async def test_run_finish_is_last_event_after_run_end_writes(
     scripted: Scripted,
 ) -> None:
     class Writer(Plugin):
@@ -208,7 +208,7 @@ async def test_the_last_event_of_an_activation_is_its_end_also_if_a_hook_of_run_
     runtime = Runtime([Agent("agent", model=scripted("ok"), plugins=[Writer()])])
     seen = [event.type async for event in runtime.stream("agent", "go", thread="t")]
     assert seen[-2:] == ["state_delta", "run_finish"]
-    assert await runtime.state("t") == {"word": "over"}
+    assert await runtime.threads.state("t") == {"word": "over"}
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ async def test_the_last_event_of_an_activation_is_its_end_also_if_a_hook_of_run_
         ("step_end", ["act"], "so"),
     ],
 )
-async def test_a_hook_ends_the_run_at_once_and_what_did_not_start_does_not(
+async def test_hook_may_end_run_before_unstarted_calls(
     scripted: Scripted, phase: str, ran: list[str], text: str
 ) -> None:
     async def stop(self: Plugin, ctx: Any) -> None:
@@ -234,12 +234,12 @@ async def test_a_hook_ends_the_run_at_once_and_what_did_not_start_does_not(
     plugin = type("Stops", (Plugin,), {phase: stop})()
     runtime = Runtime([Agent("agent", model=scripted(*turns), tools=[spying(spy, "act")], plugins=[plugin])])
     result = await runtime.run("agent", "go", thread="t")
-    assert result.termination == BehaviourRequested("that will do")
+    assert result.termination == EndRequested("that will do")
     assert (spy.ran, result.text) == (ran, text)
     await assert_settled(runtime, "t")
 
 
-async def test_a_tool_ends_the_run_once_its_siblings_are_finished(scripted: Scripted) -> None:
+async def test_tool_ends_run_after_its_siblings(scripted: Scripted) -> None:
     spy = Spy()
 
     @tool
@@ -252,12 +252,12 @@ async def test_a_tool_ends_the_run_once_its_siblings_are_finished(scripted: Scri
         [Agent("agent", model=scripted([call("last"), call("act")]), tools=[last, spying(spy, "act")])]
     )
     result = await runtime.run("agent", "go", thread="t")
-    assert result.termination == BehaviourRequested("asked for")
+    assert result.termination == EndRequested("asked for")
     assert spy.ran == ["act"]
     await assert_settled(runtime, "t")
 
 
-async def test_hooks_see_who_asked_and_which_run_it_is(scripted: Scripted) -> None:
+async def test_hooks_see_principal_and_run(scripted: Scripted) -> None:
     seen: list[Any] = []
 
     class Looks(Plugin):
@@ -271,7 +271,7 @@ async def test_hooks_see_who_asked_and_which_run_it_is(scripted: Scripted) -> No
     assert seen == [(ann, "t", "agent")]
 
 
-async def test_a_run_end_hook_hears_what_the_run_waits_for(scripted: Scripted) -> None:
+async def test_run_end_hook_sees_pending_waits(scripted: Scripted) -> None:
     seen: list[Any] = []
 
     class Ends(Plugin):
@@ -288,7 +288,7 @@ async def test_a_run_end_hook_hears_what_the_run_waits_for(scripted: Scripted) -
     assert seen[1] == ("done", NaturalEnd(), None)
 
 
-async def test_a_run_that_a_run_end_hook_ends_does_not_wait(scripted: Scripted) -> None:
+async def test_run_end_hook_may_end_waiting_run(scripted: Scripted) -> None:
     seen: list[str] = []
 
     class Impatient(Plugin):
@@ -300,12 +300,12 @@ async def test_a_run_that_a_run_end_hook_ends_does_not_wait(scripted: Scripted) 
     agent = Agent("agent", scripted(call("ask")), tools=[spying(spy, "ask", approval=True)], plugins=[Impatient()])
     runtime = Runtime([agent])
     result = await runtime.run("agent", "go", thread="t")
-    assert result.termination == BehaviourRequested("nobody is there to answer")
+    assert result.termination == EndRequested("nobody is there to answer")
     assert (seen, spy.ran) == (["waiting", "done"], [])
     await assert_settled(runtime, "t")
 
 
-async def test_hooks_run_again_for_a_model_call_that_is_tried_again(scripted: Scripted) -> None:
+async def test_hooks_run_again_for_retried_model_call(scripted: Scripted) -> None:
     diary = Diary()
     model = scripted(ModelError("busy", transient=True), "done")
 
@@ -316,7 +316,7 @@ async def test_hooks_run_again_for_a_model_call_that_is_tried_again(scripted: Sc
         async def before_inference(self, ctx: BeforeInference) -> None:
             await diary.before_inference(ctx)
 
-    await Runtime([Agent("agent", model=model, plugins=[Some()], patience=Patience(pause=0))]).run("agent", "go")
+    await Runtime([Agent("agent", model=model, plugins=[Some()], retry=RetryPolicy(backoff=0))]).run("agent", "go")
     assert diary.seen == ["step_start 1", "before_inference ", "before_inference "]
 
 
@@ -330,7 +330,7 @@ async def test_hooks_run_again_for_a_model_call_that_is_tried_again(scripted: Sc
         lambda ctx: ctx.remove_context("k"),
     ],
 )
-async def test_a_hooks_context_that_is_kept_changes_nothing_and_says_so(scripted: Scripted, late: Any) -> None:
+async def test_hook_context_is_unusable_after_hook(scripted: Scripted, late: Any) -> None:
     kept: list[Step] = []
 
     class Keeps(Plugin):
@@ -340,6 +340,6 @@ async def test_a_hooks_context_that_is_kept_changes_nothing_and_says_so(scripted
             kept.append(ctx)
 
     result = await Runtime([Agent("agent", model=scripted("done"), plugins=[Keeps()])]).run("agent", "go")
-    with pytest.raises(UsageError, match="the hook that this context was given to has ended"):
+    with pytest.raises(UsageError, match="the hook of this context has ended"):
         late(kept[0])
     assert (kept[0].step, kept[0].run.run_id) == (1, result.run_id)

@@ -8,18 +8,8 @@ from typing import Any
 import pytest
 
 from loop.helpers import Scripted, Spy, outcomes, spying
-from wakeful import (
-    Agent,
-    BeforeInference,
-    ClientTool,
-    ModelRequest,
-    ModelSettings,
-    Plugin,
-    Runtime,
-    StateKey,
-    call,
-)
-from wakeful.plugins import InferencePlan, PlanEdits
+from wakeful import Agent, ClientTool, ModelRequest, ModelSettings, Plugin, Runtime, StateKey, call
+from wakeful.plugins import BeforeInference, InferencePlan, PlanEdits
 from wakeful.types.runs import Failed
 
 Edit = Callable[[PlanEdits], Any]
@@ -50,17 +40,17 @@ def names(request: ModelRequest) -> list[str]:
     return [spec.name for spec in request.tools]
 
 
-async def test_excluded_tools_add_up(scripted: Scripted) -> None:
+async def test_tool_exclusions_accumulate(scripted: Scripted) -> None:
     request = await planned(scripted, lambda p: p.exclude_tools("a"), lambda p: p.exclude_tools("c", "nope"))
     assert names(request) == ["b"]
 
 
-async def test_inclusions_of_several_hooks_are_a_union(scripted: Scripted) -> None:
+async def test_tool_inclusions_are_a_union(scripted: Scripted) -> None:
     request = await planned(scripted, lambda p: p.include_only("a"), lambda p: p.include_only("c"))
     assert names(request) == ["a", "c"]
 
 
-async def test_excluding_beats_including_whatever_the_order(scripted: Scripted) -> None:
+async def test_exclusion_beats_inclusion_in_any_order(scripted: Scripted) -> None:
     for edits in (
         [lambda p: p.exclude_tools("a"), lambda p: p.include_only("a", "b")],
         [lambda p: p.include_only("a", "b"), lambda p: p.exclude_tools("a")],
@@ -68,20 +58,20 @@ async def test_excluding_beats_including_whatever_the_order(scripted: Scripted) 
         assert names(await planned(scripted, *edits)) == ["b"]
 
 
-async def test_including_nothing_offers_nothing(scripted: Scripted) -> None:
+async def test_empty_inclusion_offers_no_tools(scripted: Scripted) -> None:
     assert names(await planned(scripted, lambda p: p.include_only())) == []
 
 
-async def test_tools_are_offered_in_a_stable_order(scripted: Scripted) -> None:
+async def test_tools_are_offered_in_stable_order(scripted: Scripted) -> None:
     assert names(await planned(scripted)) == ["a", "b", "c"]
 
 
-async def test_system_paragraphs_follow_the_instructions_in_order(scripted: Scripted) -> None:
+async def test_system_paragraphs_follow_instructions_in_order(scripted: Scripted) -> None:
     request = await planned(scripted, lambda p: p.add_system("One."), lambda p: p.add_system("Two."))
     assert request.system == "Base.\n\nOne.\n\nTwo."
 
 
-async def test_settings_of_the_agent_the_run_and_hooks_in_this_order_field_by_field(scripted: Scripted) -> None:
+async def test_settings_merge_from_agent_run_and_hooks(scripted: Scripted) -> None:
     request = await planned(
         scripted,
         lambda p: p.settings(temperature=0.3, stop=("a",)),
@@ -94,7 +84,7 @@ async def test_settings_of_the_agent_the_run_and_hooks_in_this_order_field_by_fi
     )
 
 
-async def test_of_one_hooks_settings_the_later_wins_too(scripted: Scripted) -> None:
+async def test_later_settings_of_one_hook_win(scripted: Scripted) -> None:
     def twice(plan: PlanEdits) -> None:
         plan.settings(temperature=0.1, top_p=0.5)
         plan.settings(temperature=0.9)
@@ -103,7 +93,7 @@ async def test_of_one_hooks_settings_the_later_wins_too(scripted: Scripted) -> N
     assert (request.settings.temperature, request.settings.top_p) == (0.9, 0.5)
 
 
-async def test_the_last_model_override_wins_and_only_for_this_call(scripted: Scripted) -> None:
+async def test_last_model_override_wins_for_one_call(scripted: Scripted) -> None:
     own, one, two = scripted("back to me"), scripted(), scripted(call("act"), name="two")
 
     class First(Plugin):
@@ -121,7 +111,7 @@ async def test_the_last_model_override_wins_and_only_for_this_call(scripted: Scr
     assert result.text == "back to me"
 
 
-async def test_an_unknown_model_fails_the_run_with_its_name(scripted: Scripted) -> None:
+async def test_unknown_model_fails_run_with_its_name(scripted: Scripted) -> None:
     def wrong(plan: PlanEdits) -> None:
         plan.model = "acme:nope"
 
@@ -131,7 +121,7 @@ async def test_an_unknown_model_fails_the_run_with_its_name(scripted: Scripted) 
     assert "acme:nope" in result.termination.message
 
 
-async def test_a_tool_that_was_not_on_offer_does_not_run(scripted: Scripted) -> None:
+async def test_tool_not_offered_does_not_run(scripted: Scripted) -> None:
     spy = Spy()
     plugin = planner("Hides", lambda p: p.exclude_tools("act"))
     runtime = Runtime(
@@ -142,14 +132,14 @@ async def test_a_tool_that_was_not_on_offer_does_not_run(scripted: Scripted) -> 
     assert await outcomes(runtime, result.run_id) == {"act": "error"}
 
 
-async def test_a_runs_client_tools_are_planned_with_like_the_others(scripted: Scripted) -> None:
+async def test_client_tools_are_part_of_plan(scripted: Scripted) -> None:
     request = await planned(
         scripted, lambda p: p.exclude_tools("a", "b", "c"), run={"client_tools": [ClientTool("locate")]}
     )
     assert names(request) == ["locate"]
 
 
-async def test_hooks_see_what_is_on_offer(scripted: Scripted) -> None:
+async def test_hooks_see_offered_tools(scripted: Scripted) -> None:
     seen: list[Any] = []
 
     class Looks(Plugin):
@@ -165,7 +155,7 @@ async def test_hooks_see_what_is_on_offer(scripted: Scripted) -> None:
     assert seen == [{"a", "b"}, {"b"}]
 
 
-async def test_a_hook_sees_the_conversation_and_cannot_change_it(scripted: Scripted) -> None:
+async def test_hook_cannot_change_conversation(scripted: Scripted) -> None:
     class Clears(Plugin):
         async def before_inference(self, ctx: BeforeInference) -> None:
             with pytest.raises(AttributeError):
@@ -177,7 +167,7 @@ async def test_a_hook_sees_the_conversation_and_cannot_change_it(scripted: Scrip
     assert [m.text for m in model.requests[0].messages] == ["go"]
 
 
-async def test_a_hook_that_ran_again_edits_the_plan_once(scripted: Scripted) -> None:
+async def test_rerun_hook_edits_plan_once(scripted: Scripted) -> None:
     class Word(StateKey[str, str]):
         """Exclusive."""
 
@@ -210,7 +200,7 @@ async def test_a_hook_that_ran_again_edits_the_plan_once(scripted: Scripted) -> 
         (("x",), (), ""),
     ],
 )
-def test_what_a_plan_offers(included: Any, excluded: Any, offered: str) -> None:
+def test_plan_offers_tools_by_edits(included: Any, excluded: Any, offered: str) -> None:
     edits = PlanEdits()
     if included is not None:
         edits.include_only(*included)
@@ -220,7 +210,7 @@ def test_what_a_plan_offers(included: Any, excluded: Any, offered: str) -> None:
     assert "".join(name for name in "abc" if plan.offers(name)) == offered
 
 
-def test_a_plan_without_edits_is_the_agents() -> None:
+def test_plan_without_edits_equals_agent() -> None:
     settings = ModelSettings(temperature=0.5)
     plan = InferencePlan(settings)
     plan.add(PlanEdits())

@@ -19,11 +19,10 @@ from postgres_server import fresh_store
 from postgres_server import server as postgres
 from stores.postgres_suite import beside
 from wakeful import Agent, FunctionModel, ModelRequest, Runtime, SqliteStore, ToolContext, call, task, tool
-from wakeful import _following as following
-from wakeful.bus import Bus, MemoryBus, NatsBus, PostgresBus
-from wakeful.bus import _link as link
-from wakeful.dispatch import _keeper as keeper
+from wakeful.bus import Bus, MemoryBus, NatsBus, PostgresBus, link
+from wakeful.dispatch import worker as worker_module
 from wakeful.models import StopChunk, TextChunk
+from wakeful.runtime import follower as following
 from wakeful.stores import Store
 from wakeful.testing import Recorder
 from wakeful.types.events import AnyEvent, Event, TextDelta, ToolProgress
@@ -48,12 +47,12 @@ class Cluster:
             store = await self._stack.enter_async_context(beside(self._store))  # type: ignore[arg-type]
         runtime = Runtime(list(agents), store=store, bus=self.bus, **options)
         self._stack.push_async_callback(runtime.close)
-        runtime._bind()
-        await eventually(lambda: runtime._signals.healthy)
+        runtime._scope.bind()
+        await eventually(lambda: runtime._scope.shared.signals.healthy)
         if serve:
             await runtime.__aenter__()
-        link: Any = runtime._signals._link
-        for other in [one for one in self._links if one.healthy]:
+        link: Any = runtime._scope.shared.signals._link
+        for other in [one for one in self._links if one.is_healthy]:
             await eventually(lambda other=other: _knows(link, other) and _knows(other, link))
         self._links.append(link)
         return runtime
@@ -92,14 +91,14 @@ def place(request: pytest.FixtureRequest) -> str:
 def nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """What isn't said over the bus is found out when the test is long over; whoever is asked may take its time."""
     for name in ("PULSE", "PULSE_WITH_BUS", "IDLE", "IDLE_WITH_BUS"):
-        monkeypatch.setattr(keeper, name, 600)
+        monkeypatch.setattr(worker_module, name, 600)
     monkeypatch.setattr(following, "POLL_WITH_BUS", 600)
-    for name in ("ANSWER_SECONDS", "BEGIN_SECONDS"):
+    for name in ("REPLY_SECONDS", "START_SECONDS"):
         monkeypatch.setattr(link, name, 20)
 
 
 async def soon(work: Any) -> Any:
-    return await asyncio.wait_for(work, 20)
+    return await asyncio.wait_for(work, 120)
 
 
 def reading(*pieces: str, hold: Hold | None = None, hold_at: int = 1) -> FunctionModel:
@@ -135,7 +134,7 @@ async def both_read(
     stream = front.stream(agent, "go", thread="t")
     reading = asyncio.gather(record(stream, here), record(back.events("t"), there))
     await soon(hold.reached.wait())
-    await eventually(lambda: back._signals._forwards)
+    await eventually(lambda: back._scope.shared.signals._forwards)
     for seen in (here, there):
         await eventually(lambda seen=seen: seen and (seen[-1].type, seen[-1].run.agent_id) == last)
     hold.released.set()
@@ -166,7 +165,7 @@ def durable(events: list[Event]) -> list[Event]:
 
 
 @pytest.mark.usefixtures("nobody_looks")
-async def test_what_one_enqueues_another_runs_at_once(place: str, tmp_path: Path, scripted: Scripted) -> None:
+async def test_enqueued_input_runs_elsewhere_at_once(place: str, tmp_path: Path, scripted: Scripted) -> None:
     async with cluster(place, tmp_path) as places:
         agent = Agent("agent", model=scripted("one", "two", "three"))
         front = await places.runtime(agent, serve=False, execute=False)
@@ -182,22 +181,22 @@ async def greet() -> str:
 
 
 @pytest.mark.usefixtures("nobody_looks")
-async def test_a_task_that_a_thread_owns_begins_elsewhere_at_once(
+async def test_task_of_idle_thread_starts_elsewhere_at_once(
     place: str, tmp_path: Path, scripted: Scripted
 ) -> None:
     async with cluster(place, tmp_path) as places:
         agent = Agent("agent", model=scripted("one", "two"))
         await places.runtime(agent, tasks=[greet])
         front = await places.runtime(agent, tasks=[greet], execute=False)
-        assert await soon((await front.spawn(greet, thread="new")).value()) == "hello"
-        assert await soon((await front.spawn("agent", "go", thread="new")).value()) == "one"
+        assert await soon((await front.tasks.spawn(greet, thread="new")).value()) == "hello"
+        assert await soon((await front.tasks.spawn("agent", "go", thread="new")).value()) == "one"
         # An owner that is known, and a request: the task's input and what the owner is told have ids of their own.
-        again = await front.spawn("agent", "go", thread="new", request_id="r")
+        again = await front.tasks.spawn("agent", "go", thread="new", request_id="r")
         assert await soon(again.value()) == "two"
 
 
 @pytest.mark.usefixtures("nobody_looks")
-async def test_a_task_of_a_thread_that_runs_elsewhere_begins_at_once(place: str, tmp_path: Path) -> None:
+async def test_task_of_running_thread_starts_elsewhere_at_once(place: str, tmp_path: Path) -> None:
     async with cluster(place, tmp_path) as places:
         hold = Hold()
         agent = Agent("agent", model=reading("a", "b", hold=hold))
@@ -205,25 +204,25 @@ async def test_a_task_of_a_thread_that_runs_elsewhere_begins_at_once(place: str,
         front = await places.runtime(agent, tasks=[greet], execute=False)
         run = await front.start("agent", "go", thread="t")
         await soon(hold.reached.wait())
-        assert await soon((await front.spawn(greet, thread="t")).value()) == "hello"
+        assert await soon((await front.tasks.spawn(greet, thread="t")).value()) == "hello"
         hold.released.set()
         await soon(run.result())
 
 
 @pytest.mark.usefixtures("nobody_looks")
-async def test_what_one_schedules_another_begins_in_time(place: str, tmp_path: Path) -> None:
+async def test_schedule_fires_in_another_process(place: str, tmp_path: Path) -> None:
     async with cluster(place, tmp_path) as places:
         hold = Hold()
         agent = Agent("agent", model=reading("hello", hold=hold, hold_at=0))
         await places.runtime(agent)
         front = await places.runtime(agent, execute=False)
-        await front.schedule("soon", "agent", "go", delay=0.2)
+        await front.schedules.put("soon", "agent", "go", delay=0.2)
         await soon(hold.reached.wait())
         hold.released.set()
 
 
 @pytest.mark.usefixtures("nobody_looks")
-async def test_a_run_goes_to_one_that_knows_its_agent(place: str, tmp_path: Path, scripted: Scripted) -> None:
+async def test_run_goes_to_worker_that_knows_its_agent(place: str, tmp_path: Path, scripted: Scripted) -> None:
     async with cluster(place, tmp_path) as places:
         agent = Agent("agent", model=scripted("one", "two", "three", "four"))
         front = await places.runtime(agent, serve=False, execute=False)
@@ -234,9 +233,7 @@ async def test_a_run_goes_to_one_that_knows_its_agent(place: str, tmp_path: Path
 
 
 @pytest.mark.usefixtures("nobody_looks")
-async def test_an_answer_that_is_left_elsewhere_wakes_its_run(
-    place: str, tmp_path: Path, scripted: Scripted
-) -> None:
+async def test_answer_from_another_process_wakes_run(place: str, tmp_path: Path, scripted: Scripted) -> None:
     async with cluster(place, tmp_path) as places:
         spy = Spy()
         agent = Agent("agent", model=scripted(call("ask"), "done"), tools=[spying(spy, "ask", approval=True)])
@@ -252,9 +249,7 @@ async def test_an_answer_that_is_left_elsewhere_wakes_its_run(
 
 
 @pytest.mark.usefixtures("nobody_looks")
-async def test_a_run_is_cancelled_at_once_from_another_process(
-    place: str, tmp_path: Path, scripted: Scripted
-) -> None:
+async def test_cancel_from_another_process_is_immediate(place: str, tmp_path: Path, scripted: Scripted) -> None:
     async with cluster(place, tmp_path) as places:
         hold = Hold()
         agent = Agent("agent", model=scripted(call("wait")), tools=[holding(hold)])
@@ -266,9 +261,7 @@ async def test_a_run_is_cancelled_at_once_from_another_process(
 
 
 @pytest.mark.usefixtures("nobody_looks")
-async def test_input_reaches_a_run_of_another_process_at_once(
-    place: str, tmp_path: Path, scripted: Scripted
-) -> None:
+async def test_steering_from_another_process_is_immediate(place: str, tmp_path: Path, scripted: Scripted) -> None:
     async with cluster(place, tmp_path) as places:
         hold = Hold()
         agent = Agent("agent", model=scripted(call("wait"), "done"), tools=[holding(hold)])
@@ -276,17 +269,17 @@ async def test_input_reaches_a_run_of_another_process_at_once(
         run = await here.start("agent", "go", thread="t")
         await soon(hold.reached.wait())
         await there.send("t", "and hurry", policy="steer")
-        await eventually(lambda: here._dispatch.active["t"].view.inbox)
+        await eventually(lambda: here._scope.dispatch.active["t"].view.inbox)
         hold.released.set()
         await soon(run.result())
-        assert [m.text for m in await there.messages("t") if m.role == "user"] == ["go", "and hurry"]
+        assert [m.text for m in await there.threads.messages("t") if m.role == "user"] == ["go", "and hurry"]
 
 
 # -- live events ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("nobody_looks")
-async def test_a_stream_of_a_run_elsewhere_is_the_one_that_is_seen_there(place: str, tmp_path: Path) -> None:
+async def test_remote_stream_equals_local_stream(place: str, tmp_path: Path) -> None:
     async with cluster(place, tmp_path) as places:
         words, hold = [f"word{number} " for number in range(100)], Hold()
         agent = Agent("agent", model=reading(*words, hold=hold, hold_at=0))
@@ -300,7 +293,7 @@ async def test_a_stream_of_a_run_elsewhere_is_the_one_that_is_seen_there(place: 
 
 
 @pytest.mark.usefixtures("nobody_looks")
-async def test_a_reader_that_comes_in_the_middle_of_an_answer_sees_all_of_it(place: str, tmp_path: Path) -> None:
+async def test_late_remote_reader_sees_whole_answer(place: str, tmp_path: Path) -> None:
     async with cluster(place, tmp_path) as places:
         hold = Hold()
         clock = count(1_700_000_000_000, 100)  # Checkpoints are written by the clock.
@@ -319,7 +312,7 @@ async def test_a_reader_that_comes_in_the_middle_of_an_answer_sees_all_of_it(pla
         run = await back.start("agent", "go", thread="t")
         await soon(hold.reached.wait())
         reader = asyncio.create_task(record(front.events("t")))
-        await eventually(lambda: back._signals._forwards)
+        await eventually(lambda: back._scope.shared.signals._forwards)
         hold.released.set()
         seen = await soon(reader)
         await soon(run.result())
@@ -329,9 +322,7 @@ async def test_a_reader_that_comes_in_the_middle_of_an_answer_sees_all_of_it(pla
 
 @pytest.mark.usefixtures("nobody_looks")
 @pytest.mark.parametrize("place", ["sqlite-local", "sqlite-nats"])
-async def test_progress_and_the_agents_below_are_seen_elsewhere(
-    place: str, tmp_path: Path, scripted: Scripted
-) -> None:
+async def test_remote_stream_shows_progress_and_children(place: str, tmp_path: Path, scripted: Scripted) -> None:
     async with cluster(place, tmp_path) as places:
 
         @tool
@@ -354,33 +345,33 @@ async def test_progress_and_the_agents_below_are_seen_elsewhere(
 
 
 @pytest.mark.usefixtures("nobody_looks")
-async def test_nothing_is_shown_once_nobody_watches(
+async def test_events_are_not_forwarded_without_watchers(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with cluster(place, tmp_path) as places:
         agent = Agent("agent", model=reading("a", "b"))
         back, front = await places.runtime(agent), await places.runtime(agent, serve=False, execute=False)
         shown: list[Any] = []
-        back_link = back._signals._link
+        back_link = back._scope.shared.signals._link
         assert back_link is not None
-        monkeypatch.setattr(back_link, "show", lambda *news: shown.append(news))
+        monkeypatch.setattr(back_link, "publish", lambda *news: shown.append(news))
         await soon(back.run("agent", "go", thread="t"))
         assert shown == []
         reader = asyncio.create_task(record(front.events("t", after=100)))
-        await eventually(lambda: back._signals._forwards)
+        await eventually(lambda: back._scope.shared.signals._forwards)
         await soon(back.run("agent", "go", thread="t"))
         assert shown != []
         reader.cancel()
         await asyncio.wait({reader})
-        for forward in back._signals._forwards.values():
+        for forward in back._scope.shared.signals._forwards.values():
             forward.until = 0  # As if it hadn't been renewed.
-        back._signals._sweep()
+        back._scope.shared.signals._sweep()
         shown.clear()
         await soon(back.run("agent", "go", thread="t"))
         assert shown == []
 
 
-async def test_live_events_of_a_run_that_the_store_does_not_know_are_not_shown(
+async def test_live_events_of_unknown_run_are_dropped(
     tmp_path: Path,
 ) -> None:
     """Two clusters that share a bus by mistake, with threads of the same names."""
@@ -394,7 +385,7 @@ async def test_live_events_of_a_run_that_the_store_does_not_know_are_not_shown(
     ):
         here, there = await one.runtime(agent), await two.runtime(agent)
         reader = asyncio.create_task(record(here.events("t")))
-        await eventually(lambda: there._signals._forwards)
+        await eventually(lambda: there._scope.shared.signals._forwards)
         other = await soon(there.run("agent", "go", thread="t"))
         await soon(here.run("agent", "go", thread="t"))
         assert other.run_id not in {event.run_id for event in await soon(reader)}
@@ -403,7 +394,7 @@ async def test_live_events_of_a_run_that_the_store_does_not_know_are_not_shown(
 # -- without the bus -----------------------------------------------------------------------------------------
 
 
-async def test_losing_the_bus_in_the_middle_loses_nothing(tmp_path: Path, scripted: Scripted) -> None:
+async def test_bus_outage_loses_no_events_or_input(tmp_path: Path, scripted: Scripted) -> None:
     server = NatsServer()
     server.start()
     try:
@@ -415,27 +406,29 @@ async def test_losing_the_bus_in_the_middle_loses_nothing(tmp_path: Path, script
             reader = asyncio.create_task(streamed(front))
             await soon(hold.reached.wait())
             server.kill()
-            await eventually(lambda: not front._signals.healthy and not back._signals.healthy)
+            await eventually(
+                lambda: not front._scope.shared.signals.healthy and not back._scope.shared.signals.healthy
+            )
             await front.send("t", "more", policy="queue")
             hold.released.set()
             seen = await soon(reader)
             run = seen[0].run_id
             assert durable(seen) == [e async for e in back.events("t", follow=False) if e.run_id == run]
-            await eventually(lambda: not back._dispatch.active)
+            await eventually(lambda: not back._scope.dispatch.active)
 
             async def texts() -> list[str]:
-                return [m.text for m in await back.messages("t") if m.role == "assistant"]
+                return [m.text for m in await back.threads.messages("t") if m.role == "assistant"]
 
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(120):
                 while (await texts())[-1:] != ["next"]:
                     await asyncio.sleep(0.01)
             server.start()
-            await eventually(lambda: front._signals.healthy and back._signals.healthy)
+            await eventually(lambda: front._scope.shared.signals.healthy and back._scope.shared.signals.healthy)
     finally:
         server.close()
 
 
-async def test_a_bus_that_was_never_there_changes_nothing(tmp_path: Path, scripted: Scripted) -> None:
+async def test_missing_bus_does_not_stop_runs(tmp_path: Path, scripted: Scripted) -> None:
     server = NatsServer()
     try:
         agent = Agent("agent", model=scripted("one", "two"))

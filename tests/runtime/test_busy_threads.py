@@ -54,7 +54,7 @@ def echoing(*holds: Hold, **options: Any) -> Runtime:
 
 async def said(runtime: Runtime) -> list[str]:
     """What the user said on thread `t`, in order."""
-    return [m.text for m in await runtime.messages("t") if m.role == "user" and m.visibility == "all"]
+    return [m.text for m in await runtime.threads.messages("t") if m.role == "user" and m.visibility == "all"]
 
 
 async def busy(runtime: Runtime, hold: Hold, text: str = "one") -> asyncio.Task[Any]:
@@ -67,13 +67,13 @@ async def busy(runtime: Runtime, hold: Hold, text: str = "one") -> asyncio.Task[
 # -- run on a running thread ---------------------------------------------------------------------------------
 
 
-async def test_runs_on_a_busy_thread_take_turns_in_order() -> None:
+async def test_runs_on_busy_thread_take_turns_in_order() -> None:
     hold = Hold()
     runtime = echoing(hold)
     first = await busy(runtime, hold)
     others = [asyncio.create_task(runtime.run("agent", text, thread="t")) for text in ("two", "three", "four")]
     await asyncio.sleep(0)
-    assert len(await runtime.list_runs(thread="t")) == 1
+    assert len(await runtime.runs.list(thread="t")) == 1
     hold.released.set()
     results = await soon(asyncio.gather(first, *others))
     assert [r.text for r in results] == [f"you said {text}" for text in ("one", "two", "three", "four")]
@@ -93,7 +93,7 @@ async def test_runs_on_different_threads_do_not_wait_for_each_other() -> None:
     await soon(first)
 
 
-async def test_a_turn_keeps_what_its_caller_asked_for() -> None:
+async def test_queued_run_keeps_its_options() -> None:
     hold = Hold()
     seen: list[ModelRequest] = []
     plain = echo(hold)
@@ -113,12 +113,12 @@ async def test_a_turn_keeps_what_its_caller_asked_for() -> None:
     hold.released.set()
     await soon(first)
     result = await soon(second)
-    run = await runtime.get_run(result.run_id)
+    run = await runtime.runs.get(result.run_id)
     assert (run.agent_id, run.principal) == ("second", ann)
     assert seen[-1].settings.temperature == 0.5
 
 
-async def test_the_next_in_turn_runs_when_the_one_before_it_fails_or_is_cancelled() -> None:
+async def test_queued_run_starts_after_failure_or_cancellation() -> None:
     hold = Hold()
 
     async def answer(request: ModelRequest) -> str:
@@ -138,13 +138,13 @@ async def test_the_next_in_turn_runs_when_the_one_before_it_fails_or_is_cancelle
 
 
 @pytest.mark.parametrize("by", ["request", "caller"])
-async def test_cancelling_the_run_in_front_lets_the_next_one_run(by: str) -> None:
+async def test_queued_run_starts_when_front_run_is_cancelled(by: str) -> None:
     hold = Hold()
     runtime = echoing(hold)
     first = await busy(runtime, hold)
     second = asyncio.create_task(runtime.run("agent", "two", thread="t"))
     await asyncio.sleep(0)
-    (run,) = await runtime.list_runs(thread="t")
+    (run,) = await runtime.runs.list(thread="t")
     if by == "caller":
         first.cancel()
     else:
@@ -155,7 +155,7 @@ async def test_cancelling_the_run_in_front_lets_the_next_one_run(by: str) -> Non
     await assert_settled(runtime, "t")
 
 
-async def test_a_queued_input_whose_caller_went_away_is_taken_back() -> None:
+async def test_queued_input_is_withdrawn_when_caller_is_cancelled() -> None:
     hold = Hold()
     runtime = echoing(hold)
     first = await busy(runtime, hold)
@@ -170,12 +170,12 @@ async def test_a_queued_input_whose_caller_went_away_is_taken_back() -> None:
     await assert_settled(runtime, "t")
 
 
-async def test_a_queued_request_whose_caller_gave_up_runs_and_is_there_for_who_repeats_it() -> None:
+async def test_queued_request_runs_after_its_caller_is_cancelled() -> None:
     hold = Hold()
     runtime = echoing(hold)
     first = await busy(runtime, hold)
     calls = [asyncio.create_task(runtime.run("agent", "two", thread="t", request_id="r")) for _ in range(2)]
-    await until(lambda: len(runtime._dispatch.turns._waiting) == 1)
+    await until(lambda: len(runtime._scope.dispatch.turns._waiting) == 1)
     calls[0].cancel()
     await asyncio.wait([calls[0]])
     hold.released.set()
@@ -187,7 +187,7 @@ async def test_a_queued_request_whose_caller_gave_up_runs_and_is_there_for_who_r
     await assert_settled(runtime, "t")
 
 
-async def test_a_started_run_that_is_cancelled_before_its_turn_is_no_failure(
+async def test_queued_run_cancelled_before_its_turn_is_no_failure(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     hold = Hold()
@@ -204,7 +204,7 @@ async def test_a_started_run_that_is_cancelled_before_its_turn_is_no_failure(
     assert caplog.records == []
 
 
-async def test_a_queued_run_that_has_its_turn_is_cancelled_with_its_caller() -> None:
+async def test_running_queued_run_is_cancelled_with_its_caller() -> None:
     hold = Hold()
     runtime = echoing(hold)
     first = await busy(runtime, hold)
@@ -212,7 +212,7 @@ async def test_a_queued_run_that_has_its_turn_is_cancelled_with_its_caller() -> 
     await asyncio.sleep(0)
     hold.released.set()
     await soon(first)
-    await until(lambda: "t" in runtime._dispatch.active or second.done())
+    await until(lambda: "t" in runtime._scope.dispatch.active or second.done())
     second.cancel()
     await asyncio.wait([second])
     await until_idle(runtime)
@@ -222,7 +222,7 @@ async def test_a_queued_run_that_has_its_turn_is_cancelled_with_its_caller() -> 
 # -- run on a waiting thread ---------------------------------------------------------------------------------
 
 
-async def test_run_supersedes_a_run_that_waits_on_tickets(scripted: Scripted) -> None:
+async def test_new_run_supersedes_waiting_run(scripted: Scripted) -> None:
     model = scripted(call("ask"), "then this")
     runtime = Runtime([Agent("agent", model=model, tools=[spying(Spy(), "ask", approval=True)])])
     first = await runtime.run("agent", "one", thread="t")
@@ -236,28 +236,28 @@ async def test_run_supersedes_a_run_that_waits_on_tickets(scripted: Scripted) ->
 
 
 @pytest.mark.parametrize("policy", ["queue", "steer", "interrupt", "reject"])
-async def test_send_to_an_idle_thread_starts_a_run_in_the_background(policy: Any) -> None:
+async def test_send_to_idle_thread_starts_run_in_background(policy: Any) -> None:
     runtime = echoing()
     receipt = await runtime.send("t", "hello", agent="agent", policy=policy)
     assert (receipt.status, receipt.thread_id) == ("accepted", "t")
     await until_idle(runtime)
-    messages = await runtime.messages("t")
+    messages = await runtime.threads.messages("t")
     assert [m.text for m in messages] == ["hello", "you said hello"]
     assert messages[0].id == receipt.message_id
     await assert_settled(runtime, "t")
 
 
-async def test_send_takes_the_agent_that_ran_last_by_default() -> None:
+async def test_send_uses_last_agent_by_default() -> None:
     runtime = Runtime([Agent("agent", model=echo()), Agent("other", model=echo())])
     with pytest.raises(UsageError, match="say which agent"):
         await runtime.send("t", "hello")
     await runtime.run("other", "one", thread="t")
     await runtime.send("t", "two")
     await until_idle(runtime)
-    assert [run.agent_id for run in await runtime.list_runs(thread="t")] == ["other", "other"]
+    assert [run.agent_id for run in await runtime.runs.list(thread="t")] == ["other", "other"]
 
 
-async def test_send_queue_to_a_running_thread_runs_afterwards() -> None:
+async def test_send_queue_to_running_thread_runs_afterwards() -> None:
     hold = Hold()
     runtime = echoing(hold)
     first = await busy(runtime, hold)
@@ -266,31 +266,31 @@ async def test_send_queue_to_a_running_thread_runs_afterwards() -> None:
     assert (await soon(first)).text == "you said one"
     await until_idle(runtime)
     assert await said(runtime) == ["one", "two"]
-    assert len(await runtime.list_runs(thread="t")) == 2
+    assert len(await runtime.runs.list(thread="t")) == 2
     await assert_settled(runtime, "t")
 
 
-async def test_send_steer_to_a_running_thread_lands_after_the_results_of_the_open_step(scripted: Scripted) -> None:
+async def test_send_steer_lands_after_results_of_open_step(scripted: Scripted) -> None:
     first, second = Hold(), Hold()
     model = scripted([call("a"), call("b")], "seen")
     runtime = Runtime([Agent("agent", model=model, tools=[holding(first, "a"), holding(second, "b")])])
     task = await busy(runtime, first)
     await runtime.send("t", "hurry", policy="steer")
     first.released.set()
-    await until(lambda: len(runtime._dispatch.active["t"].view.live) == 1)
+    await until(lambda: len(runtime._scope.dispatch.active["t"].view.live) == 1)
     await runtime.send("t", "please", policy="steer")
-    assert "user" not in [m.role for m in (await runtime.messages("t"))[1:]]
+    assert "user" not in [m.role for m in (await runtime.threads.messages("t"))[1:]]
     second.released.set()
     result = await soon(task)
     assert (result.text, result.steps) == ("seen", 2)
-    messages = await runtime.messages("t")
+    messages = await runtime.threads.messages("t")
     assert [m.role for m in messages] == ["user", "assistant", "tool", "tool", "user", "user", "assistant"]
     assert [m.text for m in messages[4:6]] == ["hurry", "please"]
-    assert len(await runtime.list_runs(thread="t")) == 1
+    assert len(await runtime.runs.list(thread="t")) == 1
     await assert_settled(runtime, "t")
 
 
-async def test_send_steer_at_the_natural_end_keeps_the_run_going() -> None:
+async def test_send_steer_at_natural_end_keeps_run_going() -> None:
     hold = Hold()
     runtime = echoing(hold)
     task = await busy(runtime, hold)
@@ -298,27 +298,27 @@ async def test_send_steer_at_the_natural_end_keeps_the_run_going() -> None:
     hold.released.set()
     result = await soon(task)
     assert (result.text, result.steps) == ("you said one more thing", 2)
-    assert [m.role for m in await runtime.messages("t")] == ["user", "assistant", "user", "assistant"]
-    assert len(await runtime.list_runs(thread="t")) == 1
+    assert [m.role for m in await runtime.threads.messages("t")] == ["user", "assistant", "user", "assistant"]
+    assert len(await runtime.runs.list(thread="t")) == 1
     await assert_settled(runtime, "t")
 
 
-async def test_steering_a_run_that_is_stopped_becomes_the_next_run(scripted: Scripted) -> None:
+async def test_send_steer_to_stopping_run_starts_next_run(scripted: Scripted) -> None:
     hold = Hold()
     model = scripted(call("wait"), "on my own then")
     runtime = Runtime([Agent("agent", model=model, tools=[holding(hold, effect="pure")])])
     task = await busy(runtime, hold)
     await runtime.send("t", "hurry", policy="steer")
-    (run,) = await runtime.list_runs(thread="t")
+    (run,) = await runtime.runs.list(thread="t")
     await soon(runtime.cancel(run.id))
     assert isinstance((await soon(task)).termination, Cancelled)
     await until_idle(runtime)
     assert await said(runtime) == ["one", "hurry"]
-    assert len(await runtime.list_runs(thread="t")) == 2
+    assert len(await runtime.runs.list(thread="t")) == 2
     await assert_settled(runtime, "t")
 
 
-async def test_send_interrupt_to_a_running_thread_cancels_it_first() -> None:
+async def test_send_interrupt_to_running_thread_cancels_it_first() -> None:
     hold = Hold()
     runtime = echoing(hold)
     task = await busy(runtime, hold)
@@ -326,11 +326,11 @@ async def test_send_interrupt_to_a_running_thread_cancels_it_first() -> None:
     assert (await soon(task)).termination == Cancelled("interrupted by new input")
     await until_idle(runtime)
     assert await said(runtime) == ["one", "stop that"]
-    assert (await runtime.messages("t"))[-1].text == "you said stop that"
+    assert (await runtime.threads.messages("t"))[-1].text == "you said stop that"
     await assert_settled(runtime, "t")
 
 
-async def test_send_reject_to_a_busy_thread_is_refused_and_changes_nothing() -> None:
+async def test_send_reject_to_busy_thread_is_refused() -> None:
     hold = Hold()
     runtime = echoing(hold)
     task = await busy(runtime, hold)
@@ -351,74 +351,80 @@ async def waiting(scripted: Scripted, *turns: Any) -> tuple[Runtime, Any]:
     return runtime, await runtime.run("agent", "one", thread="t")
 
 
-async def test_send_queue_to_a_waiting_thread_waits_for_the_ticket_too(scripted: Scripted) -> None:
+async def test_send_queue_to_waiting_thread_waits_for_ticket_too(scripted: Scripted) -> None:
     runtime, first = await waiting(scripted, "approved", "second")
     await runtime.send("t", "two")
     await until_idle(runtime)
-    assert (await runtime.get_run(first.run_id)).status == "waiting"
+    assert (await runtime.runs.get(first.run_id)).status == "waiting"
     assert (await runtime.resume(first.run_id, first.tickets[0].approve())).text == "approved"
     await until_idle(runtime)
-    assert (await runtime.messages("t"))[-1].text == "second"
-    assert len(await runtime.list_runs(thread="t")) == 2
+    assert (await runtime.threads.messages("t"))[-1].text == "second"
+    assert len(await runtime.runs.list(thread="t")) == 2
     await assert_settled(runtime, "t")
 
 
-async def test_who_waits_for_input_that_is_deleted_with_its_thread_is_told(scripted: Scripted) -> None:
+async def test_waiter_is_told_when_thread_is_deleted(scripted: Scripted) -> None:
     runtime, _ = await waiting(scripted)
     await runtime.send("t", "two", request_id="q")
     work = asyncio.create_task(runtime.run("agent", "two", thread="t", request_id="q"))
-    await until(lambda: "q" in runtime._dispatch.turns)
+    await until(lambda: "q" in runtime._scope.dispatch.turns)
 
-    await runtime.delete("t")
+    await runtime.threads.delete("t")
 
     with pytest.raises(UnknownRun, match="deleted"):
         await soon(work)
 
 
-async def test_send_steer_to_a_waiting_thread_is_there_when_it_goes_on(scripted: Scripted) -> None:
+async def test_send_steer_to_waiting_thread_is_seen_on_resume(scripted: Scripted) -> None:
     runtime, first = await waiting(scripted, "seen")
     await runtime.send("t", "by the way", policy="steer")
     await until_idle(runtime)
-    assert (await runtime.get_run(first.run_id)).status == "waiting"
+    assert (await runtime.runs.get(first.run_id)).status == "waiting"
     result = await runtime.resume(first.run_id, first.tickets[0].approve())
     assert result.text == "seen"
-    assert [m.role for m in await runtime.messages("t")] == ["user", "assistant", "tool", "user", "assistant"]
+    assert [m.role for m in await runtime.threads.messages("t")] == [
+        "user",
+        "assistant",
+        "tool",
+        "user",
+        "assistant",
+    ]
     await assert_settled(runtime, "t")
 
 
-async def test_send_interrupt_to_a_waiting_thread_cancels_it_and_runs_once(scripted: Scripted) -> None:
+async def test_send_interrupt_to_waiting_thread_cancels_it_first(scripted: Scripted) -> None:
     runtime, first = await waiting(scripted, "on to that")
     await soon(runtime.send("t", "forget it", policy="interrupt"))
     await until_idle(runtime)
-    run = await runtime.get_run(first.run_id)
+    run = await runtime.runs.get(first.run_id)
     assert run.outcome is not None
     assert run.outcome.termination == Cancelled("interrupted by new input")
     assert await said(runtime) == ["one", "forget it"]
-    assert len(await runtime.list_runs(thread="t")) == 2
+    assert len(await runtime.runs.list(thread="t")) == 2
     await assert_settled(runtime, "t")
 
 
-async def test_send_reject_to_a_waiting_thread_is_refused(scripted: Scripted) -> None:
+async def test_send_reject_to_waiting_thread_is_refused(scripted: Scripted) -> None:
     runtime, first = await waiting(scripted)
     with pytest.raises(ThreadBusy):
         await runtime.send("t", "me too", policy="reject")
-    assert_valid_history(await runtime.messages("t"), [first.tickets[0].call_id])
+    assert_valid_history(await runtime.threads.messages("t"), [first.tickets[0].call_id])
 
 
-async def test_many_callers_at_once() -> None:
+async def test_many_concurrent_callers_each_get_their_result() -> None:
     runtime = echoing()
     texts = [f"number {n}" for n in range(25)]
     results = await soon(asyncio.gather(*[runtime.run("agent", text, thread="t") for text in texts]))
     assert [r.text for r in results] == [f"you said {text}" for text in texts]
     await until_idle(runtime)
     await assert_settled(runtime, "t")
-    for run in await runtime.list_runs(thread="t"):
+    for run in await runtime.runs.list(thread="t"):
         assert run.outcome is not None
         assert run.outcome.termination == NaturalEnd()
 
 
-async def test_input_that_would_be_rejected_on_a_busy_thread_runs_on_a_free_one(scripted: Scripted) -> None:
+async def test_send_reject_to_idle_thread_runs(scripted: Scripted) -> None:
     runtime = Runtime([Agent("agent", model=scripted("done"))])
     await runtime.send("t", "go", agent="agent", policy="reject")
     await until_idle(runtime)
-    assert [m.text for m in await runtime.messages("t")] == ["go", "done"]
+    assert [m.text for m in await runtime.threads.messages("t")] == ["go", "done"]

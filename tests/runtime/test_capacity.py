@@ -15,9 +15,8 @@ from wakeful import (
     Agent,
     Capacity,
     FunctionModel,
-    Messages,
+    MailPolicy,
     ModelRequest,
-    Overloaded,
     Runtime,
     SqliteStore,
     ToolContext,
@@ -26,7 +25,8 @@ from wakeful import (
     tool,
 )
 from wakeful.bus import MemoryBus
-from wakeful.dispatch import _keeper
+from wakeful.dispatch import worker as dispatch_worker
+from wakeful.errors import Overloaded
 from wakeful.server import app, lifespan
 from wakeful.stores import Store
 
@@ -60,8 +60,8 @@ class Gauge:
 
 
 async def all_done(runtime: Runtime, count: int, agent: str = "agent") -> None:
-    async with asyncio.timeout(20):
-        while len([r for r in await runtime.list_runs(agent=agent) if r.status == "done"]) < count:
+    async with asyncio.timeout(120):
+        while len([r for r in await runtime.runs.list(agent=agent) if r.status == "done"]) < count:
             await asyncio.sleep(0.01)
 
 
@@ -69,9 +69,7 @@ async def all_done(runtime: Runtime, count: int, agent: str = "agent") -> None:
 
 
 @pytest.mark.parametrize("capacity", LIMITS, ids=["running", "per_tenant", "per_agent"])
-async def test_what_is_run_started_and_sent_beyond_a_limit_waits_its_turn(
-    store: Store | None, capacity: Capacity
-) -> None:
+async def test_runs_beyond_capacity_wait_their_turn(store: Store | None, capacity: Capacity) -> None:
     gauge = Gauge()
     async with Runtime([gauge.agent()], store=store, capacity=capacity) as runtime:
         runs = [asyncio.create_task(runtime.run("agent", "go")) for _ in range(3)]
@@ -84,10 +82,10 @@ async def test_what_is_run_started_and_sent_beyond_a_limit_waits_its_turn(
         assert [(await soon(handle.result())).text for handle in started] == ["done"] * 3
         await all_done(runtime, 9)
         assert (gauge.most, gauge.asked) == (2, 9)
-        assert runtime.metrics.active == 0
+        assert runtime.workers.metrics.active == 0
 
 
-async def test_a_server_has_no_more_at_once_than_there_is_room_for(store: Store | None) -> None:
+async def test_server_keeps_capacity_limit(store: Store | None) -> None:
     gauge = Gauge()
     runtime = Runtime([gauge.agent()], store=store, capacity=Capacity(running=1))
     served = app(runtime)
@@ -103,21 +101,21 @@ async def test_a_server_has_no_more_at_once_than_there_is_room_for(store: Store 
         asking = [asyncio.create_task(ask(client, number)) for number in range(4)]
         await until(lambda: gauge.now == 1)
         gauge.free.set()
-        assert await asyncio.wait_for(asyncio.gather(*asking), 20) == ["TASK_STATE_COMPLETED"] * 4
+        assert await asyncio.wait_for(asyncio.gather(*asking), 120) == ["TASK_STATE_COMPLETED"] * 4
     assert (gauge.most, gauge.asked) == (1, 4)
 
 
 @pytest.mark.parametrize("running", [1, 2])
-async def test_while_there_is_room_nothing_is_left_to_be_claimed(running: int, store: Store | None) -> None:
+async def test_runs_within_capacity_are_not_queued(running: int, store: Store | None) -> None:
     gauge = Gauge(held=False)
     capacity = Capacity(running=running, queued=0)
-    async with asyncio.timeout(20), Runtime([gauge.agent()], store=store, capacity=capacity) as runtime:
+    async with asyncio.timeout(120), Runtime([gauge.agent()], store=store, capacity=capacity) as runtime:
         for _ in range(5):
             assert (await runtime.run("agent", "go")).text == "done"
-        assert runtime.metrics.counts["wakeful_claims_total", ""] == 0
+        assert runtime.workers.metrics.counts["wakeful_claims_total", ""] == 0
 
 
-async def test_what_would_wait_beyond_the_queue_s_depth_is_refused_and_nothing_else(store: Store | None) -> None:
+async def test_input_beyond_queue_depth_is_refused(store: Store | None) -> None:
     gauge = Gauge()
     async with Runtime([gauge.agent()], store=store, capacity=Capacity(running=1, queued=1)) as runtime:
         await soon(runtime.start("agent", "go"))
@@ -134,7 +132,7 @@ async def test_what_would_wait_beyond_the_queue_s_depth_is_refused_and_nothing_e
         await all_done(runtime, 2)
 
 
-async def test_without_another_limit_nothing_waits_and_nothing_is_refused(store: Store | None) -> None:
+async def test_unlimited_capacity_neither_queues_nor_refuses(store: Store | None) -> None:
     gauge = Gauge()
     async with Runtime([gauge.agent()], store=store, capacity=Capacity(queued=1)) as runtime:
         await soon(asyncio.gather(*[runtime.send(f"t{n}", "go", agent="agent") for n in range(4)]))
@@ -143,19 +141,19 @@ async def test_without_another_limit_nothing_waits_and_nothing_is_refused(store:
         await all_done(runtime, 4)
 
 
-async def test_who_leaves_while_his_input_waits_takes_it_back(store: Store | None) -> None:
+async def test_queued_input_is_withdrawn_when_caller_leaves(store: Store | None) -> None:
     gauge = Gauge()
     async with Runtime([gauge.agent()], store=store, capacity=Capacity(running=1)) as runtime:
         first = asyncio.create_task(runtime.run("agent", "go"))
         await until(lambda: gauge.now == 1)
         second = asyncio.create_task(runtime.run("agent", "go", thread="second"))
-        async with asyncio.timeout(20):
-            while not await runtime.pending("second"):
+        async with asyncio.timeout(120):
+            while not await runtime.mail.pending("second"):
                 await asyncio.sleep(0.01)
         second.cancel()
         await soon(asyncio.gather(second, return_exceptions=True))
-        async with asyncio.timeout(20):
-            while await runtime.pending("second"):
+        async with asyncio.timeout(120):
+            while await runtime.mail.pending("second"):
                 await asyncio.sleep(0.01)
         gauge.free.set()
         await soon(first)
@@ -181,7 +179,7 @@ async def _in_a_child(runtime: Runtime, ctx: ToolContext) -> str:
 
 
 async def _in_a_task(runtime: Runtime, ctx: ToolContext) -> str:
-    handle = await runtime.spawn("helper", "help")
+    handle = await runtime.tasks.spawn("helper", "help")
     return (await handle.result()).text
 
 
@@ -203,7 +201,7 @@ async def _in_a_stream(runtime: Runtime, ctx: ToolContext) -> str:
     ids=lambda one: one.__name__.strip("_"),
 )
 @pytest.mark.parametrize("capacity", [Capacity(running=1), Capacity(per_tenant=1)], ids=["running", "per_tenant"])
-async def test_a_run_never_waits_for_a_place_for_what_it_waits_for_itself(
+async def test_awaited_child_needs_no_extra_capacity(
     store: Store | None, capacity: Capacity, waits: Callable[[Runtime, ToolContext], Any]
 ) -> None:
     @tool
@@ -217,7 +215,7 @@ async def test_a_run_never_waits_for_a_place_for_what_it_waits_for_itself(
         assert (await soon(runtime.run("boss", "go"))).text == "helped"
 
 
-async def test_what_a_run_starts_without_waiting_for_it_has_its_turn_too(store: Store | None) -> None:
+async def test_detached_child_waits_for_capacity(store: Store | None) -> None:
     gauge = Gauge()
 
     @tool
@@ -236,7 +234,7 @@ async def test_what_a_run_starts_without_waiting_for_it_has_its_turn_too(store: 
         assert gauge.most == 1
 
 
-async def test_an_answer_and_new_input_go_on_with_a_run_that_waits_though_all_places_are_taken(
+async def test_waiting_run_resumes_when_capacity_is_full(
     store: Store | None,
 ) -> None:
     gauge = Gauge()
@@ -255,17 +253,17 @@ async def test_an_answer_and_new_input_go_on_with_a_run_that_waits_though_all_pl
         done = await soon(runtime.resume(waiting[0].run_id, answers={ticket.id: True}))
         assert done.text == "acted"
         again = await soon(runtime.run("asking", "again", thread="t1"))
-        assert (again.status, (await runtime.get_run(waiting[1].run_id)).status) == ("waiting", "done")
+        assert (again.status, (await runtime.runs.get(waiting[1].run_id)).status) == ("waiting", "done")
         gauge.free.set()
         await soon(first)
 
 
-async def test_a_task_that_waits_for_a_place_can_be_cancelled_before_it_has_one(store: Store | None) -> None:
+async def test_queued_task_can_be_cancelled(store: Store | None) -> None:
     gauge = Gauge()
     async with Runtime([gauge.agent()], store=store, capacity=Capacity(running=1)) as runtime:
         first = asyncio.create_task(runtime.run("agent", "go"))
         await until(lambda: gauge.now == 1)
-        spawned = await soon(runtime.spawn("agent", "more"))
+        spawned = await soon(runtime.tasks.spawn("agent", "more"))
         started = await soon(runtime.start("agent", "more"))
         assert await soon(spawned.cancel())
         assert await soon(started.cancel())
@@ -300,30 +298,28 @@ def office(gauge: Gauge) -> dict[str, Any]:
         to = [{"relation": "agent", "thread_id": f"b{n}", "agent_id": "agent"} for n in range(4)]
         return [call("send_message", to=one, message="hi") for one in to]
 
-    writer = Agent("writer", model=FunctionModel(reply), tools=[begin], messages=Messages(to=("agent:agent",)))
-    reader = gauge.agent(messages=Messages(accept=("agent:writer",)))
+    writer = Agent("writer", model=FunctionModel(reply), tools=[begin], mail=MailPolicy(to=("agent:agent",)))
+    reader = gauge.agent(mail=MailPolicy(accept=("agent:writer",)))
     return {"agents": [writer, reader], "tasks": [work]}
 
 
 @pytest.mark.parametrize("capacity", [Capacity(), Capacity(running=8)], ids=["unlimited", "limited"])
-async def test_a_worker_of_some_agents_leaves_to_others_what_its_runs_write_spawn_and_schedule_for_more(
-    tmp_path: Path, capacity: Capacity
-) -> None:
+async def test_worker_leaves_other_agents_work_to_others(tmp_path: Path, capacity: Capacity) -> None:
     gauge, path = Gauge(held=False), tmp_path / "store.db"
     made = office(gauge)
     async with Runtime(**made, store=path).as_worker(agents=["writer"], capacity=capacity) as worker:
         await soon(worker.run("writer", "write"))
         await soon(worker.run("writer", "begin"))
-        await worker.schedule("soon", "agent", "go", delay=0)
-        async with asyncio.timeout(20):
-            while len(await worker.dispatches()) < 7 or any(
-                one.agent_id == "(schedule)" for one in await worker.dispatches()
+        await worker.schedules.put("soon", "agent", "go", delay=0)
+        async with asyncio.timeout(120):
+            while len(await worker.workers.dispatches()) < 7 or any(
+                one.agent_id == "(schedule)" for one in await worker.workers.dispatches()
             ):
                 await asyncio.sleep(0.01)
-        waiting = [(one.agent_id, one.claimed_by) for one in await worker.dispatches()]
+        waiting = [(one.agent_id, one.claimed_by) for one in await worker.workers.dispatches()]
         assert sorted(waiting, key=str) == [("agent", None)] * 6 + [("task:work", None)]
         asked = await soon(worker.start("agent", "go"))
-        assert (gauge.asked, worker._dispatch.active) == (0, {})
+        assert (gauge.asked, worker._scope.dispatch.active) == (0, {})
         async with Runtime(**made, store=path).as_worker(agents=["agent", "task:work"]):
             assert (await soon(asked.result())).text == "done"
             await all_done(worker, 7)
@@ -332,30 +328,30 @@ async def test_a_worker_of_some_agents_leaves_to_others_what_its_runs_write_spaw
 
 
 @pytest.mark.parametrize("running", [None, 8])
-async def test_an_agent_s_limit_holds_for_messages_and_schedules(store: Store | None, running: int | None) -> None:
+async def test_agent_limit_applies_to_messages_and_schedules(store: Store | None, running: int | None) -> None:
     gauge, capacity = Gauge(), Capacity(running=running, per_agent={"agent": 1})
     made = office(gauge)
     async with Runtime(**made, store=store, capacity=capacity) as runtime:
         await soon(runtime.run("writer", "write"))
         for number in range(2):
-            await runtime.schedule(f"s{number}", "agent", "go", delay=0)
+            await runtime.schedules.put(f"s{number}", "agent", "go", delay=0)
         await until(lambda: gauge.now == 1)
         gauge.free.set()
         await all_done(runtime, 6)
         assert gauge.most == 1
 
 
-async def test_others_hear_at_once_of_what_a_worker_leaves_to_them(
+async def test_other_workers_are_woken_for_work_left_to_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_keeper, "IDLE_WITH_BUS", 60.0)
+    monkeypatch.setattr(dispatch_worker, "IDLE_WITH_BUS", 60.0)
     gauge, path, bus = Gauge(held=False), tmp_path / "store.db", MemoryBus()
     made = office(gauge)
     async with (
         Runtime(**made, store=path, bus=bus).as_worker(agents=["agent"]) as other,
         Runtime(**made, store=path, bus=bus).as_worker(agents=["writer"], capacity=Capacity(running=8)) as worker,
     ):
-        await until(lambda: worker._signals.healthy and other._signals.healthy)
+        await until(lambda: worker._scope.shared.signals.healthy and other._scope.shared.signals.healthy)
         await soon(worker.run("writer", "write"))
         await all_done(worker, 4)
     assert gauge.asked == 4

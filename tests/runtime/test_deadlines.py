@@ -14,10 +14,7 @@ import pytest
 from loop.helpers import Hold, Spy, events_of, holding, replies_on, reply_text, soon, spying
 from wakeful import (
     Agent,
-    Answer,
-    Escalation,
     FunctionModel,
-    GateTool,
     MemoryStore,
     Plugin,
     Principal,
@@ -29,7 +26,9 @@ from wakeful import (
     tool,
 )
 from wakeful.errors import ConfigurationError, TicketClosed
+from wakeful.plugins import GateTool
 from wakeful.testing import FakeClock
+from wakeful.types import Answer, Escalation
 from wakeful.types.events import TicketReassigned, ToolCallResumed
 
 HOUR = 3600
@@ -65,7 +64,7 @@ async def left_waiting(runtime: Runtime) -> Any:
 async def finished(runtime: Runtime, run_id: str) -> str:
     """Look until the run is done; what the model was told about its call."""
     async with runtime:
-        while (await runtime.get_run(run_id)).status != "done":
+        while (await runtime.runs.get(run_id)).status != "done":
             await until_looked()
         (reply,) = await replies_on(runtime, "t")
         return reply_text(reply)
@@ -78,29 +77,29 @@ async def until_looked() -> None:
 # -- the default ---------------------------------------------------------------------------------------------
 
 
-async def test_the_record_of_a_waiting_run_says_when_its_first_deadline_is(make: Make, clock: FakeClock) -> None:
+async def test_waiting_run_record_has_first_deadline(make: Make, clock: FakeClock) -> None:
     one = spying(Spy(), "one", approval=True, deadline=2 * HOUR, assignee="ann")
     two = spying(Spy(), "two", approval=True, deadline=timedelta(hours=1), on_deadline="approve")
     three = spying(Spy(), "three", approval=True)
     model = ScriptedModel([[call("one"), call("two"), call("three")]])
     runtime = make(one, two, three, model=model)
     result = await runtime.run("agent", "go", thread="t")
-    record = await runtime.get_run(result.run_id)
+    record = await runtime.runs.get(result.run_id)
     assert record.waiting is not None
     assert record.waiting.until == clock.now() + HOUR * 1000
-    tickets = {ticket.tool: ticket for ticket in await runtime.tickets(status="open")}
+    tickets = {ticket.tool: ticket for ticket in await runtime.tickets.list(status="open")}
     assert (tickets["one"].assignee, tickets["one"].deadline) == ("ann", clock.now() + 2 * HOUR * 1000)
     assert (tickets["two"].on_deadline, tickets["three"].deadline) == ("approve", None)
-    assert [t.tool for t in await runtime.tickets(assignee="ann")] == ["one"]
+    assert [t.tool for t in await runtime.tickets.list(assignee="ann")] == ["one"]
     await runtime.close()
 
 
-async def test_a_process_that_runs_at_the_deadline_denies_in_nobodys_name(make: Make, clock: FakeClock) -> None:
+async def test_deadline_denies_without_principal(make: Make, clock: FakeClock) -> None:
     spy = Spy()
     async with make(spying(spy, "act", approval=True, deadline=HOUR)) as runtime:
         result = await runtime.run("agent", "go", thread="t")
         await clock.advance(HOUR - 1)
-        assert (await runtime.get_run(result.run_id)).status == "waiting"
+        assert (await runtime.runs.get(result.run_id)).status == "waiting"
         await clock.advance(1)
         due = clock.now()
         assert (await soon(_done(runtime, result.run_id))).text == "done"
@@ -108,20 +107,20 @@ async def test_a_process_that_runs_at_the_deadline_denies_in_nobodys_name(make: 
         (reply,) = await replies_on(runtime, "t")
         assert reply.error == "denied"
         assert "nobody answered in time" in reply_text(reply)
-        (decision,) = await runtime.decisions(result.tickets[0].id)
+        (decision,) = await runtime.tickets.decisions(result.tickets[0].id)
         assert (decision.verdict, decision.principal_id, decision.at) == ("deny", "wakeful", due)
         assert decision.reason == "nobody answered in time"
-        (ticket,) = await runtime.tickets(result.run_id)
+        (ticket,) = await runtime.tickets.list(result.run_id)
         assert ticket.status == "answered"
 
 
 async def _done(runtime: Runtime, run_id: str) -> Any:
-    while (await runtime.get_run(run_id)).status != "done":
+    while (await runtime.runs.get(run_id)).status != "done":
         await until_looked()
     return await runtime.wait(run_id)
 
 
-async def test_a_deadline_that_nobody_was_there_for_is_kept_when_somebody_is(make: Make, clock: FakeClock) -> None:
+async def test_missed_deadline_is_applied_on_next_start(make: Make, clock: FakeClock) -> None:
     spy = Spy()
     act = spying(spy, "act", approval=True, deadline=HOUR, on_deadline="approve")
     result = await left_waiting(make(act))
@@ -131,19 +130,19 @@ async def test_a_deadline_that_nobody_was_there_for_is_kept_when_somebody_is(mak
     assert spy.ran == ["act"]
 
 
-async def test_a_late_answer_counts_while_the_default_was_not_applied(make: Make, clock: FakeClock) -> None:
+async def test_late_answer_counts_before_default_is_applied(make: Make, clock: FakeClock) -> None:
     spy = Spy()
     act = spying(spy, "act", approval=True, deadline=HOUR)
     result = await left_waiting(make(act))
     await clock.advance(2 * HOUR)
     runtime = make(act)
-    done = await runtime.answer(result.tickets[0].id, True, principal=Principal("ann"))
+    done = await runtime.tickets.answer(result.tickets[0].id, True, principal=Principal("ann"))
     assert (done.status, spy.ran) == ("done", ["act"])
-    assert [d.principal_id for d in await runtime.decisions(result.tickets[0].id)] == ["ann"]
+    assert [d.principal_id for d in await runtime.tickets.decisions(result.tickets[0].id)] == ["ann"]
     await runtime.close()
 
 
-async def test_resuming_one_ticket_keeps_the_deadline_of_another(make: Make, clock: FakeClock) -> None:
+async def test_resume_keeps_deadline_of_other_ticket(make: Make, clock: FakeClock) -> None:
     spy = Spy()
     tools = [spying(spy, "a", approval=True, deadline=HOUR), spying(spy, "b", approval=True)]
     model = ScriptedModel([[call("a"), call("b")], "done"])
@@ -152,13 +151,13 @@ async def test_resuming_one_ticket_keeps_the_deadline_of_another(make: Make, clo
     await clock.advance(2 * HOUR)
     runtime = make(*tools, model=model)
     _, b = result.tickets
-    result = await runtime.answer(b.id, True)
+    result = await runtime.tickets.answer(b.id, True)
     assert (result.status, spy.ran) == ("done", ["b"])
     assert {reply.name: reply.error for reply in await replies_on(runtime, "t")} == {"a": "denied", "b": None}
     await runtime.close()
 
 
-async def test_a_question_is_answered_with_its_default(make: Make, clock: FakeClock) -> None:
+async def test_deadline_answers_question_with_default(make: Make, clock: FakeClock) -> None:
     @tool(effect="pure")
     async def act(ctx: ToolContext) -> str:
         """Ask."""
@@ -170,7 +169,7 @@ async def test_a_question_is_answered_with_its_default(make: Make, clock: FakeCl
     assert await soon(finished(make(act), result.run_id)) == "8"
 
 
-async def test_a_default_may_be_of_the_type_that_is_asked_for(make: Make, clock: FakeClock) -> None:
+async def test_default_may_have_the_answer_type(make: Make, clock: FakeClock) -> None:
     @tool(effect="pure")
     async def act(ctx: ToolContext) -> str:
         """Ask."""
@@ -183,7 +182,7 @@ async def test_a_default_may_be_of_the_type_that_is_asked_for(make: Make, clock:
     assert await soon(finished(make(act), result.run_id)) == "on Monday"
 
 
-async def test_a_gate_gives_its_question_a_deadline(make: Make, clock: FakeClock) -> None:
+async def test_gate_question_has_deadline(make: Make, clock: FakeClock) -> None:
     class Gate(Plugin):
         async def gate_tool(self, ctx: GateTool) -> Any:
             return ctx.suspend(
@@ -197,13 +196,13 @@ async def test_a_gate_gives_its_question_a_deadline(make: Make, clock: FakeClock
     assert (text, spy.ran) == ('{"by":"default"}', [])
 
 
-async def test_a_deadline_passes_while_a_sibling_runs(make: Make, clock: FakeClock) -> None:
+async def test_deadline_passes_while_sibling_runs(make: Make, clock: FakeClock) -> None:
     hold = Hold()
     tools = [holding(hold), spying(Spy(), "act", approval=True, deadline=HOUR)]
     async with make(*tools, model=ScriptedModel([[call("wait"), call("act")], "done"])) as runtime:
         handle = await runtime.start("agent", "go", thread="t")
         await soon(hold.reached.wait())
-        while not await runtime.tickets(handle.run_id):
+        while not await runtime.tickets.list(handle.run_id):
             await until_looked()
         await clock.advance(HOUR)
         while not await events_of(runtime, "t", ToolCallResumed):
@@ -216,24 +215,22 @@ async def test_a_deadline_passes_while_a_sibling_runs(make: Make, clock: FakeClo
         }
 
 
-async def test_two_processes_at_the_deadline_decide_once(make: Make, clock: FakeClock) -> None:
+async def test_deadline_is_applied_once_by_two_processes(make: Make, clock: FakeClock) -> None:
     spy = Spy()
     act = spying(spy, "act", approval=True, deadline=HOUR, on_deadline="approve")
     result = await left_waiting(make(act))
     await clock.advance(HOUR)
     async with make(act) as one, make(act) as other:
         await soon(_done(one, result.run_id))
-        assert (await other.get_run(result.run_id)).status == "done"
+        assert (await other.runs.get(result.run_id)).status == "done"
         assert spy.ran == ["act"]
-        assert len(await one.decisions(result.tickets[0].id)) == 1
+        assert len(await one.tickets.decisions(result.tickets[0].id)) == 1
 
 
 # -- escalation ----------------------------------------------------------------------------------------------
 
 
-async def test_an_unanswered_ticket_goes_up_level_by_level_and_then_the_default_decides(
-    make: Make, clock: FakeClock
-) -> None:
+async def test_ticket_escalates_by_level_then_takes_default(make: Make, clock: FakeClock) -> None:
     levels = [Escalation("lead", deadline=2 * HOUR), Escalation("boss", deadline=timedelta(hours=3))]
     act = spying(Spy(), "act", approval=True, assignee="ann", deadline=HOUR, escalate=levels)
     async with make(act) as runtime:
@@ -246,14 +243,14 @@ async def test_an_unanswered_ticket_goes_up_level_by_level_and_then_the_default_
             ticket = await soon(_with(runtime, ticket.id, who))
             assert ticket.deadline == clock.now() + hours * HOUR * 1000
             seen.append((ticket.assignee, len(ticket.escalate)))
-            while (record := await runtime.get_run(result.run_id)).status != "waiting":
+            while (record := await runtime.runs.get(result.run_id)).status != "waiting":
                 await until_looked()
             assert record.waiting is not None
             assert record.waiting.until == ticket.deadline
         assert seen == [("lead", 1), ("boss", 0)]
         await clock.advance(3 * HOUR)
         await soon(_done(runtime, result.run_id))
-        decisions = await runtime.decisions(ticket.id)
+        decisions = await runtime.tickets.decisions(ticket.id)
         assert [(d.verdict, d.value, d.principal_id) for d in decisions] == [
             ("reassign", "lead", "wakeful"),
             ("reassign", "boss", "wakeful"),
@@ -266,13 +263,13 @@ async def test_an_unanswered_ticket_goes_up_level_by_level_and_then_the_default_
 
 async def _with(runtime: Runtime, ticket_id: str, who: str) -> Any:
     while True:
-        (ticket,) = [t for t in await runtime.tickets() if t.id == ticket_id]
+        (ticket,) = [t for t in await runtime.tickets.list() if t.id == ticket_id]
         if ticket.assignee == who:
             return ticket
         await until_looked()
 
 
-async def test_whoever_a_ticket_went_to_has_their_time_from_then_on(make: Make, clock: FakeClock) -> None:
+async def test_escalation_level_has_its_own_time(make: Make, clock: FakeClock) -> None:
     act = spying(Spy(), "act", approval=True, deadline=HOUR, escalate=[Escalation("lead", deadline=HOUR)])
     result = await left_waiting(make(act))
     await clock.advance(50 * HOUR)
@@ -282,17 +279,17 @@ async def test_whoever_a_ticket_went_to_has_their_time_from_then_on(make: Make, 
         assert ticket.status == "open"
 
 
-async def test_the_last_level_may_wait_for_ever(make: Make, clock: FakeClock) -> None:
+async def test_last_escalation_level_may_have_no_deadline(make: Make, clock: FakeClock) -> None:
     act = spying(Spy(), "act", approval=True, deadline=HOUR, escalate=[Escalation("boss")])
     async with make(act) as runtime:
         result = await runtime.run("agent", "go", thread="t")
         await clock.advance(HOUR)
         ticket = await soon(_with(runtime, result.tickets[0].id, "boss"))
         assert ticket.deadline is None
-        while (await runtime.get_run(result.run_id)).status != "waiting":
+        while (await runtime.runs.get(result.run_id)).status != "waiting":
             await until_looked()
         await clock.advance(10_000 * HOUR)
-        assert (await runtime.answer(ticket.id, True)).status == "done"
+        assert (await runtime.tickets.answer(ticket.id, True)).status == "done"
 
 
 # -- what can't be ------------------------------------------------------------------------------------------
@@ -324,7 +321,7 @@ async def test_the_last_level_may_wait_for_ever(make: Make, clock: FakeClock) ->
         ({"unknown": "ask", "effect": "pure"}, "effects whose outcome can be unknown"),
     ],
 )
-def test_terms_that_make_no_sense_are_refused_when_the_runtime_is_made(options: Any, told: str) -> None:
+def test_invalid_terms_are_refused_by_runtime(options: Any, told: str) -> None:
     act = spying(Spy(), "act", **{"approval": True, **options})
     with pytest.raises(ConfigurationError, match="act") as caught:
         Runtime([Agent("agent", model=ScriptedModel([]), tools=[act])])
@@ -339,12 +336,12 @@ def test_terms_that_make_no_sense_are_refused_when_the_runtime_is_made(options: 
         ({"schema": object()}, "no JSON form"),
         ({"schema": int, "deadline": 1, "on_deadline": Answer("x")}, r"\$: expected integer, got str"),
         ({"schema": int, "deadline": 1, "on_deadline": "approve"}, r"\$: expected integer, got null"),
-        ({"mode": "result", "deadline": 1, "on_deadline": "approve"}, "needs 'replay'"),
+        ({"mode": "result", "deadline": 1, "on_deadline": "approve"}, "needs 'proceed'"),
         ({"deadline": 1, "on_deadline": Answer(object())}, "can't be stored"),
         ({"mode": "guess"}, "accepts lists"),
     ],
 )
-async def test_a_question_that_can_not_be_asked_tells_the_model_why(options: Any, told: str) -> None:
+async def test_invalid_question_is_reported_to_model(options: Any, told: str) -> None:
     @tool(effect="pure")
     async def act(ctx: ToolContext) -> str:
         """Ask."""
@@ -357,7 +354,7 @@ async def test_a_question_that_can_not_be_asked_tells_the_model_why(options: Any
     assert re.search(told, reply_text(reply))
 
 
-async def test_a_gate_whose_question_can_not_be_asked_fails_the_run() -> None:
+async def test_invalid_gate_question_fails_run() -> None:
     class Gate(Plugin):
         async def gate_tool(self, ctx: GateTool) -> Any:
             return ctx.suspend("Well?", deadline=-1)
@@ -370,33 +367,33 @@ async def test_a_gate_whose_question_can_not_be_asked_fails_the_run() -> None:
     assert "positive" in result.error
 
 
-async def test_a_ticket_that_the_deadline_answered_says_so(make: Make, clock: FakeClock) -> None:
+async def test_ticket_answered_by_deadline_says_so(make: Make, clock: FakeClock) -> None:
     act = spying(Spy(), "act", approval=True, deadline=HOUR)
     result = await left_waiting(make(act))
     await clock.advance(HOUR)
     await soon(finished(make(act), result.run_id))
     runtime = make(act)
     with pytest.raises(TicketClosed, match=r"denied by wakeful at .* UTC: nobody answered in time"):
-        await runtime.answer(result.tickets[0].id, True)
+        await runtime.tickets.answer(result.tickets[0].id, True)
     await runtime.close()
 
 
-async def test_nobody_can_answer_in_the_systems_name(make: Make) -> None:
+async def test_system_principal_cannot_answer(make: Make) -> None:
     runtime = make(spying(Spy(), "act", approval=True))
     result = await runtime.run("agent", "go", thread="t")
     with pytest.raises(UsageError, match="no principal may have that id"):
-        await runtime.answer(result.tickets[0].id, True, principal=Principal("wakeful"))
+        await runtime.tickets.answer(result.tickets[0].id, True, principal=Principal("wakeful"))
     with pytest.raises(UsageError, match="no principal may have that id"):
-        await runtime.reassign(result.tickets[0].id, "bob", principal=Principal("wakeful"))
+        await runtime.tickets.reassign(result.tickets[0].id, "bob", principal=Principal("wakeful"))
     await runtime.close()
 
 
 @pytest.mark.parametrize("turns", range(6))
-async def test_a_runtime_closes_though_something_falls_due_at_that_moment(make: Make, turns: int) -> None:
+async def test_runtime_closes_while_deadline_falls_due(make: Make, turns: int) -> None:
     runtime = await make(spying(Spy(), "act")).__aenter__()
     for _ in range(20):
         await until_looked()
-    runtime._shared.keeper.look()
+    runtime._scope.shared.worker.state.look()
     for _ in range(turns):
         await asyncio.sleep(0)
     await soon(runtime.close())

@@ -10,24 +10,13 @@ from typing import Any
 import pytest
 
 from loop.helpers import Hold, Scripted, Spy, holding, soon, spying
-from wakeful import (
-    Agent,
-    FunctionModel,
-    Limits,
-    Messages,
-    Recipient,
-    Runtime,
-    SqliteStore,
-    ToolContext,
-    call,
-    tool,
-)
+from wakeful import Agent, FunctionModel, Limits, Runtime, SqliteStore, call, tool
 from wakeful.errors import (
     ConfigurationError,
+    InvalidStore,
     RunNotFailed,
     RunNotWaiting,
     StoreFull,
-    StoreRefused,
     StoreUnavailable,
     UnknownRun,
     UsageError,
@@ -55,12 +44,6 @@ async def note() -> str:
     return "noted"
 
 
-@tool
-async def send(to: str, ctx: ToolContext) -> str:
-    """Send a message."""
-    return (await ctx.send(Recipient.agent(f"{to}-thread", to), "hello")).status
-
-
 def echo(hold: Hold | None = None) -> FunctionModel:
     async def answer(request: ModelRequest) -> str:
         if hold is not None and not hold.released.is_set():
@@ -73,44 +56,7 @@ def echo(hold: Hold | None = None) -> FunctionModel:
 
 async def die(runtime: Runtime) -> None:
     """What the store sees when a process ends: its lease is over. What the runtime still does can't be written."""
-    await runtime._shared.keeper._lease.close()
-
-
-# -- syncing -------------------------------------------------------------------------------------------------
-
-
-class Recorder(SqliteStore):
-    """Keeps what it is told to write."""
-
-    commits: list[Commit]
-
-    async def commit(self, commit: Commit) -> Committed:
-        self.commits.append(commit)
-        return await super().commit(commit)
-
-
-@pytest.mark.parametrize("watched", [False, True])
-async def test_only_results_that_nobody_is_shown_may_be_synced_later(
-    tmp_path: Path, scripted: Scripted, watched: bool
-) -> None:
-    store = Recorder(tmp_path / "app.db")
-    store.commits = []
-    model, may = scripted(call("note"), call("send", to="x"), "done"), Messages(to=("agent:x",))
-    agent = Agent("agent", model=model, tools=[note, send], messages=may)
-    other = Agent("x", model=echo(), messages=Messages(accept=("agent:agent",)))
-    async with Runtime([agent, other], store=store) as runtime:
-        if watched:
-            async for _ in runtime.stream("agent", "go", thread="t"):
-                pass
-        else:
-            await runtime.run("agent", "go", thread="t")
-    unsynced = [commit for commit in store.commits if commit.unsynced]
-    if watched:
-        assert unsynced == []
-    else:
-        # Not the input, an answer, what is sent, or the end.
-        assert [[c.name for c in commit.calls] for commit in unsynced] == [["note"]]
-        assert [c.state for c in unsynced[0].calls] == ["finished"]
+    await runtime._scope.shared.worker.state.lease.close()
 
 
 # -- what can't be written -----------------------------------------------------------------------------------
@@ -125,12 +71,10 @@ class Broken(SqliteStore):
         return await super().commit(commit)
 
 
-async def test_a_run_whose_commits_all_fail_is_given_back_and_its_caller_hears_why(
-    tmp_path: Path, scripted: Scripted
-) -> None:
+async def test_run_is_released_when_all_commits_fail(tmp_path: Path, scripted: Scripted) -> None:
     store = Broken(tmp_path / "app.db")
     runtime = Runtime([Agent("agent", model=scripted(call("note")), tools=[note])], store=store)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         with pytest.raises(ValueError, match="no such thing"):
             async for _ in runtime.stream("agent", "go", thread="t"):
                 pass
@@ -152,9 +96,7 @@ class Faltering(SqliteStore):
         return await super().commit(commit)
 
 
-async def test_a_run_whose_end_could_not_be_written_once_ends_and_asks_nothing_more(
-    tmp_path: Path, scripted: Scripted
-) -> None:
+async def test_run_end_is_retried_without_another_model_call(tmp_path: Path, scripted: Scripted) -> None:
     store = Faltering(tmp_path / "app.db")
     async with Runtime([Agent("agent", model=scripted("done"))], store=store) as runtime:
         result = await runtime.run("agent", "go", thread="t")
@@ -166,7 +108,7 @@ async def test_a_run_whose_end_could_not_be_written_once_ends_and_asks_nothing_m
 # -- stores by name ------------------------------------------------------------------------------------------
 
 
-async def test_a_store_is_given_as_a_path_or_a_url(tmp_path: Path, scripted: Scripted) -> None:
+async def test_store_is_given_as_path_or_url(tmp_path: Path, scripted: Scripted) -> None:
     for place, given in enumerate([str(tmp_path / "a.db"), tmp_path / "b.db", f"sqlite://{tmp_path}/c.db"]):
         async with Runtime([Agent("agent", model=scripted(str(place)))], store=given) as runtime:
             assert (await runtime.run("agent", "go")).text == str(place)
@@ -183,15 +125,15 @@ async def test_a_store_is_given_as_a_path_or_a_url(tmp_path: Path, scripted: Scr
         (":memory:", StoreUnavailable, "use MemoryStore"),
     ],
 )
-def test_a_store_that_cannot_be_is_refused_at_once(given: Any, error: type[Exception], says: str) -> None:
+def test_invalid_store_is_refused_at_once(given: Any, error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         Runtime([Agent("agent", model=echo())], store=given)
 
 
-def test_a_file_that_is_not_ours_is_left_as_it_is(tmp_path: Path) -> None:
+def test_foreign_file_is_left_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("my notes")
-    with pytest.raises(StoreRefused, match="isn't a SQLite database"):
+    with pytest.raises(InvalidStore, match="isn't a SQLite database"):
         Runtime([Agent("agent", model=echo())], store=path)
     assert path.read_text() == "my notes"
     assert list(tmp_path.iterdir()) == [path]
@@ -200,29 +142,29 @@ def test_a_file_that_is_not_ours_is_left_as_it_is(tmp_path: Path) -> None:
 # -- going on elsewhere --------------------------------------------------------------------------------------
 
 
-async def test_a_conversation_goes_on_after_a_restart(opens: Opens) -> None:
+async def test_conversation_goes_on_after_restart(opens: Opens) -> None:
     async with opens(Agent("agent", model=echo())) as runtime:
         await runtime.run("agent", "one", thread="t")
     async with opens(Agent("agent", model=echo())) as runtime:
         await runtime.run("agent", "two", thread="t")
-        texts = [m.text for m in await runtime.messages("t")]
+        texts = [m.text for m in await runtime.threads.messages("t")]
     assert texts == ["one", "you said one", "two", "you said two"]
 
 
-async def test_a_waiting_run_is_answered_by_another_process(opens: Opens, scripted: Scripted) -> None:
+async def test_waiting_run_is_answered_by_another_process(opens: Opens, scripted: Scripted) -> None:
     spy = Spy()
     tools = [spying(spy, "pay", approval=True)]
     async with opens(Agent("agent", model=scripted(call("pay")), tools=tools)) as runtime:
         waiting = await runtime.run("agent", "go", thread="t")
     async with opens(Agent("agent", model=scripted("paid"), tools=tools)) as runtime:
-        (ticket,) = await runtime.tickets(status="open")
+        (ticket,) = await runtime.tickets.list(status="open")
         assert (await runtime.resume(waiting.run_id, ticket.approve())).text == "paid"
-        (decision,) = await runtime.decisions(ticket.id)
+        (decision,) = await runtime.tickets.decisions(ticket.id)
         assert decision.verdict == "approve"
     assert spy.ran == ["pay"]
 
 
-async def test_a_run_whose_process_died_is_taken_over_by_one_that_serves(opens: Opens, scripted: Scripted) -> None:
+async def test_orphaned_run_is_taken_over_by_worker(opens: Opens, scripted: Scripted) -> None:
     hold, spy = Hold(), Spy()
     tools = [holding(hold), spying(spy, "pay")]
     first = opens(Agent("agent", model=scripted([call("pay"), call("wait")]), tools=tools))
@@ -230,10 +172,10 @@ async def test_a_run_whose_process_died_is_taken_over_by_one_that_serves(opens: 
     await soon(hold.reached.wait())
     await die(first)
     async with opens(Agent("agent", model=scripted("I will check"), tools=tools)) as second:
-        (run,) = await second.list_runs()
+        (run,) = await second.runs.list()
         result = await soon(second.wait(run.id))
         assert result.text == "I will check"
-        ledger = await second.ledger(run.id)
+        ledger = await second.runs.ledger(run.id)
         assert [c.name for c in ledger.finished] == ["pay"]
         assert [c.name for c in ledger.unknown] == ["wait"]
         assert spy.ran == ["pay"]
@@ -241,11 +183,11 @@ async def test_a_run_whose_process_died_is_taken_over_by_one_that_serves(opens: 
         assert (await soon(lost)).text == "I will check"
         types = [e.type async for e in second.events("t", follow=False)]
         assert types.count("run_finish") == 1
-        assert await second._env.store.check() == []
+        assert await second.store.check() == []
     await first.close()
 
 
-async def test_a_bare_runtime_leaves_other_threads_alone(opens: Opens, scripted: Scripted) -> None:
+async def test_non_serving_runtime_takes_over_nothing(opens: Opens, scripted: Scripted) -> None:
     hold = Hold()
     first = opens(Agent("agent", model=echo(hold)))
     lost = asyncio.create_task(first.run("agent", "one", thread="one"))
@@ -253,7 +195,7 @@ async def test_a_bare_runtime_leaves_other_threads_alone(opens: Opens, scripted:
     await die(first)
     second = opens(Agent("agent", model=echo()))
     assert (await second.run("agent", "two", thread="two")).text == "you said two"
-    (run,) = await second.list_runs(thread="one")
+    (run,) = await second.runs.list(thread="one")
     assert run.status == "running"
     assert (await soon(second.wait(run.id))).text == "you said one"
     hold.released.set()
@@ -262,35 +204,33 @@ async def test_a_bare_runtime_leaves_other_threads_alone(opens: Opens, scripted:
     await first.close()
 
 
-async def test_input_that_nobody_took_is_run_by_whoever_serves(opens: Opens) -> None:
+async def test_pending_input_is_run_by_worker(opens: Opens) -> None:
     sender = opens(Agent("agent", model=echo()), execute=False)
     await sender.send("t", "hello", agent="agent")
-    assert await sender.list_runs() == []
+    assert await sender.runs.list() == []
     handle = await sender.start("agent", "and this", thread="u")
     async with opens(Agent("agent", model=echo())):
         assert (await soon(handle.result())).text == "you said and this"
-        while [r.status for r in await sender.list_runs(thread="t")] != ["done"]:
+        while [r.status for r in await sender.runs.list(thread="t")] != ["done"]:
             await asyncio.sleep(0.01)
-    assert [m.text for m in await sender.messages("t")] == ["hello", "you said hello"]
+    assert [m.text for m in await sender.threads.messages("t")] == ["hello", "you said hello"]
     await sender.close()
 
 
-async def test_a_run_is_cancelled_from_another_process_while_it_works(opens: Opens, scripted: Scripted) -> None:
+async def test_run_is_cancelled_from_another_process_while_it_works(opens: Opens, scripted: Scripted) -> None:
     hold = Hold()
     here = opens(Agent("agent", model=scripted([call("wait")]), tools=[holding(hold)]))
     there = opens(Agent("agent", model=echo()))
     work = asyncio.create_task(here.run("agent", "go", thread="t"))
     await soon(hold.reached.wait())
-    (run,) = await there.list_runs()
+    (run,) = await there.runs.list()
     assert await soon(there.cancel(run.id, "enough"))
     assert (await soon(work)).termination == Cancelled("enough")
     await there.close()
     await here.close()
 
 
-async def test_leaving_at_any_event_and_coming_back_elsewhere_yields_the_same_transcript(
-    opens: Opens, scripted: Scripted
-) -> None:
+async def test_reader_resumes_elsewhere_at_any_cursor(opens: Opens, scripted: Scripted) -> None:
     agent = Agent("agent", model=scripted(call("look"), "seen"), tools=[spying(Spy(), "look")])
     async with opens(agent) as runtime:
         await runtime.run("agent", "go", thread="t")
@@ -304,26 +244,26 @@ async def test_leaving_at_any_event_and_coming_back_elsewhere_yields_the_same_tr
 # -- repeating -----------------------------------------------------------------------------------------------
 
 
-async def test_a_request_that_is_repeated_runs_once(opens: Opens) -> None:
+async def test_repeated_request_runs_once(opens: Opens) -> None:
     async with opens(Agent("agent", model=echo())) as runtime:
         first = await runtime.run("agent", "one", thread="t", request_id="r1")
         again = await runtime.run("agent", "one", thread="t", request_id="r1")
     async with opens(Agent("agent", model=echo())) as runtime:
         later = await runtime.run("agent", "one", thread="t", request_id="r1")
-        assert len(await runtime.list_runs()) == 1
+        assert len(await runtime.runs.list()) == 1
     assert first == again == later
 
 
-async def test_a_request_is_repeatable_in_a_thread_of_its_own(opens: Opens) -> None:
+async def test_repeated_request_without_thread_runs_once(opens: Opens) -> None:
     async with opens(Agent("agent", model=echo())) as runtime:
         first = await runtime.run("agent", "one", request_id="r1")
         assert await runtime.run("agent", "one", request_id="r1") == first
         handle = await runtime.start("agent", "one", request_id="r1")
         assert handle.run_id == first.run_id
-        assert len(await runtime.threads()) == 1
+        assert len(await runtime.threads.list()) == 1
 
 
-async def test_a_request_that_is_repeated_while_it_runs_or_waits_its_turn_joins_the_first(opens: Opens) -> None:
+async def test_repeated_request_joins_open_run(opens: Opens) -> None:
     hold = Hold()
     async with opens(Agent("agent", model=echo(hold))) as runtime:
         running = asyncio.create_task(runtime.run("agent", "one", thread="t", request_id="r1"))
@@ -331,7 +271,7 @@ async def test_a_request_that_is_repeated_while_it_runs_or_waits_its_turn_joins_
         calls = [runtime.run("agent", "one", thread="t", request_id="r1") for _ in range(2)]
         calls += [runtime.run("agent", "two", thread="t", request_id="r2") for _ in range(3)]
         work = [asyncio.create_task(c) for c in calls]
-        while len((await runtime._env.store.load("t")).inbox) < 1:
+        while len((await runtime.store.load("t")).inbox) < 1:
             await asyncio.sleep(0.01)
         hold.released.set()
         results = [await soon(task) for task in [running, *work]]
@@ -339,7 +279,7 @@ async def test_a_request_that_is_repeated_while_it_runs_or_waits_its_turn_joins_
         assert len({r.run_id for r in results}) == 2
 
 
-async def test_a_request_is_finished_by_repeating_it_after_its_process_died(opens: Opens) -> None:
+async def test_repeated_request_finishes_orphaned_run(opens: Opens) -> None:
     hold = Hold()
     first = opens(Agent("agent", model=echo(hold)))
     lost = asyncio.create_task(first.run("agent", "one", thread="t", request_id="r1"))
@@ -347,22 +287,22 @@ async def test_a_request_is_finished_by_repeating_it_after_its_process_died(open
     await die(first)
     second = opens(Agent("agent", model=echo()))
     assert (await soon(second.run("agent", "one", thread="t", request_id="r1"))).text == "you said one"
-    assert len(await second.list_runs()) == 1
+    assert len(await second.runs.list()) == 1
     hold.released.set()
     await soon(lost)
     await second.close()
     await first.close()
 
 
-async def test_sending_a_request_twice_leaves_one_message(opens: Opens) -> None:
+async def test_repeated_send_leaves_one_message(opens: Opens) -> None:
     async with opens(Agent("agent", model=echo()), execute=False) as runtime:
         for _ in range(2):
             await runtime.send("t", "hello", agent="agent", request_id="m1")
-        view = await runtime._env.store.load("t")
+        view = await runtime.store.load("t")
         assert [i.message.text for i in view.inbox] == ["hello"]
 
 
-async def test_giving_the_same_decision_twice_does_no_harm(opens: Opens, scripted: Scripted) -> None:
+async def test_repeated_decision_is_harmless(opens: Opens, scripted: Scripted) -> None:
     spy = Spy()
     async with opens(
         Agent("agent", model=scripted(call("pay"), "paid"), tools=[spying(spy, "pay", approval=True)])
@@ -375,7 +315,7 @@ async def test_giving_the_same_decision_twice_does_no_harm(opens: Opens, scripte
 
 
 @pytest.mark.parametrize("wrong", ["", 7, "x" * 201])
-async def test_a_request_id_is_a_short_text(opens: Opens, wrong: Any) -> None:
+async def test_request_id_is_short_text(opens: Opens, wrong: Any) -> None:
     async with opens(Agent("agent", model=echo())) as runtime:
         with pytest.raises(UsageError, match="request id"):
             await runtime.run("agent", "go", request_id=wrong)
@@ -398,80 +338,79 @@ def failing_once() -> FunctionModel:
     return FunctionModel(answer)
 
 
-async def test_a_failed_run_goes_on_from_its_last_committed_step(opens: Opens) -> None:
+async def test_failed_run_retries_from_last_committed_step(opens: Opens) -> None:
     spy, model = Spy(), failing_once()
     async with opens(Agent("agent", model=model, tools=[spying(spy, "look")])) as runtime:
         failed = await runtime.run("agent", "go", thread="t")
         assert isinstance(failed.termination, Failed)
     async with opens(Agent("agent", model=model, tools=[spying(spy, "look")])) as runtime:
-        result = await runtime.retry(failed.run_id)
+        result = await runtime.runs.retry(failed.run_id)
         assert (result.text, result.termination, result.run_id) == ("done", NaturalEnd(), failed.run_id)
         assert spy.ran == ["look"]
         starts = [e.trigger async for e in runtime.events("t", follow=False) if e.type == "run_start"]
         assert starts == ["new", "retry"]
-        assert await runtime._env.store.check() == []
+        assert await runtime.store.check() == []
 
 
-async def test_a_failed_run_is_retried_by_those_who_run_its_agent(opens: Opens) -> None:
+async def test_failed_run_is_retried_by_worker_of_its_agent(opens: Opens) -> None:
     spy, model = Spy(), failing_once()
     agent = Agent("agent", model=model, tools=[spying(spy, "look")])
     other = Agent("agent", model=FunctionModel(lambda request: "not here"), tools=[note])
     async with opens(agent) as worker, opens(other, execute=False) as front:
         failed = await worker.run("agent", "go", thread="t")
         assert isinstance(failed.termination, Failed)
-        result = await soon(front.retry(failed.run_id))
+        result = await soon(front.runs.retry(failed.run_id))
         assert (result.text, result.termination, spy.ran) == ("done", NaturalEnd(), ["look"])
-        assert await worker._env.store.check() == []
+        assert await worker.store.check() == []
 
 
-async def test_only_a_failed_run_that_is_its_threads_last_can_be_retried(opens: Opens) -> None:
+async def test_only_last_failed_run_of_thread_can_be_retried(opens: Opens) -> None:
     async with opens(Agent("agent", model=failing_once(), tools=[spying(Spy(), "look")])) as runtime:
         failed = await runtime.run("agent", "go", thread="t")
         done = await runtime.run("agent", "go on", thread="t")
         with pytest.raises(RunNotFailed, match="hasn't failed"):
-            await runtime.retry(done.run_id)
+            await runtime.runs.retry(done.run_id)
         with pytest.raises(RunNotFailed, match="went on with another run"):
-            await runtime.retry(failed.run_id)
+            await runtime.runs.retry(failed.run_id)
         with pytest.raises(UnknownRun):
-            await runtime.retry("nobody")
+            await runtime.runs.retry("nobody")
 
 
 # -- tenants -------------------------------------------------------------------------------------------------
 
 
-async def test_tenants_share_a_runtime_and_see_nothing_of_each_other(opens: Opens) -> None:
+async def test_tenants_of_one_runtime_are_isolated(opens: Opens) -> None:
     async with opens(Agent("agent", model=echo())) as runtime:
         acme, other = runtime.tenant("acme"), runtime.tenant("other")
         mine = await acme.run("agent", "secret", thread="t")
         await other.run("agent", "public", thread="t")
-        assert runtime.tenant("acme") is acme
-        assert [m.text for m in await acme.messages("t")] == ["secret", "you said secret"]
-        assert await runtime.messages("t") == []
+        assert [m.text for m in await acme.threads.messages("t")] == ["secret", "you said secret"]
+        assert await runtime.threads.messages("t") == []
         with pytest.raises(UnknownRun):
-            await other.get_run(mine.run_id)
+            await other.runs.get(mine.run_id)
         with pytest.raises(UnknownRun):
             await other.cancel(mine.run_id)
 
 
-async def test_what_is_due_for_a_tenant_is_taken_over_too(opens: Opens) -> None:
+async def test_orphaned_run_of_tenant_is_taken_over(opens: Opens) -> None:
     sender = opens(Agent("agent", model=echo()), execute=False)
     await sender.tenant("acme").send("t", "hello", agent="agent")
     async with opens(Agent("agent", model=echo())) as runtime:
-        while [r.status for r in await runtime.tenant("acme").list_runs()] != ["done"]:
+        while [r.status for r in await runtime.tenant("acme").runs.list()] != ["done"]:
             await asyncio.sleep(0.01)
     await sender.close()
 
 
-async def test_a_runtime_on_a_tenants_store_is_that_tenants(tmp_path: Path, scripted: Scripted) -> None:
+async def test_runtime_on_tenant_store_belongs_to_tenant(tmp_path: Path, scripted: Scripted) -> None:
     """It is told what happens on its threads, and its other handles see what they say."""
     hold = Hold()
     agent = Agent("agent", model=scripted([call("wait")]), tools=[holding(hold)])
     here, there = [Runtime([agent], store=SqliteStore(tmp_path / "app.db", tenant="acme")) for _ in range(2)]
     work = asyncio.create_task(here.run("agent", "go", thread="t"))
     await soon(hold.reached.wait())
-    assert here.tenant("acme") is here
-    assert await here.tenant("default").threads() == []
-    (run,) = await there.list_runs()
+    assert [run.thread_id for run in await here.tenant("acme").runs.list()] == ["t"]
+    assert await here.tenant("default").threads.list() == []
+    (run,) = await there.runs.list()
     assert await soon(there.cancel(run.id, "enough"))
     assert (await soon(work)).termination == Cancelled("enough")
     await there.close()
@@ -481,7 +420,7 @@ async def test_a_runtime_on_a_tenants_store_is_that_tenants(tmp_path: Path, scri
 # -- history -------------------------------------------------------------------------------------------------
 
 
-async def test_an_agent_with_a_limit_is_shown_the_last_whole_turns(opens: Opens, scripted: Scripted) -> None:
+async def test_window_limit_shows_last_whole_turns(opens: Opens, scripted: Scripted) -> None:
     model = scripted("1", call("look"), "2", "3")
     tools = [spying(Spy(), "look")]
     agent = Agent("agent", model=model, tools=tools, limits=Limits(history=3))
@@ -493,18 +432,18 @@ async def test_an_agent_with_a_limit_is_shown_the_last_whole_turns(opens: Opens,
     assert model.requests[-1].messages[0].text == "two"
 
 
-async def test_parked_runs_are_in_the_file_and_nowhere_else(opens: Opens, scripted: Scripted) -> None:
+async def test_parked_runs_hold_no_memory(opens: Opens, scripted: Scripted) -> None:
     agent = Agent("agent", model=FunctionModel(lambda r: call("pay")), tools=[spying(Spy(), "pay", approval=True)])
     async with opens(agent) as runtime:
         for place in range(20):
             await runtime.run("agent", "go", thread=f"t{place}")
-        assert not runtime._dispatch.active
-        assert not runtime._dispatch.tasks
-        assert not runtime._bus._channels
-        assert len(await runtime.tickets(status="open")) == 20
+        assert not runtime._scope.dispatch.active
+        assert not runtime._scope.dispatch.tasks
+        assert not runtime._scope.bus._channels
+        assert len(await runtime.tickets.list(status="open")) == 20
 
 
-async def test_an_answer_that_was_accepted_counts_before_new_input(opens: Opens, scripted: Scripted) -> None:
+async def test_accepted_answer_counts_before_new_input(opens: Opens, scripted: Scripted) -> None:
     spy = Spy()
     agent = Agent("agent", model=scripted(call("pay"), "paid", "hello"), tools=[spying(spy, "pay", approval=True)])
     async with opens(agent) as runtime:
@@ -522,7 +461,7 @@ async def test_an_answer_that_was_accepted_counts_before_new_input(opens: Opens,
     await runtime.close()
 
 
-async def test_a_stream_follows_a_run_that_another_process_executes(opens: Opens) -> None:
+async def test_stream_follows_run_that_another_process_executes(opens: Opens) -> None:
     async with opens(Agent("agent", model=echo())):
         left = opens(Agent("agent", model=echo()), execute=False)
         for text in ("one", "two"):
@@ -534,9 +473,7 @@ async def test_a_stream_follows_a_run_that_another_process_executes(opens: Opens
         await left.close()
 
 
-async def test_a_run_goes_on_with_the_answer_that_was_left_when_it_is_answered_again(
-    opens: Opens, scripted: Scripted
-) -> None:
+async def test_second_answer_resumes_with_submitted_one(opens: Opens, scripted: Scripted) -> None:
     spy = Spy()
     agent = Agent("agent", model=scripted(call("pay"), "paid"), tools=[spying(spy, "pay", approval=True)])
     async with opens(agent) as runtime:
@@ -555,7 +492,7 @@ async def test_a_run_goes_on_with_the_answer_that_was_left_when_it_is_answered_a
     await runtime.close()
 
 
-async def test_a_full_disk_fails_the_call_and_the_thread_goes_on_once_there_is_room(opens: Opens) -> None:
+async def test_full_disk_fails_call_until_space_is_free(opens: Opens) -> None:
     runtime = opens(Agent("agent", model=FunctionModel(lambda r: "x" * 500_000)))
     await runtime.run("agent", "one", thread="warm")
     writing = runtime.store._database._writing

@@ -40,7 +40,7 @@ def opened(path: Path, model: Any, clock: FakeClock) -> Runtime:
     return Runtime([Agent("agent", model=model)], store=SqliteStore(path, synchronous="NORMAL"), clock=clock)
 
 
-async def test_a_reader_elsewhere_sees_an_answer_grow_and_then_the_answer(tmp_path: Path) -> None:
+async def test_remote_reader_sees_answer_grow_and_complete(tmp_path: Path) -> None:
     clock = FakeClock()
     model = Dictation(clock, "one ", "two ", "three", stop_at=2)
     here, there = opened(tmp_path / "a.db", model, clock), opened(tmp_path / "a.db", model, clock)
@@ -59,7 +59,7 @@ async def test_a_reader_elsewhere_sees_an_answer_grow_and_then_the_answer(tmp_pa
     assert "".join(part[1] for part in seen[:-1]) == "one two "
     assert seen[-1] == "one two three"
     await soon(work)
-    assert await here._env.store.chunks("t") == []
+    assert await here.store.chunks("t") == []
     await there.close()
     await here.close()
 
@@ -69,7 +69,7 @@ async def cut_off(path: Path, model: Any, clock: FakeClock) -> tuple[Runtime, as
     first = opened(path, model, clock)
     work = asyncio.create_task(first.run("agent", "go", thread="t"))
     await soon(model.stopped.wait())
-    await first._shared.keeper._lease.close()
+    await first._scope.shared.worker.state.lease.close()
     return first, work
 
 
@@ -85,17 +85,17 @@ async def taken_over(second: Runtime) -> tuple[Any, list[Any]]:
 
     reader = asyncio.create_task(read())
     await asyncio.sleep(0)
-    (run,) = await second.list_runs()
+    (run,) = await second.runs.list()
     result = await soon(second.wait(run.id))
     await soon(reader)
     return result, [e for e in live if isinstance(e, StreamReset | TextDelta | MessageAdded)]
 
 
-async def test_an_answer_that_was_cut_off_is_gone_on_with_as_the_same_message(tmp_path: Path) -> None:
+async def test_broken_answer_continues_as_same_message(tmp_path: Path) -> None:
     clock = FakeClock()
     model = Dictation(clock, "one ", "two ", stop_at=1)
     first, work = await cut_off(tmp_path / "a.db", model, clock)
-    (chunk,) = await first._env.store.chunks("t")
+    (chunk,) = await first.store.chunks("t")
     assert (chunk.delta, chunk.attempt, chunk.offset) == ("one ", 0, 0)
     again = Dictation(clock, "and ", "two")
     second = opened(tmp_path / "a.db", again, clock)
@@ -116,7 +116,7 @@ async def test_an_answer_that_was_cut_off_is_gone_on_with_as_the_same_message(tm
     await second.close()
 
 
-async def test_a_piece_that_reached_the_output_limit_is_there_for_whoever_takes_over(tmp_path: Path) -> None:
+async def test_piece_at_output_limit_survives_takeover(tmp_path: Path) -> None:
     class Limited(Dictation):
         """Says a word, which reaches the limit; what it is asked for then never comes."""
 
@@ -135,13 +135,13 @@ async def test_a_piece_that_reached_the_output_limit_is_there_for_whoever_takes_
     second = opened(tmp_path / "a.db", again, clock)
     result, _ = await taken_over(second)
     assert result.text == "one and two"
-    assert [m.text for m in await second.messages("t")] == ["go", "one and two"]
+    assert [m.text for m in await second.threads.messages("t")] == ["go", "one and two"]
     model.go.set()
     assert (await soon(work)).text == "one and two"
     await first.close()
     await second.close()
     third = opened(tmp_path / "a.db", again, clock)
-    assert (await third.result(result.run_id)).text == "one and two"
+    assert (await third.runs.result(result.run_id)).text == "one and two"
     await third.close()
 
 
@@ -169,7 +169,7 @@ class Orders:
         await self.go.wait()
 
 
-async def test_an_answer_that_was_cut_off_with_a_complete_call_is_not_asked_for_again(tmp_path: Path) -> None:
+async def test_broken_answer_with_complete_call_is_kept(tmp_path: Path) -> None:
     # Edge case 40.
     clock, ran = FakeClock(), list[int]()
 
@@ -187,10 +187,10 @@ async def test_an_answer_that_was_cut_off_with_a_complete_call_is_not_asked_for_
     first = at(orders)
     work = asyncio.create_task(first.run("agent", "go", thread="t"))
     await soon(orders.stopped.wait())
-    await first._shared.keeper._lease.close()
+    await first._scope.shared.worker.state.lease.close()
     model = ScriptedModel(["That was it."])
     second = at(model)
-    (run,) = await second.list_runs()
+    (run,) = await second.runs.list()
     result = await soon(second.wait(run.id))
     assert (result.text, ran) == ("That was it.", [1])
     (request,) = model.requests  # Only the one for the second step.

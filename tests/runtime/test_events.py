@@ -5,18 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from loop.helpers import Scripted, Spy, assert_settled, log_of, soon, spying
-from wakeful import (
-    Agent,
-    Plugin,
-    RunEnd,
-    Runtime,
-    StateKey,
-    ToolContext,
-    Turn,
-    call,
-    tool,
-)
+from wakeful import Agent, Plugin, Runtime, StateKey, ToolContext, Turn, call, tool
 from wakeful.models import CallDeltaChunk, CallStartChunk, ReasoningChunk, StopChunk, TextChunk
+from wakeful.plugins import RunEnd
 from wakeful.testing import Recorder
 from wakeful.types.events import (
     Event,
@@ -62,7 +53,7 @@ async def record(runtime: Runtime, text: str = "go", thread: str = "t") -> Recor
 # -- order ---------------------------------------------------------------------------------------------------
 
 
-async def test_the_order_of_a_single_answer(scripted: Scripted) -> None:
+async def test_order_of_single_answer(scripted: Scripted) -> None:
     recorder = await record(counting(scripted(Turn(text=["Hel", "lo"], thinking="hm"))))
     assert recorder.types == [
         "run_start",
@@ -78,7 +69,7 @@ async def test_the_order_of_a_single_answer(scripted: Scripted) -> None:
     ]
 
 
-async def test_the_order_of_a_step_with_tools(scripted: Scripted) -> None:
+async def test_order_of_step_with_tools(scripted: Scripted) -> None:
     recorder = await record(counting(scripted(Turn(text="So: ", calls=[call("act")]), "done")))
     assert recorder.types == [
         "run_start",
@@ -107,7 +98,7 @@ async def test_the_order_of_a_step_with_tools(scripted: Scripted) -> None:
     assert recorder.one(ToolProgress).fraction == 0.5
 
 
-async def test_an_activation_ends_with_its_finish_also_where_state_was_written_last(scripted: Scripted) -> None:
+async def test_run_finish_is_last_event_after_state_write(scripted: Scripted) -> None:
     class Ending(Plugin):
         async def run_end(self, ctx: RunEnd) -> None:
             ctx.update(Count, 1)
@@ -121,7 +112,7 @@ async def test_an_activation_ends_with_its_finish_also_where_state_was_written_l
     assert recorder.types[-2:] == ["state_delta", "run_finish"]
 
 
-async def test_every_event_says_where_it_belongs(scripted: Scripted) -> None:
+async def test_every_event_has_its_run_identity(scripted: Scripted) -> None:
     recorder = await record(counting(scripted(call("act"), "done")))
     first = recorder.one(RunStart)
     for event in recorder.events:
@@ -130,20 +121,20 @@ async def test_every_event_says_where_it_belongs(scripted: Scripted) -> None:
         assert event.at > 0
 
 
-async def test_an_event_is_in_the_log_before_anybody_sees_it(scripted: Scripted) -> None:
+async def test_event_is_logged_before_it_is_shown(scripted: Scripted) -> None:
     runtime = counting(scripted(call("act"), "done"))
     async for event in runtime.stream("agent", "go", thread="t"):
-        stored = await runtime._env.store.load("t")
+        stored = await runtime.store.load("t")
         assert stored is not None
         assert event.seq <= stored.thread.head
         if event.durable:
-            assert (await runtime._env.store.events("t", after=event.seq - 1))[0] == event
+            assert (await runtime.store.events("t", after=event.seq - 1))[0] == event
 
 
 # -- deltas --------------------------------------------------------------------------------------------------
 
 
-async def test_deltas_have_absolute_offsets_and_join_to_the_message(scripted: Scripted) -> None:
+async def test_deltas_have_absolute_offsets_and_join_to_message(scripted: Scripted) -> None:
     chunks = [
         ReasoningChunk("let "),
         ReasoningChunk("me"),
@@ -168,7 +159,7 @@ async def test_deltas_have_absolute_offsets_and_join_to_the_message(scripted: Sc
     assert answer.text == "Héllo there"
 
 
-async def test_nothing_is_streamed_to_nobody(scripted: Scripted) -> None:
+async def test_deltas_are_not_made_without_reader(scripted: Scripted) -> None:
     runtime = counting(scripted("done"))
     await runtime.run("agent", "go", thread="t")
     assert all(event.durable for event in await log_of(runtime, "t"))
@@ -190,7 +181,7 @@ async def busy_thread(scripted: Scripted) -> Runtime:
     return runtime
 
 
-async def test_the_log_has_no_gaps_and_every_cursor_gives_the_same_tail(scripted: Scripted) -> None:
+async def test_log_has_no_gaps_and_every_cursor_gives_same_tail(scripted: Scripted) -> None:
     runtime = await busy_thread(scripted)
     log = await log_of(runtime, "t")
     assert [event.seq for event in log] == list(range(1, len(log) + 1))
@@ -202,14 +193,14 @@ async def test_the_log_has_no_gaps_and_every_cursor_gives_the_same_tail(scripted
     await assert_settled(runtime, "t")
 
 
-async def test_messages_have_their_place_in_the_log(scripted: Scripted) -> None:
+async def test_messages_have_log_positions(scripted: Scripted) -> None:
     runtime = await busy_thread(scripted)
     added = [e for e in await log_of(runtime, "t") if isinstance(e, MessageAdded)]
-    assert [e.message for e in added] == await runtime.messages("t")
+    assert [e.message for e in added] == await runtime.threads.messages("t")
     assert all(e.seq == e.message.seq for e in added)
 
 
-async def test_what_a_stream_showed_of_the_log_is_the_log(scripted: Scripted) -> None:
+async def test_streamed_durable_events_equal_log(scripted: Scripted) -> None:
     runtime = counting(scripted(call("act"), "one", call("act"), "two"))
     shown: list[Event] = []
     for _ in range(2):

@@ -77,7 +77,7 @@ ORDERS = st.permutations(["a", "b", "c", "step", "step", "step"])
 
 @pytest.mark.parametrize("store", [MemoryStore, SlowStore])
 @given(order=ORDERS)
-def test_people_who_answer_at_the_same_time_are_all_heard(store: type[MemoryStore], order: list[str]) -> None:
+def test_concurrent_answers_are_all_applied(store: type[MemoryStore], order: list[str]) -> None:
     asyncio.run(_answered(order, store()))
 
 
@@ -97,6 +97,6 @@ async def _answered(order: list[str], store: MemoryStore) -> None:
     await soon(asyncio.gather(*answers))
     await until_idle(runtime)
     assert sorted(spy.ran) == ["a", "b", "c"]
-    assert (await runtime.messages("t"))[-1].text == "done"
+    assert (await runtime.threads.messages("t"))[-1].text == "done"
     await assert_settled(runtime, "t")
     leaks.check()

@@ -23,19 +23,20 @@ from wakeful import (
     SqliteStore,
     Text,
     ToolContext,
-    Url,
     call,
     tool,
 )
 from wakeful.errors import InvalidInput, RuntimeClosed, UnknownAgent, UnknownRun, UsageError
+from wakeful.runtime import TenantRuntime
 from wakeful.stores import ThreadView
 from wakeful.testing import FakeClock
+from wakeful.types import Url
 from wakeful.types.runs import Cancelled
 
 # -- closing -------------------------------------------------------------------------------------------------
 
 
-async def test_closing_cancels_what_runs_and_waits_until_it_is_quiet(scripted: Scripted) -> None:
+async def test_close_cancels_runs_and_waits_for_them(scripted: Scripted) -> None:
     hold = Hold()
     store = MemoryStore()
     agent = Agent("agent", model=scripted(call("wait")), tools=[holding(hold, effect="pure")])
@@ -50,7 +51,7 @@ async def test_closing_cancels_what_runs_and_waits_until_it_is_quiet(scripted: S
     await assert_cancelled(Runtime([agent], store=store), "t")
 
 
-async def test_leaving_the_context_closes_it(scripted: Scripted) -> None:
+async def test_context_manager_closes_runtime(scripted: Scripted) -> None:
     store = MemoryStore()
     async with Runtime([Agent("agent", model=scripted("hello"))], store=store) as runtime:
         await runtime.send("t", "hi", agent="agent")
@@ -66,54 +67,54 @@ CALLS: dict[str, Callable[[Runtime], Any]] = {
     "stream": lambda r: r.stream("agent", "go"),
     "send": lambda r: r.send("t", "go"),
     "resume": lambda r: r.resume("r", answers={"x": 1}),
-    "retry": lambda r: r.retry("r"),
+    "retry": lambda r: r.runs.retry("r"),
     "wait": lambda r: r.wait("r"),
     "cancel": lambda r: r.cancel("r"),
-    "result": lambda r: r.result("r"),
-    "answer": lambda r: r.answer("x", True),
-    "reassign": lambda r: r.reassign("x", "ann"),
+    "result": lambda r: r.runs.result("r"),
+    "answer": lambda r: r.tickets.answer("x", True),
+    "reassign": lambda r: r.tickets.reassign("x", "ann"),
     "events": lambda r: r.events("t"),
     "events so far": lambda r: r.events("t", follow=False),
-    "messages": lambda r: r.messages("t"),
-    "state": lambda r: r.state("t"),
-    "get_run": lambda r: r.get_run("r"),
-    "list_runs": lambda r: r.list_runs(),
-    "ledger": lambda r: r.ledger("r"),
-    "tickets": lambda r: r.tickets(),
-    "decisions": lambda r: r.decisions("x"),
-    "dispatches": lambda r: r.dispatches(),
-    "threads": lambda r: r.threads(),
-    "describe": lambda r: r.describe("t", title="T"),
-    "fork": lambda r: r.fork("t"),
-    "delete": lambda r: r.delete("t"),
-    "import_thread": lambda r: r.import_thread([]),
-    "prune": lambda r: r.prune(Retention()),
-    "parked_problems": lambda r: r.parked_problems(),
-    "spawn": lambda r: r.spawn("agent", "go"),
-    "task": lambda r: r.task("x"),
-    "tasks": lambda r: r.tasks("t"),
-    "schedule": lambda r: r.schedule("daily", "agent", "go", cron="@daily"),
-    "schedules": lambda r: r.schedules(),
-    "unschedule": lambda r: r.unschedule("daily"),
-    "pause": lambda r: r.pause("r"),
-    "dead_letters": lambda r: r.dead_letters(),
-    "relays": lambda r: r.relays(),
-    "replay": lambda r: r.replay("x"),
-    "drop": lambda r: r.drop("x"),
-    "pending": lambda r: r.pending("t"),
-    "edit": lambda r: r.edit("x", "other"),
-    "move": lambda r: r.move("x"),
-    "retract": lambda r: r.retract("x"),
+    "messages": lambda r: r.threads.messages("t"),
+    "state": lambda r: r.threads.state("t"),
+    "get_run": lambda r: r.runs.get("r"),
+    "list_runs": lambda r: r.runs.list(),
+    "ledger": lambda r: r.runs.ledger("r"),
+    "tickets": lambda r: r.tickets.list(),
+    "decisions": lambda r: r.tickets.decisions("x"),
+    "dispatches": lambda r: r.workers.dispatches(),
+    "threads": lambda r: r.threads.list(),
+    "describe": lambda r: r.threads.describe("t", title="T"),
+    "fork": lambda r: r.threads.fork("t"),
+    "delete": lambda r: r.threads.delete("t"),
+    "import_thread": lambda r: r.threads.import_([]),
+    "prune": lambda r: r.threads.prune(Retention()),
+    "parked_problems": lambda r: r.runs.check_parked(),
+    "spawn": lambda r: r.tasks.spawn("agent", "go"),
+    "task": lambda r: r.tasks.get("x"),
+    "tasks": lambda r: r.tasks.list("t"),
+    "schedule": lambda r: r.schedules.put("daily", "agent", "go", cron="@daily"),
+    "schedules": lambda r: r.schedules.list(),
+    "unschedule": lambda r: r.schedules.delete("daily"),
+    "pause": lambda r: r.runs.pause("r"),
+    "dead_letters": lambda r: r.mail.dead_letters(),
+    "relays": lambda r: r.mail.relays(),
+    "replay": lambda r: r.mail.replay("x"),
+    "drop": lambda r: r.mail.drop("x"),
+    "pending": lambda r: r.mail.pending("t"),
+    "edit": lambda r: r.mail.edit("x", "other"),
+    "move": lambda r: r.mail.move("x"),
+    "retract": lambda r: r.mail.retract("x"),
     "a tenant's": lambda r: r.tenant("new").run("agent", "go"),
     "async with": lambda r: r.__aenter__(),
 }
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
-async def test_a_closed_runtime_says_so_whatever_is_called(kind: str, scripted: Scripted, tmp_path: Path) -> None:
+async def test_closed_runtime_refuses_every_call(kind: str, scripted: Scripted, tmp_path: Path) -> None:
     store = None if kind == "memory" else tmp_path / "a.db"
     async with Runtime([Agent("agent", model=scripted("one", "two"))], store=store) as runtime:
-        handle, task = await runtime.start("agent", "go"), await runtime.spawn("agent", "go")
+        handle, task = await runtime.start("agent", "go"), await runtime.tasks.spawn("agent", "go")
         await handle.result()
         await task.result()
     calls = [make(runtime) for make in CALLS.values()]
@@ -121,13 +122,13 @@ async def test_a_closed_runtime_says_so_whatever_is_called(kind: str, scripted: 
     for made in calls:
         with pytest.raises(RuntimeClosed, match=r"^the runtime was closed; make a new one$"):
             await (anext(made) if isinstance(made, AsyncIterator) else made)
-    for refused in (lambda: runtime.export_thread("t"), runtime.as_worker):
+    for refused in (lambda: runtime.threads.export("t"), runtime.as_worker):
         with pytest.raises(RuntimeClosed):
             refused()
-    assert await runtime.readiness() == "the runtime was closed; make a new one"
+    assert await runtime.workers.readiness() == "the runtime was closed; make a new one"
 
 
-def test_a_closed_runtime_says_so_to_sync_callers(scripted: Scripted) -> None:
+def test_closed_runtime_refuses_sync_calls(scripted: Scripted) -> None:
     runtime = Runtime([Agent("agent", model=scripted())])
     asyncio.run(runtime.close())
     with pytest.raises(RuntimeClosed, match="make a new one"):
@@ -136,19 +137,35 @@ def test_a_closed_runtime_says_so_to_sync_callers(scripted: Scripted) -> None:
         runtime.resume_sync("r", answers={"x": 1})
 
 
-async def test_a_tenants_handle_that_is_closed_or_left_leaves_the_runtime_open(scripted: Scripted) -> None:
+async def test_leaving_a_tenants_handle_keeps_the_runtime_open(scripted: Scripted) -> None:
     async with Runtime([Agent("agent", model=scripted(*["ok"] * 4))]) as runtime:
         async with runtime.tenant("acme") as acme:
             await acme.run("agent", "go", thread="t")
-        await acme.close()
         for handle in (acme, runtime.tenant("other"), runtime):
             assert (await handle.run("agent", "go")).text == "ok"
-        assert len(await acme.messages("t")) == 2
+        assert len(await acme.threads.messages("t")) == 2
     with pytest.raises(RuntimeClosed):
         await acme.run("agent", "go")
 
 
-async def test_tenants_handles_that_nobody_else_serves_are_closed_with_the_last(scripted: Scripted) -> None:
+async def test_tenants_handle_reaches_no_other_tenant_and_no_lifetime(scripted: Scripted) -> None:
+    acme = Runtime([Agent("agent", model=scripted())]).tenant("acme")
+    assert isinstance(acme, TenantRuntime)
+    assert not isinstance(acme, Runtime)
+    public = {name for name in dir(acme) if not name.startswith("_")}
+    assert not public & {"tenant", "close", "as_worker", "drain"}
+    assert not hasattr(acme.workers, "drain")
+    assert {name for name in dir(Runtime) if not name.startswith("_")} - public == {"tenant", "close", "as_worker"}
+
+
+def test_runtime_has_few_public_attributes(scripted: Scripted) -> None:
+    runtime = Runtime([Agent("agent", model=scripted())])
+    verbs = "run run_sync start stream resume resume_sync cancel send events wait close tenant as_worker"
+    nouns = "runs threads tickets tasks mail schedules workers agents store"
+    assert {name for name in dir(runtime) if not name.startswith("_")} == {*verbs.split(), *nouns.split()}
+
+
+async def test_unserved_tenant_handles_close_with_the_last(scripted: Scripted) -> None:
     runtime = Runtime([Agent("agent", model=scripted(*["ok"] * 3))])
     async with runtime.tenant("acme") as acme:
         async with runtime.tenant("other") as other:
@@ -159,13 +176,13 @@ async def test_tenants_handles_that_nobody_else_serves_are_closed_with_the_last(
         await runtime.run("agent", "go")
 
 
-async def test_closing_twice_is_fine(scripted: Scripted) -> None:
+async def test_close_is_idempotent(scripted: Scripted) -> None:
     runtime = Runtime([Agent("agent", model=scripted())])
     await runtime.close()
     await runtime.close()
 
 
-async def test_those_who_wait_their_turn_hear_that_the_runtime_was_closed(scripted: Scripted) -> None:
+async def test_queued_callers_are_told_that_runtime_closed(scripted: Scripted) -> None:
     hold = Hold()
     store = MemoryStore()
     agent = Agent("agent", model=scripted(call("wait"), "later"), tools=[holding(hold, effect="pure")])
@@ -179,13 +196,13 @@ async def test_those_who_wait_their_turn_hear_that_the_runtime_was_closed(script
     with pytest.raises(RuntimeClosed):
         await soon(second)
     fresh = Runtime([agent], store=store)
-    await fresh._dispatch.pump("t")
-    await until(lambda: not fresh._dispatch.tasks)
+    await fresh._scope.dispatch.start_if_due("t")
+    await until(lambda: not fresh._scope.dispatch.tasks)
     assert [m.text for m in await store.messages("t") if m.role == "user"] == ["one", "two"]
     await assert_settled(fresh, "t")
 
 
-async def test_closing_lets_go_of_what_does_not_stop(scripted: Scripted, fake_clock: FakeClock) -> None:
+async def test_close_abandons_tools_that_do_not_stop(scripted: Scripted, fake_clock: FakeClock) -> None:
     hold = Hold()
 
     @tool
@@ -208,35 +225,35 @@ async def test_closing_lets_go_of_what_does_not_stop(scripted: Scripted, fake_cl
         await fake_clock.advance(5)
         await soon(closing)
         await soon(run)
-        assert runtime.abandoned == 1
+        assert runtime.workers.abandoned == 1
         await assert_cancelled(Runtime([agent], store=store), "t")
     finally:
         hold.released.set()
-    await until(lambda: runtime.abandoned == 0)
+    await until(lambda: runtime.workers.abandoned == 0)
 
 
 # -- what is refused -----------------------------------------------------------------------------------------
 
 
-async def test_an_unknown_agent_is_refused_with_those_there_are(scripted: Scripted) -> None:
+async def test_unknown_agent_error_lists_known_agents(scripted: Scripted) -> None:
     runtime = Runtime([Agent("agent", model=scripted())])
     with pytest.raises(UnknownAgent, match=r"'nobody' \(known: agent\)"):
         await runtime.run("nobody", "go")
 
 
 @pytest.mark.parametrize("thread", ["", "x" * 129, "ü" * 65])
-async def test_a_thread_id_has_its_limits(scripted: Scripted, thread: str) -> None:
+async def test_thread_id_length_is_limited(scripted: Scripted, thread: str) -> None:
     runtime = Runtime([Agent("agent", model=scripted())])
     with pytest.raises(InvalidInput, match="1 to 128 bytes"):
         await runtime.run("agent", "go", thread=thread)
 
 
 @pytest.mark.parametrize("input", ["", [], "x" * (1024 * 1024 + 1)])
-async def test_input_that_is_empty_or_too_large_is_refused(scripted: Scripted, input: Any) -> None:
+async def test_empty_or_too_large_input_is_refused(scripted: Scripted, input: Any) -> None:
     runtime = Runtime([Agent("agent", model=scripted())])
     with pytest.raises(InvalidInput):
         await runtime.run("agent", input, thread="t")
-    assert await runtime.list_runs() == []
+    assert await runtime.runs.list() == []
 
 
 async def test_input_may_have_several_parts(scripted: Scripted) -> None:
@@ -247,13 +264,13 @@ async def test_input_may_have_several_parts(scripted: Scripted) -> None:
     assert model.requests[0].messages[0].content == tuple(parts)
 
 
-async def test_lone_surrogates_in_the_input_are_replaced(scripted: Scripted) -> None:
+async def test_lone_surrogates_in_input_are_replaced(scripted: Scripted) -> None:
     model = scripted("ok")
     await Runtime([Agent("agent", model=model)]).run("agent", "a\ud800b")
     assert model.requests[0].messages[0].text == "a\ufffdb"
 
 
-def test_one_error_lists_all_that_is_wrong(scripted: Scripted) -> None:
+def test_configuration_error_lists_all_problems(scripted: Scripted) -> None:
     agents = [
         Agent("a b", model=scripted()),
         Agent("twice", model="nope:model"),
@@ -276,23 +293,23 @@ async def test_runs_are_found_by_thread_and_status_newest_first(scripted: Script
     one = await runtime.run("agent", "go", thread="t")
     two = await runtime.run("agent", "go", thread="t")
     three = await runtime.run("agent", "go", thread="u")
-    assert [r.id for r in await runtime.list_runs()] == [three.run_id, two.run_id, one.run_id]
-    assert [r.id for r in await runtime.list_runs(thread="t")] == [two.run_id, one.run_id]
-    assert [r.id for r in await runtime.list_runs(status="waiting")] == [three.run_id]
-    assert [r.id for r in await runtime.list_runs(before=two.run_id)] == [one.run_id]
-    assert [r.id for r in await runtime.list_runs(limit=1)] == [three.run_id]
+    assert [r.id for r in await runtime.runs.list()] == [three.run_id, two.run_id, one.run_id]
+    assert [r.id for r in await runtime.runs.list(thread="t")] == [two.run_id, one.run_id]
+    assert [r.id for r in await runtime.runs.list(status="waiting")] == [three.run_id]
+    assert [r.id for r in await runtime.runs.list(before=two.run_id)] == [one.run_id]
+    assert [r.id for r in await runtime.runs.list(limit=1)] == [three.run_id]
 
 
 async def test_unknown_runs_are_refused_and_unknown_threads_are_empty(scripted: Scripted) -> None:
     runtime = Runtime([Agent("agent", model=scripted())])
-    for question in (runtime.get_run("nope"), runtime.calls("nope")):
+    for question in (runtime.runs.get("nope"), runtime.runs.calls("nope")):
         with pytest.raises(UnknownRun, match="nope"):
             await question
-    assert await runtime.messages("nope") == []
+    assert await runtime.threads.messages("nope") == []
     assert [e async for e in runtime.events("nope", follow=False)] == []
 
 
-async def test_who_asked_travels_to_tools_messages_and_records(scripted: Scripted) -> None:
+async def test_principal_reaches_tools_messages_and_records(scripted: Scripted) -> None:
     seen: list[Principal | None] = []
 
     @tool
@@ -305,13 +322,13 @@ async def test_who_asked_travels_to_tools_messages_and_records(scripted: Scripte
     runtime = Runtime([Agent("agent", model=scripted(call("who"), "ok"), tools=[who])])
     result = await runtime.run("agent", "go", thread="t", principal=ann)
     assert seen == [ann]
-    assert (await runtime.get_run(result.run_id)).principal == ann
-    producer = (await runtime.messages("t"))[0].producer
+    assert (await runtime.runs.get(result.run_id)).principal == ann
+    producer = (await runtime.threads.messages("t"))[0].producer
     assert producer is not None
     assert producer.principal_id == "ann"
 
 
-async def test_an_agent_may_be_named_by_itself_and_a_thread_is_made_by_default(scripted: Scripted) -> None:
+async def test_run_accepts_agent_object_and_makes_thread(scripted: Scripted) -> None:
     agent = Agent("agent", model=scripted("a", "b"))
     runtime = Runtime([agent])
     one, two = await runtime.run(agent, "go"), await runtime.run(agent, "go")
@@ -319,9 +336,7 @@ async def test_an_agent_may_be_named_by_itself_and_a_thread_is_made_by_default(s
     assert runtime.agents == {"agent": agent}
 
 
-async def test_a_run_in_the_background_that_fails_outside_the_loop_is_logged(
-    scripted: Scripted, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_background_run_failure_is_logged(scripted: Scripted, caplog: pytest.LogCaptureFixture) -> None:
     class Broken(MemoryStore):
         broken = False
 
@@ -336,14 +351,14 @@ async def test_a_run_in_the_background_that_fails_outside_the_loop_is_logged(
     store.broken = True
     with caplog.at_level(logging.ERROR, "wakeful"):
         await runtime.send("t", "two")
-        await until(lambda: not runtime._dispatch.tasks)
+        await until(lambda: not runtime._scope.dispatch.tasks)
     assert "a run in the background failed" in caplog.text
 
 
 # -- event loops ---------------------------------------------------------------------------------------------
 
 
-def test_a_runtime_belongs_to_its_first_event_loop(scripted: Scripted) -> None:
+def test_runtime_belongs_to_its_first_event_loop(scripted: Scripted) -> None:
     runtime = Runtime([Agent("agent", model=scripted("one", "three"))])
     assert asyncio.run(runtime.run("agent", "go")).text == "one"
     assert asyncio.run(runtime.run("agent", "go")).text == "three"
@@ -352,7 +367,7 @@ def test_a_runtime_belongs_to_its_first_event_loop(scripted: Scripted) -> None:
         await asyncio.sleep(0)
         loop = asyncio.new_event_loop()
         try:
-            runtime._shared.loop = loop
+            runtime._scope.shared.loop = loop
             with pytest.raises(UsageError, match="another event loop"):
                 await runtime.run("agent", "go")
         finally:
@@ -361,7 +376,7 @@ def test_a_runtime_belongs_to_its_first_event_loop(scripted: Scripted) -> None:
     asyncio.run(elsewhere())
 
 
-def test_run_sync_beside_an_event_loop_is_told_how_that_loop_is_given_the_call(scripted: Scripted) -> None:
+def test_run_sync_error_names_way_to_use_running_loop(scripted: Scripted) -> None:
     runtime = Runtime([Agent("agent", model=scripted("one", "two"))])
 
     async def application() -> str:
@@ -376,7 +391,7 @@ def test_run_sync_beside_an_event_loop_is_told_how_that_loop_is_given_the_call(s
     assert asyncio.run(application()) == "two"
 
 
-async def test_run_sync_is_refused_inside_an_event_loop(scripted: Scripted) -> None:
+async def test_run_sync_is_refused_inside_event_loop(scripted: Scripted) -> None:
     runtime = Runtime([Agent("agent", model=scripted())])
     with pytest.raises(UsageError, match="inside an event loop"):
         runtime.run_sync("agent", "go")
@@ -388,11 +403,11 @@ def test_run_sync_works_for_several_tenants_of_one_runtime(scripted: Scripted) -
     assert runtime.tenant("acme").run_sync("agent", "go").text == "two"
 
 
-def test_run_sync_runs_again_and_again_on_one_thread(scripted: Scripted) -> None:
+def test_run_sync_repeats_on_one_thread(scripted: Scripted) -> None:
     runtime = Runtime([Agent("agent", model=scripted("one", "two"))])
     assert runtime.run_sync("agent", "go", thread="t").text == "one"
     assert runtime.run_sync("agent", "go", thread="t").text == "two"
-    loop = runtime._own_loop._loop
+    loop = runtime._scope.shared.own_loop._loop
     assert loop is not None
     loop.call_soon_threadsafe(loop.stop)
 
@@ -416,7 +431,7 @@ class ClosesSlowly(SqliteStore):
         await super().close()
 
 
-async def test_what_is_begun_while_the_runtime_closes_claims_nothing_that_nobody_gives_back(
+async def test_run_started_during_close_keeps_no_claim(
     tmp_path: Path,
 ) -> None:
     store, spy = ClosesSlowly(tmp_path / "a.db"), Spy()
@@ -424,7 +439,7 @@ async def test_what_is_begun_while_the_runtime_closes_claims_nothing_that_nobody
     runtime = Runtime([agent], store=store)
     waiting = await runtime.run("agent", "go", thread="t")
     store.hold = Hold()
-    store.answered = asyncio.create_task(runtime.answer(waiting.tickets[0].id, True))
+    store.answered = asyncio.create_task(runtime.tickets.answer(waiting.tickets[0].id, True))
     await soon(store.hold.reached.wait())
     await soon(runtime.close())
     with pytest.raises(RuntimeClosed):

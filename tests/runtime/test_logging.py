@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from loop.helpers import Hold, Scripted, holding, soon, until
-from wakeful import Agent, Capacity, FunctionModel, MemoryStore, Plugin, Runtime, StoreError, ToolError, call, tool
+from wakeful import Agent, Capacity, FunctionModel, MemoryStore, Plugin, Runtime, ToolError, call, tool
+from wakeful.errors import StoreError
 from wakeful.plugins import Step
 
 
@@ -46,7 +47,7 @@ def crash(_: Any) -> str:
 
 
 @pytest.mark.parametrize("kind", ["tool", "hook", "model"])
-async def test_a_failure_that_is_in_a_result_has_its_traceback_at_debug(
+async def test_failure_in_result_is_logged_at_debug(
     scripted: Scripted, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
     agents = {
@@ -62,29 +63,25 @@ async def test_a_failure_that_is_in_a_result_has_its_traceback_at_debug(
     assert [r for r in caplog.records if r.levelno > logging.DEBUG] == []
 
 
-async def test_an_error_that_a_tool_means_is_not_logged(
-    scripted: Scripted, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_intended_tool_error_is_not_logged(scripted: Scripted, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, "wakeful"):
         await Runtime([Agent("agent", model=scripted(call("refuse"), "ok"), tools=[refuse])]).run("agent", "go")
     assert caplog.text == ""
 
 
-async def test_what_a_starter_is_raised_is_not_logged(
-    scripted: Scripted, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_error_raised_to_starter_is_not_logged(scripted: Scripted, caplog: pytest.LogCaptureFixture) -> None:
     store = Broken()
     runtime = Runtime([Agent("agent", model=scripted("one"))], store=store)
     await runtime.run("agent", "go", thread="t")
     store.error = OSError("disk on fire")
     with pytest.raises(OSError, match="disk on fire"):
         await runtime.start("agent", "two", thread="t")
-    await until(lambda: not runtime._dispatch.tasks)
+    await until(lambda: not runtime._scope.dispatch.tasks)
     assert caplog.text == ""
 
 
 @pytest.mark.parametrize("running", [None, 1])
-async def test_what_a_caller_who_waits_his_turn_is_raised_is_not_logged(
+async def test_error_raised_to_queued_caller_is_not_logged(
     scripted: Scripted, caplog: pytest.LogCaptureFixture, running: int | None
 ) -> None:
     hold, store = Hold(), Broken()
@@ -93,14 +90,14 @@ async def test_what_a_caller_who_waits_his_turn_is_raised_is_not_logged(
         first = asyncio.create_task(runtime.run("agent", "one", thread="t"))
         await soon(hold.reached.wait())
         second = asyncio.create_task(runtime.run("agent", "two", thread="t"))
-        while not await runtime.pending("t"):
+        while not await runtime.mail.pending("t"):
             await asyncio.sleep(0)
         store.error = OSError("disk on fire")
         hold.released.set()
         await soon(first)
         with pytest.raises(OSError, match="disk on fire"):
             await soon(second)
-        await until(lambda: not runtime._dispatch.tasks)
+        await until(lambda: not runtime._scope.dispatch.tasks)
     assert "Traceback" not in caplog.text
 
 
@@ -108,7 +105,7 @@ async def test_what_a_caller_who_waits_his_turn_is_raised_is_not_logged(
     ("error", "level", "tracebacks"),
     [(OSError("disk on fire"), "ERROR", 1), (StoreError("disk on fire"), "WARNING", 0)],
 )
-async def test_what_nobody_is_told_is_logged_once(
+async def test_unobserved_error_is_logged_once(
     scripted: Scripted, caplog: pytest.LogCaptureFixture, error: Exception, level: str, tracebacks: int
 ) -> None:
     store = Broken()
@@ -116,7 +113,7 @@ async def test_what_nobody_is_told_is_logged_once(
     await runtime.run("agent", "go", thread="t")
     store.error = error
     await runtime.send("t", "two")
-    await until(lambda: not runtime._dispatch.tasks)
+    await until(lambda: not runtime._scope.dispatch.tasks)
     (record,) = caplog.records
     assert (record.name, record.levelname) == ("wakeful", level)
     assert "disk on fire" in record.getMessage()

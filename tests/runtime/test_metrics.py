@@ -11,7 +11,8 @@ from starlette.testclient import TestClient
 from loop.helpers import Scripted, soon
 from wakeful import Agent, Runtime, SqliteStore
 from wakeful.bus import MemoryBus
-from wakeful.dispatch import Metrics, _metrics
+from wakeful.dispatch import Metrics
+from wakeful.dispatch.metrics import TENANTS
 from wakeful.errors import Conflict, StaleFence, StoreUnavailable
 from wakeful.server import Auth, app
 from wakeful.stores import Backlog, QueueSeen, Tally
@@ -23,13 +24,13 @@ def values(text: str) -> dict[str, float]:
     return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
 
 
-async def test_a_worker_counts_what_it_claims_and_commits(tmp_path: Path, scripted: Scripted) -> None:
+async def test_worker_counts_claims_and_commits(tmp_path: Path, scripted: Scripted) -> None:
     agent = Agent("agent", model=scripted("one", "two"))
     front = Runtime([agent], store=tmp_path / "a.db", execute=False)
     async with Runtime([agent], store=tmp_path / "a.db") as worker:
         for _ in range(2):
             await soon(front.run("agent", "go"))
-        found = values(await worker.metrics_text())
+        found = values(await worker.workers.metrics_text())
     await front.close()
     assert found["wakeful_claims_total"] == found["wakeful_runs_started_total"] == 2
     assert found['wakeful_runs_finished_total{status="naturalend"}'] == 2
@@ -42,7 +43,7 @@ async def test_a_worker_counts_what_it_claims_and_commits(tmp_path: Path, script
     assert "wakeful_bus_up" not in found
 
 
-def test_commits_are_counted_by_what_came_of_them() -> None:
+def test_commits_are_counted_by_outcome() -> None:
     metrics = Metrics()
     for error in (None, None, StaleFence("x"), Conflict("x"), StoreUnavailable("x")):
         metrics.committed(0.003, error)
@@ -57,30 +58,28 @@ def test_commits_are_counted_by_what_came_of_them() -> None:
     assert found['wakeful_commit_seconds_bucket{le="0.0025"}'] == 0
 
 
-async def test_the_bus_is_up_or_down(tmp_path: Path, scripted: Scripted) -> None:
+async def test_bus_health_is_a_gauge(tmp_path: Path, scripted: Scripted) -> None:
     agent = Agent("agent", model=scripted())
     async with Runtime([agent], store=tmp_path / "a.db", bus=MemoryBus()) as runtime:
-        while values(runtime.metrics.text())["wakeful_bus_up"] != 1:
+        while values(runtime.workers.metrics.text())["wakeful_bus_up"] != 1:
             await asyncio.sleep(0)
     async with Runtime([agent], store=tmp_path / "a.db", bus="postgres://nobody@127.0.0.1:1/none") as runtime:
-        assert values(runtime.metrics.text())["wakeful_bus_up"] == 0
+        assert values(runtime.workers.metrics.text())["wakeful_bus_up"] == 0
 
 
 # -- queues --------------------------------------------------------------------------------------------------
 
 
-async def test_what_waits_is_read_when_somebody_asks_and_not_for_every_scrape(
-    tmp_path: Path, scripted: Scripted
-) -> None:
+async def test_backlog_is_cached_between_scrapes(tmp_path: Path, scripted: Scripted) -> None:
     store = SqliteStore(tmp_path / "a.db")
     runtime = Runtime([Agent("agent", model=scripted())], store=store, execute=False)
     for name in ("acme", "default"):
         await runtime.tenant(name).send("t", "go", agent="agent")
-    found = values(await runtime.metrics_text())
+    found = values(await runtime.workers.metrics_text())
     assert found['wakeful_queue_depth{tenant="acme"}'] == found['wakeful_queue_depth{tenant="default"}'] == 1
     assert found["wakeful_queue_depth_others"] == 0
     await runtime.send("t2", "go", agent="agent")
-    again = values(await runtime.metrics_text())
+    again = values(await runtime.workers.metrics_text())
     assert again['wakeful_queue_depth{tenant="default"}'] == 1  # What was read just now will do.
     await runtime.close()
 
@@ -90,19 +89,19 @@ def lanes(*depths: tuple[str, int]) -> Backlog:
     return Backlog(9000, tuple(queues), Tally())
 
 
-def test_only_so_many_tenants_have_a_label_whoever_comes() -> None:
+def test_tenant_labels_are_limited() -> None:
     metrics = Metrics()
-    for first in range(0, 3 * _metrics.TENANTS, 10):
+    for first in range(0, 3 * TENANTS, 10):
         metrics.backlog = lanes(*[(f"t{n}", 1 + n) for n in range(first, first + 10)])
         text = metrics.text()
-        assert len(re.findall("wakeful_queue_depth{", text)) <= _metrics.TENANTS
+        assert len(re.findall("wakeful_queue_depth{", text)) <= TENANTS
     found = values(text)
     assert found['wakeful_queue_depth{tenant="t0"}'] == 0  # It is empty by now, and keeps its label.
     assert found["wakeful_queue_depth_others"] == sum(range(first + 1, first + 11))
     assert found["wakeful_queue_oldest_seconds"] == 8
 
 
-def test_a_tenant_s_name_can_t_break_the_text() -> None:
+def test_tenant_label_is_escaped() -> None:
     metrics = Metrics()
     metrics.backlog = lanes(('a"b\\c\nd', 1), ("x" * 500, 2))
     text = metrics.text()
@@ -113,7 +112,7 @@ def test_a_tenant_s_name_can_t_break_the_text() -> None:
 # -- the server ----------------------------------------------------------------------------------------------
 
 
-def test_a_server_answers_probes_and_shows_metrics_to_those_it_lets_in(tmp_path: Path, scripted: Scripted) -> None:
+def test_metrics_need_authorization_but_probes_do_not(tmp_path: Path, scripted: Scripted) -> None:
     runtime = Runtime([Agent("agent", model=scripted())], store=tmp_path / "a.db")
     served = app(runtime, auth=Auth(tokens={"secret": "ann"}))
     with TestClient(served) as client:

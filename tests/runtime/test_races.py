@@ -17,15 +17,8 @@ from loop.helpers import (
     spying,
     until_idle,
 )
-from wakeful import (
-    Agent,
-    MemoryStore,
-    Plugin,
-    RunEnd,
-    Runtime,
-    SqliteStore,
-    call,
-)
+from wakeful import Agent, MemoryStore, Plugin, Runtime, SqliteStore, call
+from wakeful.plugins import RunEnd
 from wakeful.stores import Claims, Commit, Committed, ThreadView
 
 from .test_busy_threads import busy, echo, echoing, said
@@ -42,7 +35,7 @@ class Lingers(Plugin):
             await self.hold.here()
 
 
-async def test_steering_that_comes_while_the_run_ends_is_handled_once() -> None:
+async def test_steering_at_run_end_is_handled_once() -> None:
     plugin = Lingers()
     runtime = echoing(plugins=[plugin])
     task = await busy(runtime, plugin.hold)
@@ -52,17 +45,17 @@ async def test_steering_that_comes_while_the_run_ends_is_handled_once() -> None:
     assert result.text == "you said wait"
     await until_idle(runtime)
     assert await said(runtime) == ["one", "wait"]
-    assert [m.role for m in await runtime.messages("t")] == ["user", "assistant", "user", "assistant"]
+    assert [m.role for m in await runtime.threads.messages("t")] == ["user", "assistant", "user", "assistant"]
     await assert_settled(runtime, "t")
 
 
-async def test_an_answer_that_comes_while_the_run_suspends_is_heard_by_whoever_gave_it(scripted: Scripted) -> None:
+async def test_answer_during_suspension_returns_to_its_caller(scripted: Scripted) -> None:
     plugin, spy = Lingers(), Spy()
     tools = [spying(spy, "ask", approval=True)]
     runtime = Runtime([Agent("agent", model=scripted(call("ask"), "done"), tools=tools, plugins=[plugin])])
     task = await busy(runtime, plugin.hold)
-    (run,) = await runtime.list_runs(thread="t")
-    (ticket,) = await runtime._env.store.tickets(run.id)
+    (run,) = await runtime.runs.list(thread="t")
+    (ticket,) = await runtime.store.tickets(run.id)
     answering = asyncio.create_task(runtime.resume(run.id, ticket.approve()))
     await asyncio.sleep(0)
     plugin.hold.released.set()
@@ -73,7 +66,7 @@ async def test_an_answer_that_comes_while_the_run_suspends_is_heard_by_whoever_g
     await assert_settled(runtime, "t")
 
 
-async def test_input_that_a_run_found_before_its_sender_was_told_is_taken_once() -> None:
+async def test_unacknowledged_input_is_taken_once() -> None:
     told, answering = Hold(), Hold()
 
     class Late(MemoryStore):
@@ -108,9 +101,7 @@ class Overtaken(SqliteStore):
         return await super().tickets(*args, **options)
 
 
-async def test_no_result_that_waits_has_lost_its_tickets_to_an_answer_from_elsewhere(
-    tmp_path: Path, scripted: Scripted
-) -> None:
+async def test_waiting_result_keeps_its_tickets(tmp_path: Path, scripted: Scripted) -> None:
     agent = Agent("agent", model=scripted(call("act"), "done"), tools=[spying(Spy(), "act", approval=True)])
     here = Runtime([agent], store=tmp_path / "app.db")
     asked = await here.run("agent", "go", thread="t")
@@ -148,25 +139,25 @@ class LooksAway(SqliteStore):
         return view
 
 
-async def test_input_that_comes_while_a_thread_is_given_back_until_later_is_not_put_off(tmp_path: Path) -> None:
+async def test_input_during_delayed_release_is_not_delayed(tmp_path: Path) -> None:
     agent = Agent("agent", model=echo())
     front = Runtime([agent], store=tmp_path / "a.db", execute=False)
     tomorrow = datetime.now(UTC) + timedelta(days=1)
     await front.send("t", "tomorrow", agent="agent", at=tomorrow)
     await front.send("t", "never mind", agent="agent")
-    _, mistake = await front.pending("t")
+    _, mistake = await front.mail.pending("t")
     store = LooksAway(
         tmp_path / "a.db",
-        before=lambda: front.retract(mistake.id),
+        before=lambda: front.mail.retract(mistake.id),
         after=lambda: front.send("t", "instead", agent="agent"),
     )
     async with Runtime([agent], store=store) as worker:
         await soon(_answered(worker))
         assert await said(worker) == ["instead"]
-        assert [item.text for item in await worker.pending("t")] == ["tomorrow"]
+        assert [item.text for item in await worker.mail.pending("t")] == ["tomorrow"]
     await front.close()
 
 
 async def _answered(runtime: Runtime) -> None:
-    while len(await runtime.messages("t")) < 2:
+    while len(await runtime.threads.messages("t")) < 2:
         await asyncio.sleep(0.01)

@@ -10,21 +10,10 @@ from typing import Any
 import pytest
 
 from loop.helpers import Hold, Scripted, Spy, log_of, soon, spying, until, until_idle
-from wakeful import (
-    Agent,
-    ContextMessage,
-    FunctionModel,
-    MemoryStore,
-    Plugin,
-    Retention,
-    Runtime,
-    ScriptedModel,
-    StateKey,
-    Step,
-    call,
-)
+from wakeful import Agent, FunctionModel, MemoryStore, Plugin, Retention, Runtime, ScriptedModel, StateKey, call
 from wakeful.errors import UnknownAgent, UnknownThread
 from wakeful.models import CallStartChunk, StopChunk, TextChunk
+from wakeful.plugins import ContextMessage, Step
 from wakeful.testing import Recorder
 from wakeful.types.events import (
     Event,
@@ -52,7 +41,7 @@ def slow(hold: Hold, *pieces: str) -> FunctionModel:
     return FunctionModel(answer)
 
 
-async def test_leaving_the_stream_leaves_the_run_and_events_pick_it_up(scripted: Scripted) -> None:
+async def test_leaving_stream_keeps_run_and_events_resume(scripted: Scripted) -> None:
     hold = Hold()
     runtime = Runtime([Agent("agent", model=slow(hold, "one ", "two ", "three"))])
     seen: list[Event] = []
@@ -81,7 +70,7 @@ async def test_leaving_the_stream_leaves_the_run_and_events_pick_it_up(scripted:
     assert [(e.offset, e.delta) for e in late] == [(4, "two "), (8, "three")]
 
 
-async def test_a_reader_that_follows_sees_later_runs_and_each_event_once(scripted: Scripted) -> None:
+async def test_reader_that_follows_sees_later_runs_and_each_event_once(scripted: Scripted) -> None:
     runtime = counting(scripted("one", call("act"), "two"))
     await runtime.run("agent", "go", thread="t")
     seen: list[Event] = []
@@ -100,7 +89,7 @@ async def test_a_reader_that_follows_sees_later_runs_and_each_event_once(scripte
     assert [e for e in seen if e.durable] == await log_of(runtime, "t")
 
 
-async def test_what_happens_while_a_reader_catches_up_is_seen_once(scripted: Scripted) -> None:
+async def test_events_during_catch_up_are_seen_once(scripted: Scripted) -> None:
     runtime = counting(scripted("one", call("act"), "two"))
     await runtime.run("agent", "go", thread="t")
     seen: list[Event] = []
@@ -120,7 +109,7 @@ async def test_what_happens_while_a_reader_catches_up_is_seen_once(scripted: Scr
     assert [e for e in seen if e.durable] == await log_of(runtime, "t")
 
 
-async def test_several_readers_see_the_same(scripted: Scripted) -> None:
+async def test_several_readers_see_same_events(scripted: Scripted) -> None:
     runtime = counting(scripted(call("act"), "done"))
     readers = [Recorder() for _ in range(3)]
 
@@ -139,7 +128,7 @@ async def test_several_readers_see_the_same(scripted: Scripted) -> None:
     assert "text_delta" in readers[0].types
 
 
-async def test_a_snapshot_is_the_conversation_and_the_state_and_events_go_on_from_there(
+async def test_snapshot_cursor_continues_with_events(
     scripted: Scripted,
 ) -> None:
     class Notes(Plugin):
@@ -163,7 +152,7 @@ async def test_a_snapshot_is_the_conversation_and_the_state_and_events_go_on_fro
     messages, state = seen
     assert isinstance(messages, MessagesSnapshot)
     assert isinstance(state, StateSnapshot)
-    assert list(messages.messages) == (await runtime.messages("t"))
+    assert list(messages.messages) == (await runtime.threads.messages("t"))
     assert state.state == {"count": 1}
     assert messages.seq == state.seq == head
     await runtime.run("agent", "again", thread="t")
@@ -171,7 +160,7 @@ async def test_a_snapshot_is_the_conversation_and_the_state_and_events_go_on_fro
     assert [e for e in seen[2:] if e.durable] == (await log_of(runtime, "t"))[head:]
 
 
-async def test_a_snapshot_shows_the_state_of_a_waiting_run_too(scripted: Scripted) -> None:
+async def test_snapshot_shows_state_of_waiting_run_too(scripted: Scripted) -> None:
     class Mood(StateKey[str, str]):
         """Of the run."""
 
@@ -193,13 +182,13 @@ async def test_a_snapshot_shows_the_state_of_a_waiting_run_too(scripted: Scripte
     assert len(found) == 2
 
 
-async def test_a_snapshot_of_an_unknown_thread_is_empty(scripted: Scripted) -> None:
+async def test_snapshot_of_unknown_thread_is_empty(scripted: Scripted) -> None:
     runtime = counting(scripted())
     assert [e async for e in runtime.events("nope", snapshot=True, follow=False)] == []
 
 
 @pytest.mark.parametrize("how", ["stream", "events"])
-async def test_a_reader_that_falls_far_behind_reads_on_from_the_log(how: str) -> None:
+async def test_reader_that_falls_far_behind_reads_on_from_log(how: str) -> None:
     hold = Hold()
     pieces = ["x"] * 9000
 
@@ -223,7 +212,7 @@ async def test_a_reader_that_falls_far_behind_reads_on_from_the_log(how: str) ->
                 seen.append(event)
                 if event.type == "text_delta" and not hold.released.is_set():
                     hold.released.set()
-                    await until(lambda: not runtime._dispatch.active)
+                    await until(lambda: not runtime._scope.dispatch.active)
                 if event.type == "run_finish":
                     return
 
@@ -236,10 +225,10 @@ async def test_a_reader_that_falls_far_behind_reads_on_from_the_log(how: str) ->
     log = await log_of(runtime, "t")
     assert [e for e in seen if e.durable] == log
     assert len([e for e in seen if not e.durable]) < 9000
-    assert (await runtime.messages("t"))[-1].text == "x" * 9000
+    assert (await runtime.threads.messages("t"))[-1].text == "x" * 9000
 
 
-async def test_a_stream_of_a_run_that_waits_its_turn_shows_that_run_only() -> None:
+async def test_stream_of_run_that_waits_its_turn_shows_that_run_only() -> None:
     hold = Hold()
     runtime = Runtime([Agent("agent", model=slow(hold, "one ", "more"))])
     first = asyncio.create_task(record(runtime, "first"))
@@ -255,13 +244,13 @@ async def test_a_stream_of_a_run_that_waits_its_turn_shows_that_run_only() -> No
     assert two.types[-1] == "run_finish"
 
 
-async def test_a_streams_reader_hears_what_the_run_could_not_record(scripted: Scripted) -> None:
+async def test_stream_raises_error_that_run_could_not_record(scripted: Scripted) -> None:
     runtime = counting(scripted())
     with pytest.raises(UnknownAgent):
         await anext(aiter(runtime.stream("nobody", "go")))
 
 
-async def test_readers_that_leave_leave_nothing_behind(scripted: Scripted) -> None:
+async def test_departed_readers_leave_no_subscription(scripted: Scripted) -> None:
     runtime = counting(scripted("done"))
     async with aclosing(runtime.events("t")) as events:  # type: ignore[type-var]
         reading = asyncio.ensure_future(anext(events))
@@ -269,15 +258,15 @@ async def test_readers_that_leave_leave_nothing_behind(scripted: Scripted) -> No
         reading.cancel()
         await asyncio.wait([reading])
     await record(runtime)
-    assert not runtime._bus._channels
+    assert not runtime._scope.bus._channels
 
 
 @pytest.mark.parametrize(
     "remove",
-    [lambda r: r.delete("t"), lambda r: r.prune(Retention(threads_kept=0))],
+    [lambda r: r.threads.delete("t"), lambda r: r.threads.prune(Retention(threads_kept=0))],
     ids=["delete", "prune"],
 )
-async def test_a_reader_comes_to_its_end_when_the_thread_is_deleted(tmp_path: Path, remove: Any) -> None:
+async def test_reader_ends_when_thread_is_deleted(tmp_path: Path, remove: Any) -> None:
     def runtime(store: Any) -> Runtime:
         return Runtime([Agent("agent", model=ScriptedModel(["hi", "hi"]))], store=store)
 
@@ -294,23 +283,23 @@ async def test_a_reader_comes_to_its_end_when_the_thread_is_deleted(tmp_path: Pa
             unborn.cancel()
 
 
-async def test_a_reader_sees_what_another_runtime_on_the_same_memory_does(scripted: Scripted) -> None:
+async def test_reader_sees_other_runtime_on_same_memory_store(scripted: Scripted) -> None:
     agent, store = Agent("agent", model=scripted("hi")), MemoryStore()
     here, there = Runtime([agent], store=store), Runtime([agent], store=store)
     recorder = Recorder()
     reader = asyncio.create_task(recorder.record(there.events("t")))
-    await until(lambda: there._bus.listeners)
+    await until(lambda: there._scope.bus.readers)
     await here.run("agent", "go", thread="t")
     await until(lambda: recorder.types[-1:] == ["run_finish"])
     reader.cancel()
 
 
-async def test_the_page_behind_a_thread_that_was_deleted_is_not_the_end(scripted: Scripted) -> None:
+async def test_page_after_deleted_thread_is_not_last(scripted: Scripted) -> None:
     runtime = Runtime([Agent("agent", model=scripted("hi", "hi"))])
     for thread in ("a", "b"):
         await runtime.run("agent", "go", thread=thread)
-    assert [t.id for t in await runtime.threads(before="b")] == ["a"]
-    assert await runtime.threads(before="a") == []
-    await runtime.delete("b")
+    assert [t.id for t in await runtime.threads.list(before="b")] == ["a"]
+    assert await runtime.threads.list(before="a") == []
+    await runtime.threads.delete("b")
     with pytest.raises(UnknownThread, match=r"'b'.*begin with the first one again"):
-        await runtime.threads(before="b")
+        await runtime.threads.list(before="b")

@@ -27,14 +27,13 @@ from wakeful import (
     Runtime,
     ScriptedModel,
     StateKey,
-    Store,
     ToolContext,
     call,
     tool,
 )
 from wakeful.errors import InvalidExport, InvalidInput, ThreadBusy, ThreadExists, UnknownThread, UsageError
-from wakeful.stores import Retention
-from wakeful.stores._sqlite import SqliteStore
+from wakeful.stores import Retention, Store
+from wakeful.stores.sqlite import SqliteStore
 from wakeful.types.codec import encode
 from wakeful.types.runs import Identity
 
@@ -94,7 +93,7 @@ def application(store: Store | None = None) -> Runtime:
 
 
 def store_of(runtime: Runtime) -> Store:
-    return runtime._env.store
+    return runtime.store
 
 
 # -- stores --------------------------------------------------------------------------------------------------
@@ -136,7 +135,7 @@ WAYS = [
 
 
 async def exported(runtime: Runtime, thread: str = "t1") -> list[bytes]:
-    return [line async for line in runtime.export_thread(thread)]
+    return [line async for line in runtime.threads.export(thread)]
 
 
 async def contents(runtime: Runtime, thread: str = "t1") -> dict[str, Any]:
@@ -170,7 +169,7 @@ async def contents(runtime: Runtime, thread: str = "t1") -> dict[str, Any]:
 
 async def parked(runtime: Runtime) -> str:
     """A thread with a history whose open run waits for an answer; returns that run's id."""
-    await runtime.describe("t1", title="Refunds", metadata={"customer": 7})
+    await runtime.threads.describe("t1", title="Refunds", metadata={"customer": 7})
     await runtime.run("clerk", "tally 3", thread="t1")
     first = await runtime.run("clerk", "refund A1", thread="t1")
     await runtime.resume(first.run_id, first.tickets[0].deny("too late"))
@@ -182,26 +181,26 @@ async def parked(runtime: Runtime) -> str:
 
 
 @pytest.mark.parametrize(("source", "target"), WAYS)
-async def test_a_thread_arrives_as_it_was(source: Open, target: Open) -> None:
+async def test_imported_thread_equals_exported(source: Open, target: Open) -> None:
     async with source() as here, target() as there:
         await parked(here)
         await here.send("t1", "later")
         before = await contents(here)
-        assert await there.import_thread(await exported(here)) == "t1"
+        assert await there.threads.import_(await exported(here)) == "t1"
         assert await contents(there) == before
         assert {len(before[part]) for part in ("tickets", "inbox")} == {2, 1}
 
 
 @pytest.mark.parametrize(("source", "target"), WAYS)
-async def test_a_parked_run_goes_on_where_it_arrived(source: Open, target: Open) -> None:
+async def test_imported_parked_run_resumes(source: Open, target: Open) -> None:
     async with source() as here, target() as there:
         run_id = await parked(here)
-        await there.import_thread(await exported(here))
-        (ticket,) = await there.tickets(run_id, status="open")
+        await there.threads.import_(await exported(here))
+        (ticket,) = await there.tickets.list(run_id, status="open")
         result = await there.resume(run_id, ticket.approve())
         assert (result.status, result.text) == ("done", "Done.")
-        assert [c.outcome for c in await there.calls(run_id)] == ["ok", "ok"]
-        assert (await there.state("t1"))["total"] == 6
+        assert [c.outcome for c in await there.runs.calls(run_id)] == ["ok", "ok"]
+        assert (await there.threads.state("t1"))["total"] == 6
         again = await there.run("clerk", "hello", thread="t1")
         assert again.text == "You said hello"
 
@@ -216,26 +215,26 @@ TURNS = st.lists(st.tuples(PROMPTS, st.sampled_from(["approve", "deny", "leave"]
 
 @pytest.mark.parametrize(("source", "target"), WAYS[:2])
 @given(turns=TURNS, title=st.none() | st.text(max_size=10))
-def test_whatever_a_thread_holds_arrives(source: Open, target: Open, turns: Any, title: str | None) -> None:
+def test_imported_thread_keeps_all_records(source: Open, target: Open, turns: Any, title: str | None) -> None:
     async def scenario() -> None:
         async with source() as here, target() as there:
-            await here.describe("t1", title=title)
+            await here.threads.describe("t1", title=title)
             for prompt, reply in turns:
                 result = await here.run("clerk", prompt, thread="t1")
                 for ticket in result.tickets if reply != "leave" else ():
                     await here.resume(result.run_id, ticket.approve() if reply == "approve" else ticket.deny("no"))
             before = await contents(here)
-            await there.import_thread(await exported(here))
+            await there.threads.import_(await exported(here))
             assert await contents(there) == before
             # And back: what arrived can leave again.
             async with source() as home:
-                await home.import_thread(await exported(there))
+                await home.threads.import_(await exported(there))
                 assert await contents(home) == before
 
     asyncio.run(scenario())
 
 
-async def test_lines_may_come_as_text_or_bytes_at_once_or_one_by_one() -> None:
+async def test_import_accepts_text_or_bytes_in_any_pieces() -> None:
     here = application()
     await parked(here)
     lines = await exported(here)
@@ -246,14 +245,14 @@ async def test_lines_may_come_as_text_or_bytes_at_once_or_one_by_one() -> None:
 
     for way in (lines, [line.decode() for line in lines], one_by_one(), b"".join(lines).splitlines()):
         there = application()
-        await there.import_thread(way)
+        await there.threads.import_(way)
         assert await contents(there) == await contents(here)
 
 
-async def test_line_ends_and_empty_lines_do_not_matter() -> None:
+async def test_import_ignores_line_ends_and_empty_lines() -> None:
     here, there = application(), application()
     await parked(here)
-    await there.import_thread([line.rstrip() + b"\r\n" for line in await exported(here)] + [b"\n"])
+    await there.threads.import_([line.rstrip() + b"\r\n" for line in await exported(here)] + [b"\n"])
     assert await contents(there) == await contents(here)
 
 
@@ -261,29 +260,29 @@ async def test_line_ends_and_empty_lines_do_not_matter() -> None:
 
 
 @pytest.mark.parametrize(("source", "target"), WAYS[:2])
-async def test_a_fork_is_exported_with_the_messages_it_shares(source: Open, target: Open) -> None:
+async def test_fork_is_exported_with_shared_messages(source: Open, target: Open) -> None:
     async with source() as here, target() as there:
         await here.run("clerk", "tally 3", thread="base")
-        await here.fork("base", into="t1")
+        await here.threads.fork("base", into="t1")
         await here.run("clerk", "tally 4", thread="t1")
-        await there.import_thread(await exported(here))
-        texts = [message.text for message in await here.messages("t1")]
-        assert [message.text for message in await there.messages("t1")] == texts
-        assert (await there.state("t1"))["total"] == 7
-        assert [run.thread_id for run in await there.list_runs()] == ["t1"]
+        await there.threads.import_(await exported(here))
+        texts = [message.text for message in await here.threads.messages("t1")]
+        assert [message.text for message in await there.threads.messages("t1")] == texts
+        assert (await there.threads.state("t1"))["total"] == 7
+        assert [run.thread_id for run in await there.runs.list()] == ["t1"]
         assert await store_of(there).thread("base") is None
 
 
 @pytest.mark.parametrize(("source", "target"), WAYS[:2])
-async def test_a_pruned_thread_is_numbered_anew(source: Open, target: Open) -> None:
+async def test_pruned_thread_is_renumbered(source: Open, target: Open) -> None:
     async with source() as here, target() as there:
         await parked(here)
         assert (await store_of(here).prune(Retention(events=-1000))).events
-        await there.import_thread(await exported(here))
+        await there.threads.import_(await exported(here))
         events = await store_of(there).events("t1")
         assert [event.seq for event in events] == list(range(1, len(events) + 1))
         assert [event.type for event in events] == [event.type for event in await store_of(here).events("t1")]
-        (run,) = await there.list_runs(status="waiting")
+        (run,) = await there.runs.list(status="waiting")
         assert events[run.first_seq - 1].run_id == run.id
         assert events[run.first_seq - 1].type == "run_start"
 
@@ -302,155 +301,157 @@ async def ids_of(runtime: Runtime, thread: str) -> set[str]:
 
 
 @pytest.mark.parametrize("open_store", [memory, sqlite, postgres])
-async def test_a_copy_beside_its_original_has_ids_of_its_own_everywhere(open_store: Open) -> None:
+async def test_copy_has_its_own_ids(open_store: Open) -> None:
     async with open_store() as runtime:
         await parked(runtime)
         await runtime.send("t1", "later")
         before = await contents(runtime)
-        assert await runtime.import_thread(await exported(runtime), into="t2") == "t2"
+        assert await runtime.threads.import_(await exported(runtime), into="t2") == "t2"
         assert await contents(runtime) == before
         old, new = await ids_of(runtime, "t1"), await ids_of(runtime, "t2")
         assert len(old) == len(new)
         assert not old & new
         copy = encode(await contents(runtime, "t2")).decode()
         assert not [one for one in old if f'"{one}"' in copy]
-        assert [m.text for m in await runtime.messages("t2")] == [m.text for m in await runtime.messages("t1")]
+        assert [m.text for m in await runtime.threads.messages("t2")] == [
+            m.text for m in await runtime.threads.messages("t1")
+        ]
 
 
-async def test_a_copy_is_answered_without_its_original() -> None:
+async def test_copy_is_answered_apart_from_original() -> None:
     runtime = application()
     original = await parked(runtime)
-    await runtime.import_thread(await exported(runtime), into="t2")
-    (copy,) = await runtime.list_runs(thread="t2", status="waiting")
-    (ticket,) = await runtime.tickets(copy.id, status="open")
+    await runtime.threads.import_(await exported(runtime), into="t2")
+    (copy,) = await runtime.runs.list(thread="t2", status="waiting")
+    (ticket,) = await runtime.tickets.list(copy.id, status="open")
     assert (await runtime.resume(copy.id, ticket.approve())).status == "done"
-    assert (await runtime.get_run(original)).status == "waiting"
-    assert [len(await runtime.list_runs(thread=thread)) for thread in ("t1", "t2")] == [4, 4]
+    assert (await runtime.runs.get(original)).status == "waiting"
+    assert [len(await runtime.runs.list(thread=thread)) for thread in ("t1", "t2")] == [4, 4]
 
 
 @pytest.mark.parametrize("open_store", [memory, sqlite, postgres])
-async def test_input_that_waits_its_turn_in_a_copy_is_another_run(open_store: Open) -> None:
+async def test_queued_input_of_copy_is_another_run(open_store: Open) -> None:
     async with open_store() as runtime:
         await parked(runtime)
         await runtime.send("t1", "later", request_id="r-1")
-        await runtime.import_thread(await exported(runtime), into="t2")
+        await runtime.threads.import_(await exported(runtime), into="t2")
         for thread in ("t2", "t1"):
-            (run,) = await runtime.list_runs(thread=thread, status="waiting")
-            (ticket,) = await runtime.tickets(run.id, status="open")
+            (run,) = await runtime.runs.list(thread=thread, status="waiting")
+            (ticket,) = await runtime.tickets.list(run.id, status="open")
             await runtime.resume(run.id, ticket.approve())
-        while any([await runtime.pending(thread) for thread in ("t1", "t2")]):
+        while any([await runtime.mail.pending(thread) for thread in ("t1", "t2")]):
             await asyncio.sleep(0.01)
-        assert [len(await runtime.list_runs(thread=thread)) for thread in ("t1", "t2")] == [5, 5]
+        assert [len(await runtime.runs.list(thread=thread)) for thread in ("t1", "t2")] == [5, 5]
 
 
 @pytest.mark.parametrize("durable", [False, True])
-async def test_a_copy_of_a_delegated_run_does_not_speak_for_its_original(durable: bool) -> None:
+async def test_copy_of_delegated_run_does_not_report_to_parent(durable: bool) -> None:
     kid = Agent("kid", model=FunctionModel(answer), tools=[refund])
     turns = [call("agent_run_kid", prompt="refund A7"), "the kid was asked"]
     boss = Agent("boss", model=ScriptedModel(turns), delegates=[Delegate("kid", durable=durable)])
     runtime = Runtime([boss, kid])
     result = await runtime.run("boss", "go", thread="b")
     (original,) = result.tickets
-    await runtime.import_thread(await exported(runtime, original.thread_id), into="copy")
-    (ticket,) = await runtime.tickets(thread="copy")
-    copied = await runtime.answer(ticket.id, False)
+    await runtime.threads.import_(await exported(runtime, original.thread_id), into="copy")
+    (ticket,) = await runtime.tickets.list(thread="copy")
+    copied = await runtime.tickets.answer(ticket.id, False)
     assert (copied.thread_id, copied.status) == ("copy", "done")
-    identity = (await runtime.get_run(copied.run_id)).identity
+    identity = (await runtime.runs.get(copied.run_id)).identity
     assert identity == Identity(copied.run_id, "copy", "kid", copied.run_id)
-    assert (await runtime.get_run(result.run_id)).status == "waiting"
-    assert (await runtime.answer(original.id, True)).text == "the kid was asked"
+    assert (await runtime.runs.get(result.run_id)).status == "waiting"
+    assert (await runtime.tickets.answer(original.id, True)).text == "the kid was asked"
 
 
-async def test_a_copy_keeps_the_order_of_runs_and_what_people_wrote() -> None:
+async def test_copy_keeps_order_of_runs_and_input() -> None:
     runtime = application()
     first = await runtime.run("clerk", "hello", thread="clerk")
     await runtime.run("clerk", f"tell {first.run_id}", thread="clerk")
-    await runtime.import_thread(await exported(runtime, "clerk"), into="t2")
-    runs = await runtime.list_runs(thread="t2")
+    await runtime.threads.import_(await exported(runtime, "clerk"), into="t2")
+    runs = await runtime.runs.list(thread="t2")
     assert [run.agent_id for run in runs] == ["clerk", "clerk"]
     started = [e.run_id for e in await store_of(runtime).events("t2") if e.type == "run_start"]
     assert started == [runs[1].id, runs[0].id]
-    assert (await runtime.messages("t2"))[2].text == f"tell {first.run_id}"
+    assert (await runtime.threads.messages("t2"))[2].text == f"tell {first.run_id}"
 
 
 # -- what is refused -----------------------------------------------------------------------------------------
 
 
-async def test_a_thread_that_is_there_is_not_overwritten() -> None:
+async def test_existing_thread_is_not_overwritten() -> None:
     here, there = application(), application()
     await parked(here)
     await there.run("clerk", "mine", thread="t1")
     before = await contents(there)
     with pytest.raises(ThreadExists, match="thread 't1' is in this store already"):
-        await there.import_thread(await exported(here))
+        await there.threads.import_(await exported(here))
     assert await contents(there) == before
 
 
-async def test_runs_that_are_there_on_another_thread_are_refused() -> None:
+async def test_runs_of_another_thread_are_refused() -> None:
     runtime = application()
     run_id = await parked(runtime)
     lines = [line.replace(b'"t1"', b'"t9"') for line in await exported(runtime)][:-1]
     with pytest.raises(ThreadExists, match=r"run .+ is in this store already, on another thread"):
-        await runtime.import_thread(sealed(lines))
+        await runtime.threads.import_(sealed(lines))
     assert await store_of(runtime).thread("t9") is None
-    assert (await runtime.get_run(run_id)).thread_id == "t1"
+    assert (await runtime.runs.get(run_id)).thread_id == "t1"
 
 
-async def test_a_thread_isnt_moved_to_where_another_decision_has_the_id_of_one_of_its_own() -> None:
+async def test_import_is_refused_when_decision_id_is_taken() -> None:
     async with memory() as here, sqlite() as there:
         for runtime, thread in ((here, "t1"), (there, "t2")):
             waiting = await runtime.run("clerk", "refund A1", thread=thread)
-            await runtime.answer(waiting.tickets[0].id, True, request_id="from-the-queue")
+            await runtime.tickets.answer(waiting.tickets[0].id, True, request_id="from-the-queue")
 
         with pytest.raises(ThreadExists, match=r"decision from-the-queue:0 .*; import it as a copy"):
-            await there.import_thread(await exported(here))
-        assert [thread.id for thread in await there.threads()] == ["t2"]
-        await there.import_thread(await exported(here), into="copy")
-        assert [len(await there.decisions(ticket.id)) for ticket in await there.tickets()] == [1, 1]
+            await there.threads.import_(await exported(here))
+        assert [thread.id for thread in await there.threads.list()] == ["t2"]
+        await there.threads.import_(await exported(here), into="copy")
+        assert [len(await there.tickets.decisions(ticket.id)) for ticket in await there.tickets.list()] == [1, 1]
 
 
-async def test_a_running_thread_is_not_exported() -> None:
+async def test_running_thread_is_not_exported() -> None:
     hold = Hold()
     agent = Agent("a", model=FunctionModel(lambda r: "over" if r.messages[-1].role == "tool" else call("wait")))
     runtime = Runtime([msgspec.structs.replace(agent, tools=[holding(hold)])])
     task = asyncio.create_task(runtime.run("a", "go", thread="t1"))
     await soon(hold.reached.wait())
     with pytest.raises(ThreadBusy, match="thread 't1' has a running run"):
-        await anext(runtime.export_thread("t1"))
+        await anext(runtime.threads.export("t1"))
     hold.released.set()
     await task
-    assert [line async for line in runtime.export_thread("t1")]
+    assert [line async for line in runtime.threads.export("t1")]
 
 
-async def test_a_thread_that_is_written_to_meanwhile_has_no_last_line() -> None:
+async def test_export_without_last_line_when_thread_changed() -> None:
     runtime = application()
     await runtime.run("clerk", "hello", thread="t1")
-    lines = runtime.export_thread("t1")
+    lines = runtime.threads.export("t1")
     got = [await anext(lines)]
     await runtime.run("clerk", "meanwhile", thread="t1")
     with pytest.raises(ThreadBusy, match="was written to while it was exported"):
         got += [line async for line in lines]
     with pytest.raises(InvalidExport, match="the file ends before the thread does"):
-        await application().import_thread(got)
+        await application().threads.import_(got)
 
 
-async def test_an_unknown_thread_is_not_exported() -> None:
+async def test_unknown_thread_is_not_exported() -> None:
     with pytest.raises(UnknownThread, match="no thread 'nowhere'"):
         await exported(application(), "nowhere")
 
 
-async def test_another_tenants_thread_is_not_exported_and_an_import_stays_with_its_tenant() -> None:
+async def test_transfer_stays_within_tenant() -> None:
     runtime = application()
     await parked(runtime)
     with pytest.raises(UnknownThread):
         await exported(runtime.tenant("acme"))
-    await runtime.tenant("acme").import_thread(await exported(runtime))
+    await runtime.tenant("acme").threads.import_(await exported(runtime))
     assert await contents(runtime.tenant("acme")) == await contents(runtime)
 
 
 def sealed(lines: list[bytes]) -> list[bytes]:
     """The lines with a last line that fits them."""
-    from wakeful._transfer import _Digest
+    from wakeful.runtime.transfer import _Digest
 
     digest = _Digest()
     for line in lines:
@@ -461,13 +462,13 @@ def sealed(lines: list[bytes]) -> list[bytes]:
 async def refused(lines: list[bytes]) -> str:
     runtime = application()
     with pytest.raises(InvalidExport) as error:
-        await runtime.import_thread(lines)
+        await runtime.threads.import_(lines)
     assert dict(await store_of(runtime).counts()) == dict(await MemoryStore().counts())
     assert "nothing was imported" in str(error.value)
     return str(error.value)
 
 
-async def test_a_file_that_was_cut_anywhere_is_refused() -> None:
+async def test_truncated_file_is_refused() -> None:
     runtime = application()
     await parked(runtime)
     whole = b"".join(await exported(runtime))
@@ -476,7 +477,7 @@ async def test_a_file_that_was_cut_anywhere_is_refused() -> None:
         assert (await refused(lines)).startswith("line ")
 
 
-async def test_a_file_that_was_changed_is_refused() -> None:
+async def test_altered_file_is_refused() -> None:
     runtime = application()
     await parked(runtime)
     lines = await exported(runtime)
@@ -510,7 +511,7 @@ WRONG: dict[str, tuple[Callable[[list[bytes]], list[bytes]], str]] = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-async def test_a_wrong_line_is_named(what: str) -> None:
+async def test_wrong_line_is_named(what: str) -> None:
     runtime = application()
     await parked(runtime)
     change, said = WRONG[what]
@@ -519,17 +520,17 @@ async def test_a_wrong_line_is_named(what: str) -> None:
         raise InvalidExport(message)
 
 
-async def test_what_is_not_line_by_line_is_refused_with_how_it_can_be() -> None:
+async def test_import_error_explains_line_format() -> None:
     here, there = application(), application()
     await parked(here)
     whole = b"".join(await exported(here))
     for lines in (whole, whole.decode(), None, 7):
         with pytest.raises(UsageError, match=r"takes the lines .* one by one: .*data\.split\(b'\\n'\); not "):
-            await there.import_thread(lines)  # type: ignore[arg-type]
-    assert await there.import_thread(whole.split(b"\n")) == "t1"
+            await there.threads.import_(lines)  # type: ignore[arg-type]
+    assert await there.threads.import_(whole.split(b"\n")) == "t1"
 
 
-async def test_a_newer_format_is_refused() -> None:
+async def test_newer_format_is_refused() -> None:
     header = b'{"format": "wakeful-thread", "version": 2, "thread": "t1", "shape": "new"}\n'
     assert await refused([header]) == (
         "line 1: a newer version of wakeful exported it (format 2, this one knows 1): upgrade wakeful; "
@@ -563,25 +564,25 @@ async def test_parts_that_do_not_fit_together_are_refused(kind: str, fields: dic
     assert said in await refused(altered(await exported(runtime), kind, **fields))
 
 
-async def test_a_thread_id_that_cannot_be_one_is_refused() -> None:
+async def test_invalid_thread_id_is_refused() -> None:
     runtime = application()
     await parked(runtime)
     with pytest.raises(InvalidInput, match="a thread id has 1 to 128 bytes"):
-        await application().import_thread(await exported(runtime), into="x" * 129)
+        await application().threads.import_(await exported(runtime), into="x" * 129)
 
 
-async def test_two_imports_at_once_make_one_thread() -> None:
+async def test_concurrent_imports_make_one_thread() -> None:
     here = application()
     await parked(here)
     lines = await exported(here)
     async with sqlite() as there:
-        came = await asyncio.gather(*[there.import_thread(lines) for _ in range(4)], return_exceptions=True)
+        came = await asyncio.gather(*[there.threads.import_(lines) for _ in range(4)], return_exceptions=True)
         assert [one for one in came if isinstance(one, str)] == ["t1"]
         assert all(isinstance(one, str | ThreadExists) for one in came)
         assert await contents(there) == await contents(here)
 
 
-async def test_a_tool_of_an_imported_run_does_not_run_again() -> None:
+async def test_tool_of_imported_run_does_not_run_again() -> None:
     ran: list[int] = []
 
     @tool(name="tally")
@@ -596,7 +597,7 @@ async def test_a_tool_of_an_imported_run_does_not_run_again() -> None:
 
     here, there = runtime(), runtime()
     result = await here.run("clerk", "both A7", thread="t1")
-    await there.import_thread(await exported(here))
+    await there.threads.import_(await exported(here))
     done = await there.resume(result.run_id, result.tickets[0].approve())
     assert (done.status, ran) == ("done", [2])
     assert all(one.seq < other.seq for one, other in pairwise(await store_of(there).events("t1")))

@@ -28,7 +28,7 @@ async def running(runtime: Runtime, hold: Hold) -> asyncio.Task[Any]:
     return task
 
 
-async def test_steering_from_another_runtime_is_seen_before_the_run_ends() -> None:
+async def test_steering_from_another_runtime_is_seen_before_run_ends() -> None:
     hold = Hold()
     here, there = two(hold)
     task = await running(here, hold)
@@ -36,11 +36,11 @@ async def test_steering_from_another_runtime_is_seen_before_the_run_ends() -> No
     hold.released.set()
     result = await soon(task)
     assert (result.text, result.steps) == ("you said psst", 2)
-    assert len(await here.list_runs(thread="t")) == 1
+    assert len(await here.runs.list(thread="t")) == 1
     await assert_settled(here, "t")
 
 
-async def test_input_queued_by_another_runtime_runs_when_the_thread_is_free() -> None:
+async def test_input_from_another_runtime_runs_when_thread_is_free() -> None:
     hold = Hold()
     here, there = two(hold)
     task = await running(here, hold)
@@ -49,16 +49,16 @@ async def test_input_queued_by_another_runtime_runs_when_the_thread_is_free() ->
     assert (await soon(task)).text == "you said one"
     await until_idle(here)
     assert await said(here) == ["one", "two"]
-    assert len(await here.list_runs(thread="t")) == 2
+    assert len(await here.runs.list(thread="t")) == 2
     await assert_settled(here, "t")
 
 
-async def test_input_from_another_runtime_is_not_forgotten_when_the_run_is_cancelled() -> None:
+async def test_input_from_another_runtime_survives_cancellation() -> None:
     hold = Hold()
     here, there = two(hold)
     task = await running(here, hold)
     await there.send("t", "two")
-    (run,) = await here.list_runs(thread="t")
+    (run,) = await here.runs.list(thread="t")
     await soon(here.cancel(run.id))
     assert isinstance((await soon(task)).termination, Cancelled)
     await until_idle(here)
@@ -66,14 +66,14 @@ async def test_input_from_another_runtime_is_not_forgotten_when_the_run_is_cance
     await assert_settled(here, "t")
 
 
-async def test_a_run_is_answered_wherever_it_runs(scripted: Scripted) -> None:
+async def test_run_is_answered_wherever_it_runs(scripted: Scripted) -> None:
     hold, store = Hold(), MemoryStore()
     tools = [holding(hold), spying(Spy(), "ask", approval=True)]
     agent = Agent("agent", model=scripted([call("wait"), call("ask")], "done"), tools=tools)
     here, there = Runtime([agent], store=store), Runtime([agent], store=store)
     task = asyncio.create_task(here.run("agent", "go", thread="t"))
     await soon(hold.reached.wait())
-    (run,) = await here.list_runs(thread="t")
+    (run,) = await here.runs.list(thread="t")
     (ticket,) = await store.tickets(run.id)
     answer = asyncio.create_task(there.resume(run.id, ticket.approve()))
     while not (await store.load("t")).inbox:
@@ -83,13 +83,13 @@ async def test_a_run_is_answered_wherever_it_runs(scripted: Scripted) -> None:
     await assert_settled(there, "t")
 
 
-async def test_a_run_is_cancelled_wherever_it_runs(scripted: Scripted) -> None:
+async def test_run_is_cancelled_wherever_it_runs(scripted: Scripted) -> None:
     hold, store = Hold(), MemoryStore()
     agent = Agent("agent", model=scripted([call("wait")]), tools=[holding(hold)])
     here, there = Runtime([agent], store=store), Runtime([agent], store=store)
     task = asyncio.create_task(here.run("agent", "go", thread="t"))
     await soon(hold.reached.wait())
-    (run,) = await here.list_runs(thread="t")
+    (run,) = await here.runs.list(thread="t")
     stopped = asyncio.create_task(there.cancel(run.id, "enough"))
     while not (await store.load("t")).inbox:
         await asyncio.sleep(0)
@@ -99,19 +99,19 @@ async def test_a_run_is_cancelled_wherever_it_runs(scripted: Scripted) -> None:
     await assert_settled(there, "t")
 
 
-async def test_input_for_a_thread_that_another_runtime_runs_has_its_turn() -> None:
+async def test_input_waits_for_run_of_another_runtime() -> None:
     hold = Hold()
     here, there = two(hold)
     task = await running(here, hold)
     second = asyncio.create_task(there.run("agent", "two", thread="t"))
-    while not (await there._env.store.load("t")).inbox:
+    while not (await there.store.load("t")).inbox:
         await asyncio.sleep(0)
     hold.released.set()
     assert [(await soon(work)).text for work in (task, second)] == ["you said one", "you said two"]
     await assert_settled(here, "t")
 
 
-async def test_a_run_that_waits_is_resumed_by_whoever_is_first_and_only_once(scripted: Scripted) -> None:
+async def test_waiting_run_is_resumed_once(scripted: Scripted) -> None:
     spy, store = Spy(), MemoryStore()
     agent = Agent("agent", model=scripted(call("ask"), "done"), tools=[spying(spy, "ask", approval=True)])
     here, there = Runtime([agent], store=store), Runtime([agent], store=store)
@@ -123,17 +123,17 @@ async def test_a_run_that_waits_is_resumed_by_whoever_is_first_and_only_once(scr
     await assert_settled(here, "t")
 
 
-async def test_input_whose_caller_went_away_is_taken_back_from_a_thread_that_another_runtime_runs() -> None:
+async def test_cancelled_input_is_withdrawn_from_remote_thread() -> None:
     hold = Hold()
     here, there = two(hold)
     task = await running(here, hold)
     left = asyncio.create_task(there.run("agent", "two", thread="t"))
-    while not await there.pending("t"):
+    while not await there.mail.pending("t"):
         await asyncio.sleep(0)
     left.cancel()
     await asyncio.wait([left])
     await until_idle(there)
-    assert await there.pending("t") == []
+    assert await there.mail.pending("t") == []
     hold.released.set()
     await soon(task)
     await until_idle(here)
@@ -141,13 +141,13 @@ async def test_input_whose_caller_went_away_is_taken_back_from_a_thread_that_ano
     await assert_settled(here, "t")
 
 
-async def test_input_for_an_agent_of_another_runtime_is_left_to_that(caplog: pytest.LogCaptureFixture) -> None:
+async def test_input_for_unknown_agent_is_left_to_its_runtime(caplog: pytest.LogCaptureFixture) -> None:
     hold, store = Hold(), MemoryStore()
     here = Runtime([Agent("agent", model=echo(hold))], store=store)
     there = Runtime([Agent("other", model=echo())], store=store)
     task = await running(here, hold)
     next_one = asyncio.create_task(there.run("other", "two", thread="t"))
-    while not await there.pending("t"):
+    while not await there.mail.pending("t"):
         await asyncio.sleep(0)
     hold.released.set()
     assert (await soon(task)).text == "you said one"

@@ -22,18 +22,18 @@ from wakeful.models.openai import OpenAIModel
         (lambda **given: Agent("a", **given), "instruction", "instructions"),
         (lambda **given: Runtime([Agent("a")], **given), "stroe", "store"),
         (lambda **given: Agent.remote("a", a2a="https://there.example", **given), "timeot", "timeout"),
-        (wakeful.Context, "max_token", "max_tokens"),
+        (wakeful.WindowPolicy, "max_token", "max_tokens"),
         (wakeful.Compaction, "promt", "prompt"),
-        (wakeful.Patience, "retrys", "retries"),
+        (wakeful.RetryPolicy, "retrys", "retries"),
         (wakeful.RateLimit, "request_per_minute", "requests_per_minute"),
         (lambda **given: wakeful.Pool(["a:b"], **given), "stiky", "sticky"),
         (lambda **given: wakeful.Delegate("b", **given), "durabel", "durable"),
         (wakeful.Limits, "stpes", "steps"),
         (wakeful.Capacity, "runing", "running"),
         (wakeful.Retention, "event", "events"),
-        (wakeful.Retry, "attempt", "attempts"),
+        (wakeful.messaging.DeliveryPolicy, "attempt", "attempts"),
         (wakeful.ModelSettings, "temprature", "temperature"),
-        (wakeful.Messages, "acept", "accept"),
+        (wakeful.MailPolicy, "acept", "accept"),
         (wakeful.ToolResult, "mesage", "message"),
         (lambda **given: wakeful.Principal("ada", **given), "claim", "claims"),
         (lambda **given: wakeful.Decision("t", **given), "reson", "reason"),
@@ -47,13 +47,13 @@ from wakeful.models.openai import OpenAIModel
         (lambda **given: CompatibleModel("m", base_url="http://gpu/v1", **given), "tmeout", "timeout"),
     ],
 )
-def test_an_unknown_keyword_is_named_with_the_nearest(make: Callable[..., Any], wrong: str, meant: str) -> None:
+def test_unknown_keyword_is_named_with_nearest(make: Callable[..., Any], wrong: str, meant: str) -> None:
     with pytest.raises(WrongArguments) as raised:
         make(**{wrong: 1})
     assert f"has no argument {wrong!r}; did you mean {meant!r}?" in str(raised.value)
 
 
-def test_an_option_that_a_sync_call_hands_on_is_named_with_the_nearest() -> None:
+def test_unknown_option_of_sync_call_is_named_with_nearest() -> None:
     runtime = Runtime([Agent("a", model=ScriptedModel(["hi"]))])
     with pytest.raises(
         WrongArguments, match=r"run_sync\(...\) has no argument 'thread_id'; did you mean 'thread'\?"
@@ -66,7 +66,7 @@ def test_an_option_that_a_sync_call_hands_on_is_named_with_the_nearest() -> None
     assert runtime.run_sync("a", "hello", thread="t").text == "hi"
 
 
-def test_with_none_near_all_are_named_and_several_are_told_at_once() -> None:
+def test_unknown_keywords_are_all_named_when_none_is_near() -> None:
     with pytest.raises(ConfigurationError) as raised:
         Agent("a", rpm=60, colour="red")  # type: ignore[call-arg]
     first, second = raised.value.problems
@@ -75,14 +75,14 @@ def test_with_none_near_all_are_named_and_several_are_told_at_once() -> None:
 
 
 @pytest.mark.parametrize(("make", "says"), [(Agent, "Agent(...): "), (Runtime, "Runtime(...): ")])
-def test_what_is_missing_is_told_by_the_same_error(make: Callable[..., Any], says: str) -> None:
+def test_missing_argument_has_same_error(make: Callable[..., Any], says: str) -> None:
     with pytest.raises(WrongArguments) as raised:
         make()
     assert str(raised.value).startswith(says)
     assert isinstance(raised.value, TypeError)
 
 
-def test_a_type_error_from_inside_is_what_it_was() -> None:
+def test_type_error_from_inside_is_unchanged() -> None:
     class Broken(ScriptedModel):
         def __init__(self) -> None:
             super().__init__(5)  # type: ignore[arg-type]
@@ -92,6 +92,6 @@ def test_a_type_error_from_inside_is_what_it_was() -> None:
     assert not isinstance(raised.value, WrongArguments)
 
 
-def test_signatures_are_as_they_are_written() -> None:
+def test_signatures_are_kept() -> None:
     assert list(inspect.signature(Agent).parameters)[:2] == ["id", "model"]
     assert list(inspect.signature(Runtime).parameters)[:2] == ["agents", "tools"]

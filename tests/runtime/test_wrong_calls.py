@@ -19,15 +19,12 @@ from wakeful import (
     Agent,
     ClientTool,
     ConfigurationError,
-    Failed,
     Limits,
     ModelError,
     ModelSettings,
-    NaturalEnd,
     Plugin,
     RateLimit,
     Retention,
-    Retry,
     Runtime,
     ScriptedModel,
     StateKey,
@@ -38,7 +35,9 @@ from wakeful import (
     tool,
 )
 from wakeful.errors import InvalidDecision, InvalidInput, RuntimeClosed, UsageError
+from wakeful.messaging import DeliveryPolicy
 from wakeful.models import FunctionModel
+from wakeful.types import Failed, NaturalEnd
 
 
 def echo() -> Agent:
@@ -47,7 +46,7 @@ def echo() -> Agent:
 
 
 @pytest.mark.parametrize("agents", [None, "abc", 3, {"a": echo()}, echo(), [None], [Agent(3, model="x")]])  # type: ignore[arg-type]
-def test_a_runtime_says_what_its_agents_must_be(agents: Any) -> None:
+def test_runtime_checks_its_agents(agents: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"list of agents|takes agents|id is a text"):
         Runtime(agents)
 
@@ -76,24 +75,24 @@ def test_a_runtime_says_what_its_agents_must_be(agents: Any) -> None:
         {"retention": 5},
         {"retention": Retention(threads=-1)},
         {"retention": Retention(events=timedelta(days=1))},  # type: ignore[arg-type]
-        {"retry": None},
+        {"delivery": None},
     ],
 )
-def test_a_runtime_checks_its_options(options: dict[str, Any]) -> None:
+def test_runtime_checks_its_options(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=f"(?i){next(iter(options))[:-1]}|no ~ is expanded"):
         Runtime([echo()], **options)
 
 
-@pytest.mark.parametrize("given", [{"attempts": 0}, {"pause": -1}, {"longest_pause": "1"}, {"seconds": 0}])
-def test_a_retry_says_what_its_numbers_must_be(given: dict[str, Any]) -> None:
+@pytest.mark.parametrize("given", [{"attempts": 0}, {"backoff": -1}, {"max_backoff": "1"}, {"timeout": 0}])
+def test_delivery_policy_checks_its_numbers(given: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(given))):
-        Retry(**given)
+        DeliveryPolicy(**given)
 
 
-async def test_what_is_pruned_is_not_yet_to_come() -> None:
+async def test_prune_refuses_future_time() -> None:
     async with Runtime([echo()]) as runtime:
         with pytest.raises(UsageError, match="None to keep it for ever; not -1"):
-            await runtime.prune(Retention(threads=-1))
+            await runtime.threads.prune(Retention(threads=-1))
 
 
 @pytest.mark.parametrize(
@@ -109,14 +108,14 @@ async def test_what_is_pruned_is_not_yet_to_come() -> None:
         ("stop", [1], "stop takes policies"),
         ("stop", [WallTime("x")], "WallTime: Expected `float`"),  # type: ignore[arg-type]
         ("config", [1], "config is a Mapping"),
-        ("instructions", "a\ud83d", "instructions has half a character in it"),
-        ("description", "a\ud83d", "description has half a character in it"),
+        ("instructions", "a\ud83d", "instructions has a lone surrogate"),
+        ("description", "a\ud83d", "description has a lone surrogate"),
         ("settings", ModelSettings(max_tokens=0), "settings.max_tokens is a whole number of at least 1, not 0"),
-        ("tools", [ClientTool("ask", "a\ud83d")], "its description or schema has half a character in it"),
-        ("tools", [tool(echo, description="a\ud83d")], "its description or schema has half a character in it"),
+        ("tools", [ClientTool("ask", "a\ud83d")], "its description or schema contains a lone surrogate"),
+        ("tools", [tool(echo, description="a\ud83d")], "its description or schema contains a lone surrogate"),
     ],
 )
-def test_an_agents_fields_are_checked_by_kind(field: str, value: Any, told: str) -> None:
+def test_agents_fields_are_checked_by_kind(field: str, value: Any, told: str) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(told)):
         Runtime([replace(echo(), **{field: value})])
 
@@ -129,7 +128,7 @@ def test_an_agents_fields_are_checked_by_kind(field: str, value: Any, told: str)
         ({"timeout": "1"}, "timeout is in seconds"),
     ],
 )
-def test_a_tools_options_are_checked(options: dict[str, Any], told: str) -> None:
+def test_tools_options_are_checked(options: dict[str, Any], told: str) -> None:
     async def act() -> None:
         """Act."""
 
@@ -137,7 +136,7 @@ def test_a_tools_options_are_checked(options: dict[str, Any], told: str) -> None
         Runtime([replace(echo(), tools=[tool(**options)(act)])])
 
 
-def test_an_async_approval_rule_is_refused() -> None:
+def test_async_approval_rule_is_refused() -> None:
     async def rule(arguments: dict[str, Any]) -> bool:
         return False
 
@@ -148,7 +147,7 @@ def test_an_async_approval_rule_is_refused() -> None:
         Runtime([replace(echo(), tools=[tool(approval=rule)(act)])])
 
 
-def test_a_misspelt_phase_and_a_model_class_are_found() -> None:
+def test_misspelt_phase_and_model_class_are_found() -> None:
     class Typo(Plugin):
         async def before_infrence(self, ctx: Any) -> None: ...
 
@@ -158,7 +157,7 @@ def test_a_misspelt_phase_and_a_model_class_are_found() -> None:
         Runtime([Agent("agent", model=FunctionModel)])  # type: ignore[arg-type]
 
 
-def test_a_model_object_that_could_not_be_asked_is_found() -> None:
+def test_unusable_model_object_is_refused() -> None:
     class Nameless:
         async def stream(self, request: Any) -> Any:
             yield request
@@ -167,19 +166,19 @@ def test_a_model_object_that_could_not_be_asked_is_found() -> None:
         Runtime([Agent("agent", model=Nameless())])  # type: ignore[arg-type]
 
 
-async def test_a_vendor_that_can_not_make_its_model_is_named() -> None:
+async def test_failing_vendor_is_named() -> None:
     runtime = Runtime([Agent("agent", model="house:x")], models={"house": lambda name: 1 / 0})  # type: ignore[arg-type,return-value]
     with pytest.raises(ModelError, match="model 'house:x' could not be made: ZeroDivisionError"):
         await runtime.run("agent", "hi", thread="t")
-    assert await runtime.list_runs() == []
+    assert await runtime.runs.list() == []
 
 
 @pytest.mark.parametrize("given", [b"abc", 123, None, {"a": 1}, [1], "", [], [b"x"]])
-async def test_an_input_that_is_no_text_and_no_content_is_refused(given: Any) -> None:
+async def test_input_of_wrong_type_is_refused(given: Any) -> None:
     runtime = Runtime([echo()])
     with pytest.raises(InvalidInput, match="the input"):
         await runtime.run("agent", given, thread="t")
-    assert await runtime.messages("t") == []
+    assert await runtime.threads.messages("t") == []
 
 
 @pytest.mark.parametrize("given", [["hello", " world"], [Text("hello"), " world"], (Text("hello world"),)])
@@ -187,14 +186,14 @@ async def test_texts_and_parts_may_be_mixed(given: Any) -> None:
     assert (await Runtime([echo()]).run("agent", given)).text == "hello world"
 
 
-async def test_one_part_needs_no_list_and_lone_surrogates_are_mended() -> None:
+async def test_single_part_needs_no_list() -> None:
     runtime = Runtime([echo()])
     assert (await runtime.run("agent", Text("x"))).text == "x"  # type: ignore[arg-type]
     assert (await runtime.run("agent", [Text("\ud800")])).text == "\ufffd"
 
 
 @pytest.mark.parametrize("thread", [123, b"t", "", "é" * 70, "t\ud800"])
-async def test_a_thread_id_is_a_text_of_some_bytes(thread: Any) -> None:
+async def test_thread_id_is_short_text(thread: Any) -> None:
     with pytest.raises(InvalidInput, match=r"a thread id (is a text|has 1 to 128 bytes, not (0|140))"):
         await Runtime([echo()]).run("agent", "hi", thread=thread)
 
@@ -211,7 +210,7 @@ async def test_a_thread_id_is_a_text_of_some_bytes(thread: Any) -> None:
         {"client_tools": ClientTool("locate")},
     ],
 )
-async def test_options_of_a_run_are_checked_by_name(options: dict[str, Any]) -> None:
+async def test_options_of_run_are_checked_by_name(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=next(iter(options))):
         await Runtime([echo()]).run("agent", "hi", **options)
 
@@ -241,7 +240,7 @@ async def test_two_client_tools_of_one_name_are_refused() -> None:
         {"extra": [1]},
     ],
 )
-async def test_settings_that_no_vendor_takes_are_refused(wrong: dict[str, Any]) -> None:
+async def test_invalid_settings_are_refused(wrong: dict[str, Any]) -> None:
     settings, name = ModelSettings(**wrong), next(iter(wrong))
     with pytest.raises(ConfigurationError, match=f"agent 'agent': settings.{name} is "):
         Runtime([replace(echo(), settings=settings)])
@@ -249,58 +248,62 @@ async def test_settings_that_no_vendor_takes_are_refused(wrong: dict[str, Any]) 
         await Runtime([echo()]).run("agent", "hi", settings=settings)
 
 
-async def test_settings_that_some_vendor_takes_are_left_to_it() -> None:
+async def test_vendor_settings_are_left_to_vendor() -> None:
     settings = ModelSettings(0, 1, 1, "low", ("end",), {"seed": 3})
     assert (await Runtime([echo()]).run("agent", "hi", settings=settings)).text == "hi"
 
 
 @pytest.mark.parametrize("at", ["x", 1.5, True])
-async def test_a_fork_is_made_at_an_entry(at: Any) -> None:
+async def test_fork_position_is_checked(at: Any) -> None:
     runtime = Runtime([echo()])
     await runtime.run("agent", "hi", thread="t")
     with pytest.raises(UsageError, match="at is the seq of an entry"):
-        await runtime.fork("t", at=at)
+        await runtime.threads.fork("t", at=at)
 
 
-async def test_reading_is_checked_too() -> None:
+async def test_read_arguments_are_checked() -> None:
     runtime = Runtime([echo()])
     for after in (-1, "zz", None, "3.x", "3.", "3.1", "3.1.x", "3.1.2.4", 3.5, "٣", "9" * 30):
         with pytest.raises(UsageError, match=r"cursor.* a number like 12, or within an answer 12\.1\.340"):
             await anext(runtime.events("t", after=after, follow=False), None)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="limit"):
-        await runtime.list_runs(limit=0)
+        await runtime.runs.list(limit=0)
     with pytest.raises(UsageError, match="dead must be a bool, not 'yes'"):
-        await runtime.dispatches(dead="yes")  # type: ignore[arg-type]
+        await runtime.workers.dispatches(dead="yes")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="the thread is named by its id"):
-        await runtime.dispatches(after=5)  # type: ignore[arg-type]
+        await runtime.workers.dispatches(after=5)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="status is one of created, running, waiting, done"):
-        await runtime.list_runs(status="dnoe")  # type: ignore[arg-type]
+        await runtime.runs.list(status="dnoe")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"the first ones \(limit\) or the last ones \(newest\), not both"):
-        await runtime.messages("t", limit=1, newest=1)
-    await runtime.describe("empty", title="Nothing yet")
+        await runtime.threads.messages("t", limit=1, newest=1)
+    await runtime.threads.describe("empty", title="Nothing yet")
     with pytest.raises(UsageError, match="thread 'empty' has no entries yet; it can't be forked at 3"):
-        await runtime.fork("empty", at=3)
+        await runtime.threads.fork("empty", at=3)
     with pytest.raises(UsageError, match="policy is one of queue, steer, interrupt, reject"):
         await runtime.send("t", "hi", agent="agent", policy="zz")  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="thread id"):
         await runtime.send(None, "hi", agent="agent")  # type: ignore[arg-type]
 
 
-async def test_numbers_that_no_database_has_and_half_characters_are_asked_for_all_the_same(tmp_path: Path) -> None:
+async def test_reads_accept_huge_numbers_and_lone_surrogates(tmp_path: Path) -> None:
     agent = Agent("agent", model=ScriptedModel([call("act")]), tools=[spying(Spy(), "act", approval=True)])
     async with Runtime([agent], store=tmp_path / "a.db") as runtime:
         (ticket,) = (await runtime.run("agent", "go", thread="t")).tickets
-        given = await runtime.reassign(ticket.id, "ann\ud800")
+        given = await runtime.tickets.reassign(ticket.id, "ann\ud800")
         many = 10**30
-        assert await runtime.tickets(assignee="ann\ud800", limit=many) == [given]
-        assert len(await runtime.messages("t", limit=many)) == len(await runtime.messages("t", newest=many)) == 2
-        assert len(await runtime.list_runs(limit=many)) == len(await runtime.threads(limit=many)) == 1
-        assert await runtime.dispatches(limit=many) == await runtime.relays(limit=many) == []
+        assert await runtime.tickets.list(assignee="ann\ud800", limit=many) == [given]
+        assert (
+            len(await runtime.threads.messages("t", limit=many))
+            == len(await runtime.threads.messages("t", newest=many))
+            == 2
+        )
+        assert len(await runtime.runs.list(limit=many)) == len(await runtime.threads.list(limit=many)) == 1
+        assert await runtime.workers.dispatches(limit=many) == await runtime.mail.relays(limit=many) == []
         with pytest.raises(UsageError, match="None to keep it for ever"):
-            await runtime.prune(Retention(events=many))
+            await runtime.threads.prune(Retention(events=many))
 
 
-async def test_an_approval_is_a_yes_or_a_no(scripted: Any) -> None:
+async def test_approval_must_be_boolean(scripted: Any) -> None:
     ran: list[str] = []
 
     @tool(approval=True)
@@ -324,9 +327,7 @@ async def test_an_approval_is_a_yes_or_a_no(scripted: Any) -> None:
 
 @pytest.mark.parametrize("kind", [ValueError, BaseException, SystemExit])
 @pytest.mark.parametrize("sync", [True, False])
-async def test_what_a_tool_raises_is_told_even_if_it_can_not_be_shown(
-    scripted: Any, kind: Any, sync: bool
-) -> None:
+async def test_tool_error_without_text_is_reported(scripted: Any, kind: Any, sync: bool) -> None:
     class Odd(kind):
         def __str__(self) -> str:
             return self.args[0].upper()
@@ -341,12 +342,12 @@ async def test_what_a_tool_raises_is_told_even_if_it_can_not_be_shown(
 
     bad = tool(name="bad")(fail if sync else fail_later)
     runtime = Runtime([Agent("agent", model=scripted(call("bad"), "so be it"), tools=[bad])])
-    assert (await asyncio.wait_for(runtime.run("agent", "go"), 20)).text == "so be it"
+    assert (await asyncio.wait_for(runtime.run("agent", "go"), 120)).text == "so be it"
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, asyncio.CancelledError])
 @pytest.mark.parametrize("phase", ["step_start", "run_end"])
-async def test_a_hook_that_raises_no_exception_leaves_no_run_open(error: Any, phase: str) -> None:
+async def test_hook_raising_base_exception_leaves_no_open_run(error: Any, phase: str) -> None:
     async def fail(self: Any, ctx: Any) -> None:
         raise error
 
@@ -358,7 +359,7 @@ async def test_a_hook_that_raises_no_exception_leaves_no_run_open(error: Any, ph
         assert error is KeyboardInterrupt
     else:
         assert isinstance(result.termination, NaturalEnd if phase == "run_end" else Failed)
-    (run,) = await runtime.list_runs(thread="t")
+    (run,) = await runtime.runs.list(thread="t")
     assert run.status == "done"
 
 
@@ -366,7 +367,7 @@ class Name(StateKey[str, str]):
     name, scope, default = "name", "thread", ""
 
 
-async def test_a_state_update_of_the_wrong_type_is_refused_and_the_thread_goes_on(scripted: Any) -> None:
+async def test_state_update_of_wrong_type_is_refused(scripted: Any) -> None:
     @tool
     async def rename(ctx: ToolContext) -> str:
         """Rename."""
@@ -375,30 +376,30 @@ async def test_a_state_update_of_the_wrong_type_is_refused_and_the_thread_goes_o
 
     runtime = Runtime([Agent("agent", model=scripted(call("rename"), "no", "fine"), tools=[rename])], keys=[Name])
     await runtime.run("agent", "go", thread="t")
-    reply = next(m.reply for m in await runtime.messages("t") if m.reply)
+    reply = next(m.reply for m in await runtime.threads.messages("t") if m.reply)
     assert reply.error == "state"
     assert (await runtime.run("agent", "again", thread="t")).text == "fine"
 
 
-async def test_a_run_can_not_wait_for_itself(scripted: Any) -> None:
+async def test_run_can_not_wait_for_itself(scripted: Any) -> None:
     @tool
     async def again() -> str:
         """Ask myself."""
         return (await runtime.run("agent", "inner", thread="t")).text
 
     runtime = Runtime([Agent("agent", model=scripted(call("again"), "no"), tools=[again])])
-    await asyncio.wait_for(runtime.run("agent", "go", thread="t"), 20)
-    reply = next(m.reply for m in await runtime.messages("t") if m.reply)
+    await asyncio.wait_for(runtime.run("agent", "go", thread="t"), 120)
+    reply = next(m.reply for m in await runtime.threads.messages("t") if m.reply)
     assert "would wait for itself" in "".join(part.text for part in reply.content if isinstance(part, Text))
 
 
-async def test_readers_end_when_the_runtime_closes() -> None:
+async def test_readers_end_when_runtime_closes() -> None:
     runtime = Runtime([echo()])
     await runtime.run("agent", "hi", thread="t")
     reader = asyncio.create_task(_read(runtime))
     await asyncio.sleep(0)
     await runtime.close()
-    assert (await asyncio.wait_for(reader, 20))[-1] == "run_finish"
+    assert (await asyncio.wait_for(reader, 120))[-1] == "run_finish"
     with pytest.raises(RuntimeClosed):
         await _read(runtime)
 
@@ -407,7 +408,7 @@ async def _read(runtime: Runtime) -> list[str]:
     return [event.type async for event in runtime.events("t")]
 
 
-def test_ctrl_c_in_a_sync_program_cancels_the_run() -> None:
+def test_ctrl_c_in_sync_program_cancels_run() -> None:
     import os
     import signal
     import threading
@@ -435,11 +436,11 @@ def test_ctrl_c_in_a_sync_program_cancels_the_run() -> None:
             runtime.run_sync("agent", "go", thread="t")
     finally:
         signal.signal(signal.SIGINT, before)
-    (run,) = asyncio.run(runtime.list_runs(thread="t"))
+    (run,) = asyncio.run(runtime.runs.list(thread="t"))
     assert run.status == "done"
 
 
-def test_ctrl_c_before_anybody_waits_cancels_the_run_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_before_wait_cancels_run(monkeypatch: pytest.MonkeyPatch) -> None:
     import threading
 
     begun = threading.Event()
@@ -453,7 +454,7 @@ def test_ctrl_c_before_anybody_waits_cancels_the_run_too(monkeypatch: pytest.Mon
 
     def give(work: Any, loop: asyncio.AbstractEventLoop) -> Any:
         real(work, loop)
-        begun.wait(20)
+        begun.wait(120)
         raise KeyboardInterrupt
 
     real = asyncio.run_coroutine_threadsafe
@@ -461,32 +462,32 @@ def test_ctrl_c_before_anybody_waits_cancels_the_run_too(monkeypatch: pytest.Mon
     monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", give)
     with pytest.raises(KeyboardInterrupt):
         runtime.run_sync("agent", "go", thread="t")
-    (run,) = asyncio.run(runtime.list_runs(thread="t"))
+    (run,) = asyncio.run(runtime.runs.list(thread="t"))
     assert run.status == "done"
 
 
-async def test_the_thing_itself_is_no_id_and_its_id_is_named(tmp_path: Path) -> None:
+async def test_object_instead_of_id_error_names_its_id(tmp_path: Path) -> None:
     async with Runtime([echo()], store=tmp_path / "a.db") as runtime:
         result = await runtime.run("agent", "hi", thread="t")
         calls: list[Any] = [
-            runtime.get_run(result),  # type: ignore[arg-type]
-            runtime.result(result),  # type: ignore[arg-type]
+            runtime.runs.get(result),  # type: ignore[arg-type]
+            runtime.runs.result(result),  # type: ignore[arg-type]
             runtime.resume(result, answers={"x": 1}),  # type: ignore[arg-type]
             runtime.cancel(result),  # type: ignore[arg-type]
-            runtime.retry(result),  # type: ignore[arg-type]
-            runtime.pause(result),  # type: ignore[arg-type]
-            runtime.list_runs(before=result),  # type: ignore[arg-type]
+            runtime.runs.retry(result),  # type: ignore[arg-type]
+            runtime.runs.pause(result),  # type: ignore[arg-type]
+            runtime.runs.list(before=result),  # type: ignore[arg-type]
         ]
         for made in calls:
             with pytest.raises(UsageError, match=r"the run is named by its id, a text, not .* give its \.run_id$"):
                 await made
         calls = [
-            runtime.messages(result),  # type: ignore[arg-type]
-            runtime.state(result),  # type: ignore[arg-type]
-            runtime.get_thread(result),  # type: ignore[arg-type]
-            runtime.delete(result),  # type: ignore[arg-type]
-            runtime.fork(result),  # type: ignore[arg-type]
-            runtime.list_runs(thread=result),  # type: ignore[arg-type]
+            runtime.threads.messages(result),  # type: ignore[arg-type]
+            runtime.threads.state(result),  # type: ignore[arg-type]
+            runtime.threads.get(result),  # type: ignore[arg-type]
+            runtime.threads.delete(result),  # type: ignore[arg-type]
+            runtime.threads.fork(result),  # type: ignore[arg-type]
+            runtime.runs.list(thread=result),  # type: ignore[arg-type]
             anext(runtime.events(result)),  # type: ignore[arg-type]
         ]
         for made in calls:
@@ -495,7 +496,7 @@ async def test_the_thing_itself_is_no_id_and_its_id_is_named(tmp_path: Path) -> 
             ):
                 await made
         with pytest.raises(UsageError, match=r"the agent is named by its id, a text, not 3$"):
-            await runtime.list_runs(agent=3)  # type: ignore[arg-type]
+            await runtime.runs.list(agent=3)  # type: ignore[arg-type]
 
 
 FORKED = """
@@ -507,7 +508,7 @@ if sys.argv[2] == "used":
 child = os.fork()
 if child == 0:
     signal.alarm(20)
-    for ask in (lambda: runtime.run_sync("agent", "go").text, lambda: asyncio.run(runtime.list_runs()) and "read"):
+    for ask in (lambda: runtime.run_sync("agent", "go").text, lambda: asyncio.run(runtime.runs.list()) and "read"):
         try:
             print(ask(), flush=True)
         except Exception as error:
@@ -518,7 +519,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 @pytest.mark.parametrize(("store", "when"), [("a.db", "made"), ("a.db", "used"), ("", "made"), ("", "used")])
-def test_a_fork_is_told_that_the_runtime_stayed_behind(tmp_path: Path, store: str, when: str) -> None:
+def test_forked_process_is_told_that_runtime_is_unusable(tmp_path: Path, store: str, when: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", FORKED, tmp_path / store if store else "", when],
         capture_output=True,
@@ -531,13 +532,11 @@ def test_a_fork_is_told_that_the_runtime_stayed_behind(tmp_path: Path, store: st
     if (store, when) == ("", "made"):  # Nothing of it was begun.
         assert lines == ["hi", "read"]
     else:
-        assert lines == ["UsageError this runtime is of the process that this one was forked from"] * 2
+        assert lines == ["UsageError this runtime belongs to the process that this one was forked from"] * 2
 
 
 @pytest.mark.parametrize("error", [ModelError, ValueError])
-async def test_a_failure_whose_words_have_half_a_character_ends_the_run(
-    error: type[Exception], tmp_path: Path
-) -> None:
+async def test_failure_text_with_lone_surrogate_ends_run(error: type[Exception], tmp_path: Path) -> None:
     def fails(_: Any) -> str:
         raise error("can't read caf\udce9")
 
@@ -545,14 +544,14 @@ async def test_a_failure_whose_words_have_half_a_character_ends_the_run(
         result = await runtime.run("a", "x", thread="t")
         assert isinstance(result.termination, Failed)
         assert "can't read caf" in result.termination.message.encode().decode()
-        assert (await runtime.get_run(result.run_id)).status == "done"
+        assert (await runtime.runs.get(result.run_id)).status == "done"
 
 
-async def test_what_describes_a_thread_can_be_kept(tmp_path: Path) -> None:
+async def test_thread_metadata_must_be_encodable(tmp_path: Path) -> None:
     for store in (None, tmp_path / "a.db"):
         async with Runtime([Agent("a", model=FunctionModel(lambda _: "x"))], store=store) as runtime:
             await runtime.run("a", "x", thread="t")
-            await runtime.describe("t", title="caf\udce9", metadata={"a": 1})
+            await runtime.threads.describe("t", title="caf\udce9", metadata={"a": 1})
             with pytest.raises(InvalidInput, match="the metadata of thread 't' can't be kept as JSON"):
-                await runtime.describe("t", metadata={"a": object()})
-            assert (await runtime.get_thread("t")).title == "caf\ufffd"
+                await runtime.threads.describe("t", metadata={"a": object()})
+            assert (await runtime.threads.get("t")).title == "caf\ufffd"

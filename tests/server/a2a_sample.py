@@ -1,4 +1,4 @@
-"""A runtime for `wakeful serve`, on a file in the current directory; nothing of it is kept in memory."""
+"""A runtime for `wakeful serve`, on a file in the current directory, without state in memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def is_there(name: str) -> bool:
 
 @tool(effect="pure")
 async def wait_for_go() -> str:
-    """Waits until there is a file of that name."""
+    """Wait until a file of that name exists."""
     touch("reached")
     while not is_there("go"):
         await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""A server on a real socket, and the official SDK's clients of it."""
+"""A server on a real socket, and clients of the official SDK."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ BINDINGS = ("JSONRPC", "HTTP+JSON")
 class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        yield  # They are pytest's.
+        yield  # Signals are left to pytest.
 
 
 @asynccontextmanager
 async def serve_app(served: Any, port: int = 0) -> AsyncIterator[str]:
-    """Any application on loopback, on a free port by default; yields its URL."""
+    """Serve an application on loopback, by default on a free port; yields its URL."""
     server = _Server(
         uvicorn.Config(
             served, host="127.0.0.1", port=port, log_level="critical", lifespan="on", timeout_graceful_shutdown=1
@@ -63,7 +63,7 @@ async def serve_app(served: Any, port: int = 0) -> AsyncIterator[str]:
 
 
 async def _end_watchers() -> None:
-    """The SSE library leaves a task on the loop that looks for the server's end."""
+    """Cancel the SSE library's task that watches for the server's shutdown."""
     left = [t for t in asyncio.all_tasks() if getattr(t.get_coro(), "__name__", "") == "_shutdown_watcher"]
     for task in left:
         task.cancel()
@@ -72,7 +72,7 @@ async def _end_watchers() -> None:
 
 @asynccontextmanager
 async def serve(runtime: Runtime, **options: Any) -> AsyncIterator[str]:
-    """A runtime's agents on a free port of loopback; yields the URL."""
+    """Serve a runtime's agents on a free loopback port; yields the URL."""
     async with serve_app(app(runtime, **options)) as url:
         yield url
 
@@ -86,7 +86,7 @@ async def connect(
     streaming: bool = True,
     headers: dict[str, str] | None = None,
 ) -> AsyncIterator[Client]:
-    """The SDK's client, with the card's interface of that binding and version."""
+    """The SDK's client for the card's interface of a binding and version."""
     async with httpx.AsyncClient(headers=headers, timeout=60) as http:
         card = await A2ACardResolver(http, url).get_agent_card()
         kept = [
@@ -115,7 +115,7 @@ def said(text: str | None = None, *, data: Any = None, **fields: Any) -> pb.Mess
 
 
 async def stream(client: Client, message: pb.Message | str, **configuration: Any) -> list[pb.StreamResponse]:
-    """Everything that comes back for a message."""
+    """Send a message; returns all responses."""
     message = said(message) if isinstance(message, str) else message
     request = pb.SendMessageRequest(message=message)
     if configuration:
@@ -124,7 +124,7 @@ async def stream(client: Client, message: pb.Message | str, **configuration: Any
 
 
 async def send(client: Client, message: pb.Message | str, **configuration: Any) -> pb.Task:
-    """The task that a message led to; for clients that don't stream."""
+    """Send a message; returns its task, for clients that don't stream."""
     (event,) = await stream(client, message, **configuration)
     return event.task
 
@@ -133,11 +133,11 @@ async def get(client: Client, task_id: str, **fields: Any) -> pb.Task:
     return await client.get_task(pb.GetTaskRequest(id=task_id, **fields))
 
 
-# -- looking at what came ------------------------------------------------------------------------------------
+# -- results -------------------------------------------------------------------------------------------------
 
 
 def states(events: list[pb.StreamResponse]) -> list[str]:
-    """The states that a stream shows, in short."""
+    """The states of a stream, abbreviated."""
     found = [
         e.task.status.state if e.HasField("task") else e.status_update.status.state for e in events if not _art(e)
     ]
@@ -153,7 +153,7 @@ def updates(events: list[pb.StreamResponse]) -> list[pb.TaskArtifactUpdateEvent]
 
 
 def text_of(events: list[pb.StreamResponse], artifact_id: str = "answer") -> str:
-    """The text of an artifact as a client puts it together."""
+    """The text of an artifact as a client assembles it."""
     text = ""
     for event in events:
         for artifact in event.task.artifacts:
@@ -174,13 +174,13 @@ def state(task: pb.Task | pb.TaskStatusUpdateEvent) -> str:
 
 
 def tickets_in(task: pb.Task) -> list[dict[str, Any]]:
-    """What a task's status says that it waits on."""
+    """The tickets of a task's status."""
     (data,) = [part.data for part in task.status.message.parts if part.HasField("data")]
     return MessageToDict(data)["tickets"]
 
 
-async def until(condition: Callable[[], Any | Awaitable[Any]], seconds: float = 30) -> Any:
-    """Wait until something is so, and no longer than this."""
+async def until(condition: Callable[[], Any | Awaitable[Any]], seconds: float = 120) -> Any:
+    """Wait until a condition holds; fails after the timeout."""
     async with asyncio.timeout(seconds):
         while True:
             found = condition()
@@ -192,7 +192,7 @@ async def until(condition: Callable[[], Any | Awaitable[Any]], seconds: float = 
 
 
 class Gate:
-    """Something that a tool or a model waits at until a test opens it; `slow` is such a tool."""
+    """A gate at which a tool or model waits until a test opens it; `slow` is such a tool."""
 
     def __init__(self) -> None:
         self.reached = asyncio.Event()

@@ -1,4 +1,4 @@
-"""What is said beside an answer: it is shown to the run with it, or not at all."""
+"""Text beside an answer is delivered with it, or not at all."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ async def ask_size(ctx: ToolContext) -> str:
 
 
 def heard(request: Any) -> str:
-    """What a user said, in the order in which the model is shown it."""
+    """The user's texts, in the order of the model's request."""
     return ", ".join([message.text for message in request.messages if message.role == "user"])
 
 
 def shop(*calls: Any, store: Any = None, tools: Any = (refund, ask_size)) -> Runtime:
-    """An agent that makes these calls at once, then says what it was told."""
+    """An agent that makes these calls at once, then answers with the user's texts."""
 
     def model(request: Any) -> Any:
         return heard(request) if any(m.reply for m in request.messages) else list(calls)
@@ -41,11 +41,11 @@ def shop(*calls: Any, store: Any = None, tools: Any = (refund, ask_size)) -> Run
 
 
 def answer(task: pb.Task, text: str, **decision: Any) -> pb.Message:
-    """An answer to the task's first ticket, and a text beside it."""
+    """An answer to the task's first ticket, with a text beside it."""
     return said(text, data={"ticketId": tickets_in(task)[0]["ticketId"], **decision}, task_id=task.id)
 
 
-async def test_what_is_said_beside_an_answer_is_shown_with_it(binding: str, tmp_path: Path) -> None:
+async def test_text_beside_answer_is_delivered_with_it(binding: str, tmp_path: Path) -> None:
     runtime = shop(call("refund", order="7"), store=tmp_path / "app.db")
     async with serve(runtime) as url, connect(url, binding, streaming=False) as client:
         task = await send(client, "Go")
@@ -53,21 +53,21 @@ async def test_what_is_said_beside_an_answer_is_shown_with_it(binding: str, tmp_
         done = await send(client, yes)
         assert (state(done), answer_of(done)) == ("completed", "Go, And hurry")
         assert answer_of(await send(client, yes)) == "Go, And hurry"
-        assert [run.id for run in await runtime.list_runs()] == [task.id]
+        assert [run.id for run in await runtime.runs.list()] == [task.id]
 
 
-async def test_what_is_said_beside_an_answer_that_does_not_fit_is_not_kept(binding: str) -> None:
+async def test_text_beside_invalid_answer_is_discarded(binding: str) -> None:
     runtime = shop(call("ask_size"))
     async with serve(runtime) as url, connect(url, binding, streaming=False) as client:
         task = await send(client, "Go")
         with pytest.raises(InvalidParamsError, match="ask_size"):
             await send(client, answer(task, "Forget me", value="large"))
-        assert await runtime.pending(task.context_id) == []
+        assert await runtime.mail.pending(task.context_id) == []
         done = await send(client, answer(task, "And hurry", value=42))
         assert (state(done), answer_of(done)) == ("completed", "Go, And hurry")
 
 
-async def test_of_two_answers_at_once_only_the_one_that_counts_is_heard(binding: str, tmp_path: Path) -> None:
+async def test_concurrent_answers_deliver_text_of_accepted_one_only(binding: str, tmp_path: Path) -> None:
     gate = Gate()
 
     @tool(approval=True)
@@ -80,7 +80,7 @@ async def test_of_two_answers_at_once_only_the_one_that_counts_is_heard(binding:
     async with serve(runtime) as url, connect(url, binding, streaming=False) as client:
         task = await send(client, "Go")
         first, second = tickets_in(task)
-        # While the first call runs its thread has an owner, and answers go through its inbox.
+        # While the first call runs, its thread has an owner, and answers go through the inbox.
         begun = said(data={"ticketId": first["ticketId"], "verdict": "approve"}, task_id=task.id)
         await send(client, begun, return_immediately=True)
         await gate.reached.wait()
@@ -101,17 +101,15 @@ async def test_of_two_answers_at_once_only_the_one_that_counts_is_heard(binding:
         (done,) = [result for result in results if isinstance(result, pb.Task)]
         (refused,) = [result for result in results if not isinstance(result, pb.Task)]
         assert isinstance(refused, InvalidParamsError | UnsupportedOperationError)
-        (decision,) = await runtime.decisions(second["ticketId"])
+        (decision,) = await runtime.tickets.decisions(second["ticketId"])
         (counts,) = [text for text, way in ways.items() if way == decision.verdict]
         assert answer_of(done) == f"Go, {counts}"
-        assert await runtime.pending(task.context_id) == []
-        assert [run.id for run in await runtime.list_runs()] == [task.id]
+        assert await runtime.mail.pending(task.context_id) == []
+        assert [run.id for run in await runtime.runs.list()] == [task.id]
 
 
 @pytest.mark.parametrize("durable", [True, False])
-async def test_beside_an_answer_to_a_delegate_the_task_itself_is_spoken_to(
-    binding: str, durable: bool, tmp_path: Path
-) -> None:
+async def test_text_beside_delegate_answer_goes_to_root_task(binding: str, durable: bool, tmp_path: Path) -> None:
     asks = call("agent_run_payer", prompt="Refund 7")
 
     def lead(request: Any) -> Any:

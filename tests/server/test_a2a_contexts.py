@@ -1,4 +1,4 @@
-"""Whose a context is, with two servers on one store."""
+"""Owners of contexts, with two servers on one store."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def heard(request: Any) -> str:
 
 
 def assistant(store: str, **options: Any) -> Runtime:
-    """An agent that tells all that was said to it in the conversation."""
+    """An agent that answers with all input of the conversation."""
     return Runtime([Agent("assistant", model=FunctionModel(heard))], store=store, **options)
 
 
@@ -51,7 +51,7 @@ async def two_servers(store: str, **options: Any) -> AsyncIterator[tuple[Client,
 
 
 async def owners(clients: Sequence[Client], **configuration: Any) -> list[tuple[pb.Task, int]]:
-    """For each of many new contexts, the one task that both callers at once came to, and whose it is."""
+    """Let both callers enter many new contexts at once; returns each context's only task and its owner."""
 
     async def race(context_id: str) -> tuple[pb.Task, int]:
         both = [send(client, said("Hi", context_id=context_id), **configuration) for client in clients]
@@ -62,34 +62,34 @@ async def owners(clients: Sequence[Client], **configuration: Any) -> list[tuple[
     return await asyncio.gather(*[race(f"context-{n}") for n in range(CONTEXTS)])
 
 
-async def test_of_two_who_come_at_once_to_a_new_context_one_gets_in(store: str) -> None:
+async def test_new_context_admits_one_of_two_concurrent_callers(store: str) -> None:
     async with two_servers(store) as clients:
         for task, owner in await owners(clients):
             assert state(task) == "completed"
             assert [message.parts[0].text for message in task.history] == ["Hi", "Hi"]
-            # It stays the first one's, and goes on with what that one said.
+            # The context stays the first caller's and continues its conversation.
             again = await send(clients[owner], said("Again", context_id=task.context_id))
             assert again.history[-1].parts[0].text == "Hi, Again"
             with pytest.raises(InvalidParamsError, match="can't be used here"):
                 await send(clients[1 - owner], said("Hi", context_id=task.context_id))
 
 
-async def test_a_context_whose_first_message_waits_for_a_worker_is_its_senders(store: str) -> None:
+async def test_context_belongs_to_sender_when_message_is_queued(store: str) -> None:
     async with two_servers(store, execute=False) as clients:
         found = await owners(clients, return_immediately=True)
         assert {state(task) for task, _ in found} == {"submitted"}
-        # Also one that the server named itself.
+        # Also a context that the server named.
         task = await send(clients[0], "Hi", return_immediately=True)
         with pytest.raises(InvalidParamsError, match="can't be used here"):
             await send(clients[1], said("Hi", context_id=task.context_id))
 
 
-async def test_a_context_is_its_makers_when_its_runs_are_pruned(store: str) -> None:
+async def test_context_belongs_to_creator_when_runs_are_pruned(store: str) -> None:
     async with two_servers(store) as clients, assistant(store) as runtime:
         named = await send(clients[0], said("Hi", context_id="named"))
         ours = await send(clients[0], "Hi")
-        await runtime.prune(Retention(runs=0))
-        assert await runtime.list_runs() == []
+        await runtime.threads.prune(Retention(runs=0))
+        assert await runtime.runs.list() == []
         for task in (named, ours):
             with pytest.raises(InvalidParamsError, match="can't be used here"):
                 await send(clients[1], said("Hi", context_id=task.context_id))
@@ -97,7 +97,7 @@ async def test_a_context_is_its_makers_when_its_runs_are_pruned(store: str) -> N
             assert again.history[-1].parts[0].text == "Hi, Again"
 
 
-async def test_a_message_that_cannot_be_taken_in_makes_no_context_its_senders(store: str) -> None:
+async def test_invalid_message_does_not_claim_context(store: str) -> None:
     async with two_servers(store) as (alice, bob), assistant(store) as runtime:
         for wrong in (pb.Message(parts=[pb.Part()]), pb.Message(parts=[pb.Part(text="x" * 2**20)])):
             wrong.message_id, wrong.context_id = "m", "context"
@@ -105,5 +105,5 @@ async def test_a_message_that_cannot_be_taken_in_makes_no_context_its_senders(st
                 await send(alice, wrong)
         with pytest.raises(InvalidParamsError, match="128 bytes"):
             await send(alice, said("Hi", context_id="c" * 129))
-        assert await runtime.threads() == []
+        assert await runtime.threads.list() == []
         assert state(await send(bob, said("Hi", context_id="context"))) == "completed"

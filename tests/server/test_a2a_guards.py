@@ -1,4 +1,4 @@
-"""What a server lets in: who calls, how much at once, in which version; and what it says of what it refuses."""
+"""Authentication, limits, versions, and the errors of refused requests."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def assistant(*turns: Any, **fields: Any) -> Runtime:
     return Runtime([Agent("assistant", model=ScriptedModel(turns or ["ok"] * 9), **fields)])
 
 
-# -- who calls -----------------------------------------------------------------------------------------------
+# -- authentication ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("binding", BINDINGS)
 @pytest.mark.parametrize("headers", [ALICE, CAROL])
-async def test_a_token_or_a_key_lets_its_principal_in(binding: str, headers: dict[str, str]) -> None:
+async def test_auth_admits_token_and_api_key(binding: str, headers: dict[str, str]) -> None:
     seen: list[Any] = []
 
     @tool
@@ -64,18 +64,18 @@ async def test_a_token_or_a_key_lets_its_principal_in(binding: str, headers: dic
         {"Authorization": "Bearer carols-key"},
     ],
 )
-async def test_whoever_is_not_known_is_refused(headers: dict[str, str]) -> None:
+async def test_auth_refuses_unknown_caller(headers: dict[str, str]) -> None:
     async with serve(assistant(), auth=AUTH) as url, httpx.AsyncClient(headers=headers) as http:
         for request in ("POST /", "POST /message:send", "GET /tasks", "GET /extendedAgentCard"):
             method, path = request.split()
             answer = await http.request(method, f"{url}{path}")
             assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (401, "Bearer")
             assert "Authorization: Bearer" in answer.json()["error"]["message"]
-            assert "token" not in answer.text.replace("the token or key", "").replace("<token>", "")
+            assert "token" not in answer.text.replace("its token or key", "").replace("<token>", "")
         assert (await http.get(f"{url}/.well-known/agent-card.json")).status_code == 200
 
 
-async def test_the_card_declares_how_to_authenticate() -> None:
+async def test_card_declares_security_schemes() -> None:
     async with serve(assistant(), auth=AUTH) as url, httpx.AsyncClient() as http:
         card = (await http.get(f"{url}/.well-known/agent-card.json")).json()
     assert card["securitySchemes"]["bearer"]["httpAuthSecurityScheme"]["scheme"] == "Bearer"
@@ -88,7 +88,7 @@ async def test_the_card_declares_how_to_authenticate() -> None:
 
 
 @pytest.mark.parametrize("binding", BINDINGS)
-async def test_a_task_is_its_makers(binding: str) -> None:
+async def test_task_is_visible_to_its_creator_only(binding: str) -> None:
     async with (
         serve(assistant(), auth=AUTH) as url,
         connect(url, binding, streaming=False, headers=ALICE) as alice,
@@ -111,7 +111,7 @@ async def test_a_task_is_its_makers(binding: str) -> None:
         assert own.id != task.id
 
 
-async def test_a_new_context_is_whose_message_came_first(tmp_path: Path) -> None:
+async def test_new_context_belongs_to_first_caller(tmp_path: Path) -> None:
     model = ScriptedModel(["ok"])
     runtime = Runtime([Agent("assistant", model=model)], store=tmp_path / "app.db")
     async with (
@@ -126,7 +126,7 @@ async def test_a_new_context_is_whose_message_came_first(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("binding", BINDINGS)
-async def test_the_extended_card_is_for_those_who_are_known(binding: str) -> None:
+async def test_extended_card_needs_authentication(binding: str) -> None:
     @tool
     def look_up(word: str) -> str:
         """Looks a word up."""
@@ -138,29 +138,29 @@ async def test_the_extended_card_is_for_those_who_are_known(binding: str) -> Non
         assert [skill.name for skill in card.skills] == ["assistant", "look_up"]
         assert card.supported_interfaces[0].url == url
     async with serve(assistant()) as url, httpx.AsyncClient(headers={"A2A-Version": "1.0"}) as http:
-        assert "knows no callers" in (await http.get(f"{url}/extendedAgentCard")).text
+        assert "has no authentication" in (await http.get(f"{url}/extendedAgentCard")).text
 
 
-def test_auth_shows_no_secret_and_needs_one() -> None:
+def test_auth_hides_secrets_and_needs_one() -> None:
     assert repr(AUTH) == "Auth(alice, bob, carol)"
-    with pytest.raises(ConfigurationError, match="lets nobody in"):
+    with pytest.raises(ConfigurationError, match="no caller could enter"):
         Auth()
     with pytest.raises(ConfigurationError, match="'wakeful'"):
         Auth(tokens={"t": "wakeful"})
 
 
-def test_only_agents_that_are_there_are_served() -> None:
+def test_app_refuses_unknown_agent_and_invalid_url() -> None:
     with pytest.raises(ConfigurationError, match=r"no agent 'nobody'.*assistant"):
         app(assistant(), agents=["nobody"])
     with pytest.raises(ConfigurationError, match="public_url"):
         app(assistant(), public_url="agents.example.com")
 
 
-# -- how much at once ----------------------------------------------------------------------------------------
+# -- limits --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", ["/", "/message:send"])
-async def test_a_body_that_is_too_large_is_refused(path: str) -> None:
+async def test_body_is_refused_when_too_large(path: str) -> None:
     limits = ServerLimits(body_bytes=1000)
     async with serve(assistant(), limits=limits) as url, httpx.AsyncClient(headers={"A2A-Version": "1.0"}) as http:
         answer = await http.post(f"{url}{path}", content=b"x" * 1001)
@@ -174,7 +174,7 @@ async def test_a_body_that_is_too_large_is_refused(path: str) -> None:
         assert (await http.post(f"{url}{path}", content=pieces())).status_code == 413
 
 
-async def test_a_message_has_so_many_parts() -> None:
+async def test_message_is_refused_with_too_many_parts() -> None:
     async with serve(assistant(), limits=ServerLimits(parts=2)) as url, connect(url) as client:
         message = said("a")
         message.parts.extend([pb.Part(text="b"), pb.Part(text="c")])
@@ -182,7 +182,7 @@ async def test_a_message_has_so_many_parts() -> None:
             await stream(client, message)
 
 
-async def test_pages_and_histories_have_a_limit() -> None:
+async def test_pages_and_histories_are_limited() -> None:
     limits = ServerLimits(page_size=2, history=1)
     async with serve(assistant(), limits=limits) as url, connect(url, streaming=False) as client:
         tasks = [await send(client, "x") for _ in range(3)]
@@ -192,7 +192,7 @@ async def test_pages_and_histories_have_a_limit() -> None:
 
 
 @pytest.mark.parametrize("binding", BINDINGS)
-async def test_so_many_streams_are_open_at_once(binding: str) -> None:
+async def test_open_streams_are_limited(binding: str) -> None:
     gate = Gate()
     runtime = assistant(call("slow"), "ok", "ok", tools=[gate.slow])
     limits = ServerLimits(streams=1)
@@ -211,7 +211,7 @@ async def test_so_many_streams_are_open_at_once(binding: str) -> None:
 
 
 @pytest.mark.parametrize("version", ["2.0", "0.1", "old"])
-async def test_another_version_is_refused(version: str) -> None:
+async def test_unknown_protocol_version_is_refused(version: str) -> None:
     async with serve(assistant()) as url, httpx.AsyncClient(headers={"A2A-Version": version}) as http:
         rpc = {"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"id": "x"}}
         assert (await http.post(url, json=rpc)).json()["error"]["code"] == -32009
@@ -219,7 +219,7 @@ async def test_another_version_is_refused(version: str) -> None:
         assert (rest.status_code, "VERSION_NOT_SUPPORTED" in rest.text) == (400, True)
 
 
-async def test_what_is_not_a_request_is_told_so() -> None:
+async def test_malformed_request_is_refused() -> None:
     async with serve(assistant()) as url, httpx.AsyncClient(headers={"A2A-Version": "1.0"}) as http:
 
         async def code(body: Any) -> int:
@@ -234,34 +234,34 @@ async def test_what_is_not_a_request_is_told_so() -> None:
 
 
 @pytest.mark.parametrize("number", ["NaN", "-Infinity"])
-async def test_data_that_is_no_json_is_told_so(number: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_data_is_refused_when_not_json(number: str, caplog: pytest.LogCaptureFixture) -> None:
     body = f'{{"message": {{"messageId": "m", "role": "ROLE_USER", "parts": [{{"data": [{number}]}}]}}}}'
     async with serve(assistant()) as url, httpx.AsyncClient(headers={"A2A-Version": "1.0"}) as http:
         answer = await http.post(f"{url}/message:send", content=body, headers=JSON)
-        assert (answer.status_code, "is none in JSON" in answer.json()["error"]["message"]) == (400, True)
+        assert (answer.status_code, "that JSON doesn't allow" in answer.json()["error"]["message"]) == (400, True)
         assert "request failed" not in caplog.text
 
 
 @pytest.mark.parametrize("path", ["", "/message:send", "/v1/message:send"])
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
-async def test_what_a_page_in_a_browser_could_send_by_itself_begins_nothing(path: str, kind: str) -> None:
+async def test_body_is_refused_when_not_declared_as_json(path: str, kind: str) -> None:
     runtime = assistant()
     body = b'{"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]}}'
     async with serve(runtime) as url, httpx.AsyncClient() as http:
         answer = await http.post(f"{url}{path}", content=body, headers={"content-type": kind})
         assert (answer.status_code, "application/json" in answer.json()["error"]["message"]) == (415, True)
-        assert await runtime.threads() == []
+        assert await runtime.threads.list() == []
 
 
 @pytest.mark.parametrize("path", ["", "/message:send", "/v1/message:send"])
-async def test_a_body_that_is_no_text_is_told_so(path: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_body_is_refused_when_not_utf8(path: str, caplog: pytest.LogCaptureFixture) -> None:
     async with serve(assistant()) as url, httpx.AsyncClient(headers={"A2A-Version": "1.0"}) as http:
         answer = await http.post(f"{url}{path}", content=b'{"message": "\xff"}', headers=JSON)
-        assert (answer.status_code, "is no UTF-8" in answer.json()["error"]["message"]) == (400, True)
+        assert (answer.status_code, "isn't UTF-8" in answer.json()["error"]["message"]) == (400, True)
         assert not caplog.records
 
 
-async def test_an_error_inside_shows_nothing_of_the_inside(caplog: pytest.LogCaptureFixture) -> None:
+async def test_internal_error_hides_internals(caplog: pytest.LogCaptureFixture) -> None:
     runtime = assistant()
 
     async def broken(run_id: str) -> Any:
@@ -276,7 +276,7 @@ async def test_an_error_inside_shows_nothing_of_the_inside(caplog: pytest.LogCap
     assert "hunter2" in caplog.text
 
 
-async def test_an_error_inside_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_internal_error_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     runtime = assistant()
 
     async def broken(*args: Any, **options: Any) -> Any:
@@ -289,17 +289,17 @@ async def test_an_error_inside_is_logged_once(caplog: pytest.LogCaptureFixture) 
     assert caplog.text.count("Traceback") == 1
 
 
-# -- inside another application ------------------------------------------------------------------------------
+# -- mounting ------------------------------------------------------------------------------------------------
 
 
-async def test_the_application_mounts_into_another() -> None:
+async def test_app_can_be_mounted() -> None:
     agents = app(assistant())
     outer = Starlette(routes=[Mount("/agents", app=agents)], lifespan=lambda _: lifespan(agents))
     async with serve_app(outer) as url, connect(f"{url}/agents", streaming=False) as client:
         assert state(await send(client, "Hi")) == "completed"
 
 
-async def test_mounted_elsewhere_the_cards_are_public_and_nothing_else() -> None:
+async def test_mounted_app_exposes_only_cards_without_auth() -> None:
     agents = app(assistant(), auth=AUTH)
     outer = Starlette(routes=[Mount("/agents", app=agents)], lifespan=lambda _: lifespan(agents))
     async with serve_app(outer) as url, httpx.AsyncClient() as http:
@@ -312,7 +312,7 @@ async def test_mounted_elsewhere_the_cards_are_public_and_nothing_else() -> None
             assert state(await send(client, "Hi")) == "completed"
 
 
-async def test_a_context_may_be_shared_by_agents_of_one_server() -> None:
+async def test_context_is_shared_by_agents_of_one_server() -> None:
     runtime = Runtime([Agent(name, model=ScriptedModel([name])) for name in ("ann", "bob")])
     async with (
         serve(runtime) as url,

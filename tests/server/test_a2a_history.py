@@ -1,4 +1,4 @@
-"""A task's history: what was said, under the ids that callers know their messages by."""
+"""A task's history, with the message ids of callers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from a2a_serving import BINDINGS, Gate, connect, get, said, send, serve, state, 
 from msgspec import Struct
 
 from wakeful import Agent, Retention, Runtime, ScriptedModel, call, tool
-from wakeful.server.a2a._tasks import task_of
+from wakeful.server.a2a.tasks import task_of
 
 pytestmark = pytest.mark.parametrize("binding", BINDINGS)
 
@@ -28,11 +28,11 @@ def assistant(store: Path | None, *turns: Any, **fields: Any) -> Runtime:
 
 
 def sent(task: pb.Task) -> list[tuple[str, str]]:
-    """What the caller said, by its ids."""
+    """The caller's messages, by id."""
     return [(m.message_id, m.parts[0].text) for m in task.history if m.role == pb.ROLE_USER]
 
 
-async def test_a_message_is_found_by_the_id_that_it_was_sent_with(binding: str, store: Path | None) -> None:
+async def test_history_has_message_under_sender_id(binding: str, store: Path | None) -> None:
     runtime = assistant(store, "One.", "Two.")
     async with (
         serve(runtime) as url,
@@ -51,7 +51,7 @@ async def test_a_message_is_found_by_the_id_that_it_was_sent_with(binding: str, 
         assert len({*answers, "mine-1", "mine-2"}) == 4
 
 
-async def test_a_task_that_waits_its_turn_has_the_message_it_begins_with(binding: str, store: Path | None) -> None:
+async def test_queued_task_has_its_first_message(binding: str, store: Path | None) -> None:
     gate = Gate()
     runtime = assistant(store, call("slow"), "First.", "Second.", tools=[gate.slow])
     async with serve(runtime) as url, connect(url, binding, streaming=False) as client:
@@ -66,7 +66,7 @@ async def test_a_task_that_waits_its_turn_has_the_message_it_begins_with(binding
         assert (state(done), sent(done)) == ("completed", [("mine", "b")])
 
 
-async def test_what_is_said_beside_an_answer_has_the_answers_id(binding: str, store: Path | None) -> None:
+async def test_text_beside_answer_has_message_id_of_answer(binding: str, store: Path | None) -> None:
     @tool(approval=True)
     def refund(order: str) -> str:
         return f"refunded {order}"
@@ -79,7 +79,7 @@ async def test_what_is_said_beside_an_answer_has_the_answers_id(binding: str, st
         assert sent(done) == [("mine-1", "Go"), ("mine-2", "Hurry")]
 
 
-async def test_an_id_that_is_too_long_is_refused(binding: str, store: Path | None) -> None:
+async def test_message_id_is_refused_when_too_long(binding: str, store: Path | None) -> None:
     runtime = assistant(store, "ok")
     async with serve(runtime) as url, connect(url, binding, streaming=False) as client:
         with pytest.raises(InvalidParamsError, match="at most 256 characters"):
@@ -87,21 +87,19 @@ async def test_an_id_that_is_too_long_is_refused(binding: str, store: Path | Non
         assert sent(await send(client, said("a", message_id="m" * 256))) == [("m" * 256, "a")]
 
 
-async def test_a_message_whose_task_is_no_longer_kept_is_not_waited_for(binding: str, store: Path | None) -> None:
+async def test_repeated_message_fails_when_task_was_deleted(binding: str, store: Path | None) -> None:
     runtime = assistant(store, "ok", "again")
     async with serve(runtime) as url, connect(url, binding, streaming=False) as client:
         message = said("a")
         await send(client, message)
-        await runtime.prune(Retention(runs=0))
-        async with asyncio.timeout(20):
+        await runtime.threads.prune(Retention(runs=0))
+        async with asyncio.timeout(120):
             with pytest.raises(TaskNotFoundError, match="with a new id"):
                 await send(client, message)
         assert state(await send(client, said("a"))) == "completed"
 
 
-async def test_a_finished_task_is_whole_when_its_run_was_looked_at_before_it_ended(
-    binding: str, store: Path | None
-) -> None:
+async def test_task_is_complete_when_run_record_is_stale(binding: str, store: Path | None) -> None:
     class Size(Struct):
         number: int
 
@@ -110,14 +108,14 @@ async def test_a_finished_task_is_whole_when_its_run_was_looked_at_before_it_end
     async with serve(runtime) as url, connect(url, binding, streaming=False) as client:
         begun = await send(client, "a", return_immediately=True)
         await gate.reached.wait()
-        before = await runtime.get_run(begun.id)
+        before = await runtime.runs.get(begun.id)
         gate.opened.set()
         await runtime.wait(begun.id)
-        # As a request does that looked at the run in the moment before it was done.
+        # As in a request that read the run just before it was done.
         assert await task_of(runtime, before, 9) == await get(client, begun.id)
 
 
-async def test_a_stream_begins_with_no_more_history_than_was_asked_for(binding: str, store: Path | None) -> None:
+async def test_stream_starts_with_requested_history(binding: str, store: Path | None) -> None:
     runtime = assistant(store, "One.", "Two.")
     async with serve(runtime) as url, connect(url, binding) as client:
         assert not (await stream(client, said("a"), history_length=0))[0].task.history

@@ -1,4 +1,4 @@
-"""`wakeful serve` as a process: where it says it is, how it stops, what becomes of tasks when it is killed."""
+"""`wakeful serve` as a process: its URLs, its shutdown, and its tasks after a kill."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from a2a_serving import answer_of, connect, get, said, send, state, states, stre
 from typer.testing import CliRunner
 
 from wakeful import SqliteStore
-from wakeful.cli._app import app
+from wakeful.cli.app import app
 
 HERE = Path(__file__).parent
 
 
 class Served:
-    """One `wakeful serve`, in a folder that the next one may use too."""
+    """A `wakeful serve` process, in a folder that the next one may share."""
 
     def __init__(self, folder: Path, *arguments: str, **environment: str) -> None:
         command = [sys.executable, "-m", "wakeful.cli", "serve", "a2a_sample:runtime", "--port", "0", *arguments]
@@ -42,7 +42,7 @@ class Served:
 
     @property
     def url(self) -> str:
-        """Where it says that its agent is, once it does."""
+        """Wait for the agent's URL in its output."""
         assert self.process.stdout is not None
         while not any("http://" in line for line in self.told):
             line = self.process.stdout.readline()
@@ -52,7 +52,7 @@ class Served:
 
     def stop(self, how: signal.Signals) -> int:
         self.process.send_signal(how)
-        code = self.process.wait(30)
+        code = self.process.wait(120)
         assert self.process.stdout is not None
         self.told.append(self.process.stdout.read())
         self.process.stdout.close()
@@ -68,7 +68,7 @@ def processes() -> Iterator[list[Served]]:
             served.stop(signal.SIGKILL)
 
 
-async def test_a_task_goes_on_after_its_server_was_killed(tmp_path: Path, processes: list[Served]) -> None:
+async def test_task_resumes_after_server_kill(tmp_path: Path, processes: list[Served]) -> None:
     first = Served(tmp_path, "--agents", "helper")
     processes.append(first)
     message = said("Go", message_id="only-once")
@@ -95,7 +95,7 @@ async def test_a_task_goes_on_after_its_server_was_killed(tmp_path: Path, proces
     assert second.stop(signal.SIGTERM) == 0
 
 
-async def test_a_waiting_task_is_answered_by_the_next_process(tmp_path: Path, processes: list[Served]) -> None:
+async def test_waiting_task_is_answered_by_next_process(tmp_path: Path, processes: list[Served]) -> None:
     first = Served(tmp_path, "--agents", "helper", "--token-env", "ann=TOKEN", TOKEN="secret")
     processes.append(first)
     headers = {"Authorization": "Bearer secret"}
@@ -111,7 +111,7 @@ async def test_a_waiting_task_is_answered_by_the_next_process(tmp_path: Path, pr
         assert (state(done), answer_of(done)) == ("completed", "It is done: refunded 7.")
 
 
-async def test_it_stops_with_streams_open(tmp_path: Path, processes: list[Served]) -> None:
+async def test_server_stops_with_open_streams(tmp_path: Path, processes: list[Served]) -> None:
     served = Served(tmp_path, "--agents", "helper")
     processes.append(served)
     async with connect(served.url) as client:
@@ -125,12 +125,12 @@ async def test_it_stops_with_streams_open(tmp_path: Path, processes: list[Served
     run, dispatches = await store.run(task.id), await store.dispatches()
     await store.close()
     assert run is not None
-    # It is not cancelled: whoever serves the store next goes on with it.
+    # It is not cancelled: the next server on the store resumes it.
     assert (run.status, run.cancel) == ("running", None)
     assert [(one.thread_id, one.claimed_by) for one in dispatches] == [(run.thread_id, None)]
 
 
-def test_it_tells_where_everything_is_and_stops_on_a_signal(tmp_path: Path, processes: list[Served]) -> None:
+def test_serve_prints_urls_and_stops_on_signal(tmp_path: Path, processes: list[Served]) -> None:
     served = Served(tmp_path)
     processes.append(served)
     url = served.url
@@ -150,7 +150,7 @@ def test_it_tells_where_everything_is_and_stops_on_a_signal(tmp_path: Path, proc
         (["--agents", "nobody"], "no agent 'nobody'"),
     ],
 )
-def test_what_cannot_be_served_is_refused(
+def test_serve_refuses_invalid_arguments(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: list[str], why: str
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""Push notifications: told at least once, in order, over failures and restarts; and only where they may go."""
+"""Push notifications: sent at least once, in order, over failures and restarts, to allowed addresses only."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from starlette.routing import Route
 
 from wakeful import Agent, Delegate, Runtime, ScriptedModel, UsageError, call, tool
 from wakeful.server import Auth, ServerLimits, Webhooks
-from wakeful.server._webhooks import WebhookFailed, WebhookRefused, check_url, post
+from wakeful.server.webhooks import WebhookFailed, WebhookRefused, check_url, post
 
-OPEN = Webhooks(allow_private=True, pause=0.02, attempts=3, seconds=5)
+OPEN = Webhooks(allow_private=True, backoff=0.02, attempts=3, timeout=5)
 
 
 class Receiver:
-    """A webhook that keeps what it was told, and fails as often as it should."""
+    """A webhook that records posts, and fails a given number of times."""
 
     def __init__(self) -> None:
         self.told: list[dict[str, Any]] = []
@@ -80,14 +80,14 @@ def config(url: str, **fields: Any) -> pb.TaskPushNotificationConfig:
 
 
 async def _all_done(runtime: Runtime) -> bool:
-    return {relay.status for relay in await runtime.relays()} == {"done"}
+    return {relay.status for relay in await runtime.mail.relays()} == {"done"}
 
 
-# -- telling -------------------------------------------------------------------------------------------------
+# -- notifications -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("binding", BINDINGS)
-async def test_a_task_tells_where_its_message_said(binding: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_push_config_of_message_receives_updates(binding: str, caplog: pytest.LogCaptureFixture) -> None:
     async with (
         receiving() as receiver,
         serve(assistant("Sunny."), webhooks=OPEN) as url,
@@ -110,7 +110,7 @@ async def test_a_task_tells_where_its_message_said(binding: str, caplog: pytest.
     assert "who-i-am" not in caplog.text
 
 
-async def test_a_message_that_is_sent_again_tells_nobody_twice() -> None:
+async def test_repeated_message_sends_no_update_twice() -> None:
     @tool(approval=True)
     def refund() -> str:
         return "done"
@@ -129,14 +129,14 @@ async def test_a_message_that_is_sent_again_tells_nobody_twice() -> None:
         await client.delete_task_push_notification_config(
             pb.DeleteTaskPushNotificationConfigRequest(task_id=task.id, id=listed.id)
         )
-        # It isn't wanted any more, and a message that was late on its way doesn't change that.
+        # The configuration was deleted, and a late repeat of its message doesn't restore it.
         await send(client, message, task_push_notification_config=target)
         assert not (await client.list_task_push_notification_configs(request)).configs
         assert state(await send(client, said("approve", task_id=task.id))) == "completed"
         assert receiver.states == ["working", "input_required"]
 
 
-async def test_an_answer_with_one_configuration_too_many_is_not_taken() -> None:
+async def test_answer_is_refused_with_too_many_push_configs() -> None:
     @tool(approval=True)
     def refund() -> str:
         return "done"
@@ -156,7 +156,7 @@ async def test_an_answer_with_one_configuration_too_many_is_not_taken() -> None:
         assert state(await send(client, answer)) == "completed"
 
 
-async def test_a_waiting_task_tells_what_it_waits_for_and_how_it_went_on() -> None:
+async def test_waiting_task_sends_question_and_outcome() -> None:
     @tool(approval=True)
     def refund() -> str:
         return "refunded"
@@ -176,7 +176,7 @@ async def test_a_waiting_task_tells_what_it_waits_for_and_how_it_went_on() -> No
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
-async def test_a_question_of_a_run_below_that_comes_later_is_told_too(kind: str, tmp_path: Path) -> None:
+async def test_later_question_of_child_is_sent(kind: str, tmp_path: Path) -> None:
     @tool(approval=True)
     def refund() -> str:
         return "refunded"
@@ -204,7 +204,7 @@ async def test_a_question_of_a_run_below_that_comes_later_is_told_too(kind: str,
         await until(lambda: _all_done(runtime))
 
 
-async def test_a_task_that_is_cancelled_before_its_turn_is_told(tmp_path: Path) -> None:
+async def test_cancellation_of_queued_task_is_sent(tmp_path: Path) -> None:
     gate = Gate()
     runtime = assistant(call("slow"), "ok", tools=[gate.slow], store=tmp_path / "app.db")
     async with (
@@ -223,10 +223,8 @@ async def test_a_task_that_is_cancelled_before_its_turn_is_told(tmp_path: Path) 
         gate.opened.set()
 
 
-async def test_tasks_that_work_on_keep_no_other_from_telling(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr("wakeful.server._relay.LOOKS", 2)
+async def test_working_tasks_do_not_block_other_relays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("wakeful.server.relay.BATCH", 2)
     gate = Gate()
     runtime = assistant(*[call("slow")] * 3, *["ok"] * 3, tools=[gate.slow], store=tmp_path / "app.db")
     async with (
@@ -242,7 +240,7 @@ async def test_tasks_that_work_on_keep_no_other_from_telling(
         await until(lambda: receiver.states[3:] == ["completed"] * 3)
 
 
-async def test_a_failing_recipient_is_told_again_later_and_in_order() -> None:
+async def test_failed_updates_are_retried_in_order() -> None:
     async with (
         receiving() as receiver,
         serve(assistant(), webhooks=OPEN) as url,
@@ -254,7 +252,7 @@ async def test_a_failing_recipient_is_told_again_later_and_in_order() -> None:
         assert (receiver.states, receiver.asked) == (["working", "completed"], 4)
 
 
-async def test_a_recipient_that_never_answers_is_given_up_and_can_be_replayed() -> None:
+async def test_dead_relay_can_be_replayed() -> None:
     runtime = assistant()
     async with (
         receiving() as receiver,
@@ -263,27 +261,27 @@ async def test_a_recipient_that_never_answers_is_given_up_and_can_be_replayed() 
     ):
         receiver.failures = 3
         task = await send(client, "Go", task_push_notification_config=config(receiver.url, token="secret"))
-        (dead,) = await until(lambda: runtime.relays(status="dead"))
+        (dead,) = await until(lambda: runtime.mail.relays(status="dead"))
         assert (dead.run_id, dead.attempts, dead.last_error) == (
             task.id,
             3,
             "the recipient answered with status 503",
         )
         assert "secret" not in repr(dead)
-        await runtime.replay(dead.id)
+        await runtime.mail.replay(dead.id)
         await until(lambda: receiver.states[-1:] == ["completed"])
         assert receiver.states == ["working", "completed"]
-        await until(lambda: runtime.relays(status="done"))
+        await until(lambda: runtime.mail.relays(status="done"))
         with pytest.raises(UsageError, match="it is done"):
-            await runtime.replay(dead.id)
+            await runtime.mail.replay(dead.id)
         with pytest.raises(UsageError, match="none of that id"):
-            await runtime.replay("nope")
+            await runtime.mail.replay("nope")
 
 
-async def test_what_was_not_delivered_is_delivered_after_a_restart(tmp_path: Path) -> None:
+async def test_undelivered_updates_are_sent_after_restart(tmp_path: Path) -> None:
     async with receiving() as receiver:
         receiver.failures = 1_000_000
-        patient = Webhooks(allow_private=True, pause=0.05, longest_pause=0.05, attempts=1_000_000)
+        patient = Webhooks(allow_private=True, backoff=0.05, max_backoff=0.05, attempts=1_000_000)
         async with (
             serve(assistant(store=tmp_path / "a.db"), webhooks=patient) as url,
             connect(url, streaming=False) as client,
@@ -297,7 +295,7 @@ async def test_what_was_not_delivered_is_delivered_after_a_restart(tmp_path: Pat
         assert receiver.states == ["working", "completed"]
 
 
-async def test_two_servers_on_one_store_tell_each_thing_once(tmp_path: Path) -> None:
+async def test_two_servers_on_one_store_send_each_update_once(tmp_path: Path) -> None:
     async with (
         receiving() as receiver,
         serve(assistant(store=tmp_path / "a.db"), webhooks=OPEN) as url,
@@ -316,7 +314,7 @@ async def test_two_servers_on_one_store_tell_each_thing_once(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("binding", "version"), [(binding, version) for binding in BINDINGS for version in ("1.0", "0.3")]
 )
-async def test_configurations_are_made_read_listed_and_deleted(binding: str, version: str) -> None:
+async def test_push_configs_can_be_created_read_listed_deleted(binding: str, version: str) -> None:
     gate = Gate()
     async with (
         receiving() as receiver,
@@ -335,7 +333,7 @@ async def test_configurations_are_made_read_listed_and_deleted(binding: str, ver
         got = await client.get_task_push_notification_config(one)
         assert (got.url, got.token) == (receiver.url, "")
         every = pb.ListTaskPushNotificationConfigsRequest(task_id=task.id)
-        # Version 0.3 has no way to list or delete them over HTTP+JSON.
+        # Version 0.3 can't list or delete them over HTTP+JSON.
         able = sender if (binding, version) == ("HTTP+JSON", "0.3") else client
         listed = await able.list_task_push_notification_configs(every)
         assert [each.id for each in listed.configs] == ["a", "b"]
@@ -350,7 +348,7 @@ async def test_configurations_are_made_read_listed_and_deleted(binding: str, ver
         assert [key.split(":")[-2] for key in over] == ["b"]
 
 
-async def test_configurations_are_their_callers_and_only_so_many() -> None:
+async def test_push_configs_are_private_and_limited() -> None:
     auth = Auth(tokens={"a": "ann", "b": "bob"})
     limits = ServerLimits(push_configs=1)
     async with (
@@ -370,7 +368,7 @@ async def test_configurations_are_their_callers_and_only_so_many() -> None:
         await until(lambda: receiver.states[-1:] == ["completed"])
 
 
-# -- where they may go ---------------------------------------------------------------------------------------
+# -- addresses -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -399,16 +397,16 @@ async def test_configurations_are_their_callers_and_only_so_many() -> None:
         "https://2130706433/",
     ],
 )
-async def test_an_address_that_is_not_public_is_refused(url: str) -> None:
+async def test_private_address_is_refused(url: str) -> None:
     with pytest.raises(WebhookRefused):
         await check_url(url, Webhooks())
 
 
-async def test_a_public_address_may_be_posted_to() -> None:
+async def test_public_address_is_accepted() -> None:
     await check_url("https://93.184.216.34/hook", Webhooks())
 
 
-async def test_a_refused_address_begins_no_task() -> None:
+async def test_refused_address_starts_no_task() -> None:
     runtime = assistant()
     async with serve(runtime) as url, connect(url, streaming=False) as client:
         with pytest.raises(InvalidParamsError, match="https://"):
@@ -432,16 +430,16 @@ async def test_a_refused_address_begins_no_task() -> None:
     ],
     ids=str,
 )
-async def test_what_no_header_can_carry_is_refused_and_begins_no_task(fields: dict[str, Any]) -> None:
+async def test_config_is_refused_when_headers_cannot_carry_it(fields: dict[str, Any]) -> None:
     runtime = assistant()
     async with serve(runtime, webhooks=OPEN) as url, connect(url, streaming=False) as client:
         target = config("http://127.0.0.1:9/hook", **fields)
-        with pytest.raises(InvalidParamsError, match="a line of ASCII each"):
+        with pytest.raises(InvalidParamsError, match="one line of ASCII each"):
             await send(client, "Go", task_push_notification_config=target)
         assert not (await client.list_tasks(pb.ListTasksRequest())).tasks
 
 
-async def test_redirects_are_not_followed_and_long_answers_not_read() -> None:
+async def test_post_ignores_redirects_and_long_responses() -> None:
     async with receiving() as receiver:
         with pytest.raises(WebhookFailed, match="status 307"):
             await post(receiver.url.replace("/hook", "/away"), b"{}", {}, OPEN)
@@ -451,7 +449,7 @@ async def test_redirects_are_not_followed_and_long_answers_not_read() -> None:
         assert receiver.headers[0]["host"] in receiver.url
 
 
-async def test_a_recipient_that_hangs_or_is_not_there_fails() -> None:
+async def test_post_fails_when_recipient_hangs_or_is_missing() -> None:
     async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
         writer.close()
@@ -460,7 +458,7 @@ async def test_a_recipient_that_hangs_or_is_not_there_fails() -> None:
     port = server.sockets[0].getsockname()[1]
     url = f"http://127.0.0.1:{port}/"
     with pytest.raises(WebhookFailed, match=r"within 1 seconds"):
-        await post(url, b"{}", {}, Webhooks(allow_private=True, seconds=1))
+        await post(url, b"{}", {}, Webhooks(allow_private=True, timeout=1))
     server.close()
     await server.wait_closed()
     with pytest.raises(WebhookFailed, match="couldn't be reached"):

@@ -1,4 +1,4 @@
-"""Between two wakefuls: what a run behind A2A asks is asked here ticket by ticket, and answered one by one."""
+"""Questions between two wakeful runtimes over A2A: one local ticket for each remote one."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ async def ask_twice(ctx: ToolContext) -> str:
 
 
 def told(messages: Any) -> str:
-    """What the tools said."""
+    """The tools' results."""
     replies = [m.reply for m in messages if m.reply is not None]
     return "; ".join(sorted(reply.content[0].text for reply in replies))
 
 
 def shop(*calls: Any, store: Any = None) -> Runtime:
-    """An agent that makes these calls at once, then says what came of them; other input is echoed."""
+    """An agent that makes these calls at once, then answers with their results; other input is echoed."""
 
     def model(request: Any) -> Any:
         last: Message = request.messages[-1]
@@ -80,37 +80,37 @@ def by_tool(tickets: Any) -> dict[str, Any]:
     return {ticket.arguments["data"]["tool"]: ticket for ticket in tickets}
 
 
-# -- answers that are refused --------------------------------------------------------------------------------
+# -- refused answers -----------------------------------------------------------------------------------------
 
 
-async def test_an_answer_that_the_remote_refuses_is_asked_for_again_with_the_reason() -> None:
+async def test_refused_answer_is_asked_for_again_with_reason() -> None:
     async with serve(shop(call("refund", order="7"))) as url, here(url) as runtime:
         asked = await runtime.run("shop", "Go", thread="t")
         (first,) = asked.tickets
-        again = await runtime.answer(first.id, first.edit({"order": 5}))
+        again = await runtime.tickets.answer(first.id, first.edit({"order": 5}))
         assert (again.run_id, again.status) == (asked.run_id, "waiting")
         (second,) = again.tickets
         assert second.id != first.id
         assert "$.order: expected str, got int" in second.message
         assert "May refund run?" in second.message
-        done = await runtime.answer(second.id, True)
+        done = await runtime.tickets.answer(second.id, True)
         assert (done.status, done.text) == ("done", "refunded 7")
 
 
-async def test_only_the_question_whose_answer_was_refused_says_why() -> None:
+async def test_refusal_reason_is_shown_only_on_its_question() -> None:
     async with serve(shop(*BOTH)) as url, here(url) as runtime:
         asked = await runtime.run("shop", "Go", thread="t")
         tickets = by_tool(asked.tickets)
-        again = await runtime.answer(tickets["refund"].id, tickets["refund"].edit({"order": 5}))
+        again = await runtime.tickets.answer(tickets["refund"].id, tickets["refund"].edit({"order": 5}))
         now = by_tool(again.tickets)
         assert "refused" in now["refund"].message
         assert (now["ask_size"].message, now["ask_size"].id) == ("Which size?", tickets["ask_size"].id)
-        await runtime.answer(now["ask_size"].id, 42)
-        done = await runtime.answer(now["refund"].id, True)
+        await runtime.tickets.answer(now["ask_size"].id, 42)
+        done = await runtime.tickets.answer(now["refund"].id, True)
         assert done.text == "refunded 7; size 42"
 
 
-async def test_an_answer_that_does_not_fit_the_remote_schema_is_refused_here() -> None:
+async def test_answer_is_checked_against_remote_schema() -> None:
     async with serve(shop(call("ask_size"))) as url, here(url) as runtime:
         asked = await runtime.run("shop", "Go", thread="t")
         (ticket,) = asked.tickets
@@ -119,12 +119,12 @@ async def test_an_answer_that_does_not_fit_the_remote_schema_is_refused_here() -
         assert (await runtime.resume(asked.run_id, ticket.result(42))).text == "size 42"
 
 
-async def test_a_ticket_that_was_answered_at_the_remote_meanwhile_lets_the_run_go_on() -> None:
+async def test_run_resumes_when_ticket_is_answered_at_remote() -> None:
     served = shop(call("refund", order="7"))
     async with serve(served) as url, here(url) as runtime:
         asked = await runtime.run("shop", "Go", thread="t")
-        (theirs,) = await served.tickets(status="open")
-        await served.answer(theirs.id, True)
+        (theirs,) = await served.tickets.list(status="open")
+        await served.tickets.answer(theirs.id, True)
         done = await runtime.resume(asked.run_id, asked.tickets[0].deny("no"))
         assert (done.status, done.text) == ("done", "refunded 7")
 
@@ -133,9 +133,7 @@ async def test_a_ticket_that_was_answered_at_the_remote_meanwhile_lets_the_run_g
 
 
 @pytest.mark.parametrize("order", [("refund", "ask_size"), ("ask_size", "refund")])
-async def test_several_tickets_are_answered_one_by_one_in_any_order_over_restarts(
-    order: tuple[str, str], tmp_path: Path
-) -> None:
+async def test_tickets_are_answered_in_any_order_over_restarts(order: tuple[str, str], tmp_path: Path) -> None:
     answers = {"refund": True, "ask_size": 42}
     served, store = str(tmp_path / "served.db"), str(tmp_path / "here.db")
     async with serve(shop(*BOTH, store=served)) as url, here(url, store) as runtime:
@@ -143,17 +141,17 @@ async def test_several_tickets_are_answered_one_by_one_in_any_order_over_restart
         tickets = by_tool(asked.tickets)
         assert tickets.keys() == answers.keys()
         assert tickets["ask_size"].schema["type"] == "integer"
-        half = await runtime.answer(tickets[order[0]].id, answers[order[0]])
+        half = await runtime.tickets.answer(tickets[order[0]].id, answers[order[0]])
         assert half.status == "waiting"
-        # What is still open is the same ticket as before.
+        # The open question keeps its ticket.
         assert [t.id for t in half.tickets] == [tickets[order[1]].id]
     port = int(url.rpartition(":")[2])
     async with serve_app(app(shop(*BOTH, store=served)), port) as url, here(url, store) as runtime:
-        done = await runtime.answer(tickets[order[1]].id, answers[order[1]])
+        done = await runtime.tickets.answer(tickets[order[1]].id, answers[order[1]])
         assert done.text == "refunded 7; size 42"
 
 
-async def test_both_answers_may_come_at_once() -> None:
+async def test_two_answers_may_arrive_at_once() -> None:
     async with serve(shop(*BOTH)) as url, here(url) as runtime:
         asked = await runtime.run("shop", "Go", thread="t")
         tickets = by_tool(asked.tickets)
@@ -165,27 +163,27 @@ async def test_both_answers_may_come_at_once() -> None:
         assert "size 42" in done.text
 
 
-async def test_arguments_may_be_edited_across_the_wire() -> None:
+async def test_arguments_may_be_edited_over_a2a() -> None:
     async with serve(shop(call("refund", order="7"))) as url, here(url) as runtime:
         asked = await runtime.run("shop", "Go", thread="t")
         done = await runtime.resume(asked.run_id, asked.tickets[0].edit({"order": "8"}))
         assert done.text.startswith("refunded 8")
 
 
-async def test_a_question_that_follows_a_partial_answer_joins_those_that_are_open() -> None:
+async def test_new_question_joins_open_ones_after_partial_answer() -> None:
     async with serve(shop(call("ask_twice"), call("refund", order="7"))) as url, here(url) as runtime:
         asked = await runtime.run("shop", "Go", thread="t")
         tickets = by_tool(asked.tickets)
-        half = await runtime.answer(tickets["ask_twice"].id, "one")
+        half = await runtime.tickets.answer(tickets["ask_twice"].id, "one")
         assert sorted(t.message.partition("?")[0] for t in half.tickets) == ["May refund run", "Second"]
-        await runtime.answer(tickets["refund"].id, True)
-        done = await runtime.answer(by_tool(half.tickets)["ask_twice"].id, "two")
+        await runtime.tickets.answer(tickets["refund"].id, True)
+        done = await runtime.tickets.answer(by_tool(half.tickets)["ask_twice"].id, "two")
         assert done.text == "one and two; refunded 7"
-        assert not await runtime.tickets(status="open")
+        assert not await runtime.tickets.list(status="open")
 
 
 @pytest.mark.parametrize("durable", [True, False])
-async def test_questions_below_the_remote_run_are_answered_one_by_one(durable: bool, tmp_path: Path) -> None:
+async def test_questions_of_remote_children_are_answered_one_by_one(durable: bool, tmp_path: Path) -> None:
     asks = [call("agent_run_buyer", prompt="a"), call("agent_run_payer", prompt="b")]
     agents = [
         Agent(
@@ -200,17 +198,17 @@ async def test_questions_below_the_remote_run_are_answered_one_by_one(durable: b
     async with serve(served, agents=["shop"]) as url, here(url, str(tmp_path / "here.db")) as runtime:
         result = await runtime.run("shop", "Go", thread="t")
         answers: dict[str, Any] = {"ask_twice": ["one", "two"], "refund": [True]}
-        while result.status == "waiting":  # Which of them asks first is up to the machine.
+        while result.status == "waiting":  # The order of the questions isn't fixed.
             tool_name, ticket = sorted(by_tool(result.tickets).items())[0]
-            result = await runtime.answer(ticket.id, answers[tool_name].pop(0))
+            result = await runtime.tickets.answer(ticket.id, answers[tool_name].pop(0))
         assert (result.status, result.text) == ("done", "All done.")
         assert answers == {"ask_twice": [], "refund": []}
 
 
-# -- structures ----------------------------------------------------------------------------------------------
+# -- structured answers --------------------------------------------------------------------------------------
 
 
-async def test_a_structured_answer_arrives_as_the_structure() -> None:
+async def test_structured_answer_keeps_its_structure() -> None:
     async with serve(shop(call("ask_address"))) as url, here(url) as runtime:
         asked = await runtime.run("shop", "Go", thread="t")
         done = await runtime.resume(asked.run_id, asked.tickets[0].result({"city": "Oslo"}))
@@ -220,59 +218,59 @@ async def test_a_structured_answer_arrives_as_the_structure() -> None:
 # -- new input -----------------------------------------------------------------------------------------------
 
 
-async def test_new_input_takes_the_place_of_a_run_that_waits_on_a_remote_ticket() -> None:
+async def test_new_input_supersedes_run_waiting_on_remote_ticket() -> None:
     served = shop(call("refund", order="7"))
     async with serve(served) as url, here(url) as runtime:
         asked = await runtime.run("shop", "Go", thread="t")
         second = await runtime.run("shop", "Never mind", thread="t")
         assert (second.status, second.text) == ("done", "You said Never mind")
-        assert not await runtime.tickets(status="open")
-        assert not await served.tickets(status="open")
-        first = await runtime.result(asked.run_id)
+        assert not await runtime.tickets.list(status="open")
+        assert not await served.tickets.list(status="open")
+        first = await runtime.runs.result(asked.run_id)
         assert first.error == "cancelled: superseded by new input"
 
 
-async def test_input_that_is_sent_to_a_waiting_remote_thread_has_its_turn_after_the_answer() -> None:
+async def test_queued_input_runs_after_answer_to_remote_ticket() -> None:
     async with serve(shop(call("refund", order="7"))) as url, here(url) as runtime:
         asked = await runtime.run("shop", "Go", thread="t")
         await runtime.send("t", "And now?")
-        assert (await runtime.answer(asked.tickets[0].id, True)).text == "refunded 7"
+        assert (await runtime.tickets.answer(asked.tickets[0].id, True)).text == "refunded 7"
 
         async def newer() -> str | None:
-            newest = (await runtime.list_runs(thread="t"))[0].id
+            newest = (await runtime.runs.list(thread="t"))[0].id
             return newest if newest != asked.run_id else None
 
         assert (await runtime.wait(await until(newer))).text == "You said And now?"
 
 
-async def test_input_that_steers_goes_with_the_answer() -> None:
+async def test_steering_input_is_sent_with_answer() -> None:
     async with serve(shop(call("refund", order="7"))) as url, here(url) as runtime:
         asked = await runtime.run("shop", "Go", thread="t")
         await runtime.send("t", "Quickly", policy="steer")
-        assert (await runtime.answer(asked.tickets[0].id, True)).text == "You said Quickly"
+        assert (await runtime.tickets.answer(asked.tickets[0].id, True)).text == "You said Quickly"
 
 
-async def test_a_plain_no_to_a_remote_approval_is_kept_as_a_denial() -> None:
+async def test_plain_no_to_remote_approval_is_a_denial() -> None:
     async with serve(shop(call("refund", order="7"))) as remote, here(remote) as runtime:
         result = await runtime.run("shop", "Go")
         (ticket,) = result.tickets
         for unclear in (5, "no", {"a": 1}, None):
             with pytest.raises(InvalidDecision, match="True or False"):
-                await runtime.answer(ticket.id, unclear)
-        result = await runtime.answer(ticket.id, False)
+                await runtime.tickets.answer(ticket.id, unclear)
+        result = await runtime.tickets.answer(ticket.id, False)
         assert "refunded" not in result.text
-        assert [decision.verdict for decision in await runtime.decisions(ticket.id)] == ["deny"]
+        assert [decision.verdict for decision in await runtime.tickets.decisions(ticket.id)] == ["deny"]
 
 
-# -- questions that come later -------------------------------------------------------------------------------
+# -- later questions -----------------------------------------------------------------------------------------
 
 
-async def test_a_question_that_comes_while_another_is_open_is_shown_beside_it(tmp_path: Path) -> None:
+async def test_new_question_is_shown_beside_open_one(tmp_path: Path) -> None:
     gate = asyncio.Event()
 
     @tool(effect="idempotent")
     async def ask_later(ctx: ToolContext) -> str:
-        """Ask once the gate is open."""
+        """Ask when the gate is open."""
         await gate.wait()
         return ctx.ask("Later?")
 
@@ -301,8 +299,8 @@ async def test_a_question_that_comes_while_another_is_open_is_shown_beside_it(tm
         reading = asyncio.create_task(subscribed())
         await begun.wait()
         gate.set()
-        # A reader of the stream is told, and whoever asks finds both.
-        async with asyncio.timeout(30):
+        # The stream shows it, and the task has both.
+        async with asyncio.timeout(120):
             first, update = await reading
         assert [ticket["tool"] for ticket in tickets_in(first.task)] == ["refund"]
         both = ["refund", "ask_later"]

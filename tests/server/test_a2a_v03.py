@@ -1,4 +1,4 @@
-"""Clients of version 0.3, through the SDK's own compatibility layer."""
+"""Clients of version 0.3, by the SDK's compatibility layer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def assistant(*turns: object, **fields: object) -> Runtime:
     return Runtime([Agent("assistant", model=ScriptedModel(turns), **fields)])
 
 
-async def test_a_message_is_answered(binding: str) -> None:
+async def test_v03_message_is_answered(binding: str) -> None:
     async with (
         serve(assistant("Sunny.")) as url,
         connect(url, binding, version="0.3", streaming=False) as client,
@@ -26,13 +26,13 @@ async def test_a_message_is_answered(binding: str) -> None:
         assert answer_of(await get(client, task.id)) == "Sunny."
 
 
-async def test_an_answer_streams(binding: str) -> None:
+async def test_v03_answer_streams(binding: str) -> None:
     async with serve(assistant(Turn(text=["Sun", "ny."]))) as url, connect(url, binding, version="0.3") as client:
         events = await stream(client, "Weather?")
         assert (states(events), text_of(events)) == (["submitted", "working", "completed"], "Sunny.")
 
 
-async def test_a_task_waits_and_goes_on(binding: str) -> None:
+async def test_v03_task_waits_and_resumes(binding: str) -> None:
     @tool(approval=True)
     def refund() -> str:
         return "refunded"
@@ -45,7 +45,7 @@ async def test_a_task_waits_and_goes_on(binding: str) -> None:
         assert (done.id, state(done), answer_of(done)) == (task.id, "completed", "Refunded.")
 
 
-async def test_a_task_is_cancelled_and_subscribed_to(binding: str) -> None:
+async def test_v03_task_can_be_subscribed_to_and_cancelled(binding: str) -> None:
     gate = Gate()
     async with (
         serve(assistant(call("slow"), tools=[gate.slow])) as url,
@@ -59,6 +59,6 @@ async def test_a_task_is_cancelled_and_subscribed_to(binding: str) -> None:
         assert state(await client.cancel_task(pb.CancelTaskRequest(id=task.id))) == "canceled"
         assert states([event async for event in watching])[-1] == "canceled"
         assert states([event async for event in events])[-1] == "canceled"
-        # Over HTTP+JSON the compatibility layer has one error for whatever isn't found.
+        # Over HTTP+JSON the compatibility layer has one error for everything that isn't found.
         with pytest.raises((TaskNotFoundError, MethodNotFoundError)):
             await get(client, "nope")

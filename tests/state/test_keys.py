@@ -36,31 +36,31 @@ class Place(StateKey[Point, Point]):
 
 class Notes(StateKey[dict[str, list[str]], Any]):
     name = "notes"
-    default = {"all": []}  # noqa: RUF012
+    default = {"all": []}
 
 
 class Anything(StateKey):
     name = "anything"
 
 
-KeyRegistry([Anything])  # What a key's values look like is worked out when it is registered.
+KeyRegistry([Anything])  # Registration builds the decoder.
 
 
 # -- defaults ------------------------------------------------------------------------------------------------
 
 
-def test_a_key_without_a_default_begins_as_none() -> None:
+def test_key_without_default_starts_as_none() -> None:
     assert Anything.initial() is None
 
 
-def test_a_mutable_default_is_nobodys_to_change() -> None:
+def test_key_mutable_default_is_copied() -> None:
     mine = Notes.initial()
     mine["all"].append("scribble")
     mine["more"] = []
     assert Notes.initial() == {"all": []}
 
 
-def test_a_reducer_that_says_nothing_replaces() -> None:
+def test_key_default_reducer_replaces_the_value() -> None:
     assert Place().apply(Point(1), Point(2)) == Point(2)
 
 
@@ -76,31 +76,31 @@ def registered(key: Any) -> Any:
     ("key", "value"),
     [(Calls, 2**63), (Place, Point(1, 2)), (Notes, {"a\0": ["😀"]}), (Anything, [1, {"b": None}])],
 )
-def test_a_value_reads_back_as_its_type(key: Any, value: Any) -> None:
+def test_key_value_decodes_to_its_type(key: Any, value: Any) -> None:
     assert registered(key).decode(key.encode(value)) == value
 
 
 @pytest.mark.parametrize("stored", [b'"three"', b"{", b'{"x":1}'])
-def test_a_stored_value_that_no_longer_fits_is_an_error_that_names_the_key(stored: bytes) -> None:
+def test_key_decode_error_names_the_key(stored: bytes) -> None:
     with pytest.raises(StateError, match=r"'calls'.*can't be read"):
         registered(Calls).decode(stored)
 
 
-def test_a_subclass_of_a_key_keeps_the_type_of_its_value() -> None:
+def test_key_subclass_keeps_the_value_type() -> None:
     class Elsewhere(Place):
         name = "elsewhere"
 
     assert registered(Elsewhere).decode(b'{"x":1}') == Point(1)
 
 
-def test_a_value_may_be_as_large_as_the_limit_and_no_larger() -> None:
+def test_key_value_is_limited_in_size() -> None:
     fits = "x" * (MAX_VALUE_BYTES - 2)
     assert len(Anything.encode(fits)) == MAX_VALUE_BYTES == 256 * 1024
     with pytest.raises(StateTooLarge, match=r"'anything': 262,145 bytes encoded, the limit is 262,144"):
         Anything.encode(fits + "x")
 
 
-def test_the_limit_counts_bytes_and_not_characters() -> None:
+def test_key_size_limit_counts_bytes() -> None:
     with pytest.raises(StateTooLarge):
         Anything.encode("é" * (MAX_VALUE_BYTES // 2))
 
@@ -114,7 +114,7 @@ def endless() -> list[Any]:
 @pytest.mark.parametrize(
     "value", [object(), {"a": {(1, 2): 3}}, "\ud800", endless()], ids=lambda v: type(v).__name__
 )
-def test_a_value_that_is_no_json_is_an_error_that_says_what_to_do(value: Any) -> None:
+def test_key_encode_error_says_what_to_do(value: Any) -> None:
     with pytest.raises(StateError, match=r"'anything'.*persistent = False"):
         Anything.encode(value)
 
@@ -122,7 +122,7 @@ def test_a_value_that_is_no_json_is_an_error_that_says_what_to_do(value: Any) ->
 # -- the registry --------------------------------------------------------------------------------------------
 
 
-def test_a_key_needs_a_name() -> None:
+def test_key_without_name_is_refused() -> None:
     class Nameless(StateKey[int, int]):
         pass
 
@@ -130,7 +130,7 @@ def test_a_key_needs_a_name() -> None:
         KeyRegistry([Nameless])
 
 
-def test_one_name_with_two_definitions_is_refused() -> None:
+def test_key_name_with_two_definitions_is_refused() -> None:
     class Other(StateKey[int, int]):
         name = "calls"
 
@@ -138,19 +138,19 @@ def test_one_name_with_two_definitions_is_refused() -> None:
         KeyRegistry([Calls, Other])
 
 
-def test_the_same_key_twice_is_one_key() -> None:
+def test_key_registered_again_is_one_key() -> None:
     keys = KeyRegistry([Calls, Calls])
     assert keys.find("calls") is Calls
 
 
 @pytest.mark.parametrize(("option", "value"), [("scope", "galaxy"), ("merge", "sometimes")])
-def test_scope_and_merge_are_checked(option: str, value: str) -> None:
+def test_key_scope_and_merge_are_checked(option: str, value: str) -> None:
     odd: Any = type("Odd", (StateKey,), {"name": "odd", option: value})
     with pytest.raises(ConfigurationError, match=f"'odd'.*{value}"):
         KeyRegistry([odd])
 
 
-def test_a_value_type_that_cannot_be_read_is_refused() -> None:
+def test_key_type_without_decoder_is_refused() -> None:
     class Mixed(StateKey[dict[tuple[int, int], int] | list[str] | list[int], Any]):
         name = "mixed"
 
@@ -159,7 +159,7 @@ def test_a_value_type_that_cannot_be_read_is_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", [complex, Model, list[Model], dict[str, Model | None]])
-def test_a_value_type_that_has_no_json_form_is_refused_unless_it_is_kept_in_memory(kind: Any) -> None:
+def test_key_type_without_json_is_refused_when_persistent(kind: Any) -> None:
     named: Any = type("Named", (StateKey,), {"name": "named", "__orig_bases__": (StateKey[kind, Any],)})
     with pytest.raises(
         ConfigurationError, match=r"'named': \w+ can't be stored as JSON; use .* persistent = False"
@@ -169,7 +169,7 @@ def test_a_value_type_that_has_no_json_form_is_refused_unless_it_is_kept_in_memo
     KeyRegistry([named])
 
 
-def test_a_default_that_does_not_fit_its_type_is_refused() -> None:
+def test_key_default_of_another_type_is_refused() -> None:
     class Count(StateKey[int, int]):
         name = "count"
         default = "none"
@@ -178,7 +178,7 @@ def test_a_default_that_does_not_fit_its_type_is_refused() -> None:
         KeyRegistry([Count])
 
 
-def test_a_key_that_is_not_registered_is_told_from_one_that_is() -> None:
+def test_registry_recognizes_registered_keys() -> None:
     keys = KeyRegistry([Calls])
     assert Calls in keys
     assert Place not in keys
@@ -186,7 +186,7 @@ def test_a_key_that_is_not_registered_is_told_from_one_that_is() -> None:
         keys.check(Place)
 
 
-def test_another_key_of_a_registered_name_is_not_registered() -> None:
+def test_registry_refuses_another_key_of_the_same_name() -> None:
     class Impostor(StateKey[int, int]):
         name = "calls"
 

@@ -1,4 +1,4 @@
-"""A run's state: snapshots that stand still, and updates that apply whole or not at all."""
+"""A run's state: frozen snapshots and atomic updates."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ KEYS = (Calls, Trail, Mood, Fussy, Cache)
 
 
 def fresh(**stored: bytes) -> State:
-    return State.of(KeyRegistry(KEYS), stored or {})
+    return State.load(KeyRegistry(KEYS), stored or {})
 
 
 def changes(state: State) -> dict[str, bytes | None]:
@@ -68,25 +68,25 @@ def changes(state: State) -> dict[str, bytes | None]:
 # -- reading -------------------------------------------------------------------------------------------------
 
 
-def test_a_key_that_was_never_written_has_its_default() -> None:
+def test_state_unwritten_key_has_its_default() -> None:
     snapshot = fresh().snapshot()
     assert (snapshot[Calls], snapshot[Mood]) == (0, "calm")
     assert Calls not in snapshot
     assert len(snapshot) == 0
 
 
-def test_stored_values_are_there_from_the_start() -> None:
+def test_state_starts_with_stored_values() -> None:
     snapshot = fresh(calls=b"3", trail=b'["a","b"]').snapshot()
     assert (snapshot[Calls], snapshot[Trail]) == (3, ("a", "b"))
     assert sorted(snapshot) == ["calls", "trail"]
 
 
-def test_a_stored_value_that_cannot_be_read_is_an_error_that_names_the_key() -> None:
+def test_state_load_error_names_the_key() -> None:
     with pytest.raises(StateError, match="'calls'"):
         fresh(calls=b'"three"')
 
 
-def test_a_stored_key_that_no_code_knows_any_more_is_left_alone() -> None:
+def test_state_ignores_stored_values_of_unknown_keys() -> None:
     state = fresh(forgotten=b"[1]", calls=b"1")
     assert state.export() == {"calls": 1}
     assert changes(state) == {}
@@ -95,14 +95,14 @@ def test_a_stored_key_that_no_code_knows_any_more_is_left_alone() -> None:
 # -- applying ------------------------------------------------------------------------------------------------
 
 
-def test_updates_go_through_the_reducers_in_order() -> None:
+def test_state_applies_reducers_in_order() -> None:
     state = fresh()
     state.apply([(Trail, "a"), (Calls, 2), (Trail, "b"), (Calls, 3), (Mood, "glad")])
     snapshot = state.snapshot()
     assert (snapshot[Trail], snapshot[Calls], snapshot[Mood]) == (("a", "b"), 5, "glad")
 
 
-def test_a_snapshot_does_not_change_any_more() -> None:
+def test_snapshot_is_frozen() -> None:
     state = fresh()
     before = state.snapshot()
     state.apply([(Calls, 1)])
@@ -112,13 +112,13 @@ def test_a_snapshot_does_not_change_any_more() -> None:
     assert Calls not in before
 
 
-def test_what_changed_is_there_for_the_commit_as_json() -> None:
+def test_state_changes_are_json_for_the_commit() -> None:
     state = fresh(calls=b"1")
     state.apply([(Calls, 1), (Calls, 1), (Trail, "a")])
     assert changes(state) == {"calls": b"3", "trail": b'["a"]'}
 
 
-def test_a_key_that_is_not_persistent_lives_in_memory_only() -> None:
+def test_state_keeps_transient_keys_in_memory() -> None:
     state, value = fresh(), object()
     state.apply([(Cache, value), (Calls, 1)])
     assert state.snapshot()[Cache] is value
@@ -137,7 +137,7 @@ def test_a_key_that_is_not_persistent_lives_in_memory_only() -> None:
     ids=["unknown key", "reducer raises", "too large", "no json"],
 )
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_one_bad_update_and_nothing_is_applied(bad: Any, error: type[Exception], place: int) -> None:
+def test_state_applies_nothing_when_one_update_fails(bad: Any, error: type[Exception], place: int) -> None:
     state = fresh(calls=b"1")
     before = state.snapshot()
     updates: list[Any] = [(Calls, 1), (Trail, "a")]
@@ -149,7 +149,7 @@ def test_one_bad_update_and_nothing_is_applied(bad: Any, error: type[Exception],
     assert state.export() == {"calls": 1}
 
 
-def test_an_unknown_key_is_refused_before_any_reducer_runs() -> None:
+def test_state_refuses_unknown_keys_before_any_reducer() -> None:
     seen: list[int] = []
 
     class Witness(StateKey[int, int]):
@@ -168,7 +168,7 @@ def test_an_unknown_key_is_refused_before_any_reducer_runs() -> None:
 # -- seeding -------------------------------------------------------------------------------------------------
 
 
-def test_a_seed_sets_values_past_the_reducers() -> None:
+def test_state_seed_bypasses_reducers() -> None:
     state = fresh(calls=b"5")
     state.seed({"calls": b"2", "mood": b'"glad"'})
     assert (state.snapshot()[Calls], state.snapshot()[Mood]) == (2, "glad")
@@ -177,7 +177,7 @@ def test_a_seed_sets_values_past_the_reducers() -> None:
 
 @pytest.mark.parametrize(("bad", "error"), [({"stranger": b"1"}, UnknownStateKey), ({"mood": b"1"}, StateError)])
 @pytest.mark.parametrize("first", [True, False])
-def test_one_bad_value_and_nothing_is_seeded(bad: Any, error: type[Exception], first: bool) -> None:
+def test_state_seed_sets_nothing_when_one_value_fails(bad: Any, error: type[Exception], first: bool) -> None:
     state = fresh(calls=b"5")
     good = {"calls": b"2"}
     with pytest.raises(error, match=next(iter(bad))):
@@ -206,12 +206,12 @@ def command(*keys: Any) -> Command:
         ((), (Mood,), False),
     ],
 )
-def test_only_a_second_writer_of_an_exclusive_key_conflicts(keys: Any, written: Any, expected: bool) -> None:
+def test_command_conflicts_on_a_second_exclusive_write(keys: Any, written: Any, expected: bool) -> None:
     assert conflicts(command(*keys), set(written)) is expected
 
 
 @pytest.mark.parametrize("field", ["updates", "notices", "ending", "handoff"])
-def test_a_command_is_something_once_it_wants_anything(field: str) -> None:
+def test_command_is_true_when_it_has_changes(field: str) -> None:
     assert not Command()
     wanting = Command()
     setattr(wanting, field, "" if field in ("ending", "handoff") else [1])
@@ -231,7 +231,7 @@ one_update = st.one_of(
 
 
 def reduce(values: dict[Any, Any], updates: list[tuple[Any, Any]]) -> dict[Any, Any] | None:
-    """What the values should be afterwards, or None if one of the updates is bad."""
+    """The expected values, or None if one of the updates is invalid."""
     values = dict(values)
     for key, update in updates:
         bad = key is Stranger or (key is Fussy and update < 0)
@@ -239,12 +239,12 @@ def reduce(values: dict[Any, Any], updates: list[tuple[Any, Any]]) -> dict[Any, 
             return None
         values[key] = key().apply(values.get(key, key.default), update)
     mood = values.get(Mood, "")
-    # Only what is left at the end has to be fit for the store.
+    # Only the final values must be encodable.
     return values if isinstance(mood, str) or all(key is not Mood for key, _ in updates) else None
 
 
 @given(st.lists(st.lists(one_update, max_size=4), max_size=6))
-def test_state_is_what_a_plain_dictionary_would_be(batches: list[list[tuple[Any, Any]]]) -> None:
+def test_state_matches_a_plain_dictionary(batches: list[list[tuple[Any, Any]]]) -> None:
     state, model, written = fresh(), dict[Any, Any](), set[str]()
     for batch in batches:
         expected = reduce(model, batch)
@@ -280,14 +280,14 @@ def seen_by_tool(messages: list[Any]) -> list[Any]:
     return [msgspec.json.decode(m.reply.content[0].text) for m in messages if m.reply is not None]
 
 
-async def test_a_threads_value_outlives_its_run_and_a_runs_value_does_not(scripted: Any) -> None:
+async def test_thread_state_outlives_run_state(scripted: Any) -> None:
     model = scripted(
         call("visit", place="Rome"), call("visit", place="Oslo"), "a", call("visit", place="Bern"), "b"
     )
     async with Runtime([Agent("a", model=model, tools=[visit])], keys=KEYS) as runtime:
         await runtime.run("a", "go", thread="t1")
         await runtime.run("a", "again", thread="t1")
-        seen = seen_by_tool(await runtime.messages("t1"))
+        seen = seen_by_tool(await runtime.threads.messages("t1"))
     assert seen == [
         {"calls": 0, "trail": [], "cache": None},
         {"calls": 1, "trail": ["Rome"], "cache": "Rome"},
@@ -295,15 +295,15 @@ async def test_a_threads_value_outlives_its_run_and_a_runs_value_does_not(script
     ]
 
 
-async def test_threads_do_not_see_each_others_state(scripted: Any) -> None:
+async def test_state_is_separate_for_each_thread(scripted: Any) -> None:
     model = scripted(call("visit", place="Rome"), "a", call("visit", place="Oslo"), "b")
     async with Runtime([Agent("a", model=model, tools=[visit])], keys=KEYS) as runtime:
         await runtime.run("a", "go", thread="t1")
         await runtime.run("a", "go", thread="t2")
-        assert seen_by_tool(await runtime.messages("t2"))[0]["calls"] == 0
+        assert seen_by_tool(await runtime.threads.messages("t2"))[0]["calls"] == 0
 
 
-async def test_parallel_tools_all_add_to_a_key(scripted: Any) -> None:
+async def test_parallel_tools_update_a_commutative_key(scripted: Any) -> None:
     model = scripted([call("visit", place=p) for p in ("Rome", "Oslo", "Bern")], "done")
     async with Runtime([Agent("a", model=model, tools=[visit])], keys=KEYS) as runtime:
         await runtime.run("a", "go", thread="t1")
@@ -312,7 +312,7 @@ async def test_parallel_tools_all_add_to_a_key(scripted: Any) -> None:
     assert msgspec.json.encode(last.changes) == b'{"calls":3,"trail":["Rome","Oslo","Bern"]}'
 
 
-async def test_a_refused_update_is_an_error_for_the_model_and_changes_nothing(scripted: Any) -> None:
+async def test_refused_update_is_an_error_result_for_the_model(scripted: Any) -> None:
     @tool
     async def hoard(ctx: ToolContext) -> str:
         """Keep too much."""
@@ -323,7 +323,7 @@ async def test_a_refused_update_is_an_error_for_the_model_and_changes_nothing(sc
     model = scripted(call("hoard"), "sorry")
     async with Runtime([Agent("a", model=model, tools=[hoard])], keys=KEYS) as runtime:
         result = await runtime.run("a", "go", thread="t1")
-        (reply,) = [m.reply for m in await runtime.messages("t1") if m.reply is not None]
+        (reply,) = [m.reply for m in await runtime.threads.messages("t1") if m.reply is not None]
         events = [e async for e in runtime.events("t1", follow=False)]
     assert result.text == "sorry"
     assert reply.error == "state"
@@ -331,46 +331,48 @@ async def test_a_refused_update_is_an_error_for_the_model_and_changes_nothing(sc
     assert not [e for e in events if isinstance(e, StateDelta)]
 
 
-async def test_an_unknown_key_is_refused_where_it_is_used(scripted: Any) -> None:
+async def test_unknown_key_is_refused_in_a_tool(scripted: Any) -> None:
     @tool
     async def lost(ctx: ToolContext) -> str:
-        """Write to a key that nobody registered."""
+        """Write to an unregistered key."""
         ctx.update(Stranger, 1)
         return "never"
 
     model = scripted(call("lost"), "sorry")
     async with Runtime([Agent("a", model=model, tools=[lost])]) as runtime:
         await runtime.run("a", "go", thread="t1")
-        (reply,) = [m.reply for m in await runtime.messages("t1") if m.reply is not None]
+        (reply,) = [m.reply for m in await runtime.threads.messages("t1") if m.reply is not None]
     assert "stranger" in reply.content[0].text
 
 
-async def test_a_run_can_be_given_state_to_begin_with(scripted: Any) -> None:
+async def test_run_starts_with_given_state(scripted: Any) -> None:
     model = scripted(call("visit", place="Rome"), "done")
     async with Runtime([Agent("a", model=model, tools=[visit])], keys=KEYS) as runtime:
         await runtime.run("a", "go", thread="t1", state={Calls: 7, Trail: ("home",)})
-        assert seen_by_tool(await runtime.messages("t1")) == [{"calls": 7, "trail": ["home"], "cache": None}]
+        assert seen_by_tool(await runtime.threads.messages("t1")) == [
+            {"calls": 7, "trail": ["home"], "cache": None}
+        ]
 
 
 @pytest.mark.parametrize(
     ("state", "error"),
     [({Calls: 1, Stranger: 1}, UnknownStateKey), ({Trail: 5}, StateError), ({Mood: 1}, StateError)],
 )
-async def test_a_run_with_a_bad_seed_does_not_begin(scripted: Any, state: Any, error: type[Exception]) -> None:
+async def test_run_with_invalid_state_does_not_start(scripted: Any, state: Any, error: type[Exception]) -> None:
     async with Runtime([Agent("a", model=scripted())], keys=KEYS) as runtime:
         with pytest.raises(error):
             await runtime.run("a", "go", thread="t1", state=state)
-        assert await runtime.list_runs() == []
-        assert await runtime.messages("t1") == []
+        assert await runtime.runs.list() == []
+        assert await runtime.threads.messages("t1") == []
 
 
-async def test_what_a_key_in_memory_begins_with_is_json_and_the_error_says_what_else_to_do(scripted: Any) -> None:
+async def test_run_state_of_a_transient_key_must_be_json(scripted: Any) -> None:
     async with Runtime([Agent("a", model=scripted())], keys=KEYS) as runtime:
         with pytest.raises(StateError, match=r"'cache': object can't be stored .*; .* set it in run_start"):
             await runtime.run("a", "go", thread="t1", state={Cache: object()})
 
 
-async def test_the_later_of_two_hooks_that_write_one_exclusive_key_sees_what_the_first_wrote(
+async def test_second_writer_of_an_exclusive_key_runs_again(
     scripted: Any,
 ) -> None:
     class Push(Plugin):
@@ -390,7 +392,7 @@ async def test_the_later_of_two_hooks_that_write_one_exclusive_key_sees_what_the
     assert (one.seen, two.seen) == ([10], [10, 9])
 
 
-async def test_a_keys_name_is_no_key(scripted: Any) -> None:
+async def test_key_name_is_not_accepted_as_a_key(scripted: Any) -> None:
     @tool
     async def read(ctx: ToolContext) -> str:
         """Read by the name."""
@@ -405,7 +407,7 @@ async def test_a_keys_name_is_no_key(scripted: Any) -> None:
     agent = Agent("a", model=scripted([call("read"), call("write")], "done"), tools=[read, write])
     runtime = Runtime([agent])
     await runtime.run("a", "go", thread="t")
-    told = [m.reply.content[0].text for m in await runtime.messages("t") if m.reply is not None]
+    told = [m.reply.content[0].text for m in await runtime.threads.messages("t") if m.reply is not None]
     assert told == [
         "UnknownStateKey: state is read by its key's class, such as state[Calls], not 'total'",
         "UnknownStateKey: a state key is given by its class, such as Calls, not as 'total'",

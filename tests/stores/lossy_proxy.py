@@ -1,4 +1,4 @@
-"""A proxy on the loopback address that loses what a test tells it to lose."""
+"""A proxy on the loopback address that loses a request or a reply when a test says so."""
 
 from __future__ import annotations
 
@@ -9,15 +9,20 @@ from typing import Literal
 
 __all__ = ["Proxy", "proxied"]
 
-_READY = b"Z\x00\x00\x00\x05"  # The server says that it is done; the state of the transaction follows.
+# The client ends a request with Sync or sends a simple query; the server then ends its reply with ReadyForQuery.
+# Statements are prepared without Sync: such a message has no reply to wait for, and is never the lost one.
+_SYNC = b"S\x00\x00\x00\x04"
+_QUERY = b"Q"
+_READY = b"Z\x00\x00\x00\x05"
 
 
 class Proxy:
-    """Passes everything on, until it is told to lose a request or the reply to it, and the connection with it."""
+    """Forwards everything, until it is told to lose a request or its reply, and the connection with it."""
 
     def __init__(self, port: int) -> None:
         self._server_port = port
         self._writers: set[asyncio.StreamWriter] = set()
+        self._clients: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._lose: tuple[Literal["request", "reply"], Callable[[bytes], bool]] | None = None
         self._open = asyncio.Event()
@@ -26,12 +31,17 @@ class Proxy:
         self.port = 0
 
     def lose(self, what: Literal["request", "reply"], which: Callable[[bytes], bool] = bool) -> None:
-        """Break the connection over the next request of this kind."""
+        """Break the connection at the next request of which `which` is true."""
         self._lose = (what, which)
         self.lost.clear()
 
+    def cut(self) -> None:
+        """Close the clients' connections. The server goes on with what it has."""
+        for writer in self._clients:
+            writer.transport.abort()
+
     def hold(self) -> None:
-        """Let nobody in until `let_in`."""
+        """Let no new connection in until `let_in`."""
         self._open.clear()
 
     def let_in(self) -> None:
@@ -42,6 +52,7 @@ class Proxy:
         assert task is not None
         self._tasks.add(task)
         self._writers.add(writer)
+        self._clients.add(writer)
         try:
             await self._open.wait()
             server_reader, server_writer = await asyncio.open_connection("127.0.0.1", self._server_port)
@@ -50,7 +61,7 @@ class Proxy:
             back = asyncio.create_task(self._back(server_reader, writer, losing))
             await self._forth(reader, server_writer, losing)
             if losing.is_set():
-                await back  # The server is heard out, so that it has committed.
+                await back  # The server has executed the request once it has replied.
             back.cancel()
             await asyncio.gather(back, return_exceptions=True)
             server_writer.close()
@@ -64,7 +75,8 @@ class Proxy:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, losing: asyncio.Event
     ) -> None:
         while data := await reader.read(1 << 16):
-            if self._lose is not None and self._lose[1](data):
+            is_request = data.startswith(_QUERY) or data.endswith(_SYNC)
+            if self._lose is not None and is_request and self._lose[1](data):
                 what, self._lose = self._lose[0], None
                 if what == "request":
                     self.lost.set()

@@ -10,13 +10,13 @@ from typing import Any
 import asyncpg
 
 from postgres_server import server
-from wakeful.stores._postgres import PostgresStore
+from wakeful.stores.postgres import PostgresStore
 
 __all__ = ["beside", "connected", "schema_of", "texts", "waits_for_a_lock"]
 
 
 def schema_of(store: PostgresStore) -> str:
-    return store._database.connections.address.schema
+    return store._database.endpoint.address.schema
 
 
 @asynccontextmanager
@@ -45,7 +45,7 @@ async def texts(store: PostgresStore, thread_id: str = "t1") -> list[str]:
 
 async def waits_for_a_lock(connection: Any) -> None:
     """Return once somebody waits for what this connection has locked."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while not await connection.fetchval(
             "SELECT count(*) FROM pg_stat_activity WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid))"
         ):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from wakeful.stores import Commit, Committed, Store
-from wakeful.stores._sqlite import SqliteStore
+from wakeful.stores.sqlite import SqliteStore
 from wakeful.types.content import Text
 from wakeful.types.ids import new_id
 from wakeful.types.messages import Message
@@ -46,5 +46,5 @@ async def told(store: Store, thread_id: str = "t1") -> list[str]:
 
 async def pragma(store: SqliteStore, text: str) -> Any:
     """Ask the connection that writes."""
-    rows = await store._database.write(lambda db: db.execute(f"PRAGMA {text}").fetchall())
+    rows = await store._database.writer.write(lambda db: db.execute(f"PRAGMA {text}").fetchall())
     return rows[0][0] if rows else None

@@ -16,7 +16,6 @@ from postgres_server import fresh_store
 from wakeful import Agent, Runtime, ScriptedModel, SqliteStore, call, tool
 from wakeful.errors import CodecFailed, CorruptRow
 from wakeful.stores import Commit, StateWrite, Store
-from wakeful.stores._groups import FIRST_STEPS
 
 
 class Keyed:
@@ -59,7 +58,7 @@ def opens(request: pytest.FixtureRequest, tmp_path: Path) -> Opens:
 WORDS = r"codec couldn't encode a payload \(PermissionError: the key is away\); nothing was written.*try again"
 
 
-async def test_a_commit_that_cannot_be_encoded_is_refused_whole(opens: Opens) -> None:
+async def test_unencodable_commit_is_refused_whole(opens: Opens) -> None:
     codec = Keyed()
     async with opens(codec) as store:
         writer = Writer(store)
@@ -78,11 +77,11 @@ async def test_a_commit_that_cannot_be_encoded_is_refused_whole(opens: Opens) ->
         assert [m.text for m in await store.messages("t1")] == ["one"]
 
 
-async def test_of_many_commits_at_once_only_the_one_fails_that_cannot_be_encoded(opens: Opens) -> None:
+async def test_unencodable_commit_of_batch_fails_alone(opens: Opens) -> None:
     async with opens(Keyed()) as store:
         writers = [Writer(store, f"t{n}") for n in range(8)]
         await asyncio.gather(*[writer.begin(f"r{n}") for n, writer in enumerate(writers)])
-        for times in range(FIRST_STEPS + 2):
+        for times in range(6):
             found = await soon(
                 asyncio.gather(
                     *[
@@ -100,10 +99,10 @@ async def test_of_many_commits_at_once_only_the_one_fails_that_cannot_be_encoded
             assert failed == ([3] if times else [])
             assert all(isinstance(found[n], CodecFailed) for n in failed)
         assert len(await store.messages("t3")) == 1
-        assert len(await store.messages("t4")) == FIRST_STEPS + 2
+        assert len(await store.messages("t4")) == 6
 
 
-async def test_what_comes_with_a_commit_and_cannot_be_encoded_is_not_half_written(opens: Opens) -> None:
+async def test_unencodable_following_commit_is_not_half_written(opens: Opens) -> None:
     async with opens(Keyed()) as store:
         then = Commit(
             "t2",
@@ -125,7 +124,7 @@ async def test_what_comes_with_a_commit_and_cannot_be_encoded_is_not_half_writte
 
 
 @pytest.mark.parametrize("given", [None, "text"])
-async def test_a_codec_that_gives_no_bytes_is_refused(opens: Opens, given: Any) -> None:
+async def test_codec_must_return_bytes(opens: Opens, given: Any) -> None:
     codec = Keyed()
     async with opens(codec) as store:
         await Writer(store).write(message())
@@ -138,7 +137,7 @@ async def test_a_codec_that_gives_no_bytes_is_refused(opens: Opens, given: Any) 
         assert await store.load("t2") is None
 
 
-async def test_a_run_whose_store_loses_its_key_raises_and_goes_on_once_it_is_back(opens: Opens) -> None:
+async def test_run_continues_when_codec_key_is_back(opens: Opens) -> None:
     codec, calls = Keyed(), list[int]()
 
     @tool(effect="pure")
@@ -158,7 +157,7 @@ async def test_a_run_whose_store_loses_its_key_raises_and_goes_on_once_it_is_bac
         with pytest.raises(CodecFailed, match=WORDS):
             await soon(runtime.run("agent", "go", thread="new"))
         codec.away = False
-        (run,) = await runtime.list_runs()
+        (run,) = await runtime.runs.list()
         assert (run.thread_id, run.status) == ("t", "running")
         async with runtime:
             assert (await soon(runtime.wait(run.id))).text == "done"

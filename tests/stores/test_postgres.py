@@ -25,24 +25,24 @@ from postgres_server import fresh_store, server
 from wakeful.errors import (
     ConfigurationError,
     CorruptRow,
+    DuplicateRequest,
     InboxFull,
-    Repeated,
+    InvalidStore,
     StaleFence,
     StoreError,
-    StoreRefused,
     StoreUnavailable,
 )
 from wakeful.stores import Commit, Fence, StateWrite
-from wakeful.stores._connections import _Patience
-from wakeful.stores._packing import BLOB_BYTES
-from wakeful.stores._postgres import PostgresStore
-from wakeful.stores._schema import VERSION
+from wakeful.stores.codec.packer import BLOB_BYTES
+from wakeful.stores.postgres import PostgresStore
+from wakeful.stores.postgres.connections import Retry
+from wakeful.stores.sql.schema import VERSION
 from wakeful.types.runs import Principal
 
 # -- claims ---------------------------------------------------------------------------------------------------
 
 
-async def test_what_is_claimed_comes_with_its_view() -> None:
+async def test_claim_comes_with_its_view() -> None:
     async with fresh_store() as store:
         other, odd = store.tenant("other"), "t\0\u241b"
         await store.commit(Commit(odd, inbox=[item("i\0", odd, message=message("a\0b"))]))
@@ -61,7 +61,7 @@ async def test_what_is_claimed_comes_with_its_view() -> None:
             assert (one.view.thread.owner, one.view.thread.epoch) == ("w", one.epoch)
 
 
-async def test_a_view_that_takes_more_to_read_or_cannot_be_read_holds_no_claim_up() -> None:
+async def test_unreadable_view_does_not_delay_claim() -> None:
     async with fresh_store() as store:
         for name, text in (("large", "x" * BLOB_BYTES), ("broken", "x"), ("plain", "x")):
             await store.commit(Commit(name, inbox=[item(name, name, message=message(text))]))
@@ -81,7 +81,7 @@ async def test_a_view_that_takes_more_to_read_or_cannot_be_read_holds_no_claim_u
 # -- batches -------------------------------------------------------------------------------------------------
 
 
-async def test_commits_that_come_at_once_go_together() -> None:
+async def test_concurrent_commits_share_a_batch() -> None:
     async with fresh_store() as store:
         writers = [Writer(store, f"t{n}") for n in range(100)]
         await asyncio.gather(*[writer.begin(log=[message()]) for writer in writers])
@@ -91,7 +91,7 @@ async def test_commits_that_come_at_once_go_together() -> None:
         assert (await store.counts())["messages"] == 100
 
 
-async def test_a_commit_alone_goes_alone() -> None:
+async def test_single_commit_is_sent_alone() -> None:
     async with fresh_store() as store:
         writer = Writer(store)
         for n in range(3):
@@ -99,7 +99,7 @@ async def test_a_commit_alone_goes_alone() -> None:
         assert store.batches == (3, 3)
 
 
-async def test_commits_for_one_thread_keep_their_order_and_never_share_a_batch() -> None:
+async def test_commits_of_one_thread_never_share_a_batch() -> None:
     async with fresh_store() as store:
         writer = Writer(store)
         await writer.claim()
@@ -108,7 +108,7 @@ async def test_commits_for_one_thread_keep_their_order_and_never_share_a_batch()
         assert store.batches == (11, 11)
 
 
-async def test_views_that_are_asked_for_at_once_take_few_connections_and_are_each_thread_s_own() -> None:
+async def test_concurrent_views_take_few_connections() -> None:
     async with fresh_store() as store:
         other = store.tenant("other")
         for tenant in (store, other):
@@ -123,10 +123,10 @@ async def test_views_that_are_asked_for_at_once_take_few_connections_and_are_eac
             mine = [(name, n) for n, name in enumerate(ids)]
             assert heads == [*mine, None, *mine] * 2
             assert all(view is None or (view.run and view.run.id == f"r{view.thread.head}") for view in views)
-            assert len(reader._database.connections._idle) <= 2
+            assert len(reader._database.reads._idle) <= 2
 
 
-async def test_who_asks_for_a_view_and_leaves_takes_nobody_along() -> None:
+async def test_cancelled_view_cancels_no_other() -> None:
     async with fresh_store() as store:
         await Writer(store).begin()
         leaves = asyncio.ensure_future(store.load("t1"))
@@ -137,7 +137,7 @@ async def test_who_asks_for_a_view_and_leaves_takes_nobody_along() -> None:
         assert await store.load("t1") is not None
 
 
-async def test_a_refused_commit_in_a_batch_leaves_the_others_alone() -> None:
+async def test_refused_commit_in_batch_leaves_others_alone() -> None:
     async with fresh_store() as store:
         writers = [Writer(store, f"t{n}") for n in range(5)]
         await asyncio.gather(*[writer.claim() for writer in writers])
@@ -149,7 +149,7 @@ async def test_a_refused_commit_in_a_batch_leaves_the_others_alone() -> None:
         assert [await texts(store, w.thread_id) for w in writers] == [["in"], ["in"], [], ["in"], ["in"]]
 
 
-async def test_what_is_refused_after_its_first_write_is_undone_and_the_others_stay() -> None:
+async def test_late_refusal_in_batch_is_rolled_back_alone() -> None:
     async with fresh_store() as store:
         await store.commit(Commit(thread_id="full", inbox=[item(f"i{n}", "full") for n in range(1000)]))
         one, two, three = (Writer(store, name) for name in ("a", "b", "c"))
@@ -168,7 +168,7 @@ async def test_what_is_refused_after_its_first_write_is_undone_and_the_others_st
         assert [i.id for i in view.inbox] == ["kept"]
 
 
-async def test_a_commit_that_postgres_cannot_write_fails_alone() -> None:
+async def test_unwritable_commit_fails_alone() -> None:
     async with fresh_store() as store:
         writers = [Writer(store, f"t{n}") for n in range(3)]
         too_late = record("r1", "t1", status="done", finished_at=2**63)
@@ -182,7 +182,7 @@ async def test_a_commit_that_postgres_cannot_write_fails_alone() -> None:
         assert [await texts(store, w.thread_id) for w in writers] == [["in"], [], ["in"]]
 
 
-async def test_a_commit_is_written_though_its_writer_is_cancelled() -> None:
+async def test_cancelled_commit_is_still_written() -> None:
     async with fresh_store() as store:
         await Writer(store).write(message("first"))
         async with connected(schema_of(store)) as other:
@@ -201,12 +201,12 @@ async def test_a_commit_is_written_though_its_writer_is_cancelled() -> None:
 
 
 @pytest.mark.parametrize("option", [{"pool_size": 0}, {"pool_size": "many"}, {"wait_seconds": -1}])
-def test_an_option_that_means_nothing_is_refused(option: dict[str, Any]) -> None:
+def test_invalid_option_is_refused(option: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=f"{next(iter(option))} is"):
         PostgresStore(server().url(), **option)
 
 
-async def test_a_pool_of_one_connection_is_enough() -> None:
+async def test_pool_of_one_connection_is_enough() -> None:
     async with fresh_store(pool_size=1) as store:
         writers = [Writer(store, f"t{n}") for n in range(5)]
         await asyncio.gather(*[w.write(message()) for w in writers], *[store.head("t1") for _ in range(5)])
@@ -214,7 +214,7 @@ async def test_a_pool_of_one_connection_is_enough() -> None:
         assert (await store.counts())["messages"] == 4
 
 
-async def test_schemas_of_one_database_know_nothing_of_each_other() -> None:
+async def test_schemas_of_one_database_are_isolated() -> None:
     async with fresh_store() as one, fresh_store() as two:
         await Writer(one).write(message("one"))
         assert await two.load("t1") is None
@@ -225,7 +225,7 @@ async def test_schemas_of_one_database_know_nothing_of_each_other() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "Upper", "pg_mine", "a b", 'x"; DROP TABLE y', "x" * 64, "ä", 5, None])
-def test_a_name_that_no_schema_may_have_is_refused(name: Any) -> None:
+def test_invalid_schema_name_is_refused(name: Any) -> None:
     with pytest.raises(ConfigurationError, match="schema"):
         PostgresStore(server().url(), schema=name)
 
@@ -237,12 +237,12 @@ def test_a_name_that_no_schema_may_have_is_refused(name: Any) -> None:
         ("lock_timeout = '10ms'", "rows that somebody else holds"),
     ],
 )
-async def test_a_session_whose_settings_are_the_problem_is_not_used_again(setting: str, said: str) -> None:
+async def test_session_with_bad_settings_is_not_reused(setting: str, said: str) -> None:
     """An operator changes them back, and only new sessions have them so."""
     async with fresh_store(pool_size=1) as store, connected(schema_of(store)) as other:
         writer = Writer(store)
         await writer.write(message())
-        await store._database.connections.run(lambda connection: connection.execute(f"SET {setting}"))
+        await store._database.writes.run(lambda connection: connection.execute(f"SET {setting}"))
         async with other.transaction():
             await other.execute("SELECT 1 FROM threads FOR UPDATE")
             with pytest.raises(StoreUnavailable, match=said):
@@ -251,26 +251,26 @@ async def test_a_session_whose_settings_are_the_problem_is_not_used_again(settin
         assert (await store.counts())["messages"] == 2
 
 
-async def test_a_server_that_is_not_waited_for_has_a_moment_to_answer() -> None:
+async def test_zero_wait_still_allows_a_moment_to_connect() -> None:
     async with fresh_store(wait_seconds=0) as store:
         assert await store.head("t1") == 0
 
 
-def test_what_is_asked_waits_from_when_it_was_asked() -> None:
+def test_wait_counts_from_the_call() -> None:
     """What took long to fail, as on a network that is silent, is tried again once and no more."""
     broken, now = ConnectionResetError(), monotonic()
-    late, early = _Patience(now - 1), _Patience(now + 60)
+    late, early = Retry(now - 1), Retry(now + 60)
     assert [late.after(broken, ever_connected=True) for _ in range(2)] == [0.0, None]
     assert [early.after(broken, ever_connected=True) for _ in range(3)] == [0.0, 0.05, 0.1]
 
 
 @pytest.mark.parametrize("url", [None, 5, "app.db"])
-def test_what_is_no_url_is_refused(url: Any) -> None:
+def test_invalid_url_is_refused(url: Any) -> None:
     with pytest.raises(StoreUnavailable, match="begins with postgres://"):
         PostgresStore(url)
 
 
-async def test_many_that_open_a_new_schema_at_once_make_it_once() -> None:
+async def test_concurrent_opens_create_schema_once() -> None:
     stores = [PostgresStore(server().url(), schema="at_once") for _ in range(6)]
     try:
         assert await asyncio.gather(*[store.head("t1") for store in stores]) == [0] * 6
@@ -280,7 +280,7 @@ async def test_many_that_open_a_new_schema_at_once_make_it_once() -> None:
             await connection.execute("DROP SCHEMA at_once CASCADE")
 
 
-async def test_a_newer_version_is_refused_unless_it_says_that_we_may_read_it() -> None:
+async def test_newer_schema_version_is_refused_unless_compatible() -> None:
     async with fresh_store() as store, connected(schema_of(store)) as connection:
         await Writer(store).write(message())
         await connection.execute("UPDATE meta SET value = '99' WHERE name = 'version'")
@@ -288,19 +288,19 @@ async def test_a_newer_version_is_refused_unless_it_says_that_we_may_read_it() -
             assert await texts(other) == ["hello"]
         await connection.execute("UPDATE meta SET value = '99' WHERE name = 'min_reader'")
         async with beside(store) as other:
-            with pytest.raises(StoreRefused, match=r"newer version.*upgrade"):
+            with pytest.raises(InvalidStore, match=r"newer version.*upgrade"):
                 await other.head("t1")
         await connection.execute("UPDATE meta SET value = '1' WHERE name = 'min_reader'")
         await connection.execute(f"UPDATE meta SET value = '{VERSION}' WHERE name = 'version'")
 
 
 @pytest.mark.parametrize("table", ["threads (no int)", "meta (name text, value text)", "meta (id int)"])
-async def test_a_schema_with_tables_of_another_program_is_left_as_it_is(table: str) -> None:
+async def test_foreign_schema_is_left_unchanged(table: str) -> None:
     async with connected() as connection:
         await connection.execute(f"CREATE SCHEMA foreign_tables; CREATE TABLE foreign_tables.{table}")
         store = PostgresStore(server().url(), schema="foreign_tables")
         try:
-            with pytest.raises(StoreRefused, match=r"foreign_tables.*another program"):
+            with pytest.raises(InvalidStore, match=r"foreign_tables.*another program"):
                 await store.head("t1")
             sql = "SELECT count(*) FROM pg_tables WHERE schemaname = 'foreign_tables'"
             assert await connection.fetchval(sql) == 1
@@ -309,7 +309,7 @@ async def test_a_schema_with_tables_of_another_program_is_left_as_it_is(table: s
             await connection.execute("DROP SCHEMA foreign_tables CASCADE")
 
 
-async def test_a_schema_with_tables_of_other_names_is_shared() -> None:
+async def test_schema_with_other_tables_is_shared() -> None:
     async with connected() as connection:
         await connection.execute("CREATE SCHEMA shared_schema; CREATE TABLE shared_schema.customers (id int)")
         store = PostgresStore(server().url(), schema="shared_schema")
@@ -321,7 +321,7 @@ async def test_a_schema_with_tables_of_other_names_is_shared() -> None:
             await connection.execute("DROP SCHEMA shared_schema CASCADE")
 
 
-async def test_tenants_share_the_pool_and_see_nothing_of_each_other() -> None:
+async def test_tenants_share_pool_and_are_isolated() -> None:
     async with fresh_store() as store:
         acme = store.tenant("acme")
         mine, theirs = Writer(store), Writer(acme)
@@ -343,7 +343,7 @@ ODD = ["nul \0 nul", "\x10", "\x100", "\\u0000", "\\\\u0010 \0\x10\0", "😀 é 
 
 
 @pytest.mark.parametrize("odd", ODD)
-async def test_text_is_kept_to_the_letter_wherever_it_stands(odd: str) -> None:
+async def test_text_is_stored_exactly(odd: str) -> None:
     async with fresh_store(tenant=odd) as store:
         writer = Writer(store, odd)
         await writer.begin(
@@ -359,20 +359,20 @@ async def test_text_is_kept_to_the_letter_wherever_it_stands(odd: str) -> None:
         assert [i.id for i in view.inbox] == [odd]
         assert await texts(store, odd) == [odd]
         assert (await store.run(odd)) == record(odd, odd)
-        with pytest.raises(Repeated) as caught:
+        with pytest.raises(DuplicateRequest) as caught:
             await writer.write(request=f"{odd} again")
         assert caught.value.run_id == odd
         assert sorted(thread.id for thread in await store.threads()) == sorted([odd, f"{odd} too"])
 
 
-async def test_a_call_of_a_tool_with_an_impossible_name_is_kept() -> None:
+async def test_call_with_invalid_tool_name_is_stored() -> None:
     async with fresh_store() as store:
         strange = replace(call("c1"), id="c\0", name="lo\0ok", arguments={"a\0": "\0"})
         await Writer(store).begin(calls=[strange])
         assert list(await store.calls("r1")) == [strange]
 
 
-async def test_ids_are_sorted_by_their_bytes() -> None:
+async def test_ids_sort_by_bytes() -> None:
     async with fresh_store() as store:
         ids = ["B", "a", "_", "b", "A"]
         for run_id in ids:
@@ -384,7 +384,7 @@ async def test_ids_are_sorted_by_their_bytes() -> None:
         assert [row[0] for row in found] == ["C"]
 
 
-async def test_a_message_of_ten_megabytes_goes_there_and_back() -> None:
+async def test_message_of_ten_megabytes_is_stored() -> None:
     async with fresh_store() as store:
         large = "0123456789abcdef" * (10 * 1024 * 1024 // 16)
         writer = Writer(store)
@@ -406,7 +406,7 @@ class Mirror:
         return data[::-1]
 
 
-async def test_with_a_codec_no_payload_is_readable_in_the_database() -> None:
+async def test_codec_makes_payloads_unreadable() -> None:
     async with fresh_store(codec=Mirror()) as store:
         secret = "open sesame"
         writer = Writer(store)
@@ -427,7 +427,7 @@ async def test_with_a_codec_no_payload_is_readable_in_the_database() -> None:
 # -- its own doings ------------------------------------------------------------------------------------------
 
 
-async def test_a_healthy_store_checks_out_and_a_broken_ledger_is_named() -> None:
+async def test_check_names_broken_ledger() -> None:
     async with fresh_store() as store:
         await Writer(store).begin(log=[message()])
         assert await store.check() == []
@@ -437,14 +437,14 @@ async def test_a_healthy_store_checks_out_and_a_broken_ledger_is_named() -> None
         assert (await store.size())["bytes"] > 0
 
 
-async def test_a_store_belongs_to_one_loop_at_a_time() -> None:
+async def test_store_belongs_to_one_loop_at_a_time() -> None:
     async with fresh_store() as store:
         await store.head("t1")
         with pytest.raises(StoreUnavailable, match="another event loop"):
             await asyncio.to_thread(lambda: asyncio.run(store.head("t1")))
 
 
-async def test_a_closed_store_says_so() -> None:
+async def test_closed_store_refuses_calls() -> None:
     async with fresh_store() as store:
         await store.close()
         with pytest.raises(StoreUnavailable, match="closed"):
@@ -453,7 +453,7 @@ async def test_a_closed_store_says_so() -> None:
             await Writer(store).write(message())
 
 
-async def test_closing_waits_for_the_commits_that_were_begun() -> None:
+async def test_close_waits_for_commits_in_flight() -> None:
     async with fresh_store() as one, beside(one) as two:
         commits = [asyncio.create_task(Writer(two, f"t{n}").write(message())) for n in range(20)]
         await asyncio.sleep(0)
@@ -462,13 +462,13 @@ async def test_closing_waits_for_the_commits_that_were_begun() -> None:
         assert (await one.counts())["messages"] == 20
 
 
-async def test_a_view_is_what_it_was_when_read_again() -> None:
+async def test_repeated_view_is_equal() -> None:
     async with fresh_store() as one, beside(one) as two:
         await Writer(one).begin(log=[message()], calls=[call("c1")], state=[StateWrite("k", b"1")])
         assert await everything(one) == await everything(two)
 
 
-async def test_a_view_takes_one_round_trip_and_its_window_another() -> None:
+async def test_view_and_window_take_one_round_trip_each() -> None:
     async with fresh_store(pool_size=1) as store:
         await Writer(store).write(*[message(f"m{n}") for n in range(30)])
         asked: list[str] = []
@@ -480,7 +480,7 @@ async def test_a_view_takes_one_round_trip_and_its_window_another() -> None:
             await asyncio.sleep(0)  # The listener is called in the loop's next turn.
             return len(asked)
 
-        await store._database.connections.run(listen)
+        await store._database.reads.run(listen)
         assert await store.load("t1") is not None
         assert await taken() == 1
         window = await store.messages("t1", newest=20)
@@ -491,7 +491,7 @@ async def test_a_view_takes_one_round_trip_and_its_window_another() -> None:
         assert await taken() == 4
 
 
-async def test_what_never_changes_of_a_run_is_not_logged_again_with_every_commit() -> None:
+async def test_unchanged_run_fields_are_not_rewritten() -> None:
     async with fresh_store() as store:
         writer, claims = Writer(store), {"claim": "x" * 1500}
         await writer.begin(log=[message("first")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import traceback
@@ -11,14 +12,14 @@ from typing import Any
 
 import asyncpg
 import pytest
-from postgres_suite import schema_of
+from postgres_suite import connected, schema_of
 
 from conformance.store_suite import Writer, identity, message, record
 from free_ports import free_port
 from postgres_server import fresh_store, server
-from wakeful.errors import StoreRefused, StoreUnavailable
-from wakeful.stores._postgres import PostgresStore
-from wakeful.stores._schema import VERSION
+from wakeful.errors import InvalidStore, StoreUnavailable
+from wakeful.stores.postgres import PostgresStore
+from wakeful.stores.sql.schema import MIGRATIONS, VERSION
 
 SECRET = "s3same"
 
@@ -50,7 +51,7 @@ async def refusal(url: str, *, write: bool = False, **options: Any) -> str:
     return str(caught.value)
 
 
-async def test_a_wrong_password() -> None:
+async def test_wrong_password_error() -> None:
     async with a_guarded_user():
         said = await refusal(server().url("guarded", f"not-{SECRET}"))
         assert "refused the login" in said
@@ -58,9 +59,9 @@ async def test_a_wrong_password() -> None:
         assert f"postgres://guarded@127.0.0.1:{server().port}/postgres" in said
 
 
-async def test_a_database_without_a_store_where_none_is_to_be_made() -> None:
+async def test_missing_store_error_when_none_is_created() -> None:
     store = PostgresStore(server().url(), schema="not_there", create=False)
-    with pytest.raises(StoreRefused, match="has no store in the schema 'not_there', and none was made"):
+    with pytest.raises(InvalidStore, match="has no store in the schema 'not_there', and none was made"):
         await store.head("t1")
     await store.close()
     async with fresh_store() as there:
@@ -73,26 +74,26 @@ async def test_a_database_without_a_store_where_none_is_to_be_made() -> None:
     await connection.close()
 
 
-async def test_a_user_that_does_not_exist() -> None:
+async def test_unknown_user_error() -> None:
     assert "refused the login" in await refusal(server().url("nobody_at_all", SECRET))
 
 
-async def test_a_database_that_does_not_exist() -> None:
+async def test_unknown_database_error() -> None:
     said = await refusal(server().url("postgres", SECRET, "not_there"))
     assert "not_there has no database of that name: create it" in said
 
 
-async def test_a_user_who_may_not_make_a_schema() -> None:
+async def test_missing_create_right_error() -> None:
     async with a_guarded_user():
         said = await refusal(server().url("guarded", SECRET), schema="not_mine")
         assert "too few rights" in said
         assert "GRANT CREATE ON DATABASE" in said
 
 
-async def test_a_user_who_may_not_write() -> None:
+async def test_missing_write_right_error() -> None:
     async with fresh_store() as store:
         await Writer(store).write(message("kept"))
-        schema = store._database.connections.address.schema
+        schema = schema_of(store)
         rights = (f"USAGE ON SCHEMA {schema}", f"SELECT ON ALL TABLES IN SCHEMA {schema}")
         async with a_guarded_user(*rights):
             reader = PostgresStore(server().url("guarded", SECRET), schema=schema)
@@ -112,10 +113,10 @@ def all_rights(schema: str) -> tuple[str, ...]:
     )
 
 
-async def test_a_user_with_all_rights_on_a_schema_that_is_there_can_begin_and_end_runs() -> None:
+async def test_rights_on_existing_schema_suffice() -> None:
     async with fresh_store() as store:
         await Writer(store).write(message())
-        schema = store._database.connections.address.schema
+        schema = schema_of(store)
         async with a_guarded_user(*all_rights(schema)):
             theirs = PostgresStore(server().url("guarded", SECRET), schema=schema)
             try:
@@ -128,21 +129,42 @@ async def test_a_user_with_all_rights_on_a_schema_that_is_there_can_begin_and_en
                 await theirs.close()
 
 
-async def test_a_user_who_may_not_migrate() -> None:
+async def test_migration_by_user_without_rights_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     async with fresh_store() as store:
         await Writer(store).write(message())
-        schema = store._database.connections.address.schema
-        await store._query("UPDATE meta SET value = '6' WHERE name = 'version' RETURNING 1")
-        try:
-            async with a_guarded_user(*all_rights(schema)):
-                said = await refusal(server().url("guarded", SECRET), schema=schema)
-        finally:
-            await store._query(f"UPDATE meta SET value = '{VERSION}' WHERE name = 'version' RETURNING 1")
-        assert f"is of version 6, and this user can't bring it to version {VERSION} (must be owner" in said
+        schema = schema_of(store)
+        script = "ALTER TABLE threads ADD COLUMN note text"
+        monkeypatch.setattr("wakeful.stores.sql.schema.MIGRATIONS", (*MIGRATIONS, script))
+        monkeypatch.setattr("wakeful.stores.postgres.install.VERSION", VERSION + 1)
+        async with a_guarded_user(*all_rights(schema)):
+            said = await refusal(server().url("guarded", SECRET), schema=schema)
+        assert f"is of version {VERSION}, and this user can't bring it to version {VERSION + 1} (must be" in said
         assert "open the store once as the user that owns it" in said
 
 
-async def test_a_user_with_the_right_to_make_a_schema_needs_no_other() -> None:
+async def test_many_openers_migrate_a_schema_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = "migrated_once"
+    try:
+        await opened(schema, 1)
+        script = "CREATE TABLE notes (no {number}, note {text})"
+        monkeypatch.setattr("wakeful.stores.sql.schema.MIGRATIONS", (*MIGRATIONS, script))
+        monkeypatch.setattr("wakeful.stores.postgres.install.VERSION", VERSION + 1)
+        assert await opened(schema, 6) == [VERSION + 1] * 6
+    finally:
+        async with connected() as connection:
+            await connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
+
+
+async def opened(schema: str, count: int) -> list[int]:
+    """The versions that so many stores find which open the schema at once."""
+    stores = [PostgresStore(server().url(), schema=schema) for _ in range(count)]
+    try:
+        return await asyncio.gather(*[store.version() for store in stores])
+    finally:
+        await asyncio.gather(*[store.close() for store in stores])
+
+
+async def test_right_to_create_schema_suffices() -> None:
     async with a_guarded_user("CREATE ON DATABASE postgres"):
         store = PostgresStore(server().url("guarded", SECRET), schema="all_mine")
         try:
@@ -152,21 +174,21 @@ async def test_a_user_with_the_right_to_make_a_schema_needs_no_other() -> None:
             await store.close()
 
 
-async def test_a_database_that_takes_no_writes() -> None:
+async def test_read_only_database_error() -> None:
     async with fresh_store() as store:
         await store.head("t1")
-        schema = store._database.connections.address.schema
+        schema = schema_of(store)
         url = f"{server().url('postgres', SECRET)}?default_transaction_read_only=on"
         assert "read-only" in await refusal(url, write=True, schema=schema)
 
 
-async def test_a_server_that_was_never_there_is_not_waited_for() -> None:
+async def test_absent_server_is_not_waited_for_at_first() -> None:
     said = await refusal(f"postgres://me:{SECRET}@127.0.0.1:{free_port()}/app")
     assert "can't be reached" in said
     assert "host and port" in said
 
 
-async def test_a_host_that_does_not_exist() -> None:
+async def test_unknown_host_error() -> None:
     assert "can't be reached" in await refusal(f"postgres://me:{SECRET}@nowhere.invalid/app")
 
 
@@ -183,32 +205,32 @@ async def test_a_host_that_does_not_exist() -> None:
         f"postgres://[{SECRET}/app",
     ],
 )
-def test_a_url_that_cannot_be_read_is_not_shown(url: str) -> None:
+def test_unreadable_url_is_not_shown(url: str) -> None:
     with pytest.raises(StoreUnavailable, match="postgres://") as caught:
         PostgresStore(url)
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
 @pytest.mark.parametrize("end", ["host:port/app", "host:99999999/app", "host/app?port=x", "a:1,b:x/app"])
-async def test_a_url_that_the_driver_cannot_read_is_explained(end: str) -> None:
+async def test_url_refused_by_driver_is_explained(end: str) -> None:
     said = await refusal(f"postgres://me:{SECRET}@{end}")
     assert "URL" in said
 
 
-def test_opening_a_store_reaches_for_nothing() -> None:
+def test_open_makes_no_connection() -> None:
     store = PostgresStore(f"postgresql://me:{SECRET}@nowhere.invalid:1/app?password={SECRET}", tenant="acme")
     assert repr(store) == "PostgresStore('postgresql://me@nowhere.invalid:1/app', schema='wakeful', tenant='acme')"
 
 
-def test_opening_a_store_imports_no_driver() -> None:
+def test_open_imports_no_driver() -> None:
     program = (
-        "import sys\nfrom wakeful.stores._postgres import PostgresStore\n"
+        "import sys\nfrom wakeful.stores.postgres import PostgresStore\n"
         "PostgresStore('postgres://host/app')\nprint('asyncpg' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
 
 
-async def test_without_the_driver_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_driver_error_names_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "asyncpg", None)
     assert "pip install 'wakeful[postgres]'" in await refusal(server().url())

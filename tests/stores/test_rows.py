@@ -11,8 +11,8 @@ from msgspec import ValidationError
 
 from wakeful.errors import CorruptRow
 from wakeful.stores import Commit
-from wakeful.stores._packing import Packer
-from wakeful.stores._rows import Entry, entries_of, event_of, followers_of, run_body, run_of
+from wakeful.stores.codec.entries import Entry, entries_of, event_of, followers_of, run_body, run_of
+from wakeful.stores.codec.packer import Packer
 from wakeful.types.codec import encode
 from wakeful.types.content import Text, ToolCall, ToolReply
 from wakeful.types.events import (
@@ -125,7 +125,7 @@ def done(call_id: str, name: str) -> Event:
 @example([said(ToolReply("c", "look"), ToolReply("d", "find")), done("d", "find"), done("c", "look")])
 @example([said(ToolCall("c", "look", {})), InferenceComplete(RUN, 0, 7, "model", "c", "tool_use")])
 @example([said(Text("")), InferenceComplete(RUN, 0, 7, "model", "a", "end_turn", Usage(input_tokens=1))])
-def test_what_a_log_has_is_read_back_as_it_was(log: list[Message | Event]) -> None:
+def test_log_entries_are_read_back_exactly(log: list[Message | Event]) -> None:
     assert read(written(log)) == as_read(log)
 
 
@@ -143,7 +143,7 @@ STEP: list[Message | Event] = [
 ]
 
 
-def test_the_events_of_a_step_repeat_nothing_of_its_messages() -> None:
+def test_events_do_not_repeat_messages() -> None:
     rows = written(STEP)
     assert [row.kind for row in rows] == ["message", "message"]
     said = b"".join([row.more or b"" for row in rows])
@@ -152,7 +152,7 @@ def test_the_events_of_a_step_repeat_nothing_of_its_messages() -> None:
     assert read(rows) == as_read(STEP)
 
 
-def test_what_earlier_versions_wrote_is_read() -> None:
+def test_entries_of_earlier_versions_are_read() -> None:
     answer, result = written(STEP)
     answer.more = (
         b'[["inference_complete",0,null,{"model":"model","message_id":"m-answer","stop":"tool_use",'
@@ -168,7 +168,7 @@ def test_what_earlier_versions_wrote_is_read() -> None:
     assert read([answer, result]) == as_read(STEP)
 
 
-def test_an_outcome_that_a_newer_version_has_is_read_as_unknown() -> None:
+def test_unknown_outcome_is_read_as_unknown() -> None:
     event: Any = event_of("tool_call_done", RUN, 1, 7, b'"deferred"', written([RESULT])[0].payload)
     assert (event.outcome, event.call_id) == ("unknown", "c-1")
 
@@ -182,20 +182,18 @@ def test_an_outcome_that_a_newer_version_has_is_read_as_unknown() -> None:
         ("tool_call_done", b'"ok"', ANSWER),
     ],
 )
-def test_an_event_whose_message_is_another_one_is_named_and_not_guessed(
-    kind: str, words: bytes, answer: Message | None
-) -> None:
+def test_event_with_foreign_message_is_refused(kind: str, words: bytes, answer: Message | None) -> None:
     payload = None if answer is None else written([answer])[0].payload
     with pytest.raises(CorruptRow, match="refers to"):
         event_of(kind, RUN, 1, 7, words, payload)
 
 
-def test_a_kind_that_no_version_has_a_number_for_is_refused() -> None:
+def test_unknown_event_kind_is_refused() -> None:
     with pytest.raises(CorruptRow, match="kind 99"):
         followers_of(1, 7, b"[[99,0,null,1]]")
 
 
-def test_the_time_of_a_message_is_its_rows() -> None:
+def test_message_time_is_stored_in_its_row() -> None:
     (row,) = written([ANSWER])
     assert (row.at, b"created_at" in row.payload) == (7, False)
     row.payload = encode(ANSWER)  # As earlier versions wrote it.
@@ -230,18 +228,18 @@ runs = st.builds(
 
 
 @given(runs, st.booleans())
-def test_a_run_is_read_back_as_it_was(run: RunRecord, earlier: bool) -> None:
+def test_run_is_read_back_exactly(run: RunRecord, earlier: bool) -> None:
     body = encode(run) if earlier else run_body(run)
     assert run_of(run.thread_id, run.id, run.status, run.steps, body) == run
 
 
-def test_a_run_repeats_nothing_of_its_columns() -> None:
+def test_run_does_not_repeat_its_columns() -> None:
     identity = Identity("r-1", "t-1", "agent", "r-1")
     body = run_body(RunRecord(identity=identity, agent_id="agent", status="done", steps=41, created_at=7))
     assert not [word for word in (b"r-1", b"t-1", b"done", b"41") if word in body]
 
 
 @pytest.mark.parametrize("body", [b"{}", b'{"identity":{}}', b'{"identity":{},"agent_id":"agent"}'])
-def test_a_run_that_lacks_what_no_column_says_is_refused(body: bytes) -> None:
+def test_incomplete_run_is_refused(body: bytes) -> None:
     with pytest.raises(ValidationError):
         run_of("t-1", "r-1", "done", 1, body)

@@ -10,8 +10,8 @@ from sqlite_suite import append, told
 
 from wakeful.errors import ConfigurationError, CorruptRow
 from wakeful.stores import StateWrite
-from wakeful.stores._postgres import PostgresStore
-from wakeful.stores._sqlite import SqliteStore
+from wakeful.stores.postgres import PostgresStore
+from wakeful.stores.sqlite import SqliteStore
 
 
 @pytest.fixture
@@ -29,14 +29,14 @@ class Xor:
 
 
 @pytest.mark.parametrize("codec", [3, "zlib", Xor])
-def test_what_can_not_encode_and_decode_is_no_codec(path: Path, codec: Any) -> None:
+def test_codec_needs_encode_and_decode(path: Path, codec: Any) -> None:
     for make in (lambda: SqliteStore(path, codec=codec), lambda: PostgresStore("postgres://h/db", codec=codec)):
         with pytest.raises(ConfigurationError, match=r"codec is an object with the methods encode\(bytes\)"):
             make()
     assert not path.exists()
 
 
-async def test_payloads_go_through_the_codec(path: Path) -> None:
+async def test_payloads_pass_through_codec(path: Path) -> None:
     secret = "s3cret-words" * 4000
     store = SqliteStore(path, codec=Xor())
     await append(store, "t1", "s3cret-words", secret, state=[StateWrite("key", b'"s3cret-words"')])
@@ -54,7 +54,7 @@ async def test_payloads_go_through_the_codec(path: Path) -> None:
     await again.close()
 
 
-async def test_without_its_codec_a_payload_cannot_be_read(path: Path) -> None:
+async def test_payload_needs_its_codec(path: Path) -> None:
     store = SqliteStore(path, codec=Xor())
     await append(store, "t1", "hello")
     await store.close()
@@ -64,7 +64,7 @@ async def test_without_its_codec_a_payload_cannot_be_read(path: Path) -> None:
     await plain.close()
 
 
-async def test_what_was_written_without_a_codec_is_read_with_one(path: Path) -> None:
+async def test_plain_payload_is_read_with_codec(path: Path) -> None:
     store = SqliteStore(path)
     done = await append(store, "t1", "old")
     await store.close()
@@ -74,7 +74,7 @@ async def test_what_was_written_without_a_codec_is_read_with_one(path: Path) -> 
     await coded.close()
 
 
-async def test_an_unreadable_codec_result_is_named_too(path: Path) -> None:
+async def test_undecodable_payload_is_named(path: Path) -> None:
     class Broken(Xor):
         def decode(self, data: Any) -> bytes:
             raise ValueError("wrong key")

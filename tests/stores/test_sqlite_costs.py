@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from sqlite_suite import append, raw, run_of
 
-from wakeful.stores import Commit, InboxItem
-from wakeful.stores import _dispatching as dispatching
-from wakeful.stores import _sql as sql
-from wakeful.stores import _sql_log as sql_log
-from wakeful.stores import _sqlite as sqlite
-from wakeful.stores._sqlite import SqliteStore
+from wakeful.stores import Commit
+from wakeful.stores.sql import log as sql_log
+from wakeful.stores.sql import store as sql
+from wakeful.stores.sqlite import SqliteStore, claims
+from wakeful.stores.sqlite import store as sqlite
 from wakeful.types.content import Text
 from wakeful.types.events import StepStart
-from wakeful.types.messages import Message
+from wakeful.types.inbox import InputItem
+from wakeful.types.messages import Message, user_message
 from wakeful.types.runs import Call
 
 
@@ -25,7 +25,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "store.db"
 
 
-async def test_a_view_looks_rows_up_and_walks_through_no_table(path: Path) -> None:
+async def test_view_uses_indexes(path: Path) -> None:
     store = SqliteStore(path)
     plan = await store._query(f"EXPLAIN QUERY PLAN {sqlite._sql(sql._VIEW)}", "default", "t1")
     steps = [row[3] for row in plan]
@@ -41,7 +41,7 @@ async def test_a_view_looks_rows_up_and_walks_through_no_table(path: Path) -> No
     await store.close()
 
 
-async def test_a_window_is_read_from_its_end_and_no_further(path: Path) -> None:
+async def test_window_is_read_from_its_end(path: Path) -> None:
     store = SqliteStore(path)
     newest = f"EXPLAIN QUERY PLAN {sql_log._OWN} DESC LIMIT ?"
     steps = [row[3] for row in await store._query(newest, "default", "t1", 0, 20)]
@@ -54,7 +54,9 @@ async def long_thread(store: SqliteStore, thread_id: str, length: int) -> None:
     """A thread with so many entries, calls of older steps and items that were taken, and a run that is open."""
     run = run_of(thread_id, stage="acting", steps=length, answer_id=f"last-{thread_id}")
     answer = Message(f"last-{thread_id}", "assistant", (Text("done"),), 7)
-    items = [InboxItem(id=f"{thread_id}-{n}", thread_id=thread_id, kind="input") for n in range(length)]
+    items = [
+        InputItem(id=f"{thread_id}-{n}", thread_id=thread_id, message=user_message("x")) for n in range(length)
+    ]
     for first in range(0, length, 500):
         await store.commit(Commit(thread_id=thread_id, inbox=items[first : first + 500]))
         view = await store.load(thread_id)
@@ -89,7 +91,7 @@ async def opcodes(store: SqliteStore, thread_id: str) -> int:
     return count
 
 
-async def test_the_view_of_a_long_thread_costs_no_more_than_that_of_a_short_one(path: Path) -> None:
+async def test_view_cost_is_independent_of_thread_length(path: Path) -> None:
     store = SqliteStore(path, synchronous="NORMAL")
     await long_thread(store, "short", 50)
     await long_thread(store, "long", 5_000)
@@ -98,7 +100,7 @@ async def test_the_view_of_a_long_thread_costs_no_more_than_that_of_a_short_one(
     await store.close()
 
 
-async def test_delivering_to_a_thread_costs_the_same_however_much_it_took(path: Path) -> None:
+async def test_delivery_cost_is_independent_of_thread_length(path: Path) -> None:
     store = SqliteStore(path, synchronous="NORMAL")
     await long_thread(store, "short", 50)
     await long_thread(store, "long", 2_000)
@@ -113,7 +115,7 @@ async def test_delivering_to_a_thread_costs_the_same_however_much_it_took(path: 
             return 0
 
         store._database._writing.set_progress_handler(tick, 1)
-        item = InboxItem(id=f"new-{thread_id}", thread_id=thread_id, kind="input")
+        item = InputItem(id=f"new-{thread_id}", thread_id=thread_id, message=user_message("x"))
         await store.commit(Commit(thread_id=thread_id, inbox=[item]))
         store._database._writing.set_progress_handler(None, 1)
         return count
@@ -122,7 +124,7 @@ async def test_delivering_to_a_thread_costs_the_same_however_much_it_took(path: 
     await store.close()
 
 
-async def test_the_file_grows_by_what_was_added(path: Path) -> None:
+async def test_file_grows_by_added_bytes(path: Path) -> None:
     store = SqliteStore(path, synchronous="NORMAL")
     version, sizes = 0, list[int]()
     for _ in range(3):
@@ -136,7 +138,7 @@ async def test_the_file_grows_by_what_was_added(path: Path) -> None:
     assert abs((sizes[2] - sizes[1]) - (sizes[1] - sizes[0])) < 100_000
 
 
-async def test_a_flood_in_one_lane_costs_those_who_claim_nothing(path: Path) -> None:
+async def test_flood_of_one_tenant_does_not_slow_claims(path: Path) -> None:
     async def steps(store: SqliteStore) -> int:
         count = 0
 
@@ -147,7 +149,7 @@ async def test_a_flood_in_one_lane_costs_those_who_claim_nothing(path: Path) -> 
 
         def lanes(db: Any) -> int:
             db.set_progress_handler(tick, 1)
-            found = dispatching._lanes(db)
+            found = claims._lanes(db)
             db.set_progress_handler(None, 1)
             return len(found)
 
@@ -156,7 +158,9 @@ async def test_a_flood_in_one_lane_costs_those_who_claim_nothing(path: Path) -> 
 
     async def arrive(store: SqliteStore, *names: str, agent: str, priority: int = 128) -> None:
         for name in names:
-            arrived = InboxItem(id=name, thread_id=name, kind="input", agent_id=agent, priority=priority)
+            arrived = InputItem(
+                id=name, thread_id=name, agent_id=agent, priority=priority, message=user_message("x")
+            )
             await store.commit(Commit(name, inbox=[arrived]))
 
     store = SqliteStore(path, synchronous="NORMAL")

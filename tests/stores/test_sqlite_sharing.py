@@ -22,12 +22,13 @@ from hypothesis import strategies as st
 from sqlite_suite import append, run_of, told
 
 from wakeful.errors import Conflict, InboxFull, StaleFence, StoreError, StoreFull, StoreUnavailable, ThreadBusy
-from wakeful.stores import Commit, Fence, InboxItem
-from wakeful.stores._schema import APPLICATION_ID
-from wakeful.stores._sqlite import SqliteStore
-from wakeful.stores._threads import Job, Promise
+from wakeful.stores import Commit, Fence
+from wakeful.stores.sql.schema import APPLICATION_ID
+from wakeful.stores.sqlite import SqliteStore
 from wakeful.types.content import Text
+from wakeful.types.inbox import DecisionItem
 from wakeful.types.messages import Message
+from wakeful.types.tickets import Decision
 
 
 @pytest.fixture
@@ -45,9 +46,9 @@ async def held_back(store: SqliteStore) -> AsyncIterator[None]:
 
     def hold(_: object) -> None:
         busy.set()
-        free.wait(20)
+        free.wait(120)
 
-    store._database.post(hold)
+    store._database.writer.post(hold, lambda _: None)
     await asyncio.to_thread(busy.wait, 20)
     yield
     for _ in range(3):  # What owners have is gathered for a turn of the loop.
@@ -55,7 +56,7 @@ async def held_back(store: SqliteStore) -> AsyncIterator[None]:
     free.set()
 
 
-async def test_what_queues_up_while_the_writer_is_busy_is_one_transaction(path: Path) -> None:
+async def test_queued_commits_share_one_transaction(path: Path) -> None:
     store = SqliteStore(path)
     async with held_back(store):
         before = store.batches
@@ -67,12 +68,12 @@ async def test_what_queues_up_while_the_writer_is_busy_is_one_transaction(path: 
     await store.close()
 
 
-async def test_in_a_group_what_is_refused_fails_alone(path: Path) -> None:
+async def test_refused_commit_of_batch_fails_alone(path: Path) -> None:
     store = SqliteStore(path)
     await append(store, "t0", "x")
-    full = [InboxItem(id=f"i{n}", thread_id="full", kind="decision") for n in range(1100)]
+    full = [DecisionItem(id=f"i{n}", thread_id="full", decision=Decision("k")) for n in range(1100)]
     await store.commit(Commit(thread_id="full", inbox=full))
-    more = [InboxItem(id="more", thread_id="full", kind="decision")]
+    more = [DecisionItem(id="more", thread_id="full", decision=Decision("k"))]
     stale = Commit(thread_id="t0", fence=Fence(9, "nobody"), identity=run_of("t0").identity, log=[_message()])
     async with held_back(store):
         before = store.batches[0]
@@ -94,32 +95,7 @@ async def test_in_a_group_what_is_refused_fails_alone(path: Path) -> None:
     await store.close()
 
 
-async def test_what_comes_after_a_refused_commit_is_written_while_no_other_process_can(path: Path) -> None:
-    store = SqliteStore(path)
-    other = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
-    refused: Promise[None] = Promise(loop=asyncio.get_running_loop())
-
-    def refuse() -> None:
-        raise Conflict("not any more")
-
-    def begins_elsewhere(_: object) -> bool:
-        try:
-            other.execute("BEGIN IMMEDIATE")
-        except sqlite3.OperationalError:
-            return False
-        other.execute("ROLLBACK")
-        return True
-
-    # As the event loop begins a transaction, for its thread to go on with and to commit.
-    assert store._database._begun_with([Job(refuse, refused)])
-    assert await store._database.write(begins_elsewhere) is False
-    with pytest.raises(Conflict):
-        await refused
-    other.close()
-    await store.close()
-
-
-async def test_a_group_that_finds_no_room_fails_whole(path: Path) -> None:
+async def test_batch_fails_whole_when_disk_is_full(path: Path) -> None:
     store = SqliteStore(path)
     await append(store, "t0", "x")
     (pages,) = store._database._writing.execute("PRAGMA page_count").fetchone()
@@ -133,7 +109,7 @@ async def test_a_group_that_finds_no_room_fails_whole(path: Path) -> None:
     await store.close()
 
 
-async def test_a_commit_that_is_cancelled_while_it_is_written_is_written(path: Path) -> None:
+async def test_cancelled_commit_is_still_written(path: Path) -> None:
     store = SqliteStore(path)
     async with held_back(store):
         work = asyncio.ensure_future(append(store, "t1", "x"))
@@ -153,8 +129,8 @@ def _message(text: str = "x") -> Message:
 _WRITE = """
 import asyncio, sys
 from sqlite_suite import append
-from wakeful.stores._schema import APPLICATION_ID
-from wakeful.stores._sqlite import SqliteStore
+from wakeful.stores.sql.schema import APPLICATION_ID
+from wakeful.stores.sqlite import SqliteStore
 
 async def main():
     store = SqliteStore(sys.argv[1], synchronous="NORMAL")
@@ -171,8 +147,8 @@ _CLAIM = """
 import asyncio, sys
 from sqlite_suite import run_of
 from wakeful.stores import Commit
-from wakeful.stores._schema import APPLICATION_ID
-from wakeful.stores._sqlite import SqliteStore
+from wakeful.stores.sql.schema import APPLICATION_ID
+from wakeful.stores.sqlite import SqliteStore
 
 async def main():
     store = SqliteStore(sys.argv[1])
@@ -206,7 +182,7 @@ def end(process: subprocess.Popen[str]) -> int:
     assert process.stdout is not None
     process.stdin.close()
     process.stdout.close()
-    return process.wait(20)
+    return process.wait(120)
 
 
 async def test_two_processes_write_to_one_file(path: Path) -> None:
@@ -222,7 +198,7 @@ async def test_two_processes_write_to_one_file(path: Path) -> None:
     await store.close()
 
 
-async def test_the_claim_of_a_killed_process_counts_no_more_at_once(path: Path) -> None:
+async def test_claim_of_killed_process_ends_at_once(path: Path) -> None:
     store = SqliteStore(path)
     process = await asyncio.to_thread(another_process, _CLAIM, path)
     view = await store.load("t1")
@@ -242,7 +218,7 @@ async def test_the_claim_of_a_killed_process_counts_no_more_at_once(path: Path) 
     await store.close()
 
 
-async def test_a_killed_owner_is_seen_by_the_claim_itself(path: Path) -> None:
+async def test_claim_detects_killed_owner(path: Path) -> None:
     store = SqliteStore(path)
     process = await asyncio.to_thread(another_process, _CLAIM, path)
     os.kill(process.pid, signal.SIGKILL)
@@ -251,7 +227,7 @@ async def test_a_killed_owner_is_seen_by_the_claim_itself(path: Path) -> None:
     await store.close()
 
 
-async def test_a_thread_whose_owner_was_killed_can_be_deleted_at_once(path: Path) -> None:
+async def test_thread_of_killed_owner_can_be_deleted(path: Path) -> None:
     store = SqliteStore(path)
     process = await asyncio.to_thread(another_process, _CLAIM, path)
     with pytest.raises(ThreadBusy):
@@ -262,7 +238,7 @@ async def test_a_thread_whose_owner_was_killed_can_be_deleted_at_once(path: Path
     await store.close()
 
 
-async def test_what_a_killed_owner_left_beside_the_file_is_gone_once_it_is_opened_again(path: Path) -> None:
+async def test_leftovers_of_killed_owner_are_removed_on_open(path: Path) -> None:
     process = await asyncio.to_thread(another_process, _CLAIM, path)
     os.kill(process.pid, signal.SIGKILL)
     await asyncio.to_thread(end, process)
@@ -273,7 +249,7 @@ async def test_what_a_killed_owner_left_beside_the_file_is_gone_once_it_is_opene
     await store.close()
 
 
-async def test_a_file_that_another_process_is_about_to_make_is_waited_for(path: Path) -> None:
+async def test_open_waits_for_file_being_created(path: Path) -> None:
     other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     other.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     other.execute("BEGIN IMMEDIATE")
@@ -304,7 +280,7 @@ class Overtaken(SqliteStore):
 
 
 @pytest.mark.parametrize("queries", [1, 2, 3, 4, 5])
-async def test_a_fork_that_is_read_while_its_base_is_deleted_has_all_of_it(path: Path, queries: int) -> None:
+async def test_fork_read_during_base_deletion_is_complete(path: Path, queries: int) -> None:
     store, read = Overtaken(path), dict[str, int]()
     ways: dict[str, Callable[[], Awaitable[list[Any]]]] = {
         "messages": lambda: store.messages("fork"),
@@ -322,7 +298,7 @@ async def test_a_fork_that_is_read_while_its_base_is_deleted_has_all_of_it(path:
     await store.close()
 
 
-async def test_of_a_thread_that_is_deleted_while_it_is_read_nothing_is_left(path: Path) -> None:
+async def test_read_during_deletion_leaves_nothing(path: Path) -> None:
     store = Overtaken(path)
     for queries, whole in ((1, 0), (2, 1)):  # Two are all that messages take.
         await append(store, "t", "x" * 40_000)
@@ -334,7 +310,7 @@ async def test_of_a_thread_that_is_deleted_while_it_is_read_nothing_is_left(path
     await store.close()
 
 
-async def test_two_stores_on_one_file_see_each_other(path: Path) -> None:
+async def test_two_stores_on_one_file_share_records(path: Path) -> None:
     one, two = SqliteStore(path), SqliteStore(path)
     lease = one.keep("w1")
     done = await one.commit(Commit(thread_id="t1", version=0, claim="w1"))
@@ -377,7 +353,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
 @example(share=0, off=0)
 @example(share=1, off=0)
 @example(share=1, off=-1)
-def test_a_torn_log_leaves_a_good_file_with_a_prefix(
+def test_torn_wal_leaves_prefix_of_commits(
     written: tuple[Path, list[str]], tmp_path_factory: pytest.TempPathFactory, share: float, off: int
 ) -> None:
     source, texts = written
@@ -406,7 +382,7 @@ class _Nothing:
     version = 0
 
 
-async def test_a_backup_is_made_while_others_write(path: Path) -> None:
+async def test_backup_works_during_writes(path: Path) -> None:
     store = SqliteStore(path, synchronous="NORMAL")
 
     async def write(thread_id: str) -> None:
@@ -428,7 +404,7 @@ async def test_a_backup_is_made_while_others_write(path: Path) -> None:
     await store.close()
 
 
-async def test_a_backup_writes_over_nothing(path: Path) -> None:
+async def test_backup_overwrites_nothing(path: Path) -> None:
     store = SqliteStore(path)
     with pytest.raises(StoreUnavailable, match="there already"):
         await store.backup(path)
@@ -436,7 +412,7 @@ async def test_a_backup_writes_over_nothing(path: Path) -> None:
     await store.close()
 
 
-async def test_a_backup_that_cannot_be_made_names_the_copy_and_what_to_check(path: Path) -> None:
+async def test_failed_backup_error_names_copy(path: Path) -> None:
     store = SqliteStore(path)
     with pytest.raises(StoreUnavailable, match=r"no/copy.db can't be made .*check that its folder"):
         await store.backup(path.with_name("no") / "copy.db")
@@ -444,7 +420,7 @@ async def test_a_backup_that_cannot_be_made_names_the_copy_and_what_to_check(pat
     await store.close()
 
 
-async def test_a_backup_that_breaks_off_leaves_no_half_copy(path: Path) -> None:
+async def test_interrupted_backup_leaves_no_copy(path: Path) -> None:
     store, copy = SqliteStore(path), path.with_name("copy.db")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))

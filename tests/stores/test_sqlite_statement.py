@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from sqlite_suite import run_of, told
 
 from wakeful.stores import Commit, Fence, MemoryStore, Store
-from wakeful.stores._plain import MAX_ROWS
-from wakeful.stores._sqlite import SqliteStore
+from wakeful.stores.sqlite import SqliteStore
 from wakeful.types.content import Text, ToolCall
 from wakeful.types.events import Event, StepEnd, StepStart
 from wakeful.types.messages import Message
@@ -95,7 +94,7 @@ async def everything(store: Store) -> list[object]:
 
 @given(st.lists(STEPS, max_size=12))
 @settings(deadline=None)
-def test_together_or_one_by_one_it_is_what_memory_keeps(steps: list[Step]) -> None:
+def test_batched_commits_equal_memory_store(steps: list[Step]) -> None:
     async def check(path: Path) -> None:
         memory, store = MemoryStore(), SqliteStore(path)
         fences = await begin(memory, NAMES)
@@ -119,7 +118,7 @@ def test_together_or_one_by_one_it_is_what_memory_keeps(steps: list[Step]) -> No
         asyncio.run(check(Path(folder, "store.db")))
 
 
-async def test_more_rows_than_a_statement_takes_are_written_all_the_same(path: Path) -> None:
+async def test_commits_of_many_rows_are_written_together(path: Path) -> None:
     store = SqliteStore(path)
     fences = await begin(store, NAMES)
 
@@ -128,7 +127,7 @@ async def test_more_rows_than_a_statement_takes_are_written_all_the_same(path: P
         log = [Message(f"{name}{n}", "user", (Text(str(n)),), 7) for n in range(count)]
         return Commit(thread_id=name, identity=run.identity, fence=fences[name], runs=[run], log=log)
 
-    counts = dict(zip(NAMES, (MAX_ROWS - 1, 2, MAX_ROWS + 1), strict=True))
+    counts = dict(zip(NAMES, (400, 2, 200), strict=True))
     done = await asyncio.gather(*[store.commit(long(name, count)) for name, count in counts.items()])
     assert [one.head for one in done] == [*counts.values()]
     assert [await told(store, name) for name in NAMES] == [
@@ -137,7 +136,7 @@ async def test_more_rows_than_a_statement_takes_are_written_all_the_same(path: P
     await store.close()
 
 
-async def test_what_no_database_can_hold_is_refused_and_the_others_are_written(path: Path) -> None:
+async def test_unwritable_commit_of_batch_fails_alone(path: Path) -> None:
     store = SqliteStore(path)
     fences = await begin(store, NAMES)
     times = dict(zip(NAMES, (7, 2**70, 7), strict=True))
@@ -154,7 +153,7 @@ async def test_what_no_database_can_hold_is_refused_and_the_others_are_written(p
     await store.close()
 
 
-async def test_a_run_that_begins_beside_others_that_go_on_shares_their_transaction(path: Path) -> None:
+async def test_start_shares_transaction_with_steps(path: Path) -> None:
     store = SqliteStore(path)
     fences = await begin(store, NAMES)
     statements: list[str] = []

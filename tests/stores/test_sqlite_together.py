@@ -1,4 +1,4 @@
-"""Commits of many owners on SQLite: one transaction, one statement, and each its own outcome."""
+"""Commits of many owners on SQLite: one transaction, and each its own outcome."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ import pytest
 from sqlite_suite import run_of, told
 
 from wakeful.errors import StaleFence, StoreFull, StoreUnavailable
-from wakeful.stores import Chunk, Commit, Committed, Fence, InboxItem
-from wakeful.stores._database import MAX_GATHERED
-from wakeful.stores._sqlite import SqliteStore
+from wakeful.stores import Chunk, Commit, Committed, Fence
+from wakeful.stores.sqlite import SqliteStore
+from wakeful.stores.sqlite.writer import MAX_BATCH
 from wakeful.types.content import Text, ToolCall
 from wakeful.types.events import StepStart
 from wakeful.types.ids import new_id
-from wakeful.types.messages import Message
+from wakeful.types.inbox import InputItem
+from wakeful.types.messages import Message, user_message
 from wakeful.types.runs import Call
 
 NAMES = ["a", "b", "c", "d"]
@@ -48,8 +49,7 @@ def says(store: SqliteStore, name: str, fence: Fence, text: str, **more: Any) ->
 
 
 def traced(store: SqliteStore) -> list[str]:
-    """The first words of the statements that the store makes from now on. What triggers do isn't told apart from
-    the statement that they belong to."""
+    """The first words of the statements that the store executes from now on."""
     statements: list[str] = []
 
     def trace(sql: str) -> None:
@@ -60,18 +60,18 @@ def traced(store: SqliteStore) -> list[str]:
     return statements
 
 
-async def test_what_many_owners_add_at_once_is_one_statement(path: Path) -> None:
+async def test_commits_of_many_owners_share_a_transaction(path: Path) -> None:
     store, fences = await opened(path)
     statements, before = traced(store), store.batches
     done = await asyncio.gather(*[says(store, name, fences[name], name) for name in NAMES])
-    assert statements == ["INSERT INTO steps"]
+    assert (statements.count("BEGIN IMMEDIATE"), statements.count("COMMIT")) == (1, 1)
     assert [now - then for now, then in zip(store.batches, before, strict=True)] == [1, len(NAMES)]
     assert [(one.version, one.head) for one in done] == [(3, 4)] * len(NAMES)
     assert [await told(store, name) for name in NAMES] == [["first", name] for name in NAMES]
     await store.close()
 
 
-async def test_calls_and_runs_that_are_written_together_are_read_back_as_they_were(path: Path) -> None:
+async def test_batched_calls_and_runs_are_read_back_exactly(path: Path) -> None:
     store, fences = await opened(path)
 
     def answered(name: str) -> Coroutine[Any, Any, Committed]:
@@ -91,7 +91,7 @@ async def test_calls_and_runs_that_are_written_together_are_read_back_as_they_we
     await store.close()
 
 
-async def test_an_owner_that_was_replaced_is_refused_alone(path: Path) -> None:
+async def test_replaced_owner_in_batch_is_refused_alone(path: Path) -> None:
     store, fences = await opened(path)
     fences["b"] = Fence(fences["b"].epoch + 1, "me")
     work = [says(store, name, fences[name], "second") for name in NAMES]
@@ -103,16 +103,16 @@ async def test_an_owner_that_was_replaced_is_refused_alone(path: Path) -> None:
     await store.close()
 
 
-async def test_an_owner_hears_what_came_into_its_inbox_whoever_writes_beside_it(path: Path) -> None:
+async def test_owner_in_batch_sees_its_inbox_head(path: Path) -> None:
     store, fences = await opened(path)
-    await store.commit(Commit(thread_id="b", inbox=[InboxItem(id="i", thread_id="b", kind="input")]))
+    await store.commit(Commit(thread_id="b", inbox=[InputItem(id="i", thread_id="b", message=user_message("x"))]))
     done = await asyncio.gather(*[says(store, name, fences[name], "second") for name in NAMES])
     assert [one.inbox_head for one in done] == [0, 1, 0, 0]
     assert [await told(store, name) for name in NAMES] == [["first", "second"]] * len(NAMES)
     await store.close()
 
 
-async def test_what_no_text_can_hold_is_mended_and_the_others_are_as_they_were(path: Path) -> None:
+async def test_lone_surrogates_in_batch_are_replaced(path: Path) -> None:
     store, fences = await opened(path)
     texts = ["plain", "half \ud800", "plain", "plain"]
     work = [says(store, name, fences[name], text) for name, text in zip(NAMES, texts, strict=True)]
@@ -121,7 +121,7 @@ async def test_what_no_text_can_hold_is_mended_and_the_others_are_as_they_were(p
     await store.close()
 
 
-async def test_chunks_of_several_answers_go_with_them(path: Path) -> None:
+async def test_chunks_of_batched_answers_are_dropped(path: Path) -> None:
     store, fences = await opened(path)
     for name in NAMES:
         chunk = Chunk("m", 0, 0, "text", "so far")
@@ -133,7 +133,7 @@ async def test_chunks_of_several_answers_go_with_them(path: Path) -> None:
     await store.close()
 
 
-async def test_without_room_on_the_disk_nobody_s_words_are_written(path: Path) -> None:
+async def test_full_disk_refuses_whole_batch(path: Path) -> None:
     store, fences = await opened(path)
     db = store._database._writing
     db.execute(f"PRAGMA max_page_count = {db.execute('PRAGMA page_count').fetchone()[0]}")
@@ -147,7 +147,7 @@ async def test_without_room_on_the_disk_nobody_s_words_are_written(path: Path) -
     await store.close()
 
 
-async def test_while_another_process_writes_the_loop_goes_on_and_all_of_it_is_written(path: Path) -> None:
+async def test_loop_continues_while_other_process_writes(path: Path) -> None:
     store, fences = await opened(path)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -161,8 +161,8 @@ async def test_while_another_process_writes_the_loop_goes_on_and_all_of_it_is_wr
     await store.close()
 
 
-async def test_more_than_fits_into_one_transaction_goes_into_the_next(path: Path) -> None:
-    names = [f"t{n}" for n in range(MAX_GATHERED + 5)]
+async def test_large_batch_is_split(path: Path) -> None:
+    names = [f"t{n}" for n in range(MAX_BATCH + 5)]
     store, fences = await opened(path, names)
     before = store.batches
     done = await asyncio.gather(*[says(store, name, fences[name], "second") for name in names])
@@ -171,7 +171,7 @@ async def test_more_than_fits_into_one_transaction_goes_into_the_next(path: Path
     await store.close()
 
 
-async def test_what_has_begun_when_the_store_is_closed_is_written_or_refused(path: Path) -> None:
+async def test_close_writes_or_refuses_open_commits(path: Path) -> None:
     store, fences = await opened(path)
     work = [asyncio.ensure_future(says(store, name, fences[name], "second")) for name in NAMES]
     await asyncio.sleep(0)
@@ -184,15 +184,15 @@ async def test_what_has_begun_when_the_store_is_closed_is_written_or_refused(pat
     await again.close()
 
 
-async def test_commits_that_come_last_before_the_store_is_closed_hear_of_it_however_many(path: Path) -> None:
-    names = [f"t{n}" for n in range(MAX_GATHERED + 5)]
+async def test_last_commits_before_close_are_settled(path: Path) -> None:
+    names = [f"t{n}" for n in range(MAX_BATCH + 5)]
     store, fences = await opened(path, names)
     work = [asyncio.ensure_future(says(store, name, fences[name], "second")) for name in names]
     await asyncio.sleep(0)
-    store._database.closed = True
+    store._database.writer.is_closed = True
     done = await asyncio.gather(*work, return_exceptions=True)
     assert [type(one) for one in done] == [StoreUnavailable] * len(names)
-    store._database.closed = False
+    store._database.writer.is_closed = False
     await store.close()
 
 

@@ -24,11 +24,12 @@ from conformance.store_suite import (
 )
 from wakeful import Agent, Runtime, ScriptedModel, SqliteStore
 from wakeful.errors import CorruptRow
-from wakeful.stores import About, Chunk, Commit, Relay, StateWrite, Store, _payloads
-from wakeful.stores._packing import Packer
-from wakeful.stores._reader import Reader
-from wakeful.stores._sql import SqlStore
-from wakeful.stores._sql_base import Script
+from wakeful.stores import About, Chunk, Commit, Relay, StateWrite, Store
+from wakeful.stores.codec.packer import Packer
+from wakeful.stores.codec.reader import Reader
+from wakeful.stores.sql import payloads
+from wakeful.stores.sql.base import Script
+from wakeful.stores.sql.store import SqlStore
 from wakeful.types.codec import encode
 from wakeful.types.content import ToolCall
 from wakeful.types.events import ToolCallReady
@@ -65,9 +66,7 @@ async def spoil(store: Any, sql: str, *args: Any) -> None:
         "UPDATE threads SET metadata = ? WHERE id = 'kid'",
     ],
 )
-async def test_an_owner_hears_of_a_deleted_task_of_which_nothing_can_be_read(
-    open_store: StoreFactory, damage: str
-) -> None:
+async def test_owner_is_told_of_deleted_unreadable_task(open_store: StoreFactory, damage: str) -> None:
     async with open_store() as store:
         owner = Writer(store)
         await owner.begin(tasks=[TaskRecord("r-kid", "t1", "r1", target="r-kid", target_thread="kid")])
@@ -86,14 +85,12 @@ async def test_an_owner_hears_of_a_deleted_task_of_which_nothing_can_be_read(
 
 
 @pytest.mark.parametrize(("table", "column"), [("runs", "payload"), ("threads", "metadata")])
-async def test_a_thread_that_cannot_be_read_is_deleted_as_its_error_says(
-    tmp_path: Path, table: str, column: str
-) -> None:
+async def test_unreadable_thread_can_be_deleted(tmp_path: Path, table: str, column: str) -> None:
     store = SqliteStore(tmp_path / "store.db")
     await Writer(store).write(message(), runs=[record(status="waiting", waiting=waiting("decision"))])
     await spoil(store, f"UPDATE {table} SET {column} = ?")
     runtime = Runtime([Agent("agent", model=ScriptedModel([]))], store=store)
-    assert await runtime.delete("t1") == 1
+    assert await runtime.threads.delete("t1") == 1
     await runtime.close()
 
 
@@ -144,7 +141,7 @@ ROWS = {
 
 
 @pytest.mark.parametrize("table", ROWS)
-async def test_a_check_names_the_row_that_cannot_be_read(open_store: StoreFactory, table: str) -> None:
+async def test_check_names_unreadable_row(open_store: StoreFactory, table: str) -> None:
     column, where, name = ROWS[table]
     async with open_store() as store:
         for thread_id in ("t1", "t2"):
@@ -157,7 +154,7 @@ async def test_a_check_names_the_row_that_cannot_be_read(open_store: StoreFactor
         )
 
 
-async def test_a_check_finds_a_blob_that_is_gone_and_looks_at_every_tenant(open_store: StoreFactory) -> None:
+async def test_check_finds_missing_blob_of_any_tenant(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await one_of_each(store.tenant("acme"))
         assert await check(store) == []
@@ -169,11 +166,11 @@ async def test_a_check_finds_a_blob_that_is_gone_and_looks_at_every_tenant(open_
         assert re.search("table log: message 1 can't be read .blob [0-9a-f]{64} is missing", problem)
 
 
-async def test_a_check_goes_through_all_pages_and_names_so_many_rows(
+async def test_check_reads_all_pages_and_limits_names(
     open_store: StoreFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_payloads, "PAGE", 3)
-    monkeypatch.setattr(_payloads, "NAMED", 5)
+    monkeypatch.setattr(payloads, "PAGE", 3)
+    monkeypatch.setattr(payloads, "NAMED", 5)
     async with open_store() as store:
         for n in range(4):
             await Writer(store, f"t{n}").write(message("a"), message("b"), state=[StateWrite("n", b"1")])
@@ -185,7 +182,7 @@ async def test_a_check_goes_through_all_pages_and_names_so_many_rows(
         assert problems[6].startswith("thread 't1', table state: state n can't be read")
 
 
-async def test_a_check_without_the_codec_says_so_once(tmp_path: Path) -> None:
+async def test_check_without_codec_says_so_once(tmp_path: Path) -> None:
     class Reversed:
         def encode(self, data: bytes) -> bytes:
             return data[::-1]
@@ -205,7 +202,7 @@ async def test_a_check_without_the_codec_says_so_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [b"[]", b"[" * 100_000, b"null", b'["a", {}]', b"[7]"])
-def test_words_that_say_no_event_are_a_row_that_cannot_be_read(words: bytes) -> None:
+def test_undecodable_event_is_unreadable_row(words: bytes) -> None:
     read = Reader(Packer(), {}, "thread 't1'")
     with pytest.raises(CorruptRow, match=r"^thread 't1': event 2 can't be read"):
         read.event("tool_call_ready", identity(), 2, 7, words, encode(message()))
@@ -224,7 +221,7 @@ PREFIX = {"runs": "r-", "threads": "", "tickets": "k-", "relays": "y-", "due": "
 
 
 @pytest.mark.parametrize("name", LISTS)
-async def test_a_list_leaves_out_what_cannot_be_read_and_names_it_once(
+async def test_list_skips_unreadable_rows_and_logs_once(
     open_store: StoreFactory, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     (damage, read), prefix = LISTS[name], PREFIX[name]
@@ -247,7 +244,7 @@ async def test_a_list_leaves_out_what_cannot_be_read_and_names_it_once(
         ]
 
 
-async def test_a_page_is_full_though_rows_are_left_out_and_pages_end_where_the_list_does(
+async def test_page_is_full_despite_unreadable_rows(
     open_store: StoreFactory,
 ) -> None:
     async with open_store() as store:
@@ -262,7 +259,7 @@ async def test_a_page_is_full_though_rows_are_left_out_and_pages_end_where_the_l
         assert await store.runs(before="r-t1") == []
 
 
-async def test_what_is_left_out_of_lists_is_told_to_who_asks_for_it(open_store: StoreFactory) -> None:
+async def test_unreadable_row_is_reported_on_direct_read(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await one_of_each(store)
         await spoil(store, "UPDATE runs SET payload = ?")
@@ -280,7 +277,7 @@ async def test_what_is_left_out_of_lists_is_told_to_who_asks_for_it(open_store: 
                 await asked
 
 
-async def test_an_overview_shows_what_can_be_read(open_store: StoreFactory) -> None:
+async def test_overview_shows_readable_rows(open_store: StoreFactory) -> None:
     async with open_store() as store:
         for thread_id in ("t1", "t2"):
             await one_of_each(store, thread_id)
@@ -292,7 +289,7 @@ async def test_an_overview_shows_what_can_be_read(open_store: StoreFactory) -> N
         assert [task.id for task in seen.tasks] == ["task-t2"]
 
 
-async def test_a_list_does_not_take_a_missing_or_wrong_key_for_damage(tmp_path: Path) -> None:
+async def test_list_distinguishes_missing_key_from_damage(tmp_path: Path) -> None:
     class Shifted:
         def __init__(self, by: int) -> None:
             self.by = by

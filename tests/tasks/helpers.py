@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from loop.helpers import assert_settled, until_idle
-from wakeful import Runtime, TaskRecord, ToolContext, tool
+from wakeful import Runtime, ToolContext, tool
 from wakeful.testing import FakeClock
 from wakeful.tools import FunctionTool
+from wakeful.types import TaskRecord
 from wakeful.types.ids import now_ms
 
 
@@ -32,18 +33,20 @@ def spawning(target: Any, tool_name: str = "begin", /, *, effect: Any = "once", 
 
 async def told(runtime: Runtime, thread: str = "t") -> list[str]:
     """What the model was told about tasks, in order."""
-    return [m.text for m in await runtime.messages(thread) if m.role == "user" and m.visibility == "internal"]
+    return [
+        m.text for m in await runtime.threads.messages(thread) if m.role == "user" and m.visibility == "internal"
+    ]
 
 
 async def task_of(runtime: Runtime, thread: str = "t") -> TaskRecord:
     """The only task that a thread owns."""
-    (task,) = await runtime.tasks(thread)
+    (task,) = await runtime.tasks.list(thread)
     return task
 
 
 async def eventually(look: Callable[[], Any]) -> Any:
     """What a look comes to once it comes to something."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while not (found := await look()):
             await asyncio.sleep(0.005)
     return found

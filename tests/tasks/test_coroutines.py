@@ -10,7 +10,7 @@ from .conftest import Place
 from .helpers import assert_quiet, eventually, spawning, task_of, told
 
 
-async def test_a_coroutine_reports_to_its_owner(place: Place, scripted: Scripted) -> None:
+async def test_coroutine_reports_to_its_owner(place: Place, scripted: Scripted) -> None:
     async def looks() -> dict[str, int]:
         return {"found": 7}
 
@@ -25,7 +25,7 @@ async def test_a_coroutine_reports_to_its_owner(place: Place, scripted: Scripted
         await assert_quiet(runtime)
 
 
-async def test_a_coroutine_is_cancelled_with_its_run(place: Place, scripted: Scripted) -> None:
+async def test_coroutine_is_cancelled_with_its_run(place: Place, scripted: Scripted) -> None:
     hold = Hold()
     agent = Agent("agent", model=scripted(call("begin"), "wait"), tools=[spawning(hold.here)])
     async with Runtime([agent], store=place()) as runtime:
@@ -35,14 +35,14 @@ async def test_a_coroutine_is_cancelled_with_its_run(place: Place, scripted: Scr
         assert await soon(handle.cancel("stop"))
         task = await task_of(runtime)
         assert task.status == "cancelled"
-        assert isinstance((await soon((await runtime.task(task.id)).result())).termination, Cancelled)
+        assert isinstance((await soon((await runtime.tasks.get(task.id)).result())).termination, Cancelled)
 
 
 async def waits(runtime: Runtime, run_id: str) -> bool:
-    return (await runtime.get_run(run_id)).status == "waiting"
+    return (await runtime.runs.get(run_id)).status == "waiting"
 
 
-async def test_a_coroutine_that_is_refused_is_closed(scripted: Scripted) -> None:
+async def test_refused_coroutine_is_closed(scripted: Scripted) -> None:
     hold = Hold()
 
     @tool
@@ -62,7 +62,7 @@ async def test_a_coroutine_that_is_refused_is_closed(scripted: Scripted) -> None
     await runtime.close()
 
 
-async def test_a_tool_that_runs_again_finds_the_coroutine_that_it_began(place: Place, scripted: Scripted) -> None:
+async def test_rerun_tool_finds_its_coroutine(place: Place, scripted: Scripted) -> None:
     hold = Hold()
 
     @tool(effect="pure")
@@ -78,13 +78,13 @@ async def test_a_tool_that_runs_again_finds_the_coroutine_that_it_began(place: P
         task = await task_of(runtime)
         await soon(hold.reached.wait())
         hold.released.set()
-        await soon((await runtime.task(task.id)).result())
+        await soon((await runtime.tasks.get(task.id)).result())
         result = await soon(runtime.resume(result.run_id, result.tickets[0].answer("yes")))
         assert (result.status, hold.times) == ("done", 1)
         assert (await task_of(runtime)).id == task.id
 
 
-async def test_restore_does_not_degrade_live_running_tasks(place: Place, scripted: Scripted) -> None:
+async def test_restore_keeps_live_tasks_running(place: Place, scripted: Scripted) -> None:
     hold = Hold()
     agent = Agent("agent", model=scripted(call("begin"), "wait", "done"), tools=[spawning(hold.here)])
     async with Runtime([agent], store=place()) as runtime, Runtime([agent], store=place()) as other:
@@ -92,8 +92,8 @@ async def test_restore_does_not_degrade_live_running_tasks(place: Place, scripte
         await soon(hold.reached.wait())
         await eventually(lambda: waits(runtime, handle.run_id))
         task = await task_of(other)
-        await other._dispatch.pump(task.target_thread)
-        await other._dispatch.pump("t")
+        await other._scope.dispatch.start_if_due(task.target_thread)
+        await other._scope.dispatch.start_if_due("t")
         assert task.status == "running"
         hold.released.set()
         assert (await soon(handle.result())).text == "done"

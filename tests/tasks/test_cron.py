@@ -41,7 +41,7 @@ def shown(moment: int, tz: str = "UTC") -> str:
         ("@daily", "2026-01-01T00:00", "2026-01-02T00:00"),
     ],
 )
-def test_the_next_time(cron: str, after: str, expected: str) -> None:
+def test_cron_next_time(cron: str, after: str, expected: str) -> None:
     assert shown(Cron(cron).after(at(after))) == expected
 
 
@@ -49,32 +49,32 @@ def test_the_next_time(cron: str, after: str, expected: str) -> None:
     ("cron", "said"),
     [
         ("* * * *", "has 4 fields"),
-        ("60 * * * *", "'60' is no minute"),
-        ("* * 0 * *", "'0' is no day of month"),
+        ("60 * * * *", "'60' is not a minute"),
+        ("* * 0 * *", "'0' is not a day of month"),
         ("* * * FOO *", "or a name such as JAN"),
         ("5-1 * * * *", "ends before it begins"),
-        ("*/0 * * * *", "no positive number"),
+        ("*/0 * * * *", "isn't a positive number"),
         ("0 0 30 2 *", "none of its months"),
     ],
 )
-def test_what_is_no_expression_is_refused(cron: str, said: str) -> None:
+def test_invalid_cron_expression_is_refused(cron: str, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         Cron(cron)
 
 
-def test_an_unknown_time_zone_is_refused() -> None:
+def test_unknown_time_zone_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="no time zone 'Mars/Olympus'"):
         Cron("* * * * *", "Mars/Olympus")
 
 
-def test_a_time_that_the_clocks_skip_is_the_next_one_that_they_show() -> None:
+def test_skipped_local_time_moves_to_next_one() -> None:
     berlin = Cron("30 2 * * *", "Europe/Berlin")
     first = berlin.after(at("2026-03-28T12:00", "Europe/Berlin"))
     assert shown(first, "Europe/Berlin") == "2026-03-29T03:00"
     assert shown(berlin.after(first), "Europe/Berlin") == "2026-03-30T02:30"
 
 
-def test_a_time_that_the_clocks_show_twice_counts_once() -> None:
+def test_repeated_local_time_counts_once() -> None:
     berlin = Cron("30 2 * * *", "Europe/Berlin")
     first = berlin.after(at("2026-10-24T12:00", "Europe/Berlin"))
     assert datetime.fromtimestamp(first / 1000, UTC).isoformat() == "2026-10-25T00:30:00+00:00"
@@ -110,7 +110,7 @@ def crons(draw: st.DrawFn) -> tuple[str, tuple[set[int], ...]]:
 @given(
     crons(), st.integers(0, 2 * 366 * 24 * 60), st.sampled_from(["UTC", "Europe/Berlin", "Australia/Lord_Howe"])
 )
-def test_the_next_time_is_the_first_minute_that_matches(
+def test_cron_next_time_is_first_matching_minute(
     cron: tuple[str, tuple[set[int], ...]], minutes: int, tz: str
 ) -> None:
     text, (minute, hour, day, month, weekday) = cron

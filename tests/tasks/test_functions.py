@@ -27,7 +27,6 @@ from wakeful import (
     ConfigurationError,
     Delegate,
     FunctionModel,
-    InvalidArguments,
     ModelRequest,
     RunFailed,
     Runtime,
@@ -37,10 +36,10 @@ from wakeful import (
     UsageError,
     call,
     task,
-    task_tools,
     tool,
 )
-from wakeful.errors import UnknownTask
+from wakeful.delegation import task_tools
+from wakeful.errors import InvalidArguments, UnknownTask
 from wakeful.events import ToolProgress
 from wakeful.stores import Commit
 from wakeful.types.runs import Cancelled, NaturalEnd
@@ -87,55 +86,55 @@ def talking(*turns: Any) -> ScriptedModel:
 # -- from the application --------------------------------------------------------------------------------------
 
 
-async def test_the_application_begins_a_function_and_waits_for_its_value(place: Place) -> None:
+async def test_application_spawns_function_and_awaits_value(place: Place) -> None:
     async with idle(double, store=place()) as runtime:
-        handle = await runtime.spawn(double, number=21)
+        handle = await runtime.tasks.spawn(double, number=21)
         assert await soon(handle.value()) == 42
-        result = await (await runtime.task(handle.id)).result()
+        result = await (await runtime.tasks.get(handle.id)).result()
         assert (result.text, result.termination) == ("42", NaturalEnd())
         assert (await handle.record()).status == "completed"
 
 
-async def test_a_task_is_begun_for_a_thread_whose_owner_died(place: Place) -> None:
+async def test_task_starts_for_thread_of_dead_owner(place: Place) -> None:
     runtime = idle(double, store=place())
     await runtime.run("agent", "hi", thread="t")
-    thread = await runtime.get_thread("t")
+    thread = await runtime.threads.get("t")
     await runtime.store.commit(Commit("t", version=thread.version, claim="gone", lease=0))
 
-    handle = await soon(runtime.spawn(double, number=21, thread="t"))
+    handle = await soon(runtime.tasks.spawn(double, number=21, thread="t"))
 
     assert await soon(handle.value()) == 42
-    assert [task.id for task in await runtime.tasks("t")] == [handle.id]
+    assert [task.id for task in await runtime.tasks.list("t")] == [handle.id]
     await runtime.close()
 
 
-async def test_arguments_are_what_the_signature_says(place: Place) -> None:
+async def test_task_arguments_follow_signature(place: Place) -> None:
     async with idle(ship_it, store=place()) as runtime:
-        handle = await runtime.spawn("ship", order=Order("o7", 3))
+        handle = await runtime.tasks.spawn("ship", order=Order("o7", 3))
         assert await soon(handle.value()) == {"id": "o7", "key": f"{handle.id}:ship", "attempt": 1}
         with pytest.raises(InvalidArguments, match="missing required"):
-            await runtime.spawn(ship_it)
+            await runtime.tasks.spawn(ship_it)
         with pytest.raises(InvalidArguments, match="can't be kept as JSON"):
-            await runtime.spawn(ship_it, order=object())
+            await runtime.tasks.spawn(ship_it, order=object())
         with pytest.raises(InvalidArguments, match="by name only"):
-            await runtime.spawn(ship_it, "a prompt", order=Order("o7", 3))
+            await runtime.tasks.spawn(ship_it, "a prompt", order=Order("o7", 3))
 
 
-async def test_what_is_no_task_is_refused_with_what_there_is() -> None:
+async def test_unknown_task_error_lists_known_tasks() -> None:
     runtime = idle(double)
     with pytest.raises(UsageError, match=r"'breaks' is no task .* \(known: double\)"):
-        await runtime.spawn(breaks)
+        await runtime.tasks.spawn(breaks)
     with pytest.raises(UsageError, match=r"no agent or task 'nope' \(known: agent, double\)"):
-        await runtime.spawn("nope")
+        await runtime.tasks.spawn("nope")
     with pytest.raises(UnknownTask):
-        await runtime.task("nope")
+        await runtime.tasks.get("nope")
     run = await runtime.run("agent", "hi")
     with pytest.raises(UnknownTask):
-        await runtime.task(run.run_id)
+        await runtime.tasks.get(run.run_id)
     await runtime.close()
 
 
-def test_everything_that_is_wrong_with_tasks_is_said_at_once() -> None:
+def test_task_errors_are_all_listed() -> None:
     @task(name="a b", timeout=-1, effect="maybe")  # type: ignore[call-overload]
     async def bad(*args: int) -> None: ...
 
@@ -153,7 +152,7 @@ def test_everything_that_is_wrong_with_tasks_is_said_at_once() -> None:
         assert part in said
 
 
-async def test_the_runtimes_own_agents_are_never_shown() -> None:
+async def test_internal_agents_are_hidden() -> None:
     runtime = idle(double)
     assert list(runtime.agents) == ["agent"]
     with pytest.raises(UsageError, match=r"unknown agent 'nope' \(known: agent\)"):
@@ -161,25 +160,25 @@ async def test_the_runtimes_own_agents_are_never_shown() -> None:
     await runtime.close()
 
 
-async def test_a_function_that_fails_says_why(place: Place) -> None:
+async def test_failed_function_reports_its_error(place: Place) -> None:
     async with idle(breaks, store=place()) as runtime:
-        handle = await runtime.spawn(breaks)
+        handle = await runtime.tasks.spawn(breaks)
         with pytest.raises(RunFailed, match=r"failed: ValueError: it broke$"):
             await soon(handle.value())
         assert (await handle.record()).status == "failed"
 
 
-async def test_half_a_character_in_what_a_function_raises_takes_nothing_else_from_it(place: Place) -> None:
+async def test_lone_surrogate_in_function_error_is_replaced(place: Place) -> None:
     @task
     async def reads() -> None:
         raise OSError("no file caf\udce9")
 
     async with idle(reads, store=place()) as runtime:
         with pytest.raises(RunFailed, match="OSError: no file caf"):
-            await soon((await runtime.spawn(reads)).value())
+            await soon((await runtime.tasks.spawn(reads)).value())
 
 
-async def test_a_failed_function_can_be_retried(place: Place) -> None:
+async def test_failed_function_can_be_retried(place: Place) -> None:
     left = [ValueError("not yet"), None]
 
     @task
@@ -189,21 +188,21 @@ async def test_a_failed_function_can_be_retried(place: Place) -> None:
         return "there"
 
     async with idle(flaky, store=place()) as runtime:
-        handle = await runtime.spawn(flaky)
+        handle = await runtime.tasks.spawn(flaky)
         assert (await soon(handle.result())).error
-        assert (await soon(runtime.retry(handle.id))).text == "there"
+        assert (await soon(runtime.runs.retry(handle.id))).text == "there"
 
 
-async def test_an_agent_is_begun_in_the_background_too(place: Place) -> None:
+async def test_agent_can_be_spawned(place: Place) -> None:
     async with idle(store=place()) as runtime:
-        handle = await runtime.spawn("agent", "hi", thread="t", name="greeter")
+        handle = await runtime.tasks.spawn("agent", "hi", thread="t", name="greeter")
         assert await soon(handle.value()) == "hello"
-        assert [(t.name, t.agent_id, t.status) for t in await runtime.tasks("t")] == [
+        assert [(t.name, t.agent_id, t.status) for t in await runtime.tasks.list("t")] == [
             ("greeter", "agent", "completed")
         ]
 
 
-async def test_a_function_that_takes_too_long_is_stopped() -> None:
+async def test_slow_function_is_stopped() -> None:
     hold, time = Hold(), clock()
 
     @task(timeout=5, effect="pure")
@@ -211,7 +210,7 @@ async def test_a_function_that_takes_too_long_is_stopped() -> None:
         await hold.here()
 
     runtime = idle(slow, clock=time)
-    handle = await runtime.spawn(slow)
+    handle = await runtime.tasks.spawn(slow)
     await soon(hold.reached.wait())
     await time.advance(6)
     result = await soon(handle.result())
@@ -219,7 +218,7 @@ async def test_a_function_that_takes_too_long_is_stopped() -> None:
     await runtime.close()
 
 
-async def test_a_function_in_a_thread_is_told_to_stop() -> None:
+async def test_threaded_function_is_told_to_stop() -> None:
     begun = threading.Event()
 
     @task
@@ -230,7 +229,7 @@ async def test_a_function_in_a_thread_is_told_to_stop() -> None:
         ctx.check_cancelled()
 
     runtime = idle(loops)
-    handle = await runtime.spawn(loops)
+    handle = await runtime.tasks.spawn(loops)
     await asyncio.to_thread(begun.wait, 5)
     assert await soon(handle.cancel("enough"))
     assert (await handle.result()).termination == Cancelled("enough")
@@ -255,7 +254,7 @@ async def test_agent_with_running_task_enters_awaiting_tasks(place: Place, scrip
         await soon(hold.reached.wait())
         run = await eventually(lambda: waiting(runtime, handle.run_id))
         assert (run.waiting.reason, run.waiting.tasks) == ("awaiting_tasks", ((await task_of(runtime)).id,))
-        assert "t" not in runtime._dispatch.active
+        assert "t" not in runtime._scope.dispatch.active
         hold.released.set()
         result = await soon(handle.result())
         assert (result.text, result.termination) == ("owls are wise", NaturalEnd())
@@ -271,11 +270,11 @@ async def test_agent_with_running_task_enters_awaiting_tasks(place: Place, scrip
 
 
 async def waiting(runtime: Runtime, run_id: str) -> Any:
-    run = await runtime.get_run(run_id)
+    run = await runtime.runs.get(run_id)
     return run if run.status == "waiting" else None
 
 
-async def test_a_failure_reaches_the_owner(place: Place, scripted: Scripted) -> None:
+async def test_failure_reaches_owner(place: Place, scripted: Scripted) -> None:
     agent = Agent("agent", model=scripted(call("begin"), "wait", "too bad"), tools=[spawning(breaks)])
     async with Runtime([agent], tasks=[breaks], store=place()) as runtime:
         assert (await soon(runtime.run("agent", "go", thread="t"))).text == "too bad"
@@ -289,7 +288,7 @@ async def test_spawn_rejects_reserved_name(scripted: Scripted) -> None:
     await soon(runtime.run("agent", "go", thread="t"))
     assert reply_text((await replies_on(runtime, "t"))[0]) == "'parent' is a reserved name"
     with pytest.raises(InvalidArguments, match="reserved"):
-        await runtime.spawn(double, number=1, name="all", thread="t")
+        await runtime.tasks.spawn(double, number=1, name="all", thread="t")
     await runtime.close()
 
 
@@ -307,8 +306,8 @@ async def test_spawn_rejects_duplicate_name(place: Place, scripted: Scripted) ->
         handle = await runtime.start("agent", "go", thread="t")
         await soon(hold.reached.wait())
         with pytest.raises(InvalidArguments, match="a running task named 'same' already exists"):
-            await runtime.spawn(waits, name="same", thread="t")
-        other = await runtime.spawn(
+            await runtime.tasks.spawn(waits, name="same", thread="t")
+        other = await runtime.tasks.spawn(
             waits, name="same", thread="other"
         )  # spawn_allows_same_name_on_different_threads
         hold.released.set()
@@ -316,8 +315,8 @@ async def test_spawn_rejects_duplicate_name(place: Place, scripted: Scripted) ->
         await soon(other.result())
         texts = sorted(reply_text(reply) for reply in await replies_on(runtime, "t"))
         assert texts == ["a running task named 'same' already exists", "began same"]
-        await soon((await runtime.spawn(waits, name="same", thread="t")).result())  # ..._after_completion
-        assert [t.status for t in await runtime.tasks("t")] == ["completed", "completed"]
+        await soon((await runtime.tasks.spawn(waits, name="same", thread="t")).result())  # ..._after_completion
+        assert [t.status for t in await runtime.tasks.list("t")] == ["completed", "completed"]
 
 
 async def test_cancel_descendants_for_run_rejects_late_spawns(scripted: Scripted) -> None:
@@ -338,14 +337,14 @@ async def test_cancel_descendants_for_run_rejects_late_spawns(scripted: Scripted
     handle = await runtime.start("agent", "go", thread="t")
     await soon(hold.reached.wait())
     assert await soon(handle.cancel())
-    assert await runtime.tasks("t") == []
+    assert await runtime.tasks.list("t") == []
     (reply,) = await replies_on(runtime, "t")
     assert "has already been cancelled" in reply_text(reply)
     await runtime.close()
 
 
 @pytest.mark.parametrize("what", ["function", "agent"])
-async def test_a_task_is_cancelled_while_its_first_step_is_being_written(what: str) -> None:
+async def test_task_is_cancelled_during_first_commit(what: str) -> None:
     asked = Spy()
 
     @task
@@ -361,7 +360,9 @@ async def test_a_task_is_cancelled_while_its_first_step_is_being_written(what: s
     async with Runtime([Agent("agent", model=FunctionModel(answer))], tasks=[endless]) as runtime:
 
         async def begin_and_cancel() -> Any:
-            handle = await (runtime.spawn(endless) if what == "function" else runtime.spawn("agent", "go"))
+            handle = await (
+                runtime.tasks.spawn(endless) if what == "function" else runtime.tasks.spawn("agent", "go")
+            )
             assert await handle.cancel("not needed")
             return handle
 
@@ -371,7 +372,7 @@ async def test_a_task_is_cancelled_while_its_first_step_is_being_written(what: s
     assert asked.ran == []
 
 
-async def test_a_task_is_cancelled_by_its_run_s_id_before_it_has_begun(place: Place) -> None:
+async def test_unstarted_task_is_cancelled_by_run_id(place: Place) -> None:
     began = False
 
     @task
@@ -380,7 +381,7 @@ async def test_a_task_is_cancelled_by_its_run_s_id_before_it_has_begun(place: Pl
         began = True
 
     front = Runtime([Agent("a", model=ScriptedModel([]))], tasks=[work], store=place(), execute=False)
-    handle = await front.spawn(work)  # Nobody is there to begin it.
+    handle = await front.tasks.spawn(work)  # Nobody is there to begin it.
     cancelled = asyncio.create_task(front.cancel(handle.id, "not needed"))
     while not (view := await front.store.load(f"task-{handle.id}")) or len(view.inbox) < 2:
         await asyncio.sleep(0)
@@ -391,7 +392,7 @@ async def test_a_task_is_cancelled_by_its_run_s_id_before_it_has_begun(place: Pl
     await front.close()
 
 
-async def test_a_task_ends_with_its_run_and_a_detached_one_outlives_it(place: Place, scripted: Scripted) -> None:
+async def test_detached_task_outlives_its_run(place: Place, scripted: Scripted) -> None:
     holds = {"mine": Hold(), "free": Hold()}
 
     @task
@@ -410,18 +411,18 @@ async def test_a_task_ends_with_its_run_and_a_detached_one_outlives_it(place: Pl
             await soon(hold.reached.wait())
         await eventually(lambda: waiting(runtime, handle.run_id))
         assert await soon(handle.cancel("stop"))
-        mine, free = sorted(await runtime.tasks("t"), key=lambda one: one.name or "")
+        mine, free = sorted(await runtime.tasks.list("t"), key=lambda one: one.name or "")
         assert (mine.status, free.status, free.run_id) == ("cancelled", "running", None)
         holds["free"].released.set()
-        await soon((await runtime.task(free.id)).result())
-        assert (await runtime.tasks("t"))[-1].status == "completed"
-        assert [r.status for r in await runtime.list_runs(thread="t")] == ["done"]  # Nothing was begun for it.
+        await soon((await runtime.tasks.get(free.id)).result())
+        assert (await runtime.tasks.list("t"))[-1].status == "completed"
+        assert [r.status for r in await runtime.runs.list(thread="t")] == ["done"]  # Nothing was begun for it.
         assert (await soon(runtime.run("agent", "news?", thread="t"))).text == "heard"
         assert "free is done" in (await told(runtime))[0]
         await until_idle(runtime)
 
 
-async def test_a_detached_task_can_begin_a_run_when_it_is_done(place: Place, scripted: Scripted) -> None:
+async def test_detached_task_can_wake_its_owner(place: Place, scripted: Scripted) -> None:
     hold = Hold()
 
     @task
@@ -436,19 +437,17 @@ async def test_a_detached_task_can_begin_a_run_when_it_is_done(place: Place, scr
         await soon(hold.reached.wait())
         hold.released.set()
         await eventually(lambda: both_done(runtime))
-        assert (await runtime.messages("t"))[-1].text == "It is there!"
-        assert (await runtime.list_runs(thread="t"))[0].identity.origin == "task"
+        assert (await runtime.threads.messages("t"))[-1].text == "It is there!"
+        assert (await runtime.runs.list(thread="t"))[0].identity.origin == "task"
         assert (await task_of(runtime)).status == "completed"
         await assert_quiet(runtime)
 
 
 async def both_done(runtime: Runtime) -> bool:
-    return [run.status for run in await runtime.list_runs(thread="t")] == ["done", "done"]
+    return [run.status for run in await runtime.runs.list(thread="t")] == ["done", "done"]
 
 
-async def test_background_events_buffer_while_suspended_until_decision_arrives(
-    place: Place, scripted: Scripted
-) -> None:
+async def test_task_events_wait_while_run_is_suspended(place: Place, scripted: Scripted) -> None:
     hold = Hold()
 
     @task
@@ -462,9 +461,9 @@ async def test_background_events_buffer_while_suspended_until_decision_arrives(
         result = await soon(runtime.run("agent", "go", thread="t"))
         (ticket,) = result.tickets
         hold.released.set()
-        await soon((await runtime.task((await task_of(runtime)).id)).result())
+        await soon((await runtime.tasks.get((await task_of(runtime)).id)).result())
         await until_idle(runtime)
-        assert (await runtime.get_run(result.run_id)).status == "waiting"
+        assert (await runtime.runs.get(result.run_id)).status == "waiting"
         assert await told(runtime) == []
         result = await soon(runtime.resume(result.run_id, ticket.approve()))
         assert (result.text, result.status) == ("all done", "done")
@@ -472,9 +471,7 @@ async def test_background_events_buffer_while_suspended_until_decision_arrives(
         await assert_quiet(runtime)
 
 
-async def test_a_tasks_end_does_not_wake_a_run_that_waits_for_another_ones(
-    place: Place, scripted: Scripted
-) -> None:
+async def test_task_end_does_not_wake_run_awaiting_another(place: Place, scripted: Scripted) -> None:
     """Else it would be woken again and again: it can't take the end in before its step is closed."""
     hold = Hold()
 
@@ -493,8 +490,8 @@ async def test_a_tasks_end_does_not_wake_a_run_that_waits_for_another_ones(
         handle = await runtime.start("agent", "go", thread="t")
         await soon(hold.reached.wait())
         await eventually(lambda: waiting(runtime, handle.run_id))
-        (begun,) = [one for one in await runtime.tasks("t") if one.function is not None]
-        await soon((await runtime.task(begun.id)).result())
+        (begun,) = [one for one in await runtime.tasks.list("t") if one.function is not None]
+        await soon((await runtime.tasks.get(begun.id)).result())
         head = await runtime.store.head("t")
         for _ in range(50):
             await asyncio.sleep(0)
@@ -507,7 +504,7 @@ async def test_a_tasks_end_does_not_wake_a_run_that_waits_for_another_ones(
 # -- what a task says while it runs ------------------------------------------------------------------------------
 
 
-async def test_events_of_a_task_reach_its_owner_in_order_and_at_once(place: Place) -> None:
+async def test_task_events_reach_owner_in_order(place: Place) -> None:
     hold = Hold()
 
     @task
@@ -533,7 +530,7 @@ async def heard(runtime: Runtime, text: str) -> bool:
     return any(text in said for said in await told(runtime))
 
 
-async def test_of_many_events_the_model_is_shown_the_latest(place: Place, scripted: Scripted) -> None:
+async def test_model_sees_latest_of_many_task_events(place: Place, scripted: Scripted) -> None:
     @task
     async def counts(ctx: TaskContext) -> str:
         for number in range(30):
@@ -547,8 +544,8 @@ async def test_of_many_events_the_model_is_shown_the_latest(place: Place, script
     async with Runtime([agent], tasks=[counts], store=place()) as runtime:
         handle = await runtime.start("agent", "go", thread="t")
         await soon(hold.reached.wait())
-        await soon((await runtime.task((await eventually(lambda: runtime.tasks("t")))[0].id)).result())
-        await until(lambda: len(runtime._dispatch.active["t"].view.inbox) == 31)
+        await soon((await runtime.tasks.get((await eventually(lambda: runtime.tasks.list("t")))[0].id)).result())
+        await until(lambda: len(runtime._scope.dispatch.active["t"].view.inbox) == 31)
         hold.released.set()
         assert (await soon(handle.result())).text == "done"
         (said,) = await told(runtime)
@@ -557,7 +554,7 @@ async def test_of_many_events_the_model_is_shown_the_latest(place: Place, script
         assert 'kind="count">\n29\n' in said
 
 
-async def test_a_function_in_a_thread_tells_its_owner(place: Place) -> None:
+async def test_threaded_function_emits_to_owner(place: Place) -> None:
     agent = Agent("agent", model=talking(call("begin")), tools=[spawning(in_a_thread)])
     async with Runtime([agent], tasks=[in_a_thread], store=place()) as runtime:
         await soon(runtime.run("agent", "go", thread="t"))
@@ -580,13 +577,13 @@ async def test_emit_after_cancel_still_delivers(place: Place) -> None:
     async with Runtime([agent], tasks=[waits], store=place()) as runtime:
         handle = await runtime.start("agent", "go", thread="t")
         await soon(hold.reached.wait())
-        assert await soon((await runtime.task((await task_of(runtime)).id)).cancel("enough"))
+        assert await soon((await runtime.tasks.get((await task_of(runtime)).id)).cancel("enough"))
         await soon(handle.result())
         said = "\n".join(await told(runtime))
         assert said.index('kind="cleaned"') < said.index('kind="cancelled"')
 
 
-async def test_what_a_task_may_say_is_limited() -> None:
+async def test_task_event_size_is_limited() -> None:
     said: list[str] = []
 
     @task
@@ -603,13 +600,13 @@ async def test_what_a_task_may_say_is_limited() -> None:
             said.append(str(error))
 
     runtime = idle(chatty)
-    await soon((await runtime.spawn(chatty, thread="t")).value())
-    parts = ("limit is 16,384", "a word", "no JSON", "200 things")
+    await soon((await runtime.tasks.spawn(chatty, thread="t")).value())
+    parts = ("limit is 16,384", "a word", "no JSON", "200 events")
     assert [part for part, text in zip(parts, said, strict=True) if part not in text] == []
     await runtime.close()
 
 
-async def test_progress_is_shown_to_who_watches_the_owner_and_kept_nowhere(scripted: Scripted) -> None:
+async def test_task_progress_is_streamed_but_not_stored(scripted: Scripted) -> None:
     @task
     async def works(ctx: TaskContext) -> None:
         ctx.progress(0.5, message="half")
@@ -625,7 +622,7 @@ async def test_progress_is_shown_to_who_watches_the_owner_and_kept_nowhere(scrip
 # -- cancelling ------------------------------------------------------------------------------------------------
 
 
-async def test_pattern_cancel_all_thread_isolation(place: Place) -> None:
+async def test_cancel_by_pattern_stays_within_thread(place: Place) -> None:
     hold = Hold()
 
     @task
@@ -633,10 +630,10 @@ async def test_pattern_cancel_all_thread_isolation(place: Place) -> None:
         await hold.here()
 
     async with idle(waits, store=place()) as runtime:
-        mine = [await runtime.spawn(waits, thread="t") for _ in range(3)]
-        other = await runtime.spawn(waits, thread="other")
+        mine = [await runtime.tasks.spawn(waits, thread="t") for _ in range(3)]
+        other = await runtime.tasks.spawn(waits, thread="other")
         await eventually(lambda: nothing_but(hold.times == 4))
-        assert await soon(runtime.cancel_tasks("t")) == 3
+        assert await soon(runtime.tasks.cancel_all("t")) == 3
         assert {(await h.record()).status for h in mine} == {"cancelled"}
         assert (await other.record()).status == "running"
         hold.released.set()
@@ -647,7 +644,7 @@ async def nothing_but(value: bool) -> bool:
     return value
 
 
-async def test_a_task_is_adopted_by_a_run_that_owns_the_thread(place: Place) -> None:
+async def test_task_is_adopted_by_run_that_owns_thread(place: Place) -> None:
     hold, started = Hold(), Hold()
 
     @task
@@ -659,8 +656,8 @@ async def test_a_task_is_adopted_by_a_run_that_owns_the_thread(place: Place) -> 
     async with Runtime([agent], tasks=[waits], store=place()) as runtime:
         handle = await runtime.start("agent", "go", thread="t")
         await soon(hold.reached.wait())
-        task_handle = await runtime.spawn(waits, thread="t", name="late")
-        assert [(t.name, t.status) for t in await runtime.tasks("t")] == [("late", "running")]
+        task_handle = await runtime.tasks.spawn(waits, thread="t", name="late")
+        assert [(t.name, t.status) for t in await runtime.tasks.list("t")] == [("late", "running")]
         started.released.set()
         await soon(task_handle.result())
         hold.released.set()
@@ -692,7 +689,7 @@ async def test_sub_agent_waits_for_bg_task_completion_before_returning(place: Pl
         await assert_quiet(runtime)
 
 
-async def test_a_model_looks_after_functions_like_after_agents(place: Place, scripted: Scripted) -> None:
+async def test_model_manages_functions_like_agents(place: Place, scripted: Scripted) -> None:
     hold = Hold()
 
     @task
@@ -718,7 +715,7 @@ async def test_a_model_looks_after_functions_like_after_agents(place: Place, scr
         await assert_quiet(runtime)
 
 
-async def test_a_function_that_was_stopped_cannot_be_resumed(place: Place, scripted: Scripted) -> None:
+async def test_stopped_function_cannot_be_resumed(place: Place, scripted: Scripted) -> None:
     hold = Hold()
 
     @task
@@ -742,25 +739,25 @@ async def test_a_function_that_was_stopped_cannot_be_resumed(place: Place, scrip
         assert "is a function and cannot be resumed; start it again" in reply_text(last)
 
 
-async def test_a_thread_that_no_agent_ran_on_cannot_be_woken_by_a_task() -> None:
+async def test_task_cannot_wake_thread_without_agent() -> None:
     runtime = idle(double)
     with pytest.raises(UsageError, match="has had no run"):
-        await runtime.spawn(double, number=1, thread="t", wake="run")
-    assert await runtime.tasks("t") == []
+        await runtime.tasks.spawn(double, number=1, thread="t", wake="run")
+    assert await runtime.tasks.list("t") == []
     await runtime.close()
 
 
-async def test_a_task_of_the_application_can_begin_a_run_of_the_thread_that_owns_it(place: Place) -> None:
+async def test_application_task_can_wake_its_owner(place: Place) -> None:
     async with idle(double, store=place()) as runtime:
         await soon(runtime.run("agent", "hi", thread="t"))
-        await runtime.spawn(double, number=21, thread="t", wake="run")
+        await runtime.tasks.spawn(double, number=21, thread="t", wake="run")
         await eventually(lambda: both_done(runtime))
         assert "42" in (await told(runtime))[0]
         await assert_quiet(runtime)
 
 
 @pytest.mark.parametrize("thread", [None, "t"])
-async def test_a_request_that_is_repeated_begins_nothing(place: Place, thread: str | None) -> None:
+async def test_repeated_spawn_request_starts_nothing(place: Place, thread: str | None) -> None:
     begun: list[int] = []
 
     @task
@@ -771,16 +768,16 @@ async def test_a_request_that_is_repeated_begins_nothing(place: Place, thread: s
     async with idle(counts, store=place()) as runtime:
         if thread is not None:
             await soon(runtime.run("agent", "hi", thread=thread))
-        same = [runtime.spawn(counts, number=1, thread=thread, request_id="r1") for _ in range(3)]
+        same = [runtime.tasks.spawn(counts, number=1, thread=thread, request_id="r1") for _ in range(3)]
         handles = await asyncio.gather(*same)
-        handles.append(await runtime.spawn(counts, number=1, thread=thread, request_id="r1"))
+        handles.append(await runtime.tasks.spawn(counts, number=1, thread=thread, request_id="r1"))
         assert {handle.id for handle in handles} == {handles[0].id}
         assert await soon(handles[0].value()) == 1
         assert begun == [1]
-        assert thread is None or [one.id for one in await runtime.tasks(thread)] == [handles[0].id]
+        assert thread is None or [one.id for one in await runtime.tasks.list(thread)] == [handles[0].id]
 
 
-async def test_self_cancel_from_run_context_cascades_run_children(place: Place, scripted: Scripted) -> None:
+async def test_self_cancel_reaches_children_of_run(place: Place, scripted: Scripted) -> None:
     hold = Hold()
 
     @task
@@ -796,4 +793,4 @@ async def test_self_cancel_from_run_context_cascades_run_children(place: Place, 
         assert (reply["root_task_id"], reply["cancelled_count"]) == (result.run_id, 2)
         assert (await task_of(runtime)).status == "cancelled"
         await until_idle(runtime)
-        assert {run.status for run in await runtime.list_runs()} == {"done"}
+        assert {run.status for run in await runtime.runs.list()} == {"done"}

@@ -6,22 +6,21 @@ from collections.abc import Iterator
 
 import pytest
 
-from crash.places import Place, until
+from crash.lab import CrashLab, until
 from postgres_server import server
-from wakeful.testing._crash_processes import Launchers
-from wakeful.testing._crash_sites import open_sites
+from wakeful.testing.crash import Launchers, open_sites
 
 from . import workshop
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def site(request: pytest.FixtureRequest) -> Iterator[Place]:
+def site(request: pytest.FixtureRequest) -> Iterator[CrashLab]:
     database = "sqlite" if request.param == "sqlite" else server().url()
     with open_sites(database) as sites, Launchers() as launchers, sites.new() as (folder, site):
-        yield Place(sites, launchers, folder, site)
+        yield CrashLab(sites, launchers, folder, site)
 
 
-def killed(place: Place, effect: str) -> str:
+def killed(place: CrashLab, effect: str) -> str:
     """Kill a process while its task runs, and let another one go on; what the model says in the end."""
     scenario = getattr(workshop, effect)
     place.hold("work")
@@ -35,13 +34,13 @@ def killed(place: Place, effect: str) -> str:
     return place.answer()
 
 
-def keys(place: Place) -> list[str]:
+def keys(place: CrashLab) -> list[str]:
     done = place.folder / "done"
     return done.read_text().splitlines() if done.exists() else []
 
 
 @pytest.mark.parametrize("effect", ["pure", "idempotent"])
-def test_a_task_that_may_runs_again_with_the_same_key(site: Place, effect: str) -> None:
+def test_repeatable_task_reruns_with_same_key(site: CrashLab, effect: str) -> None:
     said = killed(site, effect)
     assert "worked in attempt 2" in said
     assert said.count('kind="begun"') == 1  # An event is told once, however often the task is begun.
@@ -49,14 +48,14 @@ def test_a_task_that_may_runs_again_with_the_same_key(site: Place, effect: str) 
     assert first == second
 
 
-def test_a_task_of_effect_once_is_reported_as_unknown(site: Place) -> None:
+def test_once_task_is_reported_unknown(site: CrashLab) -> None:
     said = killed(site, "once")
     assert 'name="the-work" function="work" kind="failed"' in said
     assert "task work was interrupted (its process ended) and its outcome is unknown" in said
     assert len(keys(site)) == 1
 
 
-def test_restore_degrades_orphaned_running_tasks_to_failed(site: Place) -> None:
+def test_restore_fails_orphaned_tasks(site: CrashLab) -> None:
     """Those that can't go on: a bare coroutine is lost, which is said once and by its name."""
     said = killed(site, "bare")
     assert said.count("task lost: the process that ran it ended") == 1

@@ -30,19 +30,19 @@ def sleeping(name: str, *naps: float, ran: list[str], **options: Any) -> Any:
     return tool(name=name, **({"effect": "pure"} | options))(run)
 
 
-async def test_a_run_whose_tool_sleeps_holds_nothing_and_goes_on_in_time(place: Place, scripted: Scripted) -> None:
+async def test_sleeping_run_frees_resources_and_wakes_in_time(place: Place, scripted: Scripted) -> None:
     time, ran = clock(), list[str]()
     agent = Agent("agent", model=scripted(call("nap"), "rested"), tools=[sleeping("nap", 3600, ran=ran)])
     async with Runtime([agent], store=place(), clock=time) as runtime:
         result = await soon(runtime.run("agent", "go", thread="t"))
-        run = await runtime.get_run(result.run_id)
+        run = await runtime.runs.get(result.run_id)
         assert run.waiting is not None
         assert (run.waiting.reason, run.waiting.until) == ("timer", time.now() + 3600_000)
-        assert not runtime._dispatch.active
+        assert not runtime._scope.dispatch.active
         await time.advance(3599)
-        assert (await runtime.get_run(result.run_id)).status == "waiting"
+        assert (await runtime.runs.get(result.run_id)).status == "waiting"
         await passing(time, 2, lambda: done(runtime, result.run_id))
-        assert (await runtime.result(result.run_id)).text == "rested"
+        assert (await runtime.runs.result(result.run_id)).text == "rested"
         assert ran == ["nap 3600", "nap 3600"]
         await assert_quiet(runtime)
 
@@ -54,7 +54,7 @@ class Late(SystemClock):
         return super().now() - 1000
 
 
-async def test_a_process_whose_clock_is_behind_does_not_claim_a_sleeping_run_over_and_over(
+async def test_slow_clock_does_not_reclaim_sleeping_run(
     place: Place, scripted: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = Agent("agent", model=scripted(call("nap"), "rested"), tools=[sleeping("nap", 0.3, ran=[])])
@@ -74,7 +74,7 @@ async def test_a_process_whose_clock_is_behind_does_not_claim_a_sleeping_run_ove
 
 
 async def done(runtime: Runtime, run_id: str) -> bool:
-    return (await runtime.get_run(run_id)).status == "done"
+    return (await runtime.runs.get(run_id)).status == "done"
 
 
 async def passing(time: FakeClock, seconds: float, look: Any) -> None:
@@ -83,31 +83,29 @@ async def passing(time: FakeClock, seconds: float, look: Any) -> None:
     await eventually(look)
 
 
-async def test_a_run_that_is_paused_while_it_sleeps_is_shown_so_and_stands_still_when_it_wakes(
-    place: Place, scripted: Scripted
-) -> None:
+async def test_sleeping_run_can_be_paused(place: Place, scripted: Scripted) -> None:
     time, ran = clock(), list[str]()
     agent = Agent("agent", model=scripted(call("nap"), "rested"), tools=[sleeping("nap", 3600, ran=ran)])
     async with Runtime([agent], store=place(), clock=time) as runtime:
         run_id = (await soon(runtime.run("agent", "go", thread="t"))).run_id
         for paused in (True, False, True):
-            assert await (runtime.pause if paused else runtime.unpause)(run_id)
-            run = await runtime.get_run(run_id)
+            assert await (runtime.runs.pause if paused else runtime.runs.unpause)(run_id)
+            run = await runtime.runs.get(run_id)
             assert run.waiting is not None
             assert (run.paused, run.waiting.reason) == (paused, "timer")
         await passing(time, 3601, lambda: stands_still(runtime, run_id))
         assert ran == ["nap 3600", "nap 3600"]
-        await runtime.unpause(run_id)
+        await runtime.runs.unpause(run_id)
         assert (await soon(runtime.wait(run_id))).text == "rested"
         await assert_quiet(runtime)
 
 
 async def stands_still(runtime: Runtime, run_id: str) -> bool:
-    waiting = (await runtime.get_run(run_id)).waiting
+    waiting = (await runtime.runs.get(run_id)).waiting
     return waiting is not None and waiting.reason == "manual_pause"
 
 
-async def test_a_timer_outlives_the_process(place: Place, scripted: Scripted) -> None:
+async def test_timer_survives_process(place: Place, scripted: Scripted) -> None:
     time, ran = clock(), list[str]()
     agent = Agent("agent", model=scripted(call("nap"), "rested"), tools=[sleeping("nap", 3600, ran=ran)])
     async with Runtime([agent], store=place(), clock=time) as runtime:
@@ -115,10 +113,10 @@ async def test_a_timer_outlives_the_process(place: Place, scripted: Scripted) ->
     await time.advance(4000)
     async with Runtime([agent], store=place(), clock=time) as runtime:
         await eventually(lambda: done(runtime, result.run_id))
-        assert (await runtime.result(result.run_id)).text == "rested"
+        assert (await runtime.runs.result(result.run_id)).text == "rested"
 
 
-async def test_several_sleeps_in_one_tool_are_each_slept_once(place: Place, scripted: Scripted) -> None:
+async def test_several_sleeps_in_one_tool_happen_once_each(place: Place, scripted: Scripted) -> None:
     time, ran = clock(), list[str]()
     agent = Agent("agent", model=scripted(call("nap"), "rested"), tools=[sleeping("nap", 10, 20, ran=ran)])
     async with Runtime([agent], store=place(), clock=time) as runtime:
@@ -129,7 +127,7 @@ async def test_several_sleeps_in_one_tool_are_each_slept_once(place: Place, scri
         assert ran == ["nap 10", "nap 10", "nap 20", "nap 10", "nap 20"]
 
 
-async def test_what_sleeps_side_by_side_wakes_as_if_it_slept_alone(place: Place, scripted: Scripted) -> None:
+async def test_parallel_sleeps_wake_independently(place: Place, scripted: Scripted) -> None:
     time, woke = clock(), list[int]()
 
     @tool(effect="pure")
@@ -150,11 +148,11 @@ async def test_what_sleeps_side_by_side_wakes_as_if_it_slept_alone(place: Place,
 
 
 async def waits_until(runtime: Runtime, run_id: str, at: int) -> bool:
-    run = await runtime.get_run(run_id)
+    run = await runtime.runs.get(run_id)
     return run.waiting is not None and run.waiting.until == at
 
 
-async def test_of_several_sleeping_calls_the_earliest_wakes_the_run(place: Place, scripted: Scripted) -> None:
+async def test_earliest_sleeping_call_wakes_run(place: Place, scripted: Scripted) -> None:
     time, ran = clock(), list[str]()
     tools = [sleeping("long", 100, ran=ran), sleeping("short", 10, ran=ran)]
     agent = Agent("agent", model=scripted([call("long"), call("short")], "rested"), tools=tools)
@@ -163,13 +161,13 @@ async def test_of_several_sleeping_calls_the_earliest_wakes_the_run(place: Place
         result = await soon(runtime.run("agent", "go", thread="t"))
         assert await waits_until(runtime, result.run_id, begin + 10_000)
         await passing(time, 10, lambda: waits_until(runtime, result.run_id, begin + 100_000))
-        calls = {one.name: one.state for one in await runtime.calls(result.run_id)}
+        calls = {one.name: one.state for one in await runtime.runs.calls(result.run_id)}
         assert calls == {"long": "suspended", "short": "finished"}
         await passing(time, 90, lambda: done(runtime, result.run_id))
         assert sorted(ran) == ["long 100", "long 100", "short 10", "short 10"]
 
 
-async def test_a_sleeping_call_goes_on_while_a_sibling_still_runs(place: Place, scripted: Scripted) -> None:
+async def test_sleeping_call_wakes_while_sibling_runs(place: Place, scripted: Scripted) -> None:
     time, ran, hold = clock(), list[str](), Hold()
     tools = [sleeping("nap", 10, ran=ran), holding(hold)]
     agent = Agent("agent", model=scripted([call("nap"), call("wait")], "rested"), tools=tools)
@@ -184,10 +182,10 @@ async def test_a_sleeping_call_goes_on_while_a_sibling_still_runs(place: Place, 
 
 
 async def has_parked(runtime: Runtime, run_id: str) -> bool:
-    return any(one.state == "suspended" for one in await runtime.calls(run_id))
+    return any(one.state == "suspended" for one in await runtime.runs.calls(run_id))
 
 
-async def test_a_tool_that_must_not_run_again_sleeps_in_memory(scripted: Scripted) -> None:
+async def test_once_tool_sleeps_in_memory(scripted: Scripted) -> None:
     time, ran = clock(), list[str]()
     agent = Agent(
         "agent", model=scripted(call("nap"), "rested"), tools=[sleeping("nap", 10, ran=ran, effect="once")]
@@ -201,7 +199,7 @@ async def test_a_tool_that_must_not_run_again_sleeps_in_memory(scripted: Scripte
     await runtime.close()
 
 
-async def test_sleeping_until_a_time(scripted: Scripted) -> None:
+async def test_sleep_until_time(scripted: Scripted) -> None:
     time = clock()
 
     @tool(effect="pure")
@@ -220,30 +218,30 @@ async def test_sleeping_until_a_time(scripted: Scripted) -> None:
     await runtime.close()
 
 
-async def test_a_sleeping_run_can_be_cancelled(place: Place, scripted: Scripted) -> None:
+async def test_sleeping_run_can_be_cancelled(place: Place, scripted: Scripted) -> None:
     ran = list[str]()
     agent = Agent("agent", model=scripted(call("nap")), tools=[sleeping("nap", 3600, ran=ran)])
     async with Runtime([agent], store=place(), clock=clock()) as runtime:
         result = await soon(runtime.run("agent", "go", thread="t"))
         assert await soon(runtime.cancel(result.run_id, "enough"))
-        assert (await runtime.result(result.run_id)).termination == Cancelled("enough")
+        assert (await runtime.runs.result(result.run_id)).termination == Cancelled("enough")
         await assert_quiet(runtime)
 
 
-async def test_new_input_waits_for_a_run_that_sleeps(place: Place, scripted: Scripted) -> None:
+async def test_new_input_waits_for_sleeping_run(place: Place, scripted: Scripted) -> None:
     time, ran = clock(), list[str]()
     model = scripted(call("nap"), "rested", "and hello")
     agent = Agent("agent", model=model, tools=[sleeping("nap", 10, ran=ran)])
     async with Runtime([agent], store=place(), clock=time) as runtime:
         first = await soon(runtime.run("agent", "go", thread="t"))
         second = await runtime.start("agent", "hello?", thread="t")
-        assert (await runtime.get_run(first.run_id)).status == "waiting"
+        assert (await runtime.runs.get(first.run_id)).status == "waiting"
         await passing(time, 11, lambda: done(runtime, first.run_id))
         assert (await soon(second.result())).text == "and hello"
-        assert (await runtime.result(first.run_id)).text == "rested"
+        assert (await runtime.runs.result(first.run_id)).text == "rested"
 
 
-async def test_a_question_and_a_timer_wait_together(place: Place, scripted: Scripted) -> None:
+async def test_question_and_timer_wait_together(place: Place, scripted: Scripted) -> None:
     time, ran = clock(), list[str]()
     tools = [sleeping("nap", 10, ran=ran), spying(Spy(), "pay", approval=True)]
     agent = Agent("agent", model=scripted([call("nap"), call("pay")], "both"), tools=tools)
@@ -256,11 +254,11 @@ async def test_a_question_and_a_timer_wait_together(place: Place, scripted: Scri
 
 
 async def finished(runtime: Runtime, run_id: str, name: str) -> bool:
-    return any(one.name == name and one.state == "finished" for one in await runtime.calls(run_id))
+    return any(one.name == name and one.state == "finished" for one in await runtime.runs.calls(run_id))
 
 
 @pytest.mark.parametrize("seconds", [0, -5])
-async def test_no_time_at_all_is_not_slept(scripted: Scripted, seconds: float) -> None:
+async def test_zero_sleep_returns_at_once(scripted: Scripted, seconds: float) -> None:
     ran = list[str]()
     agent = Agent("agent", model=scripted(call("nap"), "ok"), tools=[sleeping("nap", seconds, ran=ran)])
     runtime = Runtime([agent])
@@ -268,7 +266,7 @@ async def test_no_time_at_all_is_not_slept(scripted: Scripted, seconds: float) -
     await runtime.close()
 
 
-async def test_a_child_whose_tool_sleeps_is_waited_for(place: Place, scripted: Scripted) -> None:
+async def test_sleeping_child_is_awaited(place: Place, scripted: Scripted) -> None:
     time, ran = clock(), list[str]()
     agents = [
         Agent("agent", model=scripted(call("agent_run_child", prompt="nap"), "all rested"), delegates=["child"]),
@@ -278,18 +276,16 @@ async def test_a_child_whose_tool_sleeps_is_waited_for(place: Place, scripted: S
         result = await soon(runtime.run("agent", "go", thread="t"))
         assert result.status == "waiting"
         await passing(time, 11, lambda: done(runtime, result.run_id))
-        assert (await runtime.result(result.run_id)).text == "all rested"
+        assert (await runtime.runs.result(result.run_id)).text == "all rested"
         assert ran == ["nap 10", "nap 10"]
 
 
-async def test_input_that_is_sent_to_a_sleeping_run_steers_it_behind_its_step(
-    place: Place, scripted: Scripted
-) -> None:
+async def test_steering_reaches_sleeping_run_after_its_step(place: Place, scripted: Scripted) -> None:
     time, ran = clock(), list[str]()
     agent = Agent("agent", model=scripted(call("nap"), "rested"), tools=[sleeping("nap", 10, ran=ran)])
     async with Runtime([agent], store=place(), clock=time) as runtime:
         result = await soon(runtime.run("agent", "go", thread="t"))
         await runtime.send("t", "by the way")
-        assert (await runtime.get_run(result.run_id)).status == "waiting"
+        assert (await runtime.runs.get(result.run_id)).status == "waiting"
         await passing(time, 11, lambda: done(runtime, result.run_id))
-        assert [m.text for m in await runtime.messages("t") if m.role == "user"] == ["go", "by the way"]
+        assert [m.text for m in await runtime.threads.messages("t") if m.role == "user"] == ["go", "by the way"]

@@ -54,12 +54,12 @@ async def add(n: int) -> int:
         {"arguments": {"n": 2}},
     ],
 )
-async def test_spawn_refuses_what_its_thread_could_not_keep(tmp_path: Path, options: dict[str, Any]) -> None:
+async def test_spawn_refuses_unencodable_values(tmp_path: Path, options: dict[str, Any]) -> None:
     async with Runtime([echo()], tasks=[add], store=SqliteStore(tmp_path / "a.db")) as runtime:
         with pytest.raises(UsageError):
-            await runtime.spawn(add, thread="t", n=1, **options)
-        assert await runtime.tasks("t") == []
-        assert await (await runtime.spawn(add, thread="t", name="größer, 1 von 2", n=1)).value() == 2
+            await runtime.tasks.spawn(add, thread="t", n=1, **options)
+        assert await runtime.tasks.list("t") == []
+        assert await (await runtime.tasks.spawn(add, thread="t", name="größer, 1 von 2", n=1)).value() == 2
 
 
 async def nothing() -> None:
@@ -68,7 +68,7 @@ async def nothing() -> None:
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("options", [{"name": 5}, {"wake": "always"}, {"n": 1}, {"prompt": "go"}, {"prompt": ""}])
-async def test_a_coroutine_that_is_spawned_wrongly_is_closed(scripted: Scripted, options: dict[str, Any]) -> None:
+async def test_coroutine_of_invalid_spawn_is_closed(scripted: Scripted, options: dict[str, Any]) -> None:
     coroutines = [nothing(), nothing(), nothing()]
 
     @tool
@@ -80,11 +80,11 @@ async def test_a_coroutine_that_is_spawned_wrongly_is_closed(scripted: Scripted,
         await runtime.run("a", "go", thread="t")
         (reply,) = await replies_on(runtime, "t")
         assert reply.error == "failed"
-        assert await runtime.tasks("t") == []
+        assert await runtime.tasks.list("t") == []
         with pytest.raises(UsageError):
-            await runtime.spawn(coroutines[1], **options)
+            await runtime.tasks.spawn(coroutines[1], **options)
         with pytest.raises(UsageError):
-            await runtime.schedule("s", coroutines[2], delay=-1)
+            await runtime.schedules.put("s", coroutines[2], delay=-1)
     assert [coroutine.cr_frame for coroutine in coroutines] == [None] * 3
 
 
@@ -97,7 +97,7 @@ async def test_a_coroutine_that_is_spawned_wrongly_is_closed(scripted: Scripted,
         ({"arguments": {"n": 2}}, "'n' is given twice"),
     ],
 )
-async def test_a_tool_that_spawns_wrongly_is_told(
+async def test_invalid_spawn_in_tool_is_tool_error(
     tmp_path: Path, scripted: Scripted, options: dict[str, Any], said: str
 ) -> None:
     @tool
@@ -114,7 +114,7 @@ async def test_a_tool_that_spawns_wrongly_is_told(
 
 
 @pytest.mark.parametrize("method", ["spawn", "run_agent"])
-async def test_a_tool_that_seeds_what_is_no_state_key_is_told(scripted: Scripted, method: str) -> None:
+async def test_unknown_seed_key_in_tool_is_tool_error(scripted: Scripted, method: str) -> None:
     @tool
     async def begin(ctx: ToolContext) -> str:
         """Begin it."""
@@ -127,20 +127,20 @@ async def test_a_tool_that_seeds_what_is_no_state_key_is_told(scripted: Scripted
     async with Runtime([lead, echo()]) as runtime:
         await runtime.run("lead", "go", thread="t")
         assert reply_text((await replies_on(runtime, "t"))[0]) == "refused"
-        assert await runtime.tasks("t") == []
+        assert await runtime.tasks.list("t") == []
 
 
 @pytest.mark.parametrize("name", ["survey", "parent"])
-async def test_a_name_for_a_task_that_no_thread_owns_is_refused(name: str) -> None:
+async def test_task_name_needs_owner_thread(name: str) -> None:
     async with Runtime([echo()], tasks=[add]) as runtime:
         with pytest.raises(InvalidArguments, match=f"'{name}' would name nothing"):
-            await runtime.spawn(add, name=name, n=1)
-        assert await runtime.list_runs() == []
-        assert await (await runtime.spawn(add, n=1)).value() == 2
+            await runtime.tasks.spawn(add, name=name, n=1)
+        assert await runtime.runs.list() == []
+        assert await (await runtime.tasks.spawn(add, n=1)).value() == 2
 
 
 @pytest.mark.parametrize("wrong", [{"id": 5}, {"kind": 5}, {"claims": 5}, {"claims": {"x": object()}}])
-async def test_a_principal_is_what_it_says(wrong: dict[str, Any]) -> None:
+async def test_principal_type_is_checked(wrong: dict[str, Any]) -> None:
     who = Principal(**{"id": "ann", **wrong})
     async with Runtime([echo()]) as runtime:
         done = await runtime.run("agent", "go", thread="t", principal=Principal("ann", claims={"role": ["a"]}))
@@ -169,7 +169,7 @@ async def test_a_principal_is_what_it_says(wrong: dict[str, Any]) -> None:
         {"per_agent": {1: 1}},
     ],
 )
-def test_a_capacity_that_would_stop_all_claiming_is_refused(wrong: dict[str, Any]) -> None:
+def test_zero_capacity_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=f"Capacity: {next(iter(wrong))}"):
         Capacity(**wrong)
     assert Capacity(running=1, per_tenant=1, queued=0, per_agent={"w": 1}).running == 1
@@ -189,30 +189,30 @@ def test_a_capacity_that_would_stop_all_claiming_is_refused(wrong: dict[str, Any
         {"delay": 1, "principal": Principal(5)},  # type: ignore[arg-type]
     ],
 )
-async def test_a_schedule_refuses_what_is_no_time(when: dict[str, Any]) -> None:
+async def test_schedule_refuses_invalid_time(when: dict[str, Any]) -> None:
     async with Runtime([echo()], tasks=[add]) as runtime:
         with pytest.raises((UsageError, ConfigurationError)):
-            await runtime.schedule("s", add, **{"arguments": {"n": 1}, **when})
-        assert await runtime.schedules() == []
+            await runtime.schedules.put("s", add, **{"arguments": {"n": 1}, **when})
+        assert await runtime.schedules.list() == []
 
 
-async def test_a_schedule_says_how_it_is_called_and_which_words_there_are() -> None:
+async def test_schedule_error_names_valid_arguments() -> None:
     async with Runtime([echo()]) as runtime:
-        with pytest.raises(InvalidArguments, match=r"takes an input.*schedule\('s', 'agent', input"):
-            await runtime.schedule("s", "agent", delay=1)
+        with pytest.raises(InvalidArguments, match=r"takes an input.*schedules.put\('s', 'agent', input"):
+            await runtime.schedules.put("s", "agent", delay=1)
         with pytest.raises(ConfigurationError, match=r"@reboot.*@hourly, @daily.*five fields"):
-            await runtime.schedule("s", "agent", "go", cron="@reboot")
+            await runtime.schedules.put("s", "agent", "go", cron="@reboot")
 
 
 @pytest.mark.parametrize("delay", [1e18, math.nan, math.inf, 10**400, -1, "x"])
-async def test_a_run_begins_at_a_time_that_there_is(delay: Any) -> None:
+async def test_run_start_time_is_checked(delay: Any) -> None:
     async with Runtime([echo()]) as runtime:
         with pytest.raises(UsageError, match="a delay is in seconds and not negative, up to the year 9999"):
             await runtime.start("agent", "go", delay=delay)
 
 
 @pytest.mark.parametrize("effect", ["once", "idempotent"])
-async def test_a_tool_sleeps_until_a_time_that_there_is(scripted: Scripted, effect: Any) -> None:
+async def test_sleep_time_is_checked(scripted: Scripted, effect: Any) -> None:
     @tool(effect=effect)
     async def nap(ctx: ToolContext) -> str:
         """Sleep."""
@@ -232,6 +232,6 @@ async def test_a_tool_sleeps_until_a_time_that_there_is(scripted: Scripted, effe
 
 
 @pytest.mark.parametrize("tasks", [add, "add", {"add": add}, 5])
-def test_a_runtime_takes_a_list_of_tasks(tasks: Any) -> None:
+def test_runtime_checks_tasks_argument(tasks: Any) -> None:
     with pytest.raises(ConfigurationError, match="takes a list of tasks"):
         Runtime([echo()], tasks=tasks)

@@ -1,4 +1,4 @@
-"""Scenarios for the tests of `crash_matrix`: one that holds, and some with a fault each."""
+"""Scenarios for the tests of `crash_matrix`: one correct, the others with one fault each."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def good(site: CrashSite) -> None:
 
 
 async def careless(site: CrashSite) -> None:
-    """Says of its tool that it does nothing, which isn't so."""
+    """Declare a tool with a side effect as pure."""
     await noted(site, request_id="careless", effect="pure")
 
 

@@ -1,4 +1,4 @@
-"""`crash_matrix`: what it covers, what it finds, and what it says."""
+"""`crash_matrix`: its coverage, its findings and its report."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from wakeful import Agent, FunctionModel, Retention, Runtime, SqliteStore, Usage
 from wakeful.errors import StoreUnavailable
 from wakeful.stores import Store
 from wakeful.testing import CrashFailed, CrashSite, crash_matrix
-from wakeful.testing._crash_child import Asked
-from wakeful.testing._crash_rules import _bought_twice, _call_problems, _pairing, broken_rules
+from wakeful.testing.crash import ModelRequested, find_violations
+from wakeful.testing.crash.invariants import check_call, check_requests, check_results
 from wakeful.types.content import Text, ToolCall, ToolReply
 from wakeful.types.messages import Message
 from wakeful.types.runs import Call, Identity, RunRecord
 
 
-def test_the_report_shows_every_boundary_of_every_commit(capsys: pytest.CaptureFixture[str]) -> None:
+def test_crash_report_lists_every_kill_of_every_commit(capsys: pytest.CaptureFixture[str]) -> None:
     report = crash_matrix(crash_samples.good)
     assert report.commits == ("run starts, input", "answer, note starts", "note: ok", "answer, run done")
     assert [(row.commit, row.point) for row in report.rows] == [
@@ -39,7 +39,7 @@ def test_the_report_shows_every_boundary_of_every_commit(capsys: pytest.CaptureF
     ]
 
 
-def test_the_process_that_goes_on_is_killed_too() -> None:
+def test_crash_matrix_kills_resumed_process_when_twice() -> None:
     report = crash_matrix("crash_samples:good", points=["after"], twice=True)
     assert {row.point for row in report.rows} == {"after"}
     thens = {row.commit: [r.then for r in report.rows if r.commit == row.commit and r.then] for row in report.rows}
@@ -52,7 +52,7 @@ def noted_once(site: CrashSite, store: Store) -> None:
     assert (site.folder / "notes").read_text() == "noted\n"
 
 
-def test_a_check_that_fails_is_reported_with_its_boundaries() -> None:
+def test_crash_report_names_kills_of_failed_check() -> None:
     with pytest.raises(CrashFailed, match=r"before commit 3 \(note: ok\).*your check: AssertionError") as caught:
         crash_matrix(crash_samples.careless, check=noted_once)
     broken = {(row.commit, row.point) for row in caught.value.report.rows if row.problems}
@@ -61,32 +61,32 @@ def test_a_check_that_fails_is_reported_with_its_boundaries() -> None:
 
 
 @pytest.mark.parametrize(
-    ("scenario", "told"),
+    ("scenario", "error"),
     [
         (
             crash_samples.not_repeatable,
-            "it had 1 runs, and 2 when it was run again: give what it starts a request_id",
+            "its store had 1 runs, and 2 when it was run again: give each run a request_id",
         ),
         (crash_samples.elsewhere, "open the runtime on site.store"),
         (crash_samples.silent, "open the runtime on site.store"),
         (crash_samples.fails, "ValueError: the shop is closed"),
     ],
 )
-def test_a_scenario_that_is_no_good_is_told_so_before_anything_is_killed(scenario: Any, told: str) -> None:
-    with pytest.raises(CrashFailed, match=told) as caught:
+def test_crash_matrix_rejects_bad_scenario_before_any_kill(scenario: Any, error: str) -> None:
+    with pytest.raises(CrashFailed, match=error) as caught:
         crash_matrix(scenario)
     assert caught.value.report.rows == ()
 
 
-def test_a_process_that_hangs_is_ended_and_says_where_it_hung() -> None:
+def test_crash_matrix_ends_hung_process_and_dumps_its_tasks() -> None:
     with pytest.raises(CrashFailed, match=r"did not come to its end in 3 s(.|\n)*crash_samples.py"):
         crash_matrix(crash_samples.hangs, timeout=3)
 
 
-def test_what_is_no_scenario_is_refused() -> None:
+def test_crash_matrix_refuses_invalid_scenario_and_store() -> None:
     async def inner(site: CrashSite) -> None: ...
 
-    with pytest.raises(UsageError, match="put it at the top of a module"):
+    with pytest.raises(UsageError, match="move it to the top level of a module"):
         crash_matrix(inner)
     with pytest.raises(UsageError, match="async function"):
         crash_matrix(noted_once)  # type: ignore[arg-type]
@@ -97,84 +97,91 @@ def test_what_is_no_scenario_is_refused() -> None:
 
 
 @pytest.mark.parametrize("points", [["aftr"], "after", [], ["between"]])
-def test_points_where_nothing_would_be_killed_are_refused(points: Any) -> None:
+def test_crash_matrix_refuses_points_that_kill_nothing(points: Any) -> None:
     with pytest.raises(UsageError, match="before, inside"):
         crash_matrix(crash_samples.good, points=points)
 
 
 @pytest.mark.parametrize("option", [{"processes": 0}, {"processes": 1.5}, {"timeout": -1}, {"timeout": "long"}])
-def test_an_option_that_means_nothing_is_refused(option: Any) -> None:
+def test_crash_matrix_refuses_invalid_option(option: Any) -> None:
     with pytest.raises(UsageError, match=f"{next(iter(option))} is a number above 0"):
         crash_matrix(crash_samples.good, **option)
 
 
-def test_a_server_that_does_not_answer_is_named_without_its_password() -> None:
+def test_crash_matrix_hides_password_of_unreachable_server() -> None:
     with pytest.raises(StoreUnavailable, match=r"postgres://ada@127\.0\.0\.1:1/x can't be reached") as caught:
         crash_matrix(crash_samples.good, store="postgres://ada:secret@127.0.0.1:1/x")
     assert "secret" not in str(caught.value)
 
 
-async def test_it_can_be_called_where_a_loop_runs() -> None:
+async def test_crash_matrix_runs_inside_running_loop() -> None:
     assert crash_matrix(crash_samples.good, points=["inside"]).kills == 4
 
 
-# -- the rules -----------------------------------------------------------------------------------------------
+# -- invariants ----------------------------------------------------------------------------------------------
 
 
-def said(role: Any, *content: Any, at: int = 0) -> Message:
+def message_of(role: Any, *content: Any, at: int = 0) -> Message:
     return Message(f"m{at}", role, content, at, seq=at)
 
 
-ASKS = said("assistant", ToolCall("c1", "look", {}), ToolCall("c2", "look", {}), at=2)
+ASKS = message_of("assistant", ToolCall("c1", "look", {}), ToolCall("c2", "look", {}), at=2)
 
 
 def result(call_id: str, at: int) -> Message:
-    return said("tool", ToolReply(call_id, "look", (Text("seen"),)), at=at)
+    return message_of("tool", ToolReply(call_id, "look", (Text("seen"),)), at=at)
 
 
 @pytest.mark.parametrize(
     ("messages", "waiting", "problems"),
     [
-        ([ASKS, result("c2", 3), result("c1", 4), said("user", Text("and"), at=5)], False, []),
+        ([ASKS, result("c2", 3), result("c1", 4), message_of("user", Text("and"), at=5)], False, []),
         ([ASKS, result("c1", 3)], True, []),
         ([ASKS, result("c1", 3)], False, ["it ends without the results of c2"]),
         ([ASKS, result("c1", 3), result("c1", 4)], True, ["message 4 is a result of call c1, which isn't open"]),
         (
-            [ASKS, result("c1", 3), said("user", Text("and"), at=4)],
+            [ASKS, result("c1", 3), message_of("user", Text("and"), at=4)],
             True,
             ["message 4 comes before the results of c2"],
         ),
     ],
 )
-def test_every_call_has_one_result(messages: list[Message], waiting: bool, problems: list[str]) -> None:
-    assert _pairing(messages, waiting=waiting) == problems
+def test_invariant_every_call_has_one_result(messages: list[Message], waiting: bool, problems: list[str]) -> None:
+    assert check_results(messages, is_waiting=waiting) == problems
 
 
-async def test_what_retention_and_deleted_bases_leave_is_no_gap(tmp_path: Path) -> None:
-    """Runs without their events, in front of, behind and between whole ones."""
+async def test_invariant_allows_gaps_of_retention_and_deleted_base(tmp_path: Path) -> None:
+    """Runs without their events stand before, after and between complete ones."""
     store = SqliteStore(tmp_path / "app.db")
     runtime = Runtime([Agent("a", model=FunctionModel(lambda _: "hello"))], store=store)
     for thread in ("pruned", "base"):
         await runtime.run("a", "one", thread=thread)
-    while (await runtime.prune(Retention(events=0))).events == 0:
+    while (await runtime.threads.prune(Retention(events=0))).events == 0:
         await asyncio.sleep(0.001)
-    assert await broken_rules(store, []) == []
+    assert await find_violations(store, []) == []
     await runtime.run("a", "two", thread="pruned")
     await runtime.run("a", "two", thread="base")
-    fork = await runtime.fork("base")
-    await runtime.delete("base")
+    fork = await runtime.threads.fork("base")
+    await runtime.threads.delete("base")
     await runtime.run("a", "three", thread=fork)
-    assert await broken_rules(store, []) == []
+    assert await find_violations(store, []) == []
     lost = "DELETE FROM log WHERE thread = 1 AND seq = (SELECT max(seq) FROM log WHERE thread = 1)"
-    await store._database.write(lambda db: db.execute(lost))
-    assert "its log ends at" in "".join(await broken_rules(store, []))
+    await store._database.writer.write(lambda db: db.execute(lost))
+    assert "its log ends at" in "".join(await find_violations(store, []))
     await runtime.close()
 
 
-def test_an_answer_that_is_in_the_log_is_not_bought_again() -> None:
-    messages = [said("user", Text("go"), at=1), said("assistant", Text("gone"), at=10)]
-    assert _bought_twice(messages, [Asked(5, ("m1",)), Asked(8, ("m1",)), Asked(20, ("m1", "m10"))]) == []
-    assert _bought_twice(messages, [Asked(12, ("m1",))]) == ["answer 10 was bought again, 2 ms after it was given"]
+def test_invariant_committed_answer_is_not_requested_again() -> None:
+    messages = [message_of("user", Text("go"), at=1), message_of("assistant", Text("gone"), at=10)]
+    assert (
+        check_requests(
+            messages, [ModelRequested(5, ("m1",)), ModelRequested(8, ("m1",)), ModelRequested(20, ("m1", "m10"))]
+        )
+        == []
+    )
+    assert check_requests(messages, [ModelRequested(12, ("m1",))]) == [
+        "answer 10 was bought again, 2 ms after it was given"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -191,6 +198,6 @@ def test_an_answer_that_is_in_the_log_is_not_bought_again() -> None:
         ),
     ],
 )
-def test_the_ledger_keeps_its_promises(fields: dict[str, Any], problems: list[str]) -> None:
+def test_invariant_ledger_matches_run_and_effect(fields: dict[str, Any], problems: list[str]) -> None:
     run = RunRecord(identity=Identity("r", "t", "a", "r"), status="done", agent_id="a", created_at=1)
-    assert _call_problems(run, Call("c", "r", 1, 0, "look", {}, **fields)) == problems
+    assert check_call(run, Call("c", "r", 1, 0, "look", {}, **fields)) == problems

@@ -1,4 +1,4 @@
-"""A clock that stands still until a test moves it."""
+"""`FakeClock`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from wakeful import Agent, Runtime, call, tool
 from wakeful.testing import FakeClock
 
 
-async def test_time_passes_only_when_it_is_told_to() -> None:
+async def test_clock_moves_only_when_advanced() -> None:
     clock = FakeClock(now=1000)
     await asyncio.sleep(0)
     assert clock.now() == 1000
@@ -20,7 +20,7 @@ async def test_time_passes_only_when_it_is_told_to() -> None:
     assert clock.now() == 3500
 
 
-async def test_what_falls_due_happens_in_its_order_and_at_its_time() -> None:
+async def test_timers_fire_in_order_at_their_time() -> None:
     clock, seen = FakeClock(now=0), list[tuple[str, int]]()
     for name, after in (("late", 3.0), ("soon", 1.0), ("soon too", 1.0), ("never", 9.0), ("now", 0.0)):
         clock.call_later(after, lambda name=name: seen.append((name, clock.now())))
@@ -31,7 +31,7 @@ async def test_what_falls_due_happens_in_its_order_and_at_its_time() -> None:
     assert clock.now() == 3000
 
 
-async def test_a_timer_with_no_time_left_goes_off_although_nobody_moves_the_clock() -> None:
+async def test_timer_fires_without_advance_when_due_now() -> None:
     clock, seen = FakeClock(), list[str]()
     clock.call_later(0, seen.append, "now")
     clock.call_later(-1, seen.append, "before")
@@ -40,14 +40,14 @@ async def test_a_timer_with_no_time_left_goes_off_although_nobody_moves_the_cloc
     assert seen == ["now", "before"]
 
 
-async def test_arguments_reach_the_callback() -> None:
+async def test_timer_passes_arguments() -> None:
     clock, seen = FakeClock(), list[Any]()
     clock.call_later(1, seen.append, "x")
     await clock.advance(1)
     assert seen == ["x"]
 
 
-async def test_a_cancelled_timer_does_not_go_off() -> None:
+async def test_cancelled_timer_does_not_fire() -> None:
     clock, seen = FakeClock(), list[str]()
     first = clock.call_later(1, seen.append, "first")
     second = clock.call_later(2, seen.append, "second")
@@ -57,7 +57,7 @@ async def test_a_cancelled_timer_does_not_go_off() -> None:
     assert seen == []
 
 
-async def test_what_a_timer_sets_in_motion_happens_before_the_next_one() -> None:
+async def test_tasks_woken_by_timer_run_before_next_timer() -> None:
     clock, seen = FakeClock(), list[str]()
     woken = asyncio.Event()
 
@@ -75,9 +75,7 @@ async def test_what_a_timer_sets_in_motion_happens_before_the_next_one() -> None
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.booleans()), max_size=8), st.lists(st.integers(0, 8), max_size=5))
-def test_each_timer_goes_off_once_in_order_and_only_if_it_is_due(
-    timers: list[tuple[int, bool]], steps: list[int]
-) -> None:
+def test_due_timers_fire_once_in_order(timers: list[tuple[int, bool]], steps: list[int]) -> None:
     async def check() -> None:
         clock, seen = FakeClock(now=0), list[int]()
         for number, (after, cancelled) in enumerate(timers):
@@ -92,7 +90,7 @@ def test_each_timer_goes_off_once_in_order_and_only_if_it_is_due(
     asyncio.run(check())
 
 
-async def test_a_runtime_takes_its_time_from_it(scripted: Any, fake_clock: FakeClock) -> None:
+async def test_runtime_uses_fake_clock(scripted: Any, fake_clock: FakeClock) -> None:
     started = asyncio.Event()
 
     @tool(effect="pure", timeout=60)
@@ -110,5 +108,5 @@ async def test_a_runtime_takes_its_time_from_it(scripted: Any, fake_clock: FakeC
         assert not run.done()
         await fake_clock.advance(1)
         assert (await run).text == "too slow"
-        (record,) = await runtime.list_runs()
+        (record,) = await runtime.runs.list()
     assert (record.created_at, record.finished_at) == (1_700_000_000_000, 1_700_000_060_000)

@@ -1,4 +1,4 @@
-"""Finding what a test left running."""
+"""`Leaks`: detection of tasks and threads left running."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ async def for_ever() -> None:
     await asyncio.Event().wait()
 
 
-async def test_nothing_left_is_no_leak() -> None:
+async def test_leaks_pass_when_nothing_is_left() -> None:
     leaks = Leaks()
     await asyncio.create_task(asyncio.sleep(0))
     leaks.check()
 
 
-async def test_a_task_that_still_runs_is_named() -> None:
+async def test_leaks_name_running_task() -> None:
     leaks = Leaks()
     task = asyncio.create_task(for_ever(), name="straggler")
     with pytest.raises(LeakError, match=r"(?s)still running.*task straggler: .*for_ever"):
@@ -32,7 +32,7 @@ async def test_a_task_that_still_runs_is_named() -> None:
     leaks.check()
 
 
-def test_a_thread_that_still_runs_is_named() -> None:
+def test_leaks_name_running_thread() -> None:
     leaks, release = Leaks(), threading.Event()
     thread = threading.Thread(target=release.wait, name="straggler")
     thread.start()
@@ -45,7 +45,7 @@ def test_a_thread_that_still_runs_is_named() -> None:
     leaks.check()
 
 
-def test_a_thread_that_ran_before_is_not_a_leak() -> None:
+def test_leaks_ignore_earlier_thread() -> None:
     release = threading.Event()
     thread = threading.Thread(target=release.wait)
     thread.start()
@@ -54,7 +54,7 @@ def test_a_thread_that_ran_before_is_not_a_leak() -> None:
     thread.join()
 
 
-def test_the_loop_of_the_sync_calls_is_no_leak(scripted: Any) -> None:
+def test_leaks_ignore_loop_thread_of_sync_calls(scripted: Any) -> None:
     @tool
     def look() -> str:
         """Look."""
@@ -66,7 +66,7 @@ def test_the_loop_of_the_sync_calls_is_no_leak(scripted: Any) -> None:
     leaks.check()
 
 
-async def test_all_leaks_are_listed() -> None:
+async def test_leaks_list_all_tasks() -> None:
     leaks = Leaks()
     tasks = [asyncio.create_task(for_ever(), name=f"straggler {n}") for n in range(2)]
     with pytest.raises(LeakError) as raised:
@@ -77,7 +77,7 @@ async def test_all_leaks_are_listed() -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_an_idle_tool_thread_is_not_a_leak(scripted: Any) -> None:
+async def test_leaks_ignore_idle_tool_thread(scripted: Any) -> None:
     @tool
     def look() -> str:
         """Look, in a thread."""
@@ -86,10 +86,10 @@ async def test_an_idle_tool_thread_is_not_a_leak(scripted: Any) -> None:
     leaks = Leaks()
     async with Runtime([Agent("a", model=scripted(call("look"), "done"), tools=[look])]) as runtime:
         await runtime.run("a", "go", thread="t1")
-        (reply,) = [m.reply for m in await runtime.messages("t1") if m.reply is not None]
+        (reply,) = [m.reply for m in await runtime.threads.messages("t1") if m.reply is not None]
     assert reply.content[0].text.startswith("wakeful-tool")
     leaks.check()
 
 
-def test_a_leak_is_a_failed_assertion() -> None:
+def test_leak_error_is_assertion_error() -> None:
     assert issubclass(LeakError, AssertionError)

@@ -1,4 +1,4 @@
-"""The pytest plugin, in test suites of its own."""
+"""The pytest plugin, run in generated test suites."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def suite(pytester: pytest.Pytester) -> pytest.Pytester:
 
 
 def outcomes(suite: pytest.Pytester, code: str, *lines: str) -> dict[str, int]:
-    """Run a test file; its output must have these lines."""
+    """Run a test file, check that its output has these lines, and count its outcomes."""
     suite.makepyfile(code)
     result = suite.runpytest_inprocess()
     if lines:
@@ -25,7 +25,7 @@ def outcomes(suite: pytest.Pytester, code: str, *lines: str) -> dict[str, int]:
 # -- scripted ------------------------------------------------------------------------------------------------
 
 
-def test_scripted_fails_a_test_that_leaves_turns(suite: pytest.Pytester) -> None:
+def test_scripted_fails_test_with_unused_turns(suite: pytest.Pytester) -> None:
     code = """
         def test_it(scripted):
             scripted("used by nobody", name="clerk")
@@ -33,7 +33,7 @@ def test_scripted_fails_a_test_that_leaves_turns(suite: pytest.Pytester) -> None
     assert outcomes(suite, code, "ScriptError: clerk: 1 of 1 turns were not used") == {"passed": 1, "errors": 1}
 
 
-def test_scripted_makes_models_that_play_their_turns(suite: pytest.Pytester) -> None:
+def test_scripted_models_play_their_turns(suite: pytest.Pytester) -> None:
     code = """
         import pytest
         from wakeful import Agent, Runtime
@@ -52,7 +52,7 @@ def test_scripted_makes_models_that_play_their_turns(suite: pytest.Pytester) -> 
 # -- async tests ---------------------------------------------------------------------------------------------
 
 
-def test_a_marked_async_test_runs_on_a_loop_with_its_fixtures_and_parameters(suite: pytest.Pytester) -> None:
+def test_marked_async_test_gets_loop_fixtures_and_parameters(suite: pytest.Pytester) -> None:
     code = """
         import asyncio
         import pytest
@@ -81,7 +81,7 @@ def test_a_marked_async_test_runs_on_a_loop_with_its_fixtures_and_parameters(sui
     assert outcomes(suite, code, "as it should") == {"passed": 3, "failed": 1}
 
 
-def test_a_leaked_task_fails_the_test(suite: pytest.Pytester) -> None:
+def test_leaked_task_fails_test(suite: pytest.Pytester) -> None:
     code = """
         import asyncio
         import pytest
@@ -95,7 +95,7 @@ def test_a_leaked_task_fails_the_test(suite: pytest.Pytester) -> None:
     assert outcomes(suite, code, "LeakError: still running", "task straggler") == {"failed": 1}
 
 
-def test_a_task_that_ends_with_the_test_is_no_leak(suite: pytest.Pytester) -> None:
+def test_task_ending_with_test_is_no_leak(suite: pytest.Pytester) -> None:
     code = """
         import asyncio
         import pytest
@@ -109,7 +109,7 @@ def test_a_task_that_ends_with_the_test_is_no_leak(suite: pytest.Pytester) -> No
     assert outcomes(suite, code) == {"passed": 1}
 
 
-def test_a_leaked_thread_fails_the_test(suite: pytest.Pytester) -> None:
+def test_leaked_thread_fails_test(suite: pytest.Pytester) -> None:
     code = """
         import threading
         import pytest
@@ -126,7 +126,7 @@ def test_a_leaked_thread_fails_the_test(suite: pytest.Pytester) -> None:
     assert outcomes(suite, code, "thread straggler") == {"failed": 1, "passed": 1}
 
 
-def test_the_threads_of_asyncio_itself_are_no_leak(suite: pytest.Pytester) -> None:
+def test_asyncio_executor_threads_are_no_leak(suite: pytest.Pytester) -> None:
     code = """
         import asyncio
         import pytest
@@ -138,7 +138,7 @@ def test_the_threads_of_asyncio_itself_are_no_leak(suite: pytest.Pytester) -> No
     assert outcomes(suite, code) == {"passed": 1}
 
 
-def test_async_tests_without_the_mark_are_left_to_other_plugins(suite: pytest.Pytester) -> None:
+def test_unmarked_async_test_is_left_to_other_plugins(suite: pytest.Pytester) -> None:
     code = """
         import pytest
 
@@ -169,7 +169,7 @@ def test_async_tests_without_the_mark_are_left_to_other_plugins(suite: pytest.Py
 # -- the other fixtures --------------------------------------------------------------------------------------
 
 
-def test_no_leaks_fails_a_sync_test_that_leaves_a_thread(suite: pytest.Pytester) -> None:
+def test_no_leaks_fails_sync_test_with_leaked_thread(suite: pytest.Pytester) -> None:
     code = """
         import threading
 
@@ -202,7 +202,7 @@ LIVE = """
 """
 
 
-def test_no_live_models_makes_real_models_fail_for_one_test(suite: pytest.Pytester, no_live_models: None) -> None:
+def test_no_live_models_forbids_live_models_for_one_test(suite: pytest.Pytester, no_live_models: None) -> None:
     code = f"""{LIVE}
     from wakeful.testing import forbid_live_models
 
@@ -223,11 +223,11 @@ def test_no_live_models_makes_real_models_fail_for_one_test(suite: pytest.Pytest
     assert outcomes(suite, code) == {"passed": 2}
 
 
-def test_the_fixtures_are_listed_with_what_they_do(suite: pytest.Pytester) -> None:
+def test_fixtures_are_listed_with_descriptions(suite: pytest.Pytester) -> None:
     result = suite.runpytest_inprocess("--fixtures")
     for name in ("scripted", "fake_clock", "no_leaks", "no_live_models"):
         result.stdout.fnmatch_lines([f"{name} *"])
 
 
-def test_the_mark_is_known(suite: pytest.Pytester) -> None:
+def test_wakeful_marker_is_registered(suite: pytest.Pytester) -> None:
     suite.runpytest_inprocess("--markers").stdout.fnmatch_lines(["@pytest.mark.wakeful: run this async test*"])

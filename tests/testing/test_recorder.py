@@ -1,4 +1,4 @@
-"""Collecting a run's events, and looking at them."""
+"""`Recorder`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from wakeful import Agent, Identity, Runtime, Turn, call, tool
+from wakeful import Agent, Runtime, Turn, call, tool
 from wakeful.testing import Recorder
+from wakeful.types import Identity
 from wakeful.types.events import AnyEvent, RunFinish, RunStart, StepStart, TextDelta
 
 
@@ -23,7 +24,7 @@ async def recorded(model: Any) -> Recorder:
         return await Recorder().record(runtime.stream("a", "go", thread="t1"))
 
 
-async def test_it_keeps_every_event_in_order(scripted: Any) -> None:
+async def test_recorder_keeps_events_in_order(scripted: Any) -> None:
     seen = await recorded(scripted(call("look"), Turn(text=["he", "llo"])))
     assert seen.types[0] == "run_start"
     assert seen.types[-1] == "run_finish"
@@ -32,21 +33,21 @@ async def test_it_keeps_every_event_in_order(scripted: Any) -> None:
     assert [event.step for event in seen.of(StepStart)] == [1, 2]
 
 
-async def test_the_only_event_of_a_kind(scripted: Any) -> None:
+async def test_recorder_returns_only_event_of_class(scripted: Any) -> None:
     seen = await recorded(scripted("hi"))
     assert seen.one(RunStart).trigger == "new"
     assert seen.one(RunFinish).status == "done"
 
 
-async def test_none_or_several_of_a_kind_are_not_one(scripted: Any) -> None:
+async def test_recorder_one_fails_when_none_or_several(scripted: Any) -> None:
     seen = await recorded(scripted(Turn(text=["a", "b"])))
-    with pytest.raises(AssertionError, match="2 TextDelta events, not one"):
+    with pytest.raises(AssertionError, match="expected one TextDelta event, found 2"):
         seen.one(TextDelta)
-    with pytest.raises(AssertionError, match=r"0 RunStart events, not one, among \[\]"):
+    with pytest.raises(AssertionError, match=r"expected one RunStart event, found 0 among \[\]"):
         Recorder().one(RunStart)
 
 
-async def test_one_recorder_can_read_several_streams(scripted: Any) -> None:
+async def test_recorder_reads_several_streams(scripted: Any) -> None:
     seen = Recorder()
     async with Runtime([Agent("a", model=scripted("one", "two"))]) as runtime:
         for _ in range(2):
@@ -54,7 +55,7 @@ async def test_one_recorder_can_read_several_streams(scripted: Any) -> None:
     assert seen.text == "onetwo"
 
 
-async def test_what_was_read_before_a_stream_broke_is_kept() -> None:
+async def test_recorder_keeps_events_when_stream_breaks() -> None:
     async def broken() -> AsyncIterator[AnyEvent]:
         yield RunStart(Identity("r1", "t1", "a", "r1"), 1, 0, "new")
         raise LookupError("gone")

@@ -20,7 +20,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from typing_extensions import TypeAliasType
 
 from wakeful.errors import InvalidArguments
-from wakeful.tools._schema import Parameters, Shape, parameters_of
+from wakeful.tools.schema import Parameters, Shape, parameters_of
 
 
 class Context:

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from schema_samples import EVERY_TYPE, Tree
 from test_schema_properties import EVERYTHING, Everything, everything, hints, json_values
 
-from wakeful.tools._schema import Shape, schema_faults, value_fault
+from wakeful.tools.schema import Shape, schema_faults, value_fault
 
 REFUND = {
     "type": "object",
@@ -42,7 +42,7 @@ REFUND = {
         ({"multipleOf": 0.1}, 0.3),
     ],
 )
-def test_what_fits_is_taken(schema: dict[str, Any], value: Any) -> None:
+def test_matching_answer_is_accepted(schema: dict[str, Any], value: Any) -> None:
     assert schema_faults(schema) == []
     assert value_fault(value, schema) is None
 
@@ -78,16 +78,16 @@ def test_what_fits_is_taken(schema: dict[str, Any], value: Any) -> None:
         ({"properties": {"a": False}}, {"a": 1}, "$.a: nothing is allowed here"),
     ],
 )
-def test_what_does_not_fit_is_named_with_its_place(schema: dict[str, Any], value: Any, told: str) -> None:
+def test_mismatch_is_named_with_its_path(schema: dict[str, Any], value: Any, told: str) -> None:
     assert value_fault(value, schema) == told
 
 
-def test_of_alternatives_the_one_of_the_same_kind_explains() -> None:
+def test_alternative_of_same_kind_explains_mismatch() -> None:
     one = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     assert value_fault({"n": "x"}, {"anyOf": [{"type": "null"}, one]}) == "$.n: expected integer, got str"
 
 
-def test_a_recursive_type_is_followed_down() -> None:
+def test_recursive_type_is_followed_down() -> None:
     schema = Shape(Tree).schema
     assert value_fault({"value": 1, "children": [{"value": 2, "children": []}]}, schema) is None
     fault = value_fault({"value": 1, "children": [{"value": "x", "children": []}]}, schema)
@@ -95,7 +95,7 @@ def test_a_recursive_type_is_followed_down() -> None:
     assert fault.startswith("$.children[0].value: expected")
 
 
-def test_a_schema_that_refers_to_itself_without_end_is_no_endless_loop() -> None:
+def test_self_referring_schema_ends() -> None:
     schema = {"$defs": {"a": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}
     assert value_fault(1, schema) == "$: nested too deeply to be checked"
 
@@ -121,19 +121,19 @@ def test_a_schema_that_refers_to_itself_without_end_is_no_endless_loop() -> None
         ({"format": []}, "format is a text, not []"),
     ],
 )
-def test_a_schema_that_promises_what_is_not_checked_is_refused(schema: Any, told: str) -> None:
+def test_schema_with_unchecked_keyword_is_refused(schema: Any, told: str) -> None:
     assert any(told in fault for fault in schema_faults(schema))
 
 
 @given(everything)
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
-def test_whatever_a_type_encodes_to_fits_its_schema(value: Everything) -> None:
+def test_encoded_value_fits_schema_of_its_type(value: Everything) -> None:
     assert value_fault(json.loads(msgspec.json.encode(value)), EVERYTHING.schema) is None
 
 
 @given(hints, json_values)
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
-def test_any_json_fits_a_schema_of_ours_or_is_refused_in_words(hint: Any, value: Any) -> None:
+def test_any_json_is_accepted_or_refused_with_reason(hint: Any, value: Any) -> None:
     schema = Shape(hint).schema
     assert schema_faults(schema) == []
     fault = value_fault(value, schema)
@@ -141,5 +141,5 @@ def test_any_json_fits_a_schema_of_ours_or_is_refused_in_words(hint: Any, value:
 
 
 @pytest.mark.parametrize("hint", EVERY_TYPE, ids=str)
-def test_every_type_of_ours_can_be_asked_for(hint: Any) -> None:
+def test_every_supported_type_can_be_asked_for(hint: Any) -> None:
     assert schema_faults(Shape(hint).schema) == []

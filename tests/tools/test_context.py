@@ -21,7 +21,7 @@ from wakeful.types.events import (
     ToolOutput,
     ToolProgress,
 )
-from wakeful.types.runs import BehaviourRequested, Cancelled
+from wakeful.types.runs import Cancelled, EndRequested
 
 
 class Visits(StateKey[int, int]):
@@ -34,7 +34,7 @@ class Visits(StateKey[int, int]):
 
 async def until(condition: Callable[[], bool]) -> None:
     """Let the event loop run until something holds."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while not condition():
             await asyncio.sleep(0)
 
@@ -55,12 +55,12 @@ class Seen:
 # -- what it sees --------------------------------------------------------------------------------------------
 
 
-async def test_a_tool_knows_its_run_and_its_call(scripted: Any) -> None:
+async def test_context_has_run_and_call(scripted: Any) -> None:
     seen = Seen()
     model = scripted([call("look"), call("look")], "done")
     async with Runtime([Agent("a", model=model, tools=[seen.look])]) as runtime:
         result = await runtime.run("a", "go", thread="t1")
-        calls = await runtime.calls(result.run_id)
+        calls = await runtime.runs.calls(result.run_id)
     one, two = seen.contexts
     assert [c.call_id for c in seen.contexts] == [row.id for row in calls]
     assert (one.name, one.attempt, one.decision) == ("look", 1, None)
@@ -69,7 +69,7 @@ async def test_a_tool_knows_its_run_and_its_call(scripted: Any) -> None:
     assert one.idempotency_key == f"{result.run_id}:{one.call_id}" != two.idempotency_key
 
 
-async def test_a_tool_knows_who_asked(scripted: Any) -> None:
+async def test_context_has_principal(scripted: Any) -> None:
     seen, ann = Seen(), Principal("ann", claims={"role": "admin"})
     model = scripted(call("look"), "done", call("look"), "done")
     async with Runtime([Agent("a", model=model, tools=[seen.look])]) as runtime:
@@ -78,7 +78,7 @@ async def test_a_tool_knows_who_asked(scripted: Any) -> None:
     assert [ctx.principal for ctx in seen.contexts] == [ann, None]
 
 
-async def test_the_fence_grows_with_every_takeover_of_the_thread(scripted: Any) -> None:
+async def test_fence_grows_with_every_takeover_of_thread(scripted: Any) -> None:
     seen = Seen()
     model = scripted([call("look"), call("look")], "done", call("look"), "done")
     async with Runtime([Agent("a", model=model, tools=[seen.look])]) as runtime:
@@ -88,7 +88,7 @@ async def test_the_fence_grows_with_every_takeover_of_the_thread(scripted: Any) 
     assert 0 < one == two < three
 
 
-async def test_a_child_agents_tool_knows_where_it_stands_in_the_tree(scripted: Any) -> None:
+async def test_context_of_child_has_lineage(scripted: Any) -> None:
     seen = Seen()
     lead = Agent("lead", model=scripted(call("agent_run_helper", prompt="look"), "done"), delegates=["helper"])
     helper = Agent("helper", model=scripted(call("look"), "looked"), tools=[seen.look])
@@ -107,7 +107,7 @@ async def test_a_child_agents_tool_knows_where_it_stands_in_the_tree(scripted: A
 
 
 @pytest.mark.parametrize("kind", ["async", "sync"])
-async def test_state_is_what_it_was_when_the_call_began(scripted: Any, kind: str) -> None:
+async def test_context_state_is_snapshot_of_call_start(scripted: Any, kind: str) -> None:
     seen: list[tuple[int, int]] = []
 
     def visit(ctx: ToolContext) -> str:
@@ -128,7 +128,7 @@ async def test_state_is_what_it_was_when_the_call_began(scripted: Any, kind: str
     assert seen == [(0, 0), (1, 1)]
 
 
-async def test_a_tool_that_fails_changes_no_state(scripted: Any) -> None:
+async def test_failed_tool_changes_no_state(scripted: Any) -> None:
     seen = Seen()
 
     @tool
@@ -165,7 +165,7 @@ SHOWING = [tool(name="show")(show), tool(name="show")(show_async)]
 
 
 @pytest.mark.parametrize("shown", SHOWING, ids=["sync", "async"])
-async def test_what_a_tool_shows_reaches_a_stream_in_order(scripted: Any, shown: Any) -> None:
+async def test_tool_output_reaches_stream_in_order(scripted: Any, shown: Any) -> None:
     model = scripted(call("show"), "done")
     async with Runtime([Agent("a", model=model, tools=[shown])]) as runtime:
         seen = await Recorder().record(runtime.stream("a", "go", thread="t1"))
@@ -183,7 +183,7 @@ async def test_what_a_tool_shows_reaches_a_stream_in_order(scripted: Any, shown:
 
 
 @pytest.mark.parametrize("shown", SHOWING, ids=["sync", "async"])
-async def test_what_a_tool_shows_is_not_in_the_log(scripted: Any, shown: Any) -> None:
+async def test_tool_output_is_not_logged(scripted: Any, shown: Any) -> None:
     model = scripted(call("show"), "done")
     async with Runtime([Agent("a", model=model, tools=[shown])]) as runtime:
         await runtime.run("a", "go", thread="t1")
@@ -192,7 +192,7 @@ async def test_what_a_tool_shows_is_not_in_the_log(scripted: Any, shown: Any) ->
     assert next(e for e in logged if isinstance(e, ToolCallDone)).outcome == "ok"
 
 
-async def test_output_is_seen_while_the_tool_still_runs(scripted: Any) -> None:
+async def test_tool_output_is_live(scripted: Any) -> None:
     go_on = asyncio.Event()
 
     @tool
@@ -210,7 +210,7 @@ async def test_output_is_seen_while_the_tool_still_runs(scripted: Any) -> None:
     assert go_on.is_set()
 
 
-async def test_what_a_childs_tool_shows_reaches_the_parents_stream(scripted: Any) -> None:
+async def test_tool_output_of_child_reaches_parent_stream(scripted: Any) -> None:
     lead = Agent("lead", model=scripted(call("agent_run_helper", prompt="x"), "done"), delegates=["helper"])
     helper = Agent("helper", model=scripted(call("show"), "ok"), tools=[SHOWING[0]])
     async with Runtime([lead, helper]) as runtime:
@@ -222,7 +222,7 @@ async def test_what_a_childs_tool_shows_reaches_the_parents_stream(scripted: Any
 
 
 @pytest.mark.parametrize("kind", ["async", "sync"])
-async def test_every_attempt_has_the_same_key_and_each_question_its_answer(scripted: Any, kind: str) -> None:
+async def test_every_attempt_has_same_key_and_each_question_its_answer(scripted: Any, kind: str) -> None:
     attempts: list[tuple[int, str, Any]] = []
 
     def order(ctx: ToolContext) -> str:
@@ -244,14 +244,14 @@ async def test_every_attempt_has_the_same_key_and_each_question_its_answer(scrip
             (ticket,) = result.tickets
             assert (ticket.message, ticket.asked_by) == (question, "tool")
             result = await runtime.resume(result.run_id, ticket.answer(answer))
-        (reply,) = [m.reply for m in await runtime.messages("t1") if m.reply is not None]
+        (reply,) = [m.reply for m in await runtime.threads.messages("t1") if m.reply is not None]
     assert reply.content[0].text == "large red"
     assert [(attempt, value) for attempt, _, value in attempts] == [(1, None), (2, "large"), (3, "red")]
     assert len({key for _, key, _ in attempts}) == 1
 
 
 @pytest.mark.parametrize("group", [True, False])
-async def test_of_questions_side_by_side_each_has_its_own_answer(scripted: Any, group: bool) -> None:
+async def test_parallel_questions_have_their_own_answers(scripted: Any, group: bool) -> None:
     @tool(resumable=True)
     async def order(ctx: ToolContext) -> str:
         """Order something, with questions that don't wait for each other."""
@@ -272,11 +272,11 @@ async def test_of_questions_side_by_side_each_has_its_own_answer(scripted: Any, 
         while result.status == "waiting":
             (ticket,) = result.tickets
             result = await runtime.resume(result.run_id, ticket.answer(answers.pop(ticket.message)))
-        (reply,) = [m.reply for m in await runtime.messages("t1") if m.reply is not None]
+        (reply,) = [m.reply for m in await runtime.threads.messages("t1") if m.reply is not None]
     assert reply.content[0].text == "large red"
 
 
-async def test_a_tool_that_must_not_run_again_cannot_ask_while_it_runs(scripted: Any) -> None:
+async def test_once_tool_cannot_ask_while_running(scripted: Any) -> None:
     @tool
     async def pay(ctx: ToolContext) -> str:
         """Pay, then ask."""
@@ -284,12 +284,12 @@ async def test_a_tool_that_must_not_run_again_cannot_ask_while_it_runs(scripted:
 
     async with Runtime([Agent("a", model=scripted(call("pay"), "no"), tools=[pay])]) as runtime:
         result = await runtime.run("a", "go", thread="t1")
-        (reply,) = [m.reply for m in await runtime.messages("t1") if m.reply is not None]
+        (reply,) = [m.reply for m in await runtime.threads.messages("t1") if m.reply is not None]
     assert result.status == "done"
     assert "resumable=True" in reply.content[0].text
 
 
-async def test_an_awaited_question_is_refused_before_anybody_is_asked(scripted: Any) -> None:
+async def test_awaited_question_is_refused_before_ticket_opens(scripted: Any) -> None:
     @tool(resumable=True)
     async def pay(ctx: ToolContext) -> str:
         """Pay if somebody agrees."""
@@ -297,7 +297,7 @@ async def test_an_awaited_question_is_refused_before_anybody_is_asked(scripted: 
 
     async with Runtime([Agent("a", model=scripted(call("pay"), "no"), tools=[pay])]) as runtime:
         result = await runtime.run("a", "go", thread="t1")
-        (reply,) = [m.reply for m in await runtime.messages("t1") if m.reply is not None]
+        (reply,) = [m.reply for m in await runtime.threads.messages("t1") if m.reply is not None]
     assert result.status == "done"
     assert "leave the await out" in reply.content[0].text
 
@@ -319,7 +319,7 @@ class Patient:
         self.saw.append(ctx.cancelled)
         ctx.check_cancelled()
         self.context = ctx
-        assert self.look_now.wait(20)
+        assert self.look_now.wait(120)
         self.saw.append(ctx.cancelled)
         try:
             ctx.check_cancelled()
@@ -332,24 +332,24 @@ class Patient:
         return self.context is not None and self.context.cancelled
 
 
-async def test_a_sync_tool_sees_that_its_run_was_cancelled(scripted: Any) -> None:
+async def test_sync_tool_sees_that_its_run_was_cancelled(scripted: Any) -> None:
     patient = Patient()
     async with Runtime([Agent("a", model=scripted(call("work")), tools=[patient.work])]) as runtime:
         run = asyncio.create_task(runtime.run("a", "go"))
         await until(lambda: patient.context is not None)
-        (record,) = await runtime.list_runs()
+        (record,) = await runtime.runs.list()
         cancelling = asyncio.create_task(runtime.cancel(record.id, "enough"))
         await until(patient.told_to_stop)
         assert not run.done()
         patient.look_now.set()
         assert await cancelling
         result = await run
-        assert runtime.abandoned == 0
+        assert runtime.workers.abandoned == 0
     assert patient.saw == [False, True, "work was told to stop"]
     assert result.termination == Cancelled("enough")
 
 
-async def test_an_async_tool_is_cancelled_with_its_run(scripted: Any) -> None:
+async def test_async_tool_is_cancelled_with_its_run(scripted: Any) -> None:
     seen: list[Any] = []
     started = asyncio.Event()
 
@@ -366,13 +366,13 @@ async def test_an_async_tool_is_cancelled_with_its_run(scripted: Any) -> None:
     async with Runtime([Agent("a", model=scripted(call("wait")), tools=[wait])]) as runtime:
         run = asyncio.create_task(runtime.run("a", "go"))
         await started.wait()
-        (record,) = await runtime.list_runs()
+        (record,) = await runtime.runs.list()
         await runtime.cancel(record.id)
         assert (await run).status == "done"
     assert seen == [True]
 
 
-async def test_a_call_that_goes_well_is_never_told_to_stop(scripted: Any) -> None:
+async def test_successful_call_is_never_cancelled(scripted: Any) -> None:
     seen = Seen()
     async with Runtime([Agent("a", model=scripted(call("look"), "done"), tools=[seen.look])]) as runtime:
         await runtime.run("a", "go")
@@ -382,7 +382,7 @@ async def test_a_call_that_goes_well_is_never_told_to_stop(scripted: Any) -> Non
 # -- steering the run ----------------------------------------------------------------------------------------
 
 
-async def test_a_tool_can_end_the_run(scripted: Any) -> None:
+async def test_tool_may_end_run(scripted: Any) -> None:
     @tool
     async def finish(ctx: ToolContext) -> str:
         """End it here."""
@@ -391,10 +391,10 @@ async def test_a_tool_can_end_the_run(scripted: Any) -> None:
 
     async with Runtime([Agent("a", model=scripted(call("finish")), tools=[finish])]) as runtime:
         result = await runtime.run("a", "go")
-    assert result.termination == BehaviourRequested("all done")
+    assert result.termination == EndRequested("all done")
 
 
-async def test_a_tool_can_run_another_agent_and_use_its_answer(scripted: Any) -> None:
+async def test_tool_may_run_another_agent(scripted: Any) -> None:
     @tool
     async def consult(question: str, ctx: ToolContext) -> dict[str, Any]:
         """Ask the expert."""
@@ -405,12 +405,12 @@ async def test_a_tool_can_run_another_agent_and_use_its_answer(scripted: Any) ->
     store = MemoryStore()
     async with Runtime([a, Agent("expert", model=scripted("because"))], store=store) as runtime:
         seen = await Recorder().record(runtime.stream("a", "go", thread="t1"))
-        (reply,) = [m.reply for m in await runtime.messages("t1") if m.reply is not None]
+        (reply,) = [m.reply for m in await runtime.threads.messages("t1") if m.reply is not None]
     assert reply.content[0].text == '{"text":"because","status":"completed","steps":1}'
     assert [e.run.depth for e in seen.of(RunStart)] == [0, 1]
 
 
-async def test_an_unknown_agent_is_an_error_for_the_model(scripted: Any) -> None:
+async def test_unknown_agent_is_tool_error(scripted: Any) -> None:
     @tool
     async def consult(ctx: ToolContext) -> str:
         """Ask nobody."""
@@ -418,7 +418,7 @@ async def test_an_unknown_agent_is_an_error_for_the_model(scripted: Any) -> None
 
     async with Runtime([Agent("a", model=scripted(call("consult"), "done"), tools=[consult])]) as runtime:
         await runtime.run("a", "go", thread="t1")
-        (reply,) = [m.reply for m in await runtime.messages("t1") if m.reply is not None]
+        (reply,) = [m.reply for m in await runtime.threads.messages("t1") if m.reply is not None]
     assert reply.error == "failed"
     assert "agent not found: nobody" in reply.content[0].text
 
@@ -451,7 +451,7 @@ async def begun(late: Callable[[ToolContext], Any], ctx: ToolContext) -> None:
 
 @pytest.mark.parametrize("late", LATE)
 @pytest.mark.parametrize("how", ["returned", "failed", "let go"])
-async def test_a_context_that_is_kept_does_nothing_more_and_says_so(scripted: Any, late: str, how: str) -> None:
+async def test_context_is_unusable_after_call(scripted: Any, late: str, how: str) -> None:
     kept: list[ToolContext] = []
 
     @tool(effect="pure", timeout=0.001 if how == "let go" else None)
@@ -475,5 +475,8 @@ async def test_a_context_that_is_kept_does_nothing_more_and_says_so(scripted: An
             await begun(LATE[late], kept[0])
         release.set()
         # What it says about the call can still be read.
-        assert (kept[0].call_id, kept[0].run.run_id) == ((await runtime.calls(result.run_id))[0].id, result.run_id)
+        assert (kept[0].call_id, kept[0].run.run_id) == (
+            (await runtime.runs.calls(result.run_id))[0].id,
+            result.run_id,
+        )
         assert (await runtime.run("agent", "on", thread="t1")).text == "again"

@@ -17,8 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from wakeful import Agent, GateAnswer, GateTool, Plugin, Runtime, ToolResult, call, tool
+from wakeful import Agent, Plugin, Runtime, ToolResult, call, tool
 from wakeful.errors import ToolError
+from wakeful.plugins import GateAnswer, GateTool
 from wakeful.tools import MAX_RESULT_BYTES, error_reply, reply_of
 from wakeful.types import codec
 from wakeful.types.content import Artifact, Audio, Base64, Document, Image, Part, Text, ToolReply, Url, Video
@@ -70,7 +71,7 @@ def size_of(told: ToolReply) -> int:
 # -- plain values --------------------------------------------------------------------------------------------
 
 
-def test_text_is_told_as_it_is() -> None:
+def test_text_result_is_unchanged() -> None:
     assert reply("sunny") == ToolReply("c1", "look", (Text("sunny"),))
     assert text_of("") == ""
     assert text_of("a\0b") == "a\0b"
@@ -107,7 +108,7 @@ def test_text_is_told_as_it_is() -> None:
     ],
     ids=repr,
 )
-def test_any_value_that_has_a_json_form_is_told_as_json(value: Any, told: str) -> None:
+def test_json_value_is_encoded(value: Any, told: str) -> None:
     assert text_of(value) == told
 
 
@@ -122,7 +123,7 @@ def endless() -> Any:
     [object(), {"a": {1, object()}}, {(1, 2): 3}, lambda: 1, deque([1]), (n for n in [1]), 1 + 2j, endless()],
     ids=lambda value: type(value).__name__,
 )
-def test_what_has_no_json_form_is_an_error_that_says_what_to_return(value: Any) -> None:
+def test_unencodable_value_error_names_valid_types(value: Any) -> None:
     with pytest.raises(
         ToolError, match=f"returned a value of type {type(value).__name__} that can't be shown as JSON"
     ):
@@ -133,17 +134,17 @@ def test_what_has_no_json_form_is_an_error_that_says_what_to_return(value: Any) 
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray])
-def test_bytes_that_are_text_are_text(kind: Any) -> None:
+def test_text_bytes_become_text(kind: Any) -> None:
     assert text_of(kind("grüezi".encode())) == "grüezi"
 
 
-def test_bytes_that_are_no_text_are_a_document() -> None:
+def test_binary_bytes_become_document() -> None:
     (part,) = reply(b"\xff\xfe\x00").content
     assert part == Document(Base64("application/octet-stream", base64.b64encode(b"\xff\xfe\x00").decode()))
 
 
 @given(st.binary(max_size=64))
-def test_any_bytes_can_be_written(data: bytes) -> None:
+def test_any_bytes_result_can_be_stored(data: bytes) -> None:
     told = reply(data)
     assert codec.decode(codec.encode(told), ToolReply) == told
 
@@ -160,23 +161,23 @@ PARTS: list[Part] = [
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: type(part).__name__)
-def test_a_content_part_is_passed_on(part: Part) -> None:
+def test_content_part_is_passed_on(part: Part) -> None:
     assert reply(part).content == (part,)
 
 
 @pytest.mark.parametrize("kind", [list, tuple])
-def test_so_is_a_list_of_them(kind: Any) -> None:
+def test_list_of_content_parts_is_passed_on(kind: Any) -> None:
     assert reply(kind(PARTS)).content == tuple(PARTS)
 
 
-def test_a_list_of_parts_and_other_things_is_data() -> None:
+def test_mixed_list_is_data() -> None:
     assert text_of([Text("a"), 1]) == '[{"type":"text","text":"a"},1]'
 
 
 # -- results with more than one side -------------------------------------------------------------------------
 
 
-def test_the_model_reads_the_message_and_the_application_the_data() -> None:
+def test_model_reads_message_and_application_data() -> None:
     told = reply(ToolResult(data={"n": 1}, message="one hit", metadata={"ms": 4}))
     assert told.content == (Text("one hit"),)
     assert bytes(told.data) == b'{"n":1}'
@@ -184,26 +185,26 @@ def test_the_model_reads_the_message_and_the_application_the_data() -> None:
     assert told.error is None
 
 
-def test_without_a_message_the_model_reads_the_data() -> None:
+def test_model_reads_data_without_message() -> None:
     told = reply(ToolResult(data=Person(name="Ann")))
     assert told.content == (Text('{"name":"Ann","age":3}'),)
     assert msgspec.json.decode(told.data) == {"name": "Ann", "age": 3}
 
 
-def test_a_result_with_nothing_in_it_is_an_empty_text() -> None:
+def test_empty_result_is_empty_text() -> None:
     told = reply(ToolResult())
     assert told.content == (Text(""),)
     assert told.data is msgspec.UNSET
 
 
-def test_artifacts_go_along_and_are_not_shown() -> None:
+def test_artifacts_are_kept_but_not_shown() -> None:
     chart = Artifact({"bars": [1, 2]}, name="chart", media_type="application/json")
     told = reply(ToolResult(message="drawn", artifacts=[chart]))
     assert told.artifacts == (chart,)
     assert told.content == (Text("drawn"),)
 
 
-def test_everything_in_a_result_reads_back_as_it_is() -> None:
+def test_result_is_read_back_exactly() -> None:
     told = reply(
         ToolResult(
             data=[Hit("a", 1.0)],
@@ -219,7 +220,7 @@ def test_everything_in_a_result_reads_back_as_it_is() -> None:
     [ToolResult(data=object()), ToolResult(metadata={"x": object()}), ToolResult(artifacts=[Artifact(object())])],
     ids=["data", "metadata", "artifacts"],
 )
-def test_what_cannot_be_stored_is_refused_wherever_it_is(result: ToolResult) -> None:
+def test_unencodable_part_is_refused_anywhere(result: ToolResult) -> None:
     with pytest.raises(ToolError, match="can't be shown as JSON"):
         reply(result)
 
@@ -233,7 +234,7 @@ def test_what_cannot_be_stored_is_refused_wherever_it_is(result: ToolResult) -> 
         (Artifact("x"), r"a list of Artifact\(...\), not Artifact"),
     ],
 )
-def test_an_artifact_that_could_not_be_read_again_is_refused(artifacts: Any, says: str) -> None:
+def test_unreadable_artifact_is_refused(artifacts: Any, says: str) -> None:
     with pytest.raises(ToolError, match=says):
         reply(ToolResult(message="drawn", artifacts=artifacts))
 
@@ -246,7 +247,7 @@ def test_an_artifact_that_could_not_be_read_again_is_refused(artifacts: Any, say
     ["x" * 50_000_000, "é" * 25_000_000, b"x" * 50_000_000, ["x" * 25_000_000] * 2, {"k": "😀" * 12_500_000}],
     ids=["text", "two bytes each", "bytes", "list", "four bytes each"],
 )
-def test_a_result_of_50_megabytes_is_cut_with_a_note(value: Any) -> None:
+def test_result_of_50_megabytes_is_cut_with_note(value: Any) -> None:
     told = text_of(value)
     assert len(told.encode()) <= MAX_RESULT_BYTES
     assert "\n[cut here: the result has 5" in told
@@ -254,13 +255,13 @@ def test_a_result_of_50_megabytes_is_cut_with_a_note(value: Any) -> None:
     assert told[:1] in "xé[{"
 
 
-def test_what_just_fits_is_not_cut() -> None:
+def test_result_at_limit_is_not_cut() -> None:
     assert text_of("é" * 500, 1000) == "é" * 500
     assert "[cut here: the result has 1,002 bytes" in text_of("é" * 501, 1000)
 
 
 @given(st.text(max_size=400), st.integers(1, 400))
-def test_a_cut_never_splits_a_character_and_keeps_to_the_limit(text: str, limit: int) -> None:
+def test_cut_never_splits_character_and_keeps_to_limit(text: str, limit: int) -> None:
     told = text_of(text, limit)
     if len(text.encode()) <= limit:
         assert told == text
@@ -276,11 +277,11 @@ def test_a_cut_never_splits_a_character_and_keeps_to_the_limit(text: str, limit:
     [b"\xff" * 50_000_000, Image(Base64("image/png", "A" * 50_000_000))],
     ids=["bytes", "image"],
 )
-def test_media_that_is_too_large_is_left_out_with_a_note(value: Any) -> None:
+def test_too_large_media_is_omitted_with_note(value: Any) -> None:
     assert "left out: the limit is 262,144 bytes" in text_of(value)
 
 
-def test_many_parts_keep_to_the_limit_together() -> None:
+def test_many_parts_keep_to_limit_together() -> None:
     told = reply([Text("x" * 200_000)] * 250)
     assert size_of(told) <= MAX_RESULT_BYTES + 3 * NOTE
     assert isinstance(told.content[0], Text)
@@ -290,34 +291,34 @@ def test_many_parts_keep_to_the_limit_together() -> None:
     assert size_of(pictures) <= 2 * MAX_RESULT_BYTES
 
 
-def test_data_over_the_limit_is_not_kept_beside_its_text() -> None:
+def test_data_over_limit_is_not_kept_beside_its_text() -> None:
     told = reply(ToolResult(data="x" * 2000, message="long"), 1000)
     assert told.content == (Text("long"),)
     assert told.data is msgspec.UNSET
 
 
-def test_a_tool_may_have_a_limit_of_its_own() -> None:
+def test_tool_may_have_its_own_limit() -> None:
     assert "the limit is 100" in text_of("x" * 200, 100)
 
 
 # -- errors --------------------------------------------------------------------------------------------------
 
 
-def test_an_error_is_told_with_its_kind() -> None:
+def test_error_result_has_its_kind() -> None:
     told = error_reply("c1", "look", "denied", "no \ud800")
     assert told == ToolReply("c1", "look", (Text("no \ufffd"),), "denied")
 
 
 @pytest.mark.parametrize("kind", [None, 404, ""])
-def test_a_kind_that_is_no_text_is_that_of_any_failure(kind: Any) -> None:
+def test_invalid_error_kind_becomes_generic(kind: Any) -> None:
     assert error_reply("c1", "look", kind, "no").error == "failed"
 
 
-def test_an_error_without_a_word_says_what_failed() -> None:
+def test_error_without_text_names_tool() -> None:
     assert error_reply("c1", "look", "failed", "").content == (Text("look failed and said nothing about it"),)
 
 
-def test_an_error_is_cut_too() -> None:
+def test_error_is_cut_at_limit() -> None:
     told = error_reply("c1", "look", "failed", "x" * 50_000_000)
     assert size_of(told) <= MAX_RESULT_BYTES + NOTE
 
@@ -343,7 +344,7 @@ async def raises() -> Any:
     raise ValueError("bad \udcff")
 
 
-async def test_what_a_person_or_a_gate_gives_as_a_result_keeps_to_the_tools_limit_too(scripted: Any) -> None:
+async def test_supplied_result_keeps_tool_limit(scripted: Any) -> None:
     @tool(max_result_bytes=1000, approval=lambda arguments: not arguments["known"])
     def look(known: bool) -> str:
         """Look."""
@@ -357,15 +358,15 @@ async def test_what_a_person_or_a_gate_gives_as_a_result_keeps_to_the_tools_limi
     async with Runtime([Agent("a", model=model, tools=[look], plugins=[Knows()])]) as runtime:
         result = await runtime.run("a", "go", thread="t1")
         await runtime.resume(result.run_id, result.tickets[0].result("y" * 5000))
-        replies = [message.reply for message in await runtime.messages("t1") if message.reply is not None]
+        replies = [message.reply for message in await runtime.threads.messages("t1") if message.reply is not None]
     assert max(size_of(reply) for reply in replies) <= 1000 + NOTE
 
 
-async def test_results_in_a_run_keep_to_the_tools_limit_and_errors_are_told(scripted: Any) -> None:
+async def test_run_results_keep_tool_limit(scripted: Any) -> None:
     model = scripted([call("report"), call("broken"), call("raises")], "done")
     async with Runtime([Agent("a", model=model, tools=[report, broken, raises])]) as runtime:
         result = await runtime.run("a", "go", thread="t1")
-        messages = await runtime.messages("t1")
+        messages = await runtime.threads.messages("t1")
     replies = {m.reply.name: m.reply for m in messages if m.reply is not None}
     assert result.text == "done"
     assert size_of(replies["report"]) <= 1000 + NOTE
@@ -382,7 +383,7 @@ async def later() -> str:
 
 
 @pytest.mark.filterwarnings("error")
-async def test_a_coroutine_that_a_tool_forgot_to_await_is_said_and_closed(scripted: Any) -> None:
+async def test_unawaited_coroutine_is_reported_and_closed(scripted: Any) -> None:
     made = [later()]
 
     @tool
@@ -392,6 +393,6 @@ async def test_a_coroutine_that_a_tool_forgot_to_await_is_said_and_closed(script
 
     runtime = Runtime([Agent("a", model=scripted(call("forget"), "ok"), tools=[forget])])
     await runtime.run("a", "go", thread="t")
-    (reply,) = [m.reply for m in await runtime.messages("t") if m.reply is not None]
+    (reply,) = [m.reply for m in await runtime.threads.messages("t") if m.reply is not None]
     assert "the coroutine later, which nobody awaited" in reply.content[0].text
     assert made[0].cr_frame is None

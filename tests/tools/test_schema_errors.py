@@ -39,7 +39,7 @@ from schema_samples import (
 )
 
 from wakeful.errors import InvalidArguments
-from wakeful.tools._schema import Shape
+from wakeful.tools.schema import Shape
 
 
 def weather(city: str, unit: Literal["c", "f"] = "c", age: Annotated[int, Meta(ge=0)] = 0) -> None: ...
@@ -71,7 +71,7 @@ def weather(city: str, unit: Literal["c", "f"] = "c", age: Annotated[int, Meta(g
         ("city", "$: expected object, got str"),
     ],
 )
-def test_wrong_arguments_are_refused_with(arguments: Any, error: str) -> None:
+def test_wrong_arguments_error_text(arguments: Any, error: str) -> None:
     assert refusal(parameters(weather), arguments) == error
 
 
@@ -146,7 +146,7 @@ def test_wrong_arguments_are_refused_with(arguments: Any, error: str) -> None:
         (Guest, {"host": {"pet": 5}}, "$.host.pet: expected object | str, got int"),
     ],
 )  # fmt: skip
-def test_a_wrong_value_is_refused_with_its_path(hint: Any, value: Any, error: str) -> None:
+def test_wrong_value_is_refused_with_its_path(hint: Any, value: Any, error: str) -> None:
     at_root = error if error.startswith("$") else f"$: {error}"
     assert refusal(Shape(hint), value) == at_root
     assert refusal(taking(hint), {"x": value}) == at_root.replace("$", "$.x")
@@ -170,7 +170,7 @@ def test_lone_surrogates_are_refused_where_text_is_read(hint: Any, value: Any, e
     assert refusal(taking(hint), {"x": value}) == error
 
 
-def test_lone_surrogates_in_plain_text_and_names_do_no_harm() -> None:
+def test_lone_surrogates_in_text_and_names_are_harmless() -> None:
     assert taking(str).bind({"x": "\ud800"}) == {"x": "\ud800"}
     assert refusal(taking(int), {"x": 1, "\ud800": 2}) == "$: unknown argument '\\ud800' (expected: x)"
 
@@ -189,7 +189,7 @@ def test_lone_surrogates_in_plain_text_and_names_do_no_harm() -> None:
         (dict[str, int], {"a" * 1_000_000: "b"}),
     ],
 )
-def test_an_error_never_holds_a_huge_value(hint: Any, value: Any) -> None:
+def test_error_never_holds_huge_value(hint: Any, value: Any) -> None:
     assert len(refusal(taking(hint), {"x": value})) < 1500
 
 
@@ -205,7 +205,7 @@ def test_many_problems_are_counted() -> None:
     assert error.endswith("; and 3 more")
 
 
-def test_what_is_nested_too_deeply_is_refused() -> None:
+def test_too_deeply_nested_value_is_refused() -> None:
     deep: Any = {"value": 1}
     for _ in range(100_000):
         deep = {"value": 1, "children": [deep]}
@@ -214,7 +214,7 @@ def test_what_is_nested_too_deeply_is_refused() -> None:
         deep = deep["children"].pop()
 
 
-def test_an_error_has_no_cause_of_python_to_show() -> None:
+def test_error_has_no_python_cause() -> None:
     with pytest.raises(InvalidArguments) as caught:
         parameters(weather).bind({})
     assert caught.value.__cause__ is None

@@ -26,7 +26,7 @@ from schema_samples import (
 )
 
 from wakeful.errors import InvalidArguments
-from wakeful.tools._schema import Shape, description_of
+from wakeful.tools.schema import Shape, description_of
 
 
 class Everything(Struct):
@@ -93,7 +93,7 @@ BOUND = taking(Everything, default=None)
 
 @given(everything)
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
-def test_whatever_msgspec_encodes_is_taken_back(value: Everything) -> None:
+def test_any_encoded_value_is_decoded(value: Everything) -> None:
     text = msgspec.json.encode(value)
     decoded = json.loads(text)
     assert EVERYTHING.convert(decoded) == value
@@ -139,7 +139,7 @@ hints = st.recursive(
 
 @given(hints)
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
-def test_the_schema_of_any_combination_of_types_keeps_to_what_vendors_accept(hint: Any) -> None:
+def test_any_type_combination_has_vendor_safe_schema(hint: Any) -> None:
     check_vendor_rules(Shape(hint).schema)
     check_vendor_rules(taking(hint).schema)
     check_vendor_rules(taking(hint, default=None).schema)
@@ -147,7 +147,7 @@ def test_the_schema_of_any_combination_of_types_keeps_to_what_vendors_accept(hin
 
 @given(hints, json_values)
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
-def test_any_json_is_a_value_or_is_refused_in_words_that_can_be_sent(hint: Any, value: Any) -> None:
+def test_any_json_is_decoded_or_refused_with_text(hint: Any, value: Any) -> None:
     bound = taking(hint)
     try:
         made = bound.bind({"x": value})

@@ -30,7 +30,7 @@ from schema_samples import (
 )
 
 from wakeful.errors import ShapeError
-from wakeful.tools._schema import description_of
+from wakeful.tools.schema import description_of
 
 
 def forecast(
@@ -60,7 +60,7 @@ def forecast(
     return f"{city} {unit} {context} {days} {tag} {near} {order} {extra}"
 
 
-def test_a_signature_becomes_an_object_in_its_order() -> None:
+def test_signature_becomes_object_in_its_order() -> None:
     schema = parameters(forecast).schema
     assert list(schema) == ["type", "properties", "required", "additionalProperties"]
     assert schema["required"] == ["city"]
@@ -103,25 +103,25 @@ def test_a_signature_becomes_an_object_in_its_order() -> None:
         (Tags, Tags(["a"]), {"type": "array", "items": {"type": "string"}, "default": ["a"]}),
     ],
 )
-def test_a_default_shows_when_json_can_hold_it(hint: Any, default: Any, schema: dict[str, Any]) -> None:
+def test_default_shows_when_json_can_hold_it(hint: Any, default: Any, schema: dict[str, Any]) -> None:
     bound = taking(hint, default=default)
     assert bound.schema["properties"]["x"] == schema
     assert bound.schema["required"] == []
 
 
-def test_an_optional_parameter_without_a_default_is_required_and_may_be_null() -> None:
+def test_optional_without_default_is_required_and_nullable() -> None:
     bound = taking(int | None)
     assert bound.schema["properties"]["x"] == {"anyOf": [{"type": "integer"}, {"type": "null"}]}
     assert bound.schema["required"] == ["x"]
     assert bound.bind({"x": None}) == {"x": None}
 
 
-def test_null_is_taken_for_what_defaults_to_none() -> None:
+def test_null_is_accepted_for_none_default() -> None:
     assert taking(int, default=None).bind({"x": None}) == {"x": None}
     assert taking(Cat | Dog, default=None).bind({"x": None}) == {"x": None}
 
 
-def test_a_function_without_parameters_takes_an_empty_object() -> None:
+def test_function_without_parameters_takes_empty_object() -> None:
     def function() -> None: ...
 
     bound = parameters(function)
@@ -138,14 +138,14 @@ def annotated(a: int, *, context: Annotated[Context, "The call's."]) -> None: ..
 
 
 @pytest.mark.parametrize("function", [first, last, narrower, optional, annotated])
-def test_the_context_is_not_in_the_schema_wherever_it_stands(function: Callable[..., Any]) -> None:
+def test_context_parameter_is_not_in_schema(function: Callable[..., Any]) -> None:
     bound = parameters(function)
     assert bound.context == "context"
     assert list(bound.schema["properties"]) == ["a"]
     assert refusal(bound, {"a": 1, "context": 1}) == "$: unknown argument 'context' (expected: a)"
 
 
-def test_a_context_that_only_the_type_checker_imports_is_known_by_its_name() -> None:
+def test_context_under_type_checking_is_recognized() -> None:
     scope = {"__name__": "elsewhere"}
     exec("def function(context: 'Context', a: 'int') -> 'Nothing': ...", scope)
     bound = parameters(typing.cast(Any, scope["function"]))
@@ -153,7 +153,7 @@ def test_a_context_that_only_the_type_checker_imports_is_known_by_its_name() -> 
     assert list(bound.schema["properties"]) == ["a"]
 
 
-def test_a_context_without_its_type_is_refused() -> None:
+def test_untyped_context_is_refused() -> None:
     def look(ctx, city: str = "Rome") -> str:  # type: ignore[no-untyped-def]
         return city
 
@@ -168,7 +168,7 @@ def test_two_contexts_are_refused() -> None:
         parameters(function)
 
 
-def test_a_type_that_is_local_to_the_caller_is_resolved() -> None:
+def test_local_type_of_caller_is_resolved() -> None:
     class Local(Struct):
         a: int
 
@@ -177,7 +177,7 @@ def test_a_type_that_is_local_to_the_caller_is_resolved() -> None:
     assert parameters(function).bind({"local": {"a": 1}}) == {"local": Local(1)}
 
 
-def test_a_type_that_a_closure_holds_is_resolved() -> None:
+def test_closure_type_is_resolved() -> None:
     def make() -> Callable[..., Any]:
         class Local(Struct):
             a: int
@@ -213,7 +213,7 @@ def test_methods_partials_and_callable_objects_have_parameters() -> None:
     assert description_of(Thing()) == "Call it."
 
 
-def test_given_arguments_are_converted_and_absent_ones_are_left_to_the_function() -> None:
+def test_absent_arguments_are_left_to_function() -> None:
     bound = parameters(forecast)
     assert bound.bind({"city": "Rome"}) == {"city": "Rome"}
     assert bound.bind({"city": "Rome", "unit": "f", "order": {"id": 1, "lines": [{"price": 2}]}}) == {
@@ -223,7 +223,7 @@ def test_given_arguments_are_converted_and_absent_ones_are_left_to_the_function(
     }
 
 
-def test_each_call_that_leaves_an_argument_out_has_the_functions_own_default() -> None:
+def test_omitted_argument_has_function_default_each_call() -> None:
     def function(values: list[int] = []) -> list[int]:  # noqa: B006
         return values
 
@@ -269,20 +269,20 @@ def limited(a: Annotated[str, Meta(ge=1)]) -> None: ...
                       "a dataclass, a TypedDict, a msgspec Struct or a pydantic model"),
     ],
 )  # fmt: skip
-def test_a_signature_that_json_cannot_fill_is_refused(function: Callable[..., Any], reason: str) -> None:
+def test_signature_without_json_form_is_refused(function: Callable[..., Any], reason: str) -> None:
     with pytest.raises(TypeError) as caught:
         parameters(function)
     assert isinstance(caught.value, ShapeError)
     assert str(caught.value) == reason
 
 
-def test_a_record_with_a_field_without_a_json_form_is_refused_when_it_is_defined() -> None:
+def test_record_field_without_json_form_is_refused() -> None:
     record = dataclasses.make_dataclass("Record", [("a", complex)])
     with pytest.raises(ShapeError, match="complex has no JSON form"):
         taking(record)
 
 
-def test_a_type_that_only_an_ended_function_knew_is_named() -> None:
+def test_unresolvable_local_type_is_named() -> None:
     @dataclass
     class Inner:
         a: int
@@ -299,7 +299,7 @@ def test_a_type_that_only_an_ended_function_knew_is_named() -> None:
         parameters(function)
 
 
-def test_a_pattern_that_is_none_is_refused() -> None:
+def test_invalid_pattern_is_refused() -> None:
     def function(a: Annotated[str, Meta(pattern="[")], b: int = 0) -> None: ...
 
     with pytest.raises(ShapeError, match=r"function\(\): parameter 'a': .* unterminated character set"):
@@ -309,12 +309,12 @@ def test_a_pattern_that_is_none_is_refused() -> None:
 
 
 @pytest.mark.parametrize("rule", [AfterValidator(str.upper), BeforeValidator(str), Predicate(str.isupper)])
-def test_a_rule_that_nobody_would_ask_is_refused(rule: Any) -> None:
+def test_unchecked_constraint_is_refused(rule: Any) -> None:
     with pytest.raises(ShapeError, match=f"parameter 'x': {type(rule).__name__} would not be asked here; check"):
         taking(list[Annotated[str, rule]])
 
 
-def test_a_limit_that_does_not_fit_its_type_is_refused() -> None:
+def test_limit_of_wrong_type_is_refused() -> None:
     with pytest.raises(ShapeError, match=r"limited\(\): parameter 'a': Can only set `ge` on a numeric type"):
         parameters(limited)
 
@@ -397,7 +397,7 @@ SPHINX = """Find things.
         (None, "", None),
     ],
 )
-def test_docstrings_describe_the_function_and_its_parameters(
+def test_docstrings_describe_function_and_its_parameters(
     text: str | None, description: str, days: str | None
 ) -> None:
     def function(city: str, days: int, hours: int = 1) -> None: ...

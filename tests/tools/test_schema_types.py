@@ -38,11 +38,11 @@ from schema_samples import (
 )
 
 from wakeful.errors import ShapeError
-from wakeful.tools._schema import Shape
+from wakeful.tools.schema import Shape
 
 
 @pytest.mark.parametrize("hint", EVERY_TYPE, ids=shown)
-def test_the_schema_of_any_type_keeps_to_what_vendors_accept(hint: Any) -> None:
+def test_every_type_has_vendor_safe_schema(hint: Any) -> None:
     check_vendor_rules(Shape(hint).schema)
     check_vendor_rules(taking(hint).schema)
     check_vendor_rules(taking(hint, default=None).schema)
@@ -116,18 +116,18 @@ def test_the_schema_of_any_type_keeps_to_what_vendors_accept(hint: Any) -> None:
     ],
     ids=lambda value: shown(value) if not isinstance(value, dict) else "",
 )
-def test_a_type_has_the_schema(hint: Any, schema: dict[str, Any]) -> None:
+def test_type_has_schema(hint: Any, schema: dict[str, Any]) -> None:
     assert Shape(hint).schema == schema
 
 
-def test_a_schema_is_computed_once() -> None:
+def test_schema_is_computed_once() -> None:
     shape = Shape(Order)
     assert shape.schema is shape.schema
     bound = taking(Order)
     assert bound.schema is bound.schema
 
 
-def test_types_that_are_not_recursive_are_put_in_place() -> None:
+def test_non_recursive_types_are_inlined() -> None:
     schema = Shape(dict[str, Order]).schema
     assert "$defs" not in schema
     order = schema["additionalProperties"]
@@ -140,7 +140,7 @@ def test_types_that_are_not_recursive_are_put_in_place() -> None:
 
 
 @pytest.mark.parametrize(("hint", "name"), [(Tree, "Tree"), (Node, "Node"), (Person, "Person"), (Owner, "Owner")])
-def test_a_recursive_type_is_an_object_that_refers_to_its_definition(hint: Any, name: str) -> None:
+def test_recursive_type_refers_to_its_definition(hint: Any, name: str) -> None:
     schema = Shape(hint).schema
     assert schema["type"] == "object"
     assert name in schema["$defs"]
@@ -149,7 +149,7 @@ def test_a_recursive_type_is_an_object_that_refers_to_its_definition(hint: Any, 
     assert nested["$defs"][name]["type"] == "object"
 
 
-def test_recursive_types_of_one_name_keep_apart() -> None:
+def test_recursive_types_of_one_name_stay_distinct() -> None:
     def another() -> Any:
         class Tree(BaseModel):
             leaves: list[Tree] = []
@@ -162,7 +162,7 @@ def test_recursive_types_of_one_name_keep_apart() -> None:
     check_vendor_rules(schema)
 
 
-def test_a_model_inside_a_dataclass_keeps_its_descriptions_and_defaults() -> None:
+def test_model_in_dataclass_keeps_descriptions_and_defaults() -> None:
     items = Shape(Owner).schema["properties"]["baskets"]["additionalProperties"]["properties"]["items"]
     assert items["items"]["properties"] == {
         "price": {"type": "number"},
@@ -171,7 +171,7 @@ def test_a_model_inside_a_dataclass_keeps_its_descriptions_and_defaults() -> Non
     }
 
 
-def test_records_that_hold_models_keep_their_names_and_descriptions() -> None:
+def test_records_with_models_keep_names_and_descriptions() -> None:
     class Chain(NamedTuple):
         """What follows what."""
 
@@ -191,43 +191,43 @@ def test_records_that_hold_models_keep_their_names_and_descriptions() -> None:
     ]
 
 
-def test_what_holds_a_model_may_be_deep_inside() -> None:
+def test_models_are_found_at_any_depth() -> None:
     record: Any = Owner
     for depth in range(50):
         record = dataclasses.make_dataclass(f"Depth{depth}", [("inner", record)])
     assert Shape(record).schema["properties"]["inner"]["type"] == "object"
 
 
-def test_a_field_that_is_called_like_a_keyword_stays() -> None:
+def test_field_named_like_keyword_is_kept() -> None:
     assert list(Shape(Basket).schema["properties"]) == ["items", "title", "pair", "either"]
 
 
 @pytest.mark.parametrize("hint", [complex, range, type, Context, list[complex], Callable, "x", 3, int | Context])
-def test_a_type_without_a_json_form_is_refused(hint: Any) -> None:
+def test_type_without_json_form_is_refused(hint: Any) -> None:
     with pytest.raises(ShapeError):
         Shape(hint)
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="aliases of themselves came with 3.12")
-def test_an_alias_of_itself_is_refused() -> None:
+def test_alias_of_itself_is_refused() -> None:
     scope: dict[str, Any] = {}
     exec("type Alias = list[Alias]", scope)
     with pytest.raises(ShapeError, match="Alias refers to itself"):
         Shape(scope["Alias"])
 
 
-def test_a_shape_has_a_name() -> None:
+def test_shape_has_name() -> None:
     assert Shape(Order).name == "Order"
     assert Shape(Order, name="answer").name == "answer"
     assert Shape(int | str).name == "value"
     assert repr(Shape(Order)) == "Shape(Order)"
 
 
-def test_pydantic_is_not_imported_unless_a_type_needs_it() -> None:
+def test_pydantic_is_not_imported_unless_type_needs_it() -> None:
     program = """
 import sys
 from dataclasses import dataclass
-from wakeful.tools._schema import Shape, parameters_of
+from wakeful.tools.schema import Shape, parameters_of
 @dataclass
 class Order:
     id: int

@@ -43,7 +43,7 @@ from schema_samples import (
 )
 
 from wakeful.errors import InvalidArguments
-from wakeful.tools._schema import Shape
+from wakeful.tools.schema import Shape
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ from wakeful.tools._schema import Shape
         (Line | Array, [1], Array(1)),
     ],
 )  # fmt: skip
-def test_decoded_json_becomes_a_value_of_the_type(hint: Any, value: Any, result: Any) -> None:
+def test_decoded_json_becomes_value_of_type(hint: Any, value: Any, result: Any) -> None:
     for made in (
         Shape(hint).convert(value),
         Shape(hint).decode(json.dumps(value)),

@@ -73,7 +73,7 @@ def names_of(tool_: Tool) -> list[str]:
 # -- functions -----------------------------------------------------------------------------------------------
 
 
-def test_a_function_gives_its_name_description_and_parameters() -> None:
+def test_tool_takes_name_and_schema_from_function() -> None:
     assert isinstance(add, FunctionTool)
     assert (add.spec.name, add.spec.description) == ("add", "Add two numbers.")
     assert names_of(add) == ["a", "b"]
@@ -81,14 +81,14 @@ def test_a_function_gives_its_name_description_and_parameters() -> None:
     assert add.problems() == []
 
 
-def test_a_tool_can_still_be_called_as_a_function() -> None:
+def test_tool_can_still_be_called_as_function() -> None:
     assert add(2, b=3) == 5
     assert add.__name__ == "add"
     assert add.__doc__ is not None
     assert add.__doc__.startswith("Add two")
 
 
-async def test_an_async_tool_can_still_be_awaited() -> None:
+async def test_async_tool_can_still_be_awaited() -> None:
     @tool
     async def double(n: int) -> int:
         return 2 * n
@@ -96,17 +96,17 @@ async def test_an_async_tool_can_still_be_awaited() -> None:
     assert await double(4) == 8
 
 
-def test_the_context_is_not_a_parameter_for_the_model() -> None:
+def test_context_is_hidden_from_model() -> None:
     assert names_of(fetch) == ["url"]
     assert fetch.parameters.context == "ctx"
 
 
-def test_only_coroutine_functions_run_on_the_event_loop() -> None:
+def test_only_coroutine_functions_run_on_event_loop() -> None:
     assert fetch.is_async
     assert not add.is_async
 
 
-def test_the_context_is_passed_where_the_tool_wants_it() -> None:
+def test_context_is_passed_when_declared() -> None:
     class Plain(Tool):
         def run(self, a: int, where: ToolContext) -> Any:
             return a, where
@@ -122,14 +122,14 @@ def test_arguments_are_checked_and_converted() -> None:
         add.parameters.bind({"a": "two"})
 
 
-def test_a_tool_shows_its_name() -> None:
+def test_repr_shows_tool_name() -> None:
     assert repr(add) == "<tool add>"
 
 
 # -- options -------------------------------------------------------------------------------------------------
 
 
-def test_the_defaults_are_the_careful_ones() -> None:
+def test_tool_defaults() -> None:
     assert (add.effect, add.approval, add.timeout, add.resumable, add.sequential) == (
         "once",
         False,
@@ -140,7 +140,7 @@ def test_the_defaults_are_the_careful_ones() -> None:
     assert add.max_result_bytes == 256 * 1024
 
 
-def test_options_are_kept() -> None:
+def test_tool_options_are_kept() -> None:
     @tool(
         name="plus",
         description="Sum.",
@@ -161,13 +161,13 @@ def test_options_are_kept() -> None:
     assert add(3) == 3
 
 
-def test_a_misspelt_option_is_refused_and_not_ignored() -> None:
+def test_misspelt_option_is_refused() -> None:
     options: Any = {"aproval": True}
     with pytest.raises(TypeError, match="no argument 'aproval'; did you mean 'approval'"):
         tool(**options)
 
 
-def test_a_name_that_is_given_like_a_function_is_refused() -> None:
+def test_positional_name_is_refused() -> None:
     what: Any = "search"
     with pytest.raises(TypeError, match=r"takes a function, not 'search'; .* option: @tool\(name='search'\)"):
         tool(what)
@@ -179,17 +179,17 @@ def test_a_name_that_is_given_like_a_function_is_refused() -> None:
     ("effect", "resumable", "expected"),
     [("once", False, False), ("once", True, True), ("pure", False, True), ("idempotent", False, True)],
 )
-def test_a_tool_that_may_run_again_may_ask_while_it_runs(effect: Any, resumable: bool, expected: bool) -> None:
+def test_repeatable_tool_may_ask_while_running(effect: Any, resumable: bool, expected: bool) -> None:
     @tool(effect=effect, resumable=resumable)
     def act() -> None: ...
 
-    assert act.suspendable is expected
+    assert act.can_suspend is expected
 
 
 # -- methods -------------------------------------------------------------------------------------------------
 
 
-def test_a_method_is_a_tool_of_its_instance() -> None:
+def test_method_is_tool_of_its_instance() -> None:
     ann, bob = Shop("ann"), Shop("bob")
     assert names_of(ann.buy) == ["item"]
     assert ann.buy("tea") == "ann has tea"
@@ -198,24 +198,24 @@ def test_a_method_is_a_tool_of_its_instance() -> None:
     assert ann.buy.problems() == []
 
 
-def test_a_method_keeps_its_name_and_kind() -> None:
+def test_method_keeps_its_name_and_kind() -> None:
     shop = Shop("ann")
     assert (shop.look.spec.name, shop.look.is_async, shop.buy.is_async) == ("look", True, False)
     assert names_of(shop.look) == []
 
 
-def test_a_method_taken_from_its_class_is_a_problem() -> None:
+def test_unbound_method_is_problem() -> None:
     (problem,) = Shop.buy.problems()
     assert "'buy': it is a method; take it from an instance" in problem
 
 
-async def test_methods_and_objects_run_in_a_run(scripted: Any) -> None:
+async def test_methods_and_objects_run_as_tools(scripted: Any) -> None:
     shop, counter = Shop("ann"), Counter()
     turns = [call("buy", item="tea"), call("look"), call("count", by=2), call("count")]
     model = scripted(turns, "done")
     async with Runtime([Agent("a", model=model, tools=[shop.buy, shop.look, counter])]) as runtime:
         await runtime.run("a", "go", thread="t1")
-        replies = {m.reply.call_id: m.reply for m in await runtime.messages("t1") if m.reply is not None}
+        replies = {m.reply.call_id: m.reply for m in await runtime.threads.messages("t1") if m.reply is not None}
     assert sorted(r.content[0].text for r in replies.values()) == ["2", "3", "ann has tea", "ann in t1"]
     assert (shop.bought, counter.calls) == (["tea"], 3)
 
@@ -223,7 +223,7 @@ async def test_methods_and_objects_run_in_a_run(scripted: Any) -> None:
 # -- objects -------------------------------------------------------------------------------------------------
 
 
-def test_a_class_is_a_tool_with_state_of_its_own() -> None:
+def test_tool_class_has_its_own_state() -> None:
     counter = Counter()
     assert (counter.spec.name, counter.spec.description) == ("count", "Count calls.")
     assert names_of(counter) == ["by"]
@@ -231,7 +231,7 @@ def test_a_class_is_a_tool_with_state_of_its_own() -> None:
     assert counter.problems() == []
 
 
-def test_a_class_without_a_name_goes_by_its_own() -> None:
+def test_tool_class_is_named_by_default() -> None:
     class Weather(Tool):
         def run(self, city: str) -> str:
             """The weather in a city."""
@@ -263,11 +263,11 @@ async def test_partials_and_callable_objects_can_be_tools(scripted: Any) -> None
     model = scripted([call("scale", n=2), call("Multiply", n=2)], "done")
     async with Runtime([Agent("a", model=model, tools=tools)]) as runtime:
         await runtime.run("a", "go", thread="t1")
-        texts = [m.reply.content[0].text for m in await runtime.messages("t1") if m.reply is not None]
+        texts = [m.reply.content[0].text for m in await runtime.threads.messages("t1") if m.reply is not None]
     assert sorted(texts) == ["10", "6"]
 
 
-def test_a_static_method_is_a_tool_of_its_class() -> None:
+def test_static_method_is_tool_of_its_class() -> None:
     class Kit:
         @staticmethod
         @tool
@@ -312,7 +312,7 @@ def with_options(**options: Any) -> Tool:
         ({"name": "a\n"}, "tool 'a\\n': a name has 1 to 64 letters, digits, '_' or '-'"),
     ],
 )
-def test_each_problem_names_the_tool_and_what_is_wrong(options: dict[str, Any], problem: str) -> None:
+def test_problem_names_tool_and_fault(options: dict[str, Any], problem: str) -> None:
     assert with_options(**options).problems() == [problem]
 
 
@@ -325,12 +325,12 @@ def test_good_names_are_accepted(name: str) -> None:
     assert with_options(name=name).problems() == []
 
 
-def test_a_lambda_needs_a_name() -> None:
+def test_lambda_needs_name() -> None:
     assert "'<lambda>'" in tool(lambda: 1).problems()[0]
     assert tool(name="one")(lambda: 1).problems() == []
 
 
-def test_a_class_without_run_is_a_problem() -> None:
+def test_class_without_run_is_problem() -> None:
     class Empty(Tool):
         pass
 
@@ -338,7 +338,7 @@ def test_a_class_without_run_is_a_problem() -> None:
     assert problem == "tool 'Empty': it has no `run` method; define one, sync or async"
 
 
-def test_a_signature_without_a_schema_is_a_problem() -> None:
+def test_signature_without_schema_is_problem() -> None:
     @tool
     def spread(*words: str) -> None: ...
 
@@ -351,7 +351,7 @@ def test_a_signature_without_a_schema_is_a_problem() -> None:
 
 
 @pytest.mark.parametrize("found", [Done("paid"), NotDone(), UnknownOutcome()])
-async def test_a_reconcile_tool_asks_its_check(found: Any) -> None:
+async def test_reconcile_tool_asks_its_check(found: Any) -> None:
     asked: list[str] = []
 
     def sync_check(key: str) -> Any:
@@ -368,7 +368,7 @@ async def test_a_reconcile_tool_asks_its_check(found: Any) -> None:
     assert asked == ["run:call", "run:call"]
 
 
-async def test_a_class_brings_its_check_as_a_method() -> None:
+async def test_class_brings_its_check_as_method() -> None:
     class Pay(Tool):
         effect = "reconcile"
 
@@ -381,14 +381,14 @@ async def test_a_class_brings_its_check_as_a_method() -> None:
     assert await Pay().reconcile("k") == Done("k")
 
 
-async def test_a_tool_without_a_check_cannot_tell() -> None:
+async def test_tool_without_check_cannot_tell() -> None:
     assert await add.reconcile("k") == UnknownOutcome()
 
 
 # -- tools that the client runs ------------------------------------------------------------------------------
 
 
-def test_a_client_tool_is_a_name_and_a_schema() -> None:
+def test_client_tool_has_name_and_schema_only() -> None:
     schema = {"type": "object", "properties": {"x": {"type": "integer"}}}
     confirm = ClientTool("confirm", "Ask the user.", schema)
     assert (confirm.spec.name, confirm.spec.description, confirm.spec.parameters) == (
@@ -411,16 +411,16 @@ def test_a_client_tool_is_a_name_and_a_schema() -> None:
         (("look", "", {"properties": {"x": object()}}), "its parameters a JSON schema: .*type object"),
     ],
 )
-def test_a_client_tool_that_could_not_be_kept_is_refused(given: Any, says: str) -> None:
+def test_unencodable_client_tool_is_refused(given: Any, says: str) -> None:
     (problem,) = ClientTool(*given).problems()
     assert re.search(says, problem)
 
 
-def test_a_tool_is_not_mistaken_for_a_coroutine_function() -> None:
+def test_tool_is_not_a_coroutine_function() -> None:
     assert not inspect.iscoroutinefunction(add)
 
 
-def test_a_tool_that_yields_is_refused_when_the_runtime_is_made() -> None:
+def test_generator_tool_is_refused_by_runtime() -> None:
     @tool
     def numbers():  # type: ignore[no-untyped-def]
         """Count."""

@@ -1,4 +1,4 @@
-"""What is written can be read, by us and by an older version of us."""
+"""The codec: round trips, and data of newer versions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from type_strategies import json_values, texts, values_of
 
-from wakeful.stores import InboxItem, ThreadRecord
+from wakeful.stores import ThreadRecord
 from wakeful.types import codec
 from wakeful.types.content import (
     Audio,
@@ -36,6 +36,7 @@ from wakeful.types.events import (
     ToolCallDone,
     UnknownEvent,
 )
+from wakeful.types.inbox import InboxItem, UnknownItem
 from wakeful.types.limits import Limits, StopPolicy
 from wakeful.types.messages import Message, Producer, user_message
 from wakeful.types.requests import ModelSettings, OutputSpec, ToolSpec
@@ -75,16 +76,16 @@ RECORDS = (
     ModelSettings,
     ToolSpec,
     OutputSpec,
-    InboxItem,
+    *get_args(InboxItem),
     ThreadRecord,
 )
-UNION_MEMBERS = (*get_args(Content), *get_args(Termination), *get_args(StopPolicy))
+UNION_MEMBERS = (*get_args(Content), *get_args(Termination), *get_args(StopPolicy), *get_args(InboxItem))
 
 RUN = {"run_id": "r1", "thread_id": "t1", "agent_id": "a", "root_run_id": "r1"}
 MESSAGE = {"id": "m1", "role": "assistant", "content": [{"type": "text", "text": "hello"}], "created_at": 7}
 
 
-# There are many types; each gets its share of the examples.
+# There are many types, so each gets few examples.
 SOME = settings(max_examples=max(settings().max_examples // 3, 10))
 FEW = settings(max_examples=max(settings().max_examples // 5, 10))
 
@@ -107,7 +108,7 @@ def with_block(block: dict[str, Any]) -> dict[str, Any]:
 @named(RECORDS)
 @SOME
 @given(data=st.data())
-def test_a_record_reads_back_as_it_was_written(type_: Any, data: st.DataObject) -> None:
+def test_record_round_trips(type_: Any, data: st.DataObject) -> None:
     value = data.draw(values_of(type_))
     assert codec.decode(codec.encode(value), type_) == value
 
@@ -115,7 +116,7 @@ def test_a_record_reads_back_as_it_was_written(type_: Any, data: st.DataObject) 
 @named(EVENTS)
 @SOME
 @given(data=st.data())
-def test_an_event_reads_back_as_it_was_written(type_: type[Event], data: st.DataObject) -> None:
+def test_event_round_trips(type_: type[Event], data: st.DataObject) -> None:
     value = data.draw(values_of(type_))
     assert codec.decode_event(codec.encode(value)) == value
 
@@ -123,36 +124,36 @@ def test_an_event_reads_back_as_it_was_written(type_: type[Event], data: st.Data
 @named(UNION_MEMBERS)
 @FEW
 @given(data=st.data())
-def test_each_member_of_a_union_is_told_apart_by_its_kind(type_: Any, data: st.DataObject) -> None:
+def test_union_members_decode_by_tag(type_: Any, data: st.DataObject) -> None:
     value = data.draw(values_of(type_))
-    union = next(u for u in (Content, Termination, StopPolicy) if type_ in get_args(u))
+    union = next(u for u in (Content, Termination, StopPolicy, InboxItem) if type_ in get_args(u))
     assert codec.decode(codec.encode(value), union) == value
 
 
-@pytest.mark.parametrize("union", [Content, Termination, AnyEvent, StopPolicy])
-def test_the_kinds_of_a_union_are_all_different(union: Any) -> None:
+@pytest.mark.parametrize("union", [Content, Termination, AnyEvent, StopPolicy, InboxItem])
+def test_union_tags_are_distinct(union: Any) -> None:
     tags = [member.__struct_config__.tag for member in get_args(union)]
     assert len(set(tags)) == len(tags)
 
 
-def test_an_event_is_named_as_in_its_json() -> None:
+def test_event_type_is_its_json_tag() -> None:
     start = RunStart(msgspec.convert(RUN, Identity), 1, 2, "new")
     assert msgspec.json.decode(codec.encode(start))["type"] == start.type == "run_start"
 
 
-def test_a_result_that_is_json_keeps_its_text() -> None:
+def test_raw_result_keeps_its_text() -> None:
     reply = ToolReply("c1", "search", data=msgspec.Raw(b'{"hits":[1,2]}'))
     again = codec.decode(codec.encode(reply), ToolReply)
     assert bytes(again.data) == b'{"hits":[1,2]}'
 
 
 @pytest.mark.parametrize("raw", [b"null", b"0", b'""', b"[]", b"false"])
-def test_an_output_that_looks_like_nothing_is_still_an_output(raw: bytes) -> None:
+def test_falsy_output_is_an_output(raw: bytes) -> None:
     outcome = Outcome(NaturalEnd(), msgspec.Raw(raw))
     assert bytes(codec.decode(codec.encode(outcome), Outcome).output) == raw
 
 
-def test_what_is_at_its_default_takes_no_room() -> None:
+def test_default_fields_are_omitted() -> None:
     assert codec.encode(Usage()) == b"{}"
     assert codec.encode(Outcome(NaturalEnd())) == b'{"termination":{"type":"natural_end"}}'
 
@@ -161,7 +162,7 @@ def test_what_is_at_its_default_takes_no_room() -> None:
 
 
 def with_extras(value: Any, extra: Any) -> Any:
-    """The JSON value with a field that nobody knows in every object that has a place for one."""
+    """Add an unknown field to every object that accepts one."""
     match value:
         case dict():
             return {k: v if k in FREE else with_extras(v, extra) for k, v in value.items()} | {"later": extra}
@@ -171,7 +172,7 @@ def with_extras(value: Any, extra: Any) -> Any:
             return value
 
 
-# Fields that hold anybody's JSON: what is in there is theirs, and an extra field would be too.
+# Fields with free-form JSON, where an extra field would be part of the data.
 FREE = {
     "agent",
     "arguments",
@@ -198,13 +199,13 @@ FREE = {
 @named((*RECORDS, *EVENTS))
 @FEW
 @given(data=st.data(), extra=json_values)
-def test_fields_of_a_newer_version_are_passed_over(type_: Any, data: st.DataObject, extra: Any) -> None:
+def test_decode_ignores_unknown_fields(type_: Any, data: st.DataObject, extra: Any) -> None:
     value = data.draw(values_of(type_))
     newer = with_extras(msgspec.json.decode(codec.encode(value)), extra)
     assert codec.decode(msgspec.json.encode(newer), type_) == value
 
 
-def test_an_unknown_block_stays_in_its_place_between_known_ones() -> None:
+def test_unknown_block_keeps_its_position() -> None:
     blocks = [{"type": "text", "text": "a"}, {"type": "hologram", "size": 3}, {"type": "text", "text": "b"}]
     message = codec.decode(msgspec.json.encode({**MESSAGE, "content": blocks}), Message)
     assert message.content == (Text("a"), Unknown("hologram", blocks[1]), Text("b"))
@@ -213,31 +214,31 @@ def test_an_unknown_block_stays_in_its_place_between_known_ones() -> None:
 
 
 @given(block=st.dictionaries(texts, json_values, max_size=3))
-def test_an_unknown_block_is_kept_whole(block: dict[str, Any]) -> None:
+def test_unknown_block_is_kept_whole(block: dict[str, Any]) -> None:
     newer = {**block, "type": "hologram"}
     message = codec.decode(msgspec.json.encode(with_block(newer)), Message)
     assert message.content == (Text("hello"), Unknown("hologram", newer))
 
 
-def test_what_is_unknown_reads_back_after_it_was_written_again() -> None:
+def test_unknown_block_round_trips() -> None:
     message = codec.decode(msgspec.json.encode(with_block({"type": "hologram", "size": 3})), Message)
     assert codec.decode(codec.encode(message), Message) == message
 
 
-def test_an_unknown_block_in_a_message_in_an_event() -> None:
+def test_unknown_block_decodes_inside_an_event() -> None:
     found = codec.decode_event(event("message", message=with_block({"type": "hologram"})))
     assert isinstance(found, MessageAdded)
     assert found.message.content == (Text("hello"), Unknown("hologram", {"type": "hologram"}))
     assert found.cursor == "5"
 
 
-def test_an_unknown_block_in_one_of_many_messages() -> None:
+def test_unknown_block_decodes_in_one_of_many_messages() -> None:
     found = codec.decode_event(event("messages_snapshot", messages=[MESSAGE, with_block({"type": "hologram"})]))
     assert isinstance(found, MessagesSnapshot)
     assert [len(m.content) for m in found.messages] == [1, 2]
 
 
-def test_an_unknown_part_in_a_tools_reply_beside_its_json() -> None:
+def test_unknown_part_decodes_beside_a_raw_result() -> None:
     reply = {
         "type": "tool_reply",
         "call_id": "c1",
@@ -253,28 +254,28 @@ def test_an_unknown_part_in_a_tools_reply_beside_its_json() -> None:
 
 
 @pytest.mark.parametrize("kind", [Image, Audio, Document])
-def test_an_unknown_source_of_media(kind: Any) -> None:
+def test_unknown_media_source_decodes(kind: Any) -> None:
     tag = kind.__struct_config__.tag
     block = {"type": tag, "source": {"type": "blob", "hash": "x"}}
     found = codec.decode(msgspec.json.encode(block), Content)
     assert found == kind(Unknown("blob", {"type": "blob", "hash": "x"}))
 
 
-def test_an_unknown_ending_in_a_record_keeps_the_output_beside_it() -> None:
+def test_unknown_termination_in_a_record_keeps_the_output() -> None:
     newer = {"termination": {"type": "evaporated", "why": "heat"}, "output": [1, 2]}
     outcome = codec.decode(msgspec.json.encode(newer), Outcome)
     assert outcome.termination == Unknown("evaporated", {"type": "evaporated", "why": "heat"})
     assert bytes(outcome.output) == b"[1,2]"
 
 
-def test_an_unknown_ending_in_an_event() -> None:
+def test_unknown_termination_decodes_in_an_event() -> None:
     found = codec.decode_event(event("run_finish", status="done", termination={"type": "evaporated"}, steps=3))
     assert isinstance(found, RunFinish)
     assert found.termination == Unknown("evaporated", {"type": "evaporated"})
     assert found.steps == 3
 
 
-def test_an_unknown_kind_of_event() -> None:
+def test_unknown_event_decodes() -> None:
     found = codec.decode_event(event("sunrise", colour="red"))
     assert isinstance(found, UnknownEvent)
     assert (found.kind, found.raw["colour"]) == ("sunrise", "red")
@@ -282,14 +283,21 @@ def test_an_unknown_kind_of_event() -> None:
     assert codec.decode_event(codec.encode(found)) == found
 
 
-def test_an_unknown_kind_of_event_from_an_unknown_origin() -> None:
+def test_inbox_item_of_an_unknown_kind_is_read_as_unknown() -> None:
+    newer = {"kind": "recall", "id": "i1", "thread_id": "t1", "position": 3, "scope": "all"}
+    found = codec.decode_item(msgspec.json.encode(newer))
+    assert found == UnknownItem(id="i1", thread_id="t1", position=3, raw=newer)
+    assert found.wake == ""
+
+
+def test_unknown_event_of_unknown_origin_decodes() -> None:
     found = codec.decode_event(event("sunrise", run={**RUN, "origin": "the moon"}))
     assert isinstance(found, UnknownEvent)
     assert found.run.origin == "unknown"
     assert found.raw["run"]["origin"] == "the moon"
 
 
-def test_an_unknown_value_where_there_is_a_place_for_it() -> None:
+def test_unknown_literal_decodes_as_unknown() -> None:
     assert codec.decode(b'{"reason":"full_moon","since":4}', Waiting) == Waiting("unknown", 4)
     identity = codec.decode(msgspec.json.encode({**RUN, "origin": "the moon"}), Identity)
     assert (identity.origin, identity.run_id) == ("unknown", "r1")
@@ -301,12 +309,12 @@ def test_an_unknown_value_where_there_is_a_place_for_it() -> None:
     assert call.outcome == "unknown"
 
 
-def test_an_unknown_value_where_there_may_be_none() -> None:
+def test_unknown_literal_decodes_in_an_optional_field() -> None:
     row = {"id": "c1", "run_id": "r1", "step": 1, "index": 0, "name": "pay", "arguments": {}, "outcome": "paused"}
     assert codec.decode(msgspec.json.encode(row), Call).outcome == "unknown"
 
 
-def test_several_unknown_things_at_once() -> None:
+def test_several_unknown_values_decode_together() -> None:
     record = {
         "identity": {**RUN, "origin": "the moon"},
         "agent_id": "a",
@@ -332,12 +340,12 @@ def test_several_unknown_things_at_once() -> None:
         (b'{"input_tokens":"many"}', Usage),
     ],
 )
-def test_what_is_wrong_and_not_merely_new_is_refused(data: bytes, type_: Any) -> None:
+def test_decode_refuses_invalid_data(data: bytes, type_: Any) -> None:
     with pytest.raises(msgspec.ValidationError):
         codec.decode(data, type_)
 
 
-def test_what_is_no_json_is_refused() -> None:
+def test_decode_refuses_invalid_json() -> None:
     with pytest.raises(msgspec.DecodeError):
         codec.decode(b'{"input_tokens":', Usage)
 
@@ -348,14 +356,14 @@ any_characters = st.text(st.characters(codec=None, exclude_categories=[]), max_s
 
 
 @given(any_characters)
-def test_cleaned_text_can_be_written_and_stays_clean(text: str) -> None:
+def test_clean_text_is_encodable_and_idempotent(text: str) -> None:
     cleaned = clean_text(text)
     assert codec.decode(codec.encode(Text(cleaned)), Text).text == cleaned
     assert clean_text(cleaned) == cleaned
 
 
 @given(texts)
-def test_text_that_can_be_written_is_left_alone(text: str) -> None:
+def test_clean_text_keeps_encodable_text(text: str) -> None:
     assert clean_text(text) == text
 
 
@@ -370,20 +378,20 @@ def test_text_that_can_be_written_is_left_alone(text: str) -> None:
         ("\0\ud800\0", "\0\ufffd\0"),
     ],
 )
-def test_a_lone_surrogate_becomes_a_replacement_character(text: str, cleaned: str) -> None:
+def test_clean_text_replaces_lone_surrogates(text: str, cleaned: str) -> None:
     assert clean_text(text) == cleaned
 
 
-def test_a_users_text_is_cleaned_on_its_way_in() -> None:
+def test_user_message_text_is_cleaned() -> None:
     assert user_message("hi \ud800").text == "hi \ufffd"
 
 
 @given(st.lists(values_of(Part) | values_of(Text), max_size=4))
-def test_a_messages_text_is_that_of_its_text_parts(parts: list[Any]) -> None:
+def test_message_text_joins_its_text_parts(parts: list[Any]) -> None:
     assert text_of(tuple(parts)) == "".join(part.text for part in parts if isinstance(part, Text))
 
 
-def test_a_message_knows_its_calls_and_its_reply() -> None:
+def test_message_exposes_calls_and_reply() -> None:
     call = {"type": "tool_call", "id": "c1", "name": "search"}
     message = codec.decode(msgspec.json.encode(with_block(call)), Message)
     assert [c.id for c in message.calls] == ["c1"]
@@ -396,7 +404,7 @@ def test_a_message_knows_its_calls_and_its_reply() -> None:
 
 
 @given(values_of(Usage), values_of(Usage))
-def test_usage_adds_up_field_by_field(one: Usage, other: Usage) -> None:
+def test_usage_adds_field_by_field(one: Usage, other: Usage) -> None:
     both = one + other
     for name in Usage.__struct_fields__:
         assert getattr(both, name) == getattr(one, name) + getattr(other, name)
@@ -404,8 +412,8 @@ def test_usage_adds_up_field_by_field(one: Usage, other: Usage) -> None:
 
 
 @given(values_of(ModelSettings), values_of(ModelSettings))
-def test_settings_over_others_win_where_they_speak(own: ModelSettings, other: ModelSettings) -> None:
-    merged = own.over(other)
+def test_settings_with_defaults_fill_unset_fields(own: ModelSettings, other: ModelSettings) -> None:
+    merged = own.with_defaults(other)
     for name in ("temperature", "top_p", "max_tokens", "reasoning", "stop"):
         said = getattr(own, name)
         assert getattr(merged, name) == (getattr(other, name) if said in (None, ()) else said)
@@ -422,28 +430,26 @@ TICKET = Ticket(
 @pytest.mark.parametrize(
     ("decision", "verdict", "mode", "value"),
     [
-        (TICKET.approve(), "approve", "replay", None),
+        (TICKET.approve(), "approve", "proceed", None),
         (TICKET.deny("too much"), "deny", None, None),
         (TICKET.answer("blue"), "approve", None, "blue"),
         (TICKET.edit({"to": "bob"}), "approve", "arguments", {"to": "bob"}),
         (TICKET.result("paid"), "approve", "result", "paid"),
     ],
 )
-def test_a_ticket_makes_the_decisions_that_answer_it(
-    decision: Decision, verdict: str, mode: str | None, value: Any
-) -> None:
+def test_ticket_makes_its_decisions(decision: Decision, verdict: str, mode: str | None, value: Any) -> None:
     assert (decision.ticket_id, decision.verdict, decision.mode, decision.value) == ("k1", verdict, mode, value)
 
 
-def test_two_decisions_are_two_even_if_they_say_the_same() -> None:
+def test_equal_decisions_have_different_ids() -> None:
     assert TICKET.approve().id != TICKET.approve().id
 
 
-def test_a_call_runs_with_a_persons_edit_if_there_is_one() -> None:
+def test_call_runs_with_edited_arguments() -> None:
     call = Call("c1", "r1", 1, 0, "pay", {"to": "eve"})
     assert call.effective_arguments == {"to": "eve"}
     assert msgspec.structs.replace(call, edited={}).effective_arguments == {}
 
 
-def test_endings_with_the_same_words_are_different_endings() -> None:
+def test_terminations_of_different_kinds_are_unequal() -> None:
     assert codec.decode(codec.encode(Cancelled("x")), Termination) == Cancelled("x") != Stopped("x")

@@ -1,4 +1,4 @@
-"""Where an event stands in its thread."""
+"""Cursors of events."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ LIVE = {
 @pytest.mark.parametrize("type_", DELTAS)
 @settings(max_examples=5)
 @given(data=st.data())
-def test_a_delta_is_found_by_number_attempt_and_where_it_ends(type_: Any, data: st.DataObject) -> None:
+def test_delta_cursor_has_seq_attempt_and_end_offset(type_: Any, data: st.DataObject) -> None:
     delta = data.draw(values_of(type_))
     assert delta.cursor == f"{delta.seq}.{delta.attempt}.{delta.offset + len(delta.delta)}"
 
@@ -51,7 +51,7 @@ def test_a_delta_is_found_by_number_attempt_and_where_it_ends(type_: Any, data: 
 @pytest.mark.parametrize("type_", BETWEEN)
 @settings(max_examples=5)
 @given(data=st.data())
-def test_what_comes_between_deltas_is_within_an_answer(type_: Any, data: st.DataObject) -> None:
+def test_stream_event_cursor_is_within_the_answer(type_: Any, data: st.DataObject) -> None:
     event: Event = data.draw(values_of(type_))
     assert event.cursor == f"{event.seq}.0.0"
 
@@ -59,15 +59,15 @@ def test_what_comes_between_deltas_is_within_an_answer(type_: Any, data: st.Data
 @pytest.mark.parametrize("type_", [e for e in EVENTS if e not in DELTAS + BETWEEN], ids=lambda e: e.__name__)
 @settings(max_examples=5)
 @given(data=st.data())
-def test_every_other_event_is_found_by_its_number(type_: Any, data: st.DataObject) -> None:
+def test_event_cursor_is_its_seq(type_: Any, data: st.DataObject) -> None:
     event: Event = data.draw(values_of(type_))
     assert event.cursor == str(event.seq)
 
 
-def test_only_deltas_progress_and_what_is_shown_live_are_not_in_the_log() -> None:
+def test_only_live_events_are_not_durable() -> None:
     assert {e.__struct_config__.tag for e in EVENTS if not e.durable} == LIVE
 
 
 @given(values_of(TextDelta))
-def test_an_event_knows_its_run_and_thread(event: TextDelta) -> None:
+def test_event_exposes_run_and_thread_ids(event: TextDelta) -> None:
     assert (event.run_id, event.thread_id) == (event.run.run_id, event.run.thread_id)

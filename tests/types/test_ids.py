@@ -1,4 +1,4 @@
-"""Ids: UUIDv7, in order, and nobody's twice."""
+"""Ids: UUIDv7, ordered and unique."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from wakeful.types.ids import new_id, now_ms
 
 @pytest.fixture
 def hurried_threads() -> Iterator[None]:
-    """Make threads take turns as often as the interpreter can."""
+    """Make the interpreter switch threads as often as possible."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -25,7 +25,7 @@ def hurried_threads() -> Iterator[None]:
 
 
 class StillClock:
-    """A clock that shows what a test says; the present to begin with."""
+    """A clock that a test sets; it starts at the current time."""
 
     def __init__(self) -> None:
         self.ns = time.time_ns() + 60_000_000_000
@@ -39,46 +39,46 @@ def still_clock(monkeypatch: pytest.MonkeyPatch) -> StillClock:
     clock = StillClock()
     monkeypatch.setattr(ids, "time_ns", clock)
     monkeypatch.setattr(ids, "_ms", 0)
-    monkeypatch.setattr(ids, "_over", 0)
+    monkeypatch.setattr(ids, "_ms_end", 0)
     return clock
 
 
-def test_an_id_is_a_uuid_of_version_7_that_tells_its_time() -> None:
+def test_id_is_a_uuid7_with_the_current_time() -> None:
     before, made, after = now_ms(), uuid.UUID(new_id()), now_ms()
     assert (made.version, made.variant) == (7, uuid.RFC_4122)
     assert before - 1000 <= made.int >> 80 <= after + 1000
 
 
-def test_ids_are_written_in_one_way() -> None:
+def test_ids_are_lowercase_uuids() -> None:
     made = new_id()
     assert str(uuid.UUID(made)) == made
     assert len(made) == 36
 
 
-def test_each_id_sorts_after_the_one_before() -> None:
+def test_ids_are_monotonic() -> None:
     made = [new_id() for _ in range(20_000)]
     assert made == sorted(set(made))
 
 
-def test_ids_of_one_millisecond_keep_their_order(still_clock: StillClock) -> None:
+def test_ids_of_one_millisecond_are_ordered(still_clock: StillClock) -> None:
     made = [new_id() for _ in range(5000)]
     assert made == sorted(set(made))
 
 
-def test_a_clock_that_goes_back_keeps_the_order(still_clock: StillClock) -> None:
+def test_ids_are_ordered_when_the_clock_goes_back(still_clock: StillClock) -> None:
     first = new_id()
     still_clock.ns -= 3_600_000_000_000
     assert first < new_id() < new_id()
 
 
-def test_ids_stay_well_formed_however_many_a_millisecond_has(still_clock: StillClock) -> None:
+def test_ids_stay_well_formed_when_a_millisecond_overflows(still_clock: StillClock) -> None:
     made = [new_id() for _ in range(50_000)]
     assert made == sorted(set(made))
     assert all(len(one) == 36 for one in made)
     assert all(str(found) == one and found.version == 7 for one in made[::50] if (found := uuid.UUID(one)))
 
 
-def test_threads_never_make_the_same_id(hurried_threads: None) -> None:
+def test_ids_are_unique_across_threads(hurried_threads: None) -> None:
     made: list[list[str]] = []
     start = threading.Barrier(4)
 
@@ -95,8 +95,8 @@ def test_threads_never_make_the_same_id(hurried_threads: None) -> None:
     assert all(own == sorted(own) for own in made)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # A fork beside the threads of other tests.
-def test_a_forked_process_makes_other_ids(still_clock: StillClock) -> None:
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Other tests' threads run during the fork.
+def test_ids_differ_in_a_forked_process(still_clock: StillClock) -> None:
     new_id()
     reader, writer = os.pipe()
     if (child := os.fork()) == 0:

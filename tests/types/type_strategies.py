@@ -1,4 +1,4 @@
-"""Strategies for any of wakeful's types, drawn from the types themselves."""
+"""Hypothesis strategies for wakeful's types, derived from the types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is Anthropic's alone: cache marks, thinking, answers by a tool, settings for sampling."""
+"""Anthropic's specifics: cache marks, thinking, answers by a tool, sampling settings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from wire_suite import HELLO, LOOK, RESULT, Heard, asked, history, listen
 from wakeful.errors import InvalidRequest
 from wakeful.models import ModelRequest
 from wakeful.models.anthropic import AnthropicModel
-from wakeful.models.anthropic._models import has_formats, is_adaptive, output_cap
+from wakeful.models.anthropic.generations import has_formats, is_adaptive, output_cap
 from wakeful.types.content import Text, ToolCall
 from wakeful.types.messages import user_message
 from wakeful.types.requests import ModelSettings, OutputSpec
@@ -31,14 +31,14 @@ async def _asked(model: str, request: ModelRequest, **options: Any) -> dict[str,
 
 
 def _marked(body: Any) -> list[Any]:
-    """All that carries a mark."""
+    """All blocks with a cache mark."""
     if isinstance(body, dict):
         own = [body] if "cache_control" in body else []
         return [*own, *[found for value in body.values() for found in _marked(value)]]
     return [found for value in body for found in _marked(value)] if isinstance(body, list) else []
 
 
-async def test_tools_system_and_the_last_two_turns_are_marked_for_the_cache() -> None:
+async def test_cache_marks_tools_system_and_two_turns() -> None:
     call = ToolCall("c", "look", {})
     messages = [*history(call, RESULT("c", "look")), Heard.of([Text("Red.")]), user_message("Sure?")]
     body = await asked(Anthropic(), ModelRequest("Be brief.", messages, [LOOK]))
@@ -49,7 +49,7 @@ async def test_tools_system_and_the_last_two_turns_are_marked_for_the_cache() ->
     assert all(block["cache_control"] == {"type": "ephemeral"} for block in marked)
 
 
-async def test_the_next_request_has_what_this_one_marked() -> None:
+async def test_cache_prefix_is_kept_by_the_next_request() -> None:
     first = await asked(Anthropic(), ModelRequest("s", history(), [LOOK]))
     later = [*history(), Heard.of([Text("Red.")]), user_message("Sure?")]
     second = await asked(Anthropic(), ModelRequest("s", later, [LOOK]))
@@ -57,7 +57,7 @@ async def test_the_next_request_has_what_this_one_marked() -> None:
 
 
 @pytest.mark.parametrize(("cache", "mark"), [("1h", {"type": "ephemeral", "ttl": "1h"}), ("off", None)])
-async def test_the_cache_can_be_kept_longer_or_left_alone(cache: str, mark: Any) -> None:
+async def test_cache_lifetime_can_be_set(cache: str, mark: Any) -> None:
     settings = ModelSettings(extra={"cache": cache})
     body = await asked(Anthropic(), ModelRequest("s", history(), [LOOK], settings))
     assert [block["cache_control"] for block in _marked(body)] == ([mark] * 4 if mark else [])
@@ -74,7 +74,7 @@ async def test_the_cache_can_be_kept_longer_or_left_alone(cache: str, mark: Any)
         ("claude-sonnet-5", None, None, None),
     ],
 )
-async def test_reasoning_is_asked_for_as_the_model_knows_it(
+async def test_reasoning_setting_fits_the_generation(
     model: str, reasoning: Any, thinking: Any, effort: Any
 ) -> None:
     body = await _asked(model, ModelRequest("", history(), settings=ModelSettings(reasoning=reasoning)))
@@ -82,24 +82,24 @@ async def test_reasoning_is_asked_for_as_the_model_knows_it(
     assert body.get("output_config", {}).get("effort") == effort
 
 
-async def test_a_budget_for_thinking_leaves_room_for_the_answer() -> None:
+async def test_thinking_budget_leaves_room_for_the_answer() -> None:
     settings = ModelSettings(reasoning=8000, max_tokens=500)
     assert (await _asked("claude-haiku-4-5", ModelRequest("", history(), settings=settings)))["max_tokens"] == 8500
 
 
 @pytest.mark.parametrize("tokens", [-1, 0, 1023])
-async def test_a_budget_for_thinking_that_the_api_refuses_is_not_sent(tokens: int) -> None:
+async def test_small_thinking_budget_is_refused(tokens: int) -> None:
     request = ModelRequest("", history(), settings=ModelSettings(reasoning=tokens))
     with pytest.raises(InvalidRequest, match="at least 1,024 tokens"):
         await _asked("claude-haiku-4-5", request)
 
 
-async def test_an_effort_that_does_not_exist_is_refused_with_those_that_do() -> None:
+async def test_unknown_effort_error_lists_known_ones() -> None:
     with pytest.raises(InvalidRequest, match="known: none, minimal, low"):
         await _asked("claude-sonnet-5", ModelRequest("", history(), settings=ModelSettings(reasoning="huge")))
 
 
-async def test_sampling_is_sent_to_the_version_of_the_api_that_has_it() -> None:
+async def test_sampling_requires_an_older_api_version() -> None:
     request = ModelRequest("", history(), settings=ModelSettings(temperature=0.2, top_p=0.9))
     with pytest.raises(InvalidRequest, match=r"no temperature and no top_p.*anthropic-version"):
         await _asked("claude-haiku-4-5", request)
@@ -107,14 +107,14 @@ async def test_sampling_is_sent_to_the_version_of_the_api_that_has_it() -> None:
     assert (body["temperature"], body["top_p"]) == (0.2, 0.9)
 
 
-async def test_a_typed_answer_is_held_to_what_the_api_can_enforce_of_its_schema() -> None:
+async def test_typed_answer_uses_an_enforced_schema() -> None:
     body = await asked(Anthropic(), ModelRequest("", history(), output=OutputSpec("output", CITY)))
     schema = body["output_config"]["format"]["schema"]
     assert schema["additionalProperties"] is False
     assert "minLength" not in schema["properties"]["city"]
 
 
-async def test_an_older_model_answers_by_a_tool_and_it_is_heard_as_text() -> None:
+async def test_older_model_answers_by_a_tool_as_text() -> None:
     codec = Anthropic()
     script = Script([Calls("give_answer", ['{"city":', ' "Rome"}'])], stop="tool_use")
     async with WireServer(codec.answer(script)) as server:
@@ -127,14 +127,14 @@ async def test_an_older_model_answers_by_a_tool_and_it_is_heard_as_text() -> Non
     assert body["tool_choice"] == {"type": "tool", "name": "give_answer"}
 
 
-async def test_an_older_model_with_tools_must_call_one_of_them_or_answer() -> None:
+async def test_older_model_with_tools_must_call_or_answer() -> None:
     request = ModelRequest("", history(), [LOOK], output=OutputSpec("output", CITY))
     body = await _asked("anthropic/claude-3.7-sonnet", request)
     assert body["tool_choice"] == {"type": "any"}
     assert [tool["name"] for tool in body["tools"]] == ["look", "give_answer"]
 
 
-async def test_an_older_model_that_thinks_is_told_in_words() -> None:
+async def test_older_thinking_model_gets_schema_instructions() -> None:
     settings = ModelSettings(reasoning="low")
     request = ModelRequest("", history(), [], settings, OutputSpec("output", CITY))
     body = await _asked("anthropic/claude-sonnet-4", request)
@@ -142,7 +142,7 @@ async def test_an_older_model_that_thinks_is_told_in_words() -> None:
     assert "JSON schema" in body["system"][0]["text"]
 
 
-async def test_usage_is_told_before_the_answer_ends() -> None:
+async def test_usage_is_reported_before_the_end() -> None:
     whole = Anthropic().answer(Script([Says(["ok"])]))
     async with WireServer(whole) as server:
         model = Anthropic().model(server.url)
@@ -176,5 +176,5 @@ async def test_thinking_without_text_keeps_its_signature() -> None:
         ("a-name-of-ones-own", True, True, 64_000),
     ],
 )
-def test_what_a_model_can_is_known_by_its_name(model: str, adaptive: bool, formats: bool, cap: int) -> None:
+def test_generation_is_known_by_the_model_name(model: str, adaptive: bool, formats: bool, cap: int) -> None:
     assert (is_adaptive(model), has_formats(model), output_cap(model)) == (adaptive, formats, cap)

@@ -1,4 +1,4 @@
-"""What only Bedrock has: signatures by AWS, frames with checksums, families of models, documents' names."""
+"""Bedrock's specifics: AWS signatures, frames with checksums, model families, document names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from wire_suite import DOCUMENT, HELLO, LOOK, RESULT, asked, history, listen
 from wakeful.errors import ConfigurationError, InvalidRequest, StreamBroken
 from wakeful.models import ModelRequest
 from wakeful.models.bedrock import BedrockModel
-from wakeful.models.bedrock._settings import caches, family_of, holds_to_schemas
+from wakeful.models.bedrock.settings import family_of, supports_cache, supports_schemas
 from wakeful.types.content import Base64, Document, Image, Text, ToolCall, Url
 from wakeful.types.messages import user_message
 from wakeful.types.requests import ModelSettings, OutputSpec
@@ -32,7 +32,7 @@ async def sent(model: str, request: ModelRequest = HELLO, **options: Any) -> Any
     return server.requests[0]
 
 
-async def test_credentials_of_aws_sign_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bedrock_request_is_signed_with_aws_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_BEARER_TOKEN_BEDROCK", raising=False)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
@@ -42,12 +42,12 @@ async def test_credentials_of_aws_sign_the_request(monkeypatch: pytest.MonkeyPat
     assert request.path == "/model/amazon.nova-lite-v1%3A0/converse-stream"
 
 
-async def test_a_key_of_bedrock_is_sent_as_a_token() -> None:
+async def test_bedrock_key_is_sent_as_a_token() -> None:
     request = await sent("amazon.nova-lite-v1:0", api_key="abc")
     assert request.headers["authorization"] == "Bearer abc"
 
 
-async def test_a_missing_region_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bedrock_missing_region_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
@@ -56,7 +56,7 @@ async def test_a_missing_region_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("place", [6, 40, -1])
-async def test_a_frame_with_a_wrong_checksum_breaks_the_stream(place: int) -> None:
+async def test_bedrock_wrong_checksum_breaks_the_stream(place: int) -> None:
     whole = BEDROCK.answer(Script([Says(["Hel", "lo"])]))
     pieces = list(whole.pieces)
     bad = bytearray(pieces[2])
@@ -68,7 +68,7 @@ async def test_a_frame_with_a_wrong_checksum_breaks_the_stream(place: int) -> No
         await model.close()  # pyright: ignore[reportAttributeAccessIssue]
 
 
-async def test_many_answers_at_once_leave_no_thread_behind() -> None:
+async def test_bedrock_answers_leave_no_threads() -> None:
     import asyncio
 
     reply: Reply = BEDROCK.answer(Script([Says(["a", "b"]), Calls("look", ["{}"])], stop="tool_use"))
@@ -80,7 +80,7 @@ async def test_many_answers_at_once_leave_no_thread_behind() -> None:
     assert not [t for t in threading.enumerate() if t.name == "wakeful-bedrock"]
 
 
-async def test_documents_have_names_that_bedrock_takes_and_a_text_beside_them() -> None:
+async def test_bedrock_documents_have_valid_names_and_text() -> None:
     pdf = Base64("application/pdf", DOCUMENT)
     request = ModelRequest(
         "", [user_message([Document(pdf, "Terms & conditions (v2).pdf"), Document(pdf), Document(pdf)])]
@@ -95,21 +95,21 @@ async def test_documents_have_names_that_bedrock_takes_and_a_text_beside_them() 
     assert "text" in blocks[0]
 
 
-async def test_media_in_s3_is_named_by_its_address() -> None:
+async def test_bedrock_media_may_be_in_s3() -> None:
     image = Image(Url("s3://bucket/cat.jpg"))
     body = await asked(BEDROCK, ModelRequest("", [user_message([Text("Look"), image])]))
     image_block = body["messages"][0]["content"][1]["image"]
     assert image_block == {"format": "jpeg", "source": {"s3Location": {"uri": "s3://bucket/cat.jpg"}}}
 
 
-async def test_calls_of_before_are_declared_where_no_tool_is_offered() -> None:
+async def test_bedrock_declares_tools_of_earlier_calls() -> None:
     call = ToolCall("1", "look", {"at": "sky"})
     body = await asked(BEDROCK, ModelRequest("", history(call, RESULT("1", "look"))))
     assert [tool["toolSpec"]["name"] for tool in body["toolConfig"]["tools"]] == ["look"]
 
 
 @pytest.mark.parametrize(("model", "marks"), [("anthropic.claude-sonnet-5", 2), ("mistral.mistral-large-3", 0)])
-async def test_the_cache_is_marked_where_the_model_has_one(model: str, marks: int) -> None:
+async def test_bedrock_cache_is_marked_when_supported(model: str, marks: int) -> None:
     request = await sent(model, ModelRequest("Be brief.", HELLO.messages, [LOOK]))
     assert request.raw.count(b"cachePoint") == marks
 
@@ -127,12 +127,12 @@ async def test_the_cache_is_marked_where_the_model_has_one(model: str, marks: in
         ("openai.gpt-oss-120b-1:0", "medium", {"reasoning_effort": "medium"}),
     ],
 )
-async def test_each_family_is_told_in_its_own_way_to_reason(model: str, reasoning: Any, expected: Any) -> None:
+async def test_bedrock_reasoning_fits_the_family(model: str, reasoning: Any, expected: Any) -> None:
     request = await sent(model, ModelRequest("", HELLO.messages, settings=ModelSettings(reasoning=reasoning)))
     assert request.body["additionalModelRequestFields"] == expected
 
 
-async def test_where_it_is_not_known_how_to_reason_that_is_said() -> None:
+async def test_bedrock_unknown_reasoning_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="'fields'"):
         await sent("meta.llama4", ModelRequest("", HELLO.messages, settings=ModelSettings(reasoning="low")))
     settings = ModelSettings(extra={"fields": {"own": 1}})
@@ -140,18 +140,18 @@ async def test_where_it_is_not_known_how_to_reason_that_is_said() -> None:
     assert request.body["additionalModelRequestFields"] == {"own": 1}
 
 
-async def test_models_that_can_not_be_held_to_a_schema_are_told_in_words() -> None:
+async def test_bedrock_models_without_schemas_get_instructions() -> None:
     output = OutputSpec("output", {"type": "object", "properties": {"a": {"type": "string"}}})
     request = await sent("amazon.nova-lite-v1:0", ModelRequest("", HELLO.messages, output=output))
     assert "outputConfig" not in request.body
     assert "JSON schema" in BEDROCK.read(request.body).system
 
 
-def test_families_are_known_by_the_name() -> None:
+def test_bedrock_family_is_known_by_the_name() -> None:
     assert family_of("us.anthropic.claude-opus-5") == "anthropic"
     assert family_of("us-gov.amazon.nova-lite-v1:0") == "amazon"
     assert family_of("meta.llama3-1-8b-instruct-v1:0") == "meta"
     assert family_of("arn:aws:bedrock:us-east-1:1:inference-profile/eu.anthropic.claude-opus-5") == "anthropic"
-    assert not holds_to_schemas("anthropic.claude-3-haiku-20240307-v1:0")
-    assert holds_to_schemas("anthropic.claude-opus-4-5-20251101-v1:0")
-    assert not caches("anthropic.claude-3-haiku-20240307-v1:0")
+    assert not supports_schemas("anthropic.claude-3-haiku-20240307-v1:0")
+    assert supports_schemas("anthropic.claude-opus-4-5-20251101-v1:0")
+    assert not supports_cache("anthropic.claude-3-haiku-20240307-v1:0")

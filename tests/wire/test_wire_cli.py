@@ -1,4 +1,4 @@
-"""`wakeful models` and `--model`, as the real command against vendors on loopback."""
+"""The commands `wakeful models` and `--model` against vendors on loopback."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from wire_openai import Responses
 from wire_script import Says, Script
 from wire_server import WireServer
 
-from wakeful.cli._app import app
-from wakeful.cli._models import Tried, _line, _look, _report
+from wakeful.cli.app import app
+from wakeful.cli.models import Tried, _line, _look, _report
 from wakeful.models import ModelFacts
 from wakeful.types.runs import Usage
 
@@ -35,7 +35,7 @@ async def wakeful(*arguments: str, **env: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-async def test_a_model_is_tried_with_one_small_call() -> None:
+async def test_models_try_makes_one_small_call() -> None:
     reply = Responses().answer(Script([Says(["rea", "dy"])], usage=Usage(1_000_000, 1000)))
     async with WireServer(reply) as server:
         code, out, err = await wakeful(
@@ -54,7 +54,7 @@ async def test_a_model_is_tried_with_one_small_call() -> None:
     ("fault", "words"),
     [("bad_key", "the key is wrong"), ("not_found", "no such model"), ("overloaded", "capacity")],
 )
-async def test_what_is_wrong_is_said_without_the_key(fault: Any, words: str) -> None:
+async def test_models_try_error_hides_the_key(fault: Any, words: str) -> None:
     codec = Anthropic()
     async with WireServer(codec.fault(fault)) as server:
         code, out, err = await wakeful(
@@ -65,7 +65,7 @@ async def test_what_is_wrong_is_said_without_the_key(fault: Any, words: str) -> 
     assert codec.key not in err
 
 
-async def test_a_missing_key_and_an_unknown_vendor_are_named() -> None:
+async def test_models_try_names_missing_key_and_vendor() -> None:
     code, _, err = await wakeful("models", "test", "openai:gpt-5-mini")
     assert code == 1
     assert "set OPENAI_API_KEY" in err
@@ -74,7 +74,7 @@ async def test_a_missing_key_and_an_unknown_vendor_are_named() -> None:
     assert "did you mean 'openai'?" in err
 
 
-async def test_vendors_are_listed_with_what_they_need_and_whether_they_are_reached() -> None:
+async def test_models_list_shows_needs_and_reachability() -> None:
     async with WireServer() as server:
         gone = "http://127.0.0.1:1"
         code, out, err = await wakeful(
@@ -110,16 +110,14 @@ async def test_vendors_are_listed_with_what_they_need_and_whether_they_are_reach
         ("openai:", "a model is named 'vendor:name'"),
         ("openai-compatible:qwen3", "write openai-compatible:qwen3@http://host/v1"),
         ("openai-compatible:qwen3@gpu:8000/v1", "the scheme is missing"),
-        ("openai-compatible:qwen3@http://127.0.0.1:1/v1", "see whether it is there"),
+        ("openai-compatible:qwen3@http://127.0.0.1:1/v1", "check that it is running"),
         ("openai-compatible:qwen3@http://me:PASSWORD@127.0.0.1:1/v1", "a user or a password in it"),
         ("openai:gpt-5@http://127.0.0.1:1/v1", "pass this model's address as base_url=..."),
         ("azure:mine", "set AZURE_OPENAI_ENDPOINT"),
         ("local:large", "there is 'local:smollm2'"),
     ],
 )
-def test_what_cannot_be_asked_is_told_with_what_to_do(
-    model: str, words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_models_try_error_says_what_to_do(model: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OPENAI_COMPATIBLE_BASE_URL", "AZURE_OPENAI_ENDPOINT"):
         monkeypatch.delenv(name, raising=False)
     result = CliRunner().invoke(app, ["models", "test", model])
@@ -131,7 +129,7 @@ def test_what_cannot_be_asked_is_told_with_what_to_do(
 
 @pytest.mark.parametrize("command", [("run", "Hi"), ("chat",)])
 @pytest.mark.parametrize("model", ["local:smollm3", "openai-compatible:qwen3@gpu:8000/v1"])
-def test_a_model_that_is_none_is_wrong_usage_and_no_failed_run(
+def test_invalid_model_is_a_usage_error(
     command: tuple[str, ...], model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OPENAI_COMPATIBLE_BASE_URL", raising=False)
@@ -139,13 +137,13 @@ def test_a_model_that_is_none_is_wrong_usage_and_no_failed_run(
     assert (result.exit_code, result.stdout) == (2, "")
 
 
-def test_a_run_without_a_prompt_is_told_what_is_missing() -> None:
+def test_run_without_prompt_says_what_is_missing() -> None:
     result = CliRunner().invoke(app, ["run", "--model", "openai:gpt-5-mini"])
     assert result.exit_code == 2
     assert 'say what to ask it: wakeful run --model openai:gpt-5-mini "Hello"' in " ".join(result.stderr.split())
 
 
-def test_an_address_of_the_environment_is_shown_and_a_price_only_where_it_is_known(
+def test_models_try_shows_url_and_known_price(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
@@ -159,7 +157,7 @@ def test_an_address_of_the_environment_is_shown_and_a_price_only_where_it_is_kno
     assert "0.000000 dollars" in _report(free)
 
 
-async def test_a_model_that_takes_too_long_is_given_up() -> None:
+async def test_models_try_times_out() -> None:
     async with WireServer(altered(Responses().answer(Script([Says(["…"])])), hold=True)) as server:
         env = {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": server.url}
         code, _, err = await wakeful("models", "test", "openai:gpt-5-mini", "--timeout", "0.5", **env)
@@ -167,7 +165,7 @@ async def test_a_model_that_takes_too_long_is_given_up() -> None:
     assert "gave no answer within 0.5 s; wait longer with --timeout" in err
 
 
-async def test_a_run_needs_no_module_where_a_model_is_named() -> None:
+async def test_run_with_a_model_needs_no_module() -> None:
     async with WireServer(Responses().answer(Script([Says(["Hello!"])]))) as server:
         env = {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": server.url}
         code, out, _ = await wakeful("run", "--model", "openai:gpt-5-mini", "Hi", **env)
@@ -181,7 +179,7 @@ async def test_a_run_needs_no_module_where_a_model_is_named() -> None:
 
 
 @pytest.mark.long
-async def test_a_chat_answers_on_a_fresh_machine() -> None:
+async def test_chat_answers_on_a_fresh_machine() -> None:
     code, out, _ = await wakeful("run", "--model", "local:smollm2", "Say hello.")
     assert code == 0
     assert out.strip()

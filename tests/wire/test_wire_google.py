@@ -1,4 +1,4 @@
-"""What only Gemini has: signatures on calls, Vertex, quotas by name, media in answers."""
+"""Gemini's specifics: signatures on calls, Vertex, named quotas, media in answers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def events(*parts: dict[str, Any], stop: str = "STOP") -> Reply:
     return Reply([sse(e) for e in [*contents, {"candidates": [{"finishReason": stop}]}]])
 
 
-async def test_a_signature_goes_back_with_the_part_that_it_came_with() -> None:
+async def test_signature_is_sent_back_with_its_part() -> None:
     @tool
     async def look(at: str) -> str:
         return "blue"
@@ -55,7 +55,7 @@ async def test_a_signature_goes_back_with_the_part_that_it_came_with() -> None:
 
 
 @pytest.mark.parametrize(("model", "marked"), [("gemini-3.8-flash", True), ("gemini-2.5-pro", False)])
-async def test_a_call_that_another_vendor_made_is_marked_as_foreign(model: str, marked: bool) -> None:
+async def test_call_of_another_vendor_gets_a_placeholder_signature(model: str, marked: bool) -> None:
     foreign = Heard.of(
         [Thinking("hm", "sig", None, "anthropic"), ToolCall("1", "look", {}), ToolCall("2", "look", {})]
     )
@@ -69,7 +69,7 @@ async def test_a_call_that_another_vendor_made_is_marked_as_foreign(model: str, 
     assert signatures == [b"skip_thought_signature_validator" if marked else b"", b""]
 
 
-async def test_vertex_is_asked_with_a_token_for_the_project() -> None:
+async def test_vertex_uses_a_token_for_the_project() -> None:
     from google.auth.credentials import Credentials
 
     class Token(Credentials):
@@ -91,7 +91,7 @@ async def test_vertex_is_asked_with_a_token_for_the_project() -> None:
     assert "secret" not in repr(gemini)
 
 
-async def test_a_wait_that_is_in_the_body_is_told() -> None:
+async def test_google_retry_delay_is_read_from_the_body() -> None:
     error = {"code": 429, "status": "RESOURCE_EXHAUSTED", "message": "You exceeded your current quota"}
     details = [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "12.5s"}]
     async with WireServer(json_reply(429, {"error": {**error, "details": details}})) as server:
@@ -103,7 +103,7 @@ async def test_a_wait_that_is_in_the_body_is_told() -> None:
     assert raised.value.transient
 
 
-async def test_a_model_that_lost_its_way_may_be_asked_again() -> None:
+async def test_google_malformed_answer_is_transient() -> None:
     async with WireServer(events({"text": "I"}, stop="MALFORMED_FUNCTION_CALL")) as server:
         model = GOOGLE.model(server.url)
         with pytest.raises(StreamBroken, match="MALFORMED_FUNCTION_CALL"):
@@ -111,7 +111,7 @@ async def test_a_model_that_lost_its_way_may_be_asked_again() -> None:
         await model.close()  # pyright: ignore[reportAttributeAccessIssue]
 
 
-async def test_a_picture_in_the_answer_is_a_part_of_it() -> None:
+async def test_google_image_in_the_answer_is_a_part() -> None:
     picture = {"inlineData": {"mimeType": "image/png", "data": IMAGE}}
     async with WireServer(events({"text": "Here:"}, picture)) as server:
         model = GOOGLE.model(server.url)
@@ -129,7 +129,9 @@ async def test_a_picture_in_the_answer_is_a_part_of_it() -> None:
         ("gemini-2.5-flash", "none", {"thinkingBudget": 0}),
     ],
 )
-async def test_reasoning_is_a_level_or_a_budget(model: str, reasoning: Any, expected: dict[str, Any]) -> None:
+async def test_google_reasoning_is_a_level_or_a_budget(
+    model: str, reasoning: Any, expected: dict[str, Any]
+) -> None:
     async with WireServer(GOOGLE.answer(Script([Says(["ok"])]))) as server:
         gemini = GoogleModel(model, base_url=server.url, api_key="k")
         await listen(gemini, ModelRequest("", HELLO.messages, settings=ModelSettings(reasoning=reasoning)))
@@ -139,12 +141,12 @@ async def test_reasoning_is_a_level_or_a_budget(model: str, reasoning: Any, expe
     assert {key: config.get(key, config.get(snake[key])) for key in expected} == expected
 
 
-async def test_an_effort_that_there_is_not_is_refused() -> None:
+async def test_google_unknown_effort_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="no reasoning 'extreme'"):
         await asked(GOOGLE, ModelRequest("", HELLO.messages, settings=ModelSettings(reasoning="extreme")))
 
 
-async def test_older_models_are_told_of_the_output_in_words_where_they_have_tools() -> None:
+async def test_google_older_models_with_tools_get_instructions() -> None:
     output = OutputSpec("output", {"type": "object", "properties": {"a": {"type": "string"}}})
     async with WireServer(GOOGLE.answer(Script([Says(["ok"])]))) as server:
         gemini = GoogleModel("gemini-2.5-flash", base_url=server.url, api_key="k")
@@ -155,7 +157,7 @@ async def test_older_models_are_told_of_the_output_in_words_where_they_have_tool
     assert "JSON schema" in seen.system
 
 
-async def test_settings_of_its_own_reach_it() -> None:
+async def test_google_extra_settings_are_sent() -> None:
     extra = {"seed": 7, "safety_settings": [{"category": "HARM_CATEGORY_HARASSMENT", "threshold": "OFF"}]}
     settings = ModelSettings(extra={**extra, "tool_choice": "any"})
     body = await asked(GOOGLE, ModelRequest("", HELLO.messages, [LOOK], settings))
@@ -164,13 +166,13 @@ async def test_settings_of_its_own_reach_it() -> None:
     assert "ANY" in str(body["toolConfig"])
 
 
-async def test_a_call_without_an_id_is_heard() -> None:
+async def test_google_call_without_id_is_read() -> None:
     heard, _ = await ask(GOOGLE, Script([Calls("look", ["{}"], id="")], stop="tool_use"))
     assert heard.calls == [("look", {})]
     assert isinstance(heard.message().content[0], ToolCall | Text)
 
 
-async def test_a_reason_with_every_response_ends_nothing_before_the_stream_does() -> None:
+async def test_google_stop_reason_in_every_response_is_accepted() -> None:
     said = [{"candidates": [{"content": {"parts": [{"text": t}]}, "finishReason": "STOP"}]} for t in ("Bl", "ue.")]
     pieces = [sse(event) for event in said]
     async with WireServer(Reply(pieces), Reply(pieces, ends="cut", cut_at=len(pieces[0]))) as server:

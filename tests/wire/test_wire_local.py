@@ -1,4 +1,4 @@
-"""One more wire server: the local model's own HTTP endpoints, with real tokens, for two of our adapters."""
+"""Two adapters against the HTTP endpoints of the local model, with real tokens."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from wire_suite import listen
 from wakeful.models import ModelRequest
 from wakeful.models.anthropic import AnthropicModel
 from wakeful.models.compatible import CompatibleModel
-from wakeful.models.local._engine import _signals_kept, weights
+from wakeful.models.local.engine import _preserve_signals, weights
 from wakeful.types.messages import user_message
 from wakeful.types.requests import ModelSettings
 
@@ -30,14 +30,14 @@ def url() -> Iterator[str]:
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
     params.api_keys = ["key-1"]
     params.warmup = params.ui = False
-    with _signals_kept():
+    with _preserve_signals():
         server = xllamacpp.Server(params)
     yield server.listening_address
     del server
 
 
 @pytest.mark.parametrize("vendor", ["openai-compatible", "anthropic"])
-async def test_an_adapter_hears_real_tokens(url: str, vendor: str) -> None:
+async def test_adapter_reads_a_real_server(url: str, vendor: str) -> None:
     model: Any
     if vendor == "anthropic":
         model = AnthropicModel("smollm2", base_url=url, api_key="key-1")

@@ -1,4 +1,4 @@
-"""A conversation that was had with one vendor can be continued with any other."""
+"""A conversation with one vendor can continue with any other."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def _had_with(codec: Codec) -> list[Message]:
 
 @pytest.mark.parametrize("after", VENDORS, ids=_names)
 @pytest.mark.parametrize("before", VENDORS, ids=_names)
-async def test_a_conversation_goes_on_with_another_vendor(before: Codec, after: Codec) -> None:
+async def test_conversation_continues_with_another_vendor(before: Codec, after: Codec) -> None:
     said = await _had_with(before)
     extra = Heard.of([Text("And this:"), PICTURE, Audio(Base64("audio/ogg", AUDIO)), Unknown("hologram", {})])
     request = ModelRequest("Be brief.", [*said, extra, user_message("Go on.")], [LOOK])
@@ -64,7 +64,7 @@ async def test_a_conversation_goes_on_with_another_vendor(before: Codec, after: 
 
 
 @pytest.mark.parametrize("after", VENDORS, ids=_names)
-async def test_reasoning_without_what_its_vendor_wants_back_is_left_out(after: Codec) -> None:
+async def test_reasoning_without_signature_is_dropped(after: Codec) -> None:
     answer = Heard.of([Thinking("Hm."), Thinking("Hm.", vendor="elsewhere", signature="x"), Text("Yes.")])
     only = Heard.of([Thinking("Hm, again.", vendor="elsewhere", encrypted="x")])
     messages = [user_message("Is it?"), answer, user_message("Sure?"), only, user_message("Well?")]
@@ -74,7 +74,7 @@ async def test_reasoning_without_what_its_vendor_wants_back_is_left_out(after: C
 
 @pytest.mark.parametrize("part", [Video(Url("https://example.com/a.mp4")), Audio(Base64("audio/ogg", AUDIO))])
 @pytest.mark.parametrize("after", VENDORS, ids=_names)
-async def test_what_a_user_gave_and_a_vendor_does_not_take_is_refused_by_name(after: Codec, part: Any) -> None:
+async def test_unaccepted_user_media_is_refused_by_name(after: Codec, part: Any) -> None:
     kind = type(part).__name__.lower()
     if getattr(after.can, kind) and after.name not in ("openai-chat", "vllm"):
         pytest.skip(f"{after.name} takes {kind}")

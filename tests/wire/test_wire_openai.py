@@ -1,4 +1,4 @@
-"""What is OpenAI's alone: strict schemas, encrypted reasoning, refusals; and what others make of its format."""
+"""OpenAI's specifics (strict schemas, encrypted reasoning, refusals) and the dialects of other servers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from wakeful.errors import BadCredentials, ConfigurationError, ContentFiltered, 
 from wakeful.models import ModelRequest
 from wakeful.models.compatible import AzureModel, CompatibleModel, deepseek, openrouter
 from wakeful.models.openai import OpenAIModel
-from wakeful.models.openai._schema import strict_schema
+from wakeful.models.openai.schema import strict_schema
 from wakeful.types.content import Audio, Base64, Text, Thinking, ToolCall
 from wakeful.types.messages import user_message
 from wakeful.types.requests import ModelSettings, OutputSpec, ToolSpec
@@ -28,13 +28,13 @@ LOOSE = {"type": "object", "properties": {"city": {"type": "string"}}}
 # -- Responses -----------------------------------------------------------------------------------------------
 
 
-async def test_nothing_is_stored_and_encrypted_reasoning_is_asked_for() -> None:
+async def test_responses_requests_encrypted_reasoning_unstored() -> None:
     body = await asked(Responses(), HELLO)
     assert body["store"] is False
     assert body["include"] == ["reasoning.encrypted_content"]
 
 
-async def test_a_model_that_does_not_reason_is_not_asked_for_reasoning_nor_sent_any() -> None:
+async def test_responses_sends_no_reasoning_to_plain_models() -> None:
     async with WireServer(Responses().answer(Script([Says(["ok"])]))) as server:
         model = OpenAIModel("gpt-4.1", base_url=server.url, api_key="k")
         answer = Heard.of([Thinking("Hm.", "rs_1", "gAAA", "openai"), Text("Yes.")])
@@ -45,21 +45,21 @@ async def test_a_model_that_does_not_reason_is_not_asked_for_reasoning_nor_sent_
     assert [item["type"] for item in body["input"]] == ["message"] * 3
 
 
-async def test_reasoning_that_led_to_nothing_is_not_sent_back() -> None:
+async def test_responses_drops_reasoning_without_result() -> None:
     cut_off = Heard.of([Thinking("Hm.", "rs_1", "gAAA", "openai")])
     body = await asked(Responses(), ModelRequest("", [user_message("?"), cut_off, user_message("!")]))
     assert "rs_1" not in json.dumps(body)
 
 
-async def test_of_reasoning_in_a_row_that_led_to_one_text_only_the_last_is_sent_back() -> None:
-    """An answer that broke off and was gone on with has that of both requests before its text."""
+async def test_responses_sends_only_the_last_reasoning_of_a_text() -> None:
+    """A continued answer has the reasoning of both requests before its text."""
     thoughts = [Thinking("Hm.", f"rs_{n}", f"gAAA{n}", "openai") for n in range(2)]
     answer = Heard.of([*thoughts, Text("Well.")])
     body = await asked(Responses(), ModelRequest("", [user_message("?"), answer, user_message("!")]))
     assert [item.get("id") or item["type"] for item in body["input"]] == ["message", "rs_1", "message", "message"]
 
 
-async def test_parts_of_a_summary_are_kept_apart_and_the_finished_encryption_is_kept() -> None:
+async def test_responses_separates_reasoning_summary_parts() -> None:
     codec = Responses()
     whole = codec.answer(Script([Thinks(["One."], "rs_1", "gAAA-finished"), Says(["ok"])]))
     second = {"item_id": "rs_1", "output_index": 0, "summary_index": 1, "sequence_number": 7}
@@ -80,7 +80,7 @@ async def test_parts_of_a_summary_are_kept_apart_and_the_finished_encryption_is_
 
 
 @pytest.mark.parametrize(("schema", "strict"), [(CITY, True), (LOOSE, False)])
-async def test_a_schema_is_strict_where_that_says_the_same(schema: dict[str, Any], strict: bool) -> None:
+async def test_strict_schema_keeps_the_meaning(schema: dict[str, Any], strict: bool) -> None:
     tools = [ToolSpec("find", "Find it.", schema)]
     request = ModelRequest("", history(), tools, output=OutputSpec("output", schema))
     body = await asked(Responses(), request)
@@ -101,11 +101,11 @@ async def test_a_schema_is_strict_where_that_says_the_same(schema: dict[str, Any
         {"type": "array", "items": {"type": "string"}},
     ],
 )
-def test_a_schema_that_strict_mode_would_refuse_or_change_is_not_strict(schema: dict[str, Any]) -> None:
+def test_strict_schema_is_none_when_unsupported(schema: dict[str, Any]) -> None:
     assert strict_schema(schema) is None
 
 
-def test_a_strict_schema_closes_every_object_in_it() -> None:
+def test_strict_schema_closes_every_object() -> None:
     schema = {
         "type": "object",
         "properties": {
@@ -119,7 +119,7 @@ def test_a_strict_schema_closes_every_object_in_it() -> None:
 
 
 @pytest.mark.parametrize("codec", [Responses(), Chat()], ids=["responses", "chat"])
-async def test_a_refusal_is_text_unless_a_typed_answer_is_due(codec: Any) -> None:
+async def test_refusal_is_text_unless_the_answer_is_typed(codec: Any) -> None:
     whole = codec.answer(Script([Says(["I can't help with that."])]))
     pieces = [
         p.replace(b"response.output_text.delta", b"response.refusal.delta").replace(
@@ -139,7 +139,7 @@ def replace_output(request: ModelRequest) -> ModelRequest:
     return ModelRequest(request.system, request.messages, request.tools, output=OutputSpec("output", CITY))
 
 
-async def test_settings_of_its_own_go_by_their_own_names() -> None:
+async def test_openai_extra_settings_are_sent() -> None:
     extra = {
         "service_tier": "flex",
         "verbosity": "low",
@@ -165,7 +165,7 @@ async def test_settings_of_its_own_go_by_their_own_names() -> None:
         (ModelSettings(extra={"verbosty": "low"}), "did you mean 'verbosity'"),
     ],
 )
-async def test_a_setting_that_makes_no_sense_is_refused(settings: ModelSettings, text: str) -> None:
+async def test_openai_invalid_setting_is_refused(settings: ModelSettings, text: str) -> None:
     with pytest.raises(InvalidRequest, match=text):
         await asked(Responses(), ModelRequest("", history(), settings=settings))
 
@@ -173,7 +173,7 @@ async def test_a_setting_that_makes_no_sense_is_refused(settings: ModelSettings,
 # -- Chat Completions ----------------------------------------------------------------------------------------
 
 
-async def test_a_recording_is_heard_with_its_transcript() -> None:
+async def test_chat_audio_is_read_with_its_transcript() -> None:
     deltas = [{"audio": {"id": "a", "transcript": "Hi"}}, {"audio": {"data": "AAAA"}}, {"audio": {"data": "AQ=="}}]
     chunks = [*[_chunk(delta) for delta in deltas], _chunk({}, "stop")]
     reply = Reply([*[sse(chunk) for chunk in chunks], sse("[DONE]")], headers=dict(STREAM))
@@ -192,9 +192,9 @@ def _piece(index: int, ident: str | None, name: str, arguments: str) -> dict[str
 @pytest.mark.parametrize(
     "calls",
     [
-        # Ollama and others: one index for all, told apart by their ids.
+        # Ollama and others: one index for all calls, with different ids.
         [_piece(0, "a", "look", '{"at": 1}'), _piece(0, "b", "look", '{"at": 2}')],
-        # Some repeat id and name with every piece.
+        # Some repeat id and name with every chunk.
         [
             _piece(0, "a", "look", '{"at"'),
             _piece(0, "a", "look", ": 1}"),
@@ -205,7 +205,7 @@ def _piece(index: int, ident: str | None, name: str, arguments: str) -> dict[str
     ],
     ids=["one-index", "repeated", "no-ids"],
 )
-async def test_calls_are_told_apart_however_a_server_numbers_them(calls: list[dict[str, Any]]) -> None:
+async def test_chat_calls_are_separate_for_any_numbering(calls: list[dict[str, Any]]) -> None:
     chunks = [*[_chunk({"tool_calls": [call]}) for call in calls], _chunk({}, "stop")]
     async with WireServer(Reply([*map(sse, chunks), sse("[DONE]")], headers=dict(STREAM))) as server:
         model = Vllm().model(server.url)
@@ -215,16 +215,16 @@ async def test_calls_are_told_apart_however_a_server_numbers_them(calls: list[di
     assert heard.stop == "tool_use"
 
 
-async def test_arguments_of_a_call_that_never_began_break_the_stream() -> None:
+async def test_chat_arguments_without_a_call_break_the_stream() -> None:
     chunks = [_chunk({"tool_calls": [{"index": 3, "function": {"arguments": "{}"}}]}), _chunk({}, "stop")]
     async with WireServer(Reply([sse(chunk) for chunk in chunks], headers=dict(STREAM))) as server:
         model = Chat().model(server.url)
-        with pytest.raises(StreamBroken, match="never began"):
+        with pytest.raises(StreamBroken, match="never started"):
             await listen(model, HELLO)
         await model.close()  # pyright: ignore[reportAttributeAccessIssue]
 
 
-async def test_an_answer_without_done_at_its_end_is_whole_when_it_said_why_it_stopped() -> None:
+async def test_chat_answer_without_done_is_complete() -> None:
     whole = Chat().answer(Script([Says(["ok"])]))
     async with WireServer(replace(whole, pieces=whole.pieces[:-1], framing="close")) as server:
         model = Chat().model(server.url)
@@ -232,7 +232,7 @@ async def test_an_answer_without_done_at_its_end_is_whole_when_it_said_why_it_st
         await model.close()  # pyright: ignore[reportAttributeAccessIssue]
 
 
-async def test_an_answer_that_is_over_is_not_waited_for() -> None:
+async def test_complete_answer_is_not_waited_for() -> None:
     whole = Responses().answer(Script([Says(["ok"])]))
     async with WireServer(replace(whole, ends="stall", cut_at=whole.size)) as server:
         model = Responses().model(server.url)
@@ -251,7 +251,7 @@ async def _sent(make: Any, request: ModelRequest) -> dict[str, Any]:
     return {**server.requests[0].body, ":path": server.requests[0].path, ":headers": server.requests[0].headers}
 
 
-async def test_a_servers_ways_are_kept_to() -> None:
+async def test_compatible_servers_use_their_dialect() -> None:
     settings = ModelSettings(max_tokens=9, extra={"top_k": 4, "body": {"guided_regex": "a+"}})
     request = ModelRequest("", history(), [LOOK], settings, OutputSpec("output", CITY))
     plain = await _sent(lambda url: CompatibleModel("m", base_url=f"{url}/v1"), request)
@@ -266,7 +266,7 @@ async def test_a_servers_ways_are_kept_to() -> None:
     assert router["reasoning"] == {"max_tokens": 2000}
 
 
-async def test_deepseek_is_sent_its_reasoning_back() -> None:
+async def test_deepseek_gets_its_reasoning_back() -> None:
     call = ToolCall("c", "look", {})
     answer = Heard.of([Thinking("I look."), call])
     messages = [user_message("?"), answer, RESULT("c", "look")]
@@ -274,7 +274,7 @@ async def test_deepseek_is_sent_its_reasoning_back() -> None:
     assert body["messages"][1]["reasoning_content"] == "I look."
 
 
-async def test_reasoning_is_heard_by_either_of_its_names() -> None:
+async def test_chat_reasoning_is_read_under_both_names() -> None:
     chunks = [_chunk({"reasoning": "Hm. "}), _chunk({"reasoning_content": "Yes."}), _chunk({}, "stop")]
     async with WireServer(Reply([sse(chunk) for chunk in chunks], headers=dict(STREAM))) as server:
         model = Vllm().model(server.url)
@@ -282,7 +282,7 @@ async def test_reasoning_is_heard_by_either_of_its_names() -> None:
         await model.close()  # pyright: ignore[reportAttributeAccessIssue]
 
 
-async def test_the_base_url_may_stand_in_the_name_or_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_base_url_may_be_in_the_name_or_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     body = await _sent(lambda url: CompatibleModel(f"org/m:8b@{url}/v1"), HELLO)
     assert body["model"] == "org/m:8b"
     with pytest.raises(ConfigurationError, match="needs a base URL"):
@@ -295,7 +295,7 @@ async def test_the_base_url_may_stand_in_the_name_or_the_environment(monkeypatch
     assert (await _sent(from_environment, HELLO))["model"] == "m"
 
 
-async def test_a_key_is_found_by_the_name_that_was_given_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_key_env_names_the_variable_of_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOUSE_KEY", "sk-house")
     body = await _sent(lambda url: CompatibleModel("m", base_url=url, key_env="HOUSE_KEY"), HELLO)
     assert body[":headers"]["authorization"] == "Bearer sk-house"
@@ -304,13 +304,13 @@ async def test_a_key_is_found_by_the_name_that_was_given_for_it(monkeypatch: pyt
         await _sent(lambda url: CompatibleModel("m", base_url=url, key_env="HOUSE_KEY"), HELLO)
 
 
-async def test_azure_is_asked_by_deployment_and_version() -> None:
+async def test_azure_uses_deployment_and_version() -> None:
     body = await _sent(lambda url: AzureModel("dep", endpoint=url, api_version="2025-01-01", api_key="k"), HELLO)
     assert body[":path"] == "/openai/deployments/dep/chat/completions?api-version=2025-01-01"
     assert body[":headers"]["api-key"] == "k"
 
 
-async def test_a_proxy_is_gone_through() -> None:
+async def test_proxy_is_used() -> None:
     async with WireServer(Chat().answer(Script([Says(["ok"])]))) as proxy:
         model = CompatibleModel("m", base_url="http://gpu.invalid/v1", proxy=proxy.url)
         await listen(model, HELLO)
@@ -318,6 +318,6 @@ async def test_a_proxy_is_gone_through() -> None:
     assert proxy.requests[0].path == "http://gpu.invalid/v1/chat/completions"
 
 
-async def test_usage_may_come_with_the_last_choice() -> None:
+async def test_chat_usage_may_come_with_the_last_choice() -> None:
     heard, _ = await ask(Chat(), Script([Calls("look")], stop="tool_use"))
     assert heard.usage.input_tokens == 20

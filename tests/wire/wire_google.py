@@ -198,7 +198,7 @@ def _parts(part: Says | Thinks | Calls) -> list[dict[str, Any]]:
 
 
 def _camel(value: Any) -> Any:
-    """The fields' names in one style: JSON for protocol buffers has two. What users named is left alone."""
+    """Convert field names to one style: JSON for protocol buffers has two. User-defined names are kept."""
     if isinstance(value, list):
         return [_camel(each) for each in value]
     if not isinstance(value, dict):

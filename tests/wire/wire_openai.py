@@ -302,7 +302,7 @@ def _validate(kind: Any, body: dict[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class Chat:
-    """Chat Completions, OpenAI's own and those that are compatible with it."""
+    """Chat Completions, of OpenAI and compatible servers."""
 
     name: str = "openai-chat"
     can: Can = CHAT_CAN
@@ -417,7 +417,7 @@ class Chat:
 
 @dataclass(frozen=True)
 class Vllm(Chat):
-    """Chat Completions as vLLM serves them: with reasoning, and without a key."""
+    """Chat Completions of vLLM: with reasoning, without a key."""
 
     name: str = "vllm"
     can: Can = VLLM_CAN
@@ -443,5 +443,5 @@ def _chunk(delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
 
 
 def wav(size: int = 32) -> str:
-    """A few bytes that stand for a recording."""
+    """A few bytes in place of a recording."""
     return base64.b64encode(b"RIFF" + bytes(size)).decode()

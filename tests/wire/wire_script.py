@@ -1,4 +1,4 @@
-"""What a vendor is to say, in no vendor's words: a codec puts it into the vendor's, and reads requests back."""
+"""Vendor-neutral scripts of answers. A codec encodes them for a vendor and decodes its requests."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ USED = Usage(input_tokens=20, output_tokens=9)
 
 @dataclass(frozen=True)
 class Says:
-    """Text, in the pieces in which it is streamed."""
+    """Text, in streamed pieces."""
 
     pieces: Sequence[str]
 
 
 @dataclass(frozen=True)
 class Thinks:
-    """Reasoning, in pieces, with what the vendor wants to have back. Redacted, it has no text at all."""
+    """Reasoning in pieces, with the vendor's signature. Redacted reasoning has no text."""
 
     pieces: Sequence[str] = ()
     signature: str | None = None
@@ -43,7 +43,7 @@ class Calls:
 
 @dataclass(frozen=True)
 class Script:
-    """One answer. With `interleaved`, the arguments of all calls are streamed in turns."""
+    """One answer. `interleaved` streams the arguments of all calls alternately."""
 
     parts: Sequence[Says | Thinks | Calls]
     usage: Usage = USED
@@ -68,7 +68,7 @@ FaultKind = Literal[
 
 @dataclass(frozen=True)
 class Can:
-    """What a vendor's API can do; cases about the rest are left out for it."""
+    """The capabilities of a vendor's API; other cases are skipped."""
 
     reasoning: bool = True
     signed_reasoning: bool = True
@@ -94,7 +94,7 @@ class Can:
 
 @dataclass(frozen=True)
 class Seen:
-    """A request as the vendor would read it, in no vendor's words."""
+    """A decoded request, vendor-neutral."""
 
     system: str = ""
     # (role, kind, value): kinds are text, image, audio, document, video, thinking, call, result and error.
@@ -112,7 +112,7 @@ class Seen:
 
 
 class Codec(Protocol):
-    """One vendor's format: how it says a script, how it fails, how a request of ours reads; and our model."""
+    """One vendor's format: encodes scripts and faults, decodes requests, and creates our model."""
 
     name: str
     can: Can
@@ -120,32 +120,34 @@ class Codec(Protocol):
     request_id: str
 
     def model(self, url: str, **options: Any) -> Model:
-        """Our model, talking to that address."""
+        """Our model at that URL."""
         ...
 
     def answer(self, script: Script) -> Reply:
-        """The vendor's stream for a script, an event for each piece."""
+        """Encode a script as the vendor's stream, an event for each piece."""
         ...
 
     def fault(self, kind: FaultKind, headers: dict[str, str] | None = None) -> Reply:
-        """The vendor's documented error answer."""
+        """The vendor's documented error response."""
         ...
 
     def fault_in_stream(self, script: Script, kind: FaultKind) -> Reply:
-        """A stream that begins as the script and ends with an error event."""
+        """A stream that starts with the script and ends with an error event."""
         ...
 
     def odd(self, kind: Literal["malformed", "duplicate_index", "empty", "unknown_event"]) -> Reply:
-        """A stream that is odd: not JSON in the middle; two calls under one index; an event without content; an
-        event of a kind that doesn't exist yet. The text `Hello` is in it, before and after."""
+        """A malformed stream: invalid JSON, two calls of one index, an empty event, or an unknown event.
+
+        It contains the text `Hello`, split around the anomaly.
+        """
         ...
 
     def check(self, body: dict[str, Any]) -> None:
-        """Fail if the request isn't what the SDK's own types allow."""
+        """Assert that the request fits the SDK's own types."""
         ...
 
     def read(self, body: dict[str, Any]) -> Seen:
-        """The request, read back."""
+        """Decode a request."""
         ...
 
 
@@ -156,5 +158,5 @@ def sse(data: Any, event: str | None = None) -> bytes:
 
 
 def json_reply(status: int, body: Any, headers: dict[str, str] | None = None) -> Reply:
-    """An answer of JSON in one piece."""
+    """A JSON response in one piece."""
     return Reply([json.dumps(body).encode()], status, {"content-type": "application/json", **(headers or {})})

@@ -1,4 +1,4 @@
-"""A loopback HTTP server that answers as it was told, byte by byte: streams can stall or be cut anywhere."""
+"""A scripted HTTP server on loopback whose streams can stall or be cut anywhere."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class WireRequest:
-    """What the server was sent: names of headers in lower case, the body decoded if it is JSON."""
+    """A received request: header names in lower case, the body decoded if it is JSON."""
 
     method: str
     path: str
@@ -26,11 +26,11 @@ class WireRequest:
 
 @dataclass(frozen=True)
 class Reply:
-    """One HTTP answer. Its pieces are written one after the other.
+    """One HTTP response, written piece by piece.
 
-    `ends` says how: `whole`; `cut` closes the connection after `cut_at` bytes of the body; `stall` writes as much
-    and then nothing, until the client goes away; `reset` is as `cut`, with a TCP reset. `hold` stalls before the
-    status line. Framing by `chunked` makes a cut visible to HTTP, by `close` only to whoever knows the format.
+    `ends` is `whole`, `cut` (closes the connection after `cut_at` bytes of the body), `stall` (writes as much and
+    waits for the client to leave) or `reset` (as `cut`, with a TCP reset). `hold` stalls before the status line.
+    With `chunked` framing a cut is visible to HTTP, with `close` only to a reader of the format.
     """
 
     pieces: Sequence[bytes] = ()
@@ -50,9 +50,9 @@ Answering = Callable[[WireRequest], Reply]
 
 
 class WireServer:
-    """Answers each request with the next reply, or with what a function makes of the request.
+    """Answers each request with the next reply, or with the result of a function.
 
-    `requests` holds what it was sent; `gone` is set when a client went away before its reply was whole.
+    `requests` records the requests; `gone` is set when a client leaves before its reply is complete.
     """
 
     def __init__(self, *replies: Reply, answer: Answering | None = None) -> None:
@@ -110,7 +110,7 @@ class WireServer:
                 await writer.wait_closed()
 
     async def _write(self, reply: Reply, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Write a reply; whether the connection goes on."""
+        """Write a reply; returns whether the connection stays open."""
         if reply.hold:
             await self._wait_until_gone(reader)
             return False
@@ -125,7 +125,7 @@ class WireServer:
             if piece:
                 writer.write(b"%x\r\n%s\r\n" % (len(piece), piece) if chunked else piece)
                 await writer.drain()
-            # One read of the client for each piece, as over a network.
+            # Lets the client read each piece by itself, as over a network.
             await asyncio.sleep(0)
         if reply.ends == "stall":
             await self._wait_until_gone(reader)

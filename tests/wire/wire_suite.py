@@ -1,4 +1,4 @@
-"""What the suite's cases share: requests, and an ear for the chunks that come back."""
+"""Helpers of the wire suite: requests, and a collector of chunks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ NO_USAGE = Usage()
 
 @dataclass
 class Heard:
-    """What came of one call."""
+    """The chunks of one call."""
 
     texts: list[str] = field(default_factory=list[str])
     reasoning: list[str] = field(default_factory=list[str])
@@ -65,7 +65,7 @@ class Heard:
 
     @property
     def said(self) -> Any:
-        """All that ends up in the message."""
+        """The content of the message."""
         return "".join(self.texts), "".join(self.reasoning), self.calls, self.parts, self.stop
 
     def add(self, chunk: Any) -> None:
@@ -102,7 +102,7 @@ class Heard:
                 raise AssertionError(f"no chunk: {chunk!r}")
 
     def message(self) -> Message:
-        """The message that the loop would make of it."""
+        """The message that the loop would build."""
         content: list[Content] = [*self._thoughts]
         if self.texts:
             content.append(Text("".join(self.texts)))
@@ -116,7 +116,7 @@ class Heard:
 
 
 async def listen(model: Model, request: ModelRequest) -> Heard:
-    """All that the model says to a request."""
+    """Collect the chunks of a request."""
     heard = Heard()
     async for chunk in model.stream(request):
         heard.add(chunk)
@@ -124,7 +124,7 @@ async def listen(model: Model, request: ModelRequest) -> Heard:
 
 
 async def ask(codec: Codec, script: Script, **options: Any) -> tuple[Heard, WireServer]:
-    """What is heard when a vendor says the script."""
+    """Collect the chunks when a vendor sends the script."""
     async with WireServer(codec.answer(script)) as server:
         model = codec.model(server.url, **options)
         try:
@@ -134,7 +134,7 @@ async def ask(codec: Codec, script: Script, **options: Any) -> tuple[Heard, Wire
 
 
 async def asked(codec: Codec, request: ModelRequest, **options: Any) -> dict[str, Any]:
-    """What a vendor is sent for a request, found to be what its SDK's types allow."""
+    """The request that a vendor receives, validated by its SDK's types."""
     async with WireServer(codec.answer(Script([Says(["ok"])]))) as server:
         model = codec.model(server.url, **options)
         try:
@@ -147,7 +147,7 @@ async def asked(codec: Codec, request: ModelRequest, **options: Any) -> dict[str
 
 
 def history(call: ToolCall | None = None, reply: Message | None = None) -> list[Message]:
-    """A conversation of two turns, the first with a call if there is one."""
+    """A conversation of two turns, the first with the given calls."""
     answers = [Heard.of([Text("I look."), call]), reply, Heard.of([Text("It is blue.")])] if call and reply else []
     return [
         user_message("What do you see?"),
@@ -159,6 +159,6 @@ def history(call: ToolCall | None = None, reply: Message | None = None) -> list[
 def RESULT(  # noqa: N802
     call_id: str, name: str, text: str = "blue", *, error: str | None = None, parts: Sequence[Part] = ()
 ) -> Message:
-    """The message that carries a result."""
+    """The message with a result."""
     reply = ToolReply(call_id, name, (Text(text), *parts), error)
     return Message(new_id(), "tool", (reply,), now_ms())

@@ -1,4 +1,4 @@
-"""The vendors that pass the suite: adding one here is what listing it as supported takes."""
+"""The vendors of the suite. A supported vendor must be listed here."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The queues and workflow engines that are compared; each module is imported in an environment of its own."""
+"""The compared queues and workflow engines; each module is imported in its own environment."""

@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 import psycopg
 from dbos import DBOS, DBOSClient
 
-from benchmarks.workers._setup import Ledger, Queue, Setup
+from benchmarks.workers.setup import Ledger, Queue, Setup
 
 PACKAGES = ("dbos", "sqlalchemy", "psycopg")
 
-# The default is a second, which would be all of its latency.
+# The default of a second would dominate its latency.
 POLL_SECONDS = 0.05
 
 

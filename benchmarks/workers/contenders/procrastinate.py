@@ -1,4 +1,4 @@
-"""Procrastinate: a job in Postgres that writes down after each step how far it is, as one does by hand."""
+"""Procrastinate: a job in Postgres that records its progress after each step in a table of its own."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,11 +6,11 @@ from contextlib import asynccontextmanager, suppress
 
 import procrastinate
 
-from benchmarks.workers._setup import Ledger, Queue, Setup
+from benchmarks.workers.setup import Ledger, Queue, Setup
 
 PACKAGES = ("procrastinate", "psycopg")
 
-# A job itself has no steps: what a run did is in a table of the application.
+# A job has no steps: progress is in a table of the application.
 _STEPS = """CREATE TABLE IF NOT EXISTS steps (
     run text, n int, result text NOT NULL, PRIMARY KEY (run, n)
 )"""

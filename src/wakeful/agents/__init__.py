@@ -1,20 +1,29 @@
-"""Agents: how they are written, and how they are made ready to run."""
+"""Agents: their definition, the registry, resolution and handoff."""
 
-from ._agent import Agent as Agent
-from ._agent import BackendConfig as BackendConfig
-from ._agent import Delegate as Delegate
-from ._agent import Toolish as Toolish
-from ._backend import QUESTIONS as QUESTIONS
-from ._backend import Backend as Backend
-from ._backend import BackendHandles as BackendHandles
-from ._backend import BackendOutputs as BackendOutputs
-from ._backend import handoff_refusal as handoff_refusal
-from ._handoff import HandoffTool as HandoffTool
-from ._input import input_shape as input_shape
-from ._input import packed_input as packed_input
-from ._input import said_to as said_to
-from ._registry import Registry as Registry
-from ._resolved import Hook as Hook
-from ._resolved import ResolvedAgent as ResolvedAgent
-from ._resolved import child_agent as child_agent
-from ._resolved import digest as digest
+from .agent import Agent as Agent
+from .agent import BackendConfig as BackendConfig
+from .agent import Delegate as Delegate
+from .agent import ToolLike as ToolLike
+from .backend import QUESTIONS as QUESTIONS
+from .backend import Backend as Backend
+from .backend import BackendHandles as BackendHandles
+from .backend import BackendOutputs as BackendOutputs
+from .backend import handoff_refusal as handoff_refusal
+from .handoff import HandoffTool as HandoffTool
+from .input import convert_input as convert_input
+from .input import encode_input as encode_input
+from .input import input_shape as input_shape
+from .registry import Registry as Registry
+from .resolved import Hook as Hook
+from .resolved import ResolvedAgent as ResolvedAgent
+from .resolved import digest_value as digest_value
+from .resolved import resolve_child as resolve_child
+
+# The public names. The others are for the packages above.
+
+# The public names. The others are for the packages above.
+__all__ = [
+    "Agent",
+    "BackendConfig",
+    "Delegate",
+]

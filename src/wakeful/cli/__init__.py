@@ -1,4 +1,4 @@
-"""The `wakeful` command; it needs the extra `wakeful[cli]`, and nothing else imports it."""
+"""The `wakeful` command. It needs the extra `wakeful[cli]`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _EXTRA = ("typer", "rich")
 def main() -> None:
     """Run the command line; the entry point of `wakeful` and of `python -m wakeful.cli`."""
     try:
-        from ._app import app
+        from .app import app
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in _EXTRA:
             raise
@@ -21,5 +21,5 @@ def main() -> None:
         sys.exit(1)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")  # A terminal that can't show a character is no reason to fail.
+            stream.reconfigure(errors="replace")  # Some terminals can't show all characters.
     app(prog_name="wakeful")

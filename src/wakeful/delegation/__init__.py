@@ -1,4 +1,4 @@
-"""Delegation: agents as tools, and looking after the work that was left to them."""
+"""Delegation: agents as tools, and the tools that manage background tasks."""
 
 from __future__ import annotations
 
@@ -6,29 +6,30 @@ from collections.abc import Sequence
 
 from ..agents import Agent, Delegate
 from ..tools import Tool
-from ._delegate import DelegateTool
-from ._task_tools import CancelTool, OutputTool, ResumeTool, StatusTool
+from .delegate import DelegateTool
+from .task_tools import CancelTool, OutputTool, ResumeTool, StatusTool
 
-__all__ = ["delegation_tools", "task_tools", "tools_inside_tasks"]
+# The public name. The others are for the runtime.
+__all__ = ["task_tools"]
 
 _CANCEL = CancelTool()
-_LOOKING_AFTER = (StatusTool(), OutputTool(), _CANCEL, ResumeTool())
+_TASK_TOOLS = (StatusTool(), OutputTool(), _CANCEL, ResumeTool())
 
 
 def delegation_tools(delegates: Sequence[tuple[Agent, Delegate]]) -> list[Tool]:
-    """What an agent with these delegates has: a tool for each, and those for work in the background, if it may
-    leave any there."""
+    """One tool for each delegate, and the task tools if a delegate may run in the background."""
     tools: list[Tool] = [DelegateTool(agent, how) for agent, how in delegates]
-    return [*tools, *_LOOKING_AFTER] if any(how.background for _, how in delegates) else tools
+    return [*tools, *_TASK_TOOLS] if any(how.background for _, how in delegates) else tools
 
 
 def task_tools() -> list[Tool]:
-    """The tools by which a model looks after tasks: `task_status`, `task_output`, `cancel_task`, `resume_task`. An
-    agent that may leave work to delegates in the background has them; one whose tools begin tasks can be given
-    them."""
-    return list(_LOOKING_AFTER)
+    """The task tools: `task_status`, `task_output`, `cancel_task`, `resume_task`.
+
+    An agent with background delegates has them. Give them to an agent whose own tools start tasks.
+    """
+    return list(_TASK_TOOLS)
 
 
 def tools_inside_tasks() -> list[Tool]:
-    """What every agent has that works in the background."""
+    """The tools of every background agent."""
     return [_CANCEL]

@@ -1,83 +1,83 @@
 """Every error that wakeful raises, as one tree.
 
-    WakefulError                  anything of ours
-    ├── ConfigurationError        agents, tools or plugins that can't work together: fix the code
-    │   ├── ShapeError            a type or signature that has no JSON schema
-    │   ├── WrongArguments        a constructor was given arguments that it doesn't have, or lacks one
-    │   └── InvalidConfig         data from which no backend can be built
-    ├── UsageError                a call that can't be carried out as it was made
-    │   ├── UnknownAgent          no agent of that id
-    │   ├── UnknownModel          no model or vendor of that name
-    │   ├── UnknownRun            no run of that id
-    │   ├── UnknownTask           no task of that id
-    │   ├── UnknownThread         no thread of that id
-    │   ├── UnknownTicket         no such ticket in that run
-    │   ├── TicketClosed          the ticket was answered, superseded or cancelled before
-    │   ├── InvalidDecision       the answer doesn't fit its ticket
-    │   ├── InvalidInput          a prompt or message that can't be taken
+    WakefulError                  the root
+    ├── ConfigurationError        agents, tools or plugins don't work together: fix the code
+    │   ├── ShapeError            a type or signature has no JSON schema
+    │   ├── WrongArguments        a constructor got an unknown argument, or lacks a required one
+    │   └── InvalidConfig         a backend's configuration data is invalid
+    ├── UsageError                the call is invalid; nothing was changed
+    │   ├── UnknownAgent          no agent has this id
+    │   ├── UnknownModel          no model or vendor has this name
+    │   ├── UnknownRun            no run has this id
+    │   ├── UnknownTask           no task has this id
+    │   ├── UnknownThread         no thread has this id
+    │   ├── UnknownTicket         the run has no such ticket
+    │   ├── TicketClosed          the ticket is already answered, superseded or cancelled
+    │   ├── InvalidDecision       the decision doesn't fit its ticket
+    │   ├── InvalidInput          the prompt or message is invalid
     │   ├── RunNotWaiting         the run can't be resumed: it isn't waiting
-    │   ├── CannotResume          the present code can't go on with the run; the reasons are listed
-    │   ├── RunNotFailed          the run can't be retried: it hasn't failed, or its thread went on
+    │   ├── CannotResume          the present code can't continue the run; `reasons` lists why
+    │   ├── RunNotFailed          the run can't be retried: it didn't fail, or its thread moved on
     │   ├── ThreadBusy            the thread has an open run and the policy is `reject`
-    │   ├── InputRetracted        somebody retracted the input before a run took it in
+    │   ├── InputRetracted        the input was retracted before a run took it
     │   ├── UnknownInput          no such input is pending
-    │   ├── UnknownMessage        no message of that id was given up
-    │   ├── ThreadExists          a thread of that id is there already
-    │   ├── HasChildren           the thread has child threads that would be left behind
-    │   ├── InvalidExport         what should be imported isn't a whole thread
-    │   ├── RuntimeClosed         the runtime was closed, or is being drained
-    │   ├── Overloaded            as much waits for a worker as the tenant may have waiting
-    │   └── RunGivenUp            the run's last attempt failed; it waits for somebody to look
-    ├── RunFailed                 what `result.raise_for_failure()` raises
-    ├── StateError                a state key misused
+    │   ├── UnknownMessage        no dead letter has this message id
+    │   ├── ThreadExists          a thread with this id exists
+    │   ├── HasChildren           the thread has child threads
+    │   ├── InvalidExport         the import data isn't a complete thread
+    │   ├── RuntimeClosed         the runtime is closed or draining
+    │   ├── Overloaded            the tenant's queue of dispatches is full
+    │   └── RunDeadLettered       the run's last attempt failed; its dispatch is a dead letter
+    ├── RunFailed                 raised by `result.raise_for_failure()`
+    ├── StateError                a state key was misused
     │   ├── UnknownStateKey       the key isn't registered with the runtime
-    │   └── StateTooLarge         a value over the size limit
-    ├── UnknownAction             no handler for that action or notice
+    │   └── StateTooLarge         a value exceeds the size limit
+    ├── UnknownAction             no handler for this action or notice
     ├── HookFailed                a plugin's hook raised
     ├── ModelError                the model could not answer
-    │   ├── RateLimited           the vendor's limit was reached; it may say when to come back
+    │   ├── RateLimited           the vendor's rate limit or quota was reached
     │   ├── ModelOverloaded       the vendor has no capacity at the moment
     │   ├── ModelUnavailable      the vendor failed or can't be reached
-    │   ├── ModelTimeout          the answer, or its next piece, took too long
-    │   ├── StreamBroken          the answer broke off, or came in pieces that make no sense
-    │   ├── ContextOverflow       the request is longer than the model can read
-    │   ├── InvalidRequest        the vendor refuses the request as it is
-    │   ├── BadCredentials        a key is missing, wrong or not allowed to do this
-    │   ├── ModelNotFound         the vendor has no model of that name
+    │   ├── ModelTimeout          the answer, or its next chunk, took too long
+    │   ├── StreamBroken          the stream ended early or was malformed
+    │   ├── ContextOverflow       the request exceeds the model's context window
+    │   ├── InvalidRequest        the vendor rejects the request
+    │   ├── BadCredentials        an API key is missing, wrong or lacks permission
+    │   ├── ModelNotFound         the vendor has no model of this name
     │   ├── ContentFiltered       the vendor's filter refused the request or the answer
-    │   ├── NoModelLeft           every member of a pool is down, or too many were tried
-    │   ├── ScriptError           a scripted model ran out of turns, or kept some
+    │   ├── PoolExhausted         every member of a pool is down, or the attempt limit was reached
+    │   ├── ScriptError           a scripted model ran out of turns, or has turns left over
     │   └── LiveModelForbidden    a test forbids calls to real models
-    ├── BackendError              a backend could not carry out what it was asked
-    │   ├── AgentNotFound         it knows no such agent
-    │   ├── ExecutionFailed       it could not, or can't do what was asked for
-    │   ├── NoCredentials         the function that its secret comes from failed
-    │   └── RemoteError           what it talks to failed
+    ├── BackendError              a backend could not execute an agent
+    │   ├── AgentNotFound         the backend has no such agent
+    │   ├── ExecutionFailed       the execution failed, or the request is unsupported
+    │   ├── NoCredentials         the function that provides the secret failed
+    │   └── RemoteError           the remote side failed
     ├── StoreError                the store refused or failed
     │   ├── StaleFence            the writer no longer owns the thread
-    │   ├── Conflict              somebody else wrote to the thread first
+    │   ├── Conflict              another writer committed to the thread first
     │   ├── InboxMoved            new items arrived before the run could finish
     │   ├── InboxFull             too many items are pending in a thread's inbox
-    │   ├── Repeated              a request of that id was made before
-    │   ├── CorruptRow            a row that can't be read; other threads are unaffected
-    │   ├── CodecFailed           the store's codec couldn't encode what was to be written
-    │   ├── StoreFull             there is no room left on the disk
+    │   ├── DuplicateRequest      a request with this id was accepted before
+    │   ├── CorruptRow            a row can't be decoded; other threads are unaffected
+    │   ├── CodecFailed           the store's codec could not encode a payload
+    │   ├── StoreFull             the disk is full
     │   └── StoreUnavailable      the database can't be opened, reached or written to
-    │       └── StoreRefused      it isn't a store of ours, or it is from a newer version
-    └── ToolError                 raise one in a tool to tell the model what went wrong
-        ├── InvalidArguments      arguments that don't fit the tool's schema
+    │       └── InvalidStore      it is damaged, not a wakeful store, or written by a newer version
+    └── ToolError                 raise one in a tool to give the model an error result
+        ├── InvalidArguments      the arguments don't fit the tool's schema
         ├── ToolDenied            the call isn't allowed
-        ├── ToolNotFound          no tool of that name is offered
+        ├── ToolNotFound          no tool of this name is offered
         ├── ToolTimeout           the tool took too long
-        └── ToolCancelled         the call was told to stop
+        └── ToolCancelled         the call was cancelled
 
-Catch `UsageError` around what a caller typed, `ModelError` around a vendor's trouble, `StoreError` around the
-database's, and `WakefulError` for all of them.
+Catch `UsageError` for a caller's mistakes, `ModelError` for a vendor's failures, `StoreError` for the database's,
+and `WakefulError` for all of them.
 """
 
 from __future__ import annotations
 
-from ._base import (
+from .base import (
     HookFailed,
     RunFailed,
     StateError,
@@ -88,7 +88,7 @@ from ._base import (
     explain,
     report,
 )
-from ._execution import (
+from .execution import (
     AgentNotFound,
     BackendError,
     ExecutionFailed,
@@ -101,7 +101,7 @@ from ._execution import (
     ToolNotFound,
     ToolTimeout,
 )
-from ._models import (
+from .models import (
     BadCredentials,
     ContentFiltered,
     ContextOverflow,
@@ -112,25 +112,25 @@ from ._models import (
     ModelOverloaded,
     ModelTimeout,
     ModelUnavailable,
-    NoModelLeft,
+    PoolExhausted,
     RateLimited,
     ScriptError,
     StreamBroken,
 )
-from ._stores import (
+from .stores import (
     CodecFailed,
     Conflict,
     CorruptRow,
+    DuplicateRequest,
     InboxFull,
     InboxMoved,
-    Repeated,
+    InvalidStore,
     StaleFence,
     StoreError,
     StoreFull,
-    StoreRefused,
     StoreUnavailable,
 )
-from ._usage import (
+from .usage import (
     CannotResume,
     ConfigurationError,
     HasChildren,
@@ -140,7 +140,7 @@ from ._usage import (
     InvalidExport,
     InvalidInput,
     Overloaded,
-    RunGivenUp,
+    RunDeadLettered,
     RunNotFailed,
     RunNotWaiting,
     RuntimeClosed,
@@ -171,6 +171,7 @@ __all__ = [
     "ContentFiltered",
     "ContextOverflow",
     "CorruptRow",
+    "DuplicateRequest",
     "ExecutionFailed",
     "HasChildren",
     "HookFailed",
@@ -183,6 +184,7 @@ __all__ = [
     "InvalidExport",
     "InvalidInput",
     "InvalidRequest",
+    "InvalidStore",
     "LiveModelForbidden",
     "ModelError",
     "ModelNotFound",
@@ -190,13 +192,12 @@ __all__ = [
     "ModelTimeout",
     "ModelUnavailable",
     "NoCredentials",
-    "NoModelLeft",
     "Overloaded",
+    "PoolExhausted",
     "RateLimited",
     "RemoteError",
-    "Repeated",
+    "RunDeadLettered",
     "RunFailed",
-    "RunGivenUp",
     "RunNotFailed",
     "RunNotWaiting",
     "RuntimeClosed",
@@ -207,7 +208,6 @@ __all__ = [
     "StateTooLarge",
     "StoreError",
     "StoreFull",
-    "StoreRefused",
     "StoreUnavailable",
     "StreamBroken",
     "ThreadBusy",
@@ -235,6 +235,6 @@ __all__ = [
     "report",
 ]
 
-# They are known by one name, wherever they are written down.
+# Tracebacks, pickles and logs show one public path for every error.
 for _name in __all__:
     globals()[_name].__module__ = __name__

@@ -1,37 +1,67 @@
-"""Models: the protocol, the ones that need no network, and how names find them."""
+"""Models: the protocol, scripted models, pools, and the registry of names."""
 
-from ._attempt import Attempt as Attempt
-from ._facts import LongPrices as LongPrices
-from ._facts import ModelFacts as ModelFacts
-from ._facts import shipped_facts as shipped_facts
-from ._guard import guarded as guarded
-from ._limits import RateLimit as RateLimit
-from ._modalities import media_in as media_in
-from ._modalities import with_modalities as with_modalities
-from ._patience import Patience as Patience
-from ._pool import Member as Member
-from ._pool import Pool as Pool
-from ._pool import PoolModel as PoolModel
-from ._protocol import CallChunk as CallChunk
-from ._protocol import CallDeltaChunk as CallDeltaChunk
-from ._protocol import CallStartChunk as CallStartChunk
-from ._protocol import Chunk as Chunk
-from ._protocol import Model as Model
-from ._protocol import ModelRequest as ModelRequest
-from ._protocol import PartChunk as PartChunk
-from ._protocol import ReasoningChunk as ReasoningChunk
-from ._protocol import StopChunk as StopChunk
-from ._protocol import TextChunk as TextChunk
-from ._protocol import UsageChunk as UsageChunk
-from ._protocol import chunks_from as chunks_from
-from ._protocol import no_stream as no_stream
-from ._registry import Line as Line
-from ._registry import ModelRegistry as ModelRegistry
-from ._registry import VendorFactory as VendorFactory
-from ._registry import check_live as check_live
-from ._registry import forbid_live_models as forbid_live_models
-from ._scripted import FunctionModel as FunctionModel
-from ._scripted import ScriptedCall as ScriptedCall
-from ._scripted import ScriptedModel as ScriptedModel
-from ._scripted import Turn as Turn
-from ._scripted import call as call
+from .protocol import CallChunk as CallChunk
+from .protocol import CallDeltaChunk as CallDeltaChunk
+from .protocol import CallStartChunk as CallStartChunk
+from .protocol import Chunk as Chunk
+from .protocol import Model as Model
+from .protocol import ModelRequest as ModelRequest
+from .protocol import PartChunk as PartChunk
+from .protocol import ReasoningChunk as ReasoningChunk
+from .protocol import StopChunk as StopChunk
+from .protocol import TextChunk as TextChunk
+from .protocol import UsageChunk as UsageChunk
+from .protocol import chunks_from as chunks_from
+from .protocol import stream_type_error as stream_type_error
+from .registry import ModelAccess as ModelAccess
+from .registry import ModelRegistry as ModelRegistry
+from .registry import VendorFactory as VendorFactory
+from .registry import check_live as check_live
+from .registry import forbid_live_models as forbid_live_models
+from .scripted import FunctionModel as FunctionModel
+from .scripted import ScriptedCall as ScriptedCall
+from .scripted import ScriptedModel as ScriptedModel
+from .scripted import Turn as Turn
+from .scripted import call as call
+from .shared.attempt import Attempt as Attempt
+from .shared.facts import LongPrices as LongPrices
+from .shared.facts import ModelFacts as ModelFacts
+from .shared.facts import shipped_facts as shipped_facts
+from .shared.guard import stream_guarded as stream_guarded
+from .shared.modalities import media_in as media_in
+from .shared.modalities import with_modalities as with_modalities
+from .shared.pool import Member as Member
+from .shared.pool import Pool as Pool
+from .shared.pool import PoolModel as PoolModel
+from .shared.rate_limits import RateLimit as RateLimit
+from .shared.retry import RetryPolicy as RetryPolicy
+
+# The public names. The others are for the packages above.
+__all__ = [
+    "CallChunk",
+    "CallDeltaChunk",
+    "CallStartChunk",
+    "Chunk",
+    "FunctionModel",
+    "LongPrices",
+    "Member",
+    "Model",
+    "ModelFacts",
+    "ModelRequest",
+    "PartChunk",
+    "Pool",
+    "RateLimit",
+    "ReasoningChunk",
+    "RetryPolicy",
+    "ScriptedCall",
+    "ScriptedModel",
+    "StopChunk",
+    "TextChunk",
+    "Turn",
+    "UsageChunk",
+    "VendorFactory",
+    "call",
+    "chunks_from",
+    "forbid_live_models",
+    "shipped_facts",
+]

@@ -1,30 +1,54 @@
-"""Plugins: phase hooks, their contexts, and what plugins bring along."""
+"""Plugins: phase hooks and their contexts, inference plans, actions and notices."""
 
-from ._catalog import PHASES as PHASES
-from ._catalog import ActionQueue as ActionQueue
-from ._catalog import Catalog as Catalog
-from ._catalog import Handler as Handler
-from ._catalog import action as action
-from ._catalog import notice as notice
-from ._contexts import AfterInference as AfterInference
-from ._contexts import AfterTool as AfterTool
-from ._contexts import BeforeInference as BeforeInference
-from ._contexts import BeforeTool as BeforeTool
-from ._contexts import Block as Block
-from ._contexts import GateAnswer as GateAnswer
-from ._contexts import GateTool as GateTool
-from ._contexts import HookContext as HookContext
-from ._contexts import RunEnd as RunEnd
-from ._contexts import Step as Step
-from ._contexts import Supply as Supply
-from ._contexts import Suspend as Suspend
-from ._plan import Book as Book
-from ._plan import ContextBook as ContextBook
-from ._plan import ContextMessage as ContextMessage
-from ._plan import InferencePlan as InferencePlan
-from ._plan import PlanEdits as PlanEdits
-from ._plan import select_context as select_context
-from ._plugin import Plugin as Plugin
-from ._problems import config_problems as config_problems
-from ._problems import part_problems as part_problems
-from ._problems import plugin_problems as plugin_problems
+from .catalog import PHASES as PHASES
+from .catalog import ActionQueue as ActionQueue
+from .catalog import Catalog as Catalog
+from .catalog import Handler as Handler
+from .catalog import action as action
+from .catalog import notice as notice
+from .contexts import AfterInference as AfterInference
+from .contexts import AfterTool as AfterTool
+from .contexts import BeforeInference as BeforeInference
+from .contexts import BeforeTool as BeforeTool
+from .contexts import Block as Block
+from .contexts import GateAnswer as GateAnswer
+from .contexts import GateTool as GateTool
+from .contexts import HookContext as HookContext
+from .contexts import RunEnd as RunEnd
+from .contexts import Step as Step
+from .contexts import Supply as Supply
+from .contexts import Suspend as Suspend
+from .plan import ContextMessage as ContextMessage
+from .plan import InferencePlan as InferencePlan
+from .plan import PendingContext as PendingContext
+from .plan import PendingContextKey as PendingContextKey
+from .plan import PlanEdits as PlanEdits
+from .plan import select_context as select_context
+from .plugin import Plugin as Plugin
+from .problems import config_problems as config_problems
+from .problems import part_problems as part_problems
+from .problems import plugin_problems as plugin_problems
+
+# The public names. The others are for the packages above.
+
+# The public names. The others are for the packages above.
+__all__ = [
+    "AfterInference",
+    "AfterTool",
+    "BeforeInference",
+    "BeforeTool",
+    "Block",
+    "ContextMessage",
+    "GateAnswer",
+    "GateTool",
+    "HookContext",
+    "InferencePlan",
+    "PlanEdits",
+    "Plugin",
+    "RunEnd",
+    "Step",
+    "Supply",
+    "Suspend",
+    "action",
+    "notice",
+]

@@ -1,12 +1,12 @@
-"""Serving a runtime's agents: one ASGI application, and one module for each protocol."""
+"""The server: one ASGI application for a runtime's agents, with one package for each protocol."""
 
 from __future__ import annotations
 
 try:
-    from ._app import app, lifespan
-    from ._auth import Auth
-    from ._limits import ServerLimits
-    from ._webhooks import Webhooks
+    from .app import app, lifespan
+    from .auth import Auth
+    from .limits import ServerLimits
+    from .webhooks import Webhooks
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] == "wakeful":
         raise

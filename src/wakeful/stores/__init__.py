@@ -1,45 +1,99 @@
 """Stores: the contract, and the implementations of it."""
 
-from ._memory import MemoryStore as MemoryStore
-from ._open import open_store as open_store
-from ._overview import COUNTED as COUNTED
-from ._overview import Backlog as Backlog
-from ._overview import DeadSeen as DeadSeen
-from ._overview import Overview as Overview
-from ._overview import QueueSeen as QueueSeen
-from ._overview import RunSeen as RunSeen
-from ._overview import Tally as Tally
-from ._overview import TaskSeen as TaskSeen
-from ._overview import TicketSeen as TicketSeen
-from ._overview import WorkerSeen as WorkerSeen
-from ._protocol import LEASE_MS as LEASE_MS
-from ._protocol import MAX_ATTEMPTS as MAX_ATTEMPTS
-from ._protocol import About as About
-from ._protocol import Beside as Beside
-from ._protocol import ChildPolicy as ChildPolicy
-from ._protocol import Chunk as Chunk
-from ._protocol import Claimed as Claimed
-from ._protocol import Claims as Claims
-from ._protocol import Commit as Commit
-from ._protocol import Committed as Committed
-from ._protocol import Dispatch as Dispatch
-from ._protocol import Due as Due
-from ._protocol import Fence as Fence
-from ._protocol import InboxItem as InboxItem
-from ._protocol import InputPolicy as InputPolicy
-from ._protocol import Pruned as Pruned
-from ._protocol import Renewals as Renewals
-from ._protocol import Retention as Retention
-from ._protocol import StateWrite as StateWrite
-from ._protocol import ThreadRecord as ThreadRecord
-from ._protocol import ThreadView as ThreadView
-from ._protocol import number as number
-from ._relays import Relay as Relay
-from ._relays import RelayStatus as RelayStatus
-from ._reports import DELETED as DELETED
-from ._reports import report as report
-from ._store import Lease as Lease
-from ._store import Store as Store
-from ._threads import Promise as Promise
-from ._threads import next_turn as next_turn
-from ._threads import settled as settled
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from .factory import open_store as open_store
+from .jobs import Promise as Promise
+from .jobs import next_turn as next_turn
+from .jobs import settled as settled
+from .memory import MemoryStore as MemoryStore
+from .overview import COUNTED as COUNTED
+from .overview import Backlog as Backlog
+from .overview import DeadSeen as DeadSeen
+from .overview import Overview as Overview
+from .overview import QueueSeen as QueueSeen
+from .overview import RunSeen as RunSeen
+from .overview import Tally as Tally
+from .overview import TaskSeen as TaskSeen
+from .overview import TicketSeen as TicketSeen
+from .overview import WorkerSeen as WorkerSeen
+from .protocol import Lease as Lease
+from .protocol import Store as Store
+from .records import LEASE_MS as LEASE_MS
+from .records import MAX_ATTEMPTS as MAX_ATTEMPTS
+from .records import About as About
+from .records import ChildPolicy as ChildPolicy
+from .records import Chunk as Chunk
+from .records import Claimed as Claimed
+from .records import Claims as Claims
+from .records import Commit as Commit
+from .records import Committed as Committed
+from .records import Dispatch as Dispatch
+from .records import Due as Due
+from .records import Fence as Fence
+from .records import Pruned as Pruned
+from .records import Renewals as Renewals
+from .records import Retention as Retention
+from .records import StateWrite as StateWrite
+from .records import ThreadRecord as ThreadRecord
+from .records import ThreadView as ThreadView
+from .records import number as number
+from .relays import Relay as Relay
+from .relays import RelayStatus as RelayStatus
+from .reports import DELETED as DELETED
+from .reports import report as report
+
+if TYPE_CHECKING:
+    from .codec.packer import Codec as Codec
+    from .postgres import PostgresStore as PostgresStore
+    from .sqlite import SqliteStore as SqliteStore
+
+# The public names. The others are for the packages above.
+__all__ = [
+    "About",
+    "Backlog",
+    "ChildPolicy",
+    "Chunk",
+    "Claimed",
+    "Claims",
+    "Codec",
+    "Commit",
+    "Committed",
+    "DeadSeen",
+    "Dispatch",
+    "Due",
+    "Fence",
+    "Lease",
+    "MemoryStore",
+    "Overview",
+    "PostgresStore",
+    "Pruned",
+    "QueueSeen",
+    "Relay",
+    "RelayStatus",
+    "Renewals",
+    "Retention",
+    "RunSeen",
+    "SqliteStore",
+    "StateWrite",
+    "Store",
+    "Tally",
+    "TaskSeen",
+    "ThreadRecord",
+    "ThreadView",
+    "TicketSeen",
+    "WorkerSeen",
+    "open_store",
+]
+
+# Imported on first use: they load a driver.
+_LAZY = {"Codec": ".codec.packer", "PostgresStore": ".postgres", "SqliteStore": ".sqlite"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'wakeful.stores' has no attribute {name!r}")
+    return getattr(import_module(_LAZY[name], __name__), name)

@@ -1,13 +1,24 @@
-"""Tasks: functions and coroutines that work in the background, and what begins them at a time."""
+"""Tasks: background functions and coroutines, and schedules."""
 
-from ._book import COROUTINE as COROUTINE
-from ._book import EVERYWHERE as EVERYWHERE
-from ._book import SCHEDULE as SCHEDULE
-from ._book import TaskBook as TaskBook
-from ._cron import Cron as Cron
-from ._function import MAX_EVENT_BYTES as MAX_EVENT_BYTES
-from ._function import MAX_EVENTS as MAX_EVENTS
-from ._function import FunctionTask as FunctionTask
-from ._function import TaskContext as TaskContext
-from ._function import task as task
-from ._schedule import Schedule as Schedule
+from .cron import Cron as Cron
+from .function import MAX_EVENT_BYTES as MAX_EVENT_BYTES
+from .function import MAX_EVENTS as MAX_EVENTS
+from .function import FunctionTask as FunctionTask
+from .function import TaskContext as TaskContext
+from .function import task as task
+from .registry import COROUTINE as COROUTINE
+from .registry import EVERYWHERE as EVERYWHERE
+from .registry import SCHEDULE as SCHEDULE
+from .registry import TaskRegistry as TaskRegistry
+from .schedule import Schedule as Schedule
+
+# The public names. The others are for the packages above.
+
+# The public names. The others are for the packages above.
+__all__ = [
+    "Cron",
+    "FunctionTask",
+    "Schedule",
+    "TaskContext",
+    "task",
+]

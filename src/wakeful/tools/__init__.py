@@ -1,33 +1,50 @@
-"""Tools: functions with a schema, the context they run in, and what becomes of their results."""
+"""Tools: functions with a schema, their call context, their results, and threads for synchronous ones."""
 
-from ._context import ToolContext as ToolContext
-from ._mail import Mail as Mail
-from ._mail import check_text as check_text
-from ._results import MAX_RESULT_BYTES as MAX_RESULT_BYTES
-from ._results import ToolResult as ToolResult
-from ._results import error_reply as error_reply
-from ._results import reply_of as reply_of
-from ._schema import Parameters as Parameters
-from ._schema import Shape as Shape
-from ._schema import parameters_of as parameters_of
-from ._schema import schema_faults as schema_faults
-from ._schema import value_fault as value_fault
-from ._services import ChildRequest as ChildRequest
-from ._services import ChildResult as ChildResult
-from ._services import Services as Services
-from ._services import SpawnRequest as SpawnRequest
-from ._signals import Asked as Asked
-from ._signals import Parked as Parked
-from ._terms import Terms as Terms
-from ._terms import default_decision as default_decision
-from ._terms import escalated as escalated
-from ._terms import terms_of as terms_of
-from ._threads import ToolThreads as ToolThreads
-from ._tool import ClientTool as ClientTool
-from ._tool import Done as Done
-from ._tool import FunctionTool as FunctionTool
-from ._tool import NotDone as NotDone
-from ._tool import Tool as Tool
-from ._tool import UnknownOutcome as UnknownOutcome
-from ._tool import tool as tool
-from ._tool import valid_name as valid_name
+from .call import CallContext as CallContext
+from .context import ToolContext as ToolContext
+from .definition import ClientTool as ClientTool
+from .definition import Done as Done
+from .definition import FunctionTool as FunctionTool
+from .definition import NotDone as NotDone
+from .definition import Tool as Tool
+from .definition import UnknownOutcome as UnknownOutcome
+from .definition import tool as tool
+from .definition import valid_name as valid_name
+from .mail import Mail as Mail
+from .mail import check_text as check_text
+from .results import MAX_RESULT_BYTES as MAX_RESULT_BYTES
+from .results import ToolResult as ToolResult
+from .results import error_reply as error_reply
+from .results import reply_of as reply_of
+from .schema import Parameters as Parameters
+from .schema import Shape as Shape
+from .schema import parameters_of as parameters_of
+from .schema import schema_faults as schema_faults
+from .schema import value_fault as value_fault
+from .services import ChildRequest as ChildRequest
+from .services import ChildResult as ChildResult
+from .services import Services as Services
+from .services import SpawnRequest as SpawnRequest
+from .signals import Asked as Asked
+from .signals import Parked as Parked
+from .terms import Terms as Terms
+from .terms import default_decision as default_decision
+from .terms import escalate_ticket as escalate_ticket
+from .terms import terms_of as terms_of
+from .threads import ToolThreads as ToolThreads
+
+# The public names. The others are for the packages above.
+
+# The public names. The others are for the packages above.
+__all__ = [
+    "ClientTool",
+    "Done",
+    "FunctionTool",
+    "Mail",
+    "NotDone",
+    "Tool",
+    "ToolContext",
+    "ToolResult",
+    "UnknownOutcome",
+    "tool",
+]

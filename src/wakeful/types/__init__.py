@@ -1,1 +1,145 @@
-"""Plain data: what threads, runs, messages and events are made of. No I/O."""
+"""Plain data: content, messages, runs, tickets, limits and mail. No I/O. Events are in `wakeful.events`."""
+
+from .content import Artifact as Artifact
+from .content import Audio as Audio
+from .content import Base64 as Base64
+from .content import Content as Content
+from .content import Document as Document
+from .content import Image as Image
+from .content import Text as Text
+from .content import Thinking as Thinking
+from .content import ToolCall as ToolCall
+from .content import ToolReply as ToolReply
+from .content import Url as Url
+from .content import Video as Video
+from .content import text_of as text_of
+from .inbox import InputPolicy as InputPolicy
+from .limits import Capacity as Capacity
+from .limits import ConsecutiveErrors as ConsecutiveErrors
+from .limits import ContentMatch as ContentMatch
+from .limits import CostBudget as CostBudget
+from .limits import Limits as Limits
+from .limits import LoopDetection as LoopDetection
+from .limits import StopOnTool as StopOnTool
+from .limits import StopPolicy as StopPolicy
+from .limits import TokenBudget as TokenBudget
+from .limits import WallTime as WallTime
+from .mail import Arriving as Arriving
+from .mail import DeadLetter as DeadLetter
+from .mail import MailPolicy as MailPolicy
+from .mail import OutboundMessage as OutboundMessage
+from .mail import Receipt as Receipt
+from .mail import Recipient as Recipient
+from .mail import Refusal as Refusal
+from .messages import Message as Message
+from .messages import Producer as Producer
+from .messages import Visibility as Visibility
+from .messages import user_message as user_message
+from .requests import ModelSettings as ModelSettings
+from .requests import OutputSpec as OutputSpec
+from .requests import ToolSpec as ToolSpec
+from .runs import Blocked as Blocked
+from .runs import Call as Call
+from .runs import CallOutcome as CallOutcome
+from .runs import CallState as CallState
+from .runs import Cancelled as Cancelled
+from .runs import Effect as Effect
+from .runs import EndRequested as EndRequested
+from .runs import Failed as Failed
+from .runs import Identity as Identity
+from .runs import NaturalEnd as NaturalEnd
+from .runs import Outcome as Outcome
+from .runs import Principal as Principal
+from .runs import RunRecord as RunRecord
+from .runs import RunStatus as RunStatus
+from .runs import Stopped as Stopped
+from .runs import TaskEvent as TaskEvent
+from .runs import TaskOutcome as TaskOutcome
+from .runs import TaskRecord as TaskRecord
+from .runs import TaskStatus as TaskStatus
+from .runs import TaskWake as TaskWake
+from .runs import Termination as Termination
+from .runs import Usage as Usage
+from .runs import Waiting as Waiting
+from .runs import WaitReason as WaitReason
+from .tickets import Answer as Answer
+from .tickets import Decision as Decision
+from .tickets import Escalation as Escalation
+from .tickets import OnDeadline as OnDeadline
+from .tickets import ResumeMode as ResumeMode
+from .tickets import Ticket as Ticket
+from .tickets import TicketStatus as TicketStatus
+from .tickets import Verdict as Verdict
+
+__all__ = [
+    "Answer",
+    "Arriving",
+    "Artifact",
+    "Audio",
+    "Base64",
+    "Blocked",
+    "Call",
+    "CallOutcome",
+    "CallState",
+    "Cancelled",
+    "Capacity",
+    "ConsecutiveErrors",
+    "Content",
+    "ContentMatch",
+    "CostBudget",
+    "DeadLetter",
+    "Decision",
+    "Document",
+    "Effect",
+    "EndRequested",
+    "Escalation",
+    "Failed",
+    "Identity",
+    "Image",
+    "InputPolicy",
+    "Limits",
+    "LoopDetection",
+    "MailPolicy",
+    "Message",
+    "ModelSettings",
+    "NaturalEnd",
+    "OnDeadline",
+    "OutboundMessage",
+    "Outcome",
+    "OutputSpec",
+    "Principal",
+    "Producer",
+    "Receipt",
+    "Recipient",
+    "Refusal",
+    "ResumeMode",
+    "RunRecord",
+    "RunStatus",
+    "StopOnTool",
+    "StopPolicy",
+    "Stopped",
+    "TaskEvent",
+    "TaskOutcome",
+    "TaskRecord",
+    "TaskStatus",
+    "TaskWake",
+    "Termination",
+    "Text",
+    "Thinking",
+    "Ticket",
+    "TicketStatus",
+    "TokenBudget",
+    "ToolCall",
+    "ToolReply",
+    "ToolSpec",
+    "Url",
+    "Usage",
+    "Verdict",
+    "Video",
+    "Visibility",
+    "WaitReason",
+    "Waiting",
+    "WallTime",
+    "text_of",
+    "user_message",
+]

@@ -1,14 +1,15 @@
-"""What a message is made of: text, media, reasoning, tool calls and their results."""
+"""The content of messages: text, media, reasoning, tool calls and tool results."""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
 from ..errors import UsageError
-from ..errors._arguments import Checked
+from ..errors.arguments import Checked
+from .base import Data
 
 __all__ = [
     "Artifact",
@@ -27,27 +28,27 @@ __all__ = [
     "Url",
     "Video",
     "clean_text",
-    "given_text",
     "part_problem",
+    "require_text",
     "text_of",
 ]
 
 
-class Unknown(Struct, frozen=True, gc=False, tag="unknown"):
-    """Something a newer version wrote. It is carried along, shown to nobody and never rewritten."""
+class Unknown(Data, tag="unknown"):
+    """A value that a newer version wrote. It is kept unchanged and hidden from models and people."""
 
     kind: str
     raw: dict[str, Any] = {}
 
 
-class Base64(Struct, metaclass=Checked, frozen=True, gc=False, tag="base64"):
-    """Media carried inside the message."""
+class Base64(Data, metaclass=Checked, tag="base64"):
+    """Media inside the message, base64-encoded."""
 
     media_type: str
     data: str
 
 
-class Url(Struct, metaclass=Checked, frozen=True, gc=False, tag="url"):
+class Url(Data, metaclass=Checked, tag="url"):
     """Media that the model's vendor fetches."""
 
     url: str
@@ -56,39 +57,39 @@ class Url(Struct, metaclass=Checked, frozen=True, gc=False, tag="url"):
 MediaSource = Base64 | Url | Unknown
 
 
-class Text(Struct, frozen=True, gc=False, tag="text"):
+class Text(Data, tag="text"):
     """Plain text."""
 
     text: str
 
 
-class Image(Struct, metaclass=Checked, frozen=True, gc=False, tag="image"):
+class Image(Data, metaclass=Checked, tag="image"):
     """A picture."""
 
     source: MediaSource
 
 
-class Audio(Struct, metaclass=Checked, frozen=True, gc=False, tag="audio"):
+class Audio(Data, metaclass=Checked, tag="audio"):
     """A recording."""
 
     source: MediaSource
 
 
-class Video(Struct, metaclass=Checked, frozen=True, gc=False, tag="video"):
-    """A film."""
+class Video(Data, metaclass=Checked, tag="video"):
+    """A video."""
 
     source: MediaSource
 
 
-class Document(Struct, metaclass=Checked, frozen=True, gc=False, omit_defaults=True, tag="document"):
+class Document(Data, metaclass=Checked, omit_defaults=True, tag="document"):
     """A file, such as a PDF."""
 
     source: MediaSource
     title: str | None = None
 
 
-class Thinking(Struct, frozen=True, gc=False, omit_defaults=True, tag="thinking"):
-    """A model's reasoning; `signature` and `encrypted` are the vendor's and go back unchanged, and to it only."""
+class Thinking(Data, omit_defaults=True, tag="thinking"):
+    """A model's reasoning. `signature` and `encrypted` are opaque, and are sent back to the same vendor only."""
 
     text: str = ""
     signature: str | None = None
@@ -96,9 +97,11 @@ class Thinking(Struct, frozen=True, gc=False, omit_defaults=True, tag="thinking"
     vendor: str | None = None
 
 
-class ToolCall(Struct, frozen=True, gc=False, omit_defaults=True, tag="tool_call"):
-    """A model's wish to call a tool. `id` is ours; `vendor_id` is the one the vendor gave it, and `signature` what
-    the vendor wants to have back with it."""
+class ToolCall(Data, omit_defaults=True, tag="tool_call"):
+    """A model's request to call a tool.
+
+    `id` is assigned by wakeful, `vendor_id` by the vendor. `signature` is opaque and is sent back with the call.
+    """
 
     id: str
     name: str
@@ -110,8 +113,8 @@ class ToolCall(Struct, frozen=True, gc=False, omit_defaults=True, tag="tool_call
 Part = Text | Image | Audio | Video | Document | Unknown
 
 
-class Artifact(Struct, metaclass=Checked, frozen=True, gc=False, omit_defaults=True):
-    """Something a tool made for the application; the model doesn't see it."""
+class Artifact(Data, metaclass=Checked, omit_defaults=True):
+    """A tool's product for the application; the model doesn't see it."""
 
     content: Any
     id: str | None = None
@@ -119,10 +122,10 @@ class Artifact(Struct, metaclass=Checked, frozen=True, gc=False, omit_defaults=T
     media_type: str | None = None
 
 
-class ToolReply(Struct, frozen=True, gc=False, omit_defaults=True, tag="tool_reply"):
-    """What the model is told about a call: its result, or the kind of error that stands in for one.
+class ToolReply(Data, omit_defaults=True, tag="tool_reply"):
+    """The result of a call as the model sees it. `error` is the kind of error, if the call failed.
 
-    `data` is the result as JSON where a tool gave one beside the text.
+    `data` is the result as JSON, if the tool returned structured data beside the text.
     """
 
     call_id: str
@@ -140,34 +143,33 @@ Role = Literal["system", "user", "assistant", "tool"]
 
 
 def text_of(content: tuple[Content, ...]) -> str:
-    """The text parts, joined."""
+    """Join the text parts."""
     if len(content) == 1 and type(content[0]) is Text:
         return content[0].text
     return "".join([part.text for part in content if type(part) is Text])
 
 
 def clean_text(text: str) -> str:
-    """The text as UTF-8 can carry it: a lone surrogate, which no encoder takes, becomes U+FFFD."""
+    """Replace lone surrogates, which UTF-8 can't encode, by U+FFFD."""
     if text.isascii():
         return text
     try:
         text.encode()
     except UnicodeEncodeError:
-        # Surrogates that pair up become the character they stand for; `replace` takes the lone ones.
+        # Surrogate pairs are joined to one character; `replace` handles the lone ones.
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text
 
 
-def given_text(value: Any, what: str) -> str:
-    """A text that somebody gave to be kept, as UTF-8 can carry it; anything else is refused by what it is for, as
-    it couldn't be read again."""
+def require_text(value: Any, what: str) -> str:
+    """Return `value` as encodable text; raise `UsageError`, naming `what`, if it isn't a string."""
     if not isinstance(value, str):
         raise UsageError(f"{what} is a text, not {value!r:.80}")
     return clean_text(value)
 
 
 def part_problem(part: Part) -> str:
-    """Why a part that somebody made couldn't be read again once it is kept; empty if it could."""
+    """Explain why a part doesn't survive encoding and decoding; empty if it does."""
     try:
         msgspec.json.decode(msgspec.json.encode(part), type=type(part))
     except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:

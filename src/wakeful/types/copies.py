@@ -1,4 +1,4 @@
-"""Copies for whoever reads: data is frozen, but for the dicts and lists in it, which a reader could change."""
+"""Copies for readers: structs are frozen, but a reader could change the dicts and lists inside."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from .events import (
 from .messages import Producer
 from .runs import Identity, Usage
 
-__all__ = ["own", "own_event"]
+__all__ = ["copy_event", "copy_mutable"]
 
 T = TypeVar("T")
 
-# What has nothing in it that could be changed, and is often met.
+# Frequent types without mutable values inside.
 _FIXED = frozenset(
     {str, int, float, bool, bytes, type(None), Raw, Text, Identity, Producer, Usage},
 )
-# The events that may have something in them. All of them are looked at, and most have not.
+# The events that may hold mutable values. Most events don't, and skip the copy.
 _OPEN = frozenset(
     {
         ActivityDelta,
@@ -50,28 +50,28 @@ _OPEN = frozenset(
 )
 
 
-def own(value: T) -> T:
-    """The value, for its reader alone: what can be changed in it is copied, and all else is as it is."""
+def copy_mutable(value: T) -> T:
+    """Copy the mutable values inside `value`. Returns the same object if it has none."""
     kind, found = type(value), cast(Any, value)
     if kind in _FIXED:
         return value
     if kind is dict:
-        return cast(T, {key: own(item) for key, item in found.items()})
+        return cast(T, {key: copy_mutable(item) for key, item in found.items()})
     if kind is list:
-        return cast(T, [own(item) for item in found])
+        return cast(T, [copy_mutable(item) for item in found])
     if kind is tuple:
-        items = [own(item) for item in found]
+        items = [copy_mutable(item) for item in found]
         return value if all(a is b for a, b in zip(items, found, strict=True)) else cast(T, tuple(items))
     if not isinstance(value, Struct) or not kind.__module__.startswith("wakeful."):
-        return value  # What an application's own types do when they are made is not known here.
+        return value  # Constructors of an application's own types may have side effects.
     changed: dict[str, Any] = {}
     for name in value.__struct_fields__:
         item = getattr(value, name)
-        if type(item) not in _FIXED and (copy := own(item)) is not item:
+        if type(item) not in _FIXED and (copy := copy_mutable(item)) is not item:
             changed[name] = copy
     return replace(value, **changed) if changed else value
 
 
-def own_event(event: T) -> T:
-    """An event, for its reader alone."""
-    return own(event) if type(event) in _OPEN else event
+def copy_event(event: T) -> T:
+    """Copy the mutable values inside an event."""
+    return copy_mutable(event) if type(event) in _OPEN else event

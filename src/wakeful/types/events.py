@@ -1,16 +1,15 @@
-"""Everything that observers see: one event for each thing that happened.
+"""Events: the observable history of runs.
 
-Durable events are committed before anybody sees them and numbered by their thread; `cursor` names the place
-to go on reading after. Live events (deltas, progress) reach whoever listens at once, carry the number of the
-durable event before them, and are found again in the log as the message they became.
+Durable events are committed before any observer sees them. `seq` numbers them within their thread, and `cursor` is
+the position to resume reading from. Live events (deltas, progress) are sent immediately and not stored. They carry
+the `seq` of the preceding durable event; the log later has the complete message.
 """
 
 from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-from msgspec import Struct
-
+from .base import Data
 from .messages import Message
 from .runs import BackendEnd, CallOutcome, Identity, Termination, Usage, Waiting
 from .tickets import Decision, ResumeMode, Ticket
@@ -53,8 +52,8 @@ __all__ = [
 StopReason = Literal["end_turn", "tool_use", "max_tokens", "stop_sequence", "filtered", "cancelled", "unknown"]
 
 
-class Event(Struct, frozen=True, gc=False, tag_field="type"):
-    """What all events carry: the run with its lineage, the place in the thread's log, and the time."""
+class Event(Data, tag_field="type"):
+    """Base of all events: the run and its lineage, the position in the thread's log, the time in ms."""
 
     run: Identity
     seq: int
@@ -64,12 +63,12 @@ class Event(Struct, frozen=True, gc=False, tag_field="type"):
 
     @property
     def run_id(self) -> str:
-        """The run it happened in."""
+        """The id of the event's run."""
         return self.run.run_id
 
     @property
     def thread_id(self) -> str:
-        """The thread it belongs to."""
+        """The id of the event's thread."""
         return self.run.thread_id
 
     @property
@@ -79,19 +78,21 @@ class Event(Struct, frozen=True, gc=False, tag_field="type"):
 
     @property
     def cursor(self) -> str:
-        """The place in the thread's log, or in the answer that is being streamed behind that: reading on `after`
-        it misses nothing and repeats nothing."""
+        """The position in the thread's log, or in the answer streamed after it.
+
+        Reading `after` a cursor neither skips nor repeats an event.
+        """
         return str(self.seq)
 
 
-class LiveEvent(Event, frozen=True, gc=False):
-    """An event that isn't in the log; `seq` is that of the durable one before it."""
+class LiveEvent(Event):
+    """An event outside the log; `seq` is that of the preceding durable event."""
 
     durable: ClassVar[bool] = False
 
 
-class Delta(LiveEvent, frozen=True, gc=False):
-    """A piece of an answer that is being streamed; `offset` counts characters from the attempt's start."""
+class Delta(LiveEvent):
+    """A chunk of a streamed answer; `offset` counts characters from the start of the attempt."""
 
     message_id: str
     attempt: int
@@ -103,26 +104,30 @@ class Delta(LiveEvent, frozen=True, gc=False):
         return f"{self.seq}.{self.attempt}.{self.offset + len(self.delta)}"
 
 
-class _Within(LiveEvent, frozen=True, gc=False):
-    """Something between the pieces of an answer."""
+class _StreamEvent(LiveEvent):
+    """An event between the chunks of a streamed answer."""
 
     @property
     def cursor(self) -> str:
         return f"{self.seq}.0.0"
 
 
-class RunStart(Event, frozen=True, gc=False, omit_defaults=True, tag="run_start"):
-    """An activation of a run begins: its first, or one after a wait or a crash. `changed` says which of what the
-    run needs is no longer as it was when the run was left: the agent's instructions, model or tools, or the
-    arguments of a tool with an open call."""
+class RunStart(Event, omit_defaults=True, tag="run_start"):
+    """An activation of a run starts: the first, or one after a wait or a crash.
+
+    `changed` lists the code changes since the last activation that affect the run: the agent's instructions, model
+    or tools, or the parameters of a tool with an open call.
+    """
 
     trigger: Literal["new", "resume", "wake", "recover", "retry"]
     changed: tuple[str, ...] = ()
 
 
-class RunFinish(Event, frozen=True, gc=False, omit_defaults=True, tag="run_finish"):
-    """An activation ends. With status `waiting` the run goes on later; with `done` it has its outcome. `backend`
-    says how a non-local agent's backend left it."""
+class RunFinish(Event, omit_defaults=True, tag="run_finish"):
+    """An activation ends. With status `waiting` the run continues later; with `done` it has its outcome.
+
+    `backend` is the result of a non-local agent's backend.
+    """
 
     status: Literal["waiting", "done"]
     termination: Termination | None = None
@@ -132,80 +137,80 @@ class RunFinish(Event, frozen=True, gc=False, omit_defaults=True, tag="run_finis
     backend: BackendEnd | None = None
 
 
-class StepStart(Event, frozen=True, gc=False, tag="step_start"):
-    """A step begins: a model call and the tool calls it will ask for."""
+class StepStart(Event, tag="step_start"):
+    """A step starts: a model call and the tool calls it requests."""
 
     step: int
 
 
-class StepEnd(Event, frozen=True, gc=False, tag="step_end"):
+class StepEnd(Event, tag="step_end"):
     """Every call of the step is finished."""
 
     step: int
 
 
-class TextDelta(Delta, frozen=True, gc=False, tag="text_delta"):
-    """A piece of the answer's text."""
+class TextDelta(Delta, tag="text_delta"):
+    """A chunk of the answer's text."""
 
 
-class ReasoningDelta(Delta, frozen=True, gc=False, tag="reasoning_delta"):
-    """A piece of the model's reasoning."""
+class ReasoningDelta(Delta, tag="reasoning_delta"):
+    """A chunk of the model's reasoning."""
 
 
-class ReasoningEncrypted(_Within, frozen=True, gc=False, tag="reasoning_encrypted"):
-    """Reasoning that only the vendor can read."""
+class ReasoningEncrypted(_StreamEvent, tag="reasoning_encrypted"):
+    """Reasoning that the vendor encrypted."""
 
     message_id: str
     value: str
 
 
-class ToolCallStart(_Within, frozen=True, gc=False, tag="tool_call_start"):
-    """The model begins to write a tool call."""
+class ToolCallStart(_StreamEvent, tag="tool_call_start"):
+    """The model starts to stream a tool call."""
 
     call_id: str
     name: str
 
 
-class ToolCallDelta(Delta, frozen=True, gc=False, tag="tool_call_delta"):
-    """A piece of a call's arguments, as JSON text."""
+class ToolCallDelta(Delta, tag="tool_call_delta"):
+    """A chunk of a call's arguments, as JSON text."""
 
     call_id: str
 
 
-class ToolCallReady(Event, frozen=True, gc=False, tag="tool_call_ready"):
-    """The model asked for this call; it is in the ledger."""
+class ToolCallReady(Event, tag="tool_call_ready"):
+    """The model requested a call; it is in the ledger."""
 
     call_id: str
     name: str
     arguments: dict[str, Any]
 
 
-class ToolCallSuspended(Event, frozen=True, gc=False, tag="tool_call_suspended"):
-    """A call waits for an answer to its ticket."""
+class ToolCallSuspended(Event, tag="tool_call_suspended"):
+    """A call waits for the answer to its ticket."""
 
     call_id: str
     name: str
     ticket: Ticket
 
 
-class ToolCallResumed(Event, frozen=True, gc=False, tag="tool_call_resumed"):
-    """A ticket was answered and its call goes on in this mode, or ends if it was denied."""
+class ToolCallResumed(Event, tag="tool_call_resumed"):
+    """A ticket was answered. Its call continues in this mode, or ends if it was denied."""
 
     call_id: str
     decision: Decision
     mode: ResumeMode
 
 
-class TicketReassigned(Event, frozen=True, gc=False, tag="ticket_reassigned"):
-    """Somebody else has to answer a ticket from now on; the decision says who wanted that, and why."""
+class TicketReassigned(Event, tag="ticket_reassigned"):
+    """A ticket has a new assignee; the decision says who reassigned it and why."""
 
     call_id: str
     ticket: Ticket
     decision: Decision
 
 
-class ToolCallDone(Event, frozen=True, gc=False, omit_defaults=True, tag="tool_call_done"):
-    """A call is finished; `message_id` is the tool message that tells the model."""
+class ToolCallDone(Event, omit_defaults=True, tag="tool_call_done"):
+    """A call is finished; `message_id` is the tool message with its result."""
 
     call_id: str
     name: str
@@ -214,24 +219,24 @@ class ToolCallDone(Event, frozen=True, gc=False, omit_defaults=True, tag="tool_c
     error: str | None = None
 
 
-class ToolCallCancel(_Within, frozen=True, gc=False, tag="tool_call_cancel"):
-    """A call that the model had begun to write is withdrawn."""
+class ToolCallCancel(_StreamEvent, tag="tool_call_cancel"):
+    """A partially streamed call is discarded."""
 
     call_id: str
     name: str
     reason: str
 
 
-class ToolOutput(LiveEvent, frozen=True, gc=False, tag="tool_output"):
-    """A piece of output that a running tool streams."""
+class ToolOutput(LiveEvent, tag="tool_output"):
+    """A chunk of a running tool's streamed output."""
 
     call_id: str
     name: str
     delta: str
 
 
-class ToolProgress(LiveEvent, frozen=True, gc=False, omit_defaults=True, tag="tool_progress"):
-    """How far a running tool has come."""
+class ToolProgress(LiveEvent, omit_defaults=True, tag="tool_progress"):
+    """The progress of a running tool."""
 
     call_id: str
     name: str
@@ -241,43 +246,43 @@ class ToolProgress(LiveEvent, frozen=True, gc=False, omit_defaults=True, tag="to
     message: str = ""
 
 
-class StreamReset(LiveEvent, frozen=True, gc=False, tag="stream_reset"):
-    """What was streamed of this message is withdrawn; deltas begin again with the next attempt."""
+class StreamReset(LiveEvent, tag="stream_reset"):
+    """The streamed part of this message is discarded; deltas restart with the next attempt."""
 
     message_id: str
     attempt: int
     reason: str
 
 
-class MessageAdded(Event, frozen=True, gc=False, tag="message"):
-    """A message joined the thread's log."""
+class MessageAdded(Event, tag="message"):
+    """A message was added to the thread's log."""
 
     message: Message
 
 
-class MessagesSnapshot(LiveEvent, frozen=True, gc=False, tag="messages_snapshot"):
-    """The conversation as it stands at this cursor."""
+class MessagesSnapshot(LiveEvent, tag="messages_snapshot"):
+    """The conversation at this cursor."""
 
     messages: tuple[Message, ...]
 
 
-class ActivitySnapshot(LiveEvent, frozen=True, gc=False, tag="activity_snapshot"):
-    """A tool shows something of its own, whole."""
+class ActivitySnapshot(LiveEvent, tag="activity_snapshot"):
+    """The complete content of an activity that a tool displays."""
 
     call_id: str
     activity: str
     content: Any
 
 
-class ActivityDelta(LiveEvent, frozen=True, gc=False, tag="activity_delta"):
-    """A change to what a tool shows, as a JSON patch."""
+class ActivityDelta(LiveEvent, tag="activity_delta"):
+    """A change to an activity, as a JSON patch."""
 
     call_id: str
     activity: str
     patch: list[dict[str, Any]]
 
 
-class InferenceComplete(Event, frozen=True, gc=False, omit_defaults=True, tag="inference_complete"):
+class InferenceComplete(Event, omit_defaults=True, tag="inference_complete"):
     """The model answered; the answer is committed."""
 
     model: str
@@ -287,9 +292,12 @@ class InferenceComplete(Event, frozen=True, gc=False, omit_defaults=True, tag="i
     duration_ms: int = 0
 
 
-class Compacted(Event, frozen=True, gc=False, omit_defaults=True, tag="compacted"):
-    """A summary of the log's entries `first` to `last` was written by `model`, and is the message `message_id`; or
-    it was skipped or failed, for this reason. Tokens are those of what it stands for, and its own, as we count."""
+class Compacted(Event, omit_defaults=True, tag="compacted"):
+    """A compaction of the log's entries `first` to `last` by `model` is done, was skipped, or failed.
+
+    The summary is the message `message_id`. `tokens` and `summary_tokens` are wakeful's counts of the replaced
+    entries and of the summary.
+    """
 
     outcome: Literal["done", "skipped", "failed", "unknown"]
     model: str
@@ -302,28 +310,30 @@ class Compacted(Event, frozen=True, gc=False, omit_defaults=True, tag="compacted
     reason: str = ""
 
 
-class StateSnapshot(LiveEvent, frozen=True, gc=False, tag="state_snapshot"):
-    """The state's persistent keys as they stand at this cursor."""
+class StateSnapshot(LiveEvent, tag="state_snapshot"):
+    """The values of the persistent state keys at this cursor."""
 
     state: dict[str, Any]
 
 
-class StateDelta(Event, frozen=True, gc=False, tag="state_delta"):
-    """Keys that changed, with their new values."""
+class StateDelta(Event, tag="state_delta"):
+    """Changed state keys with their new values."""
 
     changes: dict[str, Any]
 
 
-class Handoff(Event, frozen=True, gc=False, tag="handoff"):
+class Handoff(Event, tag="handoff"):
     """Another agent takes over the run from its next step."""
 
     from_agent: str
     to_agent: str
 
 
-class ErrorRaised(Event, frozen=True, gc=False, omit_defaults=True, tag="error"):
-    """Something failed: a model call, an action, a notice. `retry_at` is when a model is asked again, in
-    milliseconds; the last failure of a model, which ends the run, has none."""
+class ErrorRaised(Event, omit_defaults=True, tag="error"):
+    """A model call, an action or a notice failed.
+
+    `retry_at` is the time of a model's next attempt in ms; None for the failure that ends the run.
+    """
 
     error: str
     message: str
@@ -331,8 +341,8 @@ class ErrorRaised(Event, frozen=True, gc=False, omit_defaults=True, tag="error")
     retry_at: int | None = None
 
 
-class UnknownEvent(Event, frozen=True, gc=False, tag="unknown"):
-    """An event that a newer version wrote."""
+class UnknownEvent(Event, tag="unknown"):
+    """An event of a kind that a newer version wrote."""
 
     kind: str
     raw: dict[str, Any]

@@ -1,4 +1,4 @@
-"""Names for things: monotonic UUIDv7 strings for everything but threads, which callers may name; and digests."""
+"""Ids (monotonic UUIDv7 strings) and digests. Only thread ids may come from callers."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from time import time_ns
 __all__ = ["digest_of", "new_id", "now_ms"]
 
 _DIGITS = "0123456789abcdef"
-# 12 bits count up inside a millisecond. Looking up is several times faster than formatting, and ids are made for
-# every message and call.
+# The 12-bit counter within a millisecond. A table lookup is several times faster than formatting.
 _HEX = [a + b for a in [c + d for c in _DIGITS for d in _DIGITS] for b in _DIGITS]
 _ms = 0
-# When the present millisecond is over, in nanoseconds: comparing is cheaper than dividing.
-_over = 0
-# The ids that the present millisecond still has. Taking the next one is a single operation, whichever thread does.
-_left: Iterator[str] = iter(())
-# For so many milliseconds randomness is drawn at once.
-DRAWN = 64
+# End of the current millisecond, in nanoseconds: a comparison is cheaper than a division.
+_ms_end = 0
+# Unused ids of the current millisecond. `next` on it is atomic, so threads need no lock.
+_unused: Iterator[str] = iter(())
+# Number of milliseconds for which one system call draws randomness.
+TAILS_PER_DRAW = 64
 _tails: Iterator[str] = iter(())
 
 
@@ -29,18 +28,18 @@ def now_ms() -> int:
 
 
 def new_id() -> str:
-    """A UUIDv7 that sorts after every one this process made before."""
-    # A clock that stands still or goes back keeps the order too.
-    if time_ns() < _over and (made := next(_left, None)) is not None:
+    """Make a UUIDv7 that sorts after every earlier one of this process."""
+    # The order holds even if the clock stops or goes back.
+    if time_ns() < _ms_end and (made := next(_unused, None)) is not None:
         return made
-    return _begin()
+    return _start_millisecond()
 
 
-def _begin() -> str:
-    """The first id of another millisecond. A thread that comes here while another does has one of its own."""
-    global _ms, _over, _left
-    ms, tail = time_ns() // 1_000_000, next(_tails, None) or _draw()
-    # Only a call lets other threads in, and there is none up to where the millisecond is taken.
+def _start_millisecond() -> str:
+    """Start a new millisecond and return its first id. Concurrent threads each get one of their own."""
+    global _ms, _ms_end, _unused
+    ms, tail = time_ns() // 1_000_000, next(_tails, None) or _draw_tail()
+    # Threads switch only at calls, and there is none between this check and the assignment.
     if ms <= _ms:
         ms = _ms + 1
     _ms = ms
@@ -48,29 +47,32 @@ def _begin() -> str:
     left = map("".join, zip(repeat(head), _HEX, repeat(tail)))
     made = next(left)
     if ms == _ms:
-        _over, _left = (ms + 1) * 1_000_000, left
+        _ms_end, _unused = (ms + 1) * 1_000_000, left
     return made
 
 
-def _draw() -> str:
-    """What the ids of a millisecond end with, which is random; for the next ones too, as asking the system takes
-    longer than making hundreds of ids."""
+def _draw_tail() -> str:
+    """Return the random tail for the ids of one millisecond.
+
+    Draws several at once, since one system call takes longer than making hundreds of ids.
+    """
     global _tails
-    drawn = os.urandom(8 * DRAWN).hex()
-    _tails = iter([f"-8{drawn[at : at + 3]}-{drawn[at + 4 : at + 16]}" for at in range(0, 16 * DRAWN, 16)])
+    drawn = os.urandom(8 * TAILS_PER_DRAW).hex()
+    starts = range(0, 16 * TAILS_PER_DRAW, 16)
+    _tails = iter([f"-8{drawn[at : at + 3]}-{drawn[at + 4 : at + 16]}" for at in starts])
     return next(_tails)
 
 
 def digest_of(data: bytes) -> str:
-    """A short digest, equal for equal data in every process."""
-    from hashlib import blake2b  # Few runs need one, and OpenSSL is slow to import.
+    """Compute a short digest, stable across processes."""
+    from hashlib import blake2b  # OpenSSL is slow to import, and few runs need it.
 
     return blake2b(data, digest_size=8).hexdigest()
 
 
 def _after_fork() -> None:
-    global _over, _tails
-    _over, _tails = 0, iter(())  # So that the next id draws anew.
+    global _ms_end, _tails
+    _ms_end, _tails = 0, iter(())  # The child draws its own randomness.
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -1,13 +1,12 @@
-"""Limits that are always on, and the stop policies an agent may add."""
+"""Limits, which are always on, and stop policies, which an agent may add."""
 
 from __future__ import annotations
 
 from typing import Any, cast
 
-from msgspec import Struct
-
 from ..errors import ConfigurationError
-from ..errors._arguments import Checked
+from ..errors.arguments import Checked
+from .base import Data
 
 __all__ = [
     "Capacity",
@@ -23,13 +22,18 @@ __all__ = [
 ]
 
 
-class Limits(Struct, metaclass=Checked, frozen=True, gc=False, omit_defaults=True):
-    """What no run may exceed.
+class Limits(Data, metaclass=Checked, omit_defaults=True):
+    """Upper bounds for every run.
 
-    `steps` model calls in a run, `parallel` tool calls at once, `depth` of delegation, `tree_calls` tool calls
-    in a whole tree of runs, `handoffs` in a run, `repairs` of a typed output that doesn't fit, `continuations`
-    of an answer that hit its token limit, `hops` messages in a row from agent to agent. `history` is how many of a
-    thread's messages the model is shown, the newest, in whole turns; all of them by default.
+    - `steps`: model calls in a run.
+    - `parallel`: tool calls at once.
+    - `depth`: levels of delegation.
+    - `tree_calls`: tool calls in a whole tree of runs.
+    - `handoffs`: handoffs in a run.
+    - `repairs`: retries of a typed output that doesn't fit its schema.
+    - `continuations`: continuations of an answer that reached its token limit.
+    - `history`: newest messages of the thread that the model sees, in whole turns; None for all.
+    - `hops`: messages in a row from agent to agent.
     """
 
     steps: int = 50
@@ -43,13 +47,13 @@ class Limits(Struct, metaclass=Checked, frozen=True, gc=False, omit_defaults=Tru
     hops: int = 16
 
 
-class Capacity(Struct, metaclass=Checked, frozen=True, gc=False, omit_defaults=True, kw_only=True):
-    """How much a runtime takes on. By default nothing is limited.
+class Capacity(Data, metaclass=Checked, omit_defaults=True, kw_only=True):
+    """Concurrency limits of a runtime; None for no limit.
 
-    `running` is how many activations this process has at once. `per_tenant` and `per_agent` are how many threads
-    of a tenant and of an agent are claimed at once by all processes on the store; it is for those who claim to
-    keep to it, so give all workers the same. What exceeds them waits its turn. `queued` is how many dispatches of
-    a tenant may wait for a worker: input that would have to wait beyond that is refused with `Overloaded`.
+    - `running`: activations in this process at once.
+    - `per_tenant`, `per_agent`: claimed threads of a tenant or an agent at once, over all workers on the store.
+      Each worker enforces its own values, so give all workers the same. Dispatches beyond them wait.
+    - `queued`: dispatches of a tenant that may wait for a worker. Input beyond it is refused with `Overloaded`.
     """
 
     running: int | None = None
@@ -84,47 +88,47 @@ def _at_least(value: Any, least: int) -> bool:
     return type(value) is int and value >= least
 
 
-class WallTime(Struct, metaclass=Checked, frozen=True, gc=False, tag="wall_time"):
-    """Stop when more seconds than these have passed since the run started, waiting included."""
+class WallTime(Data, metaclass=Checked, tag="wall_time"):
+    """Stop when the run has taken longer than `seconds`, waiting included."""
 
     seconds: float
     tree: bool = False
 
 
-class TokenBudget(Struct, metaclass=Checked, frozen=True, gc=False, tag="token_budget"):
-    """Stop when more input and output tokens than these were used, by the run or by its whole tree."""
+class TokenBudget(Data, metaclass=Checked, tag="token_budget"):
+    """Stop when the run, or its whole tree, used more input and output tokens than this."""
 
     tokens: int
     tree: bool = False
 
 
-class CostBudget(Struct, metaclass=Checked, frozen=True, gc=False, tag="cost_budget"):
-    """Stop when the run, or its whole tree, cost more micro-units than these."""
+class CostBudget(Data, metaclass=Checked, tag="cost_budget"):
+    """Stop when the run, or its whole tree, cost more micro-units than this."""
 
     cost: int
     tree: bool = False
 
 
-class ConsecutiveErrors(Struct, metaclass=Checked, frozen=True, gc=False, tag="consecutive_errors"):
-    """Ask the model again after a transient failure, and stop after so many in a row."""
+class ConsecutiveErrors(Data, metaclass=Checked, tag="consecutive_errors"):
+    """DeliveryPolicy the model after a transient failure; stop after this many in a row."""
 
     errors: int
 
 
-class StopOnTool(Struct, metaclass=Checked, frozen=True, gc=False, tag="stop_on_tool"):
-    """Stop when the model asks for this tool; the call isn't run."""
+class StopOnTool(Data, metaclass=Checked, tag="stop_on_tool"):
+    """Stop when the model requests this tool; the call doesn't run."""
 
     tool: str
 
 
-class ContentMatch(Struct, metaclass=Checked, frozen=True, gc=False, tag="content_match"):
+class ContentMatch(Data, metaclass=Checked, tag="content_match"):
     """Stop when the answer's text matches this regular expression."""
 
     pattern: str
 
 
-class LoopDetection(Struct, metaclass=Checked, frozen=True, gc=False, tag="loop_detection"):
-    """Stop when so many answers in a row were the same, text and calls."""
+class LoopDetection(Data, metaclass=Checked, tag="loop_detection"):
+    """Stop when this many answers in a row have the same text and calls."""
 
     window: int
 

@@ -1,4 +1,4 @@
-"""Mail: who writes to whom, what the sender is told, and what is on its way to a recipient outside the store."""
+"""Mail between agents: permissions, recipients, receipts and outbound messages."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ..errors._arguments import Checked
+from ..errors.arguments import Checked
+from .base import Data
 
 __all__ = [
     "MAX_ADDRESS_BYTES",
     "MAX_MESSAGE_BYTES",
     "Arriving",
     "DeadLetter",
-    "Messages",
+    "MailPolicy",
     "OutboundMessage",
     "Receipt",
     "Recipient",
@@ -36,14 +37,15 @@ Refusal = Literal[
 ]
 
 
-class Messages(Struct, metaclass=Checked, frozen=True, gc=False, omit_defaults=True):
-    """Whom an agent may write to, who may write to it, and what a message does that reaches it while it is busy.
+class MailPolicy(Data, metaclass=Checked, omit_defaults=True):
+    """An agent's mail permissions: its allowed recipients (`to`) and senders (`accept`).
 
     Entries are `parent`, `child`, `agent:<id>` for agents on other threads and, in `to`, `outside:<address>` for
-    recipients outside the store; `*` matches any part of an id or an address. `arriving` is what a message does on
-    a thread with an open run: `queue` waits until that is over, `steer` is shown to it at its next step,
-    `interrupt` cancels it first, `reject` is refused. Without it family steers, and others queue, or steer a run
-    that waits for tasks.
+    recipients outside the store; `*` matches any part of an id or an address.
+
+    `arriving` is the policy for a message to a thread with an open run: `queue` keeps it until the run is done,
+    `steer` shows it to the run at its next step, `interrupt` cancels the run first, `reject` refuses the message.
+    By default messages from a parent or child steer; others queue, or steer a run that waits for tasks.
     """
 
     to: tuple[str, ...] = ("parent", "child")
@@ -51,9 +53,11 @@ class Messages(Struct, metaclass=Checked, frozen=True, gc=False, omit_defaults=T
     arriving: Arriving | None = None
 
 
-class Recipient(Struct, metaclass=Checked, frozen=True, gc=False, omit_defaults=True):
-    """Whom a message is for: the `parent`, the `child` of that id or name, or the `agent` of a thread. A thread
-    that doesn't exist yet begins with the agent `agent_id`."""
+class Recipient(Data, metaclass=Checked, omit_defaults=True):
+    """The recipient of a message: the `parent`, a `child` by id or name, or the `agent` of a thread.
+
+    A thread that doesn't exist yet starts with the agent `agent_id`.
+    """
 
     relation: Relation
     name: str = ""
@@ -62,18 +66,21 @@ class Recipient(Struct, metaclass=Checked, frozen=True, gc=False, omit_defaults=
 
     @classmethod
     def child(cls, name: str) -> Recipient:
-        """A task of the sender's thread, by its id or, while it runs, by its name."""
+        """Address a task of the sender's thread by its id or, while it runs, by its name."""
         return cls("child", name=name)
 
     @classmethod
     def agent(cls, thread_id: str, agent_id: str | None = None) -> Recipient:
-        """A thread, or an address outside the store that a transport serves."""
+        """Address a thread, or a recipient outside the store that a transport serves."""
         return cls("agent", thread_id=thread_id, agent_id=agent_id)
 
 
 class Receipt(Struct, frozen=True):
-    """What became of a message so far. `accepted`: it is in the recipient's inbox, or on its way outside.
-    `staged`: it will be, with the result of the call that sent it. `failed`: it was refused; `error` says why."""
+    """The delivery status of a message.
+
+    `accepted`: it is in the recipient's inbox or in the outbound queue. `staged`: it will be, in the commit of
+    the sending call's result. `failed`: it was refused for the reason `error`.
+    """
 
     message_id: str
     thread_id: str
@@ -82,10 +89,12 @@ class Receipt(Struct, frozen=True):
     detail: str = ""
 
 
-class OutboundMessage(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
-    """A message for a recipient outside the store, as its transport is given it. `id` is the same at every
-    attempt: whoever receives it drops a second one. `sender_*` and `root_run_id` say where it comes from,
-    `hops` over how many messages."""
+class OutboundMessage(Data, omit_defaults=True, kw_only=True):
+    """A message to a recipient outside the store, as passed to a transport.
+
+    `id` is the same at every attempt: recipients use it to drop duplicates. `hops` counts the messages in a row
+    from agent to agent.
+    """
 
     id: str
     to: str
@@ -100,8 +109,8 @@ class OutboundMessage(Struct, frozen=True, gc=False, omit_defaults=True, kw_only
     sent_at: int = 0
 
 
-class DeadLetter(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
-    """A message that was given up: after how many attempts, and why."""
+class DeadLetter(Data, omit_defaults=True, kw_only=True):
+    """A message that could not be delivered, with its attempts and the last error."""
 
     id: str
     thread_id: str

@@ -1,4 +1,4 @@
-"""One entry of a thread's conversation."""
+"""Messages of a thread, and the validation of input."""
 
 from __future__ import annotations
 
@@ -6,21 +6,24 @@ from collections.abc import Sequence
 from typing import Any, Literal, cast, get_args
 
 import msgspec
-from msgspec import Struct
 
 from ..errors import InvalidInput
+from .base import Data
 from .content import Content, Role, Text, ToolCall, ToolReply, clean_text, part_problem, text_of
 from .ids import new_id, now_ms
 from .mail import MAX_MESSAGE_BYTES
 
-__all__ = ["Message", "Producer", "Visibility", "input_of", "newest_turn", "user_message"]
+__all__ = ["Message", "Producer", "Visibility", "newest_turn", "parse_input", "user_message"]
 
 Visibility = Literal["all", "internal"]
 
 
-class Producer(Struct, frozen=True, gc=False, omit_defaults=True):
-    """Who wrote a message: the run and step, the agent, and for mail the thread it came from, the root of the
-    sender's tree, and over how many messages it came. `message_id` is what the sender knows it by, outside."""
+class Producer(Data, omit_defaults=True):
+    """The author of a message: run, step and agent.
+
+    Mail also has the sender's thread, the root run of the sender's tree and the number of hops. `message_id` is
+    the external sender's id of the message.
+    """
 
     run_id: str | None = None
     step: int | None = None
@@ -32,11 +35,11 @@ class Producer(Struct, frozen=True, gc=False, omit_defaults=True):
     message_id: str | None = None
 
 
-class Message(Struct, frozen=True, gc=False, omit_defaults=True):
-    """One message of a thread. `seq` is its place in the thread's log, given by the store's commit.
+class Message(Data, omit_defaults=True):
+    """One message of a thread. `seq` is its position in the thread's log, assigned by the commit.
 
-    Internal messages are part of what the model reads and not of what a person is shown. A summary `covers` the
-    entries of the log from its first number to its second: the model reads it in their place, and they stay.
+    Internal messages are visible to the model and hidden from people. A summary `covers` a range of log entries
+    (first, last): the model reads the summary in their place, and the entries stay in the log.
     """
 
     id: str
@@ -55,15 +58,15 @@ class Message(Struct, frozen=True, gc=False, omit_defaults=True):
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
-        """The tool calls that an assistant message asks for."""
+        """The tool calls that an assistant message requests."""
         content = self.content
         if len(content) == 1:
-            return (only,) if type(only := content[0]) is ToolCall else ()  # As most are.
+            return (only,) if type(only := content[0]) is ToolCall else ()  # The common case.
         return tuple([part for part in content if type(part) is ToolCall])
 
     @property
     def reply(self) -> ToolReply | None:
-        """The result that a tool message carries."""
+        """The result in a tool message."""
         for part in self.content:
             if type(part) is ToolReply:
                 return part
@@ -71,7 +74,7 @@ class Message(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 def newest_turn(messages: Sequence[Message]) -> int | None:
-    """The place of the newest message that a user wrote, else of the newest that is in a user's place."""
+    """The index of the newest visible user message, else of the newest internal one."""
     of_users = [place for place, m in enumerate(messages) if m.role == "user" and m.covers is None]
     shown = [place for place in of_users if messages[place].visibility == "all"]
     return shown[-1] if shown else of_users[-1] if of_users else None
@@ -80,8 +83,8 @@ def newest_turn(messages: Sequence[Message]) -> int | None:
 _PARTS = get_args(Content)
 
 
-def input_of(given: Any) -> str | tuple[Content, ...]:
-    """What somebody says to an agent, checked: a text or content parts, not empty and not too large."""
+def parse_input(given: Any) -> str | tuple[Content, ...]:
+    """Validate input: text or content parts, neither empty nor too large; raises `InvalidInput`."""
     if isinstance(given, str):
         content: str | tuple[Content, ...] = given
         size = len(given) if len(given) * 4 <= MAX_MESSAGE_BYTES else len(given.encode(errors="replace"))
@@ -122,6 +125,6 @@ def user_message(
     producer: Producer | None = None,
     at: int | None = None,
 ) -> Message:
-    """A user message from text or from content parts."""
+    """Make a user message from text or content parts."""
     parts = (Text(clean_text(content)),) if isinstance(content, str) else tuple(content)
     return Message(new_id(), "user", parts, now_ms() if at is None else at, producer, visibility)

@@ -1,12 +1,13 @@
-"""Runs: their identity, ledger of calls, waits, outcome and record."""
+"""Runs: identity, calls, tasks, waits, outcomes and the stored record."""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
-from ..errors._arguments import Checked
+from ..errors.arguments import Checked
+from .base import Data
 from .content import Artifact, Unknown
 from .requests import ModelSettings, ToolSpec
 from .tickets import Decision
@@ -16,13 +17,13 @@ __all__ = [
     "PRIORITY",
     "SCHEDULE",
     "BackendEnd",
-    "BehaviourRequested",
     "Blocked",
     "Call",
     "CallOutcome",
     "CallState",
     "Cancelled",
     "Effect",
+    "EndRequested",
     "Failed",
     "Identity",
     "NaturalEnd",
@@ -54,24 +55,24 @@ UnknownPolicy = Literal["tell", "ask"]
 TaskStatus = Literal["running", "completed", "failed", "cancelled"]
 TaskWake = Literal["inbox", "run"]
 
-# What the ids of the agents begin with that carry out functions; no agent of an application can have such an id.
+# Prefix of the agent ids of function tasks. Reserved: an application's agents can't use it.
 FUNCTION = "task:"
-# The agent that schedules are runs of, and what the ids of their threads begin with; no application's thread does.
+# Agent id of schedules, and prefix of their thread ids. Reserved: an application's threads can't use it.
 SCHEDULE = "(schedule)"
 
 PRIORITY = 128
 
 
-class Principal(Struct, metaclass=Checked, frozen=True, gc=False, omit_defaults=True):
-    """Who asked: travels on runs, messages and decisions, and is in every tool's context."""
+class Principal(Data, metaclass=Checked, omit_defaults=True):
+    """The caller on whose behalf a run acts. Runs, messages and decisions carry it; tools see it in `ctx`."""
 
     id: str
     kind: str = "user"
     claims: dict[str, Any] = {}
 
 
-class Identity(Struct, frozen=True, gc=False, omit_defaults=True):
-    """Which run this is, and where it stands in its tree."""
+class Identity(Data, omit_defaults=True):
+    """The ids of a run and its position in its tree."""
 
     run_id: str
     thread_id: str
@@ -84,9 +85,11 @@ class Identity(Struct, frozen=True, gc=False, omit_defaults=True):
     depth: int = 0
 
 
-class Usage(Struct, frozen=True, gc=False, omit_defaults=True):
-    """Tokens and money. `cost` is in micro-units of the currency; cached and reasoning tokens are part of
-    input and output."""
+class Usage(Data, omit_defaults=True):
+    """Token counts, and the cost in micro-units of the currency.
+
+    Cached tokens are included in the input tokens, reasoning tokens in the output tokens.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -97,7 +100,7 @@ class Usage(Struct, frozen=True, gc=False, omit_defaults=True):
 
     @property
     def total_tokens(self) -> int:
-        """Input and output together."""
+        """The sum of input and output tokens."""
         return self.input_tokens + self.output_tokens
 
     def __add__(self, other: Usage) -> Usage:
@@ -115,59 +118,57 @@ class Usage(Struct, frozen=True, gc=False, omit_defaults=True):
         )
 
 
-# What every record of a run begins with.
 _NO_USAGE = Usage()
 
 
-class NaturalEnd(Struct, frozen=True, gc=False, omit_defaults=True, tag="natural_end"):
-    """The model answered and asked for nothing more. `truncated` says that the answer reached the output limit and
-    isn't whole."""
+class NaturalEnd(Data, omit_defaults=True, tag="natural_end"):
+    """The model answered without requesting calls. `truncated`: the answer reached its token limit."""
 
     truncated: bool = False
 
 
-class BehaviourRequested(Struct, frozen=True, gc=False, omit_defaults=True, tag="behaviour_requested"):
+class EndRequested(Data, omit_defaults=True, tag="end_requested"):
     """A tool or a plugin ended the run."""
 
     reason: str = ""
 
 
-class Stopped(Struct, frozen=True, gc=False, omit_defaults=True, tag="stopped"):
+class Stopped(Data, omit_defaults=True, tag="stopped"):
     """A stop policy or a limit fired; the last answer is kept."""
 
     policy: str
     detail: str = ""
 
 
-class Cancelled(Struct, frozen=True, gc=False, omit_defaults=True, tag="cancelled"):
-    """Somebody cancelled the run, or new input superseded it."""
+class Cancelled(Data, omit_defaults=True, tag="cancelled"):
+    """The run was cancelled, or new input superseded it."""
 
     reason: str = ""
 
 
-class Blocked(Struct, frozen=True, gc=False, tag="blocked"):
-    """A gate refused a call by a rule that ends the run."""
+class Blocked(Data, tag="blocked"):
+    """A gate blocked a call and ended the run."""
 
     reason: str
 
 
-class Failed(Struct, frozen=True, gc=False, tag="error"):
-    """The run could not go on. `error` is the name of the exception's class."""
+class Failed(Data, tag="error"):
+    """The run failed. `error` is the name of the exception's class."""
 
     error: str
     message: str
 
     @property
     def text(self) -> str:
-        """Both, in one text; what a task's owner is told has the name in its message already."""
+        """The error name and the message. A task's message already starts with the name."""
         return self.message if self.message.startswith(f"{self.error}: ") else f"{self.error}: {self.message}"
 
 
-Termination = NaturalEnd | BehaviourRequested | Stopped | Cancelled | Blocked | Failed | Unknown
+Termination = NaturalEnd | EndRequested | Stopped | Cancelled | Blocked | Failed | Unknown
 
 
-class Outcome(Struct, frozen=True, gc=False, omit_defaults=True):
-    """How a run ended. Written once, when it is done; `output` is the typed output as JSON."""
+class Outcome(Data, omit_defaults=True):
+    """The outcome of a run, written once. `output` is the typed output as JSON."""
 
     termination: Termination
     output: Raw | UnsetType = UNSET
@@ -185,9 +186,11 @@ WaitReason = Literal[
 ]
 
 
-class Waiting(Struct, frozen=True, gc=False, omit_defaults=True):
-    """What a waiting run waits for: the kinds of inbox items that wake it, and the time that does. `tasks` are
-    those that its calls wait for."""
+class Waiting(Data, omit_defaults=True):
+    """The condition that a run waits for: the kinds of inbox items that wake it (`wakes`) or a time (`until`).
+
+    `tasks` are the tasks that its calls wait for.
+    """
 
     reason: WaitReason
     since: int
@@ -198,9 +201,11 @@ class Waiting(Struct, frozen=True, gc=False, omit_defaults=True):
     tasks: tuple[str, ...] = ()
 
 
-class BackendEnd(Struct, frozen=True, gc=False, omit_defaults=True):
-    """How the backend of a non-local agent left a run: its word for the status, why, and what it made besides
-    text. `wait` is what the run waits for, if it does."""
+class BackendEnd(Data, omit_defaults=True):
+    """The result of a non-local agent's backend: its own status word, the reason, and artifacts.
+
+    `wait` is set if the run waits.
+    """
 
     status: str
     reason: str = ""
@@ -213,13 +218,13 @@ CallState = Literal["requested", "started", "suspended", "finished"]
 CallOutcome = Literal["ok", "error", "blocked", "cancelled", "superseded", "unknown"]
 
 
-class Call(Struct, frozen=True, gc=False, omit_defaults=True):
-    """One row of the ledger of tool calls.
+class Call(Data, omit_defaults=True):
+    """One row of the ledger: a tool call and its state.
 
-    `effect` and `unknown` are the tool's, written down when the call starts, so that what to do about a call
-    without a result never depends on code that changed since. `edited` holds arguments that a person changed; the
-    model's own stay as they are. A suspended call waits for the answer to a ticket, for the task `task_id`, or for
-    the time `until`; `timers` are the times that it waited for before, by the place in its code.
+    `effect` and `unknown` are copied from the tool when the call starts, so that recovery doesn't depend on later
+    code changes. `edited` holds a person's changed arguments; `arguments` stay the model's. A suspended call waits
+    for a ticket, for the task `task_id`, or for the time `until`. `timers` are the earlier waits of the call, as
+    pairs of ordinal and time.
     """
 
     id: str
@@ -228,7 +233,7 @@ class Call(Struct, frozen=True, gc=False, omit_defaults=True):
     index: int
     name: str
     arguments: dict[str, Any]
-    # What a result changes comes first, what the start wrote last: Postgres's log has the bytes in between.
+    # Fields that change with the result come first: Postgres logs the bytes between the first and the last change.
     state: CallState = "requested"
     outcome: CallOutcome | None = None
     message_id: str | None = None
@@ -252,13 +257,15 @@ class Call(Struct, frozen=True, gc=False, omit_defaults=True):
         return self.arguments if self.edited is None else self.edited
 
 
-class TaskRecord(Struct, frozen=True, gc=False, omit_defaults=True):
-    """Work that a thread owns besides its run: the run `target` of an agent or a function on a thread of its own.
+class TaskRecord(Data, omit_defaults=True):
+    """Work that a thread owns beside its run: the run `target` of an agent or function on its own thread.
 
-    `run_id` is the run that it ends with; without one it is detached, and ends with none. `call_id` is the tool
-    call that began it, the `place`-th thing that the call waited for. What comes of an older `epoch` counts no
-    more. A `background` task tells its owner when it is done; any other is waited for by its call. A `durable` one
-    has dispatches of its own, so that any process runs it; a `remote` one is carried out by its agent's backend.
+    - `run_id`: the run that the task ends with; None for a detached task.
+    - `call_id`, `place`: the tool call that started it, and its ordinal among the waits of that call.
+    - `epoch`: reports of an older epoch are ignored.
+    - `background`: the task reports to its owner's inbox; otherwise its call waits for it.
+    - `durable`: the task has its own dispatches, so any worker can run it.
+    - `remote`: its agent's backend executes it.
     """
 
     id: str
@@ -281,13 +288,15 @@ class TaskRecord(Struct, frozen=True, gc=False, omit_defaults=True):
 
     @property
     def function(self) -> str | None:
-        """The name of the function that the task is, if it is one."""
+        """The name of the function, if this is a function task."""
         return self.agent_id.removeprefix(FUNCTION) if self.agent_id.startswith(FUNCTION) else None
 
 
-class TaskRef(Struct, frozen=True, gc=False, omit_defaults=True):
-    """The task that a run is: its id and epoch on the owner's thread. With `wake="run"` its end begins a run of
-    the agent `owner` there if the thread is idle."""
+class TaskRef(Data, omit_defaults=True):
+    """The task that a run executes: its id and epoch on the owner's thread.
+
+    With `wake="run"` its end starts a run of the agent `owner` if the owner's thread is idle.
+    """
 
     id: str
     epoch: int = 1
@@ -297,16 +306,18 @@ class TaskRef(Struct, frozen=True, gc=False, omit_defaults=True):
     owner: str = ""
 
 
-class TaskEvent(Struct, frozen=True, gc=False, omit_defaults=True):
-    """Something that a task tells its owner while it runs."""
+class TaskEvent(Data, omit_defaults=True):
+    """A report of a running task to its owner."""
 
     kind: str
     payload: Any = None
 
 
-class TaskOutcome(Struct, frozen=True, gc=False, omit_defaults=True):
-    """What a task came to, as its owner is told. `steps` is there unless its run has a typed output, which its
-    owner looks up."""
+class TaskOutcome(Data, omit_defaults=True):
+    """The outcome of a task, as reported to its owner.
+
+    `steps` is None if the run has a typed output: the owner then reads the run.
+    """
 
     epoch: int
     status: TaskStatus
@@ -316,18 +327,18 @@ class TaskOutcome(Struct, frozen=True, gc=False, omit_defaults=True):
     steps: int | None = None
 
 
-class RunOptions(Struct, frozen=True, gc=False, omit_defaults=True):
-    """What a caller set for one run; kept with it, so that a resumed run has the same."""
+class RunOptions(Data, omit_defaults=True):
+    """A caller's options for one run, stored with it so that a resumed run keeps them."""
 
     settings: ModelSettings = ModelSettings()
     client_tools: tuple[ToolSpec, ...] = ()
 
 
-class Needs(Struct, frozen=True, gc=False, omit_defaults=True):
-    """What a run needs of the code to go on after a wait, as digests of how that was when the run was left.
+class Needs(Data, omit_defaults=True):
+    """Digests of the code that a waiting run depends on, taken when its activation ended.
 
-    `agent` has one for its instructions, its model and its tools, `tools` one for the arguments of each tool that
-    has an open call; `keys` are the state keys that the run's agent had values of.
+    `agent` covers the instructions, model and tools; `tools` the parameters of each tool with an open call. `keys`
+    are the state keys for which the run's agent had values.
     """
 
     agent: dict[str, str] = {}
@@ -335,19 +346,23 @@ class Needs(Struct, frozen=True, gc=False, omit_defaults=True):
     keys: tuple[str, ...] = ()
 
 
-class RunRecord(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
-    """A run as the store keeps it. `waiting` is there iff it waits, `outcome` and `finished_at` iff it is done.
+class RunRecord(Data, omit_defaults=True, kw_only=True):
+    """The stored record of a run.
 
-    `stage` says where the current step stands: `between` steps, `inferring` (begun, no answer committed),
-    or `acting` (answered, with calls that may be open). `needs` is there once the run has waited, `backend` once
-    a backend came back. A run that another one waits for, or that works in the background for one, is its `task`.
-    `news` is what the model is to be told once the open step is closed; `apart` says that runs below it may run
-    elsewhere, so that what they use has to be read. `hops` is over how many messages in a row from agent to agent
-    it came about. The lower its `priority`, the sooner it is claimed. One that is `paused` begins no step. One
-    that `leaves_tasks` was interrupted: what works for it in the background is the next run's.
+    - `waiting`: set while the run waits; `outcome` and `finished_at`: set once it is done.
+    - `stage`: `between` steps, `inferring` (step started, no answer committed) or `acting` (answer
+      committed, calls may be open).
+    - `needs`: set once the run has waited; `backend`: set once a backend returned.
+    - `task`: the task that the run executes for another run.
+    - `news`: notices for the model, added when the open step is closed.
+    - `apart`: descendants may run in other processes, so their usage has to be read from the store.
+    - `hops`: messages in a row from agent to agent that led to the run.
+    - `priority`: lower is claimed sooner.
+    - `paused`: the run starts no step.
+    - `leaves_tasks`: the run was interrupted, and its background tasks pass to the next run.
     """
 
-    # What every step changes comes first, and what never changes last: Postgres's log has the bytes in between.
+    # Fields that change with every step come first: Postgres logs the bytes between the first and the last change.
     stage: Literal["between", "inferring", "acting"] = "between"
     steps: int = 0
     updated_at: int = 0
@@ -392,5 +407,5 @@ class RunRecord(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True)
 
     @property
     def thread_id(self) -> str:
-        """The thread it runs on."""
+        """The id of the run's thread."""
         return self.identity.thread_id

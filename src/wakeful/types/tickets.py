@@ -1,13 +1,14 @@
-"""Tickets, the questions a suspended run waits on, and the decisions that answer them."""
+"""Tickets (questions that a suspended run waits for) and the decisions that answer them."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 from typing import Any, Literal
 
-from msgspec import Struct, field
+from msgspec import field
 
-from ..errors._arguments import Checked
+from ..errors.arguments import Checked
+from .base import Data
 from .ids import new_id
 
 __all__ = [
@@ -24,20 +25,20 @@ __all__ = [
     "Verdict",
 ]
 
-ResumeMode = Literal["replay", "result", "arguments"]
+ResumeMode = Literal["proceed", "result", "arguments"]
 TicketStatus = Literal["open", "answered", "superseded", "cancelled"]
 Verdict = Literal["approve", "deny", "reassign"]
 Seconds = int | float | timedelta
 
-# Who decided where no person did: a deadline passed. No caller's principal may have this id.
+# The principal of decisions made by a deadline. Reserved: no caller's principal may have this id.
 SYSTEM = "wakeful"
 
-# Who asks where no plugin's gate does; a plugin is told apart from these by its name.
+# Values of `asked_by` that aren't plugin names. Reserved: no plugin may have one of these names.
 ASKERS = frozenset({"approval", "client", "remote", "tool", "unknown"})
 
 
-class Answer(Struct, metaclass=Checked, frozen=True, gc=False, omit_defaults=True):
-    """What a ticket is answered with at its deadline if nobody did before."""
+class Answer(Data, metaclass=Checked, omit_defaults=True):
+    """The answer that a ticket gets at its deadline."""
 
     value: Any = None
 
@@ -45,20 +46,22 @@ class Answer(Struct, metaclass=Checked, frozen=True, gc=False, omit_defaults=Tru
 OnDeadline = Literal["approve", "deny"] | Answer
 
 
-class Escalation(Struct, metaclass=Checked, frozen=True, gc=False, omit_defaults=True):
-    """Who gets a ticket whose deadline passed, and the deadline that they have: in seconds from then on. Without
-    one the ticket waits for them as long as it takes."""
+class Escalation(Data, metaclass=Checked, omit_defaults=True):
+    """The next assignee of a ticket whose deadline passed, and their deadline in seconds from then on.
+
+    Without a deadline the ticket waits indefinitely.
+    """
 
     to: str
     deadline: float | timedelta | None = None
 
 
-class Decision(Struct, metaclass=Checked, frozen=True, gc=False, omit_defaults=True):
-    """An answer to a ticket. `value` means what the mode says: what `ctx.decision` shows the tool (`replay`),
-    the tool's result (`result`), or its new arguments (`arguments`).
+class Decision(Data, metaclass=Checked, omit_defaults=True):
+    """An answer to a ticket.
 
-    `principal_id`, `at` and `reason` say who decided, when and why. With the verdict `reassign` the ticket stays
-    open, and `value` is who has it from then on.
+    The meaning of `value` depends on the mode: the value of `ctx.decision` in the tool (`proceed`), the tool's
+    result (`result`), or its new arguments (`arguments`). With the verdict `reassign` the ticket stays open, and
+    `value` is the new assignee.
     """
 
     ticket_id: str
@@ -72,13 +75,14 @@ class Decision(Struct, metaclass=Checked, frozen=True, gc=False, omit_defaults=T
     id: str = field(default_factory=new_id)
 
 
-class Ticket(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
-    """A question that a run waits on. `accepts` lists the modes an approving decision may use; the first is
-    the default, and `schema` is what a value of that mode must fit. `asked_by` is `approval`, `client`, `tool`,
-    `remote` (an agent's backend), `unknown` (a call that was interrupted, and nobody knows whether it took
-    effect), or the name of the plugin whose gate asked.
+class Ticket(Data, omit_defaults=True, kw_only=True):
+    """A question that a run waits for.
 
-    At its `deadline` the ticket goes to the first in `escalate`; with nobody left there, `on_deadline` decides.
+    `accepts` lists the modes of an approving decision; the first is the default, and `schema` is the JSON schema
+    of its value. `asked_by` is `approval`, `client`, `tool`, `remote` (an agent's backend), `unknown` (an
+    interrupted call of unknown outcome), or the name of the plugin whose gate suspended the call.
+
+    At its `deadline` the ticket goes to the first entry of `escalate`. If none is left, `on_deadline` decides.
     """
 
     id: str
@@ -89,7 +93,7 @@ class Ticket(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     arguments: dict[str, Any]
     message: str = ""
     asked_by: str
-    accepts: tuple[ResumeMode, ...] = ("replay",)
+    accepts: tuple[ResumeMode, ...] = ("proceed",)
     schema: dict[str, Any] | None = None
     status: TicketStatus = "open"
     assignee: str | None = None
@@ -100,29 +104,27 @@ class Ticket(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
 
     @property
     def asks_value(self) -> bool:
-        """Whether it asks for a value, and not whether a call may run or what became of it."""
+        """Whether the ticket asks for a value, rather than for an approval or a call's outcome."""
         if self.asked_by == "unknown":
             return False
-        return self.asked_by in ("tool", "client") or self.accepts[0] != "replay" or self.schema is not None
+        return self.asked_by in ("tool", "client") or self.accepts[0] != "proceed" or self.schema is not None
 
     def approve(self, value: Any = None, *, reason: str = "") -> Decision:
-        """Let the call go on as it is; the tool finds `value` in `ctx.decision`. A call of unknown outcome is
-        run again."""
-        return Decision(self.id, mode="replay", value=value, reason=reason)
+        """Run the call; the tool sees `value` as `ctx.decision`. Repeats a call of unknown outcome."""
+        return Decision(self.id, mode="proceed", value=value, reason=reason)
 
     def deny(self, reason: str = "") -> Decision:
-        """Say no: the call doesn't run and the model is told why."""
+        """Refuse the call: it doesn't run, and the model sees the reason."""
         return Decision(self.id, "deny", reason=reason)
 
     def answer(self, value: Any, *, reason: str = "") -> Decision:
-        """Answer the question in the way the ticket asks for first."""
+        """Answer in the ticket's default mode."""
         return Decision(self.id, value=value, reason=reason)
 
     def edit(self, arguments: dict[str, Any], *, reason: str = "") -> Decision:
-        """Run the call with these arguments instead."""
+        """Run the call with these arguments."""
         return Decision(self.id, mode="arguments", value=arguments, reason=reason)
 
     def result(self, value: Any, *, reason: str = "") -> Decision:
-        """Give the call's result in the tool's place; the tool doesn't run. A call of unknown outcome did take
-        effect, with this result."""
+        """Set the call's result without running the tool. A call of unknown outcome counts as done."""
         return Decision(self.id, mode="result", value=value, reason=reason)

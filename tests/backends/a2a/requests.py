@@ -1,4 +1,4 @@
-"""Requests to a backend without a runtime: what it saves and shows is there to look at."""
+"""Requests to a backend without a runtime, with its saved state and streamed text."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from wakeful.types.runs import Identity
 
 
 class Crash(BaseException):
-    """The process ends here."""
+    """A simulated end of the process."""
 
 
 class Thread:
-    """A thread with one remote agent: what a runtime would keep between two requests."""
+    """A thread with one remote agent: the state that a runtime keeps between requests."""
 
     def __init__(self, backend: A2ABackend) -> None:
         self.backend = backend
@@ -32,7 +32,7 @@ class Thread:
             raise Crash
 
     async def ask(self, *said: str | Message, run: str = "run-1", is_answer: bool = False) -> BackendResult:
-        """Say something to the agent, and keep what a runtime would keep."""
+        """Send a text to the agent and keep the state."""
         messages = tuple([user_message(each) if isinstance(each, str) else each for each in said])
         request = RootRequest(
             agent_id="analyst",
@@ -57,6 +57,6 @@ def identity(run: str) -> Identity:
 
 
 def thread(url: str, **settings: Any) -> Thread:
-    """A thread with the agent at a URL, which may be private and has ten seconds, if it is there."""
-    endpoint = {"url": url, "allow_private": True, "timeout": 10.0, "patience": 0, **settings}
+    """A thread with the agent at a URL, with a timeout of ten seconds and private addresses allowed."""
+    endpoint = {"url": url, "allow_private": True, "timeout": 10.0, "connect_timeout": 0, **settings}
     return Thread(A2AFactory().build(endpoint))

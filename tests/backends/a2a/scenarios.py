@@ -1,4 +1,4 @@
-"""What the processes do that `test_runtime` kills."""
+"""The scenarios of `test_runtime`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from wakeful.testing import CrashSite
 
 
 async def talk(site: CrashSite) -> None:
-    """Ask the remote agent for something that it must not do twice."""
+    """Request work that must not be repeated."""
     await _say(site, f"tell {site.folder}")
 
 
 async def converse(site: CrashSite) -> None:
-    """The same, with a question that it asks back."""
+    """Request work about which the agent asks a question."""
     await _say(site, f"ask {site.folder}")
 
 
@@ -27,7 +27,7 @@ async def _say(site: CrashSite, prompt: str) -> None:
             await runtime.resume(result.run_id, ticket.result(f"confirm {site.folder}"), request_id="answer")
 
 
-if __name__ == "__main__":  # A process of its own, which a test kills while the remote is at work.
+if __name__ == "__main__":  # Run in a process that a test kills while the remote works.
     import asyncio
     import sys
     from pathlib import Path

@@ -1,4 +1,4 @@
-"""Remote agents for tests: servers made with the official SDK alone, each on a loopback socket and a thread."""
+"""Remote agents for tests: servers of the official SDK, each on a loopback socket and its own thread."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Wrap = Callable[[App, Scope, Receive, Send], Awaitable[None]]
 
 
 class Gate:
-    """Something that a test opens, and that is waited for on the event loops of other threads."""
+    """A gate that a test opens, awaited on event loops of other threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -39,7 +39,7 @@ class Gate:
         with self._lock:
             self._is_open = True
             for loop, opened in self._waiting:
-                with suppress(RuntimeError):  # The loop is closed by now.
+                with suppress(RuntimeError):  # The loop is closed.
                     loop.call_soon_threadsafe(opened.set)
 
     async def wait(self) -> None:
@@ -67,7 +67,7 @@ class Turn:
         return self.context.current_task is None
 
     async def open(self) -> TaskUpdater:
-        """Make it a task, and say that work has begun."""
+        """Create a task and report that it is working."""
         if self.is_new:
             assert self.context.message is not None
             await self.queue.enqueue_event(new_task_from_user_message(self.context.message))
@@ -81,7 +81,7 @@ class Turn:
         await self.updater.add_artifact([new_text_part(text)], artifact_id=id, append=append, last_chunk=last)
 
     async def reached(self, name: str) -> None:
-        """Tell the test that this point is reached, and wait until it lets us go on."""
+        """Report that this point is reached, and wait until the test continues."""
         self.remote.at(name).set()
         await self.remote.gate(name).wait()
 
@@ -104,7 +104,7 @@ class Executor(AgentExecutor):
 
 
 class Remote:
-    """A running server. `messages` are the ids that reached the agent, `requests` what reached the socket."""
+    """A running server, with the `messages` ids that the agent got and all HTTP `requests`."""
 
     def __init__(self, behaviour: Behaviour, wrap: Wrap | None) -> None:
         self.behaviour = behaviour
@@ -130,11 +130,11 @@ class Remote:
         assert await asyncio.to_thread(self.at(name).wait, 30), f"never reached {name!r}"
 
     async def called(self, condition: Callable[[], bool]) -> None:
-        """Wait until requests came that make something so."""
+        """Wait until the requests meet a condition."""
 
         def so() -> bool:
             with self._called:
-                return self._called.wait_for(condition, 30)
+                return self._called.wait_for(condition, 120)
 
         assert await asyncio.to_thread(so), "it never came to that"
 
@@ -183,7 +183,7 @@ def card_for(
 
 @contextmanager
 def listening(app: App, **options: Any) -> Iterator[str]:
-    """Serve an ASGI app on a free port of the loopback, on a thread of its own."""
+    """Serve an ASGI app on a free loopback port, on its own thread."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         sock.listen(64)
@@ -209,9 +209,9 @@ def serving(
     dedupes: bool = False,
     wrap: Wrap | None = None,
 ) -> Iterator[Remote]:
-    """A remote agent that behaves so."""
+    """Serve a remote agent with this behaviour."""
     remote = Remote(behaviour, wrap)
-    # The card names the port, which is known once the socket is there.
+    # The card names the port, which is known when the socket is bound.
     routes: list[Any] = []
 
     async def late(scope: Scope, receive: Receive, send: Send) -> None:
@@ -234,8 +234,10 @@ def serving(
 def tokens(
     lifetime: float | str = 3600, status: int = 200, fails_at: int = 0, **fields: str
 ) -> Iterator[tuple[str, list[dict[str, str]]]]:
-    """An OAuth2 token endpoint; yields its URL and the forms it was sent, tokens are `token-1`, `token-2`, …
-    It may fail at one of them; `fields` stand in the place of its own."""
+    """Serve an OAuth2 token endpoint; yields its URL and the received forms.
+
+    Tokens are `token-1`, `token-2`, …; one request may fail, and `fields` override the response's.
+    """
     seen: list[dict[str, str]] = []
 
     async def endpoint(request: Request) -> JSONResponse:

@@ -1,4 +1,4 @@
-"""Who we are to a remote agent, and that nobody else learns of it."""
+"""Authentication at a remote agent, and the secrecy of credentials."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def answers(turn: Turn) -> None:
 
 
 def requiring(header: str, *values: str) -> Wrap:
-    """Answer 401, quoting what was sent, to all who lack the header."""
+    """Answer 401, quoting the request, unless it has the header."""
 
     async def wrap(app: App, scope: Scope, receive: Receive, send: Send) -> None:
         sent = dict(scope["headers"]).get(header.encode(), b"")
@@ -46,13 +46,13 @@ async def function() -> str:
 
 
 @pytest.mark.parametrize("secret", [SECRET, Env("ANALYST_TOKEN"), lambda: SECRET, function, f"{SECRET}\n"])
-async def test_a_bearer_token_is_sent(secret: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bearer_token_is_sent(secret: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANALYST_TOKEN", SECRET)
     with serving(answers, wrap=requiring("authorization", f"Bearer {SECRET}")) as remote:
         assert (await thread(remote.url, auth=Bearer(secret)).ask("hi")).text == "Hello."
 
 
-async def test_an_api_key_has_its_own_header() -> None:
+async def test_api_key_has_its_own_header() -> None:
     with serving(answers, wrap=requiring("x-api-key", SECRET)) as remote:
         assert (await thread(remote.url, auth=ApiKey("X-API-Key", SECRET)).ask("hi")).text == "Hello."
 
@@ -64,7 +64,7 @@ async def test_auth_may_be_data(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (await thread(remote.url, auth=auth).ask("hi")).text == "Hello."
 
 
-async def test_a_missing_secret_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_secret_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ANALYST_TOKEN", raising=False)
     with serving(answers) as remote:
         with pytest.raises(ConfigurationError, match="'ANALYST_TOKEN' holds no secret: set it"):
@@ -95,7 +95,7 @@ def contents(folder: Path) -> bytes:
         (OAuth2("https://127.0.0.1:9/token", "me", lambda: [SECRET][1]), "backends.a2a.test_auth.<lambda>"),
     ],
 )
-async def test_a_secrets_function_that_fails_is_named_and_says_nothing_of_the_secret(
+async def test_failing_secret_function_is_named_without_secret(
     auth: Any, named: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -108,14 +108,14 @@ async def test_a_secrets_function_that_fails_is_named_and_says_nothing_of_the_se
     assert result.termination.error == "NoCredentials"
     assert result.error is not None
     assert result.error.startswith(f"NoCredentials: agent 'analyst': the function {named}")
-    assert "call it by itself to see why, and retry the run" in result.error
+    assert "call the function to see why, and retry the run" in result.error
     assert SECRET.encode() not in contents(tmp_path)
     for text in (repr(result), repr(events), caplog.text):
         assert SECRET not in text
 
 
-async def test_a_message_that_was_never_sent_for_want_of_a_secret_is_sent_when_there_is_one() -> None:
-    given = [SECRET, None, SECRET, SECRET, SECRET]  # For the card, and not for the message.
+async def test_unsent_message_is_sent_when_secret_is_available() -> None:
+    given = [SECRET, None, SECRET, SECRET, SECRET]  # A secret for the card, but none for the message.
 
     def token() -> str:
         found = given.pop(0) if len(given) > 1 else SECRET
@@ -131,7 +131,7 @@ async def test_a_message_that_was_never_sent_for_want_of_a_secret_is_sent_when_t
     assert len(remote.messages) == 1
 
 
-async def test_oauth2_tokens_are_fetched_once_and_shared() -> None:
+async def test_oauth2_token_is_fetched_once_and_shared() -> None:
     with tokens() as (url, seen), serving(answers, wrap=requiring("authorization", "Bearer token-1")) as remote:
         talks = [thread(remote.url, auth=OAuth2(url, "me", SECRET, ["read", "write"]))]
         talks += [type(talks[0])(talks[0].backend) for _ in range(4)]
@@ -142,7 +142,7 @@ async def test_oauth2_tokens_are_fetched_once_and_shared() -> None:
     assert seen[0]["authorization"] == "Basic " + base64.b64encode(f"me:{SECRET}".encode()).decode()
 
 
-async def test_an_oauth2_token_is_renewed_before_it_expires() -> None:
+async def test_oauth2_token_is_renewed_before_expiry() -> None:
     with tokens(lifetime=0.0) as (url, seen), serving(answers) as remote:
         assert (await thread(remote.url, auth=OAuth2(url, "me", SECRET)).ask("hi")).text == "Hello."
         used = [headers["authorization"] for _, _, headers in remote.requests]
@@ -150,7 +150,7 @@ async def test_an_oauth2_token_is_renewed_before_it_expires() -> None:
     assert len(used) > 1
 
 
-async def test_a_refused_token_is_replaced_once() -> None:
+async def test_refused_token_is_replaced_once() -> None:
     with tokens() as (url, seen), serving(answers, wrap=requiring("authorization", "Bearer token-2")) as remote:
         assert (await thread(remote.url, auth=OAuth2(url, "me", SECRET)).ask("hi")).text == "Hello."
         assert len(seen) == 2
@@ -161,20 +161,20 @@ async def test_a_refused_token_is_replaced_once() -> None:
         assert len(seen) == 2
 
 
-async def test_no_token_is_a_clear_error() -> None:
+async def test_missing_token_is_a_clear_error() -> None:
     with tokens(status=401) as (url, _), serving(answers) as remote, pytest.raises(BackendError) as failure:
         await thread(remote.url, auth=OAuth2(url, "me", SECRET)).ask("hi")
     assert failure.value.detail == f"no token from {url}: HTTP 401; check the client's id and secret"
 
 
 @pytest.mark.parametrize("fails_at", [1, 2, 4])
-async def test_a_token_that_is_late_is_waited_for_and_nothing_is_sent_twice(fails_at: int) -> None:
+async def test_late_token_is_waited_for_without_resend(fails_at: int) -> None:
     async def works(turn: Turn) -> None:
         updater = await turn.open()
         await turn.reached("work")
         await updater.complete(turn.says("Hello."))
 
-    # Each request needs a new token: for the card, for the message, and to ask how the task stands.
+    # Each request needs a new token: for the card, the message and the task.
     with tokens(lifetime=0.0, fails_at=fails_at) as (url, seen), serving(works, streaming=False) as remote:
         talk = asyncio.create_task(thread(remote.url, auth=OAuth2(url, "me", SECRET)).ask("hi"))
         await remote.wait("work")
@@ -185,14 +185,14 @@ async def test_a_token_that_is_late_is_waited_for_and_nothing_is_sent_twice(fail
     assert len(remote.messages) == 1
 
 
-async def test_a_lifetime_may_be_written_as_a_text() -> None:
+async def test_token_lifetime_may_be_a_string() -> None:
     with tokens(lifetime="3600") as (url, seen), serving(answers) as remote:
         assert (await thread(remote.url, auth=OAuth2(url, "me", SECRET)).ask("hi")).text == "Hello."
         assert len(seen) == 1
 
 
 @pytest.mark.parametrize("token", ["", "s3cr3t\r\nX-Evil: 1", "s3cr3t-ö"])
-async def test_what_no_header_can_carry_is_no_token(token: str) -> None:
+async def test_token_is_refused_when_header_cannot_carry_it(token: str) -> None:
     with (
         tokens(access_token=token) as (url, _),
         serving(answers) as remote,
@@ -231,13 +231,13 @@ async def test_secrets_are_in_no_error_repr_log_or_state(auth: Any, caplog: pyte
     assert isinstance(result.status, FailedStatus)
     assert result.status.message.replace("Bearer ", "") == "I don't know ***"
     seen = [repr(auth), repr(talk.backend), repr(result), repr(refused), repr(talk.saved), repr(talk.shown)]
-    loggers = ("wakeful", "httpx", "httpcore", "a2a.client")  # The server's are here too.
+    loggers = ("wakeful", "httpx", "httpcore", "a2a.client")  # Includes the server's log.
     ours = [record.getMessage() for record in caplog.records if record.name.startswith(loggers)]
     for text in [*seen, *ours]:
         assert SECRET not in text
         assert secret not in text
 
 
-def test_an_environment_variables_name_is_no_secret() -> None:
+def test_environment_variable_name_is_shown() -> None:
     assert repr(Bearer(Env("ANALYST_TOKEN"))) == "Bearer(Env(name='ANALYST_TOKEN'))"
     assert repr(OAuth2("https://t", "me", SECRET, ["a"])) == "OAuth2('https://t', 'me', ***, ('a',))"

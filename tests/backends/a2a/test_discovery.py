@@ -1,4 +1,4 @@
-"""Finding a remote agent by its card, and what is refused on the way."""
+"""Discovery of a remote agent by its card, and the checks on the way."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from starlette.routing import Route
 from wakeful.agents import Agent
 from wakeful.backends import FailedStatus
 from wakeful.backends.a2a import A2AFactory
-from wakeful.backends.a2a._state import RemoteState
+from wakeful.backends.a2a.state import RemoteState
 from wakeful.errors import BackendError, ConfigurationError, InvalidConfig, RemoteError
 from wakeful.runtime import Runtime
 
@@ -33,7 +33,7 @@ async def answers(turn: Turn) -> None:
 
 @contextmanager
 def card_at(answer: Callable[[Request], Response]) -> Iterator[str]:
-    """A server that has nothing but a card, or what passes for one."""
+    """A server with only a card, valid or not."""
 
     async def endpoint(request: Request) -> Response:
         return answer(request)
@@ -49,12 +49,12 @@ async def refusal(url: str, **settings: Any) -> str:
 
 
 @pytest.mark.parametrize("suffix", ["", "/", "/.well-known/agent-card.json"])
-async def test_a_base_url_and_a_cards_url_lead_to_the_agent(suffix: str) -> None:
+async def test_agent_is_found_by_base_url_and_card_url(suffix: str) -> None:
     with serving(answers) as remote:
         assert (await thread(remote.url + suffix).ask("hi")).text == "Hello."
 
 
-async def test_the_card_is_fetched_once_for_many_runs() -> None:
+async def test_card_is_cached() -> None:
     with serving(answers) as remote:
         talk = thread(remote.url)
         for run in ("run-1", "run-2", "run-3"):
@@ -62,14 +62,14 @@ async def test_the_card_is_fetched_once_for_many_runs() -> None:
     assert remote.calls("/.well-known/agent-card.json") == 1
 
 
-async def test_version_1_is_preferred_and_the_servers_order_decides_the_binding() -> None:
+async def test_version_1_and_order_of_server_are_preferred() -> None:
     bindings = [("JSONRPC", "0.3"), ("HTTP+JSON", "1.0"), ("JSONRPC", "1.0")]
     with serving(answers, bindings=bindings) as remote:
         await thread(remote.url).ask("hi")
     assert remote.calls("/rest/message:stream") == 1
 
 
-async def test_an_oversize_card_is_refused_whatever_its_headers_say() -> None:
+async def test_card_is_refused_when_too_large() -> None:
     async def endless() -> Any:
         yield b'{"name": "'
         for _ in range(100):
@@ -79,18 +79,18 @@ async def test_an_oversize_card_is_refused_whatever_its_headers_say() -> None:
         assert "answers with more than 262,144 bytes" in await refusal(url)
 
 
-async def test_a_redirecting_card_is_refused() -> None:
+async def test_redirected_card_is_refused() -> None:
     with card_at(lambda _: RedirectResponse("https://example.com/card.json")) as url:
         assert "redirects aren't followed: give the address that it leads to" in await refusal(url)
 
 
-async def test_what_is_no_card_is_refused() -> None:
+async def test_invalid_card_is_refused() -> None:
     for body in (b"<html>", b"[1]", b"[" * 200_000, b'{"capabilities": 7}'):
         with card_at(lambda _, body=body: Response(body, media_type="application/json")) as url:  # type: ignore[misc]
             assert f"no agent card at {url}" in await refusal(url) or "no interface" in await refusal(url)
 
 
-async def test_a_missing_card_is_refused_with_its_address() -> None:
+async def test_missing_card_is_refused_with_its_address() -> None:
     with listening(Starlette()) as url:
         refused = await refusal(url)
         assert refused.startswith(
@@ -99,15 +99,15 @@ async def test_a_missing_card_is_refused_with_its_address() -> None:
 
 
 @pytest.mark.parametrize("interface", [("JSONRPC", "0.2"), ("JSONRPC", "2.0"), ("SOAP", "1.0")])
-async def test_a_card_of_other_versions_or_bindings_is_a_clear_error(interface: tuple[str, str]) -> None:
+async def test_card_without_supported_interface_is_a_clear_error(interface: tuple[str, str]) -> None:
     card = MessageToDict(card_for("http://127.0.0.1:9", bindings=[interface]))
     with card_at(lambda _: JSONResponse(card)) as url:
         refused = await refusal(url)
-    assert f"offers no interface that we speak ({' '.join(interface)})" in refused
+    assert f"offers no supported interface ({' '.join(interface)})" in refused
     assert "JSONRPC, HTTP+JSON" in refused
 
 
-async def test_private_addresses_are_refused_by_default() -> None:
+async def test_private_address_is_refused_by_default() -> None:
     with serving(answers) as remote:
         assert "isn't a public address" in await refusal(remote.url, allow_private=False)
         assert "isn't a public address" in await refusal(
@@ -134,11 +134,11 @@ async def test_private_addresses_are_refused_by_default() -> None:
         "[2002:7f00:1::]",
     ],
 )
-async def test_an_address_is_private_in_all_its_spellings(address: str) -> None:
+async def test_private_address_is_refused_in_any_spelling(address: str) -> None:
     assert "isn't a public address" in await refusal(f"http://{address}:1", allow_private=False)
 
 
-async def test_one_private_address_among_public_ones_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_host_is_refused_with_one_private_address(monkeypatch: pytest.MonkeyPatch) -> None:
     def resolves(*_: Any, **__: Any) -> list[Any]:
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (at, 80)) for at in ("93.184.216.34", "10.0.0.1")]
 
@@ -146,8 +146,8 @@ async def test_one_private_address_among_public_ones_is_enough(monkeypatch: pyte
     assert "'example.com' is at 10.0.0.1" in await refusal("http://example.com", allow_private=False)
 
 
-async def test_the_connection_goes_to_the_address_that_was_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name that means another address the next time doesn't get there."""
+async def test_connection_uses_checked_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that resolves differently the next time isn't followed."""
     asked: list[str] = []
     real = socket.getaddrinfo
 
@@ -163,13 +163,13 @@ async def test_the_connection_goes_to_the_address_that_was_checked(monkeypatch: 
         monkeypatch.setattr(remote, "card", None)
         await thread(url).ask("hi")
         hosts = {headers["host"].partition(":")[0] for _, _, headers in remote.requests}
-    # Once for the card; the interface of this card is at the address itself.
+    # Once for the card; the card's interface has an address, not a name.
     assert asked == ["agent.test"]
     assert hosts == {"agent.test", "127.0.0.1"}
 
 
-async def test_a_public_card_may_not_point_inside(monkeypatch: pytest.MonkeyPatch) -> None:
-    import wakeful.backends.a2a._card as module
+async def test_public_card_with_private_interface_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    import wakeful.backends.a2a.card as module
 
     checked: list[str] = []
     card = MessageToDict(card_for("http://169.254.169.254"))
@@ -180,13 +180,13 @@ async def test_a_public_card_may_not_point_inside(monkeypatch: pytest.MonkeyPatc
             checked.append(host)
             return await real(host, port, allow_private=False)
 
-        # The card itself is on the loopback here, which only the transport is allowed to reach.
+        # The card is on loopback here, which only the transport may reach.
         monkeypatch.setattr(module, "addresses_of", addresses)
         assert "'169.254.169.254' is at 169.254.169.254, which isn't a public address" in await refusal(url)
     assert checked == ["169.254.169.254"]
 
 
-async def test_a_redirected_call_is_refused() -> None:
+async def test_redirected_call_is_refused() -> None:
     async def wrap(app: App, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] != "/rpc":
             return await app(scope, receive, send)
@@ -200,7 +200,7 @@ async def test_a_redirected_call_is_refused() -> None:
 
 
 def replaced(path: str, kind: bytes, *chunks: bytes, encoding: bytes | None = None) -> Any:
-    """Answer a path with these bytes instead."""
+    """Answer a path with these bytes."""
 
     async def wrap(app: App, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] != path:
@@ -215,8 +215,8 @@ def replaced(path: str, kind: bytes, *chunks: bytes, encoding: bytes | None = No
     return wrap
 
 
-async def test_bodies_and_streams_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    import wakeful._outside as guard
+async def test_bodies_and_streams_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    import wakeful.outbound as guard
 
     monkeypatch.setattr(guard, "BODY_LIMIT", 100_000)
     monkeypatch.setattr(guard, "LINE_LIMIT", 100_000)
@@ -226,10 +226,10 @@ async def test_bodies_and_streams_have_an_end(monkeypatch: pytest.MonkeyPatch) -
             assert "answers with more than 100,000 bytes" in await refusal(remote.url)
 
 
-async def test_a_compressed_answer_is_refused() -> None:
+async def test_compressed_response_is_refused() -> None:
     wrap = replaced("/rpc", b"application/json", b"x", encoding=b"gzip")
     with serving(answers, wrap=wrap) as remote:
-        assert "answers compressed" in await refusal(remote.url)
+        assert "sent a compressed response" in await refusal(remote.url)
 
 
 def event(**update: Any) -> bytes:
@@ -237,7 +237,7 @@ def event(**update: Any) -> bytes:
     return b"data: " + json.dumps(body, ensure_ascii=False).encode() + b"\r\n\r\n"
 
 
-async def test_characters_may_be_split_over_chunks_and_lines_end_at_newlines_only() -> None:
+async def test_stream_lines_end_only_at_newlines() -> None:
     text = "Zürich, 東京\u2028next\x85line \u2029🌍"
     task = {"id": "t", "contextId": "c", "status": {"state": "TASK_STATE_WORKING"}}
     artifact = {"artifactId": "a", "parts": [{"text": text}]}
@@ -252,7 +252,7 @@ async def test_characters_may_be_split_over_chunks_and_lines_end_at_newlines_onl
     assert "".join(talk.shown) == text
 
 
-async def test_what_a_stream_tells_of_another_task_is_overlooked() -> None:
+async def test_events_of_another_task_are_ignored() -> None:
     def told(task_id: str, text: str) -> bytes:
         of, artifact = {"taskId": task_id, "contextId": "c"}, {"artifactId": "a", "parts": [{"text": text}]}
         done = {**of, "status": {"state": "TASK_STATE_COMPLETED"}}
@@ -266,16 +266,16 @@ async def test_what_a_stream_tells_of_another_task_is_overlooked() -> None:
     assert talk.shown == ["Sun."]
 
 
-async def test_a_remote_that_answers_with_another_task_is_not_believed() -> None:
+async def test_response_with_another_task_is_an_error() -> None:
     task = {"id": "another", "contextId": "c", "status": {"state": "TASK_STATE_COMPLETED"}}
     body = json.dumps({"jsonrpc": "2.0", "id": "1", "result": task}).encode()
     with serving(answers, wrap=replaced("/rpc", b"application/json", body)) as remote:
         kept = RemoteState(remote.url, "c", "run-1", "m", "sent", "mine").dump()
-        with pytest.raises(RemoteError, match="asked for task mine, it answers with 'another'"):
+        with pytest.raises(RemoteError, match="asked for task mine, it answered with 'another'"):
             await thread(remote.url).backend.refresh("analyst", kept)
 
 
-async def test_what_is_not_a2a_is_an_error_that_says_so() -> None:
+async def test_response_that_is_not_a2a_is_a_clear_error() -> None:
     for body in (b"hello", b"[]", b'{"jsonrpc": "2.0", "result": {"task": 7}}', b'{"jsonrpc": "2.0"}'):
         with serving(answers, streaming=False, wrap=replaced("/rpc", b"application/json", body)) as remote:
             refused = await refusal(remote.url)
@@ -302,20 +302,20 @@ async def test_what_is_not_a2a_is_an_error_that_says_so() -> None:
         ({"url": "https://example.com", "auth": {"type": "bearer"}}, "auth of type Bearer"),
     ],
 )
-def test_a_bad_endpoint_is_refused_when_the_runtime_is_made(endpoint: dict[str, Any], problem: str) -> None:
+def test_invalid_endpoint_is_refused_at_construction(endpoint: dict[str, Any], problem: str) -> None:
     with pytest.raises(InvalidConfig) as failure:
         A2AFactory().validate(endpoint)
     assert problem in str(failure.value)
     assert "me:secret" not in str(failure.value)
 
 
-def test_agent_remote_is_checked_with_the_runtime() -> None:
+def test_agent_remote_is_checked_at_construction() -> None:
     with pytest.raises(ConfigurationError, match="agent 'analyst': backend 'a2a': the agent's address"):
         Runtime([Agent.remote("analyst", a2a="nowhere")])
 
 
-async def test_an_interface_may_not_fall_back_to_plain_http() -> None:
-    from wakeful.backends.a2a._card import _check_interface
+async def test_plain_http_interface_of_https_card_is_refused() -> None:
+    from wakeful.backends.a2a.card import _check_interface
 
     card = card_for("http://93.184.216.34")
     with pytest.raises(RemoteError, match="isn't encrypted, though the card came by HTTPS"):
@@ -323,7 +323,7 @@ async def test_an_interface_may_not_fall_back_to_plain_http() -> None:
 
 
 @pytest.mark.parametrize("transport", ["JSONRPC", "HTTP+JSON"])
-async def test_a_card_as_0_3_wrote_them_leads_to_the_agent(transport: str) -> None:
+async def test_v03_card_leads_to_agent(transport: str) -> None:
     with serving(answers, bindings=[(transport, "0.3")]) as remote:
         card = {
             "name": "old",
@@ -342,7 +342,7 @@ async def test_a_card_as_0_3_wrote_them_leads_to_the_agent(transport: str) -> No
 
 
 @pytest.mark.parametrize("status", [404, 503])
-async def test_an_interface_that_moved_is_found_by_the_next_run(status: int) -> None:
+async def test_moved_interface_is_found_by_next_run(status: int) -> None:
     async def gone(app: App, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] != "/rpc":
             return await app(scope, receive, send)

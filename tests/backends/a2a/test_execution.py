@@ -8,8 +8,8 @@ from a2a.helpers import new_data_part, new_raw_part, new_text_message, new_url_p
 from a2a.types import Role
 
 from wakeful.backends import CancelledStatus, Completed, FailedStatus, TimedOut, WaitingAuth, WaitingInput
-from wakeful.backends.a2a._objects import RemoteMessage, RemotePart
-from wakeful.backends.a2a._questions import questions_in
+from wakeful.backends.a2a.objects import RemoteMessage, RemotePart
+from wakeful.backends.a2a.questions import questions_in
 from wakeful.errors import ExecutionFailed
 from wakeful.types.content import Artifact, Base64, Image, Text, ToolReply
 from wakeful.types.ids import new_id
@@ -30,7 +30,7 @@ async def streams(turn: Turn) -> None:
 
 
 @pytest.mark.parametrize("binding", BINDINGS)
-async def test_streamed_text_is_shown_as_it_comes(binding: tuple[str, str]) -> None:
+async def test_remote_text_streams(binding: tuple[str, str]) -> None:
     with serving(streams, bindings=[binding]) as remote:
         talk = thread(remote.url)
         result = await talk.ask("Paris")
@@ -44,7 +44,7 @@ async def test_streamed_text_is_shown_as_it_comes(binding: tuple[str, str]) -> N
 
 
 @pytest.mark.parametrize("binding", BINDINGS)
-async def test_a_remote_without_streams_is_polled_for_the_same_text(binding: tuple[str, str]) -> None:
+async def test_remote_without_streams_is_polled(binding: tuple[str, str]) -> None:
     with serving(streams, bindings=[binding], streaming=False) as remote:
         talk = thread(remote.url)
         result = await talk.ask("Paris")
@@ -54,7 +54,7 @@ async def test_a_remote_without_streams_is_polled_for_the_same_text(binding: tup
     assert len(remote.messages) == 1
 
 
-async def test_polling_goes_on_until_the_task_is_over() -> None:
+async def test_polling_lasts_until_task_is_over() -> None:
     async def slow(turn: Turn) -> None:
         await turn.open()
         await turn.reached("work")
@@ -73,7 +73,7 @@ async def test_polling_goes_on_until_the_task_is_over() -> None:
     assert talk.shown == ["done"]
 
 
-async def test_a_direct_message_is_a_whole_answer() -> None:
+async def test_direct_message_is_the_answer() -> None:
     async def replies(turn: Turn) -> None:
         await turn.queue.enqueue_event(
             new_text_message("Hello!", context_id=turn.context.context_id, role=Role.ROLE_AGENT)
@@ -91,7 +91,7 @@ async def test_a_direct_message_is_a_whole_answer() -> None:
 
 
 @pytest.mark.parametrize("streaming", [True, False])
-async def test_a_question_waits_and_its_answer_goes_into_the_same_task(streaming: bool) -> None:
+async def test_answer_goes_to_task_of_question(streaming: bool) -> None:
     async def asks(turn: Turn) -> None:
         updater = await turn.open()
         if turn.is_new:
@@ -117,13 +117,13 @@ async def test_a_question_waits_and_its_answer_goes_into_the_same_task(streaming
 
 
 def reply(text: str, data: object = None) -> Message:
-    """The answer to a ticket, as the loop hands it on."""
+    """The answer to a ticket, as the loop passes it on."""
     raw = {} if data is None else {"data": msgspec.Raw(msgspec.json.encode(data))}
     content = ToolReply("call-1", "input_required", (Text(text),), **raw)  # type: ignore[arg-type]
     return Message(new_id(), "tool", (content,), 0)
 
 
-async def test_an_answer_may_be_json() -> None:
+async def test_answer_may_be_json() -> None:
     async def asks(turn: Turn) -> None:
         updater = await turn.open()
         if turn.is_new:
@@ -139,7 +139,7 @@ async def test_an_answer_may_be_json() -> None:
     assert result.text == "approved=True"
 
 
-async def test_authorization_is_waited_for() -> None:
+async def test_run_waits_for_authorization() -> None:
     async def asks(turn: Turn) -> None:
         updater = await turn.open()
         if turn.is_new:
@@ -153,7 +153,7 @@ async def test_authorization_is_waited_for() -> None:
         assert (await talk.ask(reply("done"))).text == "Thanks."
 
 
-async def test_a_finished_task_is_not_reused_and_its_context_is() -> None:
+async def test_new_task_reuses_context_of_finished_one() -> None:
     with serving(streams) as remote:
         talk = thread(remote.url)
         await talk.ask("Paris")
@@ -166,7 +166,7 @@ async def test_a_finished_task_is_not_reused_and_its_context_is() -> None:
     assert first["task_id"] != second["task_id"]
 
 
-async def test_a_question_that_was_given_up_is_not_answered_by_the_next_run() -> None:
+async def test_next_run_does_not_answer_cancelled_question() -> None:
     async def asks(turn: Turn) -> None:
         updater = await turn.open()
         if turn.text == "first":
@@ -183,7 +183,7 @@ async def test_a_question_that_was_given_up_is_not_answered_by_the_next_run() ->
 
 
 @pytest.mark.parametrize("ending", ["failed", "reject"])
-async def test_a_failure_carries_the_remotes_words(ending: str) -> None:
+async def test_failure_has_message_of_remote(ending: str) -> None:
     async def fails(turn: Turn) -> None:
         updater = await turn.open()
         await getattr(updater, ending)(turn.says("The data is gone."))
@@ -192,15 +192,15 @@ async def test_a_failure_carries_the_remotes_words(ending: str) -> None:
         talk = thread(remote.url)
         result = await talk.ask("go")
     assert result.status == FailedStatus("The data is gone.")
-    assert talk.shown == []  # It is no answer.
-    assert result.state is not None  # The handle stays.
+    assert talk.shown == []  # The failure's text is no answer.
+    assert result.state is not None  # The handle is kept.
     assert result.state["task_id"]
 
 
 @pytest.mark.parametrize(
     ("ending", "words"), [("failed", "remote run failed"), ("reject", "the remote agent rejected the message")]
 )
-async def test_a_failure_without_words_gets_some(ending: str, words: str) -> None:
+async def test_failure_without_message_gets_a_default(ending: str, words: str) -> None:
     async def fails(turn: Turn) -> None:
         updater = await turn.open()
         await getattr(updater, ending)()
@@ -209,7 +209,7 @@ async def test_a_failure_without_words_gets_some(ending: str, words: str) -> Non
         assert (await thread(remote.url).ask("go")).status == FailedStatus(words)
 
 
-async def test_an_agent_that_raises_is_a_failure() -> None:
+async def test_raising_agent_is_a_failure() -> None:
     async def raises(turn: Turn) -> None:
         await turn.open()
         raise RuntimeError("no luck")
@@ -219,7 +219,7 @@ async def test_an_agent_that_raises_is_a_failure() -> None:
     assert isinstance(result.status, FailedStatus)
 
 
-async def test_a_task_that_the_remote_cancels_is_cancelled() -> None:
+async def test_task_cancelled_by_remote_is_cancelled() -> None:
     async def stops(turn: Turn) -> None:
         updater = await turn.open()
         await updater.cancel()
@@ -228,7 +228,7 @@ async def test_a_task_that_the_remote_cancels_is_cancelled() -> None:
         assert (await thread(remote.url).ask("go")).status == CancelledStatus()
 
 
-async def test_the_deadline_cancels_the_remote_task() -> None:
+async def test_timeout_cancels_remote_task() -> None:
     async def hangs(turn: Turn) -> None:
         await turn.open()
         await turn.reached("never")
@@ -243,7 +243,7 @@ async def test_the_deadline_cancels_the_remote_task() -> None:
             assert len(remote.cancelled) == 1
 
 
-async def test_status_messages_give_way_to_artifacts() -> None:
+async def test_artifacts_take_precedence_over_status_messages() -> None:
     async def reports(turn: Turn) -> None:
         updater = await turn.open()
         await updater.start_work(turn.says("Looking it up."))
@@ -257,7 +257,7 @@ async def test_status_messages_give_way_to_artifacts() -> None:
             assert "".join(talk.shown) == "Sunny."
 
 
-async def test_the_newest_message_of_the_history_is_the_last_resort() -> None:
+async def test_newest_history_message_is_the_fallback_answer() -> None:
     async def reports(turn: Turn) -> None:
         updater = await turn.open()
         await updater.start_work(turn.says("First."))
@@ -269,7 +269,7 @@ async def test_the_newest_message_of_the_history_is_the_last_resort() -> None:
             assert (await thread(remote.url).ask("Paris")).text == "Second."
 
 
-async def test_several_artifacts_and_a_replaced_one_read_as_polling_reads_them() -> None:
+async def test_streamed_artifacts_equal_polled_ones() -> None:
     async def makes(turn: Turn) -> None:
         updater = await turn.open()
         await turn.write("draft", id="a")
@@ -307,7 +307,7 @@ async def test_files_and_data_are_artifacts() -> None:
         )
 
 
-async def test_whole_numbers_are_whole_again() -> None:
+async def test_integral_numbers_are_ints() -> None:
     async def makes(turn: Turn) -> None:
         updater = await turn.open()
         await updater.add_artifact([new_data_part({"rows": [3, 0.5, {"at": 2**40}]})])
@@ -319,7 +319,7 @@ async def test_whole_numbers_are_whole_again() -> None:
     assert repr(made.content) == "{'rows': [3, 0.5, {'at': 1099511627776}]}"
 
 
-async def test_media_goes_out_as_files() -> None:
+async def test_media_is_sent_as_files() -> None:
     async def counts(turn: Turn) -> None:
         updater = await turn.open()
         text, file = turn.parts
@@ -331,13 +331,13 @@ async def test_media_goes_out_as_files() -> None:
         assert (await thread(remote.url).ask(message)).text == "A picture: 4 bytes of image/png"
 
 
-async def test_without_anything_to_say_nothing_is_sent() -> None:
+async def test_empty_input_is_not_sent() -> None:
     with serving(streams) as remote, pytest.raises(ExecutionFailed, match="no user message content to send"):
         await thread(remote.url).ask(Message(new_id(), "user", (), 0))
     assert remote.requests == []
 
 
-def test_a_schema_that_can_not_be_checked_here_is_left_to_the_remote() -> None:
+def test_unsupported_schema_is_left_to_remote() -> None:
     ticket = {"ticketId": "1", "askedBy": "tool", "tool": "ask", "accepts": ["deny", "result"]}
     odd, plain = {"type": "string", "pattern": r"^\p{L}+$"}, {"type": "integer"}
     tickets = [{**ticket, "schema": odd}, {**ticket, "ticketId": "2", "schema": plain}]

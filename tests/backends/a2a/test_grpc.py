@@ -1,4 +1,4 @@
-"""The gRPC binding, where grpcio is installed."""
+"""The gRPC binding, if grpcio is installed."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ grpc = pytest.importorskip("grpc")
 
 @pytest.fixture(autouse=True, scope="module")
 def polling() -> Iterator[None]:
-    """gRPC's own thread, which runs as long as anything of it does, is there before and after each test."""
+    """Keep gRPC's own thread alive, so that it isn't reported as a leak."""
 
     async def call(step: Callable[[], None]) -> None:
         step()
 
-    with asyncio.Runner() as loop:  # It asks for one in either case.
+    with asyncio.Runner() as loop:  # A loop is needed in either case.
         loop.run(call(grpc.aio.init_grpc_aio))
         yield
         loop.run(call(grpc.aio.shutdown_grpc_aio))
@@ -54,7 +54,7 @@ async def answers(turn: Turn) -> None:
 
 
 class Calls(grpc.aio.ServerInterceptor):  # type: ignore[misc]
-    """Keeps what the calls carry."""
+    """Records the metadata of calls."""
 
     def __init__(self) -> None:
         self.metadata: list[dict[str, str]] = []
@@ -66,7 +66,7 @@ class Calls(grpc.aio.ServerInterceptor):  # type: ignore[misc]
 
 @contextmanager
 def serving() -> Iterator[tuple[Remote, Calls]]:
-    """A remote agent that speaks gRPC, with its card on HTTP."""
+    """Serve a remote agent over gRPC, with its card on HTTP."""
     remote, calls = Remote(answers, None), Calls()
     up, down = threading.Event(), Gate()
 
@@ -86,7 +86,7 @@ def serving() -> Iterator[tuple[Remote, Calls]]:
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
     thread.start()
-    assert up.wait(20)
+    assert up.wait(120)
     try:
         with listening(Starlette(routes=[Route("/.well-known/agent-card.json", card)])) as url:
             remote.url = url
@@ -96,7 +96,7 @@ def serving() -> Iterator[tuple[Remote, Calls]]:
         thread.join(20)
 
 
-async def test_a_run_over_grpc() -> None:
+async def test_grpc_run() -> None:
     with serving() as (remote, calls):
         talk = thread(remote.url, auth=Bearer("s3cr3t"))
         result = await talk.ask("Paris")
@@ -107,7 +107,7 @@ async def test_a_run_over_grpc() -> None:
         assert (await talk.ask("Rome", run="run-2")).text == "Sunny in Rome."
 
 
-async def test_a_crash_and_an_abort_over_grpc() -> None:
+async def test_grpc_crash_and_abort() -> None:
     with serving() as (remote, _):
         talk = thread(remote.url)
         talk.crash_at = "sent"
@@ -119,9 +119,9 @@ async def test_a_crash_and_an_abort_over_grpc() -> None:
     assert len(remote.messages) == 1
 
 
-async def test_private_addresses_are_refused_over_grpc_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    from wakeful.backends.a2a._card import grpc_target
-    from wakeful.backends.a2a._grpc import open_channel
+async def test_grpc_refuses_private_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    from wakeful.backends.a2a.card import grpc_target
+    from wakeful.backends.a2a.grpc_channels import open_channel
 
     with pytest.raises(RemoteError, match="isn't a public address"):
         await open_channel(*grpc_target("10.0.0.1:50051"), allow_private=False)

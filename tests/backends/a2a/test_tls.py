@@ -1,4 +1,4 @@
-"""HTTPS to an address that was checked: the certificate is still the name's."""
+"""HTTPS to a checked address verifies the certificate of the name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-import wakeful._outside as guard
+import wakeful.outbound as guard
 from wakeful.errors import BackendError
 
 from .requests import thread
@@ -49,7 +49,7 @@ def certificate(folder: Path, name: str) -> Path:
     return path
 
 
-async def test_a_certificate_is_checked_against_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_certificate_is_checked_against_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pem = certificate(tmp_path, "agent.test")
     real = socket.getaddrinfo
 
@@ -69,8 +69,8 @@ async def test_a_certificate_is_checked_against_the_name(tmp_path: Path, monkeyp
                 await thread(f"https://{name}:{port}").ask("hi")
             return failure.value.detail
 
-        assert "CERTIFICATE_VERIFY_FAILED" in await answer("agent.test")  # Nobody trusts its issuer.
+        assert "CERTIFICATE_VERIFY_FAILED" in await answer("agent.test")  # The issuer isn't trusted.
         trusting = ssl.create_default_context(cafile=str(pem))
         monkeypatch.setattr(guard, "_tls", lambda: trusting)
-        assert "offers no interface that we speak" in await answer("agent.test")  # The card was read.
+        assert "offers no supported interface" in await answer("agent.test")  # The card was fetched.
         assert "Hostname mismatch" in await answer("other.test")

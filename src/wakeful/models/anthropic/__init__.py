@@ -1,4 +1,4 @@
-"""Anthropic's models, by the Messages API."""
+"""Anthropic's models, through the Messages API."""
 
-from ._model import AnthropicModel as AnthropicModel
-from ._settings import AnthropicSettings as AnthropicSettings
+from .model import AnthropicModel as AnthropicModel
+from .settings import AnthropicSettings as AnthropicSettings

@@ -1,4 +1,4 @@
-"""Models on Amazon Bedrock, by its Converse API."""
+"""Models on Amazon Bedrock, through its Converse API."""
 
-from ._model import BedrockModel as BedrockModel
-from ._settings import BedrockSettings as BedrockSettings
+from .model import BedrockModel as BedrockModel
+from .settings import BedrockSettings as BedrockSettings

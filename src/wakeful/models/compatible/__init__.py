@@ -1,12 +1,12 @@
-"""Whatever serves Chat Completions besides OpenAI: local servers, gateways, other vendors, Azure."""
+"""Other servers of Chat Completions: local servers, gateways, vendors and Azure."""
 
-from ._azure import AzureModel as AzureModel
-from ._model import CompatibleModel as CompatibleModel
-from ._model import CompatibleSettings as CompatibleSettings
-from ._model import deepseek as deepseek
-from ._model import groq as groq
-from ._model import lmstudio as lmstudio
-from ._model import ollama as ollama
-from ._model import openrouter as openrouter
-from ._model import together as together
-from ._model import vllm as vllm
+from .azure import AzureModel as AzureModel
+from .model import CompatibleModel as CompatibleModel
+from .model import CompatibleSettings as CompatibleSettings
+from .model import deepseek as deepseek
+from .model import groq as groq
+from .model import lmstudio as lmstudio
+from .model import ollama as ollama
+from .model import openrouter as openrouter
+from .model import together as together
+from .model import vllm as vllm

@@ -1,4 +1,4 @@
-"""Google's Gemini models, by an API key or by Vertex."""
+"""Google's Gemini models, with an API key or on Vertex."""
 
-from ._model import GoogleModel as GoogleModel
-from ._request import GoogleSettings as GoogleSettings
+from .model import GoogleModel as GoogleModel
+from .request import GoogleSettings as GoogleSettings

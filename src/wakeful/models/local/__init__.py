@@ -1,4 +1,4 @@
-"""A small language model in this process: no key, no network, and not much wit."""
+"""A small language model in this process, without key and network."""
 
-from ._model import LocalModel as LocalModel
-from ._model import LocalSettings as LocalSettings
+from .model import LocalModel as LocalModel
+from .model import LocalSettings as LocalSettings

@@ -1,6 +1,6 @@
 """OpenAI's models: the Responses API, and Chat Completions."""
 
-from ._model import OpenAIChatModel as OpenAIChatModel
-from ._model import OpenAIModel as OpenAIModel
-from ._settings import OpenAIChatSettings as OpenAIChatSettings
-from ._settings import OpenAISettings as OpenAISettings
+from .model import OpenAIChatModel as OpenAIChatModel
+from .model import OpenAIModel as OpenAIModel
+from .settings import OpenAIChatSettings as OpenAIChatSettings
+from .settings import OpenAISettings as OpenAISettings

@@ -1,4 +1,4 @@
-"""A2A: agents' cards, JSON-RPC and HTTP+JSON, in version 1.0 and, through the SDK's adapters, 0.3."""
+"""The A2A server: agent cards, JSON-RPC and HTTP+JSON, in version 1.0 and, by the SDK's adapters, 0.3."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute, Route
 
 from ...agents import Agent
-from .._serving import Serving
-from ._card import card_of
-from ._handler import Handler
-from ._push import Push
+from ..serving import Serving
+from .card import card_of
+from .handler import Handler
+from .push import Push
 
-__all__ = ["public", "routes"]
+__all__ = ["public_paths", "routes"]
 
 CARD = "/.well-known/agent-card.json"
 
 
 def routes(serving: Serving) -> Sequence[BaseRoute]:
-    """Each agent under a path of its own; a single one at the root too."""
+    """Make the routes: each agent under `/a2a/<id>`, and a single one also at the root."""
     push = Push(serving)
     serving.services.append(push.deliverer.serve)
     served = [(agent, f"/a2a/{agent.id}") for agent in serving.agents]
@@ -34,8 +34,8 @@ def routes(serving: Serving) -> Sequence[BaseRoute]:
     return [route for agent, prefix in served for route in _agent_routes(serving, push, agent, prefix)]
 
 
-def public(serving: Serving) -> frozenset[str]:
-    """What anybody may read: an agent's card says how to authenticate."""
+def public_paths(serving: Serving) -> frozenset[str]:
+    """The paths of agent cards, which are readable without credentials as they describe the authentication."""
     return frozenset([CARD, *[f"/a2a/{agent.id}{CARD}" for agent in serving.agents]])
 
 
@@ -50,12 +50,12 @@ def _agent_routes(serving: Serving, push: Push, agent: Agent, prefix: str) -> li
     for path in dict.fromkeys([prefix or "/", f"{prefix}/"]):
         found += create_jsonrpc_routes(handler, path, context_builder=builder, enable_v0_3_compat=True)
     rest = create_rest_routes(handler, context_builder=builder, enable_v0_3_compat=True, path_prefix=prefix)
-    # The SDK's tenants are a path in front of every route, and would swallow ours; a tenant here is the runtime's.
+    # The SDK's tenant routes have a path parameter in front, which would match our own paths; they are left out.
     return [*found, *[route for route in rest if isinstance(route, Route)]]
 
 
 class _ContextBuilder(DefaultServerCallContextBuilder):
-    """Tells methods where their agent is reached."""
+    """Adds the agent's URL to the context of a method."""
 
     def __init__(self, serving: Serving, prefix: str) -> None:
         self._serving = serving
@@ -68,8 +68,10 @@ class _ContextBuilder(DefaultServerCallContextBuilder):
 
 
 def _url(serving: Serving, request: Request, prefix: str) -> str:
-    """Where an agent is reached. What the application is mounted under is part of the scope's root; that path
-    itself would be redirected, so that there even a single agent is reached under its own."""
+    """The URL of an agent, including the path under which the application is mounted.
+
+    Starlette redirects the mount path itself, so a single agent of a mounted application has `/a2a/<id>`, too.
+    """
     root = request.scope.get("root_path", "").rstrip("/")
     if root and not prefix:
         prefix = f"/a2a/{serving.agents[0].id}"

@@ -1,0 +1,105 @@
+"""Resolved agents: tools by name, hooks by phase, compiled policies."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Protocol
+
+import msgspec
+
+from ..errors import AgentNotFound, ExecutionFailed, UnknownAgent
+from ..tools import Shape, Tool
+from ..types.base import Data
+from ..types.ids import digest_of
+from ..types.limits import ConsecutiveErrors, ContentMatch, LoopDetection
+from ..types.requests import OutputSpec, ToolSpec
+from .agent import Agent
+from .backend import Backend
+from .input import input_shape
+
+__all__ = ["Hook", "ResolvedAgent", "digest_value", "resolve_child"]
+
+
+def digest_value(value: Any) -> str:
+    """Compute a short digest of JSON data, stable across processes."""
+    return digest_of(msgspec.json.encode(value, order="deterministic"))
+
+
+class Hook(Data):
+    """One plugin's method for one phase, with the plugin's section of the agent's config."""
+
+    plugin: str
+    function: Callable[[Any], Awaitable[Any]]
+    config: Any
+
+
+class ResolvedAgent:
+    """An agent ready to run: tools by name, hooks by phase, policies compiled."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        tools: Sequence[Tool],
+        hooks: Mapping[str, tuple[Hook, ...]],
+        configs: Mapping[str, Any],
+        keys: frozenset[str] = frozenset(),
+        backend: Backend | None = None,
+    ) -> None:
+        self.agent = agent
+        self.backend = backend
+        self.configs = configs
+        self.keys = keys
+        self.id = agent.id
+        self.tools = {tool.spec.name: tool for tool in tools}
+        self.offered = tuple(name for name, tool in self.tools.items() if not tool.on_demand)
+        self.specs: tuple[ToolSpec, ...] = tuple(self.tools[name].spec for name in sorted(self.offered))
+        self.hooks = hooks
+        self.has_hooks = any(hooks.values())
+        # Tools with a gate.
+        self.gated = frozenset(name for name, tool in self.tools.items() if hooks["gate_tool"] or tool.gated)
+        self.shape = None if agent.output in (None, str) else Shape(agent.output)
+        self.input = input_shape(agent)
+        self.output = None if self.shape is None else OutputSpec("output", self.shape.schema)
+        self.patterns = {p.pattern: re.compile(p.pattern) for p in agent.stop if isinstance(p, ContentMatch)}
+        self.window = max((p.window for p in agent.stop if isinstance(p, LoopDetection)), default=0)
+        # The strictest limit of model failures in a row, if a policy sets one.
+        self.errors = min((p.errors for p in agent.stop if isinstance(p, ConsecutiveErrors)), default=None)
+
+    @cached_property
+    def digests(self) -> dict[str, str]:
+        """Digests of the instructions, model and tools, to detect changes while a run waited."""
+        model = self.agent.model
+        name = model if isinstance(model, str) else model.name
+        return {
+            "instructions": digest_value(self.agent.instructions),
+            "model": digest_value(name),
+            "tools": digest_value(self.specs),
+        }
+
+    def with_tools(self, tools: Sequence[Tool]) -> ResolvedAgent:
+        """Add the tools of one run. The agent's own tools take precedence."""
+        if not tools:
+            return self
+        extra = [tool for tool in tools if tool.name not in self.offered]
+        every = [*self.tools.values(), *extra]
+        return ResolvedAgent(self.agent, every, self.hooks, self.configs, self.keys, self.backend)
+
+
+class Resolver(Protocol):
+    """Resolves agents by id."""
+
+    def resolve(self, agent_id: str) -> ResolvedAgent:
+        """Resolve an agent; raises `UnknownAgent`."""
+        ...
+
+
+def resolve_child(registry: Resolver, agent_id: str) -> ResolvedAgent:
+    """Resolve the agent of a child run; raises the errors of backends."""
+    try:
+        return registry.resolve(agent_id)
+    except UnknownAgent as error:
+        raise AgentNotFound(agent_id) from error
+    except Exception as error:
+        raise ExecutionFailed(f"failed to resolve agent '{agent_id}': {error}") from error

@@ -1,0 +1,52 @@
+"""A worker's metrics for OpenTelemetry; needs the extra `telemetry`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib import import_module
+from typing import Any
+
+from ..dispatch import INSTRUMENTS, Metrics
+
+__all__ = ["report"]
+
+
+def report(metrics: Metrics) -> bool:
+    """Report to OpenTelemetry's meter from now on; False if it isn't installed."""
+    try:
+        api: Any = import_module("opentelemetry.metrics")
+    except ImportError:
+        return False
+    meter: Any = api.get_meter("wakeful")
+    told: dict[str, Any] = {}
+    for name, instrument in INSTRUMENTS.items():
+        about = {"unit": "s" if "_seconds" in name else "1", "description": instrument.help}
+        if instrument.seen:
+            make = (
+                meter.create_observable_counter if instrument.kind == "counter" else meter.create_observable_gauge
+            )
+            make(_name(name), callbacks=[_look(api, metrics, name, instrument.label)], **about)
+        elif instrument.kind == "histogram":
+            told[name] = meter.create_histogram(_name(name), **about).record
+        else:
+            told[name] = meter.create_counter(_name(name), **about).add
+
+    def listen(name: str, amount: float, labels: dict[str, Any]) -> None:
+        told[name](amount, labels)
+
+    metrics.listener = listen
+    return True
+
+
+def _name(name: str) -> str:
+    return f"wakeful.{name.removeprefix('wakeful_').removesuffix('_seconds').removesuffix('_total')}"
+
+
+def _look(api: Any, metrics: Metrics, name: str, label: str) -> Any:
+    """The meter's callback."""
+
+    def look(_: Any) -> Iterable[Any]:
+        found = [sample for sample in metrics.samples() if sample.name == name]
+        return [api.Observation(sample.value, {label: sample.label} if sample.label else {}) for sample in found]
+
+    return look

@@ -1,0 +1,473 @@
+"""One activation of a run: its working state in this process, and the services that it uses.
+
+The functions of this package read and change an activation; `driver.drive` calls them. Every change of the view is
+also written to the draft, which `commits.flush` commits before the next hook, tool or model runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from functools import partial
+from typing import Any, Literal, Protocol
+
+from msgspec import UNSET, Raw, Struct, UnsetType, field
+from msgspec.structs import replace
+
+from ..agents import Registry, ResolvedAgent
+from ..bus import Channel
+from ..clock import Clock
+from ..context import Gauges
+from ..errors import explain
+from ..models import Model, ModelRequest, RetryPolicy
+from ..plugins import ActionQueue
+from ..state import Command, State
+from ..stores import Relay, Store
+from ..tools import CallContext, ChildRequest, ChildResult, Mail, SpawnRequest, ToolThreads
+from ..types.content import clean_text
+from ..types.events import ErrorRaised, Event
+from ..types.inbox import CancelItem, InboxItem, InputItem, NotifyItem, PauseItem, UnpauseItem
+from ..types.messages import Message, Producer, user_message
+from ..types.runs import EndRequested, Identity, RunRecord, TaskRecord
+from ..types.tickets import Ticket
+from .calls.executor import Executor
+from .calls.ledger import Change
+from .cancellation import Cancellation
+from .draft import Draft
+from .inference.answer import Answer
+from .inference.inference import Inference
+from .inference.watchdog import Watch, Watches
+from .inference.window import WindowState
+from .joined_commit import JoinedCommit
+from .moves import Rules, RunView
+from .needs import agent_of
+from .tasks import stop_task
+
+__all__ = ["ACTIONS", "Activation", "Children", "Environment", "Host", "Mailer", "rules_of"]
+
+ACTIONS = ActionQueue.name
+
+
+# -- services ------------------------------------------------------------------------------------------------
+
+
+class Host(Protocol):
+    """The owner of activations: the dispatcher."""
+
+    def began(self, act: Activation) -> None:
+        """Register an activation; raises `Conflict` if its thread has another one."""
+        ...
+
+    def lost(self, act: Activation, error: BaseException) -> None:
+        """Note that an activation stopped without ending its run."""
+        ...
+
+    def ended(self, act: Activation) -> None:
+        """Remove an activation that has ended."""
+        ...
+
+
+class Children(Protocol):
+    """Child runs and tasks, as dispatch provides them."""
+
+    def run(
+        self, act: Activation, context: CallContext, request: ChildRequest
+    ) -> Coroutine[Any, Any, ChildResult]:
+        """Run a child agent for a call."""
+        ...
+
+    def start_child(self, act: Activation, call_id: str, request: ChildRequest) -> TaskRecord | None:
+        """Add the child of a delegation to the draft; None if the call itself will be refused it."""
+        ...
+
+    async def spawn(self, act: Activation, context: CallContext, request: SpawnRequest) -> TaskRecord:
+        """Start a background task for a call."""
+        ...
+
+    async def resume(self, act: Activation, context: CallContext, task: TaskRecord, prompt: str) -> TaskRecord:
+        """Continue a cancelled task."""
+        ...
+
+    async def refresh(self, task: TaskRecord) -> TaskRecord:
+        """Read the state of a task from its backend."""
+        ...
+
+    def check_stoppable(self, task: TaskRecord) -> None:
+        """Refuse to cancel a task whose backend isn't known here."""
+        ...
+
+    async def count_below(self, thread_id: str, run_id: str) -> int:
+        """Count the open tasks below a run, at any depth."""
+        ...
+
+    async def read_tree_usage(self, act: Activation) -> None:
+        """Read the usage of the run's whole tree into its view."""
+        ...
+
+    def wake(self, thread_id: str, agent_id: str | None = None) -> None:
+        """Look at a thread whose inbox has a new item, for an agent's run if it names one."""
+        ...
+
+    async def start_with_commit(self, act: Activation, items: Sequence[InboxItem]) -> Sequence[JoinedCommit]:
+        """Start the recipients of these items here, up to their first commits, which join the run's own."""
+        ...
+
+
+class Mailer(Protocol):
+    """Messages to other agents, as messaging provides them."""
+
+    def mail_of(self, act: Activation) -> Mail:
+        """The mail of one run."""
+        ...
+
+    def relay_for(self, run: Identity, item: InboxItem, now: int) -> Relay:
+        """The relay for an item that a full inbox refused."""
+        ...
+
+    def wake(self) -> None:
+        """Deliver due relays."""
+        ...
+
+
+# Takes the message id and attempt to stream next if a crash cut an answer off.
+RemoteExecution = Callable[["Activation", "tuple[str, int] | None"], Awaitable[None]]
+
+
+class Environment(Struct):
+    """Services and settings that all activations of a runtime share."""
+
+    registry: Registry
+    store: Store
+    clock: Clock
+    threads: ToolThreads
+    abandoned: set[Any]
+    grace: float
+    children: Children
+    execute_remote: RemoteExecution
+    abort_remote: Callable[[Activation], Awaitable[None]]
+    mailer: Mailer
+    watches: Watches
+    retry: RetryPolicy = RetryPolicy()
+    rules: dict[str, Rules] = {}
+    gauges: Gauges = field(default_factory=Gauges)
+    timed: Callable[[float, BaseException | None], None] | None = None
+
+
+def rules_of(env: Environment, agent: ResolvedAgent) -> Rules:
+    """The rules of an agent, cached by its id."""
+    alone = frozenset(name for name, tool in agent.tools.items() if tool.sequential)
+    rules = Rules(agent.agent.limits, tuple(agent.agent.stop), agent.agent.sequential, alone)
+    return env.rules.setdefault(agent.id, rules)
+
+
+# -- the activation ------------------------------------------------------------------------------------------
+
+
+class Activation:
+    """A run while this process executes it: view, draft, history, state and position in the thread."""
+
+    # Slots: each step reads these fields about a hundred times.
+    __slots__ = (
+        "_watchers",
+        "above",
+        "agent",
+        "attached",
+        "backend_aborted",
+        "cancellation",
+        "channel",
+        "clock",
+        "draft",
+        "env",
+        "executor",
+        "head",
+        "history",
+        "hookless",
+        "identity",
+        "inbox_head",
+        "inference",
+        "interrupted",
+        "is_over",
+        "left",
+        "now",
+        "ordered",
+        "output",
+        "plain_request",
+        "remote",
+        "rules",
+        "run_end_due",
+        "state",
+        "stopping",
+        "taken",
+        "version",
+        "view",
+        "watch",
+        "window",
+    )
+
+    agent: ResolvedAgent
+    rules: Rules
+    # Whether the agent has no hook in any phase and no action is scheduled.
+    hookless: bool
+    # The model and request of an agent whose requests no plugin shapes.
+    plain_request: tuple[Model, ModelRequest] | None
+    # A history that was found to be in order; it stays in order while it only grows.
+    ordered: Sequence[Message] | None
+
+    def __init__(
+        self,
+        env: Environment,
+        view: RunView,
+        state: State,
+        history: list[Message],
+        channel: Channel,
+        now: int,
+    ) -> None:
+        run = view.run
+        self.env = env
+        self.view = view
+        self.state = state
+        self.history = history
+        self.channel = channel
+        self.clock = env.clock
+        self.now = now
+        self.identity = run.identity
+        self.draft = Draft(run.identity, state)
+        # The ends of the thread's log and inbox and its version, as far as this process knows.
+        self.head = self.inbox_head = self.version = 0
+        self.taken: tuple[str, ...] = ()
+        # The rules of the parent run, which hold for its whole tree.
+        self.above: Rules | None = None
+        self.use_agent(run)
+        self.window: WindowState | None = None
+        self.output: Raw | UnsetType = UNSET
+        # Why calls that ran here have no result, by call id.
+        self.interrupted: dict[str, str] = {}
+        # The answer in progress: from a model, over all retries, or from a backend.
+        self.inference: Inference | None = None
+        self.remote: Answer | None = None
+        self.executor: Executor | None = None
+        self.watch: Watch | None = None
+        # Whether a call in this process waits for the run, so that its owner needs no report.
+        self.attached = False
+        self.cancellation = Cancellation()
+        self.left = self.is_over = self.backend_aborted = False
+        self.run_end_due = True
+        # How the process is stopping: hand the run over at its next step boundary, or drop it now.
+        self.stopping: Literal["at_boundary", "now"] | None = None
+        self._watchers: tuple[asyncio.Future[None], ...] = ()
+
+    @property
+    def streamed(self) -> Answer | None:
+        """The answer in progress, if there is one."""
+        return self.remote if self.inference is None else self.inference.answer
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the claim; 0 before the first commit."""
+        return 0 if self.draft.fence is None else self.draft.fence.epoch
+
+    def use_agent(self, run: RunRecord) -> None:
+        """Continue as the agent of this record."""
+        env, agent_id, task = self.env, run.agent_id, run.task
+        is_plain = run.options is None and (task is None or not task.background)
+        self.plain_request = self.ordered = None
+        agent = self.agent = env.registry.resolve(agent_id) if is_plain else agent_of(env.registry, run)
+        rules = env.rules.get(agent_id) or rules_of(env, agent)
+        self.rules = rules if self.above is None else rules.under(self.above)
+        self.hookless = not agent.has_hooks and ACTIONS not in self.state.values
+        if self.identity.agent_id != agent_id:
+            self.identity = self.draft.identity = replace(self.identity, agent_id=agent_id)
+
+    def keep_under(self, above: Rules) -> None:
+        """Apply the rules of the parent run too."""
+        self.above = above
+        self.rules = self.rules.under(above)
+
+    def has_hooks(self, phase: str) -> bool:
+        """Whether a phase has hooks, or actions are scheduled."""
+        return not self.hookless and (bool(self.agent.hooks[phase]) or ACTIONS in self.state.values)
+
+    # -- changes, in the view and in the draft -----------------------------------------------------------------
+
+    def set_run(self, **changes: Any) -> None:
+        """Change the run's record."""
+        self.put_run(replace(self.view.run, updated_at=self.now, **changes))
+
+    def put_run(self, run: RunRecord) -> None:
+        """Replace the run's record."""
+        self.view.run = run
+        self.draft.run = run
+
+    def log(self, *entries: Message | Event) -> None:
+        """Add messages and durable events to the log."""
+        self.draft.log += entries
+        for entry in entries:
+            if type(entry) is Message:
+                self.history.append(entry)
+
+    def note(self, error: BaseException | str, source: str) -> None:
+        """Log an error after which the run continues."""
+        kind = "error" if isinstance(error, str) else type(error).__name__
+        text = error if isinstance(error, str) else explain(error).partition(": ")[2]
+        self.log(ErrorRaised(self.identity, 0, self.now, kind, clean_text(text), source))
+
+    def hint(self, text: str) -> None:
+        """Add a message for the model that people aren't shown."""
+        producer = Producer(self.identity.run_id, self.view.run.steps)
+        self.log(user_message(text, visibility="internal", producer=producer, at=self.now))
+
+    def change(self, change: Change) -> None:
+        """Write a call's transition; a finished call's foreground tasks are cancelled."""
+        call, view, draft = change.call, self.view, self.draft
+        call_id = call.id
+        view.calls[call_id] = draft.calls[call_id] = call
+        if view.tasks and call.state == "finished":
+            for task in [t for t in view.tasks if t.call_id == call_id and not t.background]:
+                stop_task(view, draft, task, f"the call of {call.name} is over", self.now)
+        draft.log += change.log
+        if (message := change.message) is not None:
+            self.history.append(message)
+        if (ticket := change.ticket) is not None:
+            draft.put_ticket(ticket)
+            if ticket.status == "open":
+                view.tickets[ticket.id] = ticket
+            else:
+                view.tickets.pop(ticket.id, None)
+
+    def give_up(self, tickets: Iterable[Ticket]) -> None:
+        """Cancel tickets that no call waits for."""
+        for ticket in tuple(tickets):
+            self.draft.put_ticket(replace(ticket, status="cancelled"))
+            self.view.tickets.pop(ticket.id, None)
+
+    def adopt(self, task: TaskRecord) -> None:
+        """Take over a task of the thread."""
+        self.draft.put_task(task)
+        if task.run_id is None:
+            self.view.detached = (*self.view.detached, task)
+        else:
+            self.view.tasks = (*self.view.tasks, task)
+
+    def apply(self, command: Command) -> None:
+        """Apply a command of a hook or a tool; it is durable with the next commit."""
+        if command.updates:
+            self.state.apply(command.updates)
+            self.hookless = self.hookless and ACTIONS not in self.state.values
+        if command.notices:
+            self.draft.put_notices(command.notices)
+        for one in command.sent:
+            if isinstance(one, InboxItem):
+                self.draft.put_item(one)
+            else:
+                self.draft.put_relay(one)
+        if command.ending is not None and self.view.run.ending is None:
+            self.set_run(ending=EndRequested(command.ending))
+        if command.handoff is not None:
+            self.set_run(next_agent=command.handoff)
+
+    # -- the inbox ---------------------------------------------------------------------------------------------
+
+    def deliver(self, items: Sequence[InboxItem], inbox_head: int) -> None:
+        """Update the view of the inbox, unless a newer one was read before."""
+        if inbox_head >= self.inbox_head:
+            # The run may have taken an item before its sender's notification arrives.
+            self.view.inbox = {item.id: item for item in items if item.id not in self.taken}
+            self.inbox_head = inbox_head
+        self.apply_inbox()
+
+    def apply_inbox(self) -> None:
+        """Apply the items that wait for no boundary: cancel, pause, unpause and notify."""
+        for item in [i for i in self.view.inbox.values() if isinstance(i, _IMMEDIATE)]:
+            del self.view.inbox[item.id]
+            self.take(item.id)
+            if item.run_id != self.identity.run_id:
+                continue
+            match item:
+                case CancelItem():
+                    self.attached |= item.by_owner
+                    inside = asyncio.current_task() is self.cancellation.task
+                    self.cancel(item.reason, interrupt=not inside, leave_tasks=item.leaves_tasks)
+                case NotifyItem():
+                    self.attached = False
+                case PauseItem() | UnpauseItem():
+                    self.set_run(paused=isinstance(item, PauseItem))
+        if self.executor is not None and self.view.live:
+            self.executor.nudge()
+
+    def take(self, item_id: str, revision: int | None = None) -> None:
+        """Mark an inbox item as taken; with a revision only if nobody edited it since."""
+        self.taken = (*self.taken, item_id)
+        self.draft.take(item_id, revision)
+
+    def untake(self, items: Sequence[InputItem]) -> None:
+        """Undo `take` after a conflict: one of the items was edited meanwhile."""
+        ids, messages = {item.id for item in items}, [item.message for item in items]
+        self.taken = tuple([item_id for item_id in self.taken if item_id not in ids])
+        self.draft.untake(ids, messages)
+        self.history[:] = [known for known in self.history if all(known is not m for m in messages)]
+
+    def has_taken(self, items: Sequence[InboxItem]) -> bool:
+        """Whether all of these items were taken."""
+        return all(item.id in self.taken for item in items)
+
+    # -- stopping ----------------------------------------------------------------------------------------------
+
+    def cancel(self, reason: str, *, interrupt: bool = True, leave_tasks: bool = False) -> None:
+        """Cancel the run, at once or at its next move.
+
+        Background tasks are cancelled with it; `leave_tasks` leaves them to the thread's next run, unless another
+        request wants them cancelled.
+        """
+        run = self.view.run
+        if self.left or run.cancel is not None:
+            if not self.left and run.leaves_tasks and not leave_tasks:
+                self.set_run(leaves_tasks=False)
+            return
+        self.set_run(cancel=reason, leaves_tasks=leave_tasks)
+        if self.executor is not None and self.view.live:
+            self.executor.interrupt()
+        if interrupt:
+            self.cancellation.request()
+
+    def hand_over(self) -> None:
+        """Leave the run to another process at its next step boundary; if it ends first, it ends here."""
+        self.stopping = "at_boundary"
+        if self.window is not None:
+            self.window.cancel()
+
+    def cut_off(self, *, interrupt: bool = True) -> None:
+        """Stop at once without another write: the next owner recovers the run as after a crash.
+
+        With `interrupt` the task is cancelled; a child that runs in its parent's task is stopped through that.
+        """
+        if self.left or self.stopping == "now":
+            return
+        self.stopping = "now"
+        if interrupt:
+            self.cancellation.request()
+
+    def attach_child(self, call_id: str, child: Activation) -> Callable[[], None]:
+        """Register a child activation that a call runs in its task; returns the function that removes it."""
+        if self.executor is None:
+            return lambda: None
+        return self.executor.attach_child(call_id, partial(child.cut_off, interrupt=False))
+
+    def ended(self) -> asyncio.Future[None]:
+        """A future for the end of this activation."""
+        watcher: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self.is_over:
+            watcher.set_result(None)
+        else:
+            self._watchers = (*self._watchers, watcher)
+        return watcher
+
+    def mark_over(self) -> None:
+        """Resolve the futures of `ended`, and drop the references that would form a cycle."""
+        self.executor = self.cancellation.task = None
+        self.is_over = True
+        for watcher in self._watchers:
+            if not watcher.done():
+                watcher.set_result(None)
+
+
+_IMMEDIATE = (CancelItem, PauseItem, UnpauseItem, NotifyItem)

@@ -1,0 +1,1 @@
+"""Tool calls: gates, execution, recovery, decisions, and the transitions of the ledger."""

@@ -1,0 +1,87 @@
+"""Gates: hooks and approvals that may block a call, suspend it, or supply its result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import HookFailed, explain
+from ...plugins import Block, GateAnswer, GateTool, Supply, Suspend
+from ...tools import ClientTool, Tool
+from ...types.copies import copy_mutable
+from ...types.runs import Call
+from ..activation import Activation
+from ..commits import flush
+
+__all__ = ["ask_gates"]
+
+_RANK: dict[type[Any], int] = {type(None): 0, Supply: 1, Suspend: 2, Block: 3}
+
+
+async def ask_gates(act: Activation, call: Call, tool: Tool, arguments: dict[str, Any]) -> tuple[GateAnswer, str]:
+    """The strongest answer of all gates and its author: block beats suspend beats supply."""
+    found: GateAnswer = None
+    asked_by = ""
+    if act.agent.hooks["gate_tool"]:
+        found, asked_by = await _ask_hooks(act, call, arguments)
+    if isinstance(tool, ClientTool):
+        if found is None:
+            found, asked_by = Suspend(f"{call.name} runs in the client", None, ("result",)), "client"
+    elif (
+        _RANK[type(found)] < _RANK[Suspend]
+        and _needs_approval(tool, arguments)
+        and not _is_approved(call, "approval")
+    ):
+        found, asked_by = Suspend(f"May {call.name} run?"), "approval"
+    return found, asked_by
+
+
+async def _ask_hooks(act: Activation, call: Call, arguments: dict[str, Any]) -> tuple[GateAnswer, str]:
+    await flush(act)
+    found: GateAnswer = None
+    asked_by = ""
+    for hook in act.agent.hooks["gate_tool"]:
+        run = act.view.run
+        ctx = GateTool(
+            act.identity,
+            run.steps,
+            act.state.snapshot(),
+            run.principal,
+            act.env.registry.catalog,
+            hook.config,
+        )
+        ctx.call, ctx.arguments = copy_mutable(call), copy_mutable(arguments)
+        try:
+            answer: GateAnswer = await hook.function(ctx)
+        except Exception as error:
+            raise HookFailed(f"plugin {hook.plugin!r} failed in gate_tool: {explain(error)}") from error
+        _check_answer(hook.plugin, answer, ctx)
+        if isinstance(answer, Suspend) and not answer.again and _is_approved(call, hook.plugin):
+            continue
+        if _RANK[type(answer)] > _RANK[type(found)]:
+            found, asked_by = answer, hook.plugin
+    act.now = act.clock.now()
+    return found, asked_by
+
+
+def _check_answer(plugin: str, answer: Any, ctx: GateTool) -> None:
+    if type(answer) not in _RANK:
+        raise HookFailed(
+            f"the gate of plugin {plugin!r} answered {answer!r:.80}; return None to allow the call, or "
+            "ctx.block(...), ctx.suspend(...) or ctx.supply(...)"
+        )
+    if ctx.command:
+        raise HookFailed(
+            f"the gate of plugin {plugin!r} wrote something; a gate may be asked many times and only answers: "
+            "write in before_tool"
+        )
+
+
+def _is_approved(call: Call, asked_by: str) -> bool:
+    return any(d.asked_by == asked_by and d.verdict == "approve" for d in call.decisions)
+
+
+def _needs_approval(tool: Tool, arguments: dict[str, Any]) -> bool:
+    try:
+        return tool.needs_approval(arguments)
+    except Exception as error:
+        raise HookFailed(f"the approval rule of tool {tool.spec.name!r} failed: {explain(error)}") from error

@@ -1,0 +1,275 @@
+"""One model call of a step: the request, the stream, and what the answer means for the run."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from ...errors import ConfigurationError, ContextOverflow, ModelError, StoreError, explain
+from ...models import Model, ModelRequest, PoolModel
+from ...plugins import AfterInference, PendingContextKey, Step
+from ...types.content import Content, ToolCall
+from ...types.events import InferenceComplete, StepStart, ToolCallReady
+from ...types.messages import Message, Producer
+from ...types.requests import ToolSpec
+from ...types.runs import Call, NaturalEnd
+from ..activation import Activation
+from ..commits import flush
+from ..moves import Infer
+from ..phases import run_phase
+from ..stop_policies import judge, limit_reached, signature
+from .answer import Answer
+from .assembler import NO_USAGE
+from .checkpoints import read_cut_off, restore
+from .failure import abandon, handle_failure, keep_partial, take_complete_calls
+from .fitting import learn_weight, make_room
+from .inference import Inference
+from .request import make_request
+from .stream import prepare_continuation, stream
+
+__all__ = ["infer"]
+
+_log = logging.getLogger("wakeful")
+
+_NATURAL_END = NaturalEnd()
+
+
+async def infer(act: Activation, move: Infer) -> None:
+    """Ask the model, and put its answer into the draft. After a failure that is retried, the next move is `Infer`
+    again."""
+    is_new = act.view.run.stage == "between"
+    if is_new:
+        steps = act.view.run.steps + 1
+        act.put_run(replace(act.view.run, stage="inferring", steps=steps, updated_at=act.now))
+        act.draft.log.append(StepStart(act.identity, 0, act.now, steps))
+        if not act.hookless and act.has_hooks("step_start"):
+            await run_phase(act, "step_start", act.agent.hooks["step_start"], Step)
+    # A step that another process left in the middle.
+    is_resumed = not is_new and act.inference is None and act.env.store.durable
+    if act.agent.backend is not None:
+        await _execute_remote(act, is_resumed)
+        return
+    model, request, pending = await make_request(act)
+    if act.view.run.ending is not None or act.view.run.cancel is not None:
+        abandon(act)
+        return
+    await flush(act)
+    if act.view.run.cancel is not None:  # The commit found a cancellation in the inbox.
+        abandon(act)
+        return
+    inference = await _begin(act, model, request, is_resumed)
+    content = await _ask(act, inference)
+    if content is None:
+        return
+    if pending is not None:
+        # The context messages were sent: drop those that were due once.
+        act.state.apply([(PendingContextKey, pending)])
+    act.inference = None
+    now = act.now = act.clock.now()
+    producer = Producer(act.identity.run_id, act.view.run.steps, act.identity.agent_id)
+    message = Message(inference.answer.message_id, "assistant", content, now, producer)
+    if not act.hookless and act.has_hooks("after_inference"):
+        await _run_after_inference(act, message, None, inference)
+    _accept(act, inference, message)
+
+
+async def _execute_remote(act: Activation, is_resumed: bool) -> None:
+    try:
+        await act.env.execute_remote(act, await read_cut_off(act) if is_resumed else None)
+    finally:
+        act.remote = None
+    act.now = act.clock.now()
+
+
+async def _begin(act: Activation, model: Model, request: ModelRequest, is_resumed: bool) -> Inference:
+    """Start an inference, or another request of the present one."""
+    inference = act.inference
+    if inference is not None:
+        inference.retry(model, request)
+        return inference
+    run = act.identity
+    inference = act.inference = Inference(
+        run.thread_id,
+        run.run_id,
+        None if isinstance(model, PoolModel) else model,
+        model.name,
+        answer=Answer(run, act.head, act.channel, act.clock),
+        started=act.now,
+        wanted=model,
+        request=request,
+    )
+    if is_resumed and await restore(act, inference.answer):
+        inference.is_retry = True
+        if inference.answer.is_whole():
+            inference.answer.withdraw("its process ended")
+        else:
+            inference.answer.break_off("its process ended", anew=act.agent.output is not None, reshow=True)
+    return inference
+
+
+async def _ask(act: Activation, inference: Inference) -> tuple[Content, ...] | None:
+    """Ask the model once; returns the answer's content, or None if it is continued, retried or given up."""
+    answer = inference.answer
+    try:
+        try:
+            if inference.is_retry and answer.is_whole():  # Another process had streamed all of it.
+                take_complete_calls(act, answer, "its process ended")
+            else:
+                await stream(act, inference)
+            if answer.stop == "max_tokens" and prepare_continuation(act, inference):
+                await flush(act)
+                if act.view.run.cancel is not None:
+                    abandon(act)
+                return None
+            return answer.content()
+        except StoreError:
+            raise
+        except Exception as error:
+            return await _handle_error(act, inference, error)
+    except BaseException:
+        keep_partial(act, inference)
+        raise
+
+
+async def _handle_error(act: Activation, inference: Inference, error: Exception) -> tuple[Content, ...] | None:
+    """Retry a failed request or end the run; returns the content if the answer has complete calls."""
+    answer, model = inference.answer, inference.current
+    is_too_long = isinstance(error, ContextOverflow) and not (inference.is_shortened or inference.has_chunks)
+    if is_too_long and await make_room(act, model, inference.request, error):
+        inference.is_shortened = inference.is_retry = True
+        answer.break_off(str(error), anew=True)
+        return None
+    failure = error if isinstance(error, ModelError) else _wrap(model, error)
+    act.now = act.clock.now()
+    if failure.transient and inference.has_chunks and answer.is_whole():
+        act.note(failure, "model")
+        take_complete_calls(act, answer, str(failure))
+        return answer.content()
+    if act.has_hooks("after_inference"):
+        await _run_after_inference(act, None, failure, inference)
+    await handle_failure(act, inference, failure, anew=inference.request.output is not None)
+    return None
+
+
+def _wrap(model: Model, error: Exception) -> ModelError:
+    is_config = isinstance(error, ConfigurationError)
+    wrapped = ModelError(str(error) if is_config else f"model {model.name!r} failed: {explain(error)}")
+    wrapped.__cause__ = error
+    _log.debug("model %s failed", model.name, exc_info=error)
+    return wrapped
+
+
+# -- the answer ----------------------------------------------------------------------------------------------
+
+
+def _accept(act: Activation, inference: Inference, message: Message) -> None:
+    """Write the answer and its calls, and judge whether the run ends."""
+    view, draft, identity = act.view, act.draft, act.identity
+    agent, answer, model = act.agent, inference.answer, inference.current
+    run, now, calls = view.run, message.created_at, answer.calls
+    usage, signatures, answer_id = run.usage, run.signatures, run.answer_id
+    used = answer.usage if answer.spent is NO_USAGE else answer.total
+    if used is not NO_USAGE:
+        learn_weight(act, model, answer.usage)
+        usage += used
+        view.tree.usage += used
+    if agent.window:
+        signatures = (*signatures, signature(message))[-agent.window :]
+    log = draft.log
+    if message.content:
+        answer_id = message.id
+        log.append(message)
+        act.history.append(message)
+        view.answer = message
+    if calls:
+        view.tree.calls += len(calls)
+    ending = run.ending
+    is_plain = not calls and agent.shape is None and answer.stop != "max_tokens" and not answer.is_truncated
+    if ending is None and is_plain:
+        ending = _NATURAL_END  # A text without calls, and no output type: `judge` would say the same.
+    run = view.run = draft.run = replace(
+        run,
+        stage="acting",
+        failures=0,
+        answer_id=answer_id,
+        usage=usage,
+        calls=run.calls + len(calls),
+        tree_calls=view.tree.calls if calls else run.tree_calls,
+        signatures=signatures,
+        ending=ending,
+        updated_at=now,
+    )
+    took = now - inference.started
+    log.append(InferenceComplete(identity, 0, now, model.name, message.id, answer.stop, used, took))
+    if calls:
+        _write_calls(act, inference, calls, now)
+    if ending is None:
+        _judge(act, message, answer)
+
+
+def _write_calls(act: Activation, inference: Inference, calls: Sequence[ToolCall], now: int) -> None:
+    view, draft, identity = act.view, act.draft, act.identity
+    offered, problems = inference.request.tools, inference.answer.problems
+    if offered is not act.agent.specs:
+        problems = _unoffered(inference.answer, calls, offered)
+    for index, wanted in enumerate(calls):
+        call_id, name, arguments = wanted.id, wanted.name, wanted.arguments
+        call = Call(call_id, identity.run_id, view.run.steps, index, name, arguments)
+        if problems:
+            call = replace(call, problem=problems.get(call_id))
+        view.calls[call_id] = draft.calls[call_id] = call
+        draft.log.append(ToolCallReady(identity, 0, now, call_id, name, arguments))
+
+
+def _unoffered(answer: Answer, calls: Sequence[ToolCall], offered: Sequence[ToolSpec]) -> Mapping[str, str]:
+    """The problems of calls, by id, if the request offered fewer tools than the agent has."""
+    names = {spec.name for spec in offered}
+    unknown = {call.id: f"{call.name} isn't offered in this step" for call in calls if call.name not in names}
+    return {**unknown, **answer.problems}
+
+
+def _judge(act: Activation, message: Message, answer: Answer) -> None:
+    view, agent, rules = act.view, act.agent, act.rules
+    run, tree, calls = view.run, view.tree, answer.calls
+    if calls and not rules.stop:
+        # Without stop policies only the limits count.
+        if stopped := limit_reached(run, rules.limits, (), tree, act.now):
+            act.set_run(ending=stopped)
+        return
+    verdict = judge(
+        message,
+        calls,
+        answer.stop,
+        answer.is_truncated,
+        run,
+        rules.limits,
+        rules.stop,
+        agent.patterns,
+        agent.shape,
+        tree,
+        act.now,
+    )
+    if verdict.ending is not None:
+        act.output = verdict.output
+        act.set_run(ending=verdict.ending)
+    elif verdict.hint is not None:
+        act.set_run(repairs=run.repairs + verdict.repaired)
+        act.hint(verdict.hint)
+
+
+async def _run_after_inference(
+    act: Activation, message: Message | None, error: Exception | None, inference: Inference
+) -> None:
+    offered, answer = tuple([spec.name for spec in inference.request.tools]), inference.answer
+
+    def prepare(ctx: AfterInference) -> None:
+        ctx.answer = message
+        ctx.error = error
+        ctx.offered = offered
+        ctx.stop = "unknown" if message is None else answer.stop
+        if message is not None:
+            ctx.usage = answer.total
+
+    await run_phase(act, "after_inference", act.agent.hooks["after_inference"], AfterInference, prepare)

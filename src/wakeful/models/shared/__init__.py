@@ -1,0 +1,1 @@
+"""Parts that all vendor adapters share: history, retries, rate limits, pools, faults, facts."""

@@ -1,0 +1,258 @@
+"""The contexts of hooks, one for each phase."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from msgspec.structs import force_setattr
+
+from ..errors import UsageError
+from ..state import AnyKey, Command, Snapshot
+from ..tools import Terms, terms_of
+from ..types.base import Data
+from ..types.content import ToolReply, require_text
+from ..types.events import StopReason
+from ..types.messages import Message
+from ..types.runs import Call, CallOutcome, Identity, Principal, Termination, Usage, Waiting
+from ..types.tickets import Decision, Escalation, OnDeadline, ResumeMode, Seconds
+from .catalog import Catalog
+from .plan import ContextMessage, PendingContextKey, PlanEdits, check_context
+
+__all__ = [
+    "AfterInference",
+    "AfterTool",
+    "BeforeInference",
+    "BeforeTool",
+    "Block",
+    "GateAnswer",
+    "GateTool",
+    "HookContext",
+    "RunEnd",
+    "Step",
+    "Supply",
+    "Suspend",
+]
+
+
+class HookContext:
+    """Base of all contexts: the run, its state at the start of the phase, and methods to change it.
+
+    Changes are buffered. They are applied after all hooks of the phase have run, and are durable with the next
+    commit. A change after that raises `UsageError`. `config` is the plugin's section of the agent's config.
+    """
+
+    __slots__ = ("_catalog", "_is_closed", "command", "config", "principal", "run", "state", "step")
+
+    def __init__(
+        self,
+        run: Identity,
+        step: int,
+        state: Snapshot,
+        principal: Principal | None,
+        catalog: Catalog,
+        config: Any,
+    ) -> None:
+        self.run = run
+        self.step = step
+        self.state = state
+        self.principal = principal
+        self.config = config
+        self.command = Command()
+        self._catalog = catalog
+        self._is_closed = False
+
+    def update(self, key: AnyKey, update: Any) -> None:
+        """Update a state key through its reducer."""
+        self._catalog.check_key(key)
+        self._open().updates.append((key, update))
+
+    def notify(self, name: str, payload: Any = None) -> None:
+        """Send a notice to its handler after the next commit."""
+        self._catalog.notify(self._open(), name, payload)
+
+    def schedule(self, name: str, payload: Any = None, *, phase: str) -> None:
+        """Schedule an action for the next `phase` of the run, the current one included."""
+        self._catalog.schedule(self._open(), name, payload, phase)
+
+    def add_context(self, message: ContextMessage) -> None:
+        """Add a context message to the next model call, in `before_inference` to the current one."""
+        self._open().updates.append((PendingContextKey, check_context(message)))
+
+    def remove_context(self, key: str) -> None:
+        """Remove a context message."""
+        self._open().updates.append((PendingContextKey, key))
+
+    def end_run(self, reason: str = "") -> None:
+        """End the run at the next boundary. Calls that haven't started don't run."""
+        self._open().ending = require_text(reason, "the reason to end a run")
+
+    def handoff(self, agent_id: str) -> None:
+        """Hand the run over to another agent, from its next step on."""
+        self._catalog.check_agent(agent_id)
+        self._open().handoff = agent_id
+
+    def close(self) -> None:
+        """Refuse further changes. The loop calls it once the hook's changes are applied."""
+        self._is_closed = True
+
+    def _open(self) -> Command:
+        if self._is_closed:
+            raise UsageError(
+                "the hook of this context has ended, so it can't change anything any more; await in the hook the "
+                "work that it starts"
+            )
+        return self.command
+
+
+class Step(HookContext):
+    """The context of `run_start`, `step_start`, `step_end`, `activate` and `deactivate`."""
+
+    __slots__ = ()
+
+
+class BeforeInference(HookContext):
+    """The context of `before_inference`: `plan` edits the model call, `tools` are the offered tools.
+
+    `messages` is the conversation as the model would see it, with summaries in place of the messages they cover.
+    """
+
+    __slots__ = ("messages", "plan", "tools")
+
+    messages: Sequence[Message]
+    plan: PlanEdits
+    tools: tuple[str, ...]
+
+
+class AfterInference(HookContext):
+    """The context of `after_inference`: the answer, or the error if the model failed."""
+
+    __slots__ = ("answer", "error", "offered", "stop", "usage")
+
+    answer: Message | None
+    error: Exception | None
+    stop: StopReason
+    usage: Usage
+    offered: tuple[str, ...]
+
+
+class BeforeTool(HookContext):
+    """The context of `before_tool`, right before a call starts."""
+
+    __slots__ = ("arguments", "call")
+
+    call: Call
+    arguments: dict[str, Any]
+
+
+class Block(Data):
+    """Refuses a call: the model gets an error result, or the run ends if `ends_run`."""
+
+    reason: str
+    ends_run: bool = False
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "reason", require_text(self.reason, "the reason of a block"))
+
+
+class Suspend(Data):
+    """Suspends a call until a person decides.
+
+    Once a person approved, the same gate's suspend of that call is ignored unless `again` is set. `schema` is a
+    JSON schema or a Python type.
+    """
+
+    message: str = ""
+    schema: Any = None
+    accepts: tuple[ResumeMode, ...] = ("proceed", "arguments", "result")
+    again: bool = False
+    assignee: str | None = None
+    deadline: Seconds | None = None
+    on_deadline: OnDeadline = "deny"
+    escalate: Sequence[Escalation] = ()
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "message", require_text(self.message, "a question"))
+
+    @property
+    def terms(self) -> Terms:
+        """The validated terms of the ticket; raises `ConfigurationError`."""
+        return terms_of(
+            tuple(self.accepts),
+            self.schema,
+            assignee=self.assignee,
+            deadline=self.deadline,
+            on_deadline=self.on_deadline,
+            escalate=self.escalate,
+        )
+
+
+class Supply(Data):
+    """Sets the result of a call without running the tool."""
+
+    value: Any
+
+
+GateAnswer = Block | Suspend | Supply | None
+
+
+class GateTool(BeforeTool):
+    """The context of `gate_tool`.
+
+    A gate must be repeatable: it runs again after earlier calls of the step finished and after a ticket was
+    answered.
+    """
+
+    __slots__ = ()
+
+    @property
+    def decision(self) -> Decision | None:
+        """The latest decision on a ticket of this call."""
+        return self.call.decisions[-1] if self.call.decisions else None
+
+    def block(self, reason: str, *, ends_run: bool = False) -> Block:
+        """Refuse the call."""
+        return Block(reason, ends_run)
+
+    def suspend(
+        self,
+        message: str = "",
+        *,
+        schema: Any = None,
+        accepts: tuple[ResumeMode, ...] = ("proceed", "arguments", "result"),
+        again: bool = False,
+        assignee: str | None = None,
+        deadline: Seconds | None = None,
+        on_deadline: OnDeadline = "deny",
+        escalate: Sequence[Escalation] = (),
+    ) -> Suspend:
+        """Suspend the call until a person decides.
+
+        At the `deadline` the ticket goes to the first entry of `escalate`. If none is left, `on_deadline` decides:
+        `approve`, `deny` or `Answer(value)`.
+        """
+        return Suspend(message, schema, accepts, again, assignee, deadline, on_deadline, escalate)
+
+    def supply(self, value: Any) -> Supply:
+        """Set the call's result without running the tool."""
+        return Supply(value)
+
+
+class AfterTool(HookContext):
+    """The context of `after_tool`: the call is finished and its result is committed."""
+
+    __slots__ = ("call", "outcome", "reply")
+
+    call: Call
+    outcome: CallOutcome
+    reply: ToolReply
+
+
+class RunEnd(HookContext):
+    """The context of `run_end`: the activation ends, waiting or done."""
+
+    __slots__ = ("status", "termination", "waiting")
+
+    status: Literal["waiting", "done"]
+    termination: Termination | None
+    waiting: Waiting | None

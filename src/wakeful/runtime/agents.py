@@ -1,0 +1,30 @@
+"""Agents: the configured agents and the tools that each offers its model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from ..agents import Agent, Registry
+from ..types.requests import ToolSpec
+
+__all__ = ["Agents"]
+
+
+class Agents(Mapping[str, Agent]):
+    """`runtime.agents`: the agents by id."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def __getitem__(self, agent: str) -> Agent:
+        return self._registry.agents[agent]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._registry.agents)
+
+    def __len__(self) -> int:
+        return len(self._registry.agents)
+
+    def tools(self, agent: str) -> Sequence[ToolSpec]:
+        """The specs of the tools that an agent's model is offered."""
+        return self._registry.resolve(agent).specs

@@ -1,0 +1,142 @@
+"""Runs: their records, calls and trees, and what operators do with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import get_args
+
+from msgspec import Struct
+
+from ..dispatch import ParkedProblem, RunResult, parked_problems, retry, set_paused, stored_result
+from ..errors import UnknownRun
+from ..stores import Store
+from ..types.copies import copy_mutable
+from ..types.runs import Call, RunRecord, RunStatus, TaskRecord
+from .arguments import check_choice, check_count, check_id, check_ids
+from .scope import Scope
+
+__all__ = ["Ledger", "RunTree", "Runs"]
+
+# The most runs that a tree shows.
+MAX_TREE = 10_000
+
+
+class Ledger(Struct, frozen=True):
+    """A run's tool calls by state."""
+
+    finished: tuple[Call, ...] = ()
+    waiting: tuple[Call, ...] = ()
+    running: tuple[Call, ...] = ()
+    never_started: tuple[Call, ...] = ()
+    unknown: tuple[Call, ...] = ()
+
+
+class RunTree(Struct, frozen=True):
+    """A run, the task it was started as, and the runs below it, oldest first."""
+
+    run: RunRecord
+    task: TaskRecord | None = None
+    children: tuple[RunTree, ...] = ()
+
+
+class Runs:
+    """`runtime.runs`: the runs of one tenant."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+
+    async def get(self, run_id: str) -> RunRecord:
+        """A run's record; raises `UnknownRun`."""
+        return copy_mutable(await find_run(self._scope.store, run_id))
+
+    async def list(
+        self,
+        *,
+        thread: str | None = None,
+        status: RunStatus | None = None,
+        agent: str | None = None,
+        before: str | None = None,
+        limit: int = 100,
+    ) -> Sequence[RunRecord]:
+        """Run records, newest first. Pass the last run's id as `before` for the next page."""
+        check_choice(status, get_args(RunStatus), "status")
+        check_ids(thread=thread, agent=agent, run=before)
+        limit = check_count(limit, "limit") or 100
+        found = await self._scope.store.runs(
+            thread_id=thread, status=status, agent_id=agent, before=before, limit=limit
+        )
+        return copy_mutable(found)
+
+    async def result(self, run_id: str) -> RunResult:
+        """A run's result so far, without waiting for more."""
+        self._scope.shared.check_open()
+        return await stored_result(self._scope.dispatch, check_id(run_id, "run"))
+
+    async def calls(self, run_id: str) -> Sequence[Call]:
+        """A run's tool calls, in order."""
+        store = self._scope.store
+        await find_run(store, run_id)
+        return copy_mutable(await store.calls(run_id))
+
+    async def ledger(self, run_id: str) -> Ledger:
+        """A run's tool calls by state: finished, waiting, running, never started or unknown."""
+        groups: dict[str, list[Call]] = {name: [] for name in Ledger.__struct_fields__}
+        for call in await self.calls(run_id):
+            groups[_group_of(call)].append(call)
+        return Ledger(*[tuple(calls) for calls in groups.values()])
+
+    async def tree(self, run_id: str) -> RunTree:
+        """A run with all runs below it: delegates, handoffs and background tasks, at most 10,000."""
+        store = self._scope.store
+        top = await find_run(store, run_id)
+        order: dict[str, tuple[RunRecord, TaskRecord | None, str | None]] = {top.id: (top, None, None)}
+        queue = [top]
+        while queue and len(order) < MAX_TREE:
+            above = queue.pop(0)
+            for task in await store.tasks(above.thread_id):
+                if task.run_id != above.id or task.target in order:
+                    continue
+                if (run := await store.run(task.target)) is not None:
+                    order[run.id] = (run, task, above.id)
+                    queue.append(run)
+        children: dict[str | None, list[RunTree]] = {}
+        for run, task, above_id in reversed(order.values()):
+            below = tuple(reversed(children.pop(run.id, ())))
+            children.setdefault(above_id, []).append(RunTree(copy_mutable(run), task, below))
+        return children[None][0]
+
+    async def retry(self, run_id: str) -> RunResult:
+        """Continue a failed run from its last committed step; also puts a dead dispatch back."""
+        self._scope.bind()
+        return await retry(self._scope.dispatch, check_id(run_id, "run"))
+
+    async def pause(self, run_id: str) -> bool:
+        """Pause a run at its next step, whichever process executes it. It waits, and holds nothing, until
+        `unpause`. False if it is done."""
+        self._scope.bind()
+        return await set_paused(self._scope.dispatch, check_id(run_id, "run"), "pause")
+
+    async def unpause(self, run_id: str) -> bool:
+        """Continue a paused run; False if it is done."""
+        self._scope.bind()
+        return await set_paused(self._scope.dispatch, check_id(run_id, "run"), "unpause")
+
+    async def check_parked(self, store: Store | None = None) -> Sequence[ParkedProblem]:
+        """The waiting runs that this runtime's code can't continue, and why; of its store or of another one."""
+        return await parked_problems(self._scope.env.registry, self._scope.store if store is None else store)
+
+
+async def find_run(store: Store, run_id: str) -> RunRecord:
+    """The stored record of a run; raises `UnknownRun`."""
+    run = await store.run(check_id(run_id, "run"))
+    if run is None:
+        raise UnknownRun(f"no run {run_id!r} in this store")
+    return run
+
+
+def _group_of(call: Call) -> str:
+    if call.state == "finished":
+        if call.outcome == "unknown":
+            return "unknown"
+        return "finished" if call.attempt or call.outcome in ("ok", "error") else "never_started"
+    return {"started": "running", "suspended": "waiting"}.get(call.state, "never_started")

@@ -1,0 +1,146 @@
+"""Threads: their records, conversations and state; fork, move, delete and prune them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, get_args
+
+from ..dispatch import delete_thread
+from ..errors import InvalidInput, UnknownThread, UsageError
+from ..stores import About, ChildPolicy, Commit, Pruned, Retention, ThreadRecord
+from ..types.codec import encode
+from ..types.content import clean_text
+from ..types.copies import copy_mutable
+from ..types.ids import new_id
+from ..types.messages import Message
+from .arguments import (
+    check_choice,
+    check_count,
+    check_id,
+    check_ids,
+    check_instance,
+    check_retention,
+    check_thread_id,
+    parse_cursor,
+)
+from .events import read_state
+from .scope import Scope
+from .transfer import Lines, export_lines, import_lines
+
+__all__ = ["Threads"]
+
+
+class Threads:
+    """`runtime.threads`: the threads of one tenant."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+
+    async def get(self, thread: str) -> ThreadRecord:
+        """A thread's record, with its title and metadata; raises `UnknownThread`."""
+        found = await self._scope.store.thread(check_id(thread, "thread"))
+        if found is None:
+            raise UnknownThread(f"no thread {thread!r} in this store")
+        return copy_mutable(found)
+
+    async def list(self, *, before: str | None = None, limit: int = 100) -> Sequence[ThreadRecord]:
+        """Threads, newest first, without those of delegated runs. Pass the last thread's id as `before` for the
+        next page."""
+        store = self._scope.store
+        check_ids(thread=before)
+        found = await store.threads(before=before, limit=check_count(limit, "limit") or 100)
+        if before is not None and not found and await store.thread(before) is None:
+            raise UnknownThread(
+                f"no thread {before!r} in this store to list older ones than; if it was deleted since the last "
+                "page, begin with the first one again"
+            )
+        return copy_mutable(found)
+
+    async def messages(
+        self, thread: str, *, after: int | str = 0, limit: int | None = None, newest: int | None = None
+    ) -> Sequence[Message]:
+        """A thread's conversation, oldest first: the first `limit` after a cursor, or the `newest` ones."""
+        if limit is not None and newest is not None:
+            raise UsageError("messages are the first ones (limit) or the last ones (newest), not both")
+        found = await self._scope.store.messages(
+            check_id(thread, "thread"),
+            after=parse_cursor(after)[0],
+            limit=check_count(limit, "limit"),
+            newest=check_count(newest, "newest"),
+        )
+        return copy_mutable(found)
+
+    async def state(self, thread: str) -> dict[str, Any]:
+        """The persistent state of a thread and of its open run, by the names of the keys."""
+        self._scope.shared.check_open()
+        return await read_state(self._scope.env, check_id(thread, "thread"))
+
+    async def describe(
+        self, thread: str, *, title: str | None = None, metadata: Mapping[str, Any] | None = None
+    ) -> None:
+        """Set a thread's title, its metadata, or both; an empty title removes it."""
+        check_thread_id(thread)
+        check_instance(title, str, "title")
+        check_instance(metadata, Mapping, "metadata")
+        about = About(None if title is None else clean_text(title), None if metadata is None else dict(metadata))
+        try:
+            encode(about)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise InvalidInput(f"the metadata of thread {thread!r} can't be kept as JSON: {error}") from error
+        await self._scope.store.commit(Commit(thread, about=about))
+
+    async def fork(self, thread: str, *, at: int | None = None, into: str | None = None) -> str:
+        """Make a new thread that shares the conversation up to the entry `at` (all of it by default) and the state
+        at that point; returns its id. To edit a message and run again, fork before the message and run."""
+        if at is not None and type(at) is not int:
+            raise UsageError(f"at is the seq of an entry, such as message.seq, or None for all; not {at!r:.80}")
+        record, store = await self.get(thread), self._scope.store
+        at = record.head if at is None else at
+        if (open_calls := _unanswered(await store.messages(thread), at)) is not None:
+            raise UsageError(
+                f"thread {thread!r} can't be forked at {at}: the tool calls of message {open_calls} would have no "
+                f"results there; fork at {open_calls - 1}, or after their results"
+            )
+        forked = await store.fork(thread, at, check_thread_id(into) if into is not None else new_id())
+        return forked.id
+
+    async def delete(self, thread: str, *, children: ChildPolicy = "reject") -> int:
+        """Delete a thread with everything it owns; returns the number of threads deleted.
+
+        `children` is the policy for threads of delegated runs: `reject` refuses, `detach` keeps them, `cascade`
+        deletes them too. A run that waits for a run of the thread is told that it was cancelled.
+        """
+        self._scope.shared.check_open()
+        check_choice(children, get_args(ChildPolicy), "children")
+        removed = await delete_thread(self._scope.dispatch, check_id(thread, "thread"), children)
+        if not removed:
+            raise UnknownThread(f"no thread {thread!r} in this store")
+        self._scope.bus.end(thread)
+        return removed
+
+    def export(self, thread: str) -> AsyncIterator[bytes]:
+        """A thread as lines of JSON for `import_`: title, metadata, runs, log, calls, tickets, decisions, state,
+        pending inbox. Its run must wait or be done."""
+        return export_lines(self._scope.store, check_thread_id(thread))
+
+    async def import_(self, lines: Lines, *, into: str | None = None) -> str:
+        """Write an exported thread in one commit; returns its id. Its ids stay, and must be new in this store.
+        With `into` it becomes a copy of that id, whose runs, calls and tickets get new ids."""
+        return await import_lines(self._scope.store, lines, into)
+
+    async def prune(self, retention: Retention) -> Pruned:
+        """Delete everything older than the retention."""
+        check_retention(retention)
+        return await self._scope.store.prune(retention)
+
+
+def _unanswered(messages: Sequence[Message], at: int) -> int | None:
+    """The first message up to `at` with tool calls that have no results up to `at`."""
+    asked: dict[str, int] = {}
+    for message in messages:
+        if message.seq > at:
+            break
+        asked |= {call.id: message.seq for call in message.calls}
+        if message.reply is not None:
+            asked.pop(message.reply.call_id, None)
+    return min(asked.values(), default=None)

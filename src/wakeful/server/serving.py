@@ -1,0 +1,102 @@
+"""State that a server's protocols share: runtime, auth, limits, and work that outlives its request."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, TypeVar
+
+from ..agents import Agent
+from ..errors import RuntimeClosed, UsageError, report
+from ..runtime import TenantRuntime
+from .auth import Auth
+from .limits import ServerLimits
+from .webhooks import Webhooks
+
+__all__ = ["Serving", "TooManyStreams"]
+
+T = TypeVar("T")
+
+_log = logging.getLogger("wakeful.server")
+
+
+class TooManyStreams(UsageError):
+    """The server's limit of open streams is reached."""
+
+
+class Serving:
+    """The shared part of one server; each protocol makes its routes from it."""
+
+    def __init__(
+        self,
+        runtime: TenantRuntime,
+        agents: tuple[Agent, ...],
+        auth: Auth | None,
+        limits: ServerLimits,
+        public_url: str | None,
+        webhooks: Webhooks,
+    ) -> None:
+        self.runtime = runtime
+        self.agents = agents
+        self.auth = auth
+        self.limits = limits
+        self.public_url = public_url
+        self.webhooks = webhooks
+        self.services: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        self._work: set[asyncio.Task[Any]] = set()
+        self._streams = 0
+
+    def detach(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Start work that continues after its request ended."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
+        return task
+
+    async def finish(self, work: Coroutine[Any, Any, T]) -> T:
+        """Detach work and wait for its result; if the request is cancelled, the work continues."""
+        task = self.detach(work)
+        try:
+            return await asyncio.shield(task)
+        finally:
+            self.log_errors(task)
+
+    def log_errors(self, task: asyncio.Task[Any]) -> None:
+        """Log the error of detached work that nobody awaits any more."""
+        if not task.done():
+            task.add_done_callback(_log_error)
+
+    @contextmanager
+    def stream(self) -> Generator[None]:
+        """Count a stream while it is open; raises `TooManyStreams` at the limit."""
+        if self._streams >= self.limits.streams:
+            raise TooManyStreams(
+                f"{self.limits.streams:,} streams are open, the limit; get the task instead, or try again"
+            )
+        self._streams += 1
+        try:
+            yield
+        finally:
+            self._streams -= 1
+
+    @asynccontextmanager
+    async def open(self) -> AsyncGenerator[None]:
+        """Open the runtime and the services; on exit, stop them and wait for detached work."""
+        async with self.runtime:
+            services = [asyncio.get_running_loop().create_task(service()) for service in self.services]
+            try:
+                yield
+            finally:
+                for service in services:
+                    service.cancel()
+                await asyncio.gather(*services, return_exceptions=True)
+        if self._work:
+            await asyncio.wait(self._work)
+
+
+def _log_error(task: asyncio.Task[Any]) -> None:
+    error = None if task.cancelled() else task.exception()
+    if error is not None and not isinstance(error, RuntimeClosed):
+        report(_log, error, "work failed after its request ended")

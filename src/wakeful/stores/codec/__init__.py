@@ -1,0 +1,1 @@
+"""Payloads as tables hold them: entries of the log, records, and blobs."""

@@ -1,0 +1,132 @@
+"""Facts around a decision: which rows a commit needs, and the facts that it leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from ..types.inbox import InboxItem
+from ..types.messages import Message
+from .heads import Facts, Head, ItemRow, NeedFacts
+from .records import Commit
+from .writes import Writes
+
+__all__ = ["advance", "item_row", "missing_facts", "recipients_of", "runs_of"]
+
+
+def recipients_of(commit: Commit) -> list[str]:
+    """The ids of the threads that a commit may write to, its own first."""
+    if not commit.inbox:
+        return [commit.thread_id]
+    return list(dict.fromkeys([commit.thread_id, *[item.thread_id for item in commit.inbox]]))
+
+
+def missing_facts(facts: Facts, commit: Commit, run_ids: Iterable[str]) -> NeedFacts | None:
+    """The facts that a commit needs and `facts` lacks; None if there are enough. See `runs_of`."""
+    threads = tuple([name for name in recipients_of(commit) if _lacks_head(facts, commit, name)])
+    home = facts.heads.get(commit.thread_id)
+    items = _missing_items(facts, commit, home)
+    runs = _missing_runs(facts, run_ids, home)
+    relays = tuple([relay.id for relay in commit.relays if relay.id not in facts.relays])
+    workers: tuple[str, ...] = ()
+    if home is not None and home.claim is not None and commit.claim is not None and commit.fence is None:
+        workers = () if home.claim in facts.alive else (home.claim,)
+    if not (threads or items or runs or relays or workers):
+        return None
+    return NeedFacts(threads, items, runs, relays, workers)
+
+
+def _missing_items(facts: Facts, commit: Commit, home: Head | None) -> tuple[str, ...]:
+    """Ids that have to be new, of items that are sent and of the request, and items that are changed or taken."""
+    if not (commit.inbox or commit.request is not None or commit.pending or commit.seen):
+        return ()
+    wanted = [item.id for item in commit.inbox]
+    if commit.request is not None:
+        wanted.append(commit.request)
+    pending = (home.pending if home is not None else None) or {}
+    wanted += [item.id for item in commit.pending if item.id not in pending]
+    wanted += [item_id for item_id in commit.seen if item_id not in pending]
+    return tuple([item_id for item_id in dict.fromkeys(wanted) if item_id not in facts.items])
+
+
+def _missing_runs(facts: Facts, run_ids: Iterable[str], home: Head | None) -> tuple[str, ...]:
+    """Runs whose row is needed. A thread without a row has no runs."""
+    if home is not None and not home.no:
+        return ()
+    open_id = None if home is None or home.open_run is None else home.open_run.id
+    return tuple([run_id for run_id in run_ids if run_id != open_id and run_id not in facts.runs])
+
+
+def _lacks_head(facts: Facts, commit: Commit, thread_id: str) -> bool:
+    head = facts.heads.get(thread_id)
+    if head is None:
+        return True
+    if head.pending is not None:
+        return False
+    if any(item.thread_id == thread_id for item in commit.inbox):
+        return True
+    is_unowned = head.claim is None and commit.claim is None
+    return thread_id == commit.thread_id and bool(commit.pending or commit.seen or commit.release or is_unowned)
+
+
+def runs_of(commit: Commit) -> set[str]:
+    """The ids of the runs that a commit's rows refer to."""
+    runs = {record.identity.run_id for record in commit.runs}
+    if commit.log:
+        if commit.identity is not None:
+            runs.add(commit.identity.run_id)
+        for entry in commit.log:
+            if not isinstance(entry, Message):
+                runs.add(entry.run.run_id)
+    for call in commit.calls:
+        runs.add(call.run_id)
+    for ticket in commit.tickets:
+        runs.add(ticket.run_id)
+    for change in commit.state:
+        if change.run_id is not None:
+            runs.add(change.run_id)
+    return runs
+
+
+def _changed_items(facts: Facts, writes: Writes) -> dict[str, ItemRow]:
+    commit = writes.commit
+    changed = {delivery.item.id: item_row(delivery.item, delivery.position) for delivery in writes.deliveries}
+    taken_by = None if commit.identity is None else commit.identity.run_id
+    for item in commit.pending:
+        changed[item.id] = replace(item_row(item, item.position), status=item.status, revision=item.revision)
+    for item_id in writes.taken:
+        before = changed.get(item_id) or facts.items.get(item_id) or ItemRow(commit.thread_id, "taken")
+        changed[item_id] = replace(before, status="taken", taken_by=taken_by)
+    if commit.request is not None:
+        changed[commit.request] = ItemRow(commit.thread_id, "taken", taken_by=taken_by)
+    return changed
+
+
+def item_row(item: InboxItem, position: int) -> ItemRow:
+    """The row of a pending item."""
+    return ItemRow(item.thread_id, "pending", 0, position, None, item.wake, item.at, item.priority, item.agent_id)
+
+
+def advance(facts: Facts, writes: Writes) -> Facts:
+    """The facts after a commit was written."""
+    commit = writes.commit
+    items, relays, alive, leases = facts.items, facts.relays, facts.alive, facts.leases
+    if writes.deliveries or writes.taken or commit.pending or commit.request is not None:
+        items = {**items, **_changed_items(facts, writes)}
+    if commit.claim is not None:
+        alive = {**alive, commit.claim: True}
+    if writes.lease is not None:
+        leases = {**leases, writes.lease.worker_id: writes.lease.until}
+    if commit.relays:
+        relays = {**relays, **{relay.id: relay.revision for relay in commit.relays}}
+    return Facts(
+        {**facts.heads, **writes.heads},
+        items,
+        {**facts.runs, **{run.row.id: run.row for run in writes.runs}},
+        relays,
+        alive,
+        leases,
+        writes.next_thread,
+        writes.next_run,
+    )

@@ -1,0 +1,274 @@
+"""Reads of a store in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from msgspec.structs import replace
+
+from ...types.events import Event
+from ...types.inbox import InboxItem
+from ...types.messages import Message
+from ...types.runs import Call, RunRecord, RunStatus, TaskRecord, TaskStatus
+from ...types.tickets import Decision, Ticket, TicketStatus
+from ..conditions import checked_tenant
+from ..records import Chunk, ThreadRecord, ThreadView
+from ..relays import Relay, RelayStatus, wanted
+from .tables import Database, Run, Tenant, Thread, entries_between
+
+__all__ = ["MemoryReads"]
+
+
+class MemoryReads:
+    """The reading half of a handle on one tenant."""
+
+    def _open(self, database: Database, tenant: str) -> None:
+        self._database = database
+        self._tenant: Tenant = database.tenant(checked_tenant(tenant))
+        self._threads = self._tenant.threads
+        self._thread_of = self._tenant.thread_of_run
+
+    @property
+    def tenant_name(self) -> str:
+        """Whose rows the handle sees."""
+        return self._tenant.name
+
+    # -- the view --------------------------------------------------------------------------------------------
+
+    async def load(self, thread_id: str) -> ThreadView | None:
+        """The thread's view, or None if it doesn't exist."""
+        thread = self._threads.get(thread_id)
+        if thread is None:
+            return None
+        run = thread.open_run
+        view = ThreadView(
+            thread=self._record(thread),
+            tasks=tuple([task for _, task in sorted(thread.tasks.items()) if task.status == "running"]),
+            inbox=tuple(thread.inbox.values()),
+            state=dict(thread.state),
+        )
+        if run is None:
+            return view
+        of_run, acting = thread.runs[run.id], run.stage == "acting"
+        return replace(
+            view,
+            run=run,
+            run_state=dict(of_run.state),
+            tickets=tuple(
+                [t for _, t in sorted(thread.tickets.items()) if t.run_id == run.id and t.status == "open"]
+            ),
+            calls=tuple([c for c in _in_order(of_run) if c.step == run.steps]) if acting else (),
+            answer=of_run.answer,
+        )
+
+    def _record(self, thread: Thread) -> ThreadRecord:
+        claim = thread.head.claim
+        return thread.record(claim if claim is not None and self._database.is_alive(claim) else None)
+
+    # -- the log ---------------------------------------------------------------------------------------------
+
+    async def messages(
+        self, thread_id: str, *, after: int = 0, limit: int | None = None, newest: int | None = None
+    ) -> list[Message]:
+        """The thread's messages, oldest first, from behind a sequence number; with `newest` the last so many."""
+        found = self._read(thread_id, "messages", after, limit if newest is None else None)
+        return found if newest is None else found[max(len(found) - newest, 0) :]
+
+    async def events(self, thread_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
+        """The thread's durable events, oldest first, from behind a sequence number."""
+        return self._read(thread_id, "log", after, limit)
+
+    def _read(self, thread_id: str, what: Literal["messages", "log"], after: int, limit: int | None) -> list[Any]:
+        thread, found = self._threads.get(thread_id), list[Any]()
+        if thread is None:
+            return found
+        for part, low, high in thread.chain():
+            if high > after:
+                found += entries_between(getattr(part, what), max(low, after), high)
+        return found[:limit]
+
+    async def head(self, thread_id: str) -> int:
+        """The last number of the thread's log; 0 if there is none."""
+        thread = self._threads.get(thread_id)
+        return thread.head.log_head if thread else 0
+
+    async def chunks(self, thread_id: str) -> list[Chunk]:
+        """The chunks of an answer that is being streamed, in order."""
+        thread = self._threads.get(thread_id)
+        return [chunk for _, chunk in thread.chunks] if thread else []
+
+    # -- runs and what hangs off them ------------------------------------------------------------------------
+
+    def _run(self, run_id: str) -> Run | None:
+        thread = self._thread_of.get(run_id)
+        return thread.runs.get(run_id) if thread else None
+
+    async def run(self, run_id: str) -> RunRecord | None:
+        """One run's record."""
+        run = self._run(run_id)
+        return run.record if run else None
+
+    async def runs(
+        self,
+        *,
+        thread_id: str | None = None,
+        status: RunStatus | None = None,
+        agent_id: str | None = None,
+        root_run_id: str | None = None,
+        before: str | None = None,
+        limit: int = 100,
+    ) -> list[RunRecord]:
+        """Run records, newest first, older than the run `before`; with `root_run_id` those below that run."""
+        thread = self._threads.get(thread_id) if thread_id is not None else None
+        known = thread.runs if thread else self._thread_of if thread_id is None else ()
+        if root_run_id is not None:
+            below = self._tenant.trees.get(root_run_id, ())
+            known = [run_id for run_id in below if run_id in known]
+        found: list[RunRecord] = []
+        for run_id in sorted(known, reverse=True):
+            if len(found) >= limit:
+                break
+            if before is not None and run_id >= before:
+                continue
+            record = self._thread_of[run_id].runs[run_id].record
+            if status in (None, record.status) and agent_id in (None, record.agent_id):
+                found.append(record)
+        return found
+
+    async def answer(self, run_id: str) -> Message | None:
+        """The last answer of a run."""
+        run = self._run(run_id)
+        return run.answer if run else None
+
+    async def calls(self, run_id: str) -> Sequence[Call]:
+        """The whole ledger of a run, in order."""
+        run = self._run(run_id)
+        return _in_order(run) if run else []
+
+    async def tickets(
+        self,
+        run_id: str | None = None,
+        *,
+        thread_id: str | None = None,
+        status: TicketStatus | None = None,
+        assignee: str | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> Sequence[Ticket]:
+        """Tickets, oldest first, from behind the ticket `after`; of one run, one thread, or of all."""
+        found: list[Ticket] = []
+        for ticket_id in sorted(self._tenant.thread_of_ticket):
+            if limit is not None and len(found) >= limit:
+                break
+            if after is not None and ticket_id <= after:
+                continue
+            thread = self._tenant.thread_of_ticket[ticket_id]
+            ticket = thread.tickets[ticket_id]
+            wanted = run_id in (None, ticket.run_id) and thread_id in (None, thread.id)
+            if wanted and status in (None, ticket.status) and assignee in (None, ticket.assignee):
+                found.append(ticket)
+        return found
+
+    async def ticket(self, ticket_id: str) -> Ticket | None:
+        """One ticket."""
+        thread = self._tenant.thread_of_ticket.get(ticket_id)
+        return thread.tickets[ticket_id] if thread else None
+
+    async def tasks(self, thread_id: str, *, status: TaskStatus | None = None) -> Sequence[TaskRecord]:
+        """The tasks that a thread owns, oldest first."""
+        thread = self._threads.get(thread_id)
+        found = sorted(thread.tasks.items()) if thread else []
+        return [task for _, task in found if status in (None, task.status)]
+
+    async def decisions(self, ticket_id: str) -> Sequence[Decision]:
+        """The decisions on a ticket, in order."""
+        thread = self._tenant.thread_of_ticket.get(ticket_id)
+        found = [d for d in thread.decisions.values() if d.ticket_id == ticket_id] if thread else []
+        return sorted(found, key=lambda decision: (decision.at, decision.id))
+
+    async def decision(self, decision_id: str) -> Decision | None:
+        """One decision."""
+        thread = self._tenant.thread_of_decision.get(decision_id)
+        return thread.decisions.get(decision_id) if thread else None
+
+    async def has_id(self, an_id: str) -> bool:
+        """Whether a decision, an inbox item or a request has this id."""
+        return an_id in self._tenant.items or await self.decision(an_id) is not None
+
+    async def item(self, item_id: str) -> InboxItem | None:
+        """An inbox item or a request, whatever became of it."""
+        return self._tenant.items.get(item_id)
+
+    async def item_of_run(self, run_id: str) -> InboxItem | None:
+        """The input that this run is of, if it had to wait its turn; the run may not be there yet."""
+        return self._tenant.items.get(self._tenant.item_of_run.get(run_id, ""))
+
+    # -- relays ----------------------------------------------------------------------------------------------
+
+    async def relay(self, relay_id: str) -> Relay | None:
+        """One relay."""
+        return self._tenant.relays.get(relay_id)
+
+    async def relays(
+        self,
+        *,
+        thread_id: str | None = None,
+        run_id: str | None = None,
+        kind: str | None = None,
+        status: RelayStatus | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> Sequence[Relay]:
+        """Relays, oldest first, from behind the relay `after`."""
+        relays = [relay for relay in self._tenant.relays.values() if after is None or relay.id > after]
+        return wanted(relays, thread_id=thread_id, run_id=run_id, kind=kind, status=status)[:limit]
+
+    async def due_relays(self, kind: str, now: int, *, limit: int = 100) -> Sequence[Relay]:
+        """Live relays of that kind which are due, have something behind their cursor, and nobody delivers."""
+        due = [
+            relay
+            for relay in await self.relays(kind=kind, status="live")
+            if relay.due_at <= now
+            and relay.until <= now
+            and self._threads[relay.thread_id].head.log_head > relay.cursor
+        ]
+        return sorted(due, key=lambda relay: (relay.due_at, relay.id))[:limit]
+
+    # -- threads ---------------------------------------------------------------------------------------------
+
+    async def thread(self, thread_id: str) -> ThreadRecord | None:
+        """One thread's record."""
+        thread = self._threads.get(thread_id)
+        return self._record(thread) if thread else None
+
+    async def threads(self, *, before: str | None = None, limit: int = 100) -> list[ThreadRecord]:
+        """Threads, newest first, older than the thread `before`; without those of delegated runs."""
+        last = self._threads.get(before) if before is not None else None
+        if before is not None and last is None:
+            return []
+        found: list[ThreadRecord] = []
+        for thread in reversed(self._threads.values()):
+            if len(found) >= limit:
+                break
+            if thread.head.parent is None and (last is None or thread.head.no < last.head.no):
+                found.append(self._record(thread))
+        return found
+
+    async def counts(self) -> Mapping[str, int]:
+        """How many there are: threads, messages, runs by status, open tickets, dispatches."""
+        threads = self._threads.values()
+        found = {
+            "threads": len(threads),
+            "messages": sum(len(thread.messages) for thread in threads),
+            "tickets": len(await self.tickets(status="open")),
+            "dispatches": sum(thread.tenant == self._tenant.name for thread in self._database.active),
+        }
+        for thread in threads:
+            for run in thread.runs.values():
+                found[run.record.status] = found.get(run.record.status, 0) + 1
+        return found
+
+
+def _in_order(run: Run) -> list[Call]:
+    return sorted(run.calls.values(), key=lambda call: (call.step, call.index))

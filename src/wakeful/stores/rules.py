@@ -1,0 +1,112 @@
+"""The rules of a commit, without I/O: whether it is accepted, and what it writes.
+
+`decide` checks everything before it changes anything, so that a refusal needs no rollback. The thread's row is the
+lock and the fingerprint of what a decision rests on: whoever changes a fact about a thread moves its version, its
+epoch or its inbox head.
+"""
+
+from __future__ import annotations
+
+from ..errors import Conflict, DuplicateRequest, InboxMoved, StaleFence, StoreError
+from ..types.base import Data
+from .changes import change
+from .conditions import no_room, not_idle, room_for, writes
+from .facts import missing_facts, runs_of
+from .heads import Facts, Head, NeedFacts
+from .records import Commit
+from .writes import Writes
+
+__all__ = ["Refusal", "decide"]
+
+
+class Refusal(Data):
+    """The reason why nothing of a commit is written."""
+
+    error: StoreError
+
+
+def decide(facts: Facts, commit: Commit, now: int) -> Writes | Refusal | NeedFacts:
+    """Decide on a commit at the time `now`, in milliseconds. Ignores `commit.then`: see `decide_group`."""
+    run_ids = runs_of(commit)
+    needs = missing_facts(facts, commit, run_ids)
+    if needs is not None:
+        return needs
+    error = _refuse(facts, commit)
+    if error is not None:
+        return Refusal(error)
+    return change(facts, commit, run_ids, now)
+
+
+def _refuse(facts: Facts, commit: Commit) -> StoreError | None:
+    """The reason to refuse a commit, if there is one."""
+    head = facts.heads[commit.thread_id]
+    error = _refuse_writer(facts, commit, head)
+    if error is not None:
+        return error
+    if commit.inbox_head is not None and commit.inbox_head != head.inbox_head:
+        return InboxMoved(f"thread {commit.thread_id!r} has new items in its inbox")
+    if commit.idle:
+        is_repeated = any(facts.items[item.id] is not None for item in commit.inbox)
+        if head.claim is not None or head.open_run is not None or is_repeated:
+            return not_idle(commit)
+    if commit.request is not None and (used := facts.items[commit.request]) is not None:
+        return DuplicateRequest(f"request {commit.request!r} was made before", used.taken_by)
+    for relay in commit.relays:
+        stored = facts.relays[relay.id] or 0
+        if relay.revision != stored + 1:
+            return Conflict(f"relay {relay.id!r} is at revision {stored}, not {relay.revision - 1}")
+    if commit.pending or commit.seen:
+        error = _refuse_revisions(facts, commit, head)
+    if error is None and commit.inbox:
+        error = _refuse_overflow(facts, commit)
+    return error
+
+
+def _refuse_writer(facts: Facts, commit: Commit, head: Head) -> StoreError | None:
+    """A writer needs the claim that its fence names, or has to have seen the version of an unowned thread."""
+    fence, name = commit.fence, commit.thread_id
+    if fence is not None:
+        if head.claim == fence.token and head.epoch == fence.epoch:
+            return None
+        return StaleFence(
+            f"thread {name!r} is no longer owned by this writer (epoch {fence.epoch}, now {head.epoch})"
+        )
+    if not (commit.claim is not None or commit.release or writes(commit)):
+        return None
+    if head.claim is not None and (commit.claim is None or facts.alive[head.claim]):
+        return Conflict(f"thread {name!r} is owned by another writer")
+    if commit.version != head.version:
+        return Conflict(f"thread {name!r} is at version {head.version}, not {commit.version}")
+    return None
+
+
+def _refuse_revisions(facts: Facts, commit: Commit, head: Head) -> Conflict | None:
+    """Items that a commit changes or takes have to be pending, at the revision that its writer saw."""
+    pending = head.pending or {}
+    wanted = {**commit.seen, **{item.id: item.revision - 1 for item in commit.pending}}
+    for item_id, revision in wanted.items():
+        row = pending.get(item_id) or facts.items.get(item_id)
+        if row is None or row.thread_id != commit.thread_id:
+            return Conflict(f"item {item_id!r} isn't in this thread's inbox")
+        if row.status != "pending":
+            return Conflict(f"item {item_id!r} was {row.status} before")
+        if row.revision != revision:
+            return Conflict(f"item {item_id!r} was changed meanwhile: it is at revision {row.revision}")
+    return None
+
+
+def _refuse_overflow(facts: Facts, commit: Commit) -> StoreError | None:
+    """An inbox has room for a limited number of pending items; those that the commit takes make room."""
+    counts: dict[str, int] = {}
+    for item in commit.inbox:
+        if facts.items[item.id] is not None:
+            continue
+        thread_id = item.thread_id
+        if thread_id not in counts:
+            pending = facts.heads[thread_id].pending or {}
+            freed = sum(item_id in pending for item_id in commit.taken) if thread_id == commit.thread_id else 0
+            counts[thread_id] = len(pending) - freed
+        counts[thread_id] += 1
+        if counts[thread_id] > room_for(item):
+            return no_room(thread_id)
+    return None

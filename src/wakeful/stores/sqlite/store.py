@@ -1,0 +1,187 @@
+"""A store in one SQLite file, which several processes may share."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+from ...errors import ConfigurationError, InvalidStore, StoreError, StoreUnavailable
+from ...types.codec import clean_value
+from ...types.ids import now_ms
+from ..codec.packer import Codec, Packer
+from ..overview import WorkerSeen, lost
+from ..records import LEASE_MS, ChildPolicy, Claims, Commit, Committed, Due, ThreadView
+from ..sql.base import Row, Script, checked_seconds
+from ..sql.checkup import checkup
+from ..sql.store import SqlStore
+from ..turns import ClaimRequest
+from .claims import claim_dispatches
+from .database import Database, Synchronous
+from .file import explained
+from .lease import SqliteLease
+
+__all__ = ["SqliteStore", "Synchronous"]
+
+T = TypeVar("T")
+
+_NOW = "now_ms()"  # The clock of commits: SQLite's own clock rounds differently.
+_queries: dict[str, str] = {}
+
+# Errors that concern the copy: its source is only read.
+_OF_COPIES = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY)
+
+
+def _sql(text: str) -> str:
+    found = _queries.get(text)
+    if found is None:
+        # The writer locks the whole file.
+        found = _queries[text] = text.replace("NOW_MS", _NOW).replace("FOR_UPDATE", "").replace("IF_FREE", "")
+    return found
+
+
+class SqliteStore(SqlStore):
+    """A store in one SQLite file, which is created if it doesn't exist. Several processes may share it.
+
+    With `synchronous="FULL"` an acknowledged commit is on disk. `"NORMAL"` is faster and safe against a killed
+    process, but a power loss may undo the last commits. `codec` encodes payloads. The handle belongs to `tenant`.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        tenant: str = "default",
+        synchronous: Synchronous = "FULL",
+        codec: Codec | None = None,
+        busy_seconds: float = 30,
+    ) -> None:
+        super().__init__(tenant, Packer(codec))
+        if synchronous not in get_args(Synchronous):
+            raise ConfigurationError(f'synchronous is "FULL" or "NORMAL", not {synchronous!r:.80}')
+        self._database = Database(Path(path), synchronous, checked_seconds(busy_seconds, "busy_seconds"))
+
+    @property
+    def path(self) -> Path:
+        """The path of the file."""
+        return self._database.path
+
+    @property
+    def batches(self) -> tuple[int, int]:
+        """The number of transactions so far, and of the commits in them."""
+        transactions, commits = self._database.writer.batches
+        return transactions, commits
+
+    async def commit(self, commit: Commit) -> Committed:
+        """Write a commit, or nothing of it."""
+        try:
+            return await self._database.writer.commit(self._tenant, self._packer, commit)
+        except UnicodeEncodeError:  # Lone surrogates are replaced.
+            return await self._database.writer.commit(self._tenant, self._packer, clean_value(commit))
+
+    async def _query(self, sql: str, *args: Any) -> list[Row]:
+        text = _sql(sql)
+        return await self._database.read(lambda db: db.execute(text, args).fetchall())
+
+    async def _transact(self, script: Callable[[], Script[T]]) -> T:
+        return await self._database.writer.write(lambda db: _run_script(db, script()))
+
+    async def load(self, thread_id: str) -> ThreadView | None:
+        """The view of a thread; None if there is none."""
+        view = await super().load(thread_id)
+        if view is not None and (owner := view.thread.owner) is not None:
+            database = self._database
+            if not await database.writer.write(lambda _: database.is_alive(owner)):
+                return await super().load(thread_id)
+        return view
+
+    async def due(self, *, limit: int = 100) -> list[Due]:
+        """Dispatches of all tenants without a live owner, in the order in which they are due."""
+        if await self._query("SELECT 1 FROM workers WHERE until > ? LIMIT 1", now_ms()):
+            await self._database.writer.write(self._database.end_leases)
+        return await super().due(limit=limit)
+
+    async def _claim(self, request: ClaimRequest) -> Claims:
+        database = self._database
+
+        def claim(db: sqlite3.Connection) -> Claims:
+            database.end_leases(db)
+            return claim_dispatches(db, request, database.is_alive)
+
+        return await database.writer.write(claim)
+
+    async def delete(self, thread_id: str, *, children: ChildPolicy = "reject") -> int:
+        """Delete a thread, and by policy its children; returns the number. Owners of its tasks are told."""
+        await self._database.writer.write(self._database.end_leases)
+        return await super().delete(thread_id, children=children)
+
+    async def workers(self, *, limit: int = 50) -> tuple[WorkerSeen, ...]:
+        """Workers with a lease, and workers that ended and still have claims, of all tenants."""
+        seen = await super().workers(limit=limit)
+        return lost(seen, {one.id for one in seen if self._database.owners.is_dead(one.id)})
+
+    def keep(self, worker_id: str, lease: int = LEASE_MS) -> SqliteLease:
+        """Begin a worker's lease and renew it until it is closed."""
+        return SqliteLease(self._database, worker_id, lease)
+
+    def tenant(self, name: str) -> SqliteStore:
+        """A handle on the same file for another tenant."""
+        other = SqliteStore.__new__(SqliteStore)
+        SqlStore.__init__(other, name, self._packer)
+        other._database = self._database
+        return other
+
+    async def backup(self, target: str | Path) -> None:
+        """Copy the file, with all tenants, while it is in use. The target must not exist."""
+        path = Path(target)
+
+        def copy(db: sqlite3.Connection) -> None:
+            if path.exists():
+                raise StoreUnavailable(f"{path} is there already; back up into a new file")
+            try:
+                with closing(sqlite3.connect(path)) as into:
+                    db.backup(into)
+            except sqlite3.Error as error:
+                path.unlink(missing_ok=True)
+                if error.sqlite_errorcode & 0xFF in _OF_COPIES:
+                    raise explained(error, path) from error
+                raise StoreError(f"{self.path} couldn't be copied into {path}: {error}") from error
+
+        await self._database.read(copy)
+
+    async def check(self) -> list[str]:
+        """Problems of the file, of the relations between its rows, and rows that can't be read, of all tenants."""
+        try:
+            rows = await self._query("PRAGMA integrity_check(20)")
+        except InvalidStore as error:  # Too damaged to be checked.
+            return [f"the file is damaged: {error.__cause__}; restore a backup"]
+        damage = [f"the file is damaged: {row[0]}" for row in rows if row[0] != "ok"]
+        return damage or [*await checkup(self._query), *await self._unreadable()]
+
+    async def version(self) -> int:
+        """The version of the file's tables."""
+        return (await self._query("PRAGMA user_version"))[0][0]
+
+    async def size(self) -> Mapping[str, int]:
+        """The size of the file in bytes, and how much of it is free."""
+        rows = await self._query(
+            "SELECT p.page_size * c.page_count, p.page_size * f.freelist_count "
+            "FROM pragma_page_size p, pragma_page_count c, pragma_freelist_count f"
+        )
+        return {"bytes": rows[0][0], "free": rows[0][1]}
+
+    async def close(self) -> None:
+        """Close the store and the handles of all tenants."""
+        await asyncio.to_thread(self._database.close)
+
+
+def _run_script(db: sqlite3.Connection, script: Script[T]) -> T:
+    try:
+        sql, args = next(script)
+        while True:
+            sql, args = script.send(db.execute(_sql(sql), args).fetchall())
+    except StopIteration as done:
+        return done.value

@@ -1,0 +1,389 @@
+"""Tools: functions, methods and objects that a model can call."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial, update_wrapper
+from typing import Any, Protocol, cast, overload
+
+import msgspec
+
+from ..errors import ConfigurationError, WrongArguments
+from ..errors.arguments import Checked, checked, unknown_arguments
+from ..types.base import Data
+from ..types.requests import ToolSpec
+from ..types.runs import Effect, UnknownPolicy
+from ..types.tickets import Escalation, OnDeadline, Seconds
+from .context import ToolContext
+from .results import MAX_RESULT_BYTES
+from .schema import Parameters, description_of, parameters_of
+from .services import ChildRequest, ChildResult
+from .terms import Terms, terms_of, terms_problems
+
+__all__ = [
+    "Approval",
+    "ClientTool",
+    "Done",
+    "FunctionTool",
+    "NotDone",
+    "Tool",
+    "UnknownOutcome",
+    "tool",
+    "valid_name",
+]
+
+Approval = bool | Callable[[dict[str, Any]], bool]
+
+
+class FencedCheck(Protocol):
+    """A `check` that passes the fence to the resource, which refuses older fences from then on."""
+
+    def __call__(self, key: str, /, *, fence: int) -> Any: ...
+
+
+Check = Callable[[str], Any] | FencedCheck
+
+
+class Done(Data, metaclass=Checked):
+    """A `check` found that the call took effect, with this result."""
+
+    result: Any = None
+
+
+class NotDone(Data):
+    """A `check` found that the call took no effect."""
+
+
+class UnknownOutcome(Data, metaclass=Checked):
+    """A `check` could not tell."""
+
+
+class Tool:
+    """A tool as an object: subclass it, set the attributes that differ from the defaults and define `run`.
+
+    `effect` decides what happens to a call that was started and has no result: `pure` and `idempotent` tools run
+    again, `reconcile` asks `check(key)`, `once` never runs again. If the outcome stays unknown, the model is told
+    so, or a person is asked with `unknown="ask"`.
+
+    `assignee`, `deadline`, `on_deadline` and `escalate` apply to the tickets of `approval` and `unknown`.
+    """
+
+    name: str = ""
+    description: str = ""
+    effect: Effect = "once"
+    approval: Approval = False
+    timeout: float | None = None
+    resumable: bool = False
+    # A call runs one child agent and does nothing else: see `child_request` and `child_result`.
+    is_delegation = False
+    # Offered only in requests that need the tool.
+    on_demand = False
+    sequential: bool = False
+    max_result_bytes: int = MAX_RESULT_BYTES
+    unknown: UnknownPolicy = "tell"
+    assignee: str | None = None
+    deadline: Seconds | None = None
+    on_deadline: OnDeadline = "deny"
+    escalate: Sequence[Escalation] = ()
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """Carry out a call, sync or async; the signature is the tool's schema."""
+        raise NotImplementedError(f"{type(self).__name__} has no run method")
+
+    @cached_property
+    def parameters(self) -> Parameters:
+        """The arguments, as a schema and a check."""
+        return parameters_of(self.run, context_type=ToolContext)
+
+    @cached_property
+    def spec(self) -> ToolSpec:
+        """The tool's name, description and schema, as the model sees them."""
+        name = self.name or type(self).__name__
+        return ToolSpec(name, self.description or description_of(self.run), self.parameters.schema)
+
+    @cached_property
+    def is_async(self) -> bool:
+        """Whether `run` is a coroutine function; others run in a thread."""
+        run = self.run
+        return inspect.iscoroutinefunction(run) or inspect.iscoroutinefunction(type(run).__call__)
+
+    def needs_approval(self, arguments: dict[str, Any]) -> bool:
+        """Whether a person must approve a call with these arguments; a rule gets them with defaults filled in."""
+        if isinstance(self.approval, bool):
+            return self.approval
+        return self.approval({**self._defaults, **arguments})
+
+    @cached_property
+    def _defaults(self) -> dict[str, Any]:
+        known = inspect.signature(self.run).parameters.items()
+        return {name: parameter.default for name, parameter in known if parameter.default is not parameter.empty}
+
+    @property
+    def gated(self) -> bool:
+        """Whether a call may have to wait for an approval or for a client before it runs."""
+        return bool(self.approval)
+
+    @property
+    def approval_terms(self) -> Terms:
+        """The terms of a ticket that asks for approval."""
+        return terms_of(
+            ("proceed", "arguments", "result"),
+            assignee=self.assignee,
+            deadline=self.deadline,
+            on_deadline=self.on_deadline,
+            escalate=self.escalate,
+        )
+
+    @property
+    def unknown_terms(self) -> Terms:
+        """The terms of a ticket that asks for an unknown outcome. No deadline makes the call run again."""
+        return terms_of(
+            ("result", "proceed"), assignee=self.assignee, deadline=self.deadline, escalate=self.escalate
+        )
+
+    @property
+    def can_suspend(self) -> bool:
+        """Whether the tool may ask while it runs, after which it runs again from the top."""
+        return self.resumable or self.effect != "once"
+
+    def bind(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Check and convert the arguments; raises `InvalidArguments`."""
+        return self.parameters.bind(arguments)
+
+    def child_request(self, arguments: dict[str, Any], now: int) -> ChildRequest | None:
+        """The child agent of a delegation, which starts with the commit that starts the call."""
+        return None
+
+    def child_result(self, child: ChildResult) -> Any:
+        """The result of a delegation."""
+        raise NotImplementedError
+
+    def call(self, arguments: dict[str, Any], context: ToolContext) -> Any:
+        """Run the tool with bound arguments; returns the coroutine of an async tool."""
+        if (parameter := self.parameters.context) is not None:
+            arguments = {**arguments, parameter: context}
+        return self.run(**arguments)
+
+    async def reconcile(self, key: str, fence: int = 0) -> Done | NotDone | UnknownOutcome:
+        """Ask the tool's `check` for the outcome of a call; a `check` with a parameter `fence` gets the fence."""
+        check: Any = getattr(self, "check", None)
+        if check is None:
+            return UnknownOutcome()
+        found = check(key, fence=fence) if "fence" in inspect.signature(check).parameters else check(key)
+        return await found if inspect.isawaitable(found) else found
+
+    def problems(self) -> list[str]:
+        """List the problems of the tool's definition."""
+        found: list[str] = []
+        label = f"tool {self.name or type(self).__name__!r}"
+        if getattr(self.run, "__func__", None) is Tool.run:
+            return [f"{label}: it has no `run` method; define one, sync or async"]
+        try:
+            label = f"tool {self.spec.name!r}"
+        except ConfigurationError as error:
+            return [f"{label}: {error}"]
+        found += [f"{label}: {problem}" for problem in (*self._effect_problems(), *self._option_problems())]
+        if not valid_name(self.spec.name):
+            found.append(f"{label}: a name has 1 to 64 letters, digits, '_' or '-'")
+        if not _is_encodable(self.spec):
+            found.append(f"{label}: {_SURROGATE}")
+        return found + [f"{label}: {problem}" for problem in self._question_problems()]
+
+    def _effect_problems(self) -> list[str]:
+        check = getattr(self, "check", None)
+        if self.effect not in ("pure", "idempotent", "reconcile", "once"):
+            return [f"effect is 'pure', 'idempotent', 'reconcile' or 'once', not {self.effect!r}"]
+        if self.effect == "reconcile" and not callable(check):
+            return ["effect 'reconcile' needs check=..., a function of the idempotency key"]
+        if self.effect != "reconcile" and check is not None:
+            return [
+                f"check is for effect 'reconcile', and would never be asked with {self.effect!r}: set "
+                "effect='reconcile', or leave check out"
+            ]
+        return []
+
+    def _option_problems(self) -> list[str]:
+        found: list[str] = []
+        if inspect.isgeneratorfunction(self.run) or inspect.isasyncgenfunction(self.run):
+            found.append("it yields; return the result, and show pieces of it with ctx.stream(...)")
+        if self.timeout is not None and not _is_positive(self.timeout):
+            found.append(f"timeout is in seconds and positive, not {self.timeout!r}")
+        if not _is_positive(self.max_result_bytes):
+            found.append(f"max_result_bytes is positive, not {self.max_result_bytes!r}")
+        if not callable(self.approval) and not isinstance(cast(Any, self.approval), bool):
+            found.append(f"approval is True, False or a function of the arguments, not {self.approval!r}")
+        elif inspect.iscoroutinefunction(self.approval):
+            found.append("an approval rule can't be async; decide in a plugin's gate_tool instead")
+        return found
+
+    def _question_problems(self) -> list[str]:
+        """List the problems of the tickets about this tool."""
+        if self.unknown not in ("tell", "ask"):
+            return [f"unknown is 'tell' or 'ask', not {self.unknown!r}"]
+        if problems := terms_problems(self.assignee, self.deadline, self.on_deadline, self.escalate):
+            return problems
+        if self.unknown == "ask" and self.effect in ("pure", "idempotent"):
+            return [f"unknown='ask' is for effects whose outcome can be unknown, not {self.effect!r}"]
+        asks = bool(self.approval) or self.unknown == "ask"
+        if not asks and (self.assignee is not None or self.deadline is not None):
+            return ["assignee and deadline are about a person's answer: set approval=... or unknown='ask' as well"]
+        try:
+            _ = self.approval_terms
+        except ConfigurationError as error:
+            return [str(error)]
+        return []
+
+
+class FunctionTool(Tool):
+    """A function or method as a tool. Calling it calls the function."""
+
+    def __init__(self, function: Callable[..., Any], options: dict[str, Any], owner: Any = None) -> None:
+        self._function = function
+        self._options = options
+        self._is_method = False
+        for option, value in options.items():
+            setattr(self, option, value)
+        self.name = options.get("name") or _name_of(function)
+        self.run = function if owner is None else function.__get__(owner)
+        update_wrapper(self, function)
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._is_method = True
+
+    def __get__(self, instance: Any, owner: type | None = None) -> FunctionTool:
+        return self if instance is None else FunctionTool(self._function, self._options, instance)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.run(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<tool {self.name}>"
+
+    def problems(self) -> list[str]:
+        """List the problems of the tool's definition."""
+        if self._is_method:
+            return [
+                f"tool {self.name!r}: it is a method; take it from an instance, such as thing.{self.name}, "
+                "not from its class"
+            ]
+        return super().problems()
+
+
+class ClientTool(Tool):
+    """A tool that the application's client runs: the call is suspended, and the answer is its result."""
+
+    @checked
+    def __init__(self, name: str, description: str = "", parameters: dict[str, Any] | None = None) -> None:
+        self.name = name
+        self.description = description
+        self._spec = ToolSpec(name, description, parameters or {"type": "object", "properties": {}})
+
+    @property
+    def spec(self) -> ToolSpec:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The tool's name, description and schema, as the model sees them."""
+        return self._spec
+
+    @property
+    def gated(self) -> bool:
+        """Always true: a call waits for the client."""
+        return True
+
+    def bind(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments unchanged: the client checks them."""
+        return arguments
+
+    def problems(self) -> list[str]:
+        """List the problems of the tool's definition."""
+        if not isinstance(cast(Any, self.name), str) or not valid_name(self.name):
+            return [f"tool {self.name!r:.80}: a name has 1 to 64 letters, digits, '_' or '-'"]
+        if not _is_encodable(self.spec):
+            return [f"tool {self.name!r}: {_SURROGATE}"]
+        try:
+            msgspec.json.decode(msgspec.json.encode(self.spec), type=ToolSpec)
+        except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
+            return [f"tool {self.name!r}: its description is a text, its parameters a JSON schema: {error}"]
+        return []
+
+
+@overload
+def tool(function: Callable[..., Any], /) -> FunctionTool: ...
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str = "",
+    effect: Effect = "once",
+    check: Check | None = None,
+    approval: Approval = False,
+    timeout: float | None = None,
+    resumable: bool = False,
+    sequential: bool = False,
+    max_result_bytes: int = MAX_RESULT_BYTES,
+    unknown: UnknownPolicy = "tell",
+    assignee: str | None = None,
+    deadline: Seconds | None = None,
+    on_deadline: OnDeadline = "deny",
+    escalate: Sequence[Escalation] = (),
+) -> Callable[[Callable[..., Any]], FunctionTool]: ...
+def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Make a tool of a function or a method, sync or async.
+
+    The schema comes from its signature, the description from its docstring. A parameter of type
+    `ToolContext` is given the call's context.
+    """
+
+    if problems := unknown_arguments("tool", options, _OPTIONS):
+        raise WrongArguments(problems)
+    if function is not None and not callable(cast(Any, function)):
+        hint = f"; its name is an option: @tool(name={function!r:.80})" if isinstance(function, str) else ""
+        raise WrongArguments(f"tool(...) takes a function, not {function!r:.80}{hint}")
+
+    def decorate(function: Callable[..., Any]) -> FunctionTool:
+        return FunctionTool(function, options)
+
+    return decorate if function is None else decorate(function)
+
+
+_OPTIONS = (
+    "name",
+    "description",
+    "effect",
+    "check",
+    "approval",
+    "timeout",
+    "resumable",
+    "sequential",
+    "max_result_bytes",
+    "unknown",
+    "assignee",
+    "deadline",
+    "on_deadline",
+    "escalate",
+)
+
+
+def _name_of(function: Any) -> str:
+    while isinstance(function, partial):
+        function = cast(Any, function).func
+    return getattr(function, "__name__", None) or type(function).__name__
+
+
+def _is_positive(value: Any) -> bool:
+    return isinstance(value, int | float) and value > 0
+
+
+_SURROGATE = "its description or schema contains a lone surrogate; remove it"
+
+
+def _is_encodable(spec: ToolSpec) -> bool:
+    try:
+        msgspec.json.encode(spec, enc_hook=repr)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def valid_name(name: str) -> bool:
+    """Whether a text is a valid tool name."""
+    return 0 < len(name) <= 64 and name.replace("_", "").replace("-", "").isalnum() and name.isascii()
