@@ -88,6 +88,11 @@ def escape_rows(rows: Rows) -> Rows:
     }
 
 
+def _name_of(row: tuple[Any, ...]) -> tuple[str, str]:
+    """Tenant and id of a `thread_new` row. Inserting in this order everywhere rules out deadlocks."""
+    return row[1], row[2]
+
+
 def size_of(rows: Rows) -> int:
     """The bytes of the payloads of a group."""
     return sum(
@@ -104,8 +109,8 @@ def build_statement(groups: Sequence[tuple[Sequence[GuardRow], Rows]]) -> tuple[
             args: list[Any] = []
             for guard in sorted(guards):
                 args += (0, *guard)
-            for found in rows.values():
-                for row in found:
+            for name, found in rows.items():
+                for row in sorted(found, key=_name_of) if name == "thread_new" else found:
                     args += row
             return _lone_statement(shape, len(guards)), args
     return _build_batch(groups)
@@ -128,7 +133,7 @@ def _build_batch(groups: Sequence[tuple[Sequence[GuardRow], Rows]]) -> tuple[str
     # Locks are taken in one order everywhere: guards by number, new threads by name.
     guards.sort(key=lambda guard: guard[1])
     if "thread_new" in merged:
-        merged["thread_new"].sort(key=lambda row: row[2:4])
+        merged["thread_new"].sort(key=lambda row: _name_of(row[1:]))
     if "lease" in merged:
         merged["lease"] = list({row[1]: row for row in merged["lease"]}.values())
     shape = next(shape for names, shape in _SHAPES if merged.keys() <= names)
