@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,12 @@ CALLS: dict[str, Callable[[Runtime], Any]] = {
 }
 
 
+async def attempt(make: Callable[[], Any]) -> None:
+    """Make a call, and await its result or the first event of its stream."""
+    made = make()
+    await (anext(made) if isinstance(made, AsyncIterator) else made)
+
+
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 async def test_closed_runtime_refuses_every_call(kind: str, scripted: Scripted, tmp_path: Path) -> None:
     store = None if kind == "memory" else tmp_path / "a.db"
@@ -117,11 +124,11 @@ async def test_closed_runtime_refuses_every_call(kind: str, scripted: Scripted, 
         handle, task = await runtime.start("agent", "go"), await runtime.tasks.spawn("agent", "go")
         await handle.result()
         await task.result()
-    calls = [make(runtime) for make in CALLS.values()]
-    calls += [handle.result(), handle.cancel(), handle.events(), task.record(), task.result(), task.cancel()]
-    for made in calls:
+    calls: list[Callable[[], Any]] = [partial(make, runtime) for make in CALLS.values()]
+    calls += [handle.result, handle.cancel, handle.events, task.record, task.result, task.cancel]
+    for make in calls:
         with pytest.raises(RuntimeClosed, match=r"^the runtime was closed; make a new one$"):
-            await (anext(made) if isinstance(made, AsyncIterator) else made)
+            await attempt(make)
     for refused in (lambda: runtime.threads.export("t"), runtime.as_worker):
         with pytest.raises(RuntimeClosed):
             refused()

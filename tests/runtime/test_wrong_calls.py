@@ -265,7 +265,7 @@ async def test_read_arguments_are_checked() -> None:
     runtime = Runtime([echo()])
     for after in (-1, "zz", None, "3.x", "3.", "3.1", "3.1.x", "3.1.2.4", 3.5, "٣", "9" * 30):
         with pytest.raises(UsageError, match=r"cursor.* a number like 12, or within an answer 12\.1\.340"):
-            await anext(runtime.events("t", after=after, follow=False), None)  # type: ignore[arg-type]
+            runtime.events("t", after=after)  # type: ignore[arg-type]  # At the call, before any iteration.
     with pytest.raises(UsageError, match="limit"):
         await runtime.runs.list(limit=0)
     with pytest.raises(UsageError, match="dead must be a bool, not 'yes'"):
@@ -488,13 +488,16 @@ async def test_object_instead_of_id_error_names_its_id(tmp_path: Path) -> None:
             runtime.threads.delete(result),  # type: ignore[arg-type]
             runtime.threads.fork(result),  # type: ignore[arg-type]
             runtime.runs.list(thread=result),  # type: ignore[arg-type]
-            anext(runtime.events(result)),  # type: ignore[arg-type]
         ]
         for made in calls:
             with pytest.raises(
                 UsageError, match=r"the thread is named by its id, a text, not .* give its \.thread_id"
             ):
                 await made
+        with pytest.raises(
+            UsageError, match=r"the thread is named by its id, a text, not .* give its \.thread_id"
+        ):
+            runtime.events(result)  # type: ignore[arg-type]
         with pytest.raises(UsageError, match=r"the agent is named by its id, a text, not 3$"):
             await runtime.runs.list(agent=3)  # type: ignore[arg-type]
 

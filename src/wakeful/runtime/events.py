@@ -24,12 +24,18 @@ __all__ = ["read_state", "run_events", "thread_events"]
 _END = cast(Event, None)
 
 
-async def thread_events(
+def thread_events(
     scope: Scope, thread: str, *, after: int | str = 0, follow: bool = True, snapshot: bool = False
 ) -> AsyncIterator[AnyEvent]:
-    """Yield a thread's events after a cursor; see `Runtime.events`."""
+    """A thread's events after a cursor; see `Runtime.events`. Wrong arguments raise here, not while iterating."""
     scope.shared.check_open()
     follower = Follower(scope.env, check_id(thread, "thread"), *parse_cursor(after))
+    return _thread_events(scope, thread, follower, follow=follow, snapshot=snapshot)
+
+
+async def _thread_events(
+    scope: Scope, thread: str, follower: Follower, *, follow: bool, snapshot: bool
+) -> AsyncIterator[AnyEvent]:
     subscription = scope.bus.watch(thread) if follow and not scope.dispatch.closed else None
     try:
         if subscription is not None and thread not in scope.dispatch.active:

@@ -279,7 +279,7 @@ class TenantRuntime:
         """A thread's events after a cursor: first from the log, then, with `follow`, as they happen.
 
         With `snapshot` the stream begins with the conversation and the state at present, and continues with the
-        events after them. It ends when the thread is deleted.
+        events after them. It ends when the thread is deleted. A malformed cursor raises `UsageError` at this call.
         """
         return thread_events(self._scope, thread, after=after, follow=follow, snapshot=snapshot)
 
