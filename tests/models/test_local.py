@@ -100,7 +100,7 @@ WEATHER = ToolSpec(
 
 async def test_local_model_output_fits_schemas() -> None:
     async with local() as model:
-        settings = ModelSettings(temperature=0, max_tokens=60, extra={"tool_choice": "required"})
+        settings = ModelSettings(temperature=0, max_tokens=60, tool_choice="required")
         chunks = await said(model, request("What is the weather in Paris?", tools=[WEATHER], settings=settings))
         assert [c.name for c in chunks if isinstance(c, CallStartChunk)] == ["weather"]
         pieces = [c.json for c in chunks if isinstance(c, CallDeltaChunk)]
@@ -175,7 +175,7 @@ async def test_local_model_refuses_unsupported_requests() -> None:
             await said(model, request("word " * 9000))
         with pytest.raises(InvalidRequest, match="local has no setting 'sed'"):
             await said(model, request("x", settings=ModelSettings(extra={"sed": 1})))
-        with pytest.raises(InvalidRequest, match="doesn't reason"):
+        with pytest.raises(InvalidRequest, match="takes no reasoning"):
             await said(model, request("x", settings=ModelSettings(reasoning="high")))
         image = user_message([Text("Look"), Image(Base64("image/png", "AAAA"))])
         with pytest.raises(InvalidRequest, match=r"takes no image .* it reads text only"):

@@ -31,7 +31,7 @@ class Knowing(ScriptedModel):
 @pytest.mark.parametrize("kind", MEDIA)
 async def test_unaccepted_media_is_refused_before_the_call(kind: str) -> None:
     model = Knowing(["never"], "text")
-    result = await Runtime([Agent("agent", model=model)]).run("agent", [Text("look"), MEDIA[kind]])
+    result = await Runtime([Agent("agent", model=model)]).run("agent", [Text("look"), MEDIA[kind]], check=False)
     assert isinstance(result.termination, Failed)
     assert result.termination.error == "InvalidRequest"
     assert f"'acme:plain' takes no {kind} (it takes: text)" in result.termination.message
@@ -51,7 +51,7 @@ async def test_media_in_results_is_checked() -> None:
         return MEDIA["image"]
 
     model = Knowing([call("photo"), "never"], "text")
-    result = await Runtime([Agent("agent", model=model, tools=[photo])]).run("agent", "go")
+    result = await Runtime([Agent("agent", model=model, tools=[photo])]).run("agent", "go", check=False)
     assert isinstance(result.termination, Failed)
     assert "takes no image" in result.termination.message
     assert len(model.requests) == 1
@@ -89,7 +89,7 @@ async def test_pool_skips_members_that_refuse_the_media() -> None:
 async def test_pool_refuses_media_that_no_member_accepts() -> None:
     pool = Pool([Knowing(["never"], "text"), Member(ScriptedModel([]), role="failover")])
     facts = {"scripted": ModelFacts(input_modalities=("text", "audio"))}
-    result = await Runtime([Agent("agent", model=pool)], facts=facts).run("agent", [MEDIA["image"]])
+    result = await Runtime([Agent("agent", model=pool)], facts=facts).run("agent", [MEDIA["image"]], check=False)
     assert isinstance(result.termination, Failed)
     assert result.termination.error == "InvalidRequest"
     assert "none of its members takes image" in result.termination.message
@@ -97,7 +97,7 @@ async def test_pool_refuses_media_that_no_member_accepts() -> None:
 
 async def test_pool_reports_that_the_only_fitting_member_is_down() -> None:
     pool = Pool([Knowing(["never"], "text"), Member(ScriptedModel([BadCredentials("no key")]), role="failover")])
-    result = await Runtime([Agent("agent", model=pool)]).run("agent", [MEDIA["image"]])
+    result = await Runtime([Agent("agent", model=pool)]).run("agent", [MEDIA["image"]], check=False)
     assert isinstance(result.termination, Failed)
     assert result.termination.error == "PoolExhausted"
     assert "acme:plain: takes no image" in result.termination.message

@@ -120,7 +120,7 @@ async def test_script_verify_passes_at_the_end() -> None:
 
 async def test_run_fails_when_its_script_ends() -> None:
     async with Runtime([Agent("a", model=ScriptedModel([]))]) as runtime:
-        result = await runtime.run("a", "go")
+        result = await runtime.run("a", "go", check=False)
     assert isinstance(result.termination, Failed)
     assert result.termination.error == "ScriptError"
 
@@ -218,7 +218,7 @@ async def test_function_model_error_ends_the_run(how: str) -> None:
         return ModelError("out of order")
 
     async with Runtime([Agent("a", model=FunctionModel(fail))]) as runtime:
-        result = await runtime.run("a", "go")
+        result = await runtime.run("a", "go", check=False)
     assert result.termination == Failed("ModelError", "out of order")
 
 
@@ -232,7 +232,7 @@ def test_scripted_models_are_not_live() -> None:
 @pytest.mark.parametrize("turn", [None, 5, [5], ["a text", call("act")]])
 async def test_function_model_refuses_an_invalid_answer(turn: Any) -> None:
     for model in (FunctionModel(lambda request: turn), ScriptedModel([turn])):
-        result = await Runtime([Agent("agent", model=model)]).run("agent", "Go")
+        result = await Runtime([Agent("agent", model=model)]).run("agent", "Go", check=False)
         assert "ScriptError: a model answers with a text, a call(...), a list of calls, " in (result.error or "")
         assert "Turn(text=..., calls=[...])" in (result.error or "")
         assert repr(turn)[:80] in (result.error or "")

@@ -95,11 +95,12 @@ async def test_bedrock_documents_have_valid_names_and_text() -> None:
     assert "text" in blocks[0]
 
 
-async def test_bedrock_media_may_be_in_s3() -> None:
-    image = Image(Url("s3://bucket/cat.jpg"))
+@pytest.mark.parametrize(("url", "kind"), [("s3://bucket/cat.jpg", None), ("s3://bucket/cat", "image/jpeg")])
+async def test_bedrock_media_may_be_in_s3(url: str, kind: str | None) -> None:
+    image = Image(Url(url, kind))
     body = await asked(BEDROCK, ModelRequest("", [user_message([Text("Look"), image])]))
     image_block = body["messages"][0]["content"][1]["image"]
-    assert image_block == {"format": "jpeg", "source": {"s3Location": {"uri": "s3://bucket/cat.jpg"}}}
+    assert image_block == {"format": "jpeg", "source": {"s3Location": {"uri": url}}}
 
 
 async def test_bedrock_declares_tools_of_earlier_calls() -> None:

@@ -19,7 +19,7 @@ from wire_script import Says, Script
 from wire_server import WireServer
 
 from wakeful.cli.app import app
-from wakeful.cli.models import Tried, _line, _look, _report
+from wakeful.cli.models import Tried, _look, _report, _state
 from wakeful.models import ModelFacts
 from wakeful.types.runs import Usage
 
@@ -43,7 +43,7 @@ async def test_models_try_makes_one_small_call() -> None:
         )
         assert len(server.requests) == 1
     assert (code, err) == (0, "")
-    (tried,) = json.loads(out)
+    tried = json.loads(out)
     assert (tried["text"], tried["pieces"], tried["stop"]) == ("ready", 2, "end_turn")
     assert tried["usage"]["cost"] == 252_000
     assert tried["facts"]["context_window"] == 400_000
@@ -78,7 +78,7 @@ async def test_models_list_shows_needs_and_reachability() -> None:
     async with WireServer() as server:
         gone = "http://127.0.0.1:1"
         code, out, err = await wakeful(
-            *["models", "--check", "--json"],
+            *["models", "list", "--check", "--json"],
             OPENAI_API_KEY="sk-secret",
             OPENAI_BASE_URL=server.url,
             ANTHROPIC_API_KEY="sk-secret",
@@ -89,7 +89,7 @@ async def test_models_list_shows_needs_and_reachability() -> None:
         )
         assert server.requests == []
     assert (code, err) == (0, "")
-    found = {one["vendor"]: one for one in json.loads(out)}
+    found = {one["vendor"]: one for one in map(json.loads, out.splitlines())}
     assert found["openai"]["configured"]
     assert found["openai"]["key"] == "OPENAI_API_KEY"
     assert found["openai"]["reachable"] is True
@@ -97,10 +97,10 @@ async def test_models_list_shows_needs_and_reachability() -> None:
     assert "GEMINI_API_KEY" in found["google"]["needs"]
     assert found["local"]["configured"]
     assert "sk-secret" not in out
-    code, out, _ = await wakeful("models", OPENAI_API_KEY="sk-secret")
-    assert "openai            ready (OPENAI_API_KEY)" in out
-    assert "ollama            ready at http://localhost:11434/v1" in out
-    assert "openai-compatible needs: a base URL: write openai-compatible:NAME@http://host/v1" in out
+    code, out, _ = await wakeful("models", "list", OPENAI_API_KEY="sk-secret")
+    assert "openai                       ready (OPENAI_API_KEY)" in out
+    assert "ollama                       ready at http://localhost:11434/v1" in out
+    assert "openai-compatible            needs: a base URL: write openai-compatible:NAME@http://host/v1" in out
 
 
 @pytest.mark.parametrize(
@@ -148,9 +148,9 @@ def test_models_try_shows_url_and_known_price(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     monkeypatch.setenv("OPENAI_BASE_URL", "http://gateway/v1")
-    assert _line(_look("openai")) == "openai            ready (OPENAI_API_KEY) at http://gateway/v1"
+    assert _state(_look("openai")) == "ready (OPENAI_API_KEY) at http://gateway/v1"
     monkeypatch.setenv("OPENAI_BASE_URL", "gateway/v1")
-    assert "OPENAI_BASE_URL is wrong: the scheme is missing" in _line(_look("openai"))
+    assert "OPENAI_BASE_URL is wrong: the scheme is missing" in _state(_look("openai"))
     tried = Tried("a:b", "ready", 1, 2, 1, Usage(3, 4), "end_turn")
     assert "3 tokens in, 4 out, at a price that isn't known" in _report(tried)
     free = replace(tried, facts=ModelFacts(input_price=0, output_price=0))

@@ -14,7 +14,7 @@ from wire_suite import HELLO, LOOK, RESULT, Heard, ask, asked, history, listen
 
 from wakeful.errors import BadCredentials, ConfigurationError, ContentFiltered, InvalidRequest, StreamBroken
 from wakeful.models import ModelRequest
-from wakeful.models.compatible import AzureModel, CompatibleModel, deepseek, openrouter
+from wakeful.models.compatible import AzureModel, CompatibleModel
 from wakeful.models.openai import OpenAIModel
 from wakeful.models.openai.schema import strict_schema
 from wakeful.types.content import Audio, Base64, Text, Thinking, ToolCall
@@ -75,8 +75,16 @@ async def test_responses_separates_reasoning_summary_parts() -> None:
         model = codec.model(server.url)
         heard = await listen(model, HELLO)
         await model.close()  # pyright: ignore[reportAttributeAccessIssue]
-    thought = heard.message().content[0]
-    assert thought == Thinking("One.\n\nTwo.", "rs_1", "gAAA-finished", "openai")
+    answer = heard.message()
+    assert "".join(heard.reasoning) == "One.\n\nTwo."
+    body = await asked(codec, ModelRequest("", [*HELLO.messages, answer, user_message("!")]))
+    texts = [{"type": "summary_text", "text": text} for text in ("One.", "Two.")]
+    assert body["input"][1] == {
+        "type": "reasoning",
+        "id": "rs_1",
+        "summary": texts,
+        "encrypted_content": "gAAA-finished",
+    }
 
 
 @pytest.mark.parametrize(("schema", "strict"), [(CITY, True), (LOOSE, False)])
@@ -141,14 +149,12 @@ def replace_output(request: ModelRequest) -> ModelRequest:
 
 async def test_openai_extra_settings_are_sent() -> None:
     extra = {
-        "service_tier": "flex",
         "verbosity": "low",
         "reasoning_summary": "auto",
         "prompt_cache_key": "k",
         "metadata": {"team": "blue"},
-        "body": {"background": False},
     }
-    settings = ModelSettings(reasoning="low", extra=extra)
+    settings = ModelSettings(reasoning="low", service_tier="flex", body={"background": False}, extra=extra)
     body = await asked(Responses(), ModelRequest("", history(), settings=settings))
     assert body["reasoning"] == {"effort": "low", "summary": "auto"}
     assert body["text"] == {"verbosity": "low"}
@@ -160,7 +166,7 @@ async def test_openai_extra_settings_are_sent() -> None:
     ("settings", "text"),
     [
         (ModelSettings(reasoning=2000), "as an effort"),
-        (ModelSettings(stop=("END",)), "openai-chat:gpt-5-mini"),
+        (ModelSettings(stop=("END",)), "takes no stop"),
         (ModelSettings(extra={"verbosity": "loud"}), "verbosity"),
         (ModelSettings(extra={"verbosty": "low"}), "did you mean 'verbosity'"),
     ],
@@ -252,25 +258,27 @@ async def _sent(make: Any, request: ModelRequest) -> dict[str, Any]:
 
 
 async def test_compatible_servers_use_their_dialect() -> None:
-    settings = ModelSettings(max_tokens=9, extra={"top_k": 4, "body": {"guided_regex": "a+"}})
+    settings = ModelSettings(max_tokens=9, extra={"top_k": 4}, body={"guided_regex": "a+"})
     request = ModelRequest("", history(), [LOOK], settings, OutputSpec("output", CITY))
     plain = await _sent(lambda url: CompatibleModel("m", base_url=f"{url}/v1"), request)
     assert (plain["max_tokens"], plain["top_k"], plain["guided_regex"]) == (9, 4, "a+")
     assert "strict" not in plain["tools"][0]["function"]
     assert plain[":path"] == "/v1/chat/completions"
-    seek = await _sent(lambda url: deepseek("m", base_url=url, api_key="k"), request)
+    seek = await _sent(lambda url: CompatibleModel("m", base_url=url, api_key="k", server="deepseek"), request)
     assert seek["response_format"] == {"type": "json_object"}
     assert "JSON schema" in seek["messages"][0]["content"]
     thinks = ModelRequest("", history(), settings=ModelSettings(reasoning=2000))
-    router = await _sent(lambda url: openrouter("m", base_url=url, api_key="k"), thinks)
+    router = await _sent(lambda url: CompatibleModel("m", base_url=url, api_key="k", server="openrouter"), thinks)
     assert router["reasoning"] == {"max_tokens": 2000}
 
 
 async def test_deepseek_gets_its_reasoning_back() -> None:
     call = ToolCall("c", "look", {})
-    answer = Heard.of([Thinking("I look."), call])
+    answer = Heard.of([Thinking("I look.", "reasoning_content", None, "deepseek"), call])
     messages = [user_message("?"), answer, RESULT("c", "look")]
-    body = await _sent(lambda url: deepseek("m", base_url=url, api_key="k"), ModelRequest("", messages))
+    body = await _sent(
+        lambda url: CompatibleModel("m", base_url=url, api_key="k", server="deepseek"), ModelRequest("", messages)
+    )
     assert body["messages"][1]["reasoning_content"] == "I look."
 
 

@@ -42,7 +42,7 @@ from wakeful.errors import (
     RateLimited,
     StreamBroken,
 )
-from wakeful.models import Chunk, ModelRequest
+from wakeful.models import Chunk, ModelRequest, WebSearch
 from wakeful.types.content import (
     Audio,
     Base64,
@@ -368,11 +368,11 @@ async def test_unknown_extra_setting_is_refused_by_name(codec: Codec) -> None:
 
 
 async def test_body_setting_overrides_the_request(codec: Codec) -> None:
-    if codec.name in ("google", "bedrock"):
-        pytest.skip(f"{codec.name} has no body in its settings")
+    if codec.name == "bedrock":
+        pytest.skip("Bedrock's tools have their own form")
     other = ToolSpec("other", "Another.", LOOK.parameters)
     tools = (await asked(codec, ModelRequest("", history(), [other])))["tools"]
-    settings = ModelSettings(extra={"body": {"tools": tools}})
+    settings = ModelSettings(body={"tools": tools})
     body = await asked(codec, ModelRequest("", history(), [LOOK], settings))
     assert [name for name, _ in codec.read(body).tools] == ["other"]
 
@@ -749,3 +749,14 @@ async def _until_zero(server: WireServer) -> None:
     while server.open:
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.sleep(0.005)
+
+
+async def test_server_tools_are_switched_on_or_refused(codec: Codec) -> None:
+    request = ModelRequest("", HELLO.messages, server_tools=[WebSearch()])
+    if codec.name == "openai-chat":
+        assert (await asked(codec, request))["web_search_options"] == {}
+    elif codec.name in ("anthropic", "openai", "google"):
+        assert "search" in str((await asked(codec, request))["tools"][0]).lower()
+    else:
+        with pytest.raises(InvalidRequest, match="has no WebSearch; its vendor runs no tools"):
+            await asked(codec, request)

@@ -50,6 +50,7 @@ class Heard:
     reasoning: list[str] = field(default_factory=list[str])
     pieces: list[str] = field(default_factory=list[str])
     vendor_ids: list[str | None] = field(default_factory=list[str | None])
+    signatures: list[str | None] = field(default_factory=list[str | None])
     usage: Usage = NO_USAGE
     stop: str = "unknown"
     parts: list[Any] = field(default_factory=list[Any])
@@ -79,19 +80,21 @@ class Heard:
                 if signature is not None or encrypted is not None:
                     self._thoughts.append(Thinking("".join(self._open), signature, encrypted, vendor))
                     self._open = []
-            case CallStartChunk(index, name, vendor_id):
+            case CallStartChunk(index, name, vendor_id, signature):
                 assert index not in self._places
                 self._places[index] = len(self._names)
                 self._names.append(name)
                 self._arguments.append("")
                 self.vendor_ids.append(vendor_id)
+                self.signatures.append(signature)
             case CallDeltaChunk(index, text):
                 self.pieces.append(text)
                 self._arguments[self._places[index]] += text
-            case CallChunk(name, arguments, vendor_id):
+            case CallChunk(name, arguments, vendor_id, signature):
                 self._names.append(name)
                 self._arguments.append(json.dumps(arguments))
                 self.vendor_ids.append(vendor_id)
+                self.signatures.append(signature)
             case PartChunk(part):
                 self.parts.append(part)
             case UsageChunk(usage):
@@ -106,8 +109,8 @@ class Heard:
         content: list[Content] = [*self._thoughts]
         if self.texts:
             content.append(Text("".join(self.texts)))
-        calls = zip(self.calls, self.vendor_ids, strict=True)
-        content += [ToolCall(new_id(), name, arguments, vid) for (name, arguments), vid in calls]
+        calls = zip(self.calls, self.vendor_ids, self.signatures, strict=True)
+        content += [ToolCall(new_id(), name, arguments, vid, sign) for (name, arguments), vid, sign in calls]
         return Heard.of(content)
 
     @staticmethod

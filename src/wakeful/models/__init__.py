@@ -1,5 +1,10 @@
 """Models: the protocol, scripted models, pools, and the registry of names."""
 
+from ..types.requests import CodeExecution as CodeExecution
+from ..types.requests import FileSearch as FileSearch
+from ..types.requests import ImageGeneration as ImageGeneration
+from ..types.requests import WebFetch as WebFetch
+from ..types.requests import WebSearch as WebSearch
 from .protocol import CallChunk as CallChunk
 from .protocol import CallDeltaChunk as CallDeltaChunk
 from .protocol import CallStartChunk as CallStartChunk
@@ -42,7 +47,10 @@ __all__ = [
     "CallDeltaChunk",
     "CallStartChunk",
     "Chunk",
+    "CodeExecution",
+    "FileSearch",
     "FunctionModel",
+    "ImageGeneration",
     "LongPrices",
     "Member",
     "Model",
@@ -60,6 +68,8 @@ __all__ = [
     "Turn",
     "UsageChunk",
     "VendorFactory",
+    "WebFetch",
+    "WebSearch",
     "call",
     "chunks_from",
     "forbid_live_models",

@@ -7,11 +7,12 @@ from contextlib import aclosing
 from types import CoroutineType
 from typing import Any, Protocol, cast
 
+from ..errors import ModelError
 from ..types.base import Data
-from ..types.content import Part
+from ..types.content import Citation, Logprobs, Part, ServerTool
 from ..types.events import StopReason
 from ..types.messages import Message
-from ..types.requests import ModelSettings, OutputSpec, ToolSpec
+from ..types.requests import ModelSettings, OutputSpec, ServerToolSpec, ToolSpec
 from ..types.runs import Usage
 
 __all__ = [
@@ -39,6 +40,7 @@ class ModelRequest(Data):
     tools: Sequence[ToolSpec] = ()
     settings: ModelSettings = ModelSettings()
     output: OutputSpec | None = None
+    server_tools: Sequence[ServerToolSpec] = ()
 
 
 class TextChunk(Data):
@@ -57,11 +59,12 @@ class ReasoningChunk(Data):
 
 
 class CallStartChunk(Data):
-    """The start of a tool call; its arguments follow under the same index."""
+    """The start of a tool call; its arguments follow under the same index. `signature` is sent back with it."""
 
     index: int
     name: str
     vendor_id: str | None = None
+    signature: str | None = None
 
 
 class CallDeltaChunk(Data):
@@ -81,9 +84,13 @@ class CallChunk(Data):
 
 
 class PartChunk(Data):
-    """A complete part of another kind, such as an image."""
+    """A complete part of another kind, such as an image or a citation.
 
-    part: Part
+    A `ServerTool` replaces the earlier one with its id, so that a reader sees it run. A citation's span is in
+    characters of the text that this request streams.
+    """
+
+    part: Part | ServerTool | Citation | Logprobs
 
 
 class UsageChunk(Data):
@@ -107,7 +114,8 @@ class Model(Protocol):
     """A model.
 
     Two async methods are optional. `close` releases connections; the runtime awaits it when it closes. `prepare`
-    loads what the model needs; it is awaited before each request, and `RetryPolicy` doesn't count its time.
+    loads what the model needs; it is awaited before each request, and `RetryPolicy` doesn't count its time. A sync
+    method `check_credentials` may raise `BadCredentials` for a missing key before anything is sent.
     """
 
     @property
@@ -145,9 +153,9 @@ async def chunks_from(model: Model, request: ModelRequest) -> AsyncGenerator[Chu
             yield chunk
 
 
-def stream_type_error(given: object) -> TypeError:
+def stream_type_error(given: object) -> ModelError:
     """Build the error for a `stream` of another form."""
-    return TypeError(
+    return ModelError(
         f"stream must be an async generator that yields chunks, or an async def that returns a list of them; this "
         f"one returned {given!r:.100}"
     )

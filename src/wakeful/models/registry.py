@@ -9,7 +9,7 @@ from typing import Any, cast
 from weakref import WeakSet
 
 from ..clock import Clock, SystemClock
-from ..errors import ConfigurationError, LiveModelForbidden, ModelError, UnknownModel, WakefulError, explain
+from ..errors import ConfigurationError, LiveModelForbidden, ModelError, UnknownModel, WakefulError, explain, quote
 from ..types.base import Data
 from ..types.runs import Usage
 from .protocol import Model
@@ -19,27 +19,47 @@ from .shared.pool import Pool, PoolModel
 from .shared.rate_limits import Bucket, RateLimit
 from .shared.secrets import check_address, redact, redact_repr
 
-__all__ = ["VENDORS", "ModelAccess", "ModelRegistry", "VendorFactory", "check_live", "forbid_live_models"]
+__all__ = [
+    "RESPONSES_SERVERS",
+    "SERVERS",
+    "VENDORS",
+    "ModelAccess",
+    "ModelRegistry",
+    "VendorFactory",
+    "check_live",
+    "forbid_live_models",
+]
 
 VendorFactory = Callable[[str], Model]
+
+# The servers of Chat Completions in `compatible/servers.py`, and those that have the Responses API, too.
+SERVERS = (
+    *("alibaba", "cerebras", "deepseek", "fireworks", "github", "groq", "huggingface", "litellm", "lmstudio"),
+    *("mistral", "moonshot", "nebius", "ollama", "openrouter", "perplexity", "sambanova", "snowflake"),
+    *("together", "vercel", "vllm", "xai", "zai"),
+)
+RESPONSES_SERVERS = (
+    *("fireworks", "groq", "huggingface", "litellm", "lmstudio", "ollama", "openrouter", "vercel", "vllm", "xai"),
+)
+_SUFFIX = "-responses"
 
 # The factory of each vendor, imported on first use.
 VENDORS: Mapping[str, str] = {
     "openai": ".openai:OpenAIModel",
     "openai-chat": ".openai:OpenAIChatModel",
     "openai-compatible": ".compatible:CompatibleModel",
+    "openai-compatible-responses": ".compatible:CompatibleResponsesModel",
     "azure": ".compatible:AzureModel",
-    "deepseek": ".compatible:deepseek",
-    "groq": ".compatible:groq",
-    "lmstudio": ".compatible:lmstudio",
-    "ollama": ".compatible:ollama",
-    "openrouter": ".compatible:openrouter",
-    "together": ".compatible:together",
-    "vllm": ".compatible:vllm",
+    "azure-responses": ".compatible:AzureResponsesModel",
     "anthropic": ".anthropic:AnthropicModel",
+    "anthropic-bedrock": ".anthropic:AnthropicBedrockModel",
+    "anthropic-vertex": ".anthropic:AnthropicVertexModel",
     "google": ".google:GoogleModel",
+    "google-vertex": ".google:GoogleVertexModel",
     "bedrock": ".bedrock:BedrockModel",
     "local": ".local:LocalModel",
+    **dict.fromkeys(SERVERS, ".compatible:CompatibleModel"),
+    **{name + _SUFFIX: ".compatible:CompatibleResponsesModel" for name in RESPONSES_SERVERS},
 }
 
 _forbidden = False
@@ -90,7 +110,9 @@ class ModelRegistry:
         self.clock = clock or SystemClock()
         self._models: dict[str, Model] = {}
         self._facts = FactTable(facts)
-        self._vendors: dict[str, VendorFactory] = {name: _lazy_factory(where) for name, where in VENDORS.items()}
+        self._vendors: dict[str, VendorFactory] = {
+            name: _lazy_factory(name, where) for name, where in VENDORS.items()
+        }
         self._pools: dict[int, PoolModel] = {}
         # Registered names by model id; other models have their own name.
         self._names: dict[int, str] = {}
@@ -238,7 +260,8 @@ class ModelRegistry:
         except WakefulError:
             raise
         except Exception as error:
-            raise ModelError(redact(f"model {model!r} could not be made: {explain(error)}")) from error
+            why = redact(explain(error))
+            raise quote(ModelError, redact(f"model {model!r} could not be made"), error, why) from error
         if not hasattr(made, "stream"):
             raise ModelError(f"model {redact(model)!r}: its factory made {made!r:.80}, which is no model")
         return made
@@ -285,10 +308,12 @@ def _check_limits(rate_limits: Mapping[str, RateLimit] | None) -> Mapping[str, R
     return rate_limits or {}
 
 
-def _lazy_factory(where: str) -> VendorFactory:
+def _lazy_factory(vendor: str, where: str) -> VendorFactory:
     module, _, attribute = where.partition(":")
+    server = vendor.removesuffix(_SUFFIX)
+    options = {"server": server} if server in SERVERS else {}
 
     def make(name: str) -> Model:
-        return cast(Model, getattr(import_module(module, __package__), attribute)(name))
+        return cast(Model, getattr(import_module(module, __package__), attribute)(name, **options))
 
     return make

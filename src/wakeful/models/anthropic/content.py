@@ -5,31 +5,54 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ...types.content import Base64, Document, Image, Text, Thinking, ToolCall, ToolReply, Url
+from ...types.content import Base64, Document, Image, ServerTool, Text, Thinking, ToolCall, ToolReply, Url
 from ..protocol import ModelRequest
-from ..shared.history import Entry, Media, build_entries, call_ids
+from ..shared.history import CitedText, Entry, Media, build_entries, call_ids
 from ..shared.vendor import document_text, media_type_of, unsupported
+from .server_tools import VENDOR, signed_fields
 
-__all__ = ["VENDOR", "convert_messages"]
+__all__ = ["convert_messages"]
 
-VENDOR = "anthropic"
 _CALL_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 
 
-def convert_messages(shown: str, request: ModelRequest) -> list[dict[str, Any]]:
-    """Convert the conversation. `shown` is the model's name in errors."""
-    found = build_entries(request.messages, _is_own, _accepts, _accepts)
+def convert_messages(
+    shown: str, request: ModelRequest, takes_system_messages: bool
+) -> tuple[str, list[dict[str, Any]]]:
+    """Convert the conversation to its system text and its messages. `shown` is the model's name in errors."""
+    found = build_entries(request.messages, _is_own, _accepts, _accepts, vendor=VENDOR)
     ids = call_ids(found, _CALL_ID)
+    head: list[str] = [request.system] if request.system else []
+    while found and found[0].role == "system":
+        head += [part.text for part in found.pop(0).content if isinstance(part, Text)]
     messages: list[dict[str, Any]] = []
-    for entry in found:
-        role = "assistant" if entry.role == "assistant" else "user"
+    for place, entry in enumerate(found):
         blocks = _blocks(shown, entry, ids)
+        role = "assistant" if entry.role == "assistant" else "user"
+        if entry.role == "system":
+            if takes_system_messages and _fits_system(found, place):
+                messages.append({"role": "system", "content": blocks})
+                continue
+            for block in blocks:
+                block["text"] = f"<system>\n{block['text']}\n</system>"
         if messages and messages[-1]["role"] == role:
             messages[-1]["content"] += blocks
         elif blocks:
             messages.append({"role": role, "content": blocks})
-    return messages
+    if (
+        messages
+        and messages[-1]["role"] == "assistant"
+        and (last := messages[-1]["content"][-1])["type"] == "text"
+    ):
+        last["text"] = last["text"].rstrip()  # The API refuses to continue an answer that ends in whitespace.
+    return "\n\n".join(head), messages
+
+
+def _fits_system(found: list[Entry], place: int) -> bool:
+    """Whether a system message may stand here: behind a user's turn, and at the end or before an answer."""
+    after = found[place + 1 : place + 2]
+    return place > 0 and found[place - 1].role in ("user", "tool") and all(e.role == "assistant" for e in after)
 
 
 def _is_own(thought: Thinking) -> bool:
@@ -50,22 +73,26 @@ def _blocks(shown: str, entry: Entry, ids: dict[str, str]) -> list[dict[str, Any
     blocks: list[dict[str, Any]] = []
     for part in entry.content:
         if isinstance(part, Text):
-            # A system text within the conversation: not all models have a role for it.
-            text = f"<system>\n{part.text}\n</system>" if entry.role == "system" else part.text
-            blocks.append({"type": "text", "text": text})
+            cited = {"citations": [_sent(one) for one in part.citations]} if isinstance(part, CitedText) else {}
+            blocks.append({"type": "text", "text": part.text, **cited})
         elif isinstance(part, ToolReply):
             blocks.append(_result(shown, part, ids))
         elif isinstance(part, ToolCall):
             call = {"id": ids[part.id], "name": part.name, "input": part.arguments}
-            blocks.append({"type": "tool_use", **call})
+            blocks.append({"type": "tool_use", **call, **signed_fields(part.signature)})
+        elif isinstance(part, ServerTool):
+            blocks += part.raw
         elif isinstance(part, Thinking):
             blocks.append(_thinking_block(part))
         elif isinstance(part, Media):
             blocks.append(_media(shown, part, "messages"))
-    if entry.role == "assistant" and blocks and blocks[-1]["type"] == "text":
-        # The API refuses a final answer that ends in whitespace.
-        blocks[-1]["text"] = blocks[-1]["text"].rstrip()
     return blocks
+
+
+def _sent(raw: dict[str, Any]) -> dict[str, Any]:
+    """A citation as the API takes it back: without the file's id, and with its title."""
+    title = "title" if "document_index" not in raw else "document_title"
+    return {title: None} | {name: value for name, value in raw.items() if name != "file_id"}
 
 
 def _thinking_block(part: Thinking) -> dict[str, Any]:

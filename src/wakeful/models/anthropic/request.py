@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...errors import InvalidRequest
 from ...types.requests import OutputSpec
 from ..protocol import ModelRequest
 from ..shared.history import output_prompt
+from ..shared.support import check_server_tools, check_settings, tool_choice_of
 from ..shared.vendor import parse_extra, sdk
 from .content import convert_messages
-from .generations import has_formats, is_adaptive, output_cap
-from .settings import AnthropicSettings
+from .generations import has_formats, has_system_messages, is_adaptive, output_cap
+from .server_tools import server_tools
+from .settings import SUPPORT, AnthropicSettings
 
 __all__ = ["OUTPUT_TOOL", "messages_request"]
 
@@ -24,25 +26,34 @@ _MIN_BUDGET = 1024
 _BUDGETS = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16_384, "xhigh": 24_576, "max": 31_999}
 _EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh", "max": "max"}
 _UNCACHEABLE = ("thinking", "redacted_thinking")
-_PASSED_THROUGH = ("service_tier", "speed", "inference_geo", "metadata")
+_PASSED_THROUGH = ("speed", "inference_geo", "metadata")
 
 
 def messages_request(
-    model: str, shown: str, request: ModelRequest, headers: Mapping[str, str]
+    model: str,
+    shown: str,
+    request: ModelRequest,
+    headers: Mapping[str, str],
+    *,
+    takes_system_messages: bool = True,
 ) -> tuple[dict[str, Any], bool]:
     """Build the arguments of the SDK's `messages.create`, and whether the answer comes as a call of `OUTPUT_TOOL`.
 
     `shown` is the model's name in errors, `headers` are those of the client.
     """
     settings = request.settings
+    check_settings(shown, settings, SUPPORT)
+    check_server_tools(shown, request.server_tools, SUPPORT)
     own = parse_extra(shown, settings.extra, AnthropicSettings)
     body: dict[str, Any] = {"model": model, "stream": True}
-    extra: dict[str, Any] = _sampling(shown, request, {**headers, **own.get("headers", {})})
+    extra: dict[str, Any] = _sampling(shown, request, {**headers, **settings.headers})
     thinking, effort = own.get("thinking"), None
     if thinking is None:
         thinking, effort = _thinking(shown, model, settings.reasoning)
     config: dict[str, Any] = {"effort": effort} if effort else {}
-    system, tools, answers_by_tool = request.system, _tools(request), False
+    answers_by_tool = False
+    system, messages = convert_messages(shown, request, takes_system_messages and has_system_messages(model))
+    tools = [*_tools(request), *server_tools(request.server_tools)]
     if request.output is not None:
         enforced = _format(model, request.output)
         if enforced is not None:
@@ -54,10 +65,10 @@ def messages_request(
             system = "\n\n".join(part for part in (system, output_prompt(request.output)) if part)
     if tools:
         body["tools"] = tools
-        body |= _tool_choice(own, answers_by_tool, len(tools) > 1)
+    body |= _tool_choice(shown, request, answers_by_tool)
     if system:
         body["system"] = [{"type": "text", "text": system}]
-    body["messages"] = convert_messages(shown, request)
+    body["messages"] = messages
     body["max_tokens"] = _max_tokens(model, settings.max_tokens, thinking)
     if thinking is not None:
         body["thinking"] = thinking
@@ -68,14 +79,19 @@ def messages_request(
     if (ttl := own.get("cache", "5m")) != "off":
         _mark_cache(body, {"type": "ephemeral"} if ttl == "5m" else {"type": "ephemeral", "ttl": ttl})
     body |= {name: value for name, value in own.items() if name in _PASSED_THROUGH}
-    sent = dict(own.get("headers", {}))
-    if betas := own.get("betas"):
-        sent["anthropic-beta"] = ",".join(betas)
-    if sent:
+    if settings.service_tier is not None:
+        body["service_tier"] = settings.service_tier
+    if settings.user is not None:
+        body["metadata"] = {**own.get("metadata", {}), "user_id": settings.user}
+    if sent := _headers(settings.headers, own.get("betas")):
         body["extra_headers"] = sent
-    if extra := {**extra, **own.get("body", {})}:
+    if extra := {**extra, **settings.body}:
         body["extra_body"] = extra
     return body, answers_by_tool
+
+
+def _headers(given: Mapping[str, str], betas: Sequence[str] | None) -> dict[str, str]:
+    return {**given, **({"anthropic-beta": ",".join(betas)} if betas else {})}
 
 
 def _sampling(shown: str, request: ModelRequest, headers: Mapping[str, str]) -> dict[str, Any]:
@@ -129,12 +145,17 @@ def _tools(request: ModelRequest) -> list[dict[str, Any]]:
     ]
 
 
-def _tool_choice(own: AnthropicSettings, answers_by_tool: bool, others: bool) -> dict[str, Any]:
-    choice: dict[str, Any] = dict(own.get("tool_choice", {}))
-    if answers_by_tool:
+def _tool_choice(shown: str, request: ModelRequest, answers_by_tool: bool) -> dict[str, Any]:
+    given, parallel = tool_choice_of(shown, request), request.settings.parallel_tool_calls
+    choice: dict[str, Any] = {}
+    if answers_by_tool and given in (None, "auto", "none"):
+        others = (request.tools or request.server_tools) and given != "none"
         choice = {"type": "any"} if others else {"type": "tool", "name": OUTPUT_TOOL}
-    if "parallel_tool_calls" in own:
-        choice = {"type": "auto", **choice, "disable_parallel_tool_use": not own["parallel_tool_calls"]}
+    elif given is not None:
+        kind = {"auto": "auto", "required": "any", "none": "none"}.get(given)
+        choice = {"type": "tool", "name": given} if kind is None else {"type": kind}
+    if parallel is not None and request.tools and choice.get("type") != "none":
+        choice = {"type": "auto", **choice, "disable_parallel_tool_use": not parallel}
     return {"tool_choice": choice} if choice else {}
 
 

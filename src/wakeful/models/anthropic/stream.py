@@ -1,24 +1,30 @@
-"""Reading a Messages API stream."""
+"""Reading an answer of the Messages API: its events, or a whole message."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import msgspec
+from msgspec import Struct
+
+from ...types.content import ServerTool
 from ...types.events import StopReason
-from ...types.runs import Usage
 from ..protocol import (
     CallDeltaChunk,
     CallStartChunk,
     Chunk,
+    PartChunk,
     ReasoningChunk,
     StopChunk,
     TextChunk,
     UsageChunk,
 )
+from ..shared.faults import parse_fault, to_error
 from ..shared.reader import Reader
-from .content import VENDOR
 from .request import OUTPUT_TOOL
+from .server_tools import RESULT, USES, VENDOR, call_signature, citation, finished, other, started
+from .usage import Counts
 
 __all__ = ["MessagesReader"]
 
@@ -28,120 +34,210 @@ _STOPS: dict[str, StopReason] = {
     "max_tokens": "max_tokens",
     "model_context_window_exceeded": "max_tokens",
     "stop_sequence": "stop_sequence",
+    "pause_turn": "pause_turn",
+    # The conversation was compacted before the answer, which the next request continues.
+    "compaction": "pause_turn",
 }
 
 
+class _Block(Struct, eq=False):
+    """An open block: its start, the pieces of its input and signature, its citations, its place in the text."""
+
+    raw: dict[str, Any]
+    kind: str
+    began: int
+    pieces: list[str] = []
+    signature: list[str] = []
+    citations: list[dict[str, Any]] = []
+
+
 class MessagesReader(Reader):
-    """Reads one answer, which may come as a call of the output tool if `answers_by_tool`."""
+    """Reads one answer, which may come as a call of the output tool if `answers_by_tool`.
 
-    __slots__ = ("_answers_by_tool", "_open", "_output", "_seen", "_signature", "_usage")
+    `paused` are the server tools without a result of a paused answer that the request continues, `running` those
+    of earlier messages.
+    """
 
-    def __init__(self, model: str, answers_by_tool: bool) -> None:
+    __slots__ = (
+        "_answers_by_tool",
+        "_blocks",
+        "_called",
+        "_counts",
+        "_id",
+        "_paused",
+        "_running",
+        "_seen",
+        "_size",
+    )
+
+    def __init__(
+        self,
+        model: str,
+        answers_by_tool: bool,
+        paused: Mapping[str, ServerTool],
+        running: Mapping[str, ServerTool],
+    ) -> None:
         super().__init__(model)
         self._answers_by_tool = answers_by_tool
-        self._usage: dict[str, int] = {}
-        self._open: int | None = None
+        self._paused, self._running = dict(paused), running
+        self._counts = Counts()
+        self._blocks: dict[int, _Block] = {}
         self._seen: set[int] = set()
-        self._output: int | None = None
-        self._signature: list[str] | None = None
+        self._id = ""
+        self._called = False
+        # Characters of text so far.
+        self._size = 0
 
-    def read(self, event: Any) -> Sequence[Chunk]:
-        """Convert an event."""
-        match event.type:
+    def is_answer(self, body: Mapping[str, Any]) -> bool:
+        """Whether a JSON body is a message."""
+        return body.get("type") == "message" and isinstance(body.get("content"), list)
+
+    def read(self, event: dict[str, Any]) -> Iterator[Chunk]:
+        """Convert an event. Events of an unknown type are ignored."""
+        match event.get("type"):
             case "content_block_delta":
-                return self._delta(event)
+                yield from self._delta(event["index"], event["delta"])
             case "content_block_start":
-                return self._start_block(event)
+                yield from self._start_block(event["index"], event["content_block"])
             case "content_block_stop":
-                return self._end_block(event)
+                yield from self._end_block(event["index"])
             case "message_start":
-                self._count(event.message.usage)
-                return (UsageChunk(self._total()),)
+                self._id = event["message"].get("id") or ""
+                yield UsageChunk(self._counts.add(event["message"].get("usage")))
             case "message_delta":
-                return self._finish(event)
+                yield from self._finish(event["delta"], event.get("usage"))
+            case "message_stop":
+                if not self.is_complete and self._seen:  # The vendor ended it without a reason.
+                    yield from self._stop("tool_use" if self._called else "end_turn")
+            case "message":
+                yield from self._read_message(event)
+            case "error":
+                raise to_error(self.model, parse_fault(None, event))
             case _:
-                return ()
+                pass
 
-    def _start_block(self, event: Any) -> Sequence[Chunk]:
-        if self._open is not None or event.index in self._seen:
-            raise self.broken(f"it has two blocks under the index {event.index}, or nested ones")
-        self._open = event.index
-        self._seen.add(event.index)
-        block = event.content_block
-        if block.type == "tool_use":
-            if self._answers_by_tool and block.name == OUTPUT_TOOL:
-                self._output = event.index
-                return ()
-            return (CallStartChunk(event.index, block.name, block.id),)
-        if block.type == "text" and block.text:
-            return (TextChunk(block.text),)
-        if block.type == "thinking":
-            self._signature = [block.signature] if block.signature else []
-            return (ReasoningChunk(block.thinking),) if block.thinking else ()
-        if block.type == "redacted_thinking":
-            return (ReasoningChunk("", None, block.data, VENDOR),)
-        return ()
+    def _read_message(self, message: dict[str, Any]) -> Iterator[Chunk]:
+        self._id = message.get("id") or ""
+        for index, block in enumerate(message["content"]):
+            yield from self._start_block(index, block)
+            yield from self._end_block(index)
+        yield from self._finish({"stop_reason": "end_turn", **message}, message.get("usage"))
 
-    def _delta(self, event: Any) -> Sequence[Chunk]:
-        delta = event.delta
-        if event.index != self._open:
-            raise self.broken(f"it has a delta for the block {event.index}, which isn't open")
-        match delta.type:
+    def _start_block(self, index: int, raw: dict[str, Any]) -> Iterator[Chunk]:
+        if index in self._seen:
+            raise self.broken(f"it has two blocks under the index {index}")
+        self._seen.add(index)
+        kind = raw["type"]
+        block = self._blocks[index] = _Block(raw, kind, self._size)
+        if kind == "text":
+            block.citations += raw.get("citations") or ()
+            yield from self._text(raw.get("text"))
+        elif kind == "thinking":
+            if signature := raw.get("signature"):
+                block.signature.append(signature)
+            yield from self._thought(raw.get("thinking"))
+        elif kind == "redacted_thinking":
+            yield ReasoningChunk("", None, _checked(raw["data"]), VENDOR)
+        elif kind == "tool_use":
+            if self._answers_by_tool and raw["name"] == OUTPUT_TOOL:
+                block.kind = "output"
+            else:
+                self._called = True
+                yield CallStartChunk(index, _checked(raw["name"]), _checked(raw["id"]), call_signature(raw))
+        elif kind in USES:
+            yield PartChunk(started(raw))
+
+    def _text(self, text: str | None) -> Iterator[Chunk]:
+        if text:
+            self._size += len(text)
+            yield TextChunk(_checked(text))
+
+    def _thought(self, text: str | None) -> Iterator[Chunk]:
+        if text:
+            yield ReasoningChunk(_checked(text))
+
+    def _delta(self, index: int, delta: dict[str, Any]) -> Iterator[Chunk]:
+        block = self._blocks.get(index)
+        if block is None:
+            raise self.broken(f"it has a delta for the block {index}, which isn't open")
+        match delta.get("type"):
             case "text_delta":
-                return (TextChunk(delta.text),) if delta.text else ()
+                yield from self._text(delta["text"])
+            case "citations_delta":
+                block.citations.append(delta["citation"])
             case "input_json_delta":
-                if not delta.partial_json:
-                    return ()
-                if event.index == self._output:
-                    return (TextChunk(delta.partial_json),)
-                return (CallDeltaChunk(event.index, delta.partial_json),)
+                yield from self._input(index, block, delta["partial_json"])
             case "thinking_delta":
-                return (ReasoningChunk(delta.thinking),) if delta.thinking else ()
+                yield from self._thought(delta["thinking"])
             case "signature_delta":
-                if self._signature is not None:
-                    self._signature.append(delta.signature)
-                return ()
+                block.signature.append(delta["signature"])
             case _:
-                return ()
+                _merge(block.raw, delta)
 
-    def _end_block(self, event: Any) -> Sequence[Chunk]:
-        self._open = None
-        signature, self._signature = self._signature, None
-        return (ReasoningChunk("", "".join(signature), None, VENDOR),) if signature else ()
+    def _input(self, index: int, block: _Block, piece: str) -> Iterator[Chunk]:
+        if piece:
+            block.pieces.append(_checked(piece))
+            if block.kind == "output":
+                yield from self._text(piece)
+            elif block.kind == "tool_use":
+                yield CallDeltaChunk(index, piece)
 
-    def _finish(self, event: Any) -> Sequence[Chunk]:
-        self._count(event.usage)
-        usage = UsageChunk(self._total())
-        reason = event.delta.stop_reason
+    def _end_block(self, index: int) -> Iterator[Chunk]:
+        block = self._blocks.pop(index, None)
+        if block is None:
+            return
+        raw = block.raw
+        match block.kind:
+            case "text":
+                for each in block.citations:
+                    yield PartChunk(citation(each, block.began, self._size))
+            case "thinking":
+                if signature := "".join(block.signature):
+                    yield ReasoningChunk("", signature, None, VENDOR)
+            case "tool_use" | "output":
+                if not block.pieces and (given := raw.get("input")):  # It came whole.
+                    whole = given if isinstance(given, str) else msgspec.json.encode(given).decode()
+                    yield from self._input(index, block, whole)
+            case kind if kind in USES:
+                tool = self._paused[raw["id"]] = started(raw, "".join(block.pieces))
+                yield PartChunk(tool)
+            case kind if kind.endswith(RESULT):
+                of = raw["tool_use_id"]
+                yield PartChunk(finished(raw, self._paused.get(of), self._running.get(of)))
+            case "redacted_thinking":
+                pass
+            case _:
+                yield PartChunk(other(raw, f"{self._id}/{index}"))
+
+    def _finish(self, delta: dict[str, Any], usage: dict[str, Any] | None) -> Iterator[Chunk]:
+        yield UsageChunk(self._counts.add(usage))
+        reason = delta.get("stop_reason")
         if reason is None:
-            return (usage,)
+            return
         if reason == "refusal":
-            details = event.delta.stop_details
-            why = (
-                getattr(details, "explanation", None) or getattr(details, "category", None) or "it doesn't say why"
-            )
+            details: dict[str, Any] = delta.get("stop_details") or {}
+            why = details.get("explanation") or details.get("category") or "it doesn't say why"
             raise self.filtered(f"stopped the answer: {why}")
+        for index in [*self._blocks]:
+            yield from self._end_block(index)
+        if reason == "tool_use" and not self._called:
+            reason = "end_turn"  # The call was the answer.
+        yield from self._stop(_STOPS.get(reason, "unknown"))
+
+    def _stop(self, reason: StopReason) -> Iterator[Chunk]:
         self.is_complete = True
-        stop = _STOPS.get(reason, "unknown")
-        if stop == "tool_use" and self._output is not None:
-            stop = "end_turn"
-        return (usage, StopChunk(stop))
+        yield StopChunk(reason)
 
-    def _count(self, usage: Any) -> None:
-        """Update the counts. They are cumulative; an event may omit unchanged ones."""
-        for name in ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"):
-            if (value := getattr(usage, name, None)) is not None:
-                self._usage[name] = value
-        if (details := getattr(usage, "output_tokens_details", None)) is not None:
-            self._usage["thinking_tokens"] = details.thinking_tokens or 0
 
-    def _total(self) -> Usage:
-        get = self._usage.get
-        cached, written = get("cache_read_input_tokens", 0), get("cache_creation_input_tokens", 0)
-        return Usage(
-            input_tokens=get("input_tokens", 0) + cached + written,
-            output_tokens=get("output_tokens", 0),
-            cached_tokens=cached,
-            cache_write_tokens=written,
-            reasoning_tokens=get("thinking_tokens", 0),
-        )
+def _checked(text: Any) -> str:
+    if not isinstance(text, str):
+        raise TypeError(f"{text!r:.80} isn't a text")
+    return text
+
+
+def _merge(raw: dict[str, Any], delta: dict[str, Any]) -> None:
+    """Add the fields of a delta of another type, such as a compaction's, to its block."""
+    for name, value in delta.items():
+        if name != "type" and value is not None:
+            before = raw.get(name)
+            raw[name] = before + value if isinstance(before, str) and isinstance(value, str) else value

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+import msgspec
+
+from ..shared.faults import PAGE, not_a_stream
+from ..shared.reader import Reader
 from ..shared.vendor import sdk
 
-__all__ = ["Call", "open_session"]
+__all__ = ["Call", "WholeAnswer", "call_headers", "open_session"]
 
 _thread = threading.local()
 
@@ -17,7 +22,8 @@ _thread = threading.local()
 class Call:
     """One call. A thread blocks on its socket; another thread can end it."""
 
-    def __init__(self) -> None:
+    def __init__(self, headers: Mapping[str, str]) -> None:
+        self.headers = headers
         self._socket: socket.socket | None = None
         self._ended = False
         self._lock = threading.Lock()
@@ -50,6 +56,31 @@ class Call:
                 self._socket.shutdown(socket.SHUT_RDWR)
             except OSError:
                 pass  # Already closed.
+
+
+class WholeAnswer(Exception):
+    """Carries the body of a response that isn't a stream out of the SDK."""
+
+    def __init__(self, url: str, kind: str, body: bytes) -> None:
+        self.url = url
+        self.kind = kind
+        self.body = body
+
+    def decode(self, reader: Reader) -> dict[str, Any]:
+        """The answer in the body; raises the error for anything else."""
+        try:
+            found = msgspec.json.decode(self.body, type=dict[str, Any])
+        except msgspec.MsgspecError:
+            found = {}
+        if not reader.is_answer(found):
+            raise not_a_stream(reader.model, self.url, self.kind, self.body[:PAGE])
+        return found
+
+
+def call_headers() -> Mapping[str, str]:
+    """The headers of the current thread's call alone."""
+    call: Call | None = getattr(_thread, "call", None)
+    return {} if call is None else call.headers
 
 
 def open_session(url: str, *, proxy: str | None, connect: float, read: float, size: int) -> Any:

@@ -10,16 +10,17 @@ from contextlib import aclosing
 from re import Pattern
 from typing import Any, Unpack, cast
 
-from ...errors import BadCredentials, ConfigurationError, InvalidRequest, ModelError, explain
+from ...errors import BadCredentials, ConfigurationError, InvalidRequest, ModelError, quote
 from ..protocol import Chunk, ModelRequest
 from ..shared.base import Options, VendorModel
-from ..shared.faults import PAGE, not_a_stream, parse_fault, stream_broken, to_error, unreachable
+from ..shared.faults import PAGE, parse_fault, stream_broken, to_error, unreachable
 from ..shared.reader import Reader
 from ..shared.secrets import Key, secret_patterns
 from ..shared.threads import ReaderThreads, ThreadStream, stream_in_thread
 from ..shared.vendor import sdk
-from .connection import Call, open_session
+from .connection import Call, WholeAnswer, call_headers, open_session
 from .request import build_request
+from .settings import SUPPORT
 from .stream import EventReader
 
 __all__ = ["BedrockModel"]
@@ -49,6 +50,7 @@ class BedrockModel(VendorModel):
     AWS_BEARER_TOKEN_BEDROCK.
     """
 
+    support = SUPPORT
     modules = ("boto3", "botocore.config", "botocore.httpsession")
 
     def __init__(
@@ -74,7 +76,7 @@ class BedrockModel(VendorModel):
     def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         """Answer the request."""
         body = build_request(self.model, self.name, request)
-        reader, call = EventReader(self.name), Call()
+        reader, call = EventReader(self.name), Call(request.settings.headers)
 
         def read(stream: ThreadStream[dict[str, Any]]) -> None:
             call.bind_thread()
@@ -84,7 +86,9 @@ class BedrockModel(VendorModel):
                 call.release_socket()
 
         return self._stream_answer(
-            aclosing(stream_in_thread(read, self._readers, "wakeful-bedrock", call.end)), reader
+            aclosing(stream_in_thread(read, self._readers, "wakeful-bedrock", call.end)),
+            reader,
+            request.settings.headers,
         )
 
     def _read(self, body: dict[str, Any], stream: ThreadStream[dict[str, Any]], reader: EventReader) -> None:
@@ -92,7 +96,12 @@ class BedrockModel(VendorModel):
         client, _ = self._client()
         if stream.is_abandoned:
             return
-        answer = client.converse_stream(**body)
+        try:
+            answer = client.converse_stream(**body)
+        except WholeAnswer as whole:
+            reader.has_started = True
+            stream.put(whole.decode(reader))
+            return
         reader.has_started, reader.request_id = True, answer["ResponseMetadata"].get("RequestId")
         events = answer["stream"]
         try:
@@ -136,13 +145,15 @@ class BedrockModel(VendorModel):
         connections = open_session(url, proxy=self._proxy, connect=connect, read=read, size=CONNECTIONS)
 
         def send(request: Any, **_: Any) -> Any:
-            request.headers.update(self._headers)
+            request.headers.update({**self._headers, **call_headers()})
             if (key := self._key.found) is not None:
                 request.headers["Authorization"] = f"Bearer {key}"
             response = connections.send(request)
             kind = response.headers.get("content-type", STREAM)
             if response.status_code == 200 and STREAM not in kind:
-                raise not_a_stream(self.name, request.url, kind, next(response.raw.stream(PAGE), b""))
+                pieces = response.raw.stream(PAGE)
+                body = b"".join(pieces) if "json" in kind else next(pieces, b"")
+                raise WholeAnswer(request.url, kind, body)
             return response
 
         client.meta.events.register("before-send.bedrock-runtime", send)
@@ -152,10 +163,10 @@ class BedrockModel(VendorModel):
         known = sdk("botocore.exceptions", "bedrock")
         if isinstance(error, known.ClientError):
             response = cast(Any, error).response
-            said, meta = response.get("Error", {}), response.get("ResponseMetadata", {})
-            code = said.get("Code", "")
+            reported, meta = response.get("Error", {}), response.get("ResponseMetadata", {})
+            code = reported.get("Code", "")
             status = _STREAM_STATUS.get(code) or meta.get("HTTPStatusCode")
-            body = {"code": code, "message": said.get("Message", ""), "request_id": reader.request_id}
+            body = {"code": code, "message": reported.get("Message", ""), "request_id": reader.request_id}
             headers = {name.lower(): value for name, value in meta.get("HTTPHeaders", {}).items()}
             return to_error(self.name, parse_fault(status, body, headers))
         if isinstance(error, known.NoCredentialsError | known.PartialCredentialsError | known.TokenRetrievalError):
@@ -171,7 +182,7 @@ class BedrockModel(VendorModel):
             return stream_broken(self.name, str(error) or type(error).__name__)
         if isinstance(error, known.HTTPClientError | known.ConnectionError):
             return unreachable(self.name, error, timeout=False)
-        return ModelError(f"{self.name} could not be called: {explain(error)}")
+        return quote(ModelError, f"{self.name} could not be called", error)
 
     def _secrets(self, headers: Mapping[str, Any]) -> tuple[Pattern[str], ...]:
         return (*super()._secrets(headers), *secret_patterns(*[os.environ.get(name) for name in _AWS_KEYS]))

@@ -9,12 +9,14 @@ from typing import Any, cast
 
 import msgspec
 
+from ...errors import InvalidRequest
 from ...types.content import (
     Audio,
     Base64,
     Content,
     Document,
     Image,
+    ServerTool,
     Text,
     Thinking,
     ToolCall,
@@ -24,12 +26,12 @@ from ...types.content import (
 )
 from ..protocol import ModelRequest
 from ..shared.history import Entry, Media, build_entries, call_ids, output_prompt
+from ..shared.support import check_server_tools, check_settings, tool_choice_of
 from ..shared.vendor import media_type_of, unsupported
-from .settings import parse_settings, reasoning_fields, supports_cache, supports_schemas
+from .settings import SUPPORT, parse_settings, reasoning_fields, supports_cache, supports_schemas
+from .system_tools import VENDOR, system_tools
 
-__all__ = ["VENDOR", "build_request"]
-
-VENDOR = "bedrock"
+__all__ = ["build_request"]
 
 _IDS = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _CACHE_POINT = {"cachePoint": {"type": "default"}}
@@ -67,7 +69,9 @@ _EXTENSIONS = {"jpg": "jpeg", "markdown": "md", "text": "txt", "3gp": "three_gp"
 def build_request(model: str, name: str, request: ModelRequest) -> dict[str, Any]:
     """Build the arguments of `converse_stream`."""
     chosen, extra = request.settings, parse_settings(request.settings.extra)
-    found = build_entries(request.messages, _is_own, _accepts, _in_results)
+    check_settings(name, chosen, SUPPORT)
+    check_server_tools(name, request.server_tools, SUPPORT)
+    found = build_entries(request.messages, _is_own, _accepts, _in_results, vendor=VENDOR)
     cached = extra.get("cache", supports_cache(model))
     system = [request.system] if request.system else []
     fields, output = dict(extra.get("fields", {})), dict[str, Any]()
@@ -94,13 +98,14 @@ def build_request(model: str, name: str, request: ModelRequest) -> dict[str, Any
         "messages": _messages(name, found, cached),
         "system": [*[{"text": text} for text in system], *([_CACHE_POINT] if cached and system else [])],
         "inferenceConfig": {key: value for key, value in inference.items() if value is not None},
-        "toolConfig": _tools(request, found, extra.get("tool_choice")),
+        "toolConfig": _tools(name, model, request, found),
         "additionalModelRequestFields": fields,
         "outputConfig": output,
         "guardrailConfig": extra.get("guardrail"),
         "performanceConfig": {"latency": extra["latency"]} if "latency" in extra else None,
-        "serviceTier": {"type": extra["service_tier"]} if "service_tier" in extra else None,
+        "serviceTier": {"type": chosen.service_tier} if chosen.service_tier else None,
         "requestMetadata": extra.get("metadata"),
+        **chosen.body,
     }
     return {key: value for key, value in body.items() if value}
 
@@ -129,8 +134,11 @@ def _close_schema(schema: Any) -> Any:
     return {"additionalProperties": False, **found} if found.get("type") == "object" else found
 
 
-def _tools(request: ModelRequest, found: Sequence[Entry], choice: str | None) -> dict[str, Any] | None:
-    tools = [
+def _tools(shown: str, model: str, request: ModelRequest, found: Sequence[Entry]) -> dict[str, Any] | None:
+    choice = tool_choice_of(shown, request)
+    if choice == "none":
+        raise InvalidRequest(f"{shown}: Converse has no tool_choice 'none'; leave the tools out of the request")
+    tools: list[dict[str, Any]] = [
         {
             "toolSpec": {
                 "name": tool.name,
@@ -140,19 +148,17 @@ def _tools(request: ModelRequest, found: Sequence[Entry], choice: str | None) ->
         }
         for tool in request.tools
     ]
+    tools += system_tools(shown, model, request.server_tools)
     if not tools:
         # Bedrock refuses a conversation with calls if no tool is declared.
         names = dict.fromkeys(call.name for entry in found for call in entry.calls)
         tools = [{"toolSpec": {"name": name, "inputSchema": {"json": {"type": "object"}}}} for name in names]
-        choice = None
     if not tools:
         return None
     if choice is None:
         return {"tools": tools}
-    return {
-        "tools": tools,
-        "toolChoice": {choice: {}} if choice in ("auto", "any") else {"tool": {"name": choice}},
-    }
+    kind = {"auto": "auto", "required": "any"}.get(choice)
+    return {"tools": tools, "toolChoice": {"tool": {"name": choice}} if kind is None else {kind: {}}}
 
 
 def _messages(name: str, found: Sequence[Entry], cached: bool) -> list[dict[str, Any]]:
@@ -160,7 +166,12 @@ def _messages(name: str, found: Sequence[Entry], cached: bool) -> list[dict[str,
     messages: list[dict[str, Any]] = []
     for entry in found:
         role = "assistant" if entry.role == "assistant" else "user"
-        blocks = [_block(name, part, ids, used_names) for part in entry.content]
+        blocks: list[dict[str, Any]] = []
+        for part in entry.content:
+            if isinstance(part, ServerTool):
+                blocks += part.raw
+            else:
+                blocks.append(_block(name, part, ids, used_names))
         if messages and messages[-1]["role"] == role:
             messages[-1]["content"] += blocks
         else:
@@ -210,9 +221,10 @@ def _part(name: str, part: Text | Media, where: str, used_names: set[str]) -> di
         kind = _FORMATS[type(part)][media_type_of(part)]
         block: dict[str, Any] = {"format": kind, "source": {"bytes": base64.b64decode(source.data)}}
     else:
-        url = cast(Url, source).url
-        extension = url.rpartition(".")[2].lower()
-        block = {"format": _EXTENSIONS.get(extension, extension), "source": {"s3Location": {"uri": url}}}
+        at = cast(Url, source)
+        extension = at.url.rpartition(".")[2].lower()
+        kind = _FORMATS[type(part)].get(at.media_type or "") or _EXTENSIONS.get(extension, extension)
+        block = {"format": kind, "source": {"s3Location": {"uri": at.url}}}
     if isinstance(part, Document):
         block["name"] = _name(part.title or "document", used_names)
     return {_NAMES[type(part)]: block}

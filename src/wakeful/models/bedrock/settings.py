@@ -6,9 +6,11 @@ import re
 from typing import Any, Literal, TypedDict
 
 from ...errors import InvalidRequest
+from ..shared.support import Support
 from ..shared.vendor import parse_extra
 
 __all__ = [
+    "SUPPORT",
     "BedrockSettings",
     "family_of",
     "parse_settings",
@@ -16,6 +18,23 @@ __all__ = [
     "supports_cache",
     "supports_schemas",
 ]
+
+
+SUPPORT = Support(
+    {
+        "temperature": "temperature",
+        "top_p": "topP",
+        "max_tokens": "maxTokens",
+        "reasoning": "by family",
+        "stop": "stopSequences",
+        "tool_choice": "toolChoice (not `none`)",
+        "service_tier": "serviceTier.type",
+        "headers": "added",
+        "body": "added",
+    },
+    {"WebSearch": "nova_grounding (Nova)", "CodeExecution": "nova_code_interpreter (Nova)"},
+    ("schema", "prompt"),
+)
 
 
 class BedrockSettings(TypedDict, total=False):
@@ -29,9 +48,7 @@ class BedrockSettings(TypedDict, total=False):
     fields: dict[str, Any]
     guardrail: dict[str, Any]
     latency: Literal["standard", "optimized"]
-    service_tier: str
     metadata: dict[str, str]
-    tool_choice: str
 
 
 def parse_settings(extra: dict[str, Any]) -> BedrockSettings:

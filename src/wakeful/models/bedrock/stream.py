@@ -1,24 +1,30 @@
-"""Reading a Converse stream."""
+"""Reading an answer of Converse: its events, or a whole answer."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import msgspec
+from msgspec import Struct
+
+from ...errors import ModelError
+from ...types.content import Base64, Image
 from ...types.events import StopReason
 from ...types.runs import Usage
 from ..protocol import (
     CallDeltaChunk,
     CallStartChunk,
     Chunk,
+    PartChunk,
     ReasoningChunk,
     StopChunk,
     TextChunk,
     UsageChunk,
 )
 from ..shared.reader import Reader
-from .request import VENDOR
+from .system_tools import SERVER_TOOL, VENDOR, SystemTools, citation
 
 __all__ = ["EventReader"]
 
@@ -34,18 +40,40 @@ _FILTERED = ("guardrail_intervened", "content_filtered")
 _MALFORMED = ("malformed_model_output", "malformed_tool_use")
 
 
+class _Block(Struct, eq=False):
+    """An open block: its kind, its start, its pieces, and its place in the text."""
+
+    kind: str
+    raw: dict[str, Any]
+    began: int
+    pieces: list[Any] = []
+
+
 class EventReader(Reader):
     """Reads one answer."""
 
-    __slots__ = ("_calls", "_reasoning")
+    __slots__ = ("_blocks", "_is_called", "_reason", "_seen", "_size", "_tools", "_trace")
 
     def __init__(self, model: str) -> None:
         super().__init__(model)
-        self._calls: set[int] = set()
-        self._reasoning: set[int] = set()
+        self._blocks: dict[int, _Block] = {}
+        self._seen: set[int] = set()
+        self._tools = SystemTools()
+        self._is_called = False
+        # Why the answer failed: the usage comes after it. And what the guardrails say.
+        self._reason = ""
+        self._trace: Mapping[str, Any] = {}
+        self._size = 0
+
+    def is_answer(self, body: Mapping[str, Any]) -> bool:
+        """Whether a JSON body is an answer of Converse."""
+        return "output" in body and "stopReason" in body
 
     def read(self, event: dict[str, Any]) -> Iterator[Chunk]:
-        """Convert an event."""
+        """Convert an event. Events of an unknown type are ignored."""
+        if self.is_answer(event):
+            yield from self._read_message(event)
+            return
         for kind, body in event.items():
             match kind:
                 case "contentBlockDelta":
@@ -55,52 +83,160 @@ class EventReader(Reader):
                 case "contentBlockStop":
                     yield from self._end_block(body["contentBlockIndex"])
                 case "messageStop":
-                    yield self._stop(body["stopReason"])
+                    yield from self._stop(body["stopReason"])
                 case "metadata":
-                    yield UsageChunk(_usage(body["usage"]))
+                    yield from self._count(body)
                 case _:
                     pass
 
+    def end(self) -> Iterator[Chunk]:
+        """Finish the answer; raises the error of one that a guardrail stopped or the model broke."""
+        if self._reason:
+            raise self._failure()
+        yield from super().end()
+
+    def _read_message(self, body: dict[str, Any]) -> Iterator[Chunk]:
+        for index, block in enumerate(body["output"]["message"]["content"]):
+            for kind, value in block.items():
+                match kind:
+                    case "toolUse":
+                        yield from self._start(index, {"toolUse": value})
+                        given = msgspec.json.encode(value.get("input") or {}).decode()
+                        yield from self._delta(index, {"toolUse": {"input": given}})
+                    case "toolResult":
+                        yield from self._start(index, {"toolResult": value})
+                        yield from self._delta(index, {"toolResult": value.get("content") or ()})
+                    case "reasoningContent":
+                        plain = {**value, **value.get("reasoningText", {})}
+                        yield from self._delta(index, {"reasoningContent": plain})
+                    case "citationsContent":
+                        for text in value.get("content") or ():
+                            yield from self._delta(index, text)
+                        for cited in value.get("citations") or ():
+                            yield from self._delta(index, {"citation": cited})
+                    case "image":
+                        yield from self._start(index, {"image": value})
+                        yield from self._delta(index, {"image": value})
+                    case _:
+                        yield from self._delta(index, {kind: value})
+            yield from self._end_block(index)
+        yield from self._count(body)
+        yield from self._stop(body["stopReason"])
+
     def _start(self, index: int, start: dict[str, Any]) -> Iterator[Chunk]:
-        if (call := start.get("toolUse")) is not None:
-            if index in self._calls:
+        for kind, raw in start.items():
+            if kind in ("toolUse", "toolResult") and index in self._seen:
                 raise self.broken(f"it has two calls under the index {index}")
-            self._calls.add(index)
-            yield CallStartChunk(index, call["name"], call["toolUseId"])
+            block = self._open(index, kind, raw)
+            if kind == "toolUse" and raw.get("type") == SERVER_TOOL:
+                block.kind = SERVER_TOOL
+                yield PartChunk(self._tools.started(raw, ""))
+            elif kind == "toolUse":
+                self._is_called = True
+                yield CallStartChunk(index, _checked(raw["name"]), _checked(raw["toolUseId"]))
+
+    def _open(self, index: int, kind: str, raw: dict[str, Any]) -> _Block:
+        self._seen.add(index)
+        block = self._blocks[index] = _Block(kind, raw, self._size)
+        return block
 
     def _delta(self, index: int, delta: dict[str, Any]) -> Iterator[Chunk]:
-        if text := delta.get("text"):
-            yield TextChunk(text)
+        block = self._blocks.get(index)
         if (call := delta.get("toolUse")) is not None:
-            if index not in self._calls:
+            if block is None or block.kind not in ("toolUse", SERVER_TOOL):
                 raise self.broken(f"it has arguments for no call ({index})")
             if piece := call.get("input"):
-                yield CallDeltaChunk(index, piece)
+                block.pieces.append(_checked(piece))
+                if block.kind == "toolUse":
+                    yield CallDeltaChunk(index, piece)
+            return
+        if block is None:
+            block = self._open(index, "text", {})
+        if text := delta.get("text"):
+            self._size += len(text)
+            yield TextChunk(_checked(text))
+        if (cited := delta.get("citation")) is not None:
+            block.pieces.append(cited)
+        if results := delta.get("toolResult"):
+            block.pieces += results
         if (thought := delta.get("reasoningContent")) is not None:
-            if thought.get("text"):
-                self._reasoning.add(index)
-                yield ReasoningChunk(thought["text"])
-            if thought.get("signature"):
-                self._reasoning.discard(index)
-                yield ReasoningChunk("", thought["signature"], None, VENDOR)
-            if thought.get("redactedContent"):
-                hidden = base64.b64encode(thought["redactedContent"]).decode()
-                yield ReasoningChunk("", None, hidden, VENDOR)
+            yield from self._thought(block, thought)
+        if (image := delta.get("image")) is not None:
+            yield from self._image(block, image)
+
+    def _thought(self, block: _Block, thought: dict[str, Any]) -> Iterator[Chunk]:
+        if text := thought.get("text"):
+            block.kind = "reasoning"
+            yield ReasoningChunk(_checked(text))
+        if signature := thought.get("signature"):
+            block.kind = "signed"
+            yield ReasoningChunk("", _checked(signature), None, VENDOR)
+        if hidden := thought.get("redactedContent"):
+            block.kind = "signed"
+            yield ReasoningChunk("", None, _base64(hidden), VENDOR)
+
+    def _image(self, block: _Block, image: dict[str, Any]) -> Iterator[Chunk]:
+        if error := image.get("error"):
+            raise self.broken(f"an image failed: {error.get('message') or 'no reason given'}")
+        source: dict[str, Any] = image.get("source") or {}
+        if data := source.get("bytes"):
+            yield PartChunk(Image(Base64(f"image/{block.raw.get('format') or 'png'}", _base64(data))))
 
     def _end_block(self, index: int) -> Iterator[Chunk]:
-        if index in self._reasoning:  # Models without signatures need their reasoning back, too.
-            self._reasoning.discard(index)
-            yield ReasoningChunk("", "", None, VENDOR)
+        block = self._blocks.pop(index, None)
+        match block:
+            case None:
+                return
+            case _Block(kind="reasoning"):  # Models without signatures need their reasoning back, too.
+                yield ReasoningChunk("", "", None, VENDOR)
+            case _Block(kind="text"):
+                for raw in block.pieces:
+                    yield PartChunk(citation(raw, block.began, self._size))
+            case _Block(kind="toolResult"):
+                yield PartChunk(self._tools.finished(block.raw, block.pieces))
+            case _ if block.kind == SERVER_TOOL:
+                yield PartChunk(self._tools.started(block.raw, "".join(block.pieces)))
+            case _:
+                pass
 
-    def _stop(self, reason: str) -> StopChunk:
-        if reason in _FILTERED:
-            raise self.filtered(f"refused the answer ({reason})")
-        if reason in _MALFORMED:
-            raise self.broken(reason)
+    def _stop(self, reason: str) -> Iterator[Chunk]:
+        for index in [*self._blocks]:
+            yield from self._end_block(index)
+        if reason in _FILTERED or reason in _MALFORMED:
+            self._reason = reason
+            return
         self.is_complete = True
-        return StopChunk(_STOPS.get(reason, "unknown"))
+        stop = _STOPS.get(reason, "unknown")
+        is_over = stop == "tool_use" and not self._is_called  # The vendor ran the tools itself.
+        yield StopChunk("end_turn" if is_over else stop)
+
+    def _count(self, metadata: Mapping[str, Any]) -> Iterator[Chunk]:
+        trace: dict[str, Any] = metadata.get("trace") or {}
+        self._trace = trace.get("guardrail") or {}
+        if usage := metadata.get("usage"):
+            yield UsageChunk(_usage(usage))
+
+    def _failure(self) -> ModelError:
+        if self._reason in _MALFORMED:
+            return self.broken(self._reason)
+        why = self._trace.get("actionReason")
+        return self.filtered(f"refused the answer ({self._reason})" + (f": {why}" if why else ""))
 
 
-def _usage(usage: dict[str, Any]) -> Usage:
-    read, write = usage.get("cacheReadInputTokens", 0), usage.get("cacheWriteInputTokens", 0)
-    return Usage(usage["inputTokens"] + read + write, usage["outputTokens"], read, write)
+def _checked(text: Any) -> str:
+    if not isinstance(text, str):
+        raise TypeError(f"{text!r:.80} isn't a text")
+    return text
+
+
+def _base64(data: bytes | str) -> str:
+    """Binary data, which the SDK decodes in a stream and JSON has as base64."""
+    return base64.b64encode(data).decode() if isinstance(data, bytes) else data
+
+
+def _usage(usage: Mapping[str, Any]) -> Usage:
+    def count(name: str) -> int:
+        return usage.get(name) or 0
+
+    read, written = count("cacheReadInputTokens"), count("cacheWriteInputTokens")
+    return Usage(count("inputTokens") + read + written, count("outputTokens"), read, written)

@@ -1,12 +1,12 @@
-"""Other servers of Chat Completions: local servers, gateways, vendors and Azure."""
+"""Other servers of OpenAI's APIs: local servers, gateways, vendors and Azure."""
 
+from ..openai.dialect import Dialect as Dialect
+from ..openai.dialect import ResponsesDialect as ResponsesDialect
 from .azure import AzureModel as AzureModel
+from .azure import AzureResponsesModel as AzureResponsesModel
 from .model import CompatibleModel as CompatibleModel
+from .model import CompatibleResponsesModel as CompatibleResponsesModel
 from .model import CompatibleSettings as CompatibleSettings
-from .model import deepseek as deepseek
-from .model import groq as groq
-from .model import lmstudio as lmstudio
-from .model import ollama as ollama
-from .model import openrouter as openrouter
-from .model import together as together
-from .model import vllm as vllm
+from .model import vendor as vendor
+from .servers import SERVERS as SERVERS
+from .servers import Server as Server

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 from ...errors import BadCredentials, ConfigurationError
-from ..openai.model import ChatModel
+from ..openai.model import ChatModel, ResponsesModel
 from ..shared.secrets import Key
-from ..shared.stainless import SdkOptions
+from ..shared.stainless import SdkModel, SdkOptions
 from ..shared.vendor import sdk
 
-__all__ = ["AzureModel"]
+__all__ = ["AzureModel", "AzureResponsesModel"]
 
 
-class AzureModel(ChatModel):
-    """A deployment, through Chat Completions: `AzureModel("my-deployment")`.
-
-    `endpoint` and `api_version` default to AZURE_OPENAI_ENDPOINT and OPENAI_API_VERSION. The key is `api_key`, or
-    AZURE_OPENAI_API_KEY; `token_provider` returns tokens of Entra ID instead.
-    """
-
+class _Azure(SdkModel):
+    vendor: ClassVar[str]
     url_variables = ("AZURE_OPENAI_ENDPOINT",)
 
     def __init__(
@@ -35,7 +30,7 @@ class AzureModel(ChatModel):
         **options: Unpack[SdkOptions],
     ) -> None:
         key = Key(api_key, "AZURE_OPENAI_API_KEY")
-        super().__init__("azure", deployment, key, base_url=endpoint or None, address=endpoint, **options)
+        super().__init__(self.vendor, deployment, key, base_url=endpoint or None, address=endpoint, **options)
         self._api_version = api_version or os.environ.get("OPENAI_API_VERSION")
         self._token_provider = token_provider
         for value, name, variable in (
@@ -63,3 +58,19 @@ class AzureModel(ChatModel):
             **credentials,
             **self._options(openai),
         )
+
+
+class AzureModel(_Azure, ChatModel):
+    """A deployment, through Chat Completions: `AzureModel("my-deployment")`.
+
+    `endpoint` and `api_version` default to AZURE_OPENAI_ENDPOINT and OPENAI_API_VERSION. The key is `api_key`, or
+    AZURE_OPENAI_API_KEY; `token_provider` returns tokens of Entra ID instead.
+    """
+
+    vendor = "azure"
+
+
+class AzureResponsesModel(_Azure, ResponsesModel):
+    """A deployment, through the Responses API, with the arguments of `AzureModel`."""
+
+    vendor = "azure-responses"

@@ -1,4 +1,5 @@
 """Google's Gemini models, with an API key or on Vertex."""
 
 from .model import GoogleModel as GoogleModel
-from .request import GoogleSettings as GoogleSettings
+from .model import GoogleVertexModel as GoogleVertexModel
+from .settings import GoogleSettings as GoogleSettings

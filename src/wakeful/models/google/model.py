@@ -5,58 +5,44 @@ from __future__ import annotations
 import os
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from contextvars import ContextVar
+from contextlib import aclosing, asynccontextmanager, suppress
 from functools import cache
 from typing import Any, Unpack, cast
 
-import msgspec
-
-from ...errors import ModelError, RateLimited
+from ...errors import BadCredentials, InvalidRequest, ModelError
 from ..protocol import Chunk, ModelRequest
 from ..shared.base import Client, Options, VendorModel
-from ..shared.faults import not_a_stream, parse_fault, read_start, stream_broken, to_error, unreachable
+from ..shared.bodies import events_of
+from ..shared.faults import not_a_stream, parse_fault, stream_broken, unreachable
 from ..shared.reader import Reader
 from ..shared.secrets import Key
 from ..shared.vendor import sdk
 from .request import build_request
-from .stream import ResponseReader
+from .settings import SUPPORT
+from .stream import ResponseReader, error_of
 
-__all__ = ["GoogleModel"]
-
-
-class _Call:
-    """One call: its reader and its HTTP responses.
-
-    The SDK nests four generators, and closing the outermost doesn't close the response, so we close it ourselves.
-    """
-
-    __slots__ = ("reader", "responses")
-
-    def __init__(self, reader: Reader) -> None:
-        self.reader = reader
-        self.responses: list[Any] = []
+__all__ = ["GoogleModel", "GoogleVertexModel"]
 
 
-_call: ContextVar[_Call] = ContextVar("call")
+class _Opened(Exception):
+    """Carries an answer out of the SDK, before it reads it with types that drop what they don't know."""
+
+    def __init__(self, response: Any) -> None:
+        self.response = response
 
 
-async def _record_response(response: Any) -> None:
-    call, kind = _call.get(), response.headers.get("content-type", "text/event-stream")
-    call.responses.append(response)
-    if response.status_code == 200:
-        call.reader.has_started = True
-        if "event-stream" not in kind:
-            raise not_a_stream(call.reader.model, str(response.url), kind, await read_start(response))
+@cache
+def _client_class() -> Any:
+    base: Any = sdk("httpx2", "google").AsyncClient
 
+    class AnswerClient(base):
+        async def send(self, *args: Any, **kwargs: Any) -> Any:
+            response: Any = await base.send(self, *args, **kwargs)
+            if response.status_code == 200:
+                raise _Opened(response)
+            return response
 
-async def _exhaust(responses: Any) -> None:
-    """Exhaust the SDK's generators now, so that they don't start tasks when they are collected."""
-    try:
-        async for _ in responses:
-            pass
-    except Exception:  # noqa: S110 - the response is closed
-        pass
+    return AnswerClient
 
 
 @cache
@@ -78,6 +64,8 @@ class GoogleModel(VendorModel):
     With `vertex`, `project` or `credentials` it uses Vertex; missing values are found as by Google's own tools.
     """
 
+    support = SUPPORT
+    vendor = "google"
     modules = ("google.genai", "google.genai.errors", "httpcore2")
 
     def __init__(
@@ -96,7 +84,7 @@ class GoogleModel(VendorModel):
         use_vertex = os.environ.get("GOOGLE_GENAI_USE_VERTEXAI", "").lower() in ("1", "true")
         self._vertex = vertex if vertex is not None else bool(project or credentials or use_vertex)
         self.url_variables = ("GOOGLE_VERTEX_BASE_URL" if self._vertex else "GOOGLE_GEMINI_BASE_URL",)
-        super().__init__("google", model, key, base_url=base_url, address=base_url or location, **options)
+        super().__init__(self.vendor, model, key, base_url=base_url, address=base_url or location, **options)
         self._has_api_key = api_key is not None
         self._project = project or os.environ.get("GOOGLE_CLOUD_PROJECT")
         self._location = location or os.environ.get("GOOGLE_CLOUD_LOCATION")
@@ -115,23 +103,28 @@ class GoogleModel(VendorModel):
         """Answer the request."""
         contents, config = build_request(self.model, self.name, request)
         reader = ResponseReader(self.name)
-        return self._stream_answer(self._open_stream(contents, config, reader), reader)
+        return self._stream_answer(self._open_stream(contents, config, reader), reader, request.settings.headers)
 
     @asynccontextmanager
     async def _open_stream(self, contents: Any, config: Any, reader: Reader) -> AsyncGenerator[Any, None]:
-        call, responses = _Call(reader), None
-        _call.set(call)
+        client, _ = self._client.get()
         try:
-            client, _ = self._client.get()
             responses = await client.aio.models.generate_content_stream(
                 model=self.model, contents=contents, config=config
             )
-            yield responses
+            async for _ in responses:
+                pass
+        except _Opened as opened:
+            response = opened.response
+        else:
+            raise not_a_stream(self.name, self._base_url or "", "nothing", b"")
+        reader.has_started = True
+        try:
+            events: Any = await events_of(response, reader, self.name)
+            async with aclosing(events):  # A generator that is left open would be closed by the collector.
+                yield events
         finally:
-            for response in call.responses:
-                await response.aclose()
-            if responses is not None:
-                await _exhaust(responses)
+            await response.aclose()
 
     def _to_model_error(self, error: Exception, reader: Reader) -> ModelError:
         errors, http = sdk("google.genai.errors", "google"), sdk("httpx2", "google")
@@ -139,15 +132,18 @@ class GoogleModel(VendorModel):
             found = cast(Any, error)
             headers = {k.lower(): v for k, v in getattr(found.response, "headers", {}).items()}
             fault = parse_fault(found.code, found.details, headers)
-            made = to_error(self.name, fault)
-            if isinstance(made, RateLimited) and fault.status == 429:
-                # Google calls every limit a quota; the details say which one it was.
-                made.transient = b"PerDay" not in msgspec.json.encode(found.details, enc_hook=str)
-            return made
+            return error_of(self.name, fault, found.details)
         if isinstance(error, http.TimeoutException):
             return unreachable(self.name, error, timeout=True)
         if isinstance(error, http.HTTPError) and not reader.has_started:
             return unreachable(self.name, error, timeout=False)
+        if type(error).__module__.startswith("google.auth") and not reader.has_started:
+            return BadCredentials(
+                f"{self.name}: Google's credentials aren't usable: {error}; run gcloud auth application-default "
+                "login, set GOOGLE_APPLICATION_CREDENTIALS, or pass credentials=..."
+            )
+        if isinstance(error, ValueError) and not reader.has_started:
+            return InvalidRequest(f"{self.name}: the SDK refuses the request: {error}")
         return stream_broken(self.name, str(error) or type(error).__name__)
 
     async def close(self) -> None:
@@ -155,11 +151,9 @@ class GoogleModel(VendorModel):
         await self._client.close()
 
     def _make_client(self) -> tuple[Any, Any]:
-        genai, http, tls = sdk("google.genai", "google"), sdk("httpx2", "google"), _tls_context()
+        genai, tls = sdk("google.genai", "google"), _tls_context()
         # Our own client: the SDK would prefer aiohttp if installed, which retries by itself.
-        connections = http.AsyncClient(
-            verify=tls, proxy=self._proxy, follow_redirects=True, event_hooks={"response": [_record_response]}
-        )
+        connections = _client_class()(verify=tls, proxy=self._proxy, follow_redirects=True)
         options: dict[str, Any] = {
             "headers": self._headers,
             "httpx_async_client": connections,
@@ -174,6 +168,10 @@ class GoogleModel(VendorModel):
         # When collected, these would start tasks on the running loop to close the client, which we close.
         client.aio.aclose = client._api_client.aclose = _refuse_close
         return client, connections
+
+    def check_credentials(self) -> None:
+        """Raise `BadCredentials` if a key is needed and there is none."""
+        self._access()
 
     def _access(self) -> dict[str, Any]:
         if not self._vertex:
@@ -191,3 +189,32 @@ class GoogleModel(VendorModel):
         client, connections = made
         await connections.aclose()
         client.close()
+
+
+class GoogleVertexModel(GoogleModel):
+    """A Gemini model on Vertex: `GoogleVertexModel("gemini-3.8-flash", project="p", location="global")`.
+
+    Missing values are found as by Google's own tools.
+    """
+
+    vendor = "google-vertex"
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        project: str | None = None,
+        location: str | None = None,
+        credentials: Any = None,
+        base_url: str | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(
+            model,
+            vertex=True,
+            project=project,
+            location=location,
+            credentials=credentials,
+            base_url=base_url,
+            **options,
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import re
 from mimetypes import guess_type
-from typing import Any, Literal, TypedDict, cast
+from typing import Any, cast
 
 from ...errors import InvalidRequest
 from ...types.content import (
@@ -13,6 +13,7 @@ from ...types.content import (
     Content,
     Document,
     Image,
+    ServerTool,
     Text,
     Thinking,
     ToolCall,
@@ -23,11 +24,12 @@ from ...types.content import (
 from ...types.requests import ModelSettings
 from ..protocol import ModelRequest
 from ..shared.history import Entry, Media, build_entries, call_ids, output_prompt
+from ..shared.support import check_server_tools, check_settings, tool_choice_of
 from ..shared.vendor import media_type_of, parse_extra, unsupported
+from .settings import SUPPORT, GoogleSettings
+from .tools import VENDOR, sent_parts, server_tools
 
-__all__ = ["VENDOR", "GoogleSettings", "build_request"]
-
-VENDOR = "google"
+__all__ = ["build_request"]
 
 _IDS = re.compile(r"[A-Za-z0-9_-]{1,64}")
 # Google's placeholder for the signature of a call that another vendor's model made.
@@ -37,31 +39,19 @@ _BUDGETS = {"none": 0, "minimal": 1024, "low": 1024, "medium": 8192, "high": 245
 _LEVELS = ("minimal", "low", "medium", "high")
 
 
-class GoogleSettings(TypedDict, total=False):
-    """The keys of `ModelSettings.extra`; names and values are Gemini's own."""
-
-    top_k: float
-    seed: int
-    presence_penalty: float
-    frequency_penalty: float
-    safety_settings: list[dict[str, Any]]
-    cached_content: str
-    labels: dict[str, str]
-    media_resolution: str
-    response_modalities: list[str]
-    speech_config: dict[str, Any]
-    image_config: dict[str, Any]
-    service_tier: str
-    include_thoughts: bool
-    tool_choice: Literal["auto", "any", "none", "validated"]
-
-
 def build_request(model: str, name: str, request: ModelRequest) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Build the SDK's contents and config."""
+    check_settings(name, request.settings, SUPPORT)
+    check_server_tools(name, request.server_tools, SUPPORT)
     is_old = re.match(r"gemini-[12]\.", model.rpartition("/")[2]) is not None
     # A signature may follow the text that it signs.
     found = build_entries(
-        request.messages, _is_own, _accepts, lambda part: _in_results(part, is_old), signs_behind=True
+        request.messages,
+        _is_own,
+        _accepts,
+        lambda part: _in_results(part, is_old),
+        signs_behind=True,
+        vendor=VENDOR,
     )
     ids = call_ids(found, _IDS)
     contents = [_content(name, entry, ids, is_old) for entry in found]
@@ -84,13 +74,18 @@ def _in_results(part: Media, is_old: bool) -> bool:
 def _config(name: str, request: ModelRequest, is_old: bool) -> dict[str, Any]:
     settings = request.settings
     extra = dict(parse_extra("google", settings.extra, GoogleSettings))
-    include, choice = extra.pop("include_thoughts", None), extra.pop("tool_choice", None)
+    include = extra.pop("include_thoughts", None)
     system = [request.system] if request.system else []
     config: dict[str, Any] = {
         "temperature": settings.temperature,
         "top_p": settings.top_p,
         "max_output_tokens": settings.max_tokens,
         "stop_sequences": list(settings.stop) or None,
+        "seed": settings.seed,
+        "response_logprobs": None if settings.logprobs is None else True,
+        "logprobs": settings.logprobs,
+        "service_tier": settings.service_tier,
+        "http_options": _http_options(settings),
         # The loop calls the tools and continues.
         "automatic_function_calling": {"disable": True},
         "automatic_continuation": False,
@@ -104,8 +99,14 @@ def _config(name: str, request: ModelRequest, is_old: bool) -> dict[str, Any]:
             for t in request.tools
         ]
         config["tools"] = [{"function_declarations": declared}]
-        if choice is not None:
-            config["tool_config"] = {"function_calling_config": {"mode": cast(str, choice).upper()}}
+    if request.server_tools:
+        config["tools"] = [*server_tools(name, request.server_tools), *config.get("tools", ())]
+        if request.tools and not is_old:  # Newer models run both kinds in one answer, and show the calls.
+            config["tool_config"] = {"include_server_side_tool_invocations": True}
+    if (choice := tool_choice_of(name, request)) is not None:
+        mode = {"auto": "AUTO", "required": "ANY", "none": "NONE"}.get(choice)
+        calling = {"mode": "ANY", "allowed_function_names": [choice]} if mode is None else {"mode": mode}
+        config["tool_config"] = {**config.get("tool_config", {}), "function_calling_config": calling}
     if request.output is not None:
         if is_old and request.tools:  # Older models can't combine a schema with tools.
             system.append(output_prompt(request.output))
@@ -114,6 +115,11 @@ def _config(name: str, request: ModelRequest, is_old: bool) -> dict[str, Any]:
     if system:
         config["system_instruction"] = "\n\n".join(system)
     return {key: value for key, value in config.items() if value is not None}
+
+
+def _http_options(settings: ModelSettings) -> dict[str, Any] | None:
+    options: dict[str, Any] = {"headers": settings.headers, "extra_body": settings.body}
+    return {name: value for name, value in options.items() if value} or None
 
 
 def _thinking(name: str, settings: ModelSettings, is_old: bool, include: bool | None) -> dict[str, Any] | None:
@@ -142,7 +148,13 @@ def _content(name: str, entry: Entry, ids: dict[str, str], is_old: bool) -> dict
             "parts": [_part(name, cast(Text | Media, part), "a message") for part in entry.content],
         }
     first = next((call.id for call in entry.calls), None)
-    return {"role": "model", "parts": [_answer_part(name, part, ids, first, is_old) for part in entry.content]}
+    parts: list[dict[str, Any]] = []
+    for part in entry.content:
+        if isinstance(part, ServerTool):
+            parts += sent_parts(part.raw)
+        else:
+            parts.append(_answer_part(name, part, ids, first, is_old))
+    return {"role": "model", "parts": parts}
 
 
 def _answer_part(name: str, part: Content, ids: dict[str, str], first: str | None, is_old: bool) -> dict[str, Any]:
@@ -152,14 +164,19 @@ def _answer_part(name: str, part: Content, ids: dict[str, str], first: str | Non
         return thought | _signature_field(part.signature)
     if isinstance(part, ToolCall):
         call = {"id": ids[part.id], "name": part.name, "args": part.arguments}
-        if part.signature is None and part.id == first and not is_old:
+        # OpenAI's calls are signed by their own items, as JSON.
+        signature = None if part.signature is None or part.signature.startswith("{") else part.signature
+        if signature is None and part.id == first and not is_old:
             return {"function_call": call, "thought_signature": _NO_SIGNATURE}
-        return {"function_call": call} | _signature_field(part.signature)
+        return {"function_call": call} | _signature_field(signature)
     return _part(name, cast(Text | Media, part), "an answer")
 
 
 def _signature_field(signature: str | None) -> dict[str, Any]:
-    return {} if signature is None else {"thought_signature": base64.b64decode(signature)}
+    try:
+        return {} if signature is None else {"thought_signature": base64.b64decode(signature, validate=True)}
+    except ValueError:
+        return {}  # Another vendor's.
 
 
 def _result(name: str, reply: ToolReply, call_id: str) -> dict[str, Any]:
@@ -180,6 +197,14 @@ def _part(name: str, part: Text | Media, where: str) -> dict[str, Any]:
     if isinstance(source, Base64):
         return {"inline_data": {"mime_type": media_type_of(part), "data": base64.b64decode(source.data)}}
     if isinstance(source, Url):
-        kind = guess_type(source.url.partition("?")[0])[0]
+        kind = _url_type(source)
         return {"file_data": {"file_uri": source.url} | ({"mime_type": kind} if kind else {})}
     raise unsupported(name, part, where)
+
+
+def _url_type(source: Url) -> str | None:
+    """The media type of a URL: its own if it is exact, else by the path's extension."""
+    kind = source.media_type or ""
+    if not kind or kind.endswith("/*") or kind == "application/octet-stream":
+        return guess_type(source.url.partition("?")[0])[0]
+    return kind

@@ -10,22 +10,18 @@ from typing import Any, Literal, cast
 from ...types.requests import OutputSpec, ToolSpec
 from ..protocol import CallDeltaChunk, CallStartChunk, TextChunk
 
-__all__ = ["ChoiceReader", "ToolChoice", "choice_schema", "choice_text"]
-
-ToolChoice = Literal["auto", "required", "none"]
+__all__ = ["ChoiceReader", "choice_schema", "choice_text"]
 
 
-def choice_schema(
-    tools: Sequence[ToolSpec], output: OutputSpec | None, choice: ToolChoice
-) -> dict[str, Any] | None:
-    """Build the schema of the output; None for free text."""
+def choice_schema(tools: Sequence[ToolSpec], output: OutputSpec | None, choice: str) -> dict[str, Any] | None:
+    """Build the schema of the output; None for free text. `choice` is `auto`, `required` or the name of a tool."""
     if not tools:
         return None if output is None else output.schema
     options: list[dict[str, Any]] = []
     if choice == "auto":
         answer = {"type": "string"} if output is None else _rebase(output.schema, "#/anyOf/0/properties/answer/")
         options.append(_object_schema({"answer": answer}))
-    for tool in tools:
+    for tool in [tool for tool in tools if choice in ("auto", "required", tool.name)]:
         parameters = _rebase(tool.parameters, f"#/anyOf/{len(options)}/properties/arguments/")
         options.append(_object_schema({"call": {"const": tool.name}, "arguments": parameters}))
     return {"anyOf": options}
@@ -55,8 +51,8 @@ def _rebase(schema: Any, to: str) -> Any:
 
 def choice_text(*, answer: str | None = None, call: str | None = None, arguments: Any = None) -> str:
     """Format a choice as the model writes it."""
-    said = {"answer": answer} if call is None else {"call": call, "arguments": arguments}
-    return json.dumps(said, ensure_ascii=False, separators=(",", ":"))
+    choice = {"answer": answer} if call is None else {"call": call, "arguments": arguments}
+    return json.dumps(choice, ensure_ascii=False, separators=(",", ":"))
 
 
 _ANSWER_TEXT = re.compile(r'\s*\{\s*"answer"\s*:\s*"')

@@ -13,7 +13,7 @@ from ..protocol import Chunk, ModelRequest, StopChunk, TextChunk, UsageChunk
 from ..shared.faults import parse_fault, stream_broken, to_error
 from .choice import ChoiceReader
 from .engine import Engine
-from .request import LocalSettings, build_request
+from .request import SUPPORT, LocalSettings, build_request
 
 __all__ = ["LocalModel", "LocalSettings"]
 
@@ -27,6 +27,7 @@ class LocalModel:
     """
 
     live = False
+    support = SUPPORT
 
     def __init__(self, name: str = "smollm2") -> None:
         if name != "smollm2":

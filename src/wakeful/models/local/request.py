@@ -5,15 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypedDict, cast
 
-from ...errors import InvalidRequest
 from ...types.content import Content, Text, ToolCall, ToolReply
 from ...types.requests import ToolSpec
 from ..protocol import ModelRequest
 from ..shared.history import Media, build_entries
+from ..shared.support import Support, check_server_tools, check_settings, tool_choice_of
 from ..shared.vendor import parse_extra, unsupported
-from .choice import ToolChoice, choice_schema, choice_text
+from .choice import choice_schema, choice_text
 
-__all__ = ["LocalSettings", "build_request"]
+__all__ = ["SUPPORT", "LocalSettings", "build_request"]
+
+SUPPORT = Support(
+    {
+        "temperature": "temperature",
+        "top_p": "top_p",
+        "max_tokens": "max_tokens",
+        "stop": "stop",
+        "seed": "seed",
+        "tool_choice": "by grammar",
+    },
+    outputs=("schema",),
+)
 
 # Recommended by the model's authors.
 TEMPERATURE = 0.2
@@ -27,23 +39,21 @@ MAX_TOKENS = 1024
 class LocalSettings(TypedDict, total=False):
     """The keys of `ModelSettings.extra`."""
 
-    seed: int
     top_k: int
     min_p: float
     repeat_penalty: float
-    tool_choice: ToolChoice
 
 
 def build_request(name: str, request: ModelRequest) -> tuple[dict[str, Any], bool]:
     """Build the library's request, and whether the answer is a choice."""
     settings = request.settings
+    check_settings(name, settings, SUPPORT)
+    check_server_tools(name, request.server_tools, SUPPORT)
     extra = parse_extra("local", settings.extra, LocalSettings)
-    if settings.reasoning is not None:
-        raise InvalidRequest(f"{name} doesn't reason; omit ModelSettings(reasoning=...)")
-    choice = extra.pop("tool_choice", "auto")
+    choice = tool_choice_of(name, request) or "auto"
     tools = request.tools if choice != "none" else ()
     # Cached prompts are computed in other batches and round differently.
-    exact = settings.temperature == 0 or "seed" in extra
+    exact = settings.temperature == 0 or settings.seed is not None
     body: dict[str, Any] = {
         "messages": _messages(name, request, tools),
         "stream": True,
@@ -55,6 +65,8 @@ def build_request(name: str, request: ModelRequest) -> tuple[dict[str, Any], boo
         "cache_prompt": not exact,
         **extra,
     }
+    if settings.seed is not None:
+        body["seed"] = settings.seed
     if settings.stop:
         body["stop"] = list(settings.stop)
     if (schema := choice_schema(tools, request.output, choice)) is not None:

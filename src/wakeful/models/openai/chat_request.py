@@ -2,61 +2,32 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from typing import Any, Literal
-
-import msgspec
+from typing import Any
 
 from ...errors import InvalidRequest
-from ...types.base import Data
-from ...types.content import Text, Thinking, ToolCall
+from ...types.requests import ToolSpec
 from ..protocol import ModelRequest
-from ..shared.history import Entry, Media, build_entries, call_ids, output_prompt, reply_text
-from .content import chat_part, takes_chat
+from ..shared.history import output_prompt
+from ..shared.support import check_server_tools, check_settings, tool_choice_of
+from .chat_messages import chat_messages
+from .dialect import Dialect, chat_support, chat_tools
 from .schema import is_object, strict_schema
 
-__all__ = ["OPENAI", "Dialect", "chat_request"]
+__all__ = ["chat_request"]
 
-_CALL_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")
 # Settings that don't go into the body under their own name.
-_PLACED = ("body", "headers", "image_detail")
-
-
-class Dialect(Data):
-    """The differences between servers of Chat Completions.
-
-    - `max_tokens`: the name of that limit.
-    - `usage`: whether a stream can include the usage.
-    - `output`: how a typed answer is requested.
-    - `strict`: whether tools may be marked as strict.
-    - `effort`: how the reasoning effort is set.
-    - `thoughts`: whether reasoning is sent back.
-    - `call_id`: the pattern of call ids.
-    """
-
-    max_tokens: Literal["max_completion_tokens", "max_tokens"] = "max_tokens"
-    usage: bool = True
-    output: Literal["json_schema", "json_object", "words"] = "json_schema"
-    strict: bool = False
-    effort: Literal["reasoning_effort", "reasoning", "none"] = "reasoning_effort"
-    thoughts: bool = False
-    call_id: str = _CALL_ID.pattern
-
-
-OPENAI = Dialect("max_completion_tokens", strict=True)
+_PLACED = ("image_detail",)
 
 
 def chat_request(
-    model: str, shown: str, request: ModelRequest, own: Mapping[str, Any], dialect: Dialect, known: frozenset[str]
+    model: str, shown: str, vendor: str, request: ModelRequest, own: Mapping[str, Any], dialect: Dialect
 ) -> dict[str, Any]:
-    """Build the arguments of the SDK's `chat.completions.create`.
-
-    `shown` is the model's name in errors, `known` are the settings with an argument of the SDK.
-    """
-    settings = request.settings
+    """Build the body of a request. `shown` is the model's name in errors, `own` are the settings of the vendor."""
+    settings, support = request.settings, chat_support(dialect)
+    check_settings(shown, settings, support)
+    check_server_tools(shown, request.server_tools, support)
     body: dict[str, Any] = {"model": model, "stream": True}
-    extra: dict[str, Any] = {}
     system = request.system
     if request.output is not None:
         output_format = _format(request, dialect)
@@ -64,10 +35,11 @@ def chat_request(
             body["response_format"] = output_format
         if output_format is None or output_format["type"] == "json_object":
             system = "\n\n".join(part for part in (system, output_prompt(request.output)) if part)
-    if tools := [_tool(spec, dialect) for spec in request.tools]:
+    body |= chat_tools(shown, request.server_tools, dialect)
+    if tools := [*body.get("tools", ()), *[_tool(spec, dialect) for spec in request.tools]]:
         body["tools"] = tools
     messages = [{"role": "system", "content": system}] if system else []
-    body["messages"] = [*messages, *_messages(shown, request, own.get("image_detail"), dialect)]
+    body["messages"] = [*messages, *chat_messages(shown, vendor, request, own.get("image_detail"), dialect)]
     if dialect.usage:
         body["stream_options"] = {"include_usage": True}
     common = {
@@ -75,40 +47,55 @@ def chat_request(
         "top_p": settings.top_p,
         dialect.max_tokens: settings.max_tokens,
         "stop": list(settings.stop) or None,
+        dialect.seed: settings.seed,
+        "parallel_tool_calls": settings.parallel_tool_calls,
+        "service_tier": settings.service_tier,
+        "user": settings.user,
+        "logprobs": None if settings.logprobs is None else True,
+        "top_logprobs": settings.logprobs,
+        "tool_choice": _choice(shown, request, dialect),
     }
     body |= {name: value for name, value in common.items() if value is not None}
     if settings.reasoning is not None:
-        _set_effort(shown, settings.reasoning, dialect, body, extra)
-    for name, value in own.items():
-        if name not in _PLACED:
-            (body if name in known else extra)[name] = value
-    if extra := {**extra, **own.get("body", {})}:
-        body["extra_body"] = extra
-    if headers := own.get("headers"):
-        body["extra_headers"] = headers
-    return body
+        body |= _effort(shown, settings.reasoning, dialect)
+    if dialect.thinking and ("thinking" in body or any("reasoning_content" in one for one in body["messages"])):
+        body["thinking"] = {**body.get("thinking", {}), **dialect.thinking}
+    body |= {name: value for name, value in own.items() if name not in _PLACED}
+    return {**body, **settings.body}
 
 
-def _set_effort(
-    shown: str, effort: str | int, dialect: Dialect, body: dict[str, Any], extra: dict[str, Any]
-) -> None:
+def _choice(shown: str, request: ModelRequest, dialect: Dialect) -> Any:
+    choice = tool_choice_of(shown, request)
+    if choice in (None, "auto", "none"):
+        return choice
+    if choice != "required":
+        return {"type": "function", "function": {"name": choice}}
+    if dialect.required is None:
+        raise InvalidRequest(f"{shown} takes no tool_choice 'required'; name a tool, or omit it")
+    return dialect.required
+
+
+def _effort(shown: str, effort: str | int, dialect: Dialect) -> dict[str, Any]:
+    is_on = effort not in ("none", 0)
     if dialect.effort == "reasoning":
-        extra["reasoning"] = {"max_tokens": effort} if isinstance(effort, int) else {"effort": effort}
-    elif isinstance(effort, int):
+        return {"reasoning": {"max_tokens": effort} if isinstance(effort, int) else {"effort": effort}}
+    if dialect.effort == "enable_thinking":
+        budget = {"thinking_budget": effort} if is_on and isinstance(effort, int) else {}
+        return {"enable_thinking": is_on, **budget}
+    if isinstance(effort, int):
         raise InvalidRequest(
             f"{shown} takes reasoning as an effort, such as 'low' or 'high', not as a number of tokens"
         )
-    elif dialect.effort == "none":
-        raise InvalidRequest(
-            f"{shown} takes no reasoning effort: choose a model that reasons, or one that doesn't"
-        )
-    else:
-        body["reasoning_effort"] = effort
+    if dialect.effort == "thinking":
+        return {"thinking": {"type": "enabled" if is_on else "disabled"}}
+    return {"reasoning_effort": effort}
 
 
 def _format(request: ModelRequest, dialect: Dialect) -> dict[str, Any] | None:
     output = request.output
     if output is None or dialect.output == "words" or not is_object(output.schema):
+        return None
+    if request.tools and not dialect.output_with_tools:
         return None
     if dialect.output == "json_object":
         return {"type": "json_object"}
@@ -117,68 +104,10 @@ def _format(request: ModelRequest, dialect: Dialect) -> dict[str, Any] | None:
     return {"type": "json_schema", "json_schema": {**made, "strict": strict is not None}}
 
 
-def _tool(spec: Any, dialect: Dialect) -> dict[str, Any]:
+def _tool(spec: ToolSpec, dialect: Dialect) -> dict[str, Any]:
     strict = strict_schema(spec.parameters) if dialect.strict else None
-    function = {"name": spec.name, "description": spec.description}
+    function: dict[str, Any] = {"name": spec.name, "description": spec.description}
     function["parameters"] = spec.parameters if strict is None else strict
     if strict is not None:
         function["strict"] = True
     return {"type": "function", "function": function}
-
-
-def _messages(shown: str, request: ModelRequest, detail: str | None, dialect: Dialect) -> list[dict[str, Any]]:
-    def keep(thought: Thinking) -> bool:
-        return dialect.thoughts and bool(thought.text)
-
-    found = build_entries(request.messages, keep, takes_chat, lambda part: not takes_chat(part))
-    ids = call_ids(found, re.compile(dialect.call_id))
-    messages: list[dict[str, Any]] = []
-    for entry in found:
-        if entry.role == "assistant":
-            messages.append(_answer(entry, ids))
-        elif entry.role == "tool":
-            messages += [_result(shown, reply, ids) for reply in entry.replies]
-        else:
-            messages.append({"role": entry.role, "content": _content(shown, entry, detail)})
-    return messages
-
-
-def _content(shown: str, entry: Entry, detail: str | None) -> Any:
-    parts = entry.content
-    if len(parts) == 1 and isinstance(parts[0], Text):
-        return parts[0].text
-    return [
-        {"type": "text", "text": part.text}
-        if isinstance(part, Text)
-        else chat_part(shown, part, "messages", detail)
-        for part in parts
-        if isinstance(part, Text | Media)
-    ]
-
-
-def _answer(entry: Entry, ids: dict[str, str]) -> dict[str, Any]:
-    message: dict[str, Any] = {"role": "assistant"}
-    if texts := [part.text for part in entry.content if isinstance(part, Text)]:
-        message["content"] = "\n\n".join(texts)
-    if thoughts := [part.text for part in entry.content if isinstance(part, Thinking)]:
-        message["reasoning_content"] = "\n\n".join(thoughts)
-    calls = [part for part in entry.content if isinstance(part, ToolCall)]
-    if calls:
-        message["tool_calls"] = [
-            {
-                "id": ids[call.id],
-                "type": "function",
-                "function": {"name": call.name, "arguments": msgspec.json.encode(call.arguments).decode()},
-            }
-            for call in calls
-        ]
-    elif not texts:
-        message["content"] = ""
-    return message
-
-
-def _result(shown: str, reply: Any, ids: dict[str, str]) -> dict[str, Any]:
-    for part in reply.content:
-        if not isinstance(part, Text):
-            chat_part(shown, part, "results", None)
-    return {"role": "tool", "tool_call_id": ids[reply.call_id], "content": reply_text(reply)}

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from functools import cache
-from typing import Any, get_type_hints
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
 
 from ..protocol import Chunk, ModelRequest
+from ..shared.bodies import one
+from ..shared.reader import Reader
 from ..shared.secrets import Key
 from ..shared.stainless import FirstPartyModel, SdkModel
 from ..shared.vendor import parse_extra, sdk
-from .chat_request import OPENAI, Dialect, chat_request
+from .chat_request import chat_request
 from .chat_stream import ChatReader
+from .dialect import OPENAI, OPENAI_RESPONSES, Dialect, ResponsesDialect, chat_support, responses_support
+from .failed_calls import FAILED_CALL
 from .responses_request import responses_request
 from .responses_stream import ResponsesReader
 from .settings import OpenAIChatSettings
 
-__all__ = ["ChatModel", "OpenAIChatModel", "OpenAIModel", "OptionalKey"]
+__all__ = ["ChatModel", "OpenAIChatModel", "OpenAIModel", "OptionalKey", "ResponsesModel"]
 
 
 class OptionalKey(Key):
     """A key that may be missing, for self-hosted servers. The SDK requires a placeholder then."""
 
     __slots__ = ()
+    is_required = False
 
     def require(self, model: str) -> str:
         """Return the key, or a placeholder, which isn't sent."""
@@ -44,33 +49,6 @@ class _OpenAI(SdkModel):
             api_key=self._key.require(self.name), base_url=self._base_url, **self._options(openai)
         )
 
-
-class OpenAIModel(FirstPartyModel, _OpenAI):
-    """A model of the Responses API: `OpenAIModel("gpt-5-mini")`. The key is `api_key`, or OPENAI_API_KEY."""
-
-    vendor, variable = "openai", "OPENAI_API_KEY"
-    url_variables = ("OPENAI_BASE_URL",)
-
-    def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
-        """Answer the request."""
-        body = responses_request(self.model, self.name, request)
-        reader = ResponsesReader(self.name, request.output is not None)
-        return self._stream_request(lambda client: client.responses.create, body, reader)
-
-
-class ChatModel(_OpenAI):
-    """A model of Chat Completions, in a dialect."""
-
-    settings: type[Any] = OpenAIChatSettings
-    dialect: Dialect = OPENAI
-
-    def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
-        """Answer the request."""
-        own = parse_extra(self.name, request.settings.extra, self.settings)
-        body = chat_request(self.model, self.name, request, own, self.dialect, _sdk_settings())
-        reader = ChatReader(self.name, request.output is not None)
-        return self._stream_request(lambda client: client.chat.completions.create, body, reader)
-
     def _adapt_body(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """Omit the Authorization header if there is no key."""
         if not isinstance(self._key, OptionalKey) or self._key.found is not None:
@@ -80,11 +58,64 @@ class ChatModel(_OpenAI):
             return body
         return {**body, "extra_headers": {**more, "Authorization": sdk("openai", "openai").Omit()}}
 
+    @asynccontextmanager
+    async def _open_stream(
+        self, method: Callable[[Any], Any], body: Mapping[str, Any], reader: Reader
+    ) -> AsyncGenerator[Any, None]:
+        try:
+            async with super()._open_stream(method, body, reader) as events:
+                yield events
+        except sdk("openai", "openai").BadRequestError as error:
+            if error.code != FAILED_CALL:
+                raise
+            yield one({"error": error.body})
 
-@cache
-def _sdk_settings() -> frozenset[str]:
-    """The settings with an argument of the SDK; others go into the extra body."""
-    return frozenset(get_type_hints(OpenAIChatSettings)) - {"body", "headers"}
+
+class ResponsesModel(_OpenAI):
+    """A model of the Responses API, in a dialect."""
+
+    responses: ResponsesDialect = OPENAI_RESPONSES
+    support = responses_support(OPENAI_RESPONSES)
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
+        """Answer the request."""
+        dialect = self.responses
+        body = responses_request(self.model, self.name, self._vendor, request, dialect)
+        is_typed = request.output is not None
+        reader = ResponsesReader(self.name, self._vendor, is_typed, runs_custom_tools=dialect.runs_custom_tools)
+        given = _arguments(body, request, "input")
+        return self._stream_request(lambda client: client.responses.create, given, reader)
+
+
+class ChatModel(_OpenAI):
+    """A model of Chat Completions, in a dialect."""
+
+    settings: type[Any] = OpenAIChatSettings
+    dialect: Dialect = OPENAI
+    support = chat_support(OPENAI)
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
+        """Answer the request."""
+        own = parse_extra(self.name, request.settings.extra, self.settings)
+        body = chat_request(self.model, self.name, self._vendor, request, own, self.dialect)
+        reader = ChatReader(self.name, self._vendor, request.output is not None)
+        given = _arguments(body, request, "messages")
+        return self._stream_request(lambda client: client.chat.completions.create, given, reader)
+
+
+def _arguments(body: Mapping[str, Any], request: ModelRequest, field: str) -> dict[str, Any]:
+    """The arguments of the SDK, which sends the extra body as it is."""
+    given: dict[str, Any] = {"model": body["model"], "stream": True, field: (), "extra_body": body}
+    if request.settings.headers:
+        given["extra_headers"] = request.settings.headers
+    return given
+
+
+class OpenAIModel(FirstPartyModel, ResponsesModel):
+    """A model of the Responses API: `OpenAIModel("gpt-5-mini")`. The key is `api_key`, or OPENAI_API_KEY."""
+
+    vendor, variable = "openai", "OPENAI_API_KEY"
+    url_variables = ("OPENAI_BASE_URL",)
 
 
 class OpenAIChatModel(FirstPartyModel, ChatModel):

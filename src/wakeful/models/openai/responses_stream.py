@@ -1,14 +1,17 @@
-"""Reading a Responses API stream."""
+"""Reading a Responses API answer: a stream of events, or one response."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, cast
+
+import msgspec
+from msgspec import Struct
 
 from ...errors import ContentFiltered
-from ...types.content import Base64, Image
+from ...types.content import Audio, Base64, Logprob, Logprobs, ServerTool
 from ...types.events import StopReason
-from ...types.runs import Usage
 from ..protocol import (
     CallDeltaChunk,
     CallStartChunk,
@@ -21,107 +24,312 @@ from ..protocol import (
 )
 from ..shared.faults import parse_fault, to_error
 from ..shared.reader import Reader
-from .responses_request import VENDOR
+from ..shared.sse import DONE
+from .logprobs import logprobs_of
+from .responses_answers import phase_of
+from .responses_items import citation, client_call, images_of, server_tool
+from .usage import responses_usage
 
 __all__ = ["ResponsesReader"]
 
+# An event, an item or a response, as JSON. Whatever isn't as it should be breaks the stream.
+Event = dict[str, Any]
+
+
+class _Open(Struct, eq=False):
+    """The streamed part of an output item. Texts are known by the index of their content part."""
+
+    texts: set[Any] = set()
+    starts: dict[Any, int] = {}
+    annotations: list[Any] = []
+    summary: Any = None
+    has_arguments: bool = False
+
+
+def _index(event: Event) -> int:
+    return event.get("output_index") or 0
+
+
+def _id(item: Event) -> str:
+    return str(item.get("call_id") or item.get("id") or "")
+
 
 class ResponsesReader(Reader):
-    """Reads one answer. If it must be `typed`, a refusal is an error."""
+    """Reads one answer of `vendor`. If it must be `typed`, a refusal is an error.
 
-    __slots__ = ("_calls", "_refusal", "_typed")
+    An item that wasn't streamed, or not in full, is read from its last event, or from the response at the end.
+    With `runs_custom_tools` the vendor carries out calls of custom tools itself.
+    """
 
-    def __init__(self, model: str, typed: bool) -> None:
+    __slots__ = (
+        "_audio",
+        "_calls",
+        "_done",
+        "_ended",
+        "_items",
+        "_logprobs",
+        "_refusal",
+        "_runs_custom_tools",
+        "_size",
+        "_tools",
+        "_typed",
+        "_vendor",
+    )
+
+    def __init__(self, model: str, vendor: str, typed: bool, *, runs_custom_tools: bool = False) -> None:
         super().__init__(model)
+        self._vendor = vendor
         self._typed = typed
-        self._calls: dict[int, bool] = {}
+        self._runs_custom_tools = runs_custom_tools
+        self._items: dict[Any, _Open] = {}
+        # The calls by index; the complete items by index and by id, and how many they are.
+        self._calls: set[int] = set()
+        self._done: set[Any] = set()
+        self._ended = 0
+        self._tools: dict[str, ServerTool] = {}
         self._refusal: list[str] = []
+        self._audio: list[bytes] = []
+        self._logprobs: list[Logprob] = []
+        self._size = 0
+
+    def is_answer(self, body: Mapping[str, Any]) -> bool:
+        """Whether a JSON body is a response."""
+        return body.get("object") == "response" or isinstance(body.get("output"), list)
 
     def read(self, event: Any) -> Sequence[Chunk]:
-        """Convert an event."""
-        match event.type:
-            case "response.output_text.delta":
-                return (TextChunk(event.delta),) if event.delta else ()
-            case "response.function_call_arguments.delta":
-                self._calls[event.output_index] = True
-                return (CallDeltaChunk(event.output_index, event.delta),)
-            case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
-                return (ReasoningChunk(event.delta),)
-            case "response.reasoning_summary_part.added":
-                return (ReasoningChunk("\n\n"),) if event.summary_index else ()
-            case "response.refusal.delta":
-                self._refusal.append(event.delta)
-                return () if self._typed else (TextChunk(event.delta),)
-            case "response.output_item.added":
-                return self._start_item(event)
-            case "response.function_call_arguments.done":
-                return () if self._calls.get(event.output_index) else self._all_arguments(event)
-            case "response.output_item.done":
-                return _item(event.item)
-            case "response.completed" | "response.incomplete":
-                return self._finish(event.response)
-            case "response.failed":
-                raise to_error(self.model, parse_fault(None, {"error": _error_fields(event.response.error)}))
-            case "error":
-                raise to_error(self.model, parse_fault(None, _error_fields(event)))
-            case _:
-                return ()
+        """Convert an event, or a whole response."""
+        if event is DONE:
+            return ()
+        if not isinstance(event, dict):
+            raise self.broken(f"an event is no object ({event!r:.80})")
+        found = cast(Event, event)
+        kind = found.get("type")
+        if kind == "response.output_text.delta":
+            return self._text(found, found["delta"])
+        if (reads := self._READS.get(str(kind))) is not None:
+            return reads(self, found)
+        if kind in ("error", "response.error") or (kind is None and found.get("error")):
+            raise self._error(found)
+        if kind is None and self.is_answer(found):
+            return self._finish(found)
+        return ()
 
     def end(self) -> Iterable[Chunk]:
-        """Raise `ContentFiltered` for a refusal of a typed answer."""
+        """Return log probabilities and the recording, if any; raises `ContentFiltered` for a typed refusal."""
         super().end()
         if self._refusal and self._typed:
             raise ContentFiltered(f"{self.model} refuses to answer: {''.join(self._refusal)}")
-        return ()
+        chunks: list[Chunk] = []
+        if self._logprobs:
+            chunks.append(PartChunk(Logprobs(tuple(self._logprobs))))
+        if self._audio:
+            data = b64encode(b"".join(self._audio)).decode()
+            chunks.append(PartChunk(Audio(Base64("audio/pcm;rate=24000", data))))
+        return chunks
 
-    def _start_item(self, event: Any) -> Sequence[Chunk]:
-        if event.item.type != "function_call":
+    def _str(self, value: Any) -> str:
+        if not isinstance(value, str):
+            raise self.broken(f"a text is {value!r:.80}")
+        return value
+
+    def _open(self, event: Event) -> _Open:
+        index = _index(event)
+        found = self._items.get(index)
+        if found is None:
+            found = self._items[index] = _Open()
+        return found
+
+    def _text(self, event: Event, text: Any) -> Sequence[Chunk]:
+        if not self._str(text):
             return ()
-        if event.output_index in self._calls:
-            raise self.broken(f"it has two tool calls under the index {event.output_index}")
-        self._calls[event.output_index] = False
-        return (CallStartChunk(event.output_index, event.item.name, event.item.call_id),)
+        part, opened = event.get("content_index"), self._open(event)
+        if part not in opened.texts:
+            opened.texts.add(part)
+            opened.starts[part] = self._size
+        self._size += len(text)
+        return (TextChunk(text),)
 
-    def _all_arguments(self, event: Any) -> Sequence[Chunk]:
-        self._calls[event.output_index] = True
-        return (CallDeltaChunk(event.output_index, event.arguments),)
+    def _refuse(self, event: Event) -> Sequence[Chunk]:
+        self._open(event).texts.add(event.get("content_index"))
+        self._refusal.append(self._str(event["delta"]))
+        if self._typed:
+            return ()
+        self._size += len(event["delta"])
+        return (TextChunk(event["delta"]),)
 
-    def _finish(self, response: Any) -> Sequence[Chunk]:
+    def _think(self, event: Event) -> Sequence[Chunk]:
+        opened, chunks = self._open(event), list[Chunk]()
+        part = event.get("summary_index", event.get("content_index"))
+        if opened.summary is None:
+            opened.summary = part
+        elif part != opened.summary:
+            opened.summary = part
+            chunks += self._next_summary(event.get("item_id"))
+        if text := self._str(event["delta"]):
+            chunks.append(ReasoningChunk(text))
+        return chunks
+
+    def _next_summary(self, ident: Any) -> Sequence[Chunk]:
+        """End a part of a summary. The next one is set off, for readers who see both as one text."""
+        return ReasoningChunk("", str(ident or ""), None, self._vendor), ReasoningChunk("\n\n")
+
+    def _start_item(self, event: Event) -> Sequence[Chunk]:
+        item, index = event["item"], _index(event)
+        kind = item.get("type")
+        if kind == "function_call":
+            if index in self._calls:
+                raise self.broken(f"it has two tool calls under the index {index}")
+            self._calls.add(index)
+            return (CallStartChunk(index, self._str(item["name"]), _id(item)),)
+        if kind in ("message", "reasoning") or not item.get("id") or self._client_call(item) is not None:
+            return ()
+        return (PartChunk(server_tool(item, self._vendor, is_over=False)),)
+
+    def _add_arguments(self, event: Event) -> Sequence[Chunk]:
+        if _index(event) not in self._calls:
+            raise self.broken("it has arguments for a tool call that never started")
+        self._open(event).has_arguments = True
+        return (CallDeltaChunk(_index(event), self._str(event["delta"])),)
+
+    def _all_arguments(self, event: Event) -> Sequence[Chunk]:
+        opened = self._open(event)
+        if opened.has_arguments or _index(event) not in self._calls:
+            return ()
+        opened.has_arguments = True
+        return (CallDeltaChunk(_index(event), self._str(event.get("arguments") or "")),)
+
+    def _annotate(self, event: Event) -> Sequence[Chunk]:
+        opened, raw = self._open(event), event["annotation"]
+        if raw in opened.annotations:
+            return ()
+        opened.annotations.append(raw)
+        return (PartChunk(citation(raw, opened.starts.get(event.get("content_index"), self._size), self._vendor)),)
+
+    def _add_audio(self, event: Event) -> Sequence[Chunk]:
+        if event["type"] == "response.audio.delta":
+            self._audio.append(b64decode(event["delta"]))
+            return ()
+        return (TextChunk(self._str(event["delta"])),)
+
+    def _end_item(self, event: Event) -> Sequence[Chunk]:
+        item, index = event["item"], _index(event)
+        self._ended += 1
+        self._done |= {index, item.get("id")} - {None}
+        kind = item.get("type")
+        if kind == "message":
+            return self._end_message(item, event)
+        if kind == "reasoning":
+            return self._end_reasoning(item, event)
+        if kind == "function_call":
+            return self._end_call(item, event)
+        images = [PartChunk(image) for image in images_of(item)]
+        if (call := self._client_call(item)) is None:
+            tool = self._tools[str(item.get("id"))] = server_tool(item, self._vendor, is_over=True)
+            return (PartChunk(tool), *images)
+        name, arguments = call
+        self._calls.add(index)
+        signature = msgspec.json.encode({key: value for key, value in item.items() if key != "created_by"})
+        text = msgspec.json.encode(arguments).decode()
+        return (CallStartChunk(index, name, _id(item), signature.decode()), CallDeltaChunk(index, text))
+
+    def _client_call(self, item: Event) -> tuple[str, dict[str, Any]] | None:
+        is_run = self._runs_custom_tools and item.get("type") == "custom_tool_call"
+        return None if is_run else client_call(item)
+
+    def _end_message(self, item: Event, event: Event) -> Sequence[Chunk]:
+        chunks: list[Chunk] = []
+        parts: list[Event] = item.get("content") or []
+        for place, part in enumerate(parts):
+            at = {**event, "content_index": place}
+            text = part.get("refusal") if part.get("type") == "refusal" else part.get("text")
+            if place not in self._open(event).texts and text:
+                is_refusal = part.get("type") == "refusal"
+                chunks += self._refuse({**at, "delta": text}) if is_refusal else self._text(at, text)
+            self._logprobs += logprobs_of(part.get("logprobs"))
+            annotations: list[Event] = part.get("annotations") or []
+            for raw in annotations:
+                chunks += self._annotate({**at, "annotation": raw})
+        if item.get("phase"):
+            # Sent back with the text before it.
+            chunks.append(ReasoningChunk("", None, phase_of(str(item["phase"])), self._vendor))
+        return chunks
+
+    def _end_reasoning(self, item: Event, event: Event) -> Sequence[Chunk]:
+        chunks: list[Chunk] = []
+        content: list[Any] = item.get("content") or []
+        if self._open(event).summary is None:
+            for place, part in enumerate(item.get("summary") or content):
+                chunks += self._next_summary(item.get("id")) if place else ()
+                chunks.append(ReasoningChunk(self._str(part["text"])))
+        encrypted = item.get("encrypted_content")
+        if not encrypted and content:
+            # Open models return their reasoning itself, and want it back.
+            encrypted = msgspec.json.encode({"content": content}).decode()
+        chunks.append(
+            ReasoningChunk("", str(item.get("id") or ""), str(encrypted) if encrypted else None, self._vendor)
+        )
+        return chunks
+
+    def _end_call(self, item: Event, event: Event) -> Sequence[Chunk]:
+        started = () if _index(event) in self._calls else self._start_item(event)
+        return (*started, *self._all_arguments({**event, "arguments": item.get("arguments")}))
+
+    def _complete(self, event: Event) -> Sequence[Chunk]:
+        return self._finish(event["response"])
+
+    def _finish(self, response: Event) -> Sequence[Chunk]:
+        chunks: list[Chunk] = []
+        output: list[Event] = response.get("output") or []
+        for index, item in enumerate(output):
+            if (tool := self._tools.get(str(item.get("id")))) is not None:
+                whole = server_tool(item, self._vendor, is_over=True)
+                if whole != tool:  # The last event of a tool may lack its result.
+                    chunks.append(PartChunk(whole))
+            elif len(output) > self._ended and index not in self._done and item.get("id") not in self._done:
+                chunks += self._end_item({"item": item, "output_index": index})
+        usage: Any = response.get("usage")
+        if isinstance(usage, dict):
+            chunks.append(UsageChunk(responses_usage(cast(dict[str, Any], usage))))
+        status = response.get("status") or "completed"
         reason: StopReason = "tool_use" if self._calls else "end_turn"
-        if response.status == "incomplete":
-            why = getattr(response.incomplete_details, "reason", None)
+        if status == "incomplete":
+            details: Event = response.get("incomplete_details") or {}
+            why = details.get("reason")
             if why == "content_filter":
                 raise self.filtered("stopped the answer")
             reason = "max_tokens" if why == "max_output_tokens" else "unknown"
+        elif response.get("error"):
+            raise self._error(response)
+        elif status != "completed":
+            raise self.broken(f"the response is {status}")
         self.is_complete = True
-        stop = StopChunk(reason)
-        return (stop,) if response.usage is None else (UsageChunk(_usage(response.usage)), stop)
+        return (*chunks, StopChunk(reason))
 
+    def _fail(self, event: Event) -> Sequence[Chunk]:
+        response: Event = event.get("response") or {}
+        raise self._error(response if response.get("error") else event)
 
-def _item(item: Any) -> Sequence[Chunk]:
-    if item.type == "reasoning":
-        return (ReasoningChunk("", item.id, item.encrypted_content, VENDOR),)
-    if item.type == "image_generation_call" and item.result:
-        kind = getattr(item, "output_format", None) or "png"
-        return (PartChunk(Image(Base64(f"image/{kind}", item.result))),)
-    return ()
+    def _error(self, found: Event) -> Exception:
+        error: Any = found.get("error")
+        if not isinstance(error, dict):
+            error = {name: found.get(name) for name in ("code", "message", "status") if found.get(name)}
+        fields = {name: value for name, value in cast(dict[str, Any], error).items() if value is not None}
+        return to_error(self.model, parse_fault(None, {"error": fields}))
 
-
-def _usage(usage: Any) -> Usage:
-    before = usage.input_tokens_details
-    after = usage.output_tokens_details
-    return Usage(
-        input_tokens=usage.input_tokens,
-        output_tokens=usage.output_tokens,
-        cached_tokens=getattr(before, "cached_tokens", 0) or 0,
-        cache_write_tokens=getattr(before, "cache_write_tokens", 0) or 0,
-        reasoning_tokens=getattr(after, "reasoning_tokens", 0) or 0,
-    )
-
-
-def _error_fields(error: Any) -> dict[str, Any]:
-    if error is None:
-        return {}
-    kind = getattr(error, "type", None)
-    found = {"code": error.code, "message": error.message, "type": None if kind == "error" else kind}
-    return {name: value for name, value in found.items() if value}
+    _READS: ClassVar[Mapping[str, Callable[..., Sequence[Chunk]]]] = {
+        "response.output_item.added": _start_item,
+        "response.output_item.done": _end_item,
+        "response.function_call_arguments.delta": _add_arguments,
+        "response.function_call_arguments.done": _all_arguments,
+        "response.reasoning_summary_text.delta": _think,
+        "response.reasoning_text.delta": _think,
+        "response.refusal.delta": _refuse,
+        "response.output_text.annotation.added": _annotate,
+        "response.audio.delta": _add_audio,
+        "response.audio.transcript.delta": _add_audio,
+        "response.completed": _complete,
+        "response.incomplete": _complete,
+        "response.done": _complete,
+        "response.failed": _fail,
+        "response.cancelled": _fail,
+    }

@@ -4,45 +4,71 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypedDict
 
-__all__ = ["OpenAIChatSettings", "OpenAISettings"]
+from ..shared.support import Support
 
-Tier = Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"]
+__all__ = ["CHAT", "RESPONSES", "OpenAIChatSettings", "OpenAISettings"]
+
+RESPONSES = Support(
+    {
+        "temperature": "temperature",
+        "top_p": "top_p",
+        "max_tokens": "max_output_tokens",
+        "reasoning": "reasoning.effort",
+        "tool_choice": "tool_choice",
+        "parallel_tool_calls": "parallel_tool_calls",
+        "service_tier": "service_tier",
+        "user": "safety_identifier",
+        "logprobs": "top_logprobs",
+        "headers": "added",
+        "body": "added",
+    },
+    outputs=("schema", "prompt"),
+)
+CHAT = Support(
+    {
+        "temperature": "temperature",
+        "top_p": "top_p",
+        "max_tokens": "max_completion_tokens",
+        "reasoning": "reasoning_effort",
+        "stop": "stop",
+        "seed": "seed",
+        "tool_choice": "tool_choice",
+        "parallel_tool_calls": "parallel_tool_calls",
+        "service_tier": "service_tier",
+        "user": "user",
+        "logprobs": "logprobs, top_logprobs",
+        "headers": "added",
+        "body": "added",
+    },
+    outputs=("schema", "prompt"),
+)
+
 Level = Literal["low", "medium", "high"]
 
 
 class OpenAISettings(TypedDict, total=False):
-    """Settings of the Responses API. `body` and `headers` are added to the request as is."""
+    """Settings of the Responses API."""
 
-    service_tier: Tier
-    parallel_tool_calls: bool
-    tool_choice: str | dict[str, Any]
     verbosity: Level
     reasoning_summary: Literal["auto", "concise", "detailed"]
     image_detail: Literal["auto", "low", "high", "original"]
     prompt_cache_key: str
     prompt_cache_options: dict[str, Any]
     prompt_cache_retention: Literal["in_memory", "24h"]
-    safety_identifier: str
     metadata: dict[str, str]
     truncation: Literal["auto", "disabled"]
     store: bool
     tools: list[dict[str, Any]]
     max_tool_calls: int
-    body: dict[str, Any]
-    headers: dict[str, str]
 
 
 class OpenAIChatSettings(TypedDict, total=False):
-    """Settings of Chat Completions. `body` and `headers` are added to the request as is."""
+    """Settings of Chat Completions."""
 
-    service_tier: Tier
-    parallel_tool_calls: bool
-    tool_choice: str | dict[str, Any]
     verbosity: Level
     frequency_penalty: float
     presence_penalty: float
     logit_bias: dict[str, int]
-    seed: int
     image_detail: Literal["auto", "low", "high", "original"]
     prompt_cache_key: str
     prompt_cache_options: dict[str, Any]
@@ -53,7 +79,4 @@ class OpenAIChatSettings(TypedDict, total=False):
     audio: dict[str, Any]
     prediction: dict[str, Any]
     store: bool
-    user: str
     web_search_options: dict[str, Any]
-    body: dict[str, Any]
-    headers: dict[str, str]

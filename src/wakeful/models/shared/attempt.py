@@ -13,7 +13,7 @@ class Attempt(Struct, eq=False):
     """One answer over all retries: the caller, the current model, and earlier failures.
 
     `tried` maps failed members of a pool to the reason. `failures` and `breaks` belong to the current model:
-    requests that failed before the answer started, and answers that broke off.
+    requests that failed before the answer started, and broken answers.
     """
 
     thread_id: str = ""

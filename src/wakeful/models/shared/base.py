@@ -16,6 +16,7 @@ from ...errors.arguments import checked
 from ..protocol import Chunk
 from .reader import Reader
 from .secrets import Key, check_headers, check_proxy, check_url, hide_secrets, model_name, redact, secret_patterns
+from .support import Support
 
 __all__ = ["Client", "Options", "VendorModel", "check_name"]
 
@@ -43,6 +44,8 @@ class VendorModel:
     live = True
     # Environment variables that may hold the base URL.
     url_variables: tuple[str, ...] = ()
+    # The abilities of the adapter, as the docs show them.
+    support: ClassVar[Support]
     # Modules of the SDK that are slow to import.
     modules: ClassVar[tuple[str, ...]] = ()
 
@@ -74,6 +77,7 @@ class VendorModel:
         what = self._url_variable or "its base URL"
         self._base_url = None if url is None else check_url(f"{vendor}:{model}", url, what)
         self.model = model
+        self._vendor = vendor
         self.name = model_name(vendor, model, address)
         self._key = key
         self._headers = check_headers(self.name, headers)

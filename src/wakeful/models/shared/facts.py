@@ -191,8 +191,8 @@ class FactTable:
         """Find a model's facts: the application's, else its own, else the shipped ones; None if unknown."""
         if name in self.own:
             return self.own[name]
-        if (said := getattr(model, "facts", None)) is not None:
-            return cast(ModelFacts, said)
+        if (own := getattr(model, "facts", None)) is not None:
+            return cast(ModelFacts, own)
         names = (name, name if model is None else model.name)
         try:
             return self._known[names]
@@ -222,11 +222,21 @@ def without_address(name: str) -> str:
     return _ADDRESS.sub("", name)
 
 
+# Vendors with the models of another one.
+_SAME = {
+    "openai-chat": "openai",
+    "anthropic-vertex": "anthropic",
+    "anthropic-bedrock": "anthropic",
+    "google-vertex": "google",
+}
+
+
 def _normalise(name: str) -> str:
     """Normalise the name of a snapshot or a regional profile to the name in the table."""
     vendor, _, model = without_address(name).partition(":")
-    if vendor == "openai-chat":
-        vendor = "openai"
+    vendor = _SAME.get(vendor, vendor)
+    if name.startswith("anthropic-bedrock:"):
+        model = _REGION.sub("", _ARN.sub("", model)).removeprefix("anthropic.")
     if vendor == "bedrock":
         model = _REGION.sub("", _ARN.sub("", model))
     if vendor == "google":

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Container, Mapping
+import ssl
+from collections.abc import AsyncIterator, Container, Mapping
 from contextlib import suppress
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -103,6 +104,7 @@ _STATUS_OF_KIND = {
     "request_too_large": 413,
     "rate_limit_error": 429,
     "rate_limit_exceeded": 429,
+    "insufficient_quota": 429,
     "timeout_error": 504,
     "api_error": 500,
     "server_error": 500,
@@ -130,6 +132,8 @@ def parse_fault(status: int | None, body: Any, headers: Mapping[str, str] | None
     if isinstance(inner, dict):
         kinds += _values_of(cast(dict[str, Any], inner), "code", "error_code")
     text = next(iter(_values_of(error, "message", "msg", "detail")), "")
+    if raw := _words_of_provider(error):
+        text = f"{text}: {raw}"
     if not text and body:
         text = body if isinstance(body, str) else msgspec.json.encode(body, enc_hook=str).decode()
     if status is None or status < 400:
@@ -140,15 +144,21 @@ def parse_fault(status: int | None, body: Any, headers: Mapping[str, str] | None
     return Fault(_short(" ".join(text.split())), " ".join(kinds), status, wait, _request_id_of(body, headers))
 
 
+def _words_of_provider(error: dict[str, Any]) -> str:
+    """The words of the vendor behind a gateway, as OpenRouter passes them on."""
+    metadata = error.get("metadata")
+    found = cast(dict[str, Any], metadata).get("raw") if isinstance(metadata, dict) else None
+    return found if isinstance(found, str) else ""
+
+
 def _values_of(error: dict[str, Any], *keys: str) -> list[str]:
     return [str(error[key]) for key in keys if error.get(key)]
 
 
 def _request_id_of(body: Any, headers: Mapping[str, str]) -> str | None:
     request_id = next((headers[name] for name in _REQUEST_IDS if headers.get(name)), None)
-    if request_id is None and isinstance(body, dict):
-        request_id = cast(dict[str, Any], body).get("request_id")
-    return request_id
+    found = request_id or _object_in(body).get("request_id")
+    return found if isinstance(found, str) else None
 
 
 def _short(text: str, limit: int = _TEXT_LIMIT) -> str:
@@ -198,8 +208,10 @@ def _delay_in(details: Any) -> float | None:
 def to_error(model: str, fault: Fault) -> ModelError:
     """Convert a fault of `model` to an error."""
     rule = _classify(fault)
-    said = " ".join(part for part in (str(fault.status or ""), fault.kinds) if part)
-    message = f"{model}: {rule.text}" + (f" ({said})" if said else "") + (f": {fault.text}" if fault.text else "")
+    detail = " ".join(part for part in (str(fault.status or ""), fault.kinds) if part)
+    message = (
+        f"{model}: {rule.text}" + (f" ({detail})" if detail else "") + (f": {fault.text}" if fault.text else "")
+    )
     if fault.retry_after and rule.transient is not False:
         message += f"; it says to come back in {fault.retry_after:g} s"
     if fault.request_id:
@@ -233,7 +245,7 @@ _ANY = range(1000)
 # The first rule that matches decides. A fault inside a stream may have no status, which counts as 0.
 _RULES = (
     _Rule((402,), RateLimited, _QUOTA_TEXT, transient=False),
-    _Rule((400, 403, 429), RateLimited, _QUOTA_TEXT, _QUOTA, transient=False),
+    _Rule((0, 400, 403, 429), RateLimited, _QUOTA_TEXT, _QUOTA, transient=False),
     _Rule((503, 529), ModelOverloaded, _OVERLOADED_TEXT),
     _Rule((0, 429, 500), ModelOverloaded, _OVERLOADED_TEXT, _OVERLOADED),
     _Rule((429,), RateLimited, "the vendor's limit was reached"),
@@ -265,6 +277,12 @@ def _classify(fault: Fault) -> _Rule:
 def unreachable(model: str, error: BaseException, *, timeout: bool) -> ModelError:
     """Build the error for a vendor that can't be reached or timed out."""
     text = _deepest(error)
+    if (refused := _refused_certificate(error)) is not None:
+        return ModelUnavailable(
+            f"{model}: the vendor's certificate isn't trusted: {refused}; check the address, the clock, and the "
+            "certificates of a proxy (SSL_CERT_FILE)",
+            transient=False,
+        )
     if timeout:
         return ModelTimeout(f"{model}: the vendor took too long: {text}")
     return ModelUnavailable(
@@ -283,27 +301,35 @@ def not_a_stream(model: str, url: str, kind: str, body: bytes) -> ModelError:
     It is the vendor's own error, if the body has one; otherwise the URL isn't the vendor's API.
     """
     text = body.decode(errors="replace")
-    if _object_in(text).get("error"):
+    found = _object_in(text)
+    if found.get("error") or found.get("object") == "error":
         return to_error(model, parse_fault(None, text))
-    place, said = urlsplit(url), _short(" ".join(_TAG.sub(" ", text).split()), _SHOWN)
+    place, detail = urlsplit(url), _short(" ".join(_TAG.sub(" ", text).split()), _SHOWN)
     host = f"{place.hostname}:{place.port}" if place.port else place.hostname
     return ModelNotFound(
         f"{model}: what answers at {host} isn't the vendor's API: it sent {kind.partition(';')[0]}, not a stream"
-        + (f" ({said})" if said else "")
+        + (f" ({detail})" if detail else "")
         + "; the base URL is wrong, a proxy answers in the vendor's place, or the server can't stream"
     )
 
 
-async def read_start(response: Any) -> bytes:
-    """Read the start of an httpx2 response, within limits of size and time."""
-    found = b""
+async def read_start(pieces: AsyncIterator[bytes], found: bytes = b"") -> bytes:
+    """Read the start of a body, of which `found` was read before, within limits of size and time."""
     with suppress(Exception):
         async with asyncio.timeout(_PAGE_SECONDS):
-            async for piece in response.aiter_bytes():
+            async for piece in pieces:
                 found += piece
                 if len(found) >= PAGE:
                     break
     return found[:PAGE]
+
+
+def _refused_certificate(error: BaseException) -> ssl.SSLCertVerificationError | None:
+    """The refusal of a certificate among the causes of an error."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ssl.SSLCertVerificationError):
+        cause = cause.__cause__ or cause.__context__
+    return cause
 
 
 def _deepest(error: BaseException) -> str:

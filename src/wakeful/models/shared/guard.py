@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
 from ...clock import Clock
-from ...errors import ModelError, ModelUnavailable, RateLimited, explain
+from ...errors import ModelError, ModelUnavailable, RateLimited, outline
 from ...types.runs import Usage
 from ..protocol import Chunk, Model, ModelRequest, UsageChunk, chunks_from
 from .rate_limits import Bucket, estimate_tokens
@@ -163,7 +163,7 @@ class Permit:
         if self._breaker is None:
             return
         if isinstance(error, ModelError) and error.transient and not isinstance(error, RateLimited):
-            self._breaker.failed(self._generation, explain(error))
+            self._breaker.failed(self._generation, outline(error))
         elif self._probes:
             self._breaker.probe_abandoned()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -12,11 +12,13 @@ from msgspec.structs import replace
 from ...types.base import Data
 from ...types.content import (
     Audio,
+    Citation,
     Content,
     Document,
     Image,
     Part,
     Role,
+    ServerTool,
     Text,
     Thinking,
     ToolCall,
@@ -29,6 +31,7 @@ from ...types.messages import Message, newest_turn
 from ...types.requests import OutputSpec
 
 __all__ = [
+    "CitedText",
     "Entry",
     "Media",
     "build_entries",
@@ -44,6 +47,12 @@ Media = Image | Audio | Video | Document
 _MEDIA = (Image, Audio, Video, Document)
 _ARTICLES: dict[type, str] = {Image: "an", Audio: "an"}
 _NO_RESULT = (Text("There is no result: the call was never answered."),)
+
+
+class CitedText(Text, tag="text"):
+    """A text with the citations that support it, in their vendor's form."""
+
+    citations: tuple[dict[str, Any], ...] = ()
 
 
 class Entry(Data):
@@ -70,8 +79,9 @@ def build_entries(
     in_results: Callable[[Media], bool],
     *,
     signs_behind: bool = False,
+    vendor: str | None = None,
 ) -> list[Entry]:
-    """Group messages into entries.
+    """Group messages into entries. Server tools and citations of `vendor` are kept, those of others dropped.
 
     Dropped: thinking that `keep` refuses, blank texts, unknown content of a newer version, and replies without a
     call. Thinking at the end of an answer is dropped too, as vendors refuse it; with `signs_behind` it may follow
@@ -83,6 +93,7 @@ def build_entries(
     """
     messages = replace_old_media(messages, takes)
     replies = {part.call_id: part for message in messages for part in message.content if type(part) is ToolReply}
+    open_tools = _open_tools(messages)
     found: list[Entry] = []
     late: list[Content] = []
 
@@ -99,7 +110,8 @@ def build_entries(
             continue
         add("user", late)
         late = []
-        content = [part for part in message.content if _is_shown(part, keep)]
+        given = _with_citations(message.content, vendor)
+        content = [part for part in given if _is_shown(part, keep, vendor, open_tools)]
         if message.role == "assistant":
             content = _trim_thinking(_move_media(content, takes, late), signs_behind)
         add(message.role, content)
@@ -110,13 +122,56 @@ def build_entries(
     return found
 
 
-def _is_shown(part: Content, keep: Callable[[Thinking], bool]) -> bool:
+def _open_tools(messages: Sequence[Message]) -> set[str]:
+    """The ids of server tools that the vendor continues: in the answer at the end, or with a later result."""
+    places: dict[str, int] = {}
+    last = -1
+    for place, message in enumerate(messages):
+        if message.role == "assistant":
+            last = place
+            for part in message.content:
+                if isinstance(part, ServerTool) and (not part.is_over or part.id in places):
+                    places[part.id] = -1 if part.is_over else place
+    is_open = all(message.role == "tool" for message in messages[last + 1 :])
+    return {tool for tool, place in places.items() if place == -1 or (is_open and place == last)}
+
+
+def _with_citations(content: tuple[Content, ...], vendor: str | None) -> Sequence[Content]:
+    """Split the texts at the spans of the vendor's own citations, which go with their text."""
+    spans: dict[tuple[int, int], list[dict[str, Any]]] = {}
+    for part in content:
+        if type(part) is Citation and part.vendor == vendor and part.raw and part.start is not None:
+            spans.setdefault((part.start, part.end or part.start), []).append(part.raw)
+    if not spans:
+        return content
+    found: list[Content] = []
+    place = 0
+    for part in content:
+        if type(part) is not Text:
+            found.append(part)
+            continue
+        end, at = place + len(part.text), place
+        for (start, stop), raws in sorted(spans.items()):
+            if at <= start < stop <= end:
+                found += [Text(part.text[at - place : start - place])] if start > at else []
+                found.append(CitedText(part.text[start - place : stop - place], tuple(raws)))
+                at = stop
+        found += [Text(part.text[at - place :])] if at < end else []
+        place = end
+    return found
+
+
+def _is_shown(
+    part: Content, keep: Callable[[Thinking], bool], vendor: str | None, open_tools: Container[str]
+) -> bool:
     if isinstance(part, Text):
         return bool(part.text) and not part.text.isspace()
     if isinstance(part, Thinking):
         return keep(part)
     if isinstance(part, _MEDIA):
         return not isinstance(part.source, Unknown)
+    if isinstance(part, ServerTool):
+        return part.vendor == vendor and bool(part.raw) and (part.is_over or part.id in open_tools)
     return isinstance(part, ToolCall)
 
 

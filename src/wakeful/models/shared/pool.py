@@ -24,7 +24,7 @@ from ...errors import (
     RateLimited,
     ScriptError,
     UnknownModel,
-    explain,
+    outline,
 )
 from ...errors.arguments import Checked
 from ...types.base import Data
@@ -235,7 +235,7 @@ class PoolModel:
             try:
                 return self._models.resolve(member.model)
             except (ModelError, ConfigurationError, UnknownModel) as error:
-                until, why = now + QUARANTINE * 1000, explain(error)
+                until, why = now + QUARANTINE * 1000, outline(error)
                 self._quarantined[member.name] = until, why
         reasons[member.name] = f"not asked for another {(until - now) / 1000:.0f} s: {why}"
         return None
@@ -258,14 +258,14 @@ class PoolModel:
 
     def give_up(self, attempt: Attempt, error: ModelError) -> None:
         """Give up the current member for this answer, and quarantine it while its error lasts."""
-        attempt.give_up_model(explain(error))
+        attempt.give_up_model(outline(error))
         seconds = 0.0
         if isinstance(error, RateLimited):
             seconds = RATE_LIMIT_QUARANTINE if error.retry_after is None else error.retry_after
         elif isinstance(error, BadCredentials | ModelNotFound):
             seconds = QUARANTINE
         if seconds:
-            self._quarantined[attempt.name] = (self._models.clock.now() + seconds * 1000, explain(error))
+            self._quarantined[attempt.name] = (self._models.clock.now() + seconds * 1000, outline(error))
 
     def _ordered(self, attempt: Attempt) -> list[Member]:
         """Order the members for this thread or run; the same in every process."""

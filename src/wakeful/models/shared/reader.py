@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ...errors import ContentFiltered, StreamBroken
@@ -27,6 +27,10 @@ class Reader:
         self.is_complete = False
         self.request_id: str | None = None
 
+    def is_answer(self, body: Mapping[str, Any]) -> bool:
+        """Whether a JSON body is a whole answer, from a server that doesn't stream; `read` converts it."""
+        return False
+
     def read(self, event: Any) -> Iterable[Chunk]:
         """Convert an event to chunks."""
         raise NotImplementedError
@@ -43,5 +47,5 @@ class Reader:
 
     def filtered(self, why: str) -> ContentFiltered:
         """Build the error for an answer that the vendor's filter stopped."""
-        said = f"{self.model}: the vendor's filter {why}"
-        return ContentFiltered(said, status=200, request_id=self.request_id)
+        message = f"{self.model}: the vendor's filter {why}"
+        return ContentFiltered(message, status=200, request_id=self.request_id)

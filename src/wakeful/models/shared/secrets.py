@@ -50,6 +50,8 @@ class Key:
     """An API key from an argument or the environment. It is read on use and never shown."""
 
     __slots__ = ("_given", "names")
+    # Whether a request needs the key.
+    is_required = True
 
     def __init__(self, given: str | None, *names: str) -> None:
         if not isinstance(cast(Any, given), str | None):
@@ -106,13 +108,13 @@ def redact_repr(shown: str) -> str:
 
 def check_url(model: str, url: Any, what: str = "its base URL") -> str:
     """Validate a base URL: HTTP, without credentials, query and fragment. `what` names it in errors."""
-    said = f"{redact(model)}: {what}"
-    parts = _split(said, url, ("http", "https"), "http://127.0.0.1:8000/v1")
+    subject = f"{redact(model)}: {what}"
+    parts = _split(subject, url, ("http", "https"), "http://127.0.0.1:8000/v1")
     if parts.username is not None or parts.password is not None:
-        raise ConfigurationError(said + _LOGIN)
+        raise ConfigurationError(subject + _LOGIN)
     if parts.query or parts.fragment:
         raise ConfigurationError(
-            f"{said} has a query or a fragment, behind a ? or a #, which no request would carry; remove it, "
+            f"{subject} has a query or a fragment, behind a ? or a #, which no request would carry; remove it, "
             "and give a key as api_key=... or in headers={...}"
         )
     return url.strip()
@@ -130,16 +132,16 @@ def check_proxy(model: str, url: Any) -> str:
     return url.strip()
 
 
-def _split(said: str, url: Any, schemes: tuple[str, ...], example: str) -> SplitResult:
+def _split(subject: str, url: Any, schemes: tuple[str, ...], example: str) -> SplitResult:
     if not isinstance(url, str):
-        raise ConfigurationError(f"{said} is a text such as {example}, not {url!r:.80}")
+        raise ConfigurationError(f"{subject} is a text such as {example}, not {url!r:.80}")
     try:
         parts = urlsplit(url.strip())
         good = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
     except ValueError:
         raise ConfigurationError(
-            f"{said} isn't a URL: its host or its port is wrong, or it has a character that must be written as in "
-            "%2F"
+            f"{subject} isn't a URL: its host or its port is wrong, or it has a character that must be written as "
+            "in %2F"
         ) from None
     if not good:
         scheme, colon, _ = url.partition("://")
@@ -147,7 +149,7 @@ def _split(said: str, url: Any, schemes: tuple[str, ...], example: str) -> Split
         why = f"the scheme {scheme!r} is none of {known}" if colon else "the scheme is missing"
         if colon and scheme in schemes:
             why = "it has no host, or its port is wrong"
-        raise ConfigurationError(f"{said} is wrong: {why}; write it as in {example}")
+        raise ConfigurationError(f"{subject} is wrong: {why}; write it as in {example}")
     return parts
 
 

@@ -6,10 +6,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, ClassVar, Unpack
 
-from ...errors import ConfigurationError, ModelError, explain
+from ...errors import ConfigurationError, ModelError, explain, quote
 from ..protocol import Chunk
 from .base import Client, Options, VendorModel
-from .faults import not_a_stream, parse_fault, read_start, stream_broken, to_error, unreachable
+from .bodies import events_of
+from .faults import parse_fault, stream_broken, to_error, unreachable
 from .reader import Reader
 from .secrets import Key
 
@@ -47,6 +48,10 @@ class SdkModel(VendorModel):
             )
         self._http_client = http_client
         self._client = Client[Any](self._make_client, self._close_client)
+
+    def check_credentials(self) -> None:
+        """Raise `BadCredentials` if a key is needed and there is none."""
+        self._key.require(self.name)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -88,11 +93,13 @@ class SdkModel(VendorModel):
             headers = response.headers
             reader.request_id = headers.get("x-request-id") or headers.get("request-id")
             kind = headers.get("content-type", "text/event-stream")
-            if "event-stream" not in kind:
-                raise not_a_stream(self.name, str(response.url), kind, await read_start(response))
-            yield stream
+            yield await self._events(stream, kind, reader)
         finally:
             await stream.close()
+
+    async def _events(self, stream: Any, kind: str, reader: Reader) -> AsyncIterator[Any]:
+        """Decode the events of a response of this media type."""
+        return await events_of(stream.response, reader, self.name)
 
     def _adapt_body(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """Adapt the request body once the SDK is imported."""
@@ -116,7 +123,7 @@ class SdkModel(VendorModel):
             return to_error(self.name, parse_fault(status, body, dict(headers)))
         if reader.has_started:
             return stream_broken(self.name, f"a chunk is malformed ({explain(error):.200})")
-        return ModelError(f"{self.name} could not be called: {explain(error)}")
+        return quote(ModelError, f"{self.name} could not be called", error)
 
 
 def _bypass_checks(body: Mapping[str, Any]) -> dict[str, Any]:

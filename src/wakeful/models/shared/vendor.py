@@ -59,7 +59,8 @@ def _names_in(kind: type[Any]) -> tuple[str, ...]:
 def unsupported(model: str, part: Media, where: str, hint: str = "") -> InvalidRequest:
     """Build the error for content that a vendor doesn't accept."""
     source = part.source
-    detail = f" ({source.media_type})" if isinstance(source, Base64) else ""
+    kind = source.media_type if isinstance(source, Base64 | Url) else None
+    detail = f" ({kind})" if kind else ""
     by = " by URL" if isinstance(source, Url) else ""
     return InvalidRequest(
         f"{model} takes no {media_kind(part)}{detail}{by} in {where}{'; ' + hint if hint else ''}"
