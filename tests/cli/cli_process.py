@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -15,7 +15,7 @@ from typing import Any
 __all__ = ["HERE", "Process", "command", "environment"]
 
 HERE = Path(__file__).parent
-PATIENCE = 60
+PATIENCE = 600  # Only a process that hangs is killed, not a slow one.
 
 # A shell that starts tests in the background makes them ignore ctrl-C, and their children inherit that.
 AS_IN_A_TERMINAL = (
@@ -33,6 +33,7 @@ class Process:
         self._watchdog.start()
         self.output = ""
         self._read = 0
+        self._decode = codecs.getincrementaldecoder("utf-8")().decode  # A read may end within a character.
 
     def read_until(self, text: str, descriptor: int | None = None) -> str:
         """Read on to the end of this text and return what was passed; fail if the output ends before."""
@@ -41,12 +42,9 @@ class Process:
             descriptor = self._process.stdout.fileno()
         begin = self._read
         while text not in self.output[begin:]:
-            try:
-                piece = os.read(descriptor, 65536)
-            except OSError:  # What a terminal's other end says when the process is gone.
-                piece = b""
+            piece = _read(descriptor)
             assert piece, f"the output ended before {text!r}:\n{self.output}"
-            self.output += piece.decode()
+            self.output += self._decode(piece)
         self._read = self.output.index(text, begin) + len(text)
         return self.output[begin : self._read]
 
@@ -73,10 +71,9 @@ class Process:
 
     def ended(self, descriptor: int) -> int:
         """Wait for the end of one that draws on a terminal, and read what it draws until then."""
-        while self._process.poll() is None:
-            if select.select([descriptor], [], [], 0.05)[0]:
-                self.output += os.read(descriptor, 65536).decode()
-        return self._process.returncode
+        while piece := _read(descriptor):
+            self.output += self._decode(piece)
+        return self._process.wait()
 
     def close(self) -> None:
         self._process.kill()
@@ -86,6 +83,13 @@ class Process:
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 stream.close()
+
+
+def _read(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 65536)
+    except OSError:  # The terminal's other end says so when the process is gone.
+        return b""
 
 
 def environment() -> dict[str, str]:

@@ -35,6 +35,14 @@ def test_chat_exit_words_leave(wakeful, word) -> None:
     assert result.exit_code == 0
 
 
+def test_missing_key_is_told_before_first_prompt(wakeful, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    result = wakeful("chat", "--model", "anthropic:claude-sonnet-4-5", input="Hello\n")
+    assert result.exit_code == 1
+    assert "there is no key; set ANTHROPIC_API_KEY in the environment" in result.stderr
+    assert "> " not in result.stdout
+
+
 def test_unknown_command_shows_help_and_asks_nobody(wakeful) -> None:
     assert after(talk(wakeful, "sample:single", "/dance").stdout, "> /dance")[0].startswith("/exit or ctrl-D")
 

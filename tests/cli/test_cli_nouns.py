@@ -117,6 +117,16 @@ def test_tasks_are_listed_and_cancelled(wakeful: Wakeful, target: str) -> None:
     assert values(wakeful("tasks", "list", "app.db", "done", "--status", "running", "--json")) == []
 
 
+def test_usage_is_summed_by_its_keys(wakeful: Wakeful, target: str) -> None:
+    header, row = table(wakeful("usage", "app.db", "--by", "agent,model"))
+    assert header[:4] == ["AGENT", "MODEL", "REQUESTS", "ERRORS"]
+    assert row[0] == "clerk"
+    (whole,) = values(wakeful("usage", target, "--by", "", "--json", "--since", "2026-01-01"))
+    assert str(whole["requests"]) == row[2] != "0"
+    assert wakeful("usage", "app.db", "--until", "2020-01-01T00:30").stdout == "no requests\n"
+    assert wakeful("usage", "app.db", "--by", "hour").exit_code == 2
+
+
 def test_schedules_are_listed_and_deleted(wakeful: Wakeful, target: str) -> None:
     header, row = table(wakeful("schedules", "list", "app.db"))
     assert (header[:3], row[:4]) == (["SCHEDULE", "TARGET", "TIMES"], ["daily", "clerk", "@daily", "UTC"])

@@ -12,8 +12,8 @@ from wakeful.cli.prompts import read_value
 from wakeful.cli.render import Renderer, _console
 from wakeful.cli.text import arguments_text, call_text, one_line, plain, reply_text
 from wakeful.errors import BadCredentials, StreamBroken
-from wakeful.models import ReasoningChunk, StopChunk, TextChunk, Turn
-from wakeful.types.content import Image, ToolReply, Url
+from wakeful.models import PartChunk, ReasoningChunk, StopChunk, TextChunk, Turn
+from wakeful.types.content import Image, ServerTool, ToolReply, Url
 
 
 class Screen:
@@ -26,7 +26,7 @@ class Screen:
 
     async def watch(self, agent: Agent) -> list[str]:
         async with Runtime([agent]) as runtime:
-            async for event in runtime.stream(agent, "Go"):
+            async for event in runtime.stream(agent, "Go", check=False):
                 self.renderer.show(event)
         return self.out.getvalue().splitlines()
 
@@ -45,6 +45,17 @@ async def test_progress_is_shown_in_tens_and_output_in_lines(scripted) -> None:
     lines = await Screen().watch(Agent("a", model=scripted(call("copy"), "Done."), tools=[copy]))
     assert lines[:3] == ["→ copy()", "  copy 0%", "  copy 10%"]
     assert lines[-5:] == ["  copy 90%", "  copy … nearly", "  copy │ copied", "← copy: two lines", "Done."]
+
+
+async def test_tools_of_vendor_or_backend_are_shown(scripted) -> None:
+    parts = [
+        ServerTool("1", "search", status="running"),
+        ServerTool("1", "search"),
+        ServerTool("2", "buy", status="failed"),
+    ]
+    turn = Turn(chunks=[*[PartChunk(part) for part in parts], TextChunk("Done."), StopChunk("end_turn")])
+    lines = await Screen().watch(Agent("a", model=scripted(turn)))
+    assert lines == ["→ search", "← search", "← buy failed", "Done."]
 
 
 async def test_call_number_counts_open_calls_only(scripted) -> None:

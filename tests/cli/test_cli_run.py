@@ -18,7 +18,7 @@ from wakeful.types.events import MessageAdded, RunFinish, TextDelta, ToolCallDon
 
 
 def test_version_prints_version(wakeful) -> None:
-    assert wakeful("version").stdout == f"wakeful {__version__}\n"
+    assert wakeful("--version").stdout == f"wakeful {__version__}\n"
 
 
 @pytest.mark.parametrize("way", [["-m", "wakeful.cli"], [str(Path(sys.executable).parent / "wakeful")]])
@@ -191,7 +191,7 @@ def test_sleeping_run_shows_wake_time(wakeful) -> None:
     assert result.exit_code == 3
     assert result.stdout.splitlines()[1:] == [
         f"run {run.id} is waiting: it sleeps until {time_text(run.waiting.until)}",
-        "a worker carries it on: wakeful worker sample:kept",
+        "a worker continues it: wakeful worker sample:kept",
         '(its threads are in memory, and gone when this ends: give the runtime a store="app.db")',
     ]
 
@@ -212,7 +212,7 @@ def test_paused_run_shows_unpause_command(wakeful) -> None:
     run = result.stdout.partition("run ")[2].partition(" ")[0]
     assert result.exit_code == 3
     assert f"run {run} is waiting: it is paused\n" in result.stdout
-    assert f'let it go on from Python: await runtime.runs.unpause("{run}")\n' in result.stdout
+    assert f'continue it from Python: await runtime.runs.unpause("{run}")\n' in result.stdout
 
 
 # -- what it imports -----------------------------------------------------------------------------------------

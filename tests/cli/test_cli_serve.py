@@ -101,7 +101,7 @@ def test_second_ctrl_c_stops_server_at_once(start: Callable[..., Process]) -> No
             pass
         process.interrupt()
         assert process.exit_code() == 1
-    assert process.output.splitlines()[-1].startswith("warning: stopped at once; what ran here is recovered")
+    assert process.output.splitlines()[-1].startswith("warning: stopped at once; other processes recover")
 
 
 def _listens(port: int) -> bool:

@@ -41,6 +41,15 @@ def test_runtime_is_found_in_module_of_current_directory(module) -> None:
     assert isinstance(load_runtime(f"{name}:runtime"), Runtime)
 
 
+@pytest.mark.parametrize("name", ["runtime", "make"])
+async def test_replaced_store_of_module_is_never_created(module, tmp_path: Path, name: str) -> None:
+    source = MADE.replace("])\n", "], store='own.db')\n") + "runtime = make()"
+    runtime = load_runtime(f"{module(source)}:{name}", str(tmp_path / "other.db"))
+    assert runtime.store.path == tmp_path / "other.db"
+    assert not (tmp_path / "own.db").exists()
+    await runtime.close()
+
+
 def test_function_without_arguments_is_called(module) -> None:
     name = module(MADE)
     assert load_runtime(f"{name}:make") is not load_runtime(f"{name}:make")

@@ -22,7 +22,19 @@ from postgres_server import fresh_database
 from wakeful import Runtime, SqliteStore
 from wakeful.cli.app import app
 from wakeful.cli.top_keys import names_of
-from wakeful.cli.top_view import Answer, Asking, Cancel, Quit, View, chosen, press, refreshed, rows
+from wakeful.cli.top_view import (
+    Answer,
+    Asking,
+    Cancel,
+    Quit,
+    Review,
+    View,
+    chosen,
+    press,
+    refreshed,
+    reviewed,
+    rows,
+)
 from wakeful.stores import DeadSeen, Overview, QueueSeen, RunSeen, Tally, TaskSeen, TicketSeen, WorkerSeen
 from wakeful.types.runs import Cancelled, NaturalEnd
 
@@ -117,12 +129,25 @@ def test_tasks_and_dead_letters_are_cancelled_by_id() -> None:
 
 def test_only_tickets_are_answered() -> None:
     view = pressed(a_view(), "tab", "down")
-    assert press(view, "a")[1] == Answer("k2", "approve")
+    assert press(view, "a")[1] == Review("k2")
     assert press(pressed(view, "d", *"too much"), "enter")[1] == Answer("k2", "deny", "too much")
     assert press(pressed(view, "t", *"Ann q"), "enter")[1] == Answer("k2", "answer", "Ann q")
     assert press(pressed(view, "t"), "enter") == (pressed(view, "t", "enter"), None)
     assert "choose a ticket" in pressed(a_view(), "a").note
     assert "choose a run" in pressed(view, "c").note
+
+
+def test_call_is_approved_after_review() -> None:
+    view = pressed(a_view(), "tab", "down")
+    asking = reviewed(view, "k2", ["May refund run?", 'refund {"order":"A7"}'])
+    assert press(asking, "y")[1] == Answer("k2", "approve")
+    assert drawn(asking)[-3:] == ["May refund run?", 'refund {"order":"A7"}', "approve this call? y/n"]
+    for key in ("n", "enter", "escape", "x"):
+        left, act = press(asking, key)
+        assert (act, left.asking) == (None, None)
+    assert reviewed(pressed(view, "up"), "k2", []) == pressed(view, "up")  # Another one was chosen meanwhile.
+    typing = pressed(view, "d")
+    assert reviewed(typing, "k2", []) == typing
 
 
 @pytest.mark.parametrize("key", ["q", "ctrl-c", "ctrl-d"])
@@ -171,7 +196,10 @@ def test_frame_shows_all_sections() -> None:
             a_run(3),
         ),
         tasks=(a_task(1, name="survey"),),
-        tickets=(a_ticket(1, message="Line\none \x1b[31mred", assignee="ann"),),
+        tickets=(
+            a_ticket(1, message="Line\none \x1b[31mred", assignee="ann"),
+            a_ticket(2, left="approve", left_by="bob", problem="tool 'refund' is gone"),
+        ),
         dead=(DeadSeen(thread_id="t9", run_id=None, agent_id="shop", attempts=5, dead_at=1, error="no luck"),),
     )
     assert drawn(View(seen)) == [
@@ -194,8 +222,9 @@ def test_frame_shows_all_sections() -> None:
         "TASKS 1",
         "task1  helper  background  99s  for …r1  survey",
         "",
-        "TICKETS 1",
+        "TICKETS 2",
         "k1  refund  99s  with ann  Line one [31mred",
+        "k2  refund  99s            (left: approve by bob, can't be taken: tool 'refund' is gone)  May it?",
         "",
         "DEAD LETTERS 1",
         "t9  shop  5 attempts  99s  no luck",
@@ -325,7 +354,9 @@ class Shop:
 
     def top(self, *options: str) -> Process:
         streams = {"stdin": self._theirs, "stdout": self._theirs, "stderr": self._theirs}
-        return self._start("top", "--store", self.store, "--every", "0.1", "--as", "ann", *options, **streams)
+        process = self._start("top", "--store", self.store, "--every", "0.1", "--as", "ann", *options, **streams)
+        os.close(self._theirs)  # Else the terminal would outlive the process, and a read would never end.
+        return process
 
     def press(self, keys: str) -> None:
         os.write(self.ours, keys.encode())
@@ -358,7 +389,6 @@ class Shop:
 
     def close(self) -> None:
         os.close(self.ours)
-        os.close(self._theirs)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -394,6 +424,10 @@ def test_keys_act_on_runs_of_a_worker(shop: Shop, wakeful: Wakeful) -> None:
     shop.press("\x1b")
     shop.press("\t")
     shop.press("a")
+    top.read_until('refund {"order":"A7"}', shop.ours)
+    top.read_until("approve this call? y/n", shop.ours)
+    assert shop.ask(lambda runtime: _decided(runtime, "refunded")) == []
+    shop.press("y")
     top.read_until("waits for a worker that has refund", shop.ours)
     assert isinstance(shop.run_of("refunded").outcome.termination, NaturalEnd)
     shop.press("q")

@@ -191,6 +191,10 @@ async def test_up_replaces_dead_worker_and_leaves_nothing(
     cluster.says("ended by SIGKILL; it is started again in 0.5 s")
     cluster.says("is back")
     assert await who(cluster, "third") != killed
+    # A part that was started again has the port that it had.
+    workers = re.findall(r"^  (worker-\d) ", cluster.output, re.MULTILINE)
+    assert workers
+    assert [read(cluster.place(name)) for name in workers] == [b"alive\n"] * len(workers)
 
     parts |= cluster.parts()
     places = [cluster.place(name) for name in ("store", "bus", "server")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from wakeful import Agent, FunctionModel, ModelRequest, Runtime, call, tool
+from wakeful import Agent, Approval, FunctionModel, ModelRequest, Runtime, call, tool
 from wakeful.models import ScriptedCall
 
 
@@ -26,7 +26,7 @@ async def wait_for_go() -> str:
     return "went"
 
 
-@tool(approval=True)
+@tool(approval=Approval(requester=True))
 def refund(order: str) -> str:
     return f"refunded {order}"
 

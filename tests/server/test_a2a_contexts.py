@@ -16,9 +16,9 @@ from a2a_serving import connect, said, send, serve, state
 
 from postgres_server import fresh_database
 from wakeful import Agent, FunctionModel, Retention, Runtime
-from wakeful.server import Auth
+from wakeful.identity import Tokens
 
-AUTH = Auth(tokens={"alices-token": "alice", "bobs-token": "bob"})
+AUTH = Tokens(tokens={"alices-token": "alice", "bobs-token": "bob"})
 ALICE = {"Authorization": "Bearer alices-token"}
 BOB = {"Authorization": "Bearer bobs-token"}
 CONTEXTS = 12

@@ -21,9 +21,10 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from wakeful import Agent, ConfigurationError, Runtime, ScriptedModel, ToolContext, call, tool
-from wakeful.server import Auth, ServerLimits, app, lifespan
+from wakeful.identity import Tokens
+from wakeful.server import ServerLimits, app, lifespan
 
-AUTH = Auth(tokens={"alices-token": "alice", "bobs-token": "bob"}, api_keys={"carols-key": "carol"})
+AUTH = Tokens(tokens={"alices-token": "alice", "bobs-token": "bob"}, api_keys={"carols-key": "carol"})
 ALICE = {"Authorization": "Bearer alices-token"}
 BOB = {"Authorization": "Bearer bobs-token"}
 CAROL = {"X-API-Key": "carols-key"}
@@ -70,7 +71,7 @@ async def test_auth_refuses_unknown_caller(headers: dict[str, str]) -> None:
             method, path = request.split()
             answer = await http.request(method, f"{url}{path}")
             assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (401, "Bearer")
-            assert "Authorization: Bearer" in answer.json()["error"]["message"]
+            assert "Authorization: Bearer" in answer.json()["detail"]
             assert "token" not in answer.text.replace("its token or key", "").replace("<token>", "")
         assert (await http.get(f"{url}/.well-known/agent-card.json")).status_code == 200
 
@@ -142,11 +143,11 @@ async def test_extended_card_needs_authentication(binding: str) -> None:
 
 
 def test_auth_hides_secrets_and_needs_one() -> None:
-    assert repr(AUTH) == "Auth(alice, bob, carol)"
+    assert repr(AUTH) == "Tokens(alice, bob, carol)"
     with pytest.raises(ConfigurationError, match="no caller could enter"):
-        Auth()
+        Tokens()
     with pytest.raises(ConfigurationError, match="'wakeful'"):
-        Auth(tokens={"t": "wakeful"})
+        Tokens(tokens={"t": "wakeful"})
 
 
 def test_app_refuses_unknown_agent_and_invalid_url() -> None:
@@ -165,7 +166,7 @@ async def test_body_is_refused_when_too_large(path: str) -> None:
     async with serve(assistant(), limits=limits) as url, httpx.AsyncClient(headers={"A2A-Version": "1.0"}) as http:
         answer = await http.post(f"{url}{path}", content=b"x" * 1001)
         assert answer.status_code == 413
-        assert "1,000 bytes" in answer.json()["error"]["message"]
+        assert "1,000 bytes" in answer.json()["detail"]
 
         async def pieces() -> Any:
             for _ in range(20):
@@ -249,7 +250,7 @@ async def test_body_is_refused_when_not_declared_as_json(path: str, kind: str) -
     body = b'{"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]}}'
     async with serve(runtime) as url, httpx.AsyncClient() as http:
         answer = await http.post(f"{url}{path}", content=body, headers={"content-type": kind})
-        assert (answer.status_code, "application/json" in answer.json()["error"]["message"]) == (415, True)
+        assert (answer.status_code, "application/json" in answer.json()["detail"]) == (415, True)
         assert await runtime.threads.list() == []
 
 
@@ -257,7 +258,7 @@ async def test_body_is_refused_when_not_declared_as_json(path: str, kind: str) -
 async def test_body_is_refused_when_not_utf8(path: str, caplog: pytest.LogCaptureFixture) -> None:
     async with serve(assistant()) as url, httpx.AsyncClient(headers={"A2A-Version": "1.0"}) as http:
         answer = await http.post(f"{url}{path}", content=b'{"message": "\xff"}', headers=JSON)
-        assert (answer.status_code, "isn't UTF-8" in answer.json()["error"]["message"]) == (400, True)
+        assert (answer.status_code, "isn't UTF-8" in answer.json()["detail"]) == (400, True)
         assert not caplog.records
 
 

@@ -10,9 +10,10 @@ import pytest
 from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import InvalidParamsError, TaskNotFoundError
 from a2a_serving import BINDINGS, Gate, connect, get, said, send, serve, state, stream, tickets_in
+from google.protobuf.json_format import MessageToDict
 from msgspec import Struct
 
-from wakeful import Agent, Retention, Runtime, ScriptedModel, call, tool
+from wakeful import Agent, Delegate, Retention, Runtime, ScriptedModel, call, tool
 from wakeful.server.a2a.tasks import task_of
 
 pytestmark = pytest.mark.parametrize("binding", BINDINGS)
@@ -77,6 +78,52 @@ async def test_text_beside_answer_has_message_id_of_answer(binding: str, store: 
         decision = {"ticketId": tickets_in(task)[0]["ticketId"], "verdict": "approve"}
         done = await send(client, said("Hurry", data=decision, task_id=task.id, message_id="mine-2"))
         assert sent(done) == [("mine-1", "Go"), ("mine-2", "Hurry")]
+        assert MessageToDict(done.history[-2].parts[1].data) == decision
+
+
+async def test_history_has_answers_in_their_order(binding: str, store: Path | None) -> None:
+    @tool(approval=True)
+    def refund(order: str) -> str:
+        return f"refunded {order}"
+
+    calls = [call("refund", order="7"), call("refund", order="8")]
+    runtime = assistant(store, *calls, "Done.", tools=[refund])
+    async with serve(runtime) as url, connect(url, binding, streaming=False) as client:
+        task = await send(client, said("Go", message_id="mine-1"))
+        yes = said("approve", message_id="mine-2", task_id=task.id)
+        await send(client, yes)
+        await send(client, yes)
+        no = said("deny: too late", message_id="mine-3", task_id=task.id)
+        assert sent(await send(client, no)) == [
+            ("mine-1", "Go"),
+            ("mine-2", "approve"),
+            ("mine-3", "deny: too late"),
+        ]
+        done = await get(client, task.id)
+        assert [m.parts[0].text for m in done.history] == ["Go", "approve", "deny: too late", "Done."]
+        assert (await get(client, task.id, history_length=2)).history[0].message_id == "mine-3"
+
+
+@pytest.mark.parametrize("durable", [True, False])
+async def test_history_has_answers_to_delegates(binding: str, store: Path | None, durable: bool) -> None:
+    @tool(approval=True)
+    def refund(order: str) -> str:
+        return f"refunded {order}"
+
+    lead = ScriptedModel([call("agent_run_payer", prompt="Refund 7"), "Done."])
+    payer = ScriptedModel([call("refund", order="7"), "Refunded."])
+    agents = [
+        Agent("lead", lead, delegates=[Delegate("payer", durable=durable)]),
+        Agent("payer", payer, tools=[refund]),
+    ]
+    async with (
+        serve(Runtime(agents, store=store), agents=["lead"]) as url,
+        connect(url, binding, streaming=False) as client,
+    ):
+        task = await send(client, said("Go", message_id="mine-1"))
+        done = await send(client, said("approve", message_id="mine-2", task_id=task.id))
+        assert sent(done) == [("mine-1", "Go"), ("mine-2", "approve")]
+        assert [m.parts[0].text for m in done.history] == ["Go", "approve", "Done."]
 
 
 async def test_message_id_is_refused_when_too_long(binding: str, store: Path | None) -> None:

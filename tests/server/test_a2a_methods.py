@@ -37,7 +37,7 @@ from msgspec import Struct
 
 from wakeful import Agent, Delegate, Image, Runtime, ScriptedModel, ToolContext, Turn, call, tool
 from wakeful.models import PartChunk, StopChunk, TextChunk
-from wakeful.types import Base64
+from wakeful.types import Base64, Document, Url
 
 pytestmark = pytest.mark.parametrize("binding", BINDINGS)
 
@@ -54,10 +54,13 @@ async def test_single_agent_has_card_at_root_and_under_its_path(binding: str) ->
         for base in (url, f"{url}/a2a/assistant"):
             card = (await http.get(f"{base}/.well-known/agent-card.json")).json()
             assert (card["name"], card["description"]) == ("assistant", "Helps.")
-            assert {(i["url"], i["protocolBinding"]) for i in card["supportedInterfaces"]} == {
-                (base, "JSONRPC"),
-                (base, "HTTP+JSON"),
-            }
+            found = [(i["url"], i["protocolBinding"], i["protocolVersion"]) for i in card["supportedInterfaces"]]
+            assert found == [
+                (base, "JSONRPC", "1.0"),
+                (base, "HTTP+JSON", "1.0"),
+                (base, "JSONRPC", "0.3"),
+                (f"{url}/a2a/assistant", "HTTP+JSON", "0.3"),  # Its paths at the root are the HTTP API's.
+            ]
             assert card["capabilities"]["streaming"]
 
 
@@ -75,6 +78,23 @@ async def test_card_uses_public_url(binding: str) -> None:
     async with serve(assistant(), public_url="https://agents.example.com/x/") as url, httpx.AsyncClient() as http:
         card = (await http.get(f"{url}/a2a/assistant/.well-known/agent-card.json")).json()
         assert card["supportedInterfaces"][0]["url"] == "https://agents.example.com/x/a2a/assistant"
+
+
+async def test_card_can_be_cached_and_revalidated(binding: str) -> None:
+    async with serve(assistant()) as url, httpx.AsyncClient(base_url=url) as http:
+        path = "/.well-known/agent-card.json"
+        first = (await http.get(path)).headers
+        assert first["cache-control"] == "public, max-age=300"
+        known = {"If-None-Match": first["etag"]}, {"If-Modified-Since": first["last-modified"]}
+        for condition in known:
+            again = await http.get(path, headers=condition)
+            assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", first["etag"])
+        stale = {"If-None-Match": '"other"', "If-Modified-Since": first["last-modified"]}
+        assert (await http.get(path, headers=stale)).status_code == 200
+        old = {"If-Modified-Since": "Thu, 01 Jan 1970 00:00:00 GMT"}
+        assert (await http.get(path, headers=old)).json()["name"] == "assistant"
+        # The card of another address is another card.
+        assert (await http.get(f"/a2a/assistant{path}")).headers["etag"] != first["etag"]
 
 
 # -- sending -------------------------------------------------------------------------------------------------
@@ -184,6 +204,32 @@ async def test_files_are_sent_and_received(binding: str) -> None:
         text, file = task.artifacts[0].parts
         assert (text.text, file.raw, file.media_type) == ("Here.", b"\x89PNG\r\n\x1a\n", "image/png")
         assert updates(events)[-1].artifact.parts[0].raw == file.raw
+
+
+async def test_media_type_of_url_survives(binding: str) -> None:
+    sheet = Document(Url("https://example.com/out", "text/csv"), "out.csv")
+    parts = [PartChunk(sheet), PartChunk(Image(Url("https://example.com/cat")))]
+    model = ScriptedModel([Turn(chunks=[TextChunk("Here."), *parts, StopChunk("end_turn")])])
+    async with (
+        serve(Runtime([Agent("clerk", model=model)])) as url,
+        connect(url, binding, streaming=False) as client,
+    ):
+        message = said("Like this")
+        message.parts.add(url="https://example.com/in", media_type="application/pdf", filename="in.pdf")
+        message.parts.add(url="https://example.com/dog", media_type="image/png")
+        task = await send(client, message)
+        assert list(model.requests[0].messages[0].content)[1:] == [
+            Document(Url("https://example.com/in", "application/pdf"), "in.pdf"),
+            Image(Url("https://example.com/dog", "image/png")),
+        ]
+        assert [(part.url, part.media_type) for part in task.history[0].parts[1:]] == [
+            ("https://example.com/in", "application/pdf"),
+            ("https://example.com/dog", "image/png"),
+        ]
+        assert [(part.url, part.media_type) for part in task.artifacts[0].parts[1:]] == [
+            ("https://example.com/out", "text/csv"),
+            ("https://example.com/cat", "image/*"),
+        ]
 
 
 # -- repeated messages ---------------------------------------------------------------------------------------
@@ -418,7 +464,9 @@ async def test_failure_is_the_status_message(binding: str) -> None:
     async with serve(assistant(ValueError("boom"))) as url, connect(url, binding) as client:
         events = await stream(client, "Go")
         assert states(events)[-1] == "failed"
-        assert "boom" in events[-1].status_update.status.message.parts[0].text
+        text = events[-1].status_update.status.message.parts[0].text
+        assert "boom" not in text
+        assert "ValueError: unexpected error, reference " in text
 
 
 async def test_running_task_is_cancelled(binding: str) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from a2a.compat.v0_3 import types as types_v03
 from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import InvalidParamsError, TaskNotFoundError
 from a2a_serving import BINDINGS, Gate, connect, said, send, serve, serve_app, state, until
@@ -19,7 +21,8 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from wakeful import Agent, Delegate, Runtime, ScriptedModel, UsageError, call, tool
-from wakeful.server import Auth, ServerLimits, Webhooks
+from wakeful.identity import Tokens
+from wakeful.server import ServerLimits, Webhooks
 from wakeful.server.webhooks import WebhookFailed, WebhookRefused, check_url, post
 
 OPEN = Webhooks(allow_private=True, backoff=0.02, attempts=3, timeout=5)
@@ -47,7 +50,8 @@ class Receiver:
 
     @property
     def states(self) -> list[str]:
-        found = [each.get("task") or each["statusUpdate"] for each in self.told]
+        # A notification of version 0.3 is the task itself.
+        found = [each.get("task") or each.get("statusUpdate") or each for each in self.told]
         return [each["status"]["state"].removeprefix("TASK_STATE_").lower() for each in found]
 
     @property
@@ -108,6 +112,33 @@ async def test_push_config_of_message_receives_updates(binding: str, caplog: pyt
         assert all(task.id in key for key in receiver.keys)
     assert "let-me-in" not in caplog.text
     assert "who-i-am" not in caplog.text
+
+
+@pytest.mark.parametrize("with_message", [True, False])
+@pytest.mark.parametrize("binding", BINDINGS)
+async def test_v03_push_payload_is_a_v03_task(binding: str, with_message: bool) -> None:
+    gate = Gate()
+    async with (
+        receiving() as receiver,
+        serve(assistant(call("slow"), "Sunny.", tools=[gate.slow]), webhooks=OPEN) as url,
+        connect(url, binding, version="0.3", streaming=False) as client,
+    ):
+        target = config(receiver.url, id="mine")
+        own = {"task_push_notification_config": target} if with_message else {}
+        task = await send(client, "Weather?", return_immediately=True, **own)
+        if not with_message:
+            target.task_id = task.id
+            await client.create_task_push_notification_config(target)
+        gate.opened.set()
+        await until(lambda: len(receiver.told) == 2)
+        tasks = [types_v03.Task.model_validate(told) for told in receiver.told]
+        assert [(each.id, each.status.state.value) for each in tasks] == [
+            (task.id, "working"),
+            (task.id, "completed"),
+        ]
+        (artifact,) = tasks[-1].artifacts or []
+        assert artifact.parts[0].root.text == "Sunny."
+        assert [headers["a2a-version"] for headers in receiver.headers] == ["0.3", "0.3"]
 
 
 async def test_repeated_message_sends_no_update_twice() -> None:
@@ -295,6 +326,82 @@ async def test_undelivered_updates_are_sent_after_restart(tmp_path: Path) -> Non
         assert receiver.states == ["working", "completed"]
 
 
+class Holder:
+    """A webhook that keeps its callers waiting until it is released."""
+
+    def __init__(self) -> None:
+        self.reached = asyncio.Event()
+        self.released = asyncio.Event()
+
+    async def take(self, request: Request) -> Response:
+        self.reached.set()
+        await self.released.wait()
+        return Response()
+
+    async def was_reached(self) -> None:
+        async with asyncio.timeout(120):
+            await self.reached.wait()
+        self.reached.clear()
+
+
+# Its lease of a notification is far longer than a test.
+SLOW = Webhooks(allow_private=True, timeout=3600)
+
+
+@asynccontextmanager
+async def holding() -> AsyncIterator[tuple[Holder, str]]:
+    holder = Holder()
+    async with serve_app(Starlette(routes=[Route("/", holder.take, methods=["POST"])])) as url:
+        yield holder, f"{url}/"
+
+
+async def test_closed_server_gives_its_updates_back(tmp_path: Path) -> None:
+    async with holding() as (holder, address):
+        runtime = assistant(store=tmp_path / "a.db")
+        async with serve(runtime, webhooks=SLOW) as url, connect(url, streaming=False) as client:
+            await send(client, "Go", task_push_notification_config=config(address))
+            await holder.was_reached()
+            (relay,) = await runtime.mail.relays()
+            assert relay.owner == runtime.workers.id
+        async with serve(assistant(store=tmp_path / "a.db"), webhooks=SLOW):
+            await holder.was_reached()
+            holder.released.set()
+
+
+SERVER = """
+import asyncio, sys
+from wakeful import Agent, Runtime, ScriptedModel
+from wakeful.server import Webhooks, app
+
+async def main():
+    agent = Agent("assistant", model=ScriptedModel([]))
+    runtime = Runtime([agent], store=sys.argv[1], execute=sys.argv[2] == "True")
+    served = app(runtime, webhooks=Webhooks(allow_private=True, timeout=3600))
+    async with served.router.lifespan_context(served):
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("execute", [True, False])
+async def test_updates_of_killed_server_are_sent_at_once(tmp_path: Path, execute: bool) -> None:
+    path = str(tmp_path / "a.db")
+    async with holding() as (holder, address):
+        async with serve(assistant(store=path), webhooks=SLOW) as url, connect(url, streaming=False) as client:
+            await send(client, "Go", task_push_notification_config=config(address))
+            await holder.was_reached()
+        child = await asyncio.create_subprocess_exec(sys.executable, "-c", SERVER, path, str(execute))
+        try:
+            await holder.was_reached()
+        finally:
+            child.kill()
+            await child.wait()
+        async with serve(assistant(store=path), webhooks=SLOW):
+            await holder.was_reached()
+            holder.released.set()
+
+
 async def test_two_servers_on_one_store_send_each_update_once(tmp_path: Path) -> None:
     async with (
         receiving() as receiver,
@@ -337,9 +444,10 @@ async def test_push_configs_can_be_created_read_listed_deleted(binding: str, ver
         able = sender if (binding, version) == ("HTTP+JSON", "0.3") else client
         listed = await able.list_task_push_notification_configs(every)
         assert [each.id for each in listed.configs] == ["a", "b"]
-        await able.delete_task_push_notification_config(
-            pb.DeleteTaskPushNotificationConfigRequest(task_id=task.id, id="a")
-        )
+        for config_id in ("a", "a", "never"):  # Deletion is idempotent.
+            await able.delete_task_push_notification_config(
+                pb.DeleteTaskPushNotificationConfigRequest(task_id=task.id, id=config_id)
+            )
         with pytest.raises(InvalidParamsError, match="no push configuration 'a'"):
             await sender.get_task_push_notification_config(one)
         gate.opened.set()
@@ -349,7 +457,7 @@ async def test_push_configs_can_be_created_read_listed_deleted(binding: str, ver
 
 
 async def test_push_configs_are_private_and_limited() -> None:
-    auth = Auth(tokens={"a": "ann", "b": "bob"})
+    auth = Tokens(tokens={"a": "ann", "b": "bob"})
     limits = ServerLimits(push_configs=1)
     async with (
         receiving() as receiver,
@@ -393,6 +501,13 @@ async def test_push_configs_are_private_and_limited() -> None:
         "https://[2002:0a00:0001::1]/",
         "https://[fe80::1]/",
         "https://[fd00::1]/",
+        "https://192.0.0.192/",
+        "https://168.63.129.16/",
+        "https://169.254.169.254/",
+        "https://100.100.100.200/",
+        "https://[fec0::1]/",
+        "https://[3fff::1]/",
+        "https://[fd00:ec2::254]/",
         "https://0x7f000001/",
         "https://2130706433/",
     ],
@@ -400,6 +515,15 @@ async def test_push_configs_are_private_and_limited() -> None:
 async def test_private_address_is_refused(url: str) -> None:
     with pytest.raises(WebhookRefused):
         await check_url(url, Webhooks())
+
+
+async def test_private_and_unknown_hosts_give_equal_errors() -> None:
+    texts: list[str] = []
+    for host in ("localhost", "unknown.invalid"):
+        with pytest.raises(WebhookRefused) as caught:
+            await check_url(f"https://{host}/", Webhooks())
+        texts.append(str(caught.value).replace(host, "HOST"))
+    assert texts[0] == texts[1]
 
 
 async def test_public_address_is_accepted() -> None:
@@ -414,7 +538,7 @@ async def test_refused_address_starts_no_task() -> None:
         assert not (await client.list_tasks(pb.ListTasksRequest())).tasks
         task = await send(client, "Go")
         assert state(task) == "completed"
-        with pytest.raises(InvalidParamsError, match="private network"):
+        with pytest.raises(InvalidParamsError, match="no public address"):
             await client.create_task_push_notification_config(config("https://127.0.0.1/", task_id=task.id))
 
 

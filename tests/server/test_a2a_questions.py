@@ -22,7 +22,7 @@ from wakeful import (
     call,
     tool,
 )
-from wakeful.errors import InvalidDecision
+from wakeful.errors import InvalidDecision, TicketClosed
 from wakeful.server import app
 from wakeful.types.messages import Message
 
@@ -90,7 +90,10 @@ async def test_refused_answer_is_asked_for_again_with_reason() -> None:
         again = await runtime.tickets.answer(first.id, first.edit({"order": 5}))
         assert (again.run_id, again.status) == (asked.run_id, "waiting")
         (second,) = again.tickets
-        assert second.id != first.id
+        assert second.id == first.id
+        (refused,) = await runtime.tickets.decisions(first.id)
+        assert refused.not_taken is not None
+        assert refused.not_taken.cause == "refused"
         assert "$.order: expected str, got int" in second.message
         assert "May refund run?" in second.message
         done = await runtime.tickets.answer(second.id, True)
@@ -125,7 +128,9 @@ async def test_run_resumes_when_ticket_is_answered_at_remote() -> None:
         asked = await runtime.run("shop", "Go", thread="t")
         (theirs,) = await served.tickets.list(status="open")
         await served.tickets.answer(theirs.id, True)
-        done = await runtime.resume(asked.run_id, asked.tickets[0].deny("no"))
+        with pytest.raises(TicketClosed, match="it was refused by the remote agent that had asked"):
+            await runtime.resume(asked.run_id, asked.tickets[0].deny("no"))
+        done = await runtime.runs.result(asked.run_id)
         assert (done.status, done.text) == ("done", "refunded 7")
 
 

@@ -19,6 +19,7 @@ from .agents import agents_app
 from .assistant import PLAIN, runtime_for
 from .chat import Chat, choose_agent
 from .exit_codes import ExitCode, exit_code, reported
+from .keys import audit, keys_app
 from .mail import mail_app
 from .models import models_app
 from .prompts import ask_terminal
@@ -33,6 +34,7 @@ from .threads import threads_app
 from .tickets import tickets_app
 from .top import top
 from .up import up
+from .usage import usage
 from .waits import WITHDRAWN, explain_queued, explain_waiting
 from .worker import worker
 from .workers import workers_app
@@ -41,7 +43,6 @@ __all__ = ["app"]
 
 app = typer.Typer(
     name="wakeful",
-    help="Run durable agents.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -56,13 +57,10 @@ for noun in (
     workers_app,
     agents_app,
     models_app,
+    keys_app,
     store_app,
 ):
     app.add_typer(noun)
-app.command()(serve)
-app.command()(worker)
-app.command()(top)
-app.command()(up)
 
 Target = Annotated[
     str | None,
@@ -77,10 +75,19 @@ ModelName = Annotated[
 Thread = Annotated[str | None, typer.Option("--thread", metavar="ID", help="The thread; a new one by default.")]
 
 
-@app.command()
-def version() -> None:
-    """Print the version."""
-    typer.echo(f"wakeful {__version__}")
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"wakeful {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Run durable agents."""
 
 
 @app.command()
@@ -144,7 +151,12 @@ def chat(
         with _session(runtime, renderer, renderer.show) as session:
             last = session.last_run(thread) if thread is not None else None
             chosen = choose_agent(runtime, agent, None if last is None else last.agent_id)
+            runtime.agents.check_credentials(chosen)
             Chat(session, renderer, ask_terminal, chosen, thread or new_id()).run()
+
+
+for command in (serve, worker, up, top, usage, audit):
+    app.command()(command)
 
 
 def _print_json(event: AnyEvent) -> None:

@@ -81,12 +81,12 @@ async def _up(renderer: Renderer, folder: Folder, order: Order) -> None:
         ):
             tiers.append([Part(spec(), stopping, guard, say) for spec in specs])
             await _started(tiers[-1])
-            if stopping.told.is_set():
+            if stopping.asked.is_set():
                 return
         _tell(renderer, folder, engines, tiers)
         await asyncio.gather(*[part.keep() for tier in tiers for part in tier])
     finally:
-        stopping.told.set()
+        stopping.asked.set()
         renderer.interrupted()
         renderer.note(f"stopping; workers have {order.grace:g} s; ctrl-C again stops at once")
         for tier in reversed(tiers):
@@ -106,8 +106,8 @@ async def _started(parts: Sequence[Part]) -> None:
 def _server(engines: Engines, order: Order) -> Spec:
     return Spec(
         name="server",
-        command=_command("serve", order.target, "--port", str(order.port), "--no-workers"),
-        told=_SERVES,
+        command=_command("serve", order.target, "--port", str(order.port or "{port}"), "--no-workers"),
+        ready_line=_SERVES,
         shows=_URL,
         env=_environment(engines),
         grace=20.0,
@@ -115,11 +115,18 @@ def _server(engines: Engines, order: Order) -> Spec:
 
 
 def _worker(engines: Engines, order: Order, number: int) -> Spec:
-    options = ("--concurrency", str(order.concurrency), "--grace", str(order.grace), "--health", "127.0.0.1:0")
+    options = (
+        "--concurrency",
+        str(order.concurrency),
+        "--grace",
+        str(order.grace),
+        "--health",
+        "127.0.0.1:{port}",
+    )
     return Spec(
         name=f"worker-{number}",
         command=_command("worker", order.target, *options),
-        told=_WORKS,
+        ready_line=_WORKS,
         shows=_HEALTH,
         env=_environment(engines),
         grace=order.grace + 10,

@@ -9,7 +9,7 @@ from ..runtime import TenantRuntime
 
 __all__ = ["find_message", "find_run", "find_thread", "find_ticket"]
 
-# Threads have ids of any form, so all of them are looked at, up to this number.
+# Threads have ids of any form, so all of them are read, up to this number.
 MAX_THREADS = 10_000
 _PAGE = 500
 # Sorts behind all characters of generated ids.

@@ -12,15 +12,13 @@ from ..messaging import PendingInput
 from ..runtime import TenantRuntime
 from ..types.mail import DeadLetter
 from .ids import find_message, find_thread
-from .locations import PLACE, Json, Place, Tenant, ask, show
+from .locations import Json, Place, Tenant, ask, show
 from .tables import print_list, shorten_ids
 from .text import one_line, plain, time_text
 
 __all__ = ["mail_app"]
 
-mail_app = typer.Typer(
-    name="mail", help=f"Look after dead letters and pending input. STORE: {PLACE}", no_args_is_help=True
-)
+mail_app = typer.Typer(name="mail", help="Look after dead letters and pending input.", no_args_is_help=True)
 dead_app = typer.Typer(
     name="dead",
     help="Messages to addresses outside the store whose delivery was given up.",

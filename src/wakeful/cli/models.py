@@ -36,15 +36,26 @@ from ..types.runs import Usage
 from .exit_codes import reported
 from .locations import Json, show
 from .render import Renderer
+from .tables import print_list
 
 __all__ = ["models_app"]
 
 REACH_SECONDS = 5.0
 
-models_app = typer.Typer(name="models", help="Look at models: what is configured, and whether it answers.")
+models_app = typer.Typer(
+    name="models", help="Look at models: what is configured, and whether it answers.", no_args_is_help=True
+)
 
 # The extra of each vendor, and a module that shows that it is installed.
-_EXTRAS = {"anthropic": "anthropic", "google": "google", "bedrock": "bedrock", "local": "local"}
+_EXTRAS = {
+    "anthropic": "anthropic",
+    "anthropic-bedrock": "anthropic",
+    "anthropic-vertex": "anthropic",
+    "google": "google",
+    "google-vertex": "google",
+    "bedrock": "bedrock",
+    "local": "local",
+}
 _MODULES = {
     "openai": "openai",
     "anthropic": "anthropic",
@@ -94,20 +105,17 @@ class Tried(Struct, frozen=True, omit_defaults=True):
     facts: ModelFacts | None = None
 
 
-@models_app.callback(invoke_without_command=True)
+@models_app.command("list")
 def list_(
-    context: typer.Context,
     check: Annotated[bool, typer.Option("--check", help="Also see whether each can be reached.")] = False,
     json: Json = False,
 ) -> None:
-    """Show which vendors are installed and have a key. Keys themselves are never shown."""
-    if context.invoked_subcommand is not None:
-        return
+    """List the vendors, and what each lacks: a key, an extra or an address. Keys themselves are never shown."""
     with reported(Renderer()):
         found = [_look(vendor) for vendor in VENDORS]
         if check:
             found = asyncio.run(_reach_all(found))
-    show(json, found, "\n".join([_line(one) for one in found]))
+    print_list(json, found, ("VENDOR", "STATE"), [(one.vendor, _state(one)) for one in found], "no vendors")
 
 
 @models_app.command("test")
@@ -119,7 +127,7 @@ def try_(
     """Make one small call, and show its duration and the abilities of the model."""
     with reported(Renderer()):
         tried = asyncio.run(_try(model, timeout))
-    show(json, [tried], _report(tried))
+    show(json, tried, _report(tried))
 
 
 def _look(vendor: str) -> Vendor:
@@ -135,7 +143,9 @@ def _look(vendor: str) -> Vendor:
         needs = f"pip install 'wakeful[{extra}]'"
     key, missing_key = _look_for_key(vendor, getattr(made, "_key", None))
     needs = needs or missing_key
-    if vendor == "bedrock" and not needs and not _aws_region():
+    if vendor == "anthropic-vertex" and not needs and not os.environ.get("CLOUD_ML_REGION"):
+        needs = "set CLOUD_ML_REGION"
+    if vendor.endswith("bedrock") and not needs and not _aws_region():
         needs = "set AWS_REGION"
     if vendor == "local":
         needs = " and ".join(missing())
@@ -145,15 +155,17 @@ def _look(vendor: str) -> Vendor:
 
 def _look_for_key(vendor: str, found: Any) -> tuple[str, str]:
     """The variable that holds a vendor's key, and the problem with it, if there is one."""
-    if not isinstance(found, Key) or not found.names:
-        return "", ""
+    if not isinstance(found, Key) or not found.names or vendor.endswith("-vertex"):
+        return "", ""  # Google's credentials are found by its own tools.
     key = ""
     if found.found is not None:
         key = next((name for name in found.names if os.environ.get(name, "").strip()), "given")
-    elif vendor == "bedrock" and _aws():
+    elif vendor.endswith("bedrock") and _aws():
         key = "AWS credentials"
+    if not key and not found.is_required:
+        return "", ""
     if not key:
-        return "", "set " + " or ".join(found.names) + (_AWS_PAIR if vendor == "bedrock" else "")
+        return "", "set " + " or ".join(found.names) + (_AWS_PAIR if vendor.endswith("bedrock") else "")
     try:
         found.check(vendor)
     except WakefulError as error:
@@ -207,14 +219,14 @@ async def _reach(one: Vendor) -> Vendor:
     return replace(one, reachable=True)
 
 
-def _line(one: Vendor) -> str:
+def _state(one: Vendor) -> str:
     how = f" ({one.key})" if one.key else ""
     if one.place and (not one.key or one.place != _PLACES.get(one.vendor, one.place)):
         how += f" at {one.place}"
     state = f"ready{how}" if one.configured else f"needs: {one.needs}"
     if one.reachable is not None:
         state += ", reachable" if one.reachable else f", can't be reached: {one.problem}"
-    return f"{one.vendor:<18}{state}"
+    return state
 
 
 async def _try(name: str, timeout: float) -> Tried:
@@ -224,8 +236,8 @@ async def _try(name: str, timeout: float) -> Tried:
         async with asyncio.timeout(timeout):
             return await _asked(name, model, models)
     except TimeoutError:
-        said = f"{redact(name)} gave no answer within {timeout:g} s; wait longer with --timeout"
-        raise ModelTimeout(said) from None
+        problem = f"{redact(name)} gave no answer within {timeout:g} s; wait longer with --timeout"
+        raise ModelTimeout(problem) from None
     finally:
         await models.close()
 

@@ -49,13 +49,14 @@ class User(NamedTuple):
 class Spec(Struct, frozen=True, kw_only=True):
     """How to start a part, how to tell that it is ready, and how to stop it.
 
-    A part is ready when it prints a line that matches `told`, or answers the `probe`. Its output goes to the file
-    `log`, or else to the terminal. It is stopped by the signal `stop`, and by `kill` after `grace` seconds.
+    `{port}` in the command is 0 at the first start, and later the port that the part got then. A part is ready
+    when it prints a line that matches `ready_line`, or answers the `probe`. Its output goes to the file `log`, or
+    else to the terminal. It is stopped by the signal `stop`, and by `kill` after `grace` seconds.
     """
 
     name: str
     command: Sequence[str]
-    told: Pattern[str] | None = None
+    ready_line: Pattern[str] | None = None
     probe: Callable[[], Awaitable[bool]] | None = None
     shows: Pattern[str] | None = None
     env: Mapping[str, str] = {}
@@ -87,12 +88,12 @@ class Stopping:
     """Whether the cluster stops, and whether at once."""
 
     def __init__(self) -> None:
-        self.told = asyncio.Event()
+        self.asked = asyncio.Event()
         self.at_once = asyncio.Event()
 
     def signalled(self) -> None:
         """Handle a signal: the first stops in order, the second at once."""
-        (self.at_once if self.told.is_set() else self.told).set()
+        (self.at_once if self.asked.is_set() else self.asked).set()
 
 
 class Guard:
@@ -128,26 +129,27 @@ class Part:
     def __init__(self, spec: Spec, stopping: Stopping, guard: Guard, say: Callable[[str, str], None]) -> None:
         self.spec = spec
         self.address = ""
+        self._port = "0"
         self._stopping = stopping
         self._guard = guard
         self._say = say
-        self._said: deque[str] = deque(maxlen=SHOWN_LINES)
+        self._output: deque[str] = deque(maxlen=SHOWN_LINES)
         self._running: _Running | None = None
         self._ready = asyncio.Event()
 
     async def start(self) -> None:
         """Start the part, until it is ready or the cluster stops; raises `PartFailed`."""
         self._ready.clear()
-        self._said.clear()
+        self._output.clear()
         name = self.spec.name
         running = self._running = await self._begin()
         seen = asyncio.create_task(self._seen())
         try:
-            await first([self._stopping.told.wait()], [seen, running.ended], START_SECONDS)
+            await first([self._stopping.asked.wait()], [seen, running.ended], START_SECONDS)
         finally:
             seen.cancel()
             await asyncio.wait([seen])
-        if self._stopping.told.is_set() or (self._ready.is_set() and not running.ended.done()):
+        if self._stopping.asked.is_set() or (self._ready.is_set() and not running.ended.done()):
             return
         if running.ended.done():
             raise PartFailed(f"{name} didn't start: it ended {running.how()}{self._log()}")
@@ -166,7 +168,7 @@ class Part:
         )
         try:
             process = await asyncio.create_subprocess_exec(
-                *spec.command,
+                *[word.replace("{port}", self._port) for word in spec.command],
                 env={**os.environ, **spec.env},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -186,14 +188,14 @@ class Part:
         """Restart the part whenever it ends, until the cluster stops."""
         loop, pause, begin = asyncio.get_running_loop(), FIRST_PAUSE, -STEADY
         while self._running is not None:
-            await first([self._stopping.told.wait()], [self._running.ended])
-            if self._stopping.told.is_set():
+            await first([self._stopping.asked.wait()], [self._running.ended])
+            if self._stopping.asked.is_set():
                 return
             pause = FIRST_PAUSE if loop.time() - begin > STEADY else min(pause * 2, LONGEST_PAUSE)
             how = self._running.how()
             self._say("", f"{self.spec.name} ended {how}; it is started again in {pause:g} s")
-            await first([self._stopping.told.wait()], [], pause)
-            if self._stopping.told.is_set():
+            await first([self._stopping.asked.wait()], [], pause)
+            if self._stopping.asked.is_set():
                 return
             begin = loop.time()
             try:
@@ -201,7 +203,7 @@ class Part:
             except PartFailed as error:
                 self._say("", str(error))
             else:
-                if not self._stopping.told.is_set():
+                if not self._stopping.asked.is_set():
                     self._say("", f"{self.spec.name} is back")
 
     async def stop(self) -> None:
@@ -232,11 +234,11 @@ class Part:
         return code
 
     def _read_line(self, line: str) -> None:
-        self._said.append(line)
+        self._output.append(line)
         self._say(self.spec.name, line)
         if self.spec.shows is not None and (found := self.spec.shows.search(line)):
-            self.address = found[1]
-        if self.spec.told is not None and self.spec.told.search(line):
+            self.address, self._port = found[1], found[1].rpartition(":")[2]
+        if self.spec.ready_line is not None and self.spec.ready_line.search(line):
             self._ready.set()
 
     async def _seen(self) -> None:
@@ -250,7 +252,7 @@ class Part:
 
     def _log(self) -> str:
         """The end of the part's log, for an error."""
-        lines = list(self._said)
+        lines = list(self._output)
         if self.spec.log is not None:
             lines = self.spec.log.read_text(errors="replace").splitlines()[-SHOWN_LINES:]
         return output_text(lines)

@@ -10,10 +10,11 @@ from typing import Any
 import msgspec
 
 from ..errors import UsageError
+from ..types.runs import DEFAULT_RIGHTS, RIGHTS, Author, Principal
 from ..types.tickets import SYSTEM, Decision, Ticket
 from .render import Renderer
 
-__all__ = ["Ask", "ask_terminal", "decide", "decider", "read_value", "ways"]
+__all__ = ["Ask", "ask_terminal", "decide", "decider", "read_value", "votes_text", "ways"]
 
 Ask = Callable[[str, str], str]
 """Asks for a line: a label, and text that the line begins with where the terminal can do that."""
@@ -30,11 +31,11 @@ def decide(ticket: Ticket, ask: Ask, renderer: Renderer) -> Decision | None:
     choices = _choices(ticket)
     renderer.note("  " + "  ".join(f"[{word[0]}]{word[1:]}" for word in choices))
     while True:
-        said = ask("decision> ", "").strip().lower()
-        chosen = [word for word in choices if said and word.startswith(said)]
+        typed = ask("decision> ", "").strip().lower()
+        chosen = [word for word in choices if typed and word.startswith(typed)]
         if len(chosen) == 1:
             return _carry_out(chosen[0], ticket, ask, renderer)
-        renderer.error(f"{said!r} is not one of {', '.join(choices)}")
+        renderer.error(f"{typed!r} is not one of {', '.join(choices)}")
 
 
 def _choices(ticket: Ticket) -> list[str]:
@@ -61,13 +62,13 @@ def _carry_out(choice: str, ticket: Ticket, ask: Ask, renderer: Renderer) -> Dec
 def _reply(ticket: Ticket, ask: Ask, renderer: Renderer) -> Decision | None:
     renderer.note("  answer, or /deny REASON, or /later")
     while True:
-        said = ask("answer> ", "").strip()
-        if said == f"/{_LATER}":
+        typed = ask("answer> ", "").strip()
+        if typed == f"/{_LATER}":
             return None
-        if said == "/deny" or said.startswith("/deny "):
-            return ticket.deny(said.removeprefix("/deny").strip())
+        if typed == "/deny" or typed.startswith("/deny "):
+            return ticket.deny(typed.removeprefix("/deny").strip())
         try:
-            return ticket.answer(read_value(said, ticket.schema))
+            return ticket.answer(read_value(typed, ticket.schema))
         except ValueError as error:
             renderer.error(str(error))
 
@@ -82,9 +83,9 @@ def _value(label: str, ticket: Ticket, ask: Ask, renderer: Renderer) -> Any:
 
 def _arguments(ticket: Ticket, ask: Ask, renderer: Renderer) -> dict[str, Any]:
     while True:
-        said = ask("arguments> ", msgspec.json.encode(ticket.arguments).decode())
+        typed = ask("arguments> ", msgspec.json.encode(ticket.arguments).decode())
         try:
-            return msgspec.json.decode(said, type=dict[str, Any])
+            return msgspec.json.decode(typed, type=dict[str, Any])
         except msgspec.DecodeError as error:
             renderer.error(f"the new arguments are a JSON object, such as {{...}}: {error}")
 
@@ -95,31 +96,49 @@ def ways(ticket: Ticket) -> list[str]:
     return ["answer VALUE", *found[1:]] if ticket.asks_value else found
 
 
-def read_value(said: str, schema: dict[str, Any] | None) -> Any:
+def votes_text(ticket: Ticket) -> str:
+    """The votes on an open ticket that needs several, and the number that is missing; empty for others."""
+    if ticket.quorum <= 1 or not ticket.missing:
+        return ""
+    names = ", ".join([vote.principal_id for vote in ticket.approvals])
+    counted = f"{len(ticket.approvals)} of {ticket.quorum} approvals" + (f" ({names})" if names else "")
+    return f"{counted}; {ticket.missing} missing"
+
+
+def read_value(typed: str, schema: dict[str, Any] | None) -> Any:
     """A typed text as a value: JSON if the schema isn't text, or for an object or a list; else the text itself."""
     if schema is not None and schema.get("type") not in (None, "string"):
         try:
-            return msgspec.json.decode(said)
+            return msgspec.json.decode(typed)
         except msgspec.DecodeError as error:
             raise ValueError(f"this ticket takes JSON of type {schema['type']}: {error}") from error
-    if said[:1] in ("{", "["):
+    if typed[:1] in ("{", "["):
         try:
-            return msgspec.json.decode(said)
+            return msgspec.json.decode(typed)
         except msgspec.DecodeError:
-            return said
-    return said
+            return typed
+    return typed
 
 
-def decider(who: str | None) -> str:
-    """The decider: the name given, else the user of the shell."""
+def decider(who: str | None) -> Author:
+    """The decider: the principal given, such as `ann,group:finance,role:lead`, or the user of the shell.
+
+    A principal that is given has the rights of one in the same process. The user of the shell reaches the store,
+    and may override.
+    """
     try:
-        who = getpass.getuser() if who is None else who
+        name, *others = (getpass.getuser() if who is None else who).split(",")
     except (KeyError, OSError) as error:  # A container's user may have no name.
-        raise UsageError("nobody knows who you are here: say so with --as WHO") from error
-    if not who.strip() or who == SYSTEM:
-        why = "is who decides at a deadline" if who == SYSTEM else "is nobody"
-        raise UsageError(f"{who!r} {why}; say who you are with --as WHO")
-    return who
+        raise UsageError("the user is unknown here: name one with --as WHO") from error
+    if not name.strip() or name == SYSTEM:
+        why = "is who decides at a deadline" if name == SYSTEM else "is nobody"
+        raise UsageError(f"{name!r} {why}; say who you are with --as WHO")
+    parts = [other.partition(":") for other in others]
+    if wrong := [":".join(part[::2]) for part in parts if part[0] not in ("group", "role") or not part[2]]:
+        raise UsageError(f"--as is a name, then group:<name> and role:<name> after commas, not {wrong[0]!r}")
+    groups, roles = ([part[2] for part in parts if part[0] == kind] for kind in ("group", "role"))
+    principal = Principal(name, groups=tuple(groups), roles=tuple(roles))
+    return Author(principal, RIGHTS if who is None else DEFAULT_RIGHTS, "shell")
 
 
 def ask_terminal(label: str, prefill: str = "") -> str:

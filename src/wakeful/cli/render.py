@@ -19,6 +19,7 @@ from ..types.events import (
     ReasoningDelta,
     RunFinish,
     RunStart,
+    ServerToolUpdate,
     StreamReset,
     TextDelta,
     ToolCallDone,
@@ -72,6 +73,11 @@ class Renderer:
                 self._line(event, f"→ {call_text(label, event.arguments)}", "cyan")
             case ToolCallResumed():
                 self._line(event, f"  {_verdict(event)}", "dim")
+            case ServerToolUpdate(tool=tool) if tool.is_over:
+                failed = tool.status == "failed"
+                self._line(event, f"← {tool.name}{' failed' if failed else ''}", "red" if failed else "green")
+            case ServerToolUpdate(tool=tool):
+                self._line(event, f"→ {tool.name}", "cyan")
             case ToolOutput():
                 label = self._labels.get(event.call_id, event.name)
                 self._line(event, f"  {label} │ {one_line(event.delta)}", "dim")
@@ -115,6 +121,8 @@ class Renderer:
         """Print a question in full, as its decider must see all of it."""
         self.line(f"? {ticket.message}", "bold yellow")
         self.note(f"  ticket {ticket.id}, asked by {ticket.asked_by}")
+        if ticket.quorum > 1:
+            self.note(f"  {len(ticket.approvals)} of {ticket.quorum} approvals")
         self.line(f"  {ticket.tool} {arguments_text(ticket.arguments, indent=2)}")
 
     def interrupted(self) -> None:
@@ -149,7 +157,7 @@ class Renderer:
         self._out.print(line, style=style)
 
     def _unused_label(self, name: str) -> str:
-        """The tool's name, numbered if another call of it is open, so that results can be told apart."""
+        """The tool's name, numbered if another call of it is open, so that results can be matched."""
         taken = set(self._labels.values())
         candidates = (name if n == 1 else f"{name}#{n}" for n in count(1))
         return next(label for label in candidates if label not in taken)
@@ -240,6 +248,6 @@ def _percent(event: ToolProgress) -> int | None:
 def _verdict(event: ToolCallResumed) -> str:
     decision = event.decision
     words = {"proceed": "approved", "result": "answered with a result", "arguments": "approved with new arguments"}
-    said = "answered" if decision.asked_by == "tool" else words[event.mode]
-    said = "denied" if decision.verdict == "deny" else said
-    return f"{said}: {one_line(decision.reason)}" if decision.reason else said
+    verdict = "answered" if decision.asked_by == "tool" else words[event.mode]
+    verdict = "denied" if decision.verdict == "deny" else verdict
+    return f"{verdict}: {one_line(decision.reason)}" if decision.reason else verdict

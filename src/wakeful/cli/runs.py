@@ -10,11 +10,12 @@ import typer
 
 from ..dispatch import RunResult
 from ..runtime import RunTree, TenantRuntime
+from ..types.calls import Call
 from ..types.codec import encode
-from ..types.runs import Call, RunRecord
+from ..types.runs import ErrorDetail, RunRecord
 from .exit_codes import exit_code
 from .ids import find_run
-from .locations import PLACE, Json, Place, Tenant, ask, show
+from .locations import Json, Place, Tenant, ask, show
 from .render import Renderer
 from .tables import print_list, shorten_ids
 from .text import call_text, one_line, time_text
@@ -24,7 +25,7 @@ __all__ = ["runs_app"]
 
 runs_app = typer.Typer(
     name="runs",
-    help=f"List and control runs. STORE: {PLACE} An id may be shortened to an unambiguous prefix.",
+    help="List and control runs.\n\nAn id may be shortened to an unambiguous prefix.",
     no_args_is_help=True,
 )
 
@@ -78,13 +79,14 @@ def list_(
 
 @runs_app.command("show")
 def show_(place: Place, run_id: RunId, tenant: Tenant = None, json: Json = False) -> None:
-    """Show a run with its tool calls."""
+    """Show a run with its tool calls and the texts of its unexpected exceptions."""
 
-    async def look(runtime: TenantRuntime) -> tuple[RunRecord, Sequence[Call]]:
+    async def look(runtime: TenantRuntime) -> tuple[RunRecord, Sequence[Call], Sequence[ErrorDetail]]:
         found = await find_run(runtime, run_id)
-        return await runtime.runs.get(found), await runtime.runs.calls(found)
+        runs = runtime.runs
+        return await runs.get(found), await runs.calls(found), await runs.errors(found)
 
-    run, calls = ask(place, tenant, look)
+    run, calls, errors = ask(place, tenant, look)
     lines = [
         f"run {run.id} of agent {run.agent_id}, {run.status}",
         f"  thread {run.thread_id}, created {time_text(run.created_at)}, {run.steps} steps",
@@ -92,7 +94,8 @@ def show_(place: Place, run_id: RunId, tenant: Tenant = None, json: Json = False
     if end := _end_of(run):
         lines.append(f"  {one_line(end)}")
     lines += [f"  {call.outcome or call.state:<10}{call_text(call.name, call.arguments)}" for call in calls]
-    show(json, {"run": run, "calls": calls}, "\n".join(lines))
+    lines += [f"  {error.reference}  {error.source}: {one_line(error.text, 200)}" for error in errors]
+    show(json, {"run": run, "calls": calls, "errors": errors}, "\n".join(lines))
 
 
 @runs_app.command()
@@ -143,7 +146,7 @@ def retry(place: Place, run_id: RunId, tenant: Tenant = None, json: Json = False
     """Continue a failed run from its last committed step; needs module:runtime."""
 
     async def again(runtime: TenantRuntime) -> RunResult:
-        return await runtime.runs.retry(await find_run(runtime, run_id))
+        return await runtime.runs.retry(await find_run(runtime, run_id), check=False)
 
     result = ask(place, tenant, again)
     if json:

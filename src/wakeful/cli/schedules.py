@@ -9,15 +9,13 @@ import typer
 from ..errors import UsageError
 from ..runtime import TenantRuntime
 from ..tasks import Schedule
-from .locations import PLACE, Json, Place, Tenant, ask, show
+from .locations import Json, Place, Tenant, ask, show
 from .tables import print_list
 from .text import time_text
 
 __all__ = ["schedules_app"]
 
-schedules_app = typer.Typer(
-    name="schedules", help=f"List and delete schedules. STORE: {PLACE}", no_args_is_help=True
-)
+schedules_app = typer.Typer(name="schedules", help="List and delete schedules.", no_args_is_help=True)
 
 
 @schedules_app.command("list")

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from ipaddress import ip_address
+from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from ..errors import UsageError, WakefulError
+from ..identity import JWT, ApiKeys, Authenticator, Tokens
 from .exit_codes import ExitCode, reported
+from .logs import show_log
 from .render import Renderer
 from .target import load_runtime
 from .worker import BusUrl, StoreUrl, as_worker
-
-if TYPE_CHECKING:
-    from ..server import Auth
 
 __all__ = ["serve"]
 
@@ -40,6 +40,26 @@ def serve(
         list[str] | None,
         typer.Option(metavar="[WHO=]NAME", help="A variable that holds an API key, and whose it is."),
     ] = None,
+    keys: Annotated[
+        bool, typer.Option("--keys", help="Accept the API keys of the store; see wakeful keys create.")
+    ] = False,
+    jwt_issuer: Annotated[
+        str | None, typer.Option(metavar="URL", help="Accept the JWTs of this OpenID Connect issuer.")
+    ] = None,
+    jwt_audience: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="The audience that JWTs must have.")
+    ] = None,
+    jwt_tenant: Annotated[
+        str | None, typer.Option(metavar="CLAIM", help="The claim of JWTs that names the tenant.")
+    ] = None,
+    allow_origin: Annotated[
+        list[str] | None, typer.Option(metavar="ORIGIN", help="A foreign origin whose pages may call. Repeatable.")
+    ] = None,
+    tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="The certificate, for HTTPS.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="The certificate's key.")] = None,
+    tls_client_ca: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Require client certificates of this authority.")
+    ] = None,
     public_url: Annotated[str | None, typer.Option(metavar="URL", help="Where callers reach it.")] = None,
     private_webhooks: Annotated[
         bool, typer.Option("--private-webhooks", help="Push to private addresses and over plain HTTP too.")
@@ -54,28 +74,40 @@ def serve(
     store: StoreUrl = None,
     bus: BusUrl = None,
 ) -> None:
-    """Serve agents over A2A, until SIGTERM or ctrl-C.
+    """Serve agents over HTTP (/v1) and A2A, until SIGTERM or ctrl-C.
 
-    Without a token or a key it listens on loopback only, unless --no-auth says
-    that everybody may call. When it is stopped, runs are handed over to other
-    processes on the store, as a worker does.
+    Without --keys, a token or an issuer it listens on loopback only, unless
+    --no-auth says that everybody may call. When it is stopped, runs are handed
+    over to other processes on the store, as a worker does.
     """
     renderer = Renderer()
     with reported(renderer):
         server = _server()
-        auth = _auth(token_env or [], api_key_env or [])
-        if auth is None and not no_auth and not _is_loopback(host):
+        auth = _tokens(token_env or [], api_key_env or [])
+        auth += _issuer(jwt_issuer, jwt_audience, jwt_tenant)
+        is_open = not auth and not keys
+        if is_open and not no_auth and not server.is_loopback(host):
             raise UsageError(
-                f"{host} can be reached from elsewhere, and there is no auth: give --token-env NAME or "
-                "--api-key-env NAME, listen on 127.0.0.1, or say --no-auth if everybody may call"
+                f"{host} can be reached from elsewhere, and there is no auth: give --keys, --token-env NAME or "
+                "--jwt-issuer URL, listen on 127.0.0.1, or say --no-auth if everybody may call"
             )
-        runtime = load_runtime(target)
-        if store or bus or concurrency is not None or not workers:
-            runtime = as_worker(runtime, store, bus, None, concurrency, execute=workers)
+        tls = _tls(tls_cert, tls_key, tls_client_ca)
+        runtime = load_runtime(target, store)
+        if bus or concurrency is not None or not workers:
+            runtime = as_worker(runtime, bus, None, concurrency, execute=workers)
         webhooks = server.Webhooks(allow_private=private_webhooks)
         names = [name.strip() for name in agents.split(",") if name.strip()] or None
-        served = server.app(runtime, agents=names, auth=auth, public_url=public_url, webhooks=webhooks)
-        _run(renderer, served, host, port, names or list(runtime.agents), auth)
+        served = server.app(
+            runtime,
+            agents=names,
+            auth=[*([ApiKeys(runtime.store)] if keys else []), *auth],
+            public_url=public_url,
+            webhooks=webhooks,
+            # Who said --no-auth lets everybody in, by any name of the server.
+            hosts=["*"] if no_auth else (),
+            origins=allow_origin or (),
+        )
+        _run(renderer, served, host, port, names or list(runtime.agents), is_open=is_open, tls=tls)
 
 
 def _server() -> Any:
@@ -86,12 +118,30 @@ def _server() -> Any:
     return server
 
 
-def _auth(tokens: Sequence[str], keys: Sequence[str]) -> Auth | None:
-    if not tokens and not keys:
-        return None
-    from ..server import Auth
+def _tokens(tokens: Sequence[str], keys: Sequence[str]) -> list[Authenticator]:
+    return [Tokens(tokens=_secrets(tokens), api_keys=_secrets(keys))] if tokens or keys else []
 
-    return Auth(tokens=_secrets(tokens), api_keys=_secrets(keys))
+
+def _issuer(issuer: str | None, audience: str | None, tenant: str | None) -> list[Authenticator]:
+    if issuer is None and audience is None and tenant is None:
+        return []
+    if issuer is None or audience is None:
+        raise UsageError("JWTs need their issuer and their audience: give --jwt-issuer and --jwt-audience")
+    return [JWT(issuer, audience, tenant=tenant, default_scopes=["user"])]
+
+
+def _tls(certificate: Path | None, key: Path | None, client_ca: Path | None) -> dict[str, Any]:
+    """The TLS options of the server."""
+    given = {"ssl_certfile": certificate, "ssl_keyfile": key, "ssl_ca_certs": client_ca}
+    if certificate is None:
+        if any(given.values()):
+            raise UsageError("--tls-key and --tls-client-ca go with --tls-cert FILE")
+        return {}
+    for path in given.values():
+        if path is not None and not path.is_file():
+            raise UsageError(f"there is no file {str(path)!r}")
+    found: dict[str, Any] = {name: str(path) for name, path in given.items() if path is not None}
+    return found if client_ca is None else {**found, "ssl_cert_reqs": ssl.CERT_REQUIRED}
 
 
 def _secrets(given: Sequence[str]) -> dict[str, str]:
@@ -105,15 +155,19 @@ def _secrets(given: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _run(renderer: Renderer, served: Any, host: str, port: int, agents: Sequence[str], auth: Auth | None) -> None:
+def _run(
+    renderer: Renderer,
+    served: Any,
+    host: str,
+    port: int,
+    agents: Sequence[str],
+    *,
+    is_open: bool,
+    tls: dict[str, Any],
+) -> None:
     import uvicorn
+
+    show_log()
 
     class Server(uvicorn.Server):
         @contextmanager
@@ -125,7 +179,7 @@ def _run(renderer: Renderer, served: Any, host: str, port: int, agents: Sequence
 
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
             if self.should_exit:
-                renderer.warn("stopped at once; what ran here is recovered by whoever runs it next")
+                renderer.warn("stopped at once; other processes recover the runs")
                 os._exit(ExitCode.ERROR)
             super().handle_exit(sig, frame)
 
@@ -134,10 +188,11 @@ def _run(renderer: Renderer, served: Any, host: str, port: int, agents: Sequence
             if self.started:
                 bound = self.servers[0].sockets[0].getsockname()
                 shown = f"[{bound[0]}]" if ":" in bound[0] else bound[0]
-                _tell(renderer, f"http://{shown}:{bound[1]}", agents, auth)
+                scheme = "https" if tls else "http"
+                _tell(renderer, f"{scheme}://{shown}:{bound[1]}", agents, is_open=is_open)
 
     with _listener(host, port) as listener:
-        config = uvicorn.Config(served, log_level="warning", timeout_graceful_shutdown=GRACE, lifespan="on")
+        config = uvicorn.Config(served, log_level="warning", timeout_graceful_shutdown=GRACE, lifespan="on", **tls)
         server = Server(config)
         server.run([listener])
     if not server.started:
@@ -154,11 +209,12 @@ def _listener(host: str, port: int) -> socket.socket:
         raise UsageError(f"can't listen on {host}:{port}: {why}; give another --port or --host") from error
 
 
-def _tell(renderer: Renderer, url: str, agents: Sequence[str], auth: Auth | None) -> None:
+def _tell(renderer: Renderer, url: str, agents: Sequence[str], *, is_open: bool) -> None:
     """Print the addresses of everything served."""
     for name in agents:
         base = url if len(agents) == 1 else f"{url}/a2a/{name}"
         renderer.line(f"{name}: A2A (JSON-RPC and HTTP+JSON) at {base}", "bold")
         renderer.note(f"card: {base}/.well-known/agent-card.json")
-    renderer.note("callers need a token or a key" if auth is not None else "everybody who reaches this may call")
+    renderer.note(f"HTTP API: {url}/v1 (described by {url}/openapi.json)")
+    renderer.note("everybody who reaches this may call" if is_open else "callers need a key or a token")
     renderer.note("ctrl-C stops it, a second one at once")

@@ -128,7 +128,7 @@ class Session:
             after = await self._runtime.store.head(thread)
             await self._follow(turn, after, self._take_turn(turn, agent, text))
             return
-        async with aclosing(_closable(self._runtime.stream(agent, text, thread=thread))) as events:
+        async with aclosing(_closable(self._runtime.stream(agent, text, thread=thread, check=False))) as events:
             async for event in events:
                 turn.see(event)
                 self._show(event)
@@ -144,7 +144,7 @@ class Session:
             self._queued(turn.behind)
         turn.opened.set()
         try:
-            await handle.result()
+            await handle.result(check=False)
         except InputRetracted:
             if not turn.cancelled:
                 raise
@@ -156,7 +156,7 @@ class Session:
 
     async def _answer(self, turn: Turn, decision: Decision) -> None:
         async def resume() -> None:
-            await self._runtime.resume(turn.run_id, decision)
+            await self._runtime.resume(turn.run_id, decision, check=False)
 
         await self._follow(turn, turn.finish.seq if turn.finish is not None else 0, resume())
 

@@ -19,7 +19,7 @@ from .render import Renderer
 
 __all__ = ["store_app"]
 
-store_app = typer.Typer(name="store", help=f"Look after a store. STORE: {PLACE}", no_args_is_help=True)
+store_app = typer.Typer(name="store", help="Look after a store.", no_args_is_help=True)
 
 
 @store_app.command()
@@ -108,6 +108,8 @@ def prune(
     threads_kept: Annotated[
         str, typer.Option(metavar="COUNT", help="Threads to keep, those that were active last.")
     ] = "all",
+    usage: Annotated[str, typer.Option(metavar="AGE", help="Entries of the usage log.")] = "never",
+    audit: Annotated[str, typer.Option(metavar="AGE", help="Audit entries.")] = "never",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how much would be removed.")] = False,
     tenant: Tenant = None,
     json: Json = False,
@@ -125,11 +127,13 @@ def prune(
             children=_age(children, "--children"),
             threads=_age(threads, "--threads"),
             threads_kept=_count(threads_kept, "--threads-kept"),
+            usage=_age(usage, "--usage"),
+            audit=_age(audit, "--audit"),
         )
     done = ask(place, tenant, lambda runtime: _prune(runtime, retention, dry_run))
     counts = {name: getattr(done, name) for name in done.__struct_fields__}
-    said = ", ".join([f"{count:,} {name}" for name, count in counts.items() if count]) or "nothing"
-    show(json, done, f"{'would remove' if dry_run else 'removed'} {said}")
+    removed = ", ".join([f"{count:,} {name}" for name, count in counts.items() if count]) or "nothing"
+    show(json, done, f"{'would remove' if dry_run else 'removed'} {removed}")
 
 
 async def _prune(runtime: TenantRuntime, retention: Retention, dry_run: bool) -> Pruned:

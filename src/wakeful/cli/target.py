@@ -12,6 +12,7 @@ from typing import Any
 
 from ..errors import UsageError, WakefulError
 from ..runtime import Runtime
+from ..stores.factory import replace_store
 
 __all__ = ["TargetError", "load_runtime"]
 
@@ -23,11 +24,16 @@ class TargetError(UsageError):
     """`module:runtime` doesn't lead to a runtime."""
 
 
-def load_runtime(target: str) -> Runtime:
+def load_runtime(target: str, store: str | None = None) -> Runtime:
     """Import the module, with the current directory on the path, and return its runtime.
 
-    The name may also be that of a function without arguments that returns a runtime.
+    The name may also be that of a function without arguments that returns a runtime. With a `store`, the runtime
+    uses that one, and a store that the module names by its path or URL isn't opened.
     """
+    if store:
+        with replace_store(store) as is_replaced:
+            runtime = load_runtime(target)
+        return runtime if is_replaced(runtime.store) else runtime.as_worker(store=store)
     module_name, _, name = target.partition(":")
     dotted = _dotted(module_name)
     if not module_name or not name:

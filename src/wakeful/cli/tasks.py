@@ -11,7 +11,7 @@ import typer
 from ..runtime import TenantRuntime
 from ..types.runs import TaskRecord
 from .ids import find_run, find_thread
-from .locations import PLACE, Json, Place, Tenant, ask, show
+from .locations import Json, Place, Tenant, ask, show
 from .tables import print_list, shorten_ids
 from .text import one_line, time_text
 
@@ -19,7 +19,7 @@ __all__ = ["tasks_app"]
 
 tasks_app = typer.Typer(
     name="tasks",
-    help=f"List and cancel background tasks. STORE: {PLACE} An id may be shortened to an unambiguous prefix.",
+    help="List and cancel background tasks.\n\nAn id may be shortened to an unambiguous prefix.",
     no_args_is_help=True,
 )
 

@@ -18,7 +18,7 @@ def report(metrics: Metrics) -> bool:
     except ImportError:
         return False
     meter: Any = api.get_meter("wakeful")
-    told: dict[str, Any] = {}
+    recorders: dict[str, Any] = {}
     for name, instrument in INSTRUMENTS.items():
         about = {"unit": "s" if "_seconds" in name else "1", "description": instrument.help}
         if instrument.seen:
@@ -27,12 +27,12 @@ def report(metrics: Metrics) -> bool:
             )
             make(_name(name), callbacks=[_look(api, metrics, name, instrument.label)], **about)
         elif instrument.kind == "histogram":
-            told[name] = meter.create_histogram(_name(name), **about).record
+            recorders[name] = meter.create_histogram(_name(name), **about).record
         else:
-            told[name] = meter.create_counter(_name(name), **about).add
+            recorders[name] = meter.create_counter(_name(name), **about).add
 
     def listen(name: str, amount: float, labels: dict[str, Any]) -> None:
-        told[name](amount, labels)
+        recorders[name](amount, labels)
 
     metrics.listener = listen
     return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from ..stores import ThreadRecord
 from ..types.messages import Message
 from .exit_codes import reported
 from .ids import find_thread
-from .locations import PLACE, Json, Place, Tenant, ask, show
+from .locations import Json, Place, Tenant, ask, show
 from .render import Renderer
 from .tables import print_list, shorten_ids
 from .text import call_text, one_line, reply_text, time_text
@@ -26,7 +27,7 @@ __all__ = ["threads_app"]
 
 threads_app = typer.Typer(
     name="threads",
-    help=f"List, move and delete threads. STORE: {PLACE} An id may be shortened to an unambiguous prefix.",
+    help="List, move and delete threads.\n\nAn id may be shortened to an unambiguous prefix.",
     no_args_is_help=True,
 )
 
@@ -82,8 +83,8 @@ def show_(
 
 def _text_of(message: Message) -> str:
     calls = [call_text(call.name, call.arguments) for call in message.calls]
-    reply = [] if message.reply is None else [reply_text(message.reply)]
-    return " ".join([message.text, *calls, *reply]).strip()
+    text = message.text if message.reply is None else reply_text(message.reply)
+    return " ".join([text, *calls]).strip()
 
 
 async def _list(runtime: TenantRuntime, limit: int, before: str | None) -> list[dict[str, Any]]:
@@ -114,12 +115,17 @@ def export(
         return
     part = file.with_name(f"{file.name}.part")
     try:
-        with reported(Renderer()), _explained(file, "written"), part.open("wb") as out:
+        with reported(Renderer()), _explained(file, "written"), os.fdopen(_create(part), "wb") as out:
             ask(place, tenant, lambda runtime: _export(runtime, thread, out))
         part.replace(file)
     finally:
         part.unlink(missing_ok=True)
     Renderer().line(f"exported thread {thread!r} into {file}")
+
+
+def _create(file: Path) -> int:
+    """Create a file for its owner alone."""
+    return os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
 
 
 async def _export(runtime: TenantRuntime, thread: str, out: Any) -> None:

@@ -1,24 +1,24 @@
-"""`wakeful tickets`: list and answer tickets from any shell that reaches the store."""
+"""`wakeful tickets`: list, answer and comment on tickets from any shell that reaches the store."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
-from ..dispatch import RunResult, pending_decisions
+from ..dispatch import LeftAnswer, RunResult
 from ..errors import UsageError
 from ..runtime import TenantRuntime
 from ..types.codec import encode
-from ..types.runs import Principal, Waiting
+from ..types.runs import Waiting
 from ..types.tickets import Answer, Decision, Ticket
 from .exit_codes import exit_code, reported
 from .ids import find_run, find_ticket
-from .locations import PLACE, Json, Place, Tenant, ask, is_target, runtime_of, show, with_runtime
-from .prompts import decider, read_value, ways
+from .locations import Json, Place, Tenant, ask, is_target, runtime_of, show, with_runtime
+from .prompts import decider, read_value, votes_text, ways
 from .render import Renderer
 from .tables import print_list, shorten_ids
 from .text import arguments_text, one_line, time_text
@@ -28,15 +28,25 @@ __all__ = ["tickets_app"]
 
 tickets_app = typer.Typer(
     name="tickets",
-    help=f"List and answer tickets. STORE: {PLACE} With module:runtime the run continues in this process, else in "
-    "a worker. An id may be shortened to an unambiguous prefix.",
+    help="List and answer tickets.\n\nWith module:runtime the run continues in this process, else in a worker. An "
+    "id may be shortened to an unambiguous prefix.",
     no_args_is_help=True,
 )
 
 TicketId = Annotated[str, typer.Argument(metavar="TICKET", help="The ticket's id.", show_default=False)]
 Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="The reason; it is kept.")]
+Instead = Annotated[bool, typer.Option("--replace", help="Replace an answer that no run has taken yet.")]
 Who = Annotated[
-    str | None, typer.Option("--as", metavar="WHO", help="The decider; the user of this shell by default.")
+    str | None,
+    typer.Option(
+        "--as",
+        metavar="WHO",
+        help="The decider, as in ann,group:finance,role:lead; its rights are checked. By default the user of this "
+        "shell, who may override.",
+    ),
+]
+Seen = Annotated[
+    str | None, typer.Option("--seen", metavar="DIGEST", help="Refuse if the ticket isn't the one of this digest.")
 ]
 
 
@@ -45,6 +55,7 @@ class Status(StrEnum):
 
     open = "open"
     answered = "answered"
+    settled = "settled"
     superseded = "superseded"
     cancelled = "cancelled"
     all = "all"
@@ -65,29 +76,21 @@ def list_(
     """List tickets, oldest first."""
     wanted = None if status is Status.all else status.value
 
-    async def look(runtime: TenantRuntime) -> tuple[Sequence[Ticket], dict[str, Decision]]:
-        shown, answers = list[Ticket](), dict[str, Decision]()
+    async def look(runtime: TenantRuntime) -> list[tuple[Ticket, LeftAnswer | None]]:
         seen = None if after is None else await find_ticket(runtime, after)
         above = None if run is None else await find_run(runtime, run)
-        while len(shown) < limit:
-            found = await runtime.tickets.list(
-                above, thread=thread, status=wanted, assignee=assignee, after=seen, limit=limit
-            )
-            left = await pending_decisions(runtime.store, found)
-            answers.update(left)
-            shown += [ticket for ticket in found if status is not Status.open or ticket.id not in left]
-            if len(found) < limit:
-                break
-            seen = found[-1].id
-        return shown[:limit], answers
+        found = await runtime.tickets.list(
+            above, thread=thread, status=wanted, assignee=assignee, after=seen, limit=limit
+        )
+        return [(ticket, await runtime.tickets.left(ticket.id)) for ticket in found]
 
-    tickets, answers = ask(place, tenant, look)
+    tickets = ask(place, tenant, look)
     values = [
-        {**msgspec.to_builtins(ticket), "left": answers[ticket.id]} if ticket.id in answers else ticket
-        for ticket in tickets
+        ticket if left is None else {**msgspec.to_builtins(ticket), **_left_fields(left)}
+        for ticket, left in tickets
     ]
-    short = shorten_ids([ticket.id for ticket in tickets])
-    rows = [(short[ticket.id], *_cells(ticket, answers.get(ticket.id))) for ticket in tickets]
+    short = shorten_ids([ticket.id for ticket, _ in tickets])
+    rows = [(short[ticket.id], *_cells(ticket, left)) for ticket, left in tickets]
     columns = ("TICKET", "STATUS", "ASSIGNEE", "DEADLINE", "TOOL", "QUESTION")
     print_list(json, values, columns, rows, "no tickets")
 
@@ -96,13 +99,17 @@ def list_(
 def show_(place: Place, ticket_id: TicketId, tenant: Tenant = None, json: Json = False) -> None:
     """Show a ticket in full, with its decisions."""
 
-    async def look(runtime: TenantRuntime) -> tuple[Ticket, list[Decision], Decision | None]:
+    async def look(runtime: TenantRuntime) -> tuple[Ticket, list[Decision], LeftAnswer | None]:
         ticket = await _find(runtime, ticket_id)
-        left = await pending_decisions(runtime.store, [ticket])
-        return ticket, list(await runtime.tickets.decisions(ticket.id)), left.get(ticket.id)
+        return ticket, list(await runtime.tickets.decisions(ticket.id)), await runtime.tickets.left(ticket.id)
 
     ticket, decisions, left = ask(place, tenant, look)
-    found = {"ticket": ticket, "decisions": decisions, "left": left}
+    found = {
+        "ticket": ticket,
+        "decisions": decisions,
+        "left": None,
+        **({} if left is None else _left_fields(left)),
+    }
     show(json, found, "\n".join(_page(ticket, decisions, left)))
 
 
@@ -112,11 +119,13 @@ def approve(
     ticket_id: TicketId,
     reason: Reason = "",
     who: Who = None,
+    seen: Seen = None,
+    instead: Instead = False,
     tenant: Tenant = None,
     json: Json = False,
 ) -> None:
     """Approve the call; a call of unknown outcome runs again."""
-    _answer(place, ticket_id, lambda ticket: ticket.approve(), reason, who, tenant, json)
+    _answer(place, ticket_id, lambda ticket: ticket.approve(), reason, who, seen, tenant, json, instead)
 
 
 @tickets_app.command()
@@ -125,11 +134,13 @@ def deny(
     ticket_id: TicketId,
     reason: Reason = "",
     who: Who = None,
+    seen: Seen = None,
+    instead: Instead = False,
     tenant: Tenant = None,
     json: Json = False,
 ) -> None:
     """Deny the call: it doesn't run, and the model gets the reason."""
-    _answer(place, ticket_id, lambda ticket: ticket.deny(), reason, who, tenant, json)
+    _answer(place, ticket_id, lambda ticket: ticket.deny(), reason, who, seen, tenant, json, instead)
 
 
 @tickets_app.command()
@@ -139,11 +150,23 @@ def answer(
     value: Annotated[str, typer.Argument(metavar="VALUE", help="Text, or JSON where that is asked for.")],
     reason: Reason = "",
     who: Who = None,
+    seen: Seen = None,
+    instead: Instead = False,
     tenant: Tenant = None,
     json: Json = False,
 ) -> None:
     """Answer a question with a value."""
-    _answer(place, ticket_id, lambda ticket: ticket.answer(_value(value, ticket)), reason, who, tenant, json)
+    _answer(
+        place,
+        ticket_id,
+        lambda ticket: ticket.answer(_value(value, ticket)),
+        reason,
+        who,
+        seen,
+        tenant,
+        json,
+        instead,
+    )
 
 
 @tickets_app.command()
@@ -153,11 +176,23 @@ def result(
     value: Annotated[str, typer.Argument(metavar="VALUE", help="Text, or a JSON object or list.")],
     reason: Reason = "",
     who: Who = None,
+    seen: Seen = None,
+    instead: Instead = False,
     tenant: Tenant = None,
     json: Json = False,
 ) -> None:
     """Give the call's result; the tool doesn't run."""
-    _answer(place, ticket_id, lambda ticket: ticket.result(_value(value, ticket)), reason, who, tenant, json)
+    _answer(
+        place,
+        ticket_id,
+        lambda ticket: ticket.result(_value(value, ticket)),
+        reason,
+        who,
+        seen,
+        tenant,
+        json,
+        instead,
+    )
 
 
 @tickets_app.command()
@@ -167,12 +202,35 @@ def edit(
     arguments: Annotated[str, typer.Argument(metavar="JSON", help="The new arguments, an object.")],
     reason: Reason = "",
     who: Who = None,
+    seen: Seen = None,
+    instead: Instead = False,
     tenant: Tenant = None,
     json: Json = False,
 ) -> None:
     """Run the call with other arguments. With a store alone, a worker checks them: if they don't fit the tool, the
     ticket stays open and says why."""
-    _answer(place, ticket_id, lambda ticket: ticket.edit(_object(arguments)), reason, who, tenant, json)
+    _answer(
+        place, ticket_id, lambda ticket: ticket.edit(_object(arguments)), reason, who, seen, tenant, json, instead
+    )
+
+
+@tickets_app.command()
+def withdraw(
+    place: Place,
+    ticket_id: TicketId,
+    reason: Reason = "",
+    who: Who = None,
+    tenant: Tenant = None,
+    json: Json = False,
+) -> None:
+    """Withdraw an answer that no run has taken yet; the ticket is open again, and the answer is kept."""
+
+    async def undo(runtime: TenantRuntime) -> Ticket:
+        found = await find_ticket(runtime, ticket_id)
+        return await runtime.tickets.withdraw(found, reason=reason, principal=decider(who))
+
+    ticket = ask(place, tenant, undo)
+    show(json, ticket, f"the answer to {ticket.id} is withdrawn; the ticket is open")
 
 
 @tickets_app.command()
@@ -189,10 +247,28 @@ def reassign(
 
     async def give(runtime: TenantRuntime) -> Ticket:
         found = await find_ticket(runtime, ticket_id)
-        return await runtime.tickets.reassign(found, to, reason=reason, principal=Principal(decider(who)))
+        return await runtime.tickets.reassign(found, to, reason=reason, principal=decider(who))
 
     ticket = ask(place, tenant, give)
     show(json, ticket, f"ticket {ticket.id} is with {ticket.assignee} now")
+
+
+@tickets_app.command()
+def comment(
+    place: Place,
+    ticket_id: TicketId,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The comment; it is kept, and decides nothing.")],
+    who: Who = None,
+    tenant: Tenant = None,
+    json: Json = False,
+) -> None:
+    """Comment on an open ticket."""
+
+    async def add(runtime: TenantRuntime) -> Ticket:
+        return await runtime.tickets.comment(await find_ticket(runtime, ticket_id), text, principal=decider(who))
+
+    ticket = ask(place, tenant, add)
+    show(json, ticket, f"the comment on {ticket.id} is kept")
 
 
 def _answer(
@@ -201,26 +277,31 @@ def _answer(
     decide: Callable[[Ticket], Decision],
     reason: str,
     who: str | None,
+    seen: str | None,
     tenant: str | None,
     json: bool,
+    instead: bool,
 ) -> None:
     here = is_target(place)
 
     async def give(runtime: TenantRuntime) -> tuple[RunResult | Ticket, Waiting | None]:
         ticket = await _find(runtime, ticket_id)
-        principal = decider(who)
-        decision = msgspec.structs.replace(decide(ticket), reason=reason, principal_id=principal)
+        author = decider(who)
+        decision = msgspec.structs.replace(decide(ticket), reason=reason, seen=seen)
         _check_verb(ticket, decision)
         if here:
-            result = await runtime.tickets.answer(ticket.id, decision)
+            result = await runtime.tickets.answer(
+                ticket.id, decision, principal=author, check=False, replace=instead
+            )
             return result, (await runtime.runs.get(result.run_id)).waiting
-        return await runtime.tickets.submit(decision), None
+        return await runtime.tickets.submit(decision, principal=author, replace=instead), None
 
     with reported(Renderer()):
         done, waiting = with_runtime(runtime_of(place), tenant, give)
     if isinstance(done, Ticket):
         text = f"the answer to {done.id} waits for a worker that has {done.tool}"
-        show(json, {"ticket": done.id, "left": True}, text)
+        text = votes_text(done) or text
+        show(json, {"ticket": done.id, "left": not done.approvals, "missing": done.missing}, text)
         return
     renderer = Renderer()
     if json:
@@ -268,46 +349,70 @@ def _object(text: str) -> dict[str, Any]:
         raise UsageError(f"the new arguments are a JSON object, such as {{...}}: {error}") from error
 
 
-def _cells(ticket: Ticket, left: Decision | None) -> tuple[str, ...]:
+def _cells(ticket: Ticket, left: LeftAnswer | None) -> tuple[str, ...]:
     deadline = "-" if ticket.deadline is None else time_text(ticket.deadline)
     question = one_line(ticket.message, 80)
-    question = question if left is None else f"{question}  (left: {_describe(left)})"
-    return ticket.status, ticket.assignee or "-", deadline, ticket.tool, question
+    if left is None:
+        return ticket.status, ticket.assignee or "-", deadline, ticket.tool, question
+    problem = f"; can't be taken: {one_line(left.problem, 200)}" if left.problem else ""
+    question = f"{question}  (left: {_describe(left.decision)}{problem})"
+    return "left", ticket.assignee or "-", deadline, ticket.tool, question
 
 
-def _page(ticket: Ticket, decisions: list[Decision], left: Decision | None) -> list[str]:
+def _left_fields(left: LeftAnswer) -> dict[str, Any]:
+    """The fields of a left answer in JSON."""
+    return {"left": left.decision, "left_problem": left.problem}
+
+
+def _page(ticket: Ticket, decisions: list[Decision], left: LeftAnswer | None) -> list[str]:
     lines = [
         ticket.message,
         f"  ticket {ticket.id}, {ticket.status}, asked by {ticket.asked_by} at {time_text(ticket.created_at)}",
         f"  thread {ticket.thread_id}, run {ticket.run_id}, call {ticket.call_id}",
         f"  {ticket.tool} {arguments_text(ticket.arguments, indent=2)}",
-        f"  takes {', '.join(ticket.accepts)}, or deny",
+        f"  takes {', '.join(ticket.accepts)}, or deny; its digest is {ticket.digest}",
     ]
     if ticket.schema is not None:
         lines.append(f"  the answer fits {encode(ticket.schema).decode()}")
     if ticket.assignee is not None:
         lines.append(f"  assigned to {ticket.assignee}")
+    if ticket.groups:
+        lines.append(f"  for {', '.join(f'group:{group}' for group in ticket.groups)}")
+    if ticket.requester is not None:
+        lines.append(f"  requested by {ticket.requester}")
+    if votes := votes_text(ticket):
+        lines.append(f"  {votes}")
     if ticket.deadline is not None:
         given = ticket.on_deadline
         then = f"goes to {ticket.escalate[0].to}" if ticket.escalate else f"is decided: {given}"
         if isinstance(given, Answer) and not ticket.escalate:
             then = f"is answered with {encode(given.value).decode()}"
+        then = "is settled by the remote agent" if ticket.asked_by == "remote" else then
         lines.append(f"  at {time_text(ticket.deadline)} it {then}")
     lines += [f"  {_describe(decision)}" for decision in decisions]
     if left is not None:
-        lines.append(f"  {_describe(left)}; waits for a worker that has {ticket.tool}")
+        wait = f"can't be taken: {left.problem}" if left.problem else f"waits for a worker that has {ticket.tool}"
+        lines.append(f"  left: {_describe(left.decision)}; {wait}")
     return lines
 
 
 def _describe(decision: Decision) -> str:
     """The decision with its time, decider and reason."""
     why = f": {one_line(decision.reason)}" if decision.reason else ""
-    return f"{time_text(decision.at)} {_what(decision)} by {decision.principal_id or 'somebody'}{why}"
+    whose = " (override)" if decision.override else ""
+    text = f"{time_text(decision.at)} {_what(decision)} by {decision.principal_id or 'somebody'}{whose}{why}"
+    if (cause := decision.not_taken) is None:
+        return text
+    why = f": {one_line(cause.reason)}" if cause.reason else ""
+    who = "the remote agent" if cause.cause == "refused" else cause.principal_id or "somebody"
+    return f"{text} ({cause.cause} {time_text(cause.at)} by {who}{why})"
 
 
 def _what(decision: Decision) -> str:
     if decision.verdict == "reassign":
         return f"reassign to {decision.value}"
+    if decision.verdict == "comment":
+        return "comment"
     if decision.verdict == "approve" and decision.mode == "arguments":
         return f"edit {arguments_text(decision.value)}"
     if decision.verdict == "approve" and (decision.mode == "result" or decision.value is not None):

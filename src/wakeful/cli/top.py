@@ -20,12 +20,14 @@ from .exit_codes import reported
 from .locations import PLACE, Json, Tenant, runtime_of, with_runtime
 from .prompts import decider, read_value
 from .render import Renderer, colors
+from .text import arguments_text, one_line, plain
 from .top_frame import frame
-from .top_view import Act, Answer, Cancel, Quit, View, press, refreshed
+from .top_view import Act, Answer, Cancel, Quit, Review, View, press, refreshed, reviewed
 
 __all__ = ["top"]
 
 _WHY = "cancelled from wakeful top"
+_MOST_LINES = 20
 
 
 def top(
@@ -163,8 +165,14 @@ class Top:
                     self._note(f"cancelling {name}: whoever runs it is told")
                     done = await self._cancel(act)
                     self._note(f"{name} is cancelled" if done else f"{name} was done before")
+                case Review():
+                    ticket = await self._ticket(act.ticket_id)
+                    self._show(reviewed(self._view, ticket.id, _call_lines(ticket)))
+                    return
                 case Answer():
-                    ticket = await self._runtime.tickets.submit(await self._decision(act))
+                    ticket = await self._runtime.tickets.submit(
+                        await self._decision(act), principal=decider(self._who)
+                    )
                     self._note(f"the answer to {ticket.id} waits for a worker that has {ticket.tool}")
                 case Quit():
                     return
@@ -181,10 +189,22 @@ class Top:
         self._show(replace(self._view, note=text))
 
     async def _decision(self, act: Answer) -> Decision:
-        ticket = await self._runtime.store.ticket(act.ticket_id)
+        return _decided(await self._ticket(act.ticket_id), act)
+
+    async def _ticket(self, ticket_id: str) -> Ticket:
+        ticket = await self._runtime.store.ticket(ticket_id)
         if ticket is None:
-            raise UsageError(f"ticket {act.ticket_id} is gone")
-        return replace(_decided(ticket, act), principal_id=decider(self._who))
+            raise UsageError(f"ticket {ticket_id} is gone")
+        return ticket
+
+
+def _call_lines(ticket: Ticket) -> list[str]:
+    """A ticket's question and its call with arguments, for the decider."""
+    lines = [one_line(ticket.message), *f"{plain(ticket.tool)} {arguments_text(ticket.arguments)}".splitlines()]
+    if len(lines) <= _MOST_LINES:
+        return lines
+    more = len(lines) - _MOST_LINES
+    return [*lines[:_MOST_LINES], f"… {more} more lines; `wakeful tickets show` has all of them"]
 
 
 def _decided(ticket: Ticket, act: Answer) -> Decision:

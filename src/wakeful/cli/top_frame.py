@@ -61,7 +61,8 @@ def frame(view: View, place: str, height: int | None = None) -> Group:
         **{section: rows(view, section) for section in SECTIONS},
     }
     shown = {name: some for name, some in found.items() if some or name in ("workers", view.section)}
-    room = _room(shown, view.section, height)
+    lines = () if view.asking is None else view.asking.lines
+    room = _room(shown, view.section, None if height is None else height - len(lines))
     parts: list[RenderableType] = [_header(view, place)]
     parts += [_section(view, name, some, room[name]) for name, some in shown.items()]
     return Group(*parts, _footer(view))
@@ -191,7 +192,12 @@ def _task_cells(row: TaskSeen, now: int) -> list[str]:
 
 def _ticket_cells(row: TicketSeen, now: int) -> list[str]:
     whose = "" if row.assignee is None else f"with {_name(row.assignee)}"
-    return [row.id, _name(row.tool), _age(row.created_at, now), whose, one_line(row.message)]
+    question = one_line(row.message)
+    if row.left is not None:
+        by = f" by {_name(row.left_by)}" if row.left_by else ""
+        problem = f", can't be taken: {one_line(row.problem)}" if row.problem else ""
+        question = f"(left: {row.left}{by}{problem})  {question}"
+    return [row.id, _name(row.tool), _age(row.created_at, now), whose, question]
 
 
 def _dead_cells(row: DeadSeen, now: int) -> list[str]:
@@ -212,8 +218,10 @@ _CELLS: dict[type[Any], Callable[[Any, int], list[str]]] = {
 def _footer(view: View) -> RenderableType:
     line = Text(no_wrap=True, overflow="ellipsis")
     if view.asking is not None:
+        above = [Text(text, no_wrap=True, overflow="ellipsis") for text in view.asking.lines]
         line.append(_question(view.asking), "bold yellow")
-    elif view.trouble:
+        return Group(Text(), *above, line)
+    if view.trouble:
         line.append(one_line(view.trouble), "bold red")
     elif view.note:
         line.append(one_line(view.note), "bold")
@@ -226,6 +234,8 @@ def _question(asking: Asking) -> str:
     match asking.what:
         case "run" | "task":
             return f"cancel {asking.what} {asking.about} with all it does? y/n "
+        case "approve":
+            return "approve this call? y/n "
         case "filter":
             return f"filter> {asking.typed}"
         case "deny":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -16,6 +17,7 @@ __all__ = [
     "Asking",
     "Cancel",
     "Quit",
+    "Review",
     "Row",
     "Section",
     "View",
@@ -23,6 +25,7 @@ __all__ = [
     "matching",
     "press",
     "refreshed",
+    "reviewed",
     "row_id",
     "rows",
 ]
@@ -34,11 +37,12 @@ Row = RunSeen | TaskSeen | TicketSeen | DeadSeen
 
 
 class Asking(Struct, frozen=True):
-    """A line that is being typed: its purpose, its row, and its text so far."""
+    """A line that is being typed: its purpose, its row, its text so far, and the lines to read before."""
 
-    what: Literal["filter", "run", "task", "deny", "answer"]
+    what: Literal["filter", "run", "task", "approve", "deny", "answer"]
     about: str = ""
     typed: str = ""
+    lines: tuple[str, ...] = ()
 
 
 class View(Struct, frozen=True):
@@ -72,7 +76,13 @@ class Quit(Struct, frozen=True):
     """Leave."""
 
 
-Act = Cancel | Answer | Quit
+class Review(Struct, frozen=True):
+    """Show the call of a ticket, and ask whether to approve it."""
+
+    ticket_id: str
+
+
+Act = Cancel | Answer | Review | Quit
 
 
 def row_id(row: Row) -> str:
@@ -103,6 +113,17 @@ def chosen(view: View) -> Row | None:
 def refreshed(view: View, seen: Overview) -> View:
     """The view with a new overview."""
     return replace(view, seen=seen, trouble="")
+
+
+def reviewed(view: View, ticket_id: str, lines: Sequence[str]) -> View:
+    """The view that asks whether to approve a call, below the lines that describe it.
+
+    Unchanged if another row was chosen meanwhile, or a line is being typed.
+    """
+    row = chosen(view)
+    if view.asking is not None or row is None or row_id(row) != ticket_id:
+        return view
+    return replace(view, asking=Asking("approve", ticket_id, lines=tuple(lines)))
 
 
 def press(view: View, key: str) -> tuple[View, Act | None]:
@@ -167,7 +188,7 @@ def _on_ticket(view: View, key: str) -> tuple[View, Act | None]:
     if not isinstance(row, TicketSeen):
         return replace(view, note="choose a ticket to answer (tab goes there)"), None
     if key == "a":
-        return view, Answer(row.id, "approve")
+        return view, Review(row.id)
     return replace(view, asking=Asking("deny" if key == "d" else "answer", row.id)), None
 
 
@@ -179,6 +200,10 @@ def _type(view: View, asking: Asking, key: str) -> tuple[View, Act | None]:
             return replace(view, asking=replace(asking, typed=asking.typed[:-1])), None
         case "enter":
             return _typed(replace(view, asking=None), asking)
+        case _ if asking.what == "approve":
+            if key == "y":
+                return replace(view, asking=None), Answer(asking.about, "approve")
+            return replace(view, asking=None, note="nothing was approved"), None
         case _ if asking.what == "run" or asking.what == "task":
             if key == "y":
                 return replace(view, asking=None), Cancel(asking.what, asking.about)
@@ -199,5 +224,7 @@ def _typed(view: View, asking: Asking) -> tuple[View, Act | None]:
             return view, Answer(asking.about, "answer", asking.typed.strip())
         case "answer":
             return replace(view, note="an answer has some text; nothing was sent"), None
+        case "approve":
+            return replace(view, note="nothing was approved"), None
         case "run" | "task":
             return replace(view, note="nothing was cancelled"), None

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ..stores.factory import replace_store
 from .exit_codes import reported
 from .render import Renderer
 from .target import load_runtime
@@ -37,7 +38,8 @@ def up(
 
         # Report all problems before anything starts.
         need_extras()
-        load_runtime(target)
+        with replace_store(None):
+            load_runtime(target)
         check_port(port)
         order = Order(target=target, workers=workers, concurrency=concurrency, port=port, grace=grace)
         run_cluster(renderer, order, data or Path(".wakeful"), fresh=fresh)

@@ -62,8 +62,8 @@ def explain_idle(renderer: Renderer, run_id: str, waiting: Waiting, target: str)
     """Print why a run without tickets waits, and the command that continues it."""
     renderer.line(f"run {run_id} is waiting: it {waits_for(waiting)}", "bold")
     if waiting.reason == "manual_pause":
-        renderer.note(f'let it go on from Python: await runtime.runs.unpause("{run_id}")')
-    renderer.note(f"a worker carries it on: wakeful worker {shlex.quote(target)}")
+        renderer.note(f'continue it from Python: await runtime.runs.unpause("{run_id}")')
+    renderer.note(f"a worker continues it: wakeful worker {shlex.quote(target)}")
 
 
 def _explain_tickets(renderer: Renderer, turn: Turn, target: str) -> None:

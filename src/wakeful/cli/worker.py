@@ -14,6 +14,7 @@ from ..errors import UsageError
 from ..runtime import Runtime
 from .exit_codes import ExitCode, reported
 from .health import Health
+from .logs import show_log
 from .render import Renderer
 from .target import load_runtime
 from .telemetry import report
@@ -58,7 +59,7 @@ def worker(
     renderer = Renderer()
     with reported(renderer):
         names = None if agents is None else [name.strip() for name in agents.split(",") if name.strip()]
-        runtime = as_worker(load_runtime(target), store, bus, names, concurrency)
+        runtime = as_worker(load_runtime(target, store), bus, names, concurrency)
         if not runtime.store.durable:
             raise UsageError(
                 "a worker shares its store with other processes, and this runtime's is in memory: give --store, "
@@ -72,20 +73,17 @@ def worker(
 
 def as_worker(
     runtime: Runtime,
-    store: str | None,
     bus: str | None,
     agents: list[str] | None,
     concurrency: int | None,
     *,
     execute: bool = True,
 ) -> Runtime:
-    """The runtime with a limit of concurrent runs, on this store and bus."""
+    """The runtime with a limit of concurrent runs, on this bus."""
     capacity = (
         runtime.workers.capacity if concurrency is None else replace(runtime.workers.capacity, running=concurrency)
     )
-    return runtime.as_worker(
-        store=store or None, bus=bus or None, agents=agents, capacity=capacity, execute=execute
-    )
+    return runtime.as_worker(bus=bus or None, agents=agents, capacity=capacity, execute=execute)
 
 
 def address_of(text: str) -> tuple[str, int]:
@@ -98,15 +96,16 @@ def address_of(text: str) -> tuple[str, int]:
 
 async def _work(renderer: Renderer, runtime: Runtime, grace: float, address: tuple[str, int] | None) -> int | None:
     """Work until a signal comes; returns the number of runs cut off."""
-    loop, told = asyncio.get_running_loop(), asyncio.Event()
+    show_log()
+    loop, stopping = asyncio.get_running_loop(), asyncio.Event()
     health = Health(runtime)
     report(runtime.workers.metrics)
 
     def stop() -> None:
-        if told.is_set():
+        if stopping.is_set():
             renderer.warn("stopped at once; other workers recover what ran here")
             os._exit(ExitCode.ERROR)
-        told.set()
+        stopping.set()
 
     for one in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(one, stop)
@@ -116,7 +115,7 @@ async def _work(renderer: Renderer, runtime: Runtime, grace: float, address: tup
         async with runtime:
             health.ready = True
             renderer.line(f"worker {runtime.workers.id} runs {', '.join(runtime.workers.agents)}", "bold")
-            await told.wait()
+            await stopping.wait()
             health.ready = False
             renderer.note(f"draining: open steps have {grace:g} s; a second signal stops at once")
             cut = await runtime.workers.drain(grace)

@@ -12,7 +12,7 @@ from ..runtime import Runtime, TenantRuntime
 from ..stores import Dispatch
 from .exit_codes import reported
 from .ids import find_thread
-from .locations import PLACE, Json, Place, Tenant, ask, runtime_of, show, with_runtime
+from .locations import Json, Place, Tenant, ask, runtime_of, show, with_runtime
 from .render import Renderer
 from .tables import print_list, shorten_ids
 from .text import one_line, time_text
@@ -21,7 +21,7 @@ __all__ = ["workers_app"]
 
 workers_app = typer.Typer(
     name="workers",
-    help=f"List workers and their dispatches. STORE: {PLACE} An id may be shortened to an unambiguous prefix.",
+    help="List workers and their dispatches.\n\nAn id may be shortened to an unambiguous prefix.",
     no_args_is_help=True,
 )
 

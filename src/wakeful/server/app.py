@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 
 from ..agents import Agent
 from ..errors import ConfigurationError
+from ..identity import Authenticator, Authorize, owners_only
 from ..runtime import TenantRuntime
-from . import a2a, health
-from .auth import Auth, AuthMiddleware
+from . import a2a, health, operations
+from .access import AccessMiddleware
 from .limits import BodyLimit, ServerLimits
+from .problems import handle_error
 from .serving import Serving
 from .webhooks import Webhooks
 
@@ -24,33 +29,63 @@ def app(
     runtime: TenantRuntime,
     *,
     agents: Sequence[str] | None = None,
-    auth: Auth | None = None,
+    auth: Authenticator | Sequence[Authenticator] = (),
+    authorize: Authorize = owners_only,
     limits: ServerLimits | None = None,
     public_url: str | None = None,
     webhooks: Webhooks | None = None,
+    messages: Sequence[str] = (),
+    hosts: Sequence[str] = (),
+    origins: Sequence[str] = (),
 ) -> Starlette:
-    """Make an ASGI application that serves agents of the runtime over A2A, by default all of them.
+    """Make an ASGI application that serves agents of the runtime, by default all of them: the HTTP API under
+    `/v1`, and A2A.
 
-    Without `auth`, every caller is allowed. `public_url` is the server's address in agent cards; by default it is
-    taken from the request. `webhooks` configures push notifications.
+    `auth` are the authenticators to ask in turn. Without one every caller holds every right, and the server
+    answers for loopback names only, unless `hosts` lists others, or `*` for any. `authorize` decides what a caller
+    reaches, by default what belongs to its principal. `origins` are the foreign origins whose pages may send
+    requests.
+
+    `public_url` is the server's address in agent cards; by default it is taken from the request. `webhooks`
+    configures push notifications. The agents in `messages` answer with a message instead of a task where that is
+    enough.
 
     The application opens the runtime at startup and closes it at shutdown. If you mount it into another
     application, enter `lifespan(app)` in that one's lifespan.
     """
-    served, url = _select(runtime, agents), _check_url(public_url)
-    serving = Serving(runtime, served, auth, limits or ServerLimits(), url, webhooks or Webhooks())
+    chain = tuple(auth) if isinstance(auth, Sequence) else (auth,)
+    url = _check_url(public_url)
+    serving = Serving(
+        runtime,
+        _select(runtime, agents),
+        auth=chain,
+        authorize=authorize,
+        limits=limits or ServerLimits(),
+        public_url=url,
+        webhooks=webhooks or Webhooks(),
+        messages=frozenset([agent.id for agent in _select(runtime, messages)]) if messages else frozenset(),
+        hosts=None if chain or "*" in hosts else _hosts(hosts, url),
+        origins=frozenset(origins),
+    )
 
     @asynccontextmanager
     async def open_runtime(_: Starlette) -> AsyncGenerator[None]:
         async with serving.open():
             yield
 
-    middleware = [Middleware(BodyLimit, body_bytes=serving.limits.body_bytes)]
-    if auth is not None:
-        public = a2a.public_paths(serving) | health.PROBES
-        middleware.append(Middleware(AuthMiddleware, auth=auth, public=public))
-    routes = [*health.routes(serving), *a2a.routes(serving)]
-    return Starlette(routes=routes, middleware=middleware, lifespan=open_runtime)
+    public = a2a.public_paths(serving) | health.PROBES | operations.public_paths()
+    middleware = [
+        Middleware(AccessMiddleware, serving=serving, public=public),
+        Middleware(BodyLimit, body_bytes=serving.limits.body_bytes),
+    ]
+    routes = [*health.routes(serving), *operations.routes(serving), *a2a.routes(serving)]
+    handlers: dict[Any, Any] = {HTTPException: handle_error, Exception: handle_error}
+    return Starlette(routes=routes, middleware=middleware, lifespan=open_runtime, exception_handlers=handlers)
+
+
+def _hosts(hosts: Sequence[str], url: str | None) -> frozenset[str]:
+    named = urlsplit(url or "").hostname
+    return frozenset([*hosts, *([named] if named else ())])
 
 
 @asynccontextmanager

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from msgspec import Struct
 from starlette.datastructures import Headers
-from starlette.responses import JSONResponse
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..errors.arguments import Checked
+from .problems import problem_of, problem_response
 
 __all__ = ["BodyLimit", "ServerLimits"]
 
@@ -66,7 +67,7 @@ class BodyLimit:
 
         await self._app(scope, replay, send)
 
-    def _too_large(self) -> JSONResponse:
+    def _too_large(self) -> Response:
         return _error(
             413, f"the request body has more than {self._body_bytes:,} bytes, the limit; send less at once"
         )
@@ -77,5 +78,5 @@ def _is_json(kind: str) -> bool:
     return name == "application/json" or name.endswith("+json")
 
 
-def _error(code: int, message: str) -> JSONResponse:
-    return JSONResponse({"error": {"code": code, "status": "INVALID_ARGUMENT", "message": message}}, code)
+def _error(status: int, detail: str) -> Response:
+    return problem_response(problem_of(status, detail))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 from msgspec.structs import replace
@@ -13,7 +13,6 @@ from ..errors import Conflict, StoreError, WakefulError, explain, report
 from ..runtime import TenantRuntime
 from ..stores import Commit, Relay
 from ..types.events import Event
-from ..types.ids import new_id
 from .webhooks import Webhooks
 
 __all__ = ["Deliverer"]
@@ -54,7 +53,6 @@ class Deliverer:
         self._has_change = has_change
         self._send = send
         self._settings = settings
-        self._owner = new_id()
         self._read: dict[str, int] = {}
         self._woken = asyncio.Event()
 
@@ -63,7 +61,7 @@ class Deliverer:
         self._woken.set()
 
     async def serve(self) -> None:
-        """Deliver until cancelled."""
+        """Deliver until cancelled. Relays under way are then given back."""
         while True:
             try:
                 due = await self._runtime.store.due_relays(
@@ -71,15 +69,22 @@ class Deliverer:
                 )
                 is_full = len(due) == BATCH
                 for start in range(0, len(due), CONCURRENCY):
-                    await asyncio.gather(
-                        *[self._deliver(relay, is_full) for relay in due[start : start + CONCURRENCY]]
-                    )
+                    await self._deliver_all(due[start : start + CONCURRENCY], is_full)
             except StoreError as error:
                 _log.warning("the store didn't answer: %s", explain(error))
             with suppress(TimeoutError):
                 async with asyncio.timeout(POLL_SECONDS):
                     await self._woken.wait()
             self._woken.clear()
+
+    async def _deliver_all(self, relays: Sequence[Relay], is_batch_full: bool) -> None:
+        # With `return_exceptions` a cancellation is raised once every relay was given back.
+        ends = await asyncio.gather(
+            *[self._deliver(relay, is_batch_full) for relay in relays], return_exceptions=True
+        )
+        for error in ends:
+            if error is not None:
+                raise error
 
     async def _deliver(self, relay: Relay, is_batch_full: bool) -> None:
         found, last = await self._read_events(relay)
@@ -96,10 +101,15 @@ class Deliverer:
             return
         lease = self._runtime.schedules.clock.now() + round(self._settings.timeout * 2000)
         with suppress(Conflict):  # Another process owns it, or its caller changed it.
-            relay = await self._put(replace(relay, owner=self._owner, until=lease))
+            relay = await self._put(replace(relay, owner=self._runtime.workers.hold_lease(), until=lease))
             for event in events:
                 try:
                     sent = await self._send(relay, event)
+                except asyncio.CancelledError:
+                    # The process ends: another one sends at once.
+                    with suppress(StoreError):
+                        await self._put(replace(relay, owner=None, until=0))
+                    raise
                 except Exception as error:
                     await self._record_failure(relay, _reason_of(relay, error))
                     return

@@ -6,12 +6,15 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from ..agents import Agent
-from ..errors import RuntimeClosed, UsageError, report
-from ..runtime import TenantRuntime
-from .auth import Auth
+from ..errors import NotAllowed, RuntimeClosed, UsageError, report
+from ..identity import Authenticator, Authorize, Caller
+from ..runtime import Runtime, TenantRuntime
+from ..stores import Records
+from ..types.ids import new_id, now_ms
+from ..types.records import AuditEntry
 from .limits import ServerLimits
 from .webhooks import Webhooks
 
@@ -27,26 +30,81 @@ class TooManyStreams(UsageError):
 
 
 class Serving:
-    """The shared part of one server; each protocol makes its routes from it."""
+    """The shared part of one server; each protocol makes its routes from it.
+
+    `auth` is the chain of authenticators, empty for a server that lets everybody in. `hosts` are the names that a
+    server without authentication answers for beside loopback ones; None stands for any. `origins` are the foreign
+    origins whose pages may send requests.
+    """
 
     def __init__(
         self,
         runtime: TenantRuntime,
         agents: tuple[Agent, ...],
-        auth: Auth | None,
+        *,
+        auth: tuple[Authenticator, ...],
+        authorize: Authorize,
         limits: ServerLimits,
         public_url: str | None,
         webhooks: Webhooks,
+        messages: frozenset[str],
+        hosts: frozenset[str] | None,
+        origins: frozenset[str],
     ) -> None:
         self.runtime = runtime
         self.agents = agents
         self.auth = auth
+        self.authorize = authorize
         self.limits = limits
         self.public_url = public_url
         self.webhooks = webhooks
+        self.messages = messages
+        self.hosts = hosts
+        self.origins = origins
         self.services: list[Callable[[], Coroutine[Any, Any, None]]] = []
         self._work: set[asyncio.Task[Any]] = set()
         self._streams = 0
+
+    @property
+    def cluster(self) -> Runtime | None:
+        """The runtime of all tenants, for workers and metrics; None if the server serves one tenant."""
+        return self.runtime if isinstance(self.runtime, Runtime) else None
+
+    def runtime_of(self, caller: Caller) -> TenantRuntime:
+        """The handle of the caller's tenant, from which no other tenant can be reached."""
+        own = self.runtime.store.tenant_name
+        tenant = own if caller.tenant is None else caller.tenant
+        if self.cluster is not None:
+            return self.cluster.tenant(tenant)
+        if tenant != own:
+            raise NotAllowed(f"this server doesn't serve the tenant of {caller.id or 'this caller'}")
+        return self.runtime
+
+    async def audit(
+        self,
+        runtime: TenantRuntime,
+        caller: Caller,
+        action: str,
+        outcome: Literal["allowed", "denied", "done"],
+        resource: str,
+        resource_id: str | None,
+    ) -> None:
+        """Write an entry of the audit of the caller's tenant. A server without authentication keeps none."""
+        if not self.auth:
+            return
+        auth, _, key_id = caller.auth.partition(":")
+        entry = AuditEntry(
+            id=new_id(),
+            at=now_ms(),
+            action=action,
+            outcome=outcome,
+            principal_id=caller.id,
+            auth=auth,
+            key_id=key_id or None,
+            resource=resource,
+            resource_id=resource_id,
+        )
+        await runtime.store.put(Records([entry]))
 
     def detach(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Start work that continues after its request ended."""

@@ -56,12 +56,11 @@ async def check_url(url: str, settings: Webhooks) -> None:
         raise WebhookRefused(f"a push URL has no user or password in it, and at most {MAX_URL:,} characters")
     try:
         await addresses_of(host, port or 443, allow_private=settings.allow_private)
-    except httpx.ConnectError:
-        raise WebhookRefused(f"the push URL's host {host!r} has no address; check its name") from None
-    except NotPublic:
+    except (httpx.ConnectError, NotPublic):
+        # One text for both: callers can't find out which names a private network has.
         raise WebhookRefused(
-            f"the push URL's host {host!r} is in a private network, to which this server doesn't post; give a "
-            "host with a public address"
+            f"the push URL's host {host!r} has no public address, and this server posts to no other; check its "
+            "name"
         ) from None
 
 

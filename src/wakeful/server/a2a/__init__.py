@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from a2a.server.context import ServerCallContext
-from a2a.server.request_handlers.response_helpers import agent_card_to_dict
 from a2a.server.routes.common import DefaultServerCallContextBuilder
 from a2a.server.routes.jsonrpc_routes import create_jsonrpc_routes
 from a2a.server.routes.rest_routes import create_rest_routes
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from ...agents import Agent
 from ..serving import Serving
-from .card import card_of
+from .card import card_of, card_response
 from .handler import Handler
 from .push import Push
 
@@ -42,14 +42,18 @@ def public_paths(serving: Serving) -> frozenset[str]:
 def _agent_routes(serving: Serving, push: Push, agent: Agent, prefix: str) -> list[BaseRoute]:
     handler, builder = Handler(serving, push, agent), _ContextBuilder(serving, prefix)
 
-    async def card(request: Request) -> JSONResponse:
-        url = _url(serving, request, prefix)
-        return JSONResponse(agent_card_to_dict(card_of(serving, agent, url)))
+    made_at = int(time.time())
+
+    async def card(request: Request) -> Response:
+        return card_response(card_of(serving, agent, _url(serving, request, prefix)), request.headers, made_at)
 
     found: list[BaseRoute] = [Route(f"{prefix}{CARD}", card)]
     for path in dict.fromkeys([prefix or "/", f"{prefix}/"]):
         found += create_jsonrpc_routes(handler, path, context_builder=builder, enable_v0_3_compat=True)
-    rest = create_rest_routes(handler, context_builder=builder, enable_v0_3_compat=True, path_prefix=prefix)
+    # The paths of version 0.3 begin with /v1, which is the HTTP API's at the root.
+    rest = create_rest_routes(
+        handler, context_builder=builder, enable_v0_3_compat=bool(prefix), path_prefix=prefix
+    )
     # The SDK's tenant routes have a path parameter in front, which would match our own paths; they are left out.
     return [*found, *[route for route in rest if isinstance(route, Route)]]
 
@@ -63,6 +67,7 @@ class _ContextBuilder(DefaultServerCallContextBuilder):
 
     def build(self, request: Request) -> ServerCallContext:
         context = super().build(request)
+        context.state["caller"] = request.scope["caller"]
         context.state["url"] = _url(self._serving, request, self._prefix)
         return context
 

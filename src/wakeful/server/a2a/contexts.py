@@ -27,7 +27,7 @@ def is_task_of(run: RunRecord | None, agent_id: str, principal: Principal | None
     """Whether a run is a task of an agent that the caller may see: no delegated run, and the principal's own."""
     if run is None or run.identity.parent_run_id is not None or run.identity.agent_id != agent_id:
         return False
-    return principal is None or (run.principal is not None and run.principal.id == principal.id)
+    return principal is None or run.owner_id == principal.id
 
 
 async def enter_context(runtime: TenantRuntime, context_id: str, principal: Principal | None) -> None:
@@ -61,8 +61,10 @@ async def _find_owner(runtime: TenantRuntime, context_id: str, runs: Sequence[Ru
     stored = await store.load(context_id)
     if stored is None:
         return None
-    if found := [*runs, *[item for item in stored.inbox if isinstance(item, InputItem)]]:
-        return _NO_PRINCIPAL if found[0].principal is None else found[0].principal.id
+    if runs:
+        return runs[0].owner_id or _NO_PRINCIPAL
+    for item in [item for item in stored.inbox if isinstance(item, InputItem)]:
+        return _NO_PRINCIPAL if item.principal is None else item.principal.id
     for message in await store.messages(context_id, limit=1):  # The runs were pruned.
         producer = message.producer
         return _NO_PRINCIPAL if producer is None else producer.principal_id or _NO_PRINCIPAL

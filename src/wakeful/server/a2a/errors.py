@@ -14,7 +14,16 @@ from a2a.utils.errors import (
     UnsupportedOperationError,
 )
 
-from ...errors import CannotResume, RunNotWaiting, RuntimeClosed, StoreError, UnknownRun, UsageError, report
+from ...errors import (
+    CannotResume,
+    NotAllowed,
+    RunNotWaiting,
+    RuntimeClosed,
+    StoreError,
+    UnknownRun,
+    UsageError,
+    report,
+)
 from ...types.ids import new_id
 from ..serving import TooManyStreams
 
@@ -37,7 +46,7 @@ def translate_errors() -> Generator[None]:
         raise
     except UnknownRun as error:
         raise TaskNotFoundError(str(error)) from None
-    except (TooManyStreams, RunNotWaiting, CannotResume) as error:
+    except (TooManyStreams, RunNotWaiting, CannotResume, NotAllowed) as error:
         raise UnsupportedOperationError(str(error)) from None
     except RuntimeClosed:
         raise InternalError("the server is stopping; send the message again, with the same id") from None

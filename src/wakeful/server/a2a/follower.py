@@ -209,7 +209,10 @@ class _AnswerStream:
             texts = [part.text for part in artifact.parts if part.WhichOneof("content") == "text"]
             if artifact.artifact_id == ANSWER and self._has_started and "".join(texts) == self._text:
                 files = [part for part in artifact.parts if part.WhichOneof("content") != "text"]
-                rest = pb.Artifact(artifact_id=ANSWER, name="answer", parts=files or [text_part("")])
+                metadata = artifact.metadata if artifact.HasField("metadata") else None
+                rest = pb.Artifact(
+                    artifact_id=ANSWER, name="answer", parts=files or [text_part("")], metadata=metadata
+                )
                 found.append(self._update(rest, True, True))
             else:
                 found.append(self._update(artifact, False, True))

@@ -8,6 +8,7 @@ from a2a.server.context import ServerCallContext
 from a2a.server.events.event_queue import Event
 from a2a.server.request_handlers.request_handler import RequestHandler
 from a2a.types import a2a_pb2 as pb
+from a2a.utils.constants import PROTOCOL_VERSION_0_3, PROTOCOL_VERSION_1_0, VERSION_HEADER
 from a2a.utils.errors import (
     ContentTypeNotSupportedError,
     ExtendedAgentCardNotConfiguredError,
@@ -17,6 +18,7 @@ from a2a.utils.errors import (
 )
 
 from ...agents import Agent
+from ...identity import Caller
 from ...types.runs import Principal, RunRecord
 from ..serving import Serving
 from .card import card_of, output_modes
@@ -26,7 +28,7 @@ from .follower import Follower, updates
 from .intake import Accepted, accept_message
 from .listing import list_runs, page_size_of
 from .push import Push, with_id
-from .tasks import INTERRUPTED, TERMINAL, find_run, new_task, task_of
+from .tasks import INTERRUPTED, TERMINAL, find_run, new_task, reply_of, task_of
 
 __all__ = ["Handler"]
 
@@ -42,8 +44,13 @@ class Handler(RequestHandler):
 
     # -- messages --------------------------------------------------------------------------------------------
 
-    async def on_message_send(self, params: pb.SendMessageRequest, context: ServerCallContext) -> pb.Task:
-        """Accept a message; returns its task at once if asked to, else when it is over or waits for input."""
+    async def on_message_send(
+        self, params: pb.SendMessageRequest, context: ServerCallContext
+    ) -> pb.Task | pb.Message:
+        """Accept a message; returns its task at once if asked to, else when it is over or waits for input.
+
+        An agent that answers with messages returns a message if its task has completed.
+        """
         with translate_errors():
             history = self._history(params.configuration)
             accepted = await self._accept(params, context)
@@ -52,18 +59,32 @@ class Handler(RequestHandler):
                 task = await task_of(self._runtime, run, history)
                 is_settled = task.status.state in TERMINAL | INTERRUPTED and (work is None or work.done())
                 if params.configuration.return_immediately or is_settled:
-                    return task
+                    return self._reply(params, task)
                 async for _ in updates(self._runtime, run, accepted.follower, work):
                     pass
             finally:
                 await accepted.follower.close()
-            return await task_of(self._runtime, await find_run(self._runtime, run.id) or run, history)
+            task = await task_of(self._runtime, await find_run(self._runtime, run.id) or run, history)
+            return self._reply(params, task)
+
+    def _reply(self, params: pb.SendMessageRequest, task: pb.Task) -> pb.Task | pb.Message:
+        """A message in place of the task, if the agent answers so and the caller asked for nothing more."""
+        return (reply_of(task) or task) if self._may_reply(params) else task
+
+    def _may_reply(self, params: pb.SendMessageRequest) -> bool:
+        """Whether a message is enough: the caller knows no task yet, and wants neither its id nor its updates."""
+        asked = params.configuration
+        needs_task = asked.return_immediately or asked.task_push_notification_config.url or params.message.task_id
+        return self._agent.id in self._serving.messages and not needs_task
 
     async def on_message_send_stream(
         self, params: pb.SendMessageRequest, context: ServerCallContext
     ) -> AsyncGenerator[Event]:
         """Accept a message, and stream its task and updates."""
         with translate_errors(), self._serving.stream():
+            if self._may_reply(params):
+                yield await self.on_message_send(params, context)
+                return
             history = self._history(params.configuration)
             accepted = await self._accept(params, context)
             run = accepted.run
@@ -111,10 +132,10 @@ class Handler(RequestHandler):
             await self._push.check(config)
             if message.task_id:
                 await self._push.check_room(await self._run(message.task_id, context), config.id)
-        accepted = await accept_message(self._serving, self._agent.id, message, self._principal(context))
+        accepted = await accept_message(self._serving, self._agent.id, message, context.state["caller"])
         if config.url:
             try:
-                await self._push.attach(accepted.run, config, is_new=accepted.is_new)
+                await self._push.attach(accepted.run, config, _version(context), is_new=accepted.is_new)
             except BaseException:
                 await accepted.follower.close()
                 raise
@@ -155,7 +176,8 @@ class Handler(RequestHandler):
         return run
 
     def _principal(self, context: ServerCallContext) -> Principal | None:
-        return Principal(context.user.user_name) if self._serving.auth is not None else None
+        caller: Caller = context.state["caller"]
+        return caller.principal
 
     def _history(self, params: pb.GetTaskRequest | pb.ListTasksRequest | pb.SendMessageConfiguration) -> int:
         limit = self._serving.limits.history
@@ -171,7 +193,7 @@ class Handler(RequestHandler):
     ) -> pb.AgentCard:
         """Get the card for authenticated callers."""
         with translate_errors():
-            if self._serving.auth is None:
+            if not self._serving.auth:
                 raise ExtendedAgentCardNotConfiguredError(
                     "this server has no authentication, and therefore no extended card"
                 )
@@ -184,7 +206,7 @@ class Handler(RequestHandler):
     ) -> pb.TaskPushNotificationConfig:
         """Send a task's updates to an address."""
         with translate_errors():
-            return await self._push.create(await self._run(params.task_id, context), params)
+            return await self._push.create(await self._run(params.task_id, context), params, _version(context))
 
     async def on_get_task_push_notification_config(
         self, params: pb.GetTaskPushNotificationConfigRequest, context: ServerCallContext
@@ -207,3 +229,9 @@ class Handler(RequestHandler):
         """Stop sending a task's updates to an address."""
         with translate_errors():
             await self._push.delete(await self._run(params.task_id, context), params.id)
+
+
+def _version(context: ServerCallContext) -> str:
+    """The protocol version of a request; the SDK's routes refuse other versions, and no header means 0.3."""
+    given = context.state.get("headers", {}).get(VERSION_HEADER.lower(), "")
+    return PROTOCOL_VERSION_1_0 if given.startswith("1") else PROTOCOL_VERSION_0_3

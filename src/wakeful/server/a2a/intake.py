@@ -8,11 +8,15 @@ from hashlib import sha256
 from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import InvalidParamsError, TaskNotFoundError, UnsupportedOperationError
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ...dispatch import RunResult
+from ...identity import Caller
 from ...runtime.arguments import check_thread_id, make_message
 from ...types.ids import new_id
-from ...types.runs import Principal, RunRecord
+from ...types.inbox import InputItem
+from ...types.messages import Message, Producer, user_message
+from ...types.runs import Author, Principal, RunRecord
 from ..serving import Serving
 from .contexts import enter_context, is_task_of
 from .errors import no_task
@@ -28,12 +32,15 @@ MAX_POLLS = 20
 
 MAX_MESSAGE_ID = 256
 
+# The number of messages read at once in search of one.
+PAGE = 50
+
 
 class Accepted(Struct, frozen=True, eq=False):
     """The run of an accepted message, with a follower of its thread.
 
     `is_new` is false for a message that was sent before; for a new one, the follower has all its events. `work`
-    resumes an answered run, and ends when the run and its children have come to rest.
+    resumes an answered run, and ends when the run and its children wait or are done.
     """
 
     run: RunRecord
@@ -42,9 +49,7 @@ class Accepted(Struct, frozen=True, eq=False):
     is_new: bool = False
 
 
-async def accept_message(
-    serving: Serving, agent_id: str, message: pb.Message, principal: Principal | None
-) -> Accepted:
+async def accept_message(serving: Serving, agent_id: str, message: pb.Message, caller: Caller) -> Accepted:
     """Accept a message; it is durable when this returns."""
     if not message.message_id:
         raise InvalidParamsError("the message has no messageId; choose one, and repeat it when you send again")
@@ -54,12 +59,85 @@ async def accept_message(
         )
     if not 1 <= len(message.parts) <= serving.limits.parts:
         raise InvalidParamsError(f"a message has 1 to {serving.limits.parts} parts, not {len(message.parts)}")
-    principal_id = "" if principal is None else principal.id
-    digest = sha256(f"{principal_id}\0{agent_id}\0{message.message_id}".encode(errors="replace")).hexdigest()
+    digest = sha256(f"{caller.id or ''}\0{agent_id}\0{message.message_id}".encode(errors="replace")).hexdigest()
     request_id = f"a2a:{digest[:40]}"
     if message.task_id:
-        return await _answer(serving, agent_id, message, principal, request_id)
-    return await _start(serving, agent_id, message, principal, request_id)
+        return await _answer(serving, agent_id, message, caller, request_id)
+    return await _start(serving, agent_id, message, caller.principal, request_id)
+
+
+# -- repeated messages ---------------------------------------------------------------------------------------
+
+
+async def _find_sent(serving: Serving, request_id: str, message: pb.Message) -> RunRecord | None:
+    """The run of the same message if it was sent before; raises if its id was used for another message."""
+    store = serving.runtime.store
+    if await store.item(request_id) is not None:
+        run = await _run_of_message(serving, request_id)
+        await _check_sent(serving, request_id, run, message)
+        return run
+    decision = await store.decision(f"{request_id}:0")
+    if decision is None:
+        return None
+    ticket = await store.ticket(decision.ticket_id)
+    answered = None if ticket is None else await store.run(ticket.run_id)
+    run = None if answered is None else await store.run(answered.identity.root_run_id)
+    if run is None:
+        raise _task_deleted()
+    sent = decision.message
+    if sent is None or sent.producer is None or sent.producer.digest != _digest(message):
+        raise _id_reused(message)
+    return run
+
+
+async def _check_sent(serving: Serving, request_id: str, run: RunRecord, message: pb.Message) -> None:
+    """Raise unless the run's message of this request is the same one, with the same content and context.
+
+    A message that named no context may name the one that it was given when it is sent again.
+    """
+    producer = await _find_producer(serving, request_id, run, message.message_id)
+    digest = None if producer is None else producer.digest
+    is_same = digest == _digest(message)
+    if not is_same and message.context_id == run.thread_id:
+        is_same = digest == _digest(message, with_context=False)
+    if not is_same:
+        raise _id_reused(message)
+
+
+async def _find_producer(serving: Serving, request_id: str, run: RunRecord, message_id: str) -> Producer | None:
+    store = serving.runtime.store
+    if isinstance(item := await store.item(request_id), InputItem):
+        return item.message.producer
+    after = run.first_seq - 1
+    while page := await store.messages(run.thread_id, after=after, limit=PAGE):
+        for sent in page:
+            if sent.producer is not None and sent.producer.message_id == message_id:
+                return sent.producer
+        after = page[-1].seq
+    return None
+
+
+def _digest(message: pb.Message, *, with_context: bool = True) -> str:
+    """A hash of a message without its id; a task's context is not part of it, as the task implies it."""
+    sent = pb.Message()
+    sent.CopyFrom(message)
+    sent.ClearField("message_id")
+    if message.task_id or not with_context:
+        sent.ClearField("context_id")
+    return sha256(sent.SerializeToString(deterministic=True)).hexdigest()[:32]
+
+
+def _id_reused(message: pb.Message) -> InvalidParamsError:
+    return InvalidParamsError(
+        f"messageId {message.message_id!r:.80} was used before, for a message of other content or in another "
+        "context; send a message again unchanged, and give a new one a new id. Nothing was changed"
+    )
+
+
+def _task_deleted() -> TaskNotFoundError:
+    return TaskNotFoundError(
+        "a message of that id was accepted before, and its task was deleted; send the message with a new id"
+    )
 
 
 # -- new runs ------------------------------------------------------------------------------------------------
@@ -70,10 +148,10 @@ async def _start(
 ) -> Accepted:
     runtime, thread_id, content = serving.runtime, message.context_id or new_id(), content_of(message.parts)
     make_message(content, principal, message.message_id)  # An invalid message must not claim its context.
+    if (sent := await _find_sent(serving, request_id, message)) is not None:
+        return await _join(serving, sent)
     if message.context_id:
         await enter_context(runtime, check_thread_id(thread_id), principal)
-    if await runtime.store.item(request_id) is not None:
-        return await _join(serving, await _run_of_message(serving, request_id))
     head = await runtime.store.head(thread_id)
     follower = await Follower(runtime, thread_id, head).listen()
     try:
@@ -85,9 +163,11 @@ async def _start(
                 principal=principal,
                 request_id=request_id,
                 message_id=message.message_id,
+                message_digest=_digest(message),
             )
         )
         run = await runtime.store.run(handle.run_id) or await _run_of_message(serving, request_id)
+        await _check_sent(serving, request_id, run, message)  # Another message of the id may have been faster.
         if run.thread_id == thread_id:
             return Accepted(run, follower, is_new=run.first_seq > head or run.status == "created")
     except BaseException:
@@ -115,18 +195,16 @@ async def _run_of_message(serving: Serving, request_id: str) -> RunRecord:
         if run is not None:
             return run
         await asyncio.sleep(POLL_SECONDS)  # The item is being taken from the inbox.
-    raise TaskNotFoundError(
-        "a message of that id was accepted before, and its task was deleted; send the message with a new id"
-    )
+    raise _task_deleted()
 
 
 # -- answers -------------------------------------------------------------------------------------------------
 
 
 async def _answer(
-    serving: Serving, agent_id: str, message: pb.Message, principal: Principal | None, request_id: str
+    serving: Serving, agent_id: str, message: pb.Message, caller: Caller, request_id: str
 ) -> Accepted:
-    runtime = serving.runtime
+    runtime, principal = serving.runtime, caller.principal
     run = await find_run(runtime, message.task_id)
     if run is None or not is_task_of(run, agent_id, principal):
         raise no_task(message.task_id)
@@ -136,32 +214,44 @@ async def _answer(
     try:
         if run.status == "created":
             raise UnsupportedOperationError(f"task {run.id} is queued and waits for no answer; subscribe to it")
-        decision_id = f"{request_id}:0"
-        work, is_new = None, await runtime.store.decision(decision_id) is None
-        if is_new:
+        work, sent = None, await _find_sent(serving, request_id, message)
+        if sent is None:
             if is_queued(run):
                 raise _task_over(run)
             result = await runtime.runs.result(run.id)
             _check_waiting(result)
             decisions, other_parts = decisions_of(message, result.tickets)
+            decisions[0] = replace(decisions[0], message=_answer_message(message, principal))
             work = serving.detach(
                 runtime.resume(
                     run.id,
                     *decisions,
                     message=content_of(other_parts) or None,
-                    principal=principal,
+                    # The caller is the requester, who doesn't override its own approvals.
+                    principal=None if principal is None else Author(principal, auth=caller.auth),
                     request_id=request_id,
                     message_id=message.message_id,
+                    check=False,
                 )
             )
             try:
-                await _wait_for_decision(serving, work, decision_id)
+                await _wait_for_decision(serving, work, f"{request_id}:0")
             finally:
                 serving.log_errors(work)
-        return Accepted(await runtime.runs.get(run.id), follower, work, is_new=is_new)
+        return Accepted(await runtime.runs.get(run.id), follower, work, is_new=sent is None)
     except BaseException:
         await follower.close()
         raise
+
+
+def _answer_message(message: pb.Message, principal: Principal | None) -> Message:
+    """An answer as its caller sent it, for the task's history."""
+    producer = Producer(
+        principal_id=None if principal is None else principal.id,
+        message_id=message.message_id,
+        digest=_digest(message),
+    )
+    return user_message(tuple(content_of(message.parts, keep_data=True)), producer=producer)
 
 
 def _check_waiting(result: RunResult) -> None:

@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from hashlib import sha256
 
 import msgspec
+from a2a.compat.v0_3.conversions import to_compat_task
 from a2a.types import a2a_pb2 as pb
+from a2a.utils.constants import PROTOCOL_VERSION_0_3 as V0_3
+from a2a.utils.constants import PROTOCOL_VERSION_1_0 as V1_0
 from a2a.utils.errors import InvalidParamsError
 from google.protobuf.json_format import MessageToJson
 from msgspec import Struct
@@ -32,7 +35,7 @@ class _Target(Struct, frozen=True, omit_defaults=True):
     """The recipient's address and secrets, stored only in the relay's payload.
 
     `sent` is the number of the last event sent, `silent` the count of notifications without an event, and `asked`
-    the id of the last question sent.
+    the id of the last question sent. `version` is the protocol version of the caller, 1.0 or 0.3.
     """
 
     id: str
@@ -40,6 +43,7 @@ class _Target(Struct, frozen=True, omit_defaults=True):
     token: str = ""
     scheme: str = ""
     credentials: str = ""
+    version: str = V1_0
     sent: int = 0
     silent: int = 0
     asked: str = ""
@@ -48,12 +52,12 @@ class _Target(Struct, frozen=True, omit_defaults=True):
         return f"_Target({self.id!r})"
 
     def has_address_of(self, other: _Target) -> bool:
-        """Whether both have the same address and secrets."""
-        first, second = [(t.id, t.url, t.token, t.scheme, t.credentials) for t in (self, other)]
+        """Whether both have the same address, secrets and version."""
+        first, second = [(t.id, t.url, t.token, t.scheme, t.credentials, t.version) for t in (self, other)]
         return first == second
 
     def headers(self) -> dict[str, str]:
-        found = {"A2A-Version": "1.0"}
+        found = {"A2A-Version": self.version}
         if self.token:
             found["X-A2A-Notification-Token"] = self.token
         if self.scheme and self.credentials:
@@ -86,10 +90,12 @@ class Push:
             )
         await check_url(config.url, self._serving.webhooks)
 
-    async def create(self, run: RunRecord, config: pb.TaskPushNotificationConfig) -> pb.TaskPushNotificationConfig:
+    async def create(
+        self, run: RunRecord, config: pb.TaskPushNotificationConfig, version: str
+    ) -> pb.TaskPushNotificationConfig:
         """Send all updates of a run to an address; a configuration of the same id is replaced."""
         await self.check(config)
-        target = _target_of(config, config.id or new_id())
+        target = _target_of(config, config.id or new_id(), version)
         while True:
             await self.check_room(run, target.id)
             try:
@@ -105,12 +111,14 @@ class Push:
         if _relay_id(run, config_id) not in live and len(live) >= self._serving.limits.push_configs:
             raise InvalidParamsError(f"a task has at most {len(live)} push configurations; delete one first")
 
-    async def attach(self, run: RunRecord, config: pb.TaskPushNotificationConfig, *, is_new: bool) -> None:
+    async def attach(
+        self, run: RunRecord, config: pb.TaskPushNotificationConfig, version: str, *, is_new: bool
+    ) -> None:
         """Apply the checked configuration of a message.
 
         A repeated message changes nothing: its configuration may have been used or deleted since.
         """
-        target = _target_of(config, config.id)
+        target = _target_of(config, config.id, version)
         while True:
             old = await self._find(run, target.id)
             if old is not None and (not is_new or (old.payload and _decode(old).has_address_of(target))):
@@ -142,28 +150,24 @@ class Push:
 
     async def get(self, run: RunRecord, config_id: str) -> pb.TaskPushNotificationConfig:
         """Get a configuration, without its secrets."""
-        return _config_of(run, _decode(await self._get_relay(run, config_id)))
+        relay = await self._find(run, config_id)
+        if relay is None or not relay.payload:
+            raise InvalidParamsError(f"task {run.id} has no push configuration {config_id!r:.80}; list them")
+        return _config_of(run, _decode(relay))
 
     async def list(self, run: RunRecord) -> list[pb.TaskPushNotificationConfig]:
         """List a run's configurations, without their secrets."""
         return [_config_of(run, _decode(relay)) for relay in await self._relays(run) if relay.payload]
 
     async def delete(self, run: RunRecord, config_id: str) -> None:
-        """Delete a configuration with its address and secrets."""
-        while True:
-            relay = await self._get_relay(run, config_id)
+        """Delete a configuration with its address and secrets; one that doesn't exist is no error."""
+        while (relay := await self._find(run, config_id)) is not None and relay.payload:
             deleted = replace(relay, status="done", payload=b"", last_error="", revision=relay.revision + 1)
             try:
                 await self._runtime.store.commit(Commit(run.thread_id, relays=[deleted]))
             except Conflict:
                 continue
             return
-
-    async def _get_relay(self, run: RunRecord, config_id: str) -> Relay:
-        relay = await self._find(run, config_id)
-        if relay is None or not relay.payload:
-            raise InvalidParamsError(f"task {run.id} has no push configuration {config_id!r:.80}; list them")
-        return relay
 
     async def _relays(self, run: RunRecord) -> Sequence[Relay]:
         return await self._runtime.store.relays(thread_id=run.thread_id, run_id=run.id, kind=KIND)
@@ -199,7 +203,7 @@ class Push:
         asked, is_over = body.task.status.message.message_id, body.task.status.state in TERMINAL
         key = f"{asked}:{target.silent}" if event is None else str(event.seq)
         headers = {**target.headers(), "Idempotency-Key": f"{relay.id}:{key}"}
-        await post(target.url, MessageToJson(body, indent=None).encode(), headers, self._serving.webhooks)
+        await post(target.url, _encode(body, target.version), headers, self._serving.webhooks)
         if event is None:
             target = replace(target, asked=asked, silent=target.silent + 1)
         else:
@@ -222,9 +226,20 @@ def with_id(config: pb.TaskPushNotificationConfig, message_id: str) -> pb.TaskPu
     return found
 
 
-def _target_of(config: pb.TaskPushNotificationConfig, config_id: str) -> _Target:
+def _encode(body: pb.StreamResponse, version: str) -> bytes:
+    """A notification as JSON. Version 0.3 knows one kind: the task."""
+    if version != V0_3:
+        return MessageToJson(body, indent=None).encode()
+    update = body.status_update
+    task = body.task if body.HasField("task") else pb.Task(id=update.task_id, context_id=update.context_id)
+    if body.HasField("status_update"):
+        task.status.CopyFrom(update.status)
+    return to_compat_task(task).model_dump_json(by_alias=True, exclude_none=True).encode()
+
+
+def _target_of(config: pb.TaskPushNotificationConfig, config_id: str, version: str) -> _Target:
     auth = config.authentication
-    return _Target(config_id, config.url, config.token, auth.scheme, auth.credentials)
+    return _Target(config_id, config.url, config.token, auth.scheme, auth.credentials, version)
 
 
 def _relay_id(run: RunRecord, config_id: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import sha256
+from typing import Any, cast
 
 import msgspec
 from a2a.types import a2a_pb2 as pb
@@ -12,13 +13,14 @@ from msgspec.structs import replace
 
 from ...dispatch import RunResult
 from ...runtime import TenantRuntime
-from ...types.events import MessageAdded, RunStart
+from ...types.content import Artifact, Citation
+from ...types.events import MessageAdded, RunStart, ToolCallResumed
 from ...types.inbox import InboxItem, InputItem
 from ...types.messages import Message
 from ...types.runs import Blocked, Cancelled, EndRequested, Identity, NaturalEnd, Outcome, RunRecord
 from ...types.tickets import Ticket
 from .tickets import ticket_parts
-from .wire import data_part, parts_of, text_part, timestamp_of
+from .wire import JSON, data_part, parts_of, text_part, timestamp_of
 
 __all__ = [
     "ANSWER",
@@ -30,6 +32,7 @@ __all__ = [
     "is_queued",
     "new_task",
     "queued_run",
+    "reply_of",
     "state_of",
     "status_of",
     "task_of",
@@ -37,6 +40,9 @@ __all__ = [
 
 # The ids of the artifacts with a run's answer and its typed output.
 ANSWER, OUTPUT = "answer", "output"
+
+# The number of runs below a task whose tickets are searched for the caller's answers.
+MAX_BELOW = 100
 
 TERMINAL = frozenset(
     {
@@ -64,7 +70,7 @@ def queued_run(item: InboxItem) -> RunRecord:
     identity = Identity(run_id, item.thread_id, agent_id, run_id)
     run = RunRecord(identity=identity, agent_id=agent_id, created_at=0)
     if isinstance(item, InputItem):
-        run = replace(run, principal=item.principal, created_at=item.message.created_at)
+        run = replace(run, principal=item.principal, owner=item.owner, created_at=item.message.created_at)
     if item.status == "pending":
         return run
     return replace(run, status="done", outcome=Outcome(Cancelled("its message was taken back")))
@@ -149,12 +155,50 @@ async def artifacts_of(runtime: TenantRuntime, run: RunRecord) -> list[pb.Artifa
     """The artifacts of a run: its last answer and its typed output."""
     found: list[pb.Artifact] = []
     answer = await runtime.store.answer(run.id)
-    if answer is not None and (parts := parts_of(answer.content)):
-        found.append(pb.Artifact(artifact_id=ANSWER, name="answer", parts=parts))
+    parts = [] if answer is None else parts_of(answer.content)
+    made = () if run.backend is None else run.backend.artifacts  # Files are parts of the answer.
+    parts += [data_part(artifact.content) for artifact in made if _is_data(artifact)]
+    if parts:
+        made_of = () if answer is None else answer.citations
+        found.append(pb.Artifact(artifact_id=ANSWER, name="answer", parts=parts, metadata=_sources(made_of)))
     if run.outcome is not None and isinstance(run.outcome.output, Raw):
         value = msgspec.json.decode(run.outcome.output)
         found.append(pb.Artifact(artifact_id=OUTPUT, name="output", parts=[data_part(value)]))
     return found
+
+
+def _sources(citations: Sequence[Citation]) -> dict[str, Any] | None:
+    """The metadata that name the sources of an answer, without the vendor's own form."""
+    if not citations:
+        return None
+    return {"citations": [msgspec.to_builtins(replace(citation, raw={})) for citation in citations]}
+
+
+def _is_data(artifact: Artifact) -> bool:
+    """Whether a backend's artifact is JSON, not a file: bytes, a URL, or a media source."""
+    content, media_type = artifact.content, artifact.media_type
+    if content is None or media_type not in (None, JSON):
+        return False
+    if not isinstance(content, dict):
+        return True
+    fields = cast(dict[str, Any], content)
+    is_file = media_type is not None and any(isinstance(fields.get(key), str) for key in ("bytes", "uri", "url"))
+    return not is_file and fields.get("type") not in ("base64", "url")
+
+
+def reply_of(task: pb.Task) -> pb.Message | None:
+    """The message that says all that a completed task does; None if the task says more, or nothing."""
+    parts = [part for artifact in task.artifacts for part in artifact.parts]
+    if task.status.state != pb.TASK_STATE_COMPLETED or not parts:
+        return None
+    metadata = next((artifact.metadata for artifact in task.artifacts if artifact.HasField("metadata")), None)
+    return pb.Message(
+        message_id=f"{task.id}:reply",
+        context_id=task.context_id,
+        role=pb.ROLE_AGENT,
+        parts=parts,
+        metadata=metadata,
+    )
 
 
 async def task_of(runtime: TenantRuntime, run: RunRecord, history: int, *, artifacts: bool = True) -> pb.Task:
@@ -191,15 +235,38 @@ def _message_of(run: RunRecord, message: Message) -> pb.Message:
 
 
 async def _read_messages(runtime: TenantRuntime, run: RunRecord, limit: int) -> list[Message]:
-    """The last `limit` messages of a run that a caller may see: input and answers, no tool messages."""
+    """The last `limit` messages of a run that a caller may see: input, answers to tickets, the agent's texts."""
     found: list[Message] = []
     async for event in runtime.events(run.thread_id, after=run.first_seq - 1, follow=False):
         if event.run_id != run.id:
             if isinstance(event, RunStart) and event.trigger == "new":
                 break  # The next run of the thread.
             continue
-        if isinstance(event, MessageAdded) and event.message.visibility == "all":
+        if isinstance(event, ToolCallResumed) and event.decision.message is not None:
+            found.append(event.decision.message)
+        elif isinstance(event, MessageAdded) and event.message.visibility == "all":
             message = event.message
             if message.role in ("user", "assistant") and parts_of(message.content):
                 found.append(message)
-    return found[-limit:]
+    for answer in await _answers_below(runtime, run):
+        later = [place for place, message in enumerate(found) if message.created_at >= answer.created_at]
+        found.insert(later[0] if later else len(found), answer)
+    return _without_repetitions(found)[-limit:]
+
+
+async def _answers_below(runtime: TenantRuntime, run: RunRecord) -> list[Message]:
+    """The caller's answers to tickets of the runs below a task's run."""
+    store = runtime.store
+    below = [each for each in await store.runs(root_run_id=run.id, limit=MAX_BELOW) if each.id != run.id]
+    tickets = [ticket for each in below for ticket in await store.tickets(each.id) if ticket.status == "answered"]
+    decisions = [decision for ticket in tickets for decision in await store.decisions(ticket.id)]
+    return [d.message for d in decisions if d.message is not None and d.not_taken is None]
+
+
+def _without_repetitions(messages: Sequence[Message]) -> list[Message]:
+    """Messages without the later of two with the same sender's id: text beside an answer is part of the answer."""
+    found: dict[str, Message] = {}
+    for message in messages:
+        sender_id = None if message.producer is None else message.producer.message_id
+        found.setdefault(sender_id or message.id, message)
+    return list(found.values())

@@ -10,6 +10,7 @@ from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import InvalidParamsError
 from msgspec.structs import replace
 
+from ...identity.rights import accepted_from_requester
 from ...types.tickets import Decision, Ticket
 from .wire import data_part, plain_of, text_part
 
@@ -17,7 +18,7 @@ __all__ = ["decisions_of", "ticket_parts"]
 
 _YES = frozenset({"approve", "approved", "yes", "y", "ok", "allow", "true"})
 _NO = frozenset({"deny", "denied", "no", "n", "reject", "refuse", "false"})
-_FIELDS = frozenset({"ticketId", "verdict", "mode", "value", "reason"})
+_FIELDS = frozenset({"ticketId", "verdict", "mode", "value", "reason", "seen"})
 
 
 # -- questions -----------------------------------------------------------------------------------------------
@@ -34,6 +35,9 @@ def _text_of(ticket: Ticket, *, several: bool) -> str:
     if is_approval(ticket) and ticket.asked_by != "remote":  # A remote agent's question includes its call.
         text = f"{text} {ticket.tool} {msgspec.json.encode(ticket.arguments).decode()}"
     how = "approve or deny" if is_approval(ticket) else "answer with text or data"
+    if not accepted_from_requester(ticket):
+        named = [*([] if ticket.assignee is None else [ticket.assignee]), *[f"group:{g}" for g in ticket.groups]]
+        how = f"waits for {' or '.join(named) or 'somebody else'}"
     return f"{text} [ticket {ticket.id}: {how}]" if several else f"{text} [{how}]"
 
 
@@ -44,7 +48,8 @@ def _data_of(ticket: Ticket) -> dict[str, Any]:
         "tool": ticket.tool,
         "arguments": ticket.arguments,
         "message": ticket.message,
-        "accepts": ["deny", *ticket.accepts],
+        "accepts": accepted_from_requester(ticket),
+        "digest": ticket.digest,
     }
     if ticket.schema is not None:
         found["schema"] = ticket.schema
@@ -116,6 +121,14 @@ def _explicit_decisions(part: pb.Part, message: pb.Message, tickets: Sequence[Ti
 
 
 def _decision(value: Any, message: pb.Message, tickets: Sequence[Ticket]) -> Decision:
+    decision = _parse_decision(value, message, tickets)
+    seen = cast(dict[str, Any], value).get("seen")
+    if seen is not None and not isinstance(seen, str):
+        raise InvalidParamsError(f"a decision's seen is the digest of its ticket, a text, not {seen!r:.80}")
+    return replace(decision, seen=seen)
+
+
+def _parse_decision(value: Any, message: pb.Message, tickets: Sequence[Ticket]) -> Decision:
     if not isinstance(value, dict):
         raise InvalidParamsError(f"a decision is an object with {', '.join(sorted(_FIELDS))}, not {value!r:.80}")
     given = cast(dict[str, Any], value)

@@ -15,9 +15,10 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from ...backends.a2a.objects import with_whole_numbers
+from ...backends.a2a.parts import url_type_of
 from ...types.content import Audio, Base64, Content, Document, Image, MediaSource, Text, Url, Video
 
-__all__ = ["content_of", "data_part", "parts_of", "plain_of", "text_part", "timestamp_of"]
+__all__ = ["JSON", "content_of", "data_part", "parts_of", "plain_of", "text_part", "timestamp_of"]
 
 
 def timestamp_of(ms: int) -> Timestamp:
@@ -46,25 +47,29 @@ def data_part(value: Any) -> pb.Part:
 
 
 _KINDS: dict[str, type[Image | Audio | Video]] = {"image": Image, "audio": Audio, "video": Video}
-_MEDIA: dict[type[Any], str] = {Image: "image/*", Audio: "audio/*", Video: "video/*"}
 
 
-def content_of(parts: Sequence[pb.Part]) -> list[Content]:
-    """Convert a message's parts to content; JSON becomes text."""
-    return [_content(part) for part in parts]
+# The media type of JSON; a document of this type without a title is a data part.
+JSON = "application/json"
 
 
-def _content(part: pb.Part) -> Content:
+def content_of(parts: Sequence[pb.Part], *, keep_data: bool = False) -> list[Content]:
+    """Convert a message's parts to content; JSON becomes text for the model, or with `keep_data` a document."""
+    return [_content(part, keep_data) for part in parts]
+
+
+def _content(part: pb.Part, keep_data: bool) -> Content:
     match part.WhichOneof("content"):
         case "text":
             return Text(part.text)
         case "data":
-            return Text(msgspec.json.encode(plain_of(part.data)).decode())
+            data = msgspec.json.encode(plain_of(part.data))
+            return Document(Base64(JSON, base64.b64encode(data).decode())) if keep_data else Text(data.decode())
         case "raw":
             media_type = part.media_type or "application/octet-stream"
             return _media(media_type, Base64(media_type, base64.b64encode(part.raw).decode()), part.filename)
         case "url":
-            return _media(part.media_type, Url(part.url), part.filename)
+            return _media(part.media_type, Url(part.url, part.media_type or None), part.filename)
         case _:
             raise InvalidParamsError("a part of the message is empty; it has text, raw, url or data")
 
@@ -75,19 +80,31 @@ def _media(media_type: str, source: MediaSource, name: str) -> Content:
 
 
 def parts_of(content: Iterable[Content]) -> list[pb.Part]:
-    """Convert an answer's content to parts: text and files, without reasoning and tool calls."""
+    """Convert content to parts: text, data and files, without reasoning and tool calls."""
     found: list[pb.Part] = []
     for part in content:
         match part:
             case Text(text) if text:
                 found.append(text_part(text))
+            case Document(Base64(media_type=media_type, data=data), None) if _is_json(media_type, data):
+                found.append(data_part(msgspec.json.decode(base64.b64decode(data))))
             case Image(source) | Audio(source) | Video(source) | Document(source):
                 name = part.title if isinstance(part, Document) else None
-                if (file := _file(source, _MEDIA.get(type(part), ""), name or "")) is not None:
+                if (file := _file(source, url_type_of(part) or "", name or "")) is not None:
                     found.append(file)
             case _:
                 pass
     return found
+
+
+def _is_json(media_type: str, data: str) -> bool:
+    if media_type.partition(";")[0].strip().lower() != JSON:
+        return False
+    try:
+        msgspec.json.decode(base64.b64decode(data))
+    except (binascii.Error, ValueError):
+        return False
+    return True
 
 
 def _file(source: MediaSource, media_type: str, name: str) -> pb.Part | None:

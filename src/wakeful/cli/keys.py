@@ -1,0 +1,139 @@
+"""`wakeful keys` and `wakeful audit`: API keys of a server, and what callers did."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+
+from ..errors import UsageError
+from ..identity import ROLES, create_key, revoke_key
+from ..runtime import TenantRuntime
+from ..types.ids import now_ms
+from ..types.records import ApiKey, AuditEntry
+from .locations import Json, Place, Tenant, ask, show
+from .tables import print_list
+from .text import time_text
+
+__all__ = ["audit", "keys_app"]
+
+keys_app = typer.Typer(name="keys", help="Create, list and revoke API keys.", no_args_is_help=True)
+
+KEYS = 1000
+_UNITS = {"m": "minutes", "h": "hours", "d": "days"}
+
+Key = Annotated[str, typer.Argument(metavar="KEY", help="The key's id.", show_default=False)]
+
+
+@keys_app.command()
+def create(
+    place: Place,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What the key is for.", show_default=False)],
+    principal: Annotated[
+        str | None, typer.Option(metavar="ID", help="Whose runs it starts and sees; NAME by default.")
+    ] = None,
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SCOPE", help=f"A scope such as runs:read, or a role: {', '.join(ROLES)}. Repeatable."
+        ),
+    ] = None,
+    group: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A group for tickets. Repeatable.")
+    ] = None,
+    agent: Annotated[list[str] | None, typer.Option(metavar="ID", help="An agent it may use. Repeatable.")] = None,
+    expires: Annotated[str | None, typer.Option(metavar="TIME", help="When it expires: 90d, 12h, 30m.")] = None,
+    tenant: Tenant = None,
+    json: Json = False,
+) -> None:
+    """Create an API key and print it, this once. Only its hash is stored."""
+
+    async def make(runtime: TenantRuntime) -> tuple[ApiKey, str]:
+        return await create_key(
+            runtime.store,
+            name,
+            principal=principal or name,
+            scopes=scope or ["user"],
+            groups=group or (),
+            agents=agent,
+            expires_at=None if expires is None else now_ms() + _milliseconds(expires),
+        )
+
+    key, text = ask(place, tenant, make)
+    show(json, {"id": key.id, "key": text, "principal": key.principal_id, "scopes": list(key.scopes)}, text)
+
+
+@keys_app.command("list")
+def list_(place: Place, tenant: Tenant = None, json: Json = False) -> None:
+    """List the API keys of a tenant, revoked ones included."""
+    found = ask(place, tenant, lambda runtime: runtime.store.records(ApiKey, limit=KEYS))
+    rows = [
+        (
+            key.id,
+            key.name,
+            key.principal_id,
+            _scopes(key),
+            time_text(key.created_at),
+            "-" if key.last_used_at is None else time_text(key.last_used_at),
+            _state(key),
+        )
+        for key in found
+    ]
+    shown = [{**_public(key), "state": _state(key)} for key in found]
+    print_list(
+        json, shown, ("KEY", "NAME", "PRINCIPAL", "SCOPES", "CREATED", "LAST USE", "STATE"), rows, "no keys"
+    )
+
+
+@keys_app.command()
+def revoke(place: Place, key: Key, tenant: Tenant = None, json: Json = False) -> None:
+    """Revoke an API key. Every server refuses it within a second."""
+    found = ask(place, tenant, lambda runtime: revoke_key(runtime.store, key))
+    show(json, {"id": found.id, "revoked_at": found.revoked_at}, f"revoked key {found.id}")
+
+
+def audit(
+    place: Place,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="The most entries to show.")] = 50,
+    tenant: Tenant = None,
+    json: Json = False,
+) -> None:
+    """Show the audit of a tenant, newest first: changes of keys, and what callers were refused."""
+    found = ask(place, tenant, lambda runtime: runtime.store.records(AuditEntry, limit=limit))
+    rows = [
+        (
+            time_text(entry.at),
+            entry.principal_id or "-",
+            entry.auth if entry.key_id is None else f"{entry.auth}:{entry.key_id}",
+            entry.action,
+            entry.outcome,
+            f"{entry.resource} {entry.resource_id or ''}".strip(),
+        )
+        for entry in found
+    ]
+    print_list(json, found, ("TIME", "PRINCIPAL", "AUTH", "ACTION", "OUTCOME", "RESOURCE"), rows, "no entries")
+
+
+def _milliseconds(text: str) -> int:
+    found = re.fullmatch(r"(\d{1,6})([mhd])", text.strip())
+    if found is None:
+        raise UsageError(f"{text!r:.80} is no time from now on; write 90d, 12h or 30m")
+    return round(timedelta(**{_UNITS[found[2]]: int(found[1])}).total_seconds() * 1000)
+
+
+def _scopes(key: ApiKey) -> str:
+    """The role whose scopes these are, or the scopes."""
+    role = next((name for name, scopes in ROLES.items() if set(scopes) == set(key.scopes)), None)
+    return role or " ".join(key.scopes)
+
+
+def _state(key: ApiKey) -> str:
+    if key.revoked_at is not None:
+        return "revoked"
+    return "expired" if key.expires_at is not None and key.expires_at <= now_ms() else "valid"
+
+
+def _public(key: ApiKey) -> dict[str, object]:
+    return {name: getattr(key, name) for name in key.__struct_fields__ if name not in ("hash", "revision")}

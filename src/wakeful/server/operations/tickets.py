@@ -1,0 +1,205 @@
+"""Operations of tickets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from ...api.pages import Page, page_of, position_of
+from ...api.runs import DecisionBody
+from ...api.tickets import (
+    AnswerTicket,
+    AnswerTickets,
+    CommentTicket,
+    Count,
+    LeftView,
+    ListTickets,
+    ReassignTicket,
+    TicketOutcome,
+    WithdrawAnswer,
+)
+from ...dispatch import RunResult
+from ...errors import CannotResume, InvalidDecision, StaleDecision, TicketClosed, UnknownRun, WakefulError
+from ...identity import Resource
+from ...identity.rights import is_candidate
+from ...types.tickets import Decision, Ticket
+from ..problems import problem_of_error
+from .call import Call, Reply
+from .operation import op
+from .runs import settle
+
+__all__ = ["ticket_of"]
+
+COUNTED = 1000
+
+
+@op("tickets.list", "GET", "/v1/tickets", scope="tickets:read", reply=Page[Ticket], errors=(UnknownRun,))
+async def list_(call: Call, query: ListTickets) -> Any:
+    """List tickets that the caller asked, may answer, or operates, oldest first."""
+    found = await call.runtime.tickets.list(
+        query.run, thread=query.thread, status=query.status, after=position_of(query), limit=query.limit + 1
+    )
+    page = page_of(query, found, "id")
+    shown = [each for each in page.items if await _is_visible(call, each) and _is_wanted(call, each, query)]
+    return Page(tuple(shown), page.next)
+
+
+@op("tickets.count", "GET", "/v1/tickets:count", scope="tickets:read", reply=Count, errors=(UnknownRun,))
+async def count(call: Call, query: ListTickets) -> Any:
+    """Count tickets by the filters of `tickets.list`, up to 1,000."""
+    found = await call.runtime.tickets.list(query.run, thread=query.thread, status=query.status, limit=COUNTED + 1)
+    shown = [each for each in found if await _is_visible(call, each) and _is_wanted(call, each, query)]
+    return Count(count=min(len(shown), COUNTED), more=len(found) > COUNTED)
+
+
+@op("tickets.get", "GET", "/v1/tickets/{ticket}", scope="tickets:read", reply=Ticket)
+async def get(call: Call, ticket: str) -> Any:
+    """A ticket. Its `digest` is what a decision's `seen` refers to."""
+    return await ticket_of(call, ticket)
+
+
+@op("tickets.decisions", "GET", "/v1/tickets/{ticket}/decisions", scope="tickets:read", reply=list[Decision])
+async def decisions(call: Call, ticket: str) -> Any:
+    """The decisions about a ticket and the comments on it, with who made each, when and why."""
+    await ticket_of(call, ticket)
+    return await call.runtime.tickets.decisions(ticket)
+
+
+@op("tickets.left", "GET", "/v1/tickets/{ticket}/left", scope="tickets:read", reply=LeftView)
+async def left(call: Call, ticket: str) -> Any:
+    """The answer to a ticket that no run has taken yet, and why it can't be taken."""
+    await ticket_of(call, ticket)
+    found = await call.runtime.tickets.left(ticket)
+    return LeftView() if found is None else LeftView(decision=found.decision, problem=found.problem)
+
+
+@op(
+    "tickets.answer",
+    "POST",
+    "/v1/tickets/{ticket}/answer",
+    scope="tickets:answer",
+    reply=RunResult[Any],
+    statuses=(200, 202),
+    errors=(TicketClosed, CannotResume, InvalidDecision, StaleDecision),
+    repeatable=True,
+)
+async def answer(call: Call, ticket: str, body: AnswerTicket) -> Any:
+    """Answer a ticket, and continue its run. 202 if the run still runs, or more approvals are missing."""
+    found = await ticket_of(call, ticket)
+    if not body.wait:
+        await _submit(call, found, body)
+        return Reply(await call.runtime.runs.result(found.run_id), 202)
+    work = call.runtime.tickets.answer(
+        found.id,
+        body.decision(found.id),
+        principal=call.author,
+        request_id=call.request_id,
+        replace=body.replace,
+        check=False,
+    )
+    return await settle(call, found.run_id, work, body.wait)
+
+
+@op(
+    "tickets.answer_many",
+    "POST",
+    "/v1/tickets:answer",
+    scope="tickets:answer",
+    reply=list[TicketOutcome],
+    repeatable=True,
+)
+async def answer_many(call: Call, body: AnswerTickets) -> Any:
+    """Answer several tickets. Each is judged alone; the outcomes are in the order of the answers."""
+    return [await _answer_one(call, each) for each in body.answers]
+
+
+@op(
+    "tickets.withdraw",
+    "POST",
+    "/v1/tickets/{ticket}/withdraw",
+    scope="tickets:answer",
+    reply=Ticket,
+    errors=(TicketClosed,),
+    repeatable=True,
+)
+async def withdraw(call: Call, ticket: str, body: WithdrawAnswer) -> Any:
+    """Withdraw an answer that no run has taken yet."""
+    found = await ticket_of(call, ticket)
+    return await call.runtime.tickets.withdraw(found.id, principal=call.author, reason=body.reason)
+
+
+@op(
+    "tickets.reassign",
+    "POST",
+    "/v1/tickets/{ticket}/reassign",
+    scope="tickets:reassign",
+    reply=Ticket,
+    errors=(TicketClosed,),
+    repeatable=True,
+)
+async def reassign(call: Call, ticket: str, body: ReassignTicket) -> Any:
+    """Give an open ticket to another assignee."""
+    found = await ticket_of(call, ticket)
+    return await call.runtime.tickets.reassign(
+        found.id, body.to, principal=call.author, reason=body.reason, request_id=call.request_id
+    )
+
+
+@op(
+    "tickets.comment",
+    "POST",
+    "/v1/tickets/{ticket}/comments",
+    scope="tickets:answer",
+    reply=Ticket,
+    statuses=(201,),
+    errors=(TicketClosed,),
+    repeatable=True,
+)
+async def comment(call: Call, ticket: str, body: CommentTicket) -> Any:
+    """Comment on an open ticket."""
+    found = await ticket_of(call, ticket)
+    return await call.runtime.tickets.comment(
+        found.id, body.text, principal=call.author, request_id=call.request_id
+    )
+
+
+async def ticket_of(call: Call, ticket: str) -> Ticket:
+    """A ticket that the caller may see; raises `UnknownTicket`."""
+    found = await call.find(lambda: call.runtime.tickets.get(ticket), "ticket", ticket)
+    if not await _is_visible(call, found):
+        await call.require(Resource("ticket", found.id, found.requester), "tickets:read")
+    return found
+
+
+async def _is_visible(call: Call, ticket: Ticket) -> bool:
+    """Whether the caller may see a ticket: as its requester, as one who may answer it, or as an operator."""
+    principal = call.caller.principal
+    if principal is None or ticket.requester == principal.id or is_candidate(ticket, principal):
+        return True
+    return call.caller.may("ops:read") or call.caller.may("tickets:override")
+
+
+def _is_wanted(call: Call, ticket: Ticket, query: ListTickets) -> bool:
+    principal = call.caller.principal
+    if query.assignee is None:
+        return True
+    if query.assignee == "me" and principal is not None:
+        return is_candidate(ticket, principal)
+    return ticket.assignee == query.assignee
+
+
+async def _answer_one(call: Call, body: DecisionBody) -> TicketOutcome:
+    try:
+        done = await _submit(call, await ticket_of(call, body.ticket_id), body)
+    except WakefulError as error:
+        return TicketOutcome(ticket_id=body.ticket_id, problem=problem_of_error(error))
+    return TicketOutcome(ticket_id=body.ticket_id, status=done.status)
+
+
+async def _submit(call: Call, ticket: Ticket, body: DecisionBody) -> Ticket:
+    """Commit an answer; a process that serves the agent continues the run."""
+    decision, request = body.decision(ticket.id), call.request_id
+    if request is not None:
+        decision = replace(decision, id=f"{request.id}:{ticket.id}", request_digest=request.digest)
+    return await call.runtime.tickets.submit(decision, principal=call.author, replace=body.replace)

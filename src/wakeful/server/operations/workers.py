@@ -1,0 +1,51 @@
+"""Operations of workers, dispatches and usage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...api.numbers import time_of
+from ...api.operators import ListDispatches, UsageQuery
+from ...api.pages import Page, page_of, position_of
+from ...api.runs import Wanted
+from ...errors import NotAllowed
+from ...stores import Dispatch, UsageRow, WorkerSeen
+from .call import Call
+from .operation import op
+
+__all__: list[str] = []
+
+
+@op("workers.list", "GET", "/v1/workers", scope="cluster:read", reply=list[WorkerSeen])
+async def list_(call: Call) -> Any:
+    """The workers that hold a lease on the store, and lost ones whose claims wait for a takeover."""
+    cluster = call.serving.cluster
+    if cluster is None:
+        raise NotAllowed("this server serves one tenant, and workers concern all of them", "cluster:read")
+    return await cluster.workers.list()
+
+
+@op("workers.dispatches", "GET", "/v1/workers/dispatches", scope="ops:read", reply=Page[Dispatch])
+async def dispatches(call: Call, query: ListDispatches) -> Any:
+    """Threads that are due for a worker or claimed by one, by thread id."""
+    found = await call.runtime.workers.dispatches(dead=query.dead, after=position_of(query), limit=query.limit + 1)
+    return page_of(query, found, "thread_id")
+
+
+@op(
+    "workers.revive",
+    "POST",
+    "/v1/workers/dispatches/{thread}/revive",
+    scope="ops:write",
+    reply=Wanted,
+    repeatable=True,
+)
+async def revive(call: Call, thread: str) -> Any:
+    """Put a thread's dead dispatch back, with a new count of attempts."""
+    return Wanted(changed=await call.runtime.workers.revive(thread))
+
+
+@op("usage.list", "GET", "/v1/usage", scope="usage:read", reply=list[UsageRow])
+async def usage(call: Call, query: UsageQuery) -> Any:
+    """Requests to models, their tokens, cost, latency and errors, summed by agent, model and day in UTC."""
+    return await call.runtime.usage(since=time_of(query.since), until=time_of(query.until), by=query.by)

@@ -1,0 +1,122 @@
+"""Server-sent events: the one writer of all streams."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
+
+from starlette.types import Receive, Scope, Send
+
+__all__ = ["EventStream", "frame"]
+
+BEAT_SECONDS = 15.0
+# A reader that takes nothing for this long is cut off; it resumes from its last id.
+STUCK_SECONDS = 30.0
+RETRY_MS = 1000
+
+HEADERS: Mapping[str, str] = {
+    "content-type": "text/event-stream; charset=utf-8",
+    "cache-control": "no-cache",
+    "x-accel-buffering": "no",
+}
+
+
+def frame(event: str, data: bytes, cursor: str | None = None) -> bytes:
+    """One event. `data` is JSON, which has no line breaks."""
+    head = b"" if cursor is None else b"id: %s\n" % cursor.encode()
+    return b"%sevent: %s\ndata: %s\n\n" % (head, event.encode(), data)
+
+
+class EventStream:
+    """An ASGI response that sends the frames of a source until it ends or the client leaves.
+
+    The first bytes are sent at once, and a comment every 15 seconds of silence. Lines end with LF. The source is
+    closed however the stream ends, and its cleanup can await. `admit` counts the stream while it is open, and may
+    refuse it.
+    """
+
+    def __init__(
+        self,
+        frames: AsyncGenerator[bytes],
+        *,
+        headers: Mapping[str, str] | None = None,
+        opening: bytes = b": open\nretry: %d\n\n" % RETRY_MS,
+        admit: Callable[[], AbstractContextManager[None]] = nullcontext,
+        beat_seconds: float = BEAT_SECONDS,
+        stuck_seconds: float = STUCK_SECONDS,
+    ) -> None:
+        self._frames = frames
+        self._headers = {**HEADERS, **(headers or {})}
+        self._opening = opening
+        self._admit = admit
+        self._beat_seconds = beat_seconds
+        self._stuck_seconds = stuck_seconds
+        self._sent_at = time.monotonic()
+        self._sending = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the stream. The source is closed before this returns, also if the request is cancelled."""
+        with self._admit():
+            await self._run(scope, receive, send)
+
+    async def _run(self, scope: Scope, receive: Receive, send: Send) -> None:
+        loop = asyncio.get_running_loop()
+        feeding = loop.create_task(self._feed(send))
+        others = [loop.create_task(_left(receive)), loop.create_task(self._watch(send))]
+        try:
+            await asyncio.wait({feeding, *others}, return_when=asyncio.FIRST_COMPLETED)
+            if feeding.done():
+                feeding.result()
+            elif others[1].done():
+                _abort(scope)
+        finally:
+            # A task of its own: a cancelled request can't interrupt it.
+            await asyncio.shield(loop.create_task(self._finish(feeding, *others)))
+
+    async def _feed(self, send: Send) -> None:
+        headers = [(name.encode(), value.encode()) for name, value in self._headers.items()]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await self._send(send, self._opening)
+        async for data in self._frames:
+            await self._send(send, data)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _send(self, send: Send, data: bytes) -> None:
+        self._sending += 1
+        await send({"type": "http.response.body", "body": data, "more_body": True})
+        self._sending -= 1
+        self._sent_at = time.monotonic()
+
+    async def _watch(self, send: Send) -> None:
+        """Send a comment when there is silence; return once the client has taken nothing for too long."""
+        while True:
+            silence = time.monotonic() - self._sent_at
+            if self._sending:
+                if silence > self._stuck_seconds:
+                    return
+                await asyncio.sleep(self._stuck_seconds - silence + 0.01)
+            elif silence >= self._beat_seconds:
+                await self._send(send, b": beat\n\n")
+            else:
+                await asyncio.sleep(self._beat_seconds - silence + 0.01)
+
+    async def _finish(self, *tasks: asyncio.Task[None]) -> None:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._frames.aclose()
+
+
+async def _left(receive: Receive) -> None:
+    with suppress(OSError):
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+
+def _abort(scope: Scope) -> None:
+    """Drop the connection at once, if the server offers that: what is buffered will never be read."""
+    abort = scope.get("extensions", {}).get("wakeful.abort")
+    if abort is not None:
+        abort()

@@ -1,0 +1,148 @@
+"""Rights on the HTTP API: every operation and every route, by callers with and without them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+from http_serving import Person, office, serve_people
+
+from wakeful.identity import PUBLIC
+from wakeful.server import app
+from wakeful.server.operations import OPERATIONS, Operation
+
+BODIES: dict[str, Any] = {
+    "runs.create": {"agent": "desk", "input": "hi"},
+    "runs.stream": {"agent": "desk", "input": "hi"},
+    "threads.send": {"input": "hi", "agent": "desk"},
+    "threads.import": {"lines": ""},
+    "mail.edit": {"text": "other"},
+    "tasks.create": {"agent": "desk", "input": "hi"},
+    "schedules.put": {"agent": "desk", "input": "hi", "cron": "@daily"},
+    "keys.create": {"name": "k", "scopes": ["user"]},
+}
+QUERIES = {"mail.pending": "?thread={thread}", "tasks.list": "?thread={thread}"}
+GUARDED = [operation for operation in OPERATIONS.values() if operation.scope != PUBLIC]
+# Operations that concern a caller's own run, thread, task or input.
+OWNED = [one for one in GUARDED if {"run", "thread"} & set(one.parameters) and one.name != "workers.revive"]
+
+
+async def ask(who: Person, operation: Operation, ids: dict[str, str]) -> httpx.Response:
+    """Call an operation with its smallest body on these ids."""
+    path = operation.path
+    for name in operation.parameters:
+        path = path.replace(f"{{{name}}}", ids.get(name, "x"))
+    path += QUERIES.get(operation.name, "").format(thread=ids.get("thread", "x"))
+    body = None if operation.body is None else BODIES.get(operation.name, {})
+    return await who.request(operation.method, path, json=body, headers={"If-Match": "*"})
+
+
+async def test_operations_without_credential_are_401() -> None:
+    async with serve_people(office()) as people:
+        for operation in GUARDED:
+            answer = await ask(people["anonymous"], operation, {})
+            assert (answer.status_code, answer.json()["code"]) == (401, "not-authenticated"), operation.name
+            assert answer.headers["www-authenticate"] == "Bearer"
+
+
+async def test_operations_without_their_scope_are_403() -> None:
+    async with serve_people(office()) as people:
+        for operation in GUARDED:
+            if operation.scope != "usage:read":
+                answer = await ask(people["nobody"], operation, {})
+                found = (answer.status_code, answer.json()["data"]["needed"])
+                assert found == (403, operation.scope), operation.name
+
+
+@pytest.mark.parametrize("other", ["bob", "eve"])
+async def test_operations_on_foreign_ids_change_nothing(other: str) -> None:
+    async with serve_people(office()) as people:
+        run = (await people["ann"].post("/v1/runs", json={"agent": "refunds", "input": "hi", "wait": 60})).json()
+        ids = {"run": run["run_id"], "thread": run["thread_id"]}
+        before = (await people["operator"].get(f"/v1/runs/{run['run_id']}")).json()
+        for operation in OWNED:
+            if (operation.name, other) == ("threads.send", "eve"):
+                continue  # It would make a thread of this id in her tenant.
+            answer = await ask(people[other], operation, ids)
+            assert answer.status_code in (403, 404), (operation.name, answer.text)
+            assert (await people["operator"].get(f"/v1/runs/{run['run_id']}")).json() == before
+
+
+@pytest.mark.parametrize("path", ["/v1/runs", "/v1/threads"])
+async def test_list_has_what_belongs_to_its_caller(path: str) -> None:
+    async with serve_people(office()) as people:
+        for name in ("ann", "bob"):
+            await people[name].post("/v1/runs", json={"agent": "desk", "input": "hi", "wait": 60})
+        counts = {name: len((await people[name].get(path)).json()["items"]) for name in ("ann", "eve", "operator")}
+    assert counts == {"ann": 1, "eve": 0, "operator": 2}
+
+
+async def test_audit_shows_refused_caller_to_operator() -> None:
+    async with serve_people(office()) as people:
+        run = (await people["ann"].post("/v1/runs", json={"agent": "desk", "input": "hi", "wait": 60})).json()
+        await people["bob"].get(f"/v1/runs/{run['run_id']}")
+        entries = (await people["root"].get("/v1/audit")).json()["items"]
+        assert [(e["principal_id"], e["action"], e["outcome"], e["resource_id"]) for e in entries] == [
+            ("bob", "runs:read", "denied", run["run_id"])
+        ]
+
+
+async def test_key_is_refused_within_a_second_of_its_revocation() -> None:
+    async with serve_people(office()) as people:
+        made = (await people["root"].post("/v1/keys", json={"name": "k", "scopes": ["user"]})).json()
+        headers = {"Authorization": f"Bearer {made['text']}"}
+        assert (await people["anonymous"].get("/v1/me", headers=headers)).status_code == 200
+        await people["root"].post(f"/v1/keys/{made['key']['id']}/revoke")
+        while (answer := await people["anonymous"].get("/v1/me", headers=headers)).status_code == 200:
+            pass
+        assert "revoked" in answer.json()["detail"]
+
+
+async def test_key_cant_give_scopes_that_its_creator_lacks() -> None:
+    async with serve_people(office()) as people:
+        limited = {"name": "k", "scopes": ["keys:admin", "runs:read"], "principal": "carl"}
+        made = (await people["root"].post("/v1/keys", json=limited)).json()
+        headers = {"Authorization": f"Bearer {made['text']}"}
+        answer = await people["anonymous"].post(
+            "/v1/keys", json={"name": "l", "scopes": ["admin"]}, headers=headers
+        )
+        assert (answer.status_code, answer.json()["data"]["needed"]) == (403, "*")
+
+
+async def test_repeated_key_creation_replies_without_the_secret() -> None:
+    async with serve_people(office()) as people:
+        body, headers = {"name": "k", "scopes": ["user"]}, {"Idempotency-Key": "once"}
+        first = await people["root"].post("/v1/keys", json=body, headers=headers)
+        again = await people["root"].post("/v1/keys", json=body, headers=headers)
+        assert (first.status_code, again.status_code) == (201, 200)
+        assert again.json() == {"key": first.json()["key"], "text": None}
+
+
+async def test_other_routes_need_a_credential_or_are_public() -> None:
+    runtime = office()
+    async with serve_people(runtime) as people:
+        for path in ("/metrics", "/a2a/desk", "/v1", "/nothing"):
+            assert (await people["anonymous"].post(path)).status_code == 401, path
+        for path in ("/healthz", "/readyz", "/openapi.json", "/a2a/desk/.well-known/agent-card.json"):
+            assert (await people["anonymous"].get(path)).status_code == 200, path
+
+
+async def test_protocols_and_metrics_need_tenant_and_scope() -> None:
+    async with serve_people(office()) as people:
+        for name, path, needed in (
+            ("eve", "/a2a/desk", "runs:create"),
+            ("nobody", "/a2a/desk", "runs:create"),
+            ("ann", "/metrics", "cluster:read"),
+        ):
+            answer = await people[name].get(path)
+            assert (answer.status_code, answer.json()["data"]["needed"]) == (403, needed), name
+        assert (await people["operator"].get("/metrics")).status_code == 200
+
+
+@pytest.mark.parametrize(("header", "value"), [("Host", "evil.example"), ("Origin", "https://evil.example")])
+async def test_server_without_auth_refuses_foreign_host_and_origin(header: str, value: str) -> None:
+    transport = httpx.ASGITransport(app(office()))
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        assert (await client.get("/v1/agents")).status_code == 200
+        assert (await client.get("/v1/agents", headers={header: value})).status_code == 403
